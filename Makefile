@@ -1,0 +1,24 @@
+# Everything is built in one folder outside the clone, so that RocksDB compiles once per machine.
+export CARGO_TARGET_DIR ?= $(HOME)/.cache/ebbtide/target
+export RUSTFLAGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-all bench lint
+
+help: ## Show what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: ## Build and serve on http://127.0.0.1:7878
+	cargo run --release --package ebbtide-cli -- serve --store memory:
+
+test: ## Run every suite but RocksDB's
+	scripts/test
+
+test-all: ## Run every suite
+	scripts/test --all
+
+bench: ## Measure what there is to measure
+	cargo bench --workspace
+
+lint: ## Format, clippy, docs: no warnings
+	scripts/lint

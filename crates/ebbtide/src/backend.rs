@@ -1,0 +1,321 @@
+//! The contract that every engine keeps.
+
+pub mod memory;
+pub mod metered;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::error::{Error, Result};
+use crate::key::{Key, Prefix};
+use crate::kind::Kind;
+use crate::record::{Record, Version};
+use crate::time::Timestamp;
+use crate::write::{Batch, Commit, Write};
+
+/// A store of records that expire. Five methods are required; all are handed the time.
+///
+/// * A record is live while `now < expires_at`. To every method an expired record is absent, whether or not it is
+///   still stored: no answer depends on whether a sweep has run.
+/// * A commit's conditions and its writes are one atomic step. Of any number of contenders, in threads, processes or
+///   nodes, exactly one wins.
+/// * What was answered is durable. An error of kind [`Unavailable`](crate::ErrorKind::Unavailable) says that no
+///   answer could be had: the write may have happened.
+#[async_trait]
+pub trait Backend: Send + Sync + 'static {
+    /// The live record at `key`.
+    async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Record>>;
+
+    /// Removes the live record and returns it. Of any number of concurrent takes, at most one gets it.
+    async fn take(&self, key: &Key, now: Timestamp) -> Result<Option<Record>>;
+
+    /// Writes the whole batch if every condition holds, and nothing if one does not. The refusal names the first
+    /// write, in the batch's order, whose condition did not hold.
+    async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit>;
+
+    /// Up to `limit` live records under `prefix`, behind `after`. Within a partition they come in the order of their
+    /// keys; across partitions in the engine's own. A record that is live from the first page to the last comes
+    /// exactly once. A page may hold fewer than `limit`, even none, and still have a next.
+    async fn scan(
+        &self,
+        prefix: &Prefix,
+        after: Option<&Cursor>,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Page>;
+
+    /// Removes records with `expires_at < until`, strictly, by each record's own expiry, judged in the step that
+    /// deletes. Stops when the budget is spent.
+    async fn sweep(&self, until: Timestamp, budget: &Budget) -> Result<Swept>;
+
+    /// The engine's name, for metrics and messages.
+    fn engine(&self) -> &'static str {
+        "custom"
+    }
+
+    /// How many records are live, expired but present, and for how long, at `now`. Costs no scan where the engine
+    /// can help it.
+    async fn stats(&self, _now: Timestamp) -> Result<Stats> {
+        Err(Error::invalid(format!("the engine {} keeps no statistics", self.engine())))
+    }
+
+    /// Removes some of the live records under `prefix`, whatever their versions, and says whether there may be more:
+    /// call it again until there are none. What has expired is left to the sweep, or goes too.
+    async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {
+        let page = self.scan(prefix, None, Batch::MAX_WRITES, now).await?;
+        let removed = page.items.len() as u64;
+        if removed > 0 {
+            let deletes = page.items.into_iter().map(|(key, _)| Write::Delete { key }).collect();
+            // A delete has no condition that could be refused.
+            let _ = self.commit(Batch::new(deletes)?, now).await?;
+        }
+        Ok(Erased { removed, more: page.next.is_some() })
+    }
+
+    /// The latest time that the store remembers having been used at, where it keeps one (see the clock guard).
+    async fn clock_mark(&self) -> Result<Option<Timestamp>> {
+        Ok(None)
+    }
+
+    /// Sets the clock mark, also by more than a commit may move it: an operator has confirmed the clock.
+    async fn set_clock_mark(&self, _mark: Timestamp) -> Result<()> {
+        Ok(())
+    }
+
+    /// The engine's own clock, where several nodes share the engine. It is compared, and never used for an answer.
+    async fn engine_clock(&self) -> Result<Option<Timestamp>> {
+        Ok(None)
+    }
+
+    /// Writes a consistent copy of the store into the empty folder `dir`, while serving.
+    async fn backup(&self, _dir: &Path) -> Result<()> {
+        Err(Error::invalid(format!("the engine {} is backed up with its own tools", self.engine())))
+    }
+}
+
+/// Where a scan goes on. Only the engine that gave it understands it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cursor(Vec<u8>);
+
+impl Cursor {
+    /// The cursor with these bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Self {
+        Self(bytes.into())
+    }
+
+    /// The bytes, for handing to a caller and back.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// A page of a scan.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Page {
+    /// The live records.
+    pub items: Vec<(Key, Record)>,
+    /// Where the next page begins; none at the end.
+    pub next: Option<Cursor>,
+}
+
+/// How much of a sweep is done in one call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Budget {
+    /// About how many records may be removed. An engine that reclaims in larger steps does one.
+    pub records: u64,
+    /// Which kinds.
+    pub kinds: Vec<Kind>,
+    /// Whether to remove everything that can be, or only what an engine finds worth the work.
+    pub force: bool,
+}
+
+impl Default for Budget {
+    /// Ten thousand records, of any kind, where it is worth the work.
+    fn default() -> Self {
+        Self { records: 10_000, kinds: Kind::ALL.to_vec(), force: false }
+    }
+}
+
+impl Budget {
+    /// Everything of these kinds, in one call.
+    #[must_use]
+    pub fn everything(kinds: &[Kind]) -> Self {
+        Self { records: u64::MAX, kinds: kinds.to_vec(), force: true }
+    }
+}
+
+/// What a sweep did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Swept {
+    /// How many records were removed, by kind; kinds of which none was are left out.
+    pub removed: BTreeMap<Kind, u64>,
+    /// Whether the budget ended before the work did.
+    pub more: bool,
+}
+
+impl Swept {
+    /// How many records were removed in all.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.removed.values().sum()
+    }
+
+    /// Counts `removed` records of `kind`.
+    pub fn add(&mut self, kind: Kind, removed: u64) {
+        if removed > 0 {
+            *self.removed.entry(kind).or_default() += removed;
+        }
+    }
+}
+
+/// What one call of [`Backend::erase`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Erased {
+    /// How many live records it removed.
+    pub removed: u64,
+    /// Whether there may be more.
+    pub more: bool,
+}
+
+/// The state of a store, by kind; kinds that hold nothing are left out.
+pub type Stats = BTreeMap<Kind, KindStats>;
+
+/// The state of one kind of record. Engines may count by the minute of expiry, and be a minute off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct KindStats {
+    /// Records that have not expired.
+    pub live: u64,
+    /// Records that have expired and are still stored.
+    pub expired: u64,
+    /// For how long the oldest of them has been expired.
+    pub oldest_overdue: Option<Duration>,
+}
+
+/// What follows from the contract, for every backend.
+#[async_trait]
+pub trait BackendExt: Backend {
+    /// Commits one write.
+    async fn write(&self, write: Write, now: Timestamp) -> Result<Commit> {
+        self.commit(Batch::try_from(write)?, now).await
+    }
+
+    /// Writes, whatever is there.
+    async fn put(&self, key: Key, record: Record, now: Timestamp) -> Result<Commit> {
+        self.write(Write::Put { key, record }, now).await
+    }
+
+    /// Writes if nothing is live there.
+    async fn insert(&self, key: Key, record: Record, now: Timestamp) -> Result<Commit> {
+        self.write(Write::Insert { key, record }, now).await
+    }
+
+    /// Writes if that version is live there.
+    async fn replace(&self, key: Key, expected: Version, record: Record, now: Timestamp) -> Result<Commit> {
+        self.write(Write::Replace { key, expected, record }, now).await
+    }
+
+    /// Deletes, whatever is there.
+    async fn delete(&self, key: Key, now: Timestamp) -> Result<Commit> {
+        self.write(Write::Delete { key }, now).await
+    }
+
+    /// Deletes if that version is live there.
+    async fn remove(&self, key: Key, expected: Version, now: Timestamp) -> Result<Commit> {
+        self.write(Write::Remove { key, expected }, now).await
+    }
+
+    /// Every live record under `prefix`. For partitions of a known size, and for tests.
+    async fn scan_all(&self, prefix: &Prefix, now: Timestamp) -> Result<Vec<(Key, Record)>> {
+        let mut items = Vec::new();
+        let mut after = None;
+        loop {
+            let page = self.scan(prefix, after.as_ref(), 1_000, now).await?;
+            items.extend(page.items);
+            after = page.next;
+            if after.is_none() {
+                return Ok(items);
+            }
+        }
+    }
+
+    /// Sweeps until there is no more. One `until` holds for all of it.
+    async fn sweep_all(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
+        let mut all = Swept::default();
+        loop {
+            let step = self.sweep(until, budget).await?;
+            for (kind, removed) in step.removed {
+                all.add(kind, removed);
+            }
+            if !step.more {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Erases until there is no more, and says how many live records there were.
+    async fn erase_all(&self, prefix: &Prefix, now: Timestamp) -> Result<u64> {
+        let mut removed = 0;
+        loop {
+            let step = self.erase(prefix, now).await?;
+            removed += step.removed;
+            if !step.more {
+                return Ok(removed);
+            }
+        }
+    }
+}
+
+impl<B: Backend + ?Sized> BackendExt for B {}
+
+/// The schemes that [`open`] knows, whether or not this build has their engine.
+const SCHEMES: &[(&str, &str)] = &[
+    ("memory:", "memory:"),
+    ("fjall:", "fjall:PATH"),
+    ("rocksdb:", "rocksdb:PATH"),
+    ("postgres:", "postgres://…"),
+    ("postgresql:", "postgresql://…"),
+    ("dynamodb:", "dynamodb:TABLE?region=…&endpoint=…"),
+];
+
+/// Opens the store that `url` names. An unknown scheme is answered with the known ones; the URL itself is not
+/// repeated, since it may hold a password.
+pub async fn open(url: &str) -> Result<Arc<dyn Backend>> {
+    let Some((scheme, _)) = SCHEMES.iter().find(|(scheme, _)| url.starts_with(scheme)) else {
+        let forms: Vec<_> = SCHEMES.iter().map(|(_, form)| *form).collect();
+        return Err(Error::invalid(format!("no engine for this store URL; known are {}", forms.join(", "))));
+    };
+    match *scheme {
+        "memory:" if url == "memory:" => Ok(Arc::new(memory::Memory::default())),
+        "memory:" => Err(Error::invalid("the memory engine's URL is memory: and nothing more")),
+        scheme => {
+            let name = scheme.trim_end_matches(':');
+            Err(Error::invalid(format!("this build has no {name} engine: build it with that feature")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_unknown_scheme_is_answered_with_the_known_ones() {
+        let error = open("redis://user:hunter2@host").await.err().unwrap();
+        for scheme in ["memory:", "fjall:", "rocksdb:", "postgres:", "dynamodb:"] {
+            assert!(error.message().contains(scheme), "{error}");
+        }
+        assert!(!error.message().contains("hunter2"));
+    }
+
+    #[tokio::test]
+    async fn memory_opens_and_takes_no_path() {
+        assert_eq!(open("memory:").await.unwrap().engine(), "memory");
+        assert!(open("memory:/tmp").await.is_err());
+    }
+}

@@ -1,0 +1,69 @@
+//! Chance, handed in like time (law 8). This module owns the random number generators.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+/// Where random bytes come from.
+pub trait Chance: Send + Sync + 'static {
+    /// Fills `bytes` with random bytes.
+    fn fill(&self, bytes: &mut [u8]);
+}
+
+impl<C: Chance + ?Sized> Chance for Arc<C> {
+    fn fill(&self, bytes: &mut [u8]) {
+        self.as_ref().fill(bytes);
+    }
+}
+
+impl dyn Chance {
+    /// So many random bytes.
+    pub fn bytes<const N: usize>(&self) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.fill(&mut bytes);
+        bytes
+    }
+}
+
+/// A cryptographically secure generator, seeded by the operating system, one for each thread.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemChance;
+
+impl Chance for SystemChance {
+    #[expect(clippy::disallowed_methods, reason = "this is the generator that is handed in")]
+    fn fill(&self, bytes: &mut [u8]) {
+        rand::rng().fill_bytes(bytes);
+    }
+}
+
+/// The same bytes for the same seed: for tests that must be repeatable, and for nothing else.
+pub struct SeededChance(Mutex<StdRng>);
+
+impl SeededChance {
+    /// A generator whose bytes follow from `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(Mutex::new(StdRng::seed_from_u64(seed)))
+    }
+
+    /// A number below `bound`, which is not zero; for tests, so slightly uneven is good enough.
+    pub fn below(&self, bound: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.fill(&mut bytes);
+        u64::from_be_bytes(bytes) % bound
+    }
+}
+
+impl Chance for SeededChance {
+    fn fill(&self, bytes: &mut [u8]) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).fill_bytes(bytes);
+    }
+}
+
+impl fmt::Debug for SeededChance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SeededChance(…)")
+    }
+}

@@ -1,0 +1,111 @@
+//! Scopes do not leak.
+
+use super::Rig;
+use crate::backend::BackendExt;
+use crate::key::{Key, Prefix};
+use crate::kind::Kind;
+use crate::scope::{Reach, Scope};
+use crate::write::Write;
+
+const T: &str = "ebbtide-verify";
+
+fn scopes() -> Vec<Scope> {
+    let escaped = format!("{T}%3Aenv%3A{T}");
+    let texts = [
+        format!("tenant:{T}"),
+        format!("tenant:{T}2"),
+        format!("env:{T}"),
+        format!("tenant:{T}/env:{T}"),
+        format!("tenant:{T}/env:{T}2"),
+        format!("tenant:{escaped}"),
+        format!("tenant:{T}%2Fenv%3A{T}"),
+        format!("custom:{T}"),
+        format!("custom:{T}/{T}"),
+        format!("custom:{T}/{T}/{T}"),
+        format!("custom:{T}%2F{T}"),
+        format!("custom:{T}{T}"),
+    ];
+    let parsed = texts.iter().map(|text| text.parse().expect("a good scope"));
+    std::iter::once(Scope::Global).chain(parsed).collect()
+}
+
+fn key(scope: &Scope) -> Key {
+    Key::new(Kind::Probe, scope, &["same".into()], &["name".into()]).expect("good names")
+}
+
+async fn store_in_all(rig: &Rig) {
+    for scope in scopes() {
+        rig.stored(&key(&scope), &scope.to_string(), 100).await;
+    }
+}
+
+/// Which of the scopes still hold their record.
+async fn holding(rig: &Rig) -> Vec<Scope> {
+    let mut holding = Vec::new();
+    for scope in scopes() {
+        if let Some(record) = rig.get(&key(&scope), 0).await {
+            assert_eq!(record.value, scope.to_string(), "a record of another scope was returned");
+            holding.push(scope);
+        }
+    }
+    holding
+}
+
+pub(super) async fn every_operation_is_exact_in_scope(rig: Rig) {
+    let all = scopes();
+    for scope in &all {
+        store_in_all(&rig).await;
+        let others: Vec<_> = all.iter().filter(|other| *other != scope).cloned().collect();
+        let partition = Prefix::partition(Kind::Probe, scope, &["same".into()], &[]).expect("good names");
+        let listed = rig.scan(&partition, 0).await;
+        assert_eq!(listed.len(), 1, "a listing is exact in its scope");
+        assert_eq!(listed[0].0.scope(), *scope);
+        assert_eq!(rig.take(&key(scope), 0).await.expect("there").value, scope.to_string());
+        assert_eq!(holding(&rig).await, others, "a take is exact in its scope");
+        let insert = Write::Insert { key: key(scope), record: rig.record(&scope.to_string(), 100) };
+        assert!(rig.applied(insert, 0).await, "an insert meets no other scope's record");
+        assert!(rig.applied(Write::Delete { key: key(scope) }, 0).await);
+        assert_eq!(holding(&rig).await, others, "a delete is exact in its scope");
+    }
+}
+
+pub(super) async fn below_is_what_a_scope_covers(rig: Rig) {
+    store_in_all(&rig).await;
+    for scope in scopes() {
+        for reach in [Reach::Exact(scope.clone()), Reach::Below(scope.clone())] {
+            let prefix = Prefix::reach(Kind::Probe, &reach).expect("a good scope");
+            let listed = rig.scan(&prefix, 0).await;
+            let mut reached: Vec<_> = listed.iter().map(|(key, _)| key.scope()).collect();
+            reached.sort();
+            let mut expected: Vec<_> = scopes().into_iter().filter(|other| reach.contains(other)).collect();
+            expected.sort();
+            assert_eq!(reached, expected, "{reach:?}");
+        }
+    }
+}
+
+pub(super) async fn a_joined_name_is_not_another_scope(rig: Rig) {
+    let joined = Scope::tenant(format!("{T}:env:{T}")).expect("a good name");
+    let nested = Scope::tenant_env(T, T).expect("good names");
+    let record = rig.stored(&key(&nested), "nested", 100).await;
+    assert_eq!(rig.get(&key(&joined), 0).await, None);
+    assert!(rig.applied(Write::Delete { key: key(&joined) }, 0).await);
+    assert_eq!(rig.get(&key(&nested), 0).await, Some(record));
+}
+
+pub(super) async fn erasing_a_scope_leaves_the_others(rig: Rig) {
+    let all = scopes();
+    for reach in all.iter().cloned().flat_map(|scope| [Reach::Exact(scope.clone()), Reach::Below(scope)]) {
+        store_in_all(&rig).await;
+        let kept: Vec<_> = all.iter().filter(|scope| !reach.contains(scope)).cloned().collect();
+        let prefix = Prefix::reach(Kind::Probe, &reach).expect("a good scope");
+        let removed = rig.backend.erase_all(&prefix, rig.at(0)).await.expect("erase");
+        assert_eq!(removed, (all.len() - kept.len()) as u64, "{reach:?}");
+        assert_eq!(holding(&rig).await, kept, "{reach:?}");
+        assert_eq!(rig.backend.erase_all(&prefix, rig.at(0)).await.expect("erase"), 0);
+    }
+    // What was erased can be written again, and is not erased after the fact.
+    store_in_all(&rig).await;
+    rig.sweep(1).await;
+    assert_eq!(holding(&rig).await, all);
+}

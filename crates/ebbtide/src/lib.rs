@@ -1,0 +1,61 @@
+//! Ebbtide: a store for authorization state that must expire.
+//!
+//! A record is live while `now < expires_at`. At or past that, every read and every conditional write answers as if
+//! it had never been written, whether or not it has been swept. A condition and its write are one atomic step, on
+//! every engine.
+//!
+//! | module | what is in it |
+//! |---|---|
+//! | [`backend`] | the contract, [`Backend`], that every engine keeps; [`open`]; the memory engine; `metered` |
+//! | [`mod@key`] | [`Key`] and [`Prefix`], with their order-preserving encoding |
+//! | [`kind`] | the kinds of record |
+//! | [`scope`] | [`Scope`], its text form, what it covers, and [`Reach`] |
+//! | [`record`], [`write`](mod@write) | [`Record`], [`Version`], [`Write`], [`Batch`], [`Commit`] |
+//! | [`time`], [`chance`] | the clocks and the random numbers that are handed in |
+//! | [`ttl`] | [`Ttl`] and the policies that bound it |
+//! | [`secret`], [`error`] | what does not print; what went wrong |
+//! | `conformance` | the suite that every engine passes (feature `conformance`) |
+//!
+//! ```
+//! use ebbtide::{BackendExt, Clock, Key, Kind, Record, Scope, SystemChance, SystemClock, Ttl, open};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> ebbtide::Result<()> {
+//! let store = open("memory:").await?;
+//! let now = SystemClock.now();
+//! let key = Key::new(Kind::Replay, &Scope::tenant("acme")?, &["jti-1".into()], &[])?;
+//! let record = Record::new("", Ttl::from_secs(60)?.expires_at(now)?, &SystemChance);
+//! assert!(store.insert(key.clone(), record.clone(), now).await?.is_applied());
+//! assert!(!store.insert(key, record, now).await?.is_applied(), "the second is a replay");
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod backend;
+pub mod chance;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+pub mod error;
+pub mod key;
+pub mod kind;
+pub mod record;
+pub mod scope;
+pub mod secret;
+pub mod time;
+pub mod ttl;
+pub mod write;
+
+pub use backend::{
+    Backend, BackendExt, Budget, Cursor, Erased, KindStats, Page, Stats, Swept, memory::Memory,
+    metered::Metered, open,
+};
+pub use chance::{Chance, SeededChance, SystemChance};
+pub use error::{Error, ErrorKind, Result};
+pub use key::{Key, Part, Prefix};
+pub use kind::Kind;
+pub use record::{Record, Version};
+pub use scope::{Name, Reach, Scope};
+pub use secret::Secret;
+pub use time::{Clock, ManualClock, Stopwatch, SystemClock, Timestamp};
+pub use ttl::{Ttl, TtlPolicies, TtlPolicy};
+pub use write::{Batch, Commit, Condition, Effect, Write};

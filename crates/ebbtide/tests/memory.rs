@@ -1,0 +1,9 @@
+//! The conformance kit on the memory engine.
+
+mod support;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    support::conformance(|| async { ebbtide::open("memory:").await.expect("memory opens") })
+}
