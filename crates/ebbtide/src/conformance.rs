@@ -12,6 +12,7 @@ mod races;
 mod rig;
 mod scans;
 mod scopes;
+pub mod stores;
 mod sweeps;
 
 use std::any::Any;
@@ -131,8 +132,11 @@ cases! {
 /// Runs one case on a store that nobody else runs the kit on meanwhile. The error is what the case found.
 pub async fn run(case: &Case, backend: Arc<dyn Backend>, seed: u64) -> std::result::Result<(), String> {
     let rig = Rig::new(backend, case.name, seed);
-    let outcome = tokio::spawn((case.run)(rig)).await;
-    outcome.map_err(|error| match error.try_into_panic() {
+    outcome((case.run)(rig)).await
+}
+
+async fn outcome(case: Running) -> std::result::Result<(), String> {
+    tokio::spawn(case).await.map_err(|error| match error.try_into_panic() {
         Ok(panic) => panic_message(panic.as_ref()),
         Err(error) => error.to_string(),
     })

@@ -13,7 +13,8 @@
 //! | [`record`], [`write`](mod@write) | [`Record`], [`Version`], [`Write`], [`Batch`], [`Commit`] |
 //! | [`time`], [`chance`] | the clocks and the random numbers that are handed in |
 //! | [`ttl`] | [`Ttl`] and the policies that bound it |
-//! | [`secret`], [`error`] | what does not print; what went wrong |
+//! | [`stores`] | the typed stores on top of a backend: one handle, [`Stores`], a method for each |
+//! | [`digest`], [`secret`], [`error`] | what is kept of a secret; what does not print; what went wrong |
 //! | `conformance` | the suite that every engine passes (feature `conformance`) |
 //!
 //! ```
@@ -33,14 +34,17 @@
 
 pub mod backend;
 pub mod chance;
+mod codec;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod digest;
 pub mod error;
 pub mod key;
 pub mod kind;
 pub mod record;
 pub mod scope;
 pub mod secret;
+pub mod stores;
 pub mod time;
 pub mod ttl;
 pub mod write;
@@ -50,12 +54,14 @@ pub use backend::{
     metered::Metered, open,
 };
 pub use chance::{Chance, SeededChance, SystemChance};
+pub use digest::Digest;
 pub use error::{Error, ErrorKind, Result};
 pub use key::{Key, Part, Prefix};
 pub use kind::Kind;
 pub use record::{Record, Version};
 pub use scope::{Name, Reach, Scope};
 pub use secret::Secret;
+pub use stores::Stores;
 pub use time::{Clock, ManualClock, Stopwatch, SystemClock, Timestamp};
 pub use ttl::{Ttl, TtlPolicies, TtlPolicy};
 pub use write::{Batch, Commit, Condition, Effect, Write};

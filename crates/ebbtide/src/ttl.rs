@@ -149,7 +149,7 @@ impl TtlPolicy {
 }
 
 /// Policies per kind and per scope. The most specific wins: the record's own scope, then each scope that covers it,
-/// up to Global, then [`TtlPolicy::default`].
+/// up to Global. Where none is set, a store's own bounds hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TtlPolicies(BTreeMap<(Kind, Scope), TtlPolicy>);
 
@@ -166,11 +166,13 @@ impl TtlPolicies {
         self.0.remove(&(kind, scope.clone()))
     }
 
-    /// The policy for records of that kind in that scope.
+    /// The policy for records of that kind in that scope, if one is set there or above.
     #[must_use]
-    pub fn of(&self, kind: Kind, scope: &Scope) -> TtlPolicy {
-        let policies = scope.ancestry().into_iter().filter_map(|ancestor| self.0.get(&(kind, ancestor)));
-        policies.copied().next().unwrap_or_default()
+    pub fn of(&self, kind: Kind, scope: &Scope) -> Option<TtlPolicy> {
+        if self.0.is_empty() {
+            return None;
+        }
+        scope.ancestry().into_iter().find_map(|ancestor| self.0.get(&(kind, ancestor))).copied()
     }
 }
 
@@ -252,10 +254,10 @@ mod tests {
             ("env:dev", TtlPolicy::long_lived()),
             ("custom:a/b", TtlPolicy::long_lived()),
         ] {
-            assert_eq!(policies.of(Kind::Approval, &scope(text)), policy, "{text}");
+            assert_eq!(policies.of(Kind::Approval, &scope(text)), Some(policy), "{text}");
         }
-        assert_eq!(policies.of(Kind::Code, &scope("tenant:a")), TtlPolicy::default());
+        assert_eq!(policies.of(Kind::Code, &scope("tenant:a")), None);
         assert_eq!(policies.unset(Kind::Approval, &scope("tenant:a")), Some(TtlPolicy::short_lived()));
-        assert_eq!(policies.of(Kind::Approval, &scope("tenant:a")), TtlPolicy::long_lived());
+        assert_eq!(policies.of(Kind::Approval, &scope("tenant:a")), Some(TtlPolicy::long_lived()));
     }
 }

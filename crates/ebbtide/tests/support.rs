@@ -4,20 +4,29 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use ebbtide::Backend;
+use ebbtide::conformance::stores::{self, STORE_CASES};
 use ebbtide::conformance::{self, CASES};
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::{Arguments, Failed, Trial};
 
-/// Runs the kit, with a store of its own for each case.
+/// Runs both tables of the kit, with a store of its own for each case.
 pub(crate) fn conformance<F>(open: impl Fn() -> F + Copy + Send + Sync + 'static) -> ExitCode
 where
     F: Future<Output = Arc<dyn Backend>>,
 {
-    let trials = CASES.iter().map(|case| {
+    let contract = CASES.iter().map(|case| {
         Trial::test(format!("{}::{}", case.group, case.name), move || {
-            let runtime =
-                tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
-            runtime.block_on(async { conformance::run(case, open().await, 1).await }).map_err(Into::into)
+            run(async { conformance::run(case, open().await, 1).await })
         })
     });
-    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+    let typed = STORE_CASES.iter().map(|case| {
+        Trial::test(format!("stores::{}::{}", case.group, case.name), move || {
+            run(async { stores::run(case, open().await, 1).await })
+        })
+    });
+    libtest_mimic::run(&Arguments::from_args(), contract.chain(typed).collect()).exit_code()
+}
+
+fn run(case: impl Future<Output = Result<(), String>>) -> Result<(), Failed> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
+    runtime.block_on(case).map_err(Into::into)
 }

@@ -13,7 +13,7 @@ use crate::time::Timestamp;
 use crate::write::{Batch, Commit, Write};
 
 /// The kit's time begins with the year 2100.
-const BEGIN: u64 = 4_102_444_800_000;
+const BEGIN: Duration = Duration::from_secs(4_102_444_800);
 
 /// A store, a scope of its own in it, and short words for what cases do. Every failure of the store fails the case.
 #[derive(Clone)]
@@ -24,18 +24,20 @@ pub(crate) struct Rig {
     pub(crate) scope: Scope,
     /// Repeatable chance.
     pub(crate) chance: Arc<SeededChance>,
+    begin: Timestamp,
 }
 
 impl Rig {
     /// A rig for the case of that name.
     pub(crate) fn new(backend: Arc<dyn Backend>, case: &str, seed: u64) -> Self {
         let scope = Scope::custom(["ebbtide-verify", case]).expect("names of cases are short");
-        Self { backend, scope, chance: Arc::new(SeededChance::new(seed)) }
+        let begin = Timestamp::ZERO.checked_add(BEGIN).expect("the year 2100 is before 9999");
+        Self { backend, scope, chance: Arc::new(SeededChance::new(seed)), begin }
     }
 
     /// The time so many milliseconds after the kit's time began.
     pub(crate) fn at(&self, millis: u64) -> Timestamp {
-        Timestamp::ZERO.checked_add(Duration::from_millis(BEGIN + millis)).expect("cases take less than ages")
+        self.begin.checked_add(Duration::from_millis(millis)).expect("cases take less than ages")
     }
 
     /// A key in the rig's scope, with that name as its partition.
@@ -104,20 +106,29 @@ impl Rig {
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
-        let barrier = Arc::new(tokio::sync::Barrier::new(count));
-        let tasks: Vec<_> = (0..count)
-            .map(|index| {
-                let (barrier, running) = (Arc::clone(&barrier), task(self.clone(), index));
-                tokio::spawn(async move {
-                    barrier.wait().await;
-                    running.await
-                })
-            })
-            .collect();
-        let mut answers = Vec::with_capacity(count);
-        for task in tasks {
-            answers.push(task.await.expect("a task of a race does not panic"));
-        }
-        answers
+        together(count, |index| task(self.clone(), index)).await
     }
+}
+
+/// Runs `count` tasks that begin together, and returns what they answered.
+pub(super) async fn together<T, F>(count: usize, task: impl Fn(usize) -> F) -> Vec<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let barrier = Arc::new(tokio::sync::Barrier::new(count));
+    let tasks: Vec<_> = (0..count)
+        .map(|index| {
+            let (barrier, running) = (Arc::clone(&barrier), task(index));
+            tokio::spawn(async move {
+                barrier.wait().await;
+                running.await
+            })
+        })
+        .collect();
+    let mut answers = Vec::with_capacity(count);
+    for task in tasks {
+        answers.push(task.await.expect("a task of a race does not panic"));
+    }
+    answers
 }

@@ -1,0 +1,114 @@
+//! The typed stores: one handle, a method for each store. A store knows nothing of engines or of HTTP.
+
+pub mod replays;
+
+use std::sync::Arc;
+
+use crate::backend::Backend;
+use crate::chance::{Chance, SystemChance};
+use crate::error::Result;
+use crate::kind::Kind;
+use crate::record::Record;
+use crate::scope::Scope;
+use crate::time::{Clock, SystemClock, Timestamp};
+use crate::ttl::{Ttl, TtlPolicies};
+
+use replays::Replays;
+
+/// Every store on one backend. Cheap to clone.
+#[derive(Clone)]
+pub struct Stores(Arc<Shared>);
+
+struct Shared {
+    backend: Arc<dyn Backend>,
+    clock: Arc<dyn Clock>,
+    chance: Arc<dyn Chance>,
+    policies: TtlPolicies,
+}
+
+impl Stores {
+    /// The stores on `backend`, with the system's clock and chance.
+    #[must_use]
+    pub fn new(backend: Arc<dyn Backend>) -> Self {
+        Self::builder(backend).build()
+    }
+
+    /// The stores on `backend`, with a clock, chance and policies of your own.
+    pub fn builder(backend: Arc<dyn Backend>) -> Builder {
+        Builder(Shared {
+            backend,
+            clock: Arc::new(SystemClock),
+            chance: Arc::new(SystemChance),
+            policies: TtlPolicies::default(),
+        })
+    }
+
+    /// What was seen, and must not be seen again.
+    #[must_use]
+    pub fn replays(&self, scope: &Scope) -> Replays {
+        Replays::new(self.clone(), scope.clone())
+    }
+
+    pub(crate) fn backend(&self) -> &dyn Backend {
+        self.0.backend.as_ref()
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.0.clock.now()
+    }
+
+    pub(crate) fn record(&self, value: impl Into<bytes::Bytes>, expires_at: Timestamp) -> Record {
+        Record::new(value, expires_at, self.0.chance.as_ref())
+    }
+
+    /// The life of a record: what was asked for, else what the policy says, else the store's own default; within
+    /// the policy's bounds where one is set.
+    pub(crate) fn ttl(&self, kind: Kind, scope: &Scope, asked: Option<Ttl>, default: Ttl) -> Result<Ttl> {
+        match self.0.policies.of(kind, scope) {
+            Some(policy) => Ok(policy.apply(asked.or(policy.default).or(Some(default)))?.unwrap_or(default)),
+            None => Ok(asked.unwrap_or(default)),
+        }
+    }
+}
+
+impl std::fmt::Debug for Stores {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Stores({})", self.backend().engine())
+    }
+}
+
+/// Builds [`Stores`].
+#[must_use]
+pub struct Builder(Shared);
+
+impl Builder {
+    /// Takes the time from `clock`.
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.0.clock = Arc::new(clock);
+        self
+    }
+
+    /// Takes random bytes from `chance`.
+    pub fn chance(mut self, chance: impl Chance) -> Self {
+        self.0.chance = Arc::new(chance);
+        self
+    }
+
+    /// Bounds the lives of records by `policies`.
+    pub fn policies(mut self, policies: TtlPolicies) -> Self {
+        self.0.policies = policies;
+        self
+    }
+
+    /// The stores.
+    #[must_use]
+    pub fn build(self) -> Stores {
+        Stores(Arc::new(self.0))
+    }
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Builder(…)")
+    }
+}

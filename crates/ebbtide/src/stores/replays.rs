@@ -1,0 +1,138 @@
+//! Replays: proofs and assertions that were seen, and must not be accepted again (RFC 9449 §11.1).
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::Stores;
+use crate::backend::BackendExt;
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::scope::Scope;
+use crate::time::Timestamp;
+use crate::ttl::Ttl;
+
+/// The replay store of one scope.
+#[derive(Debug, Clone)]
+pub struct Replays {
+    stores: Stores,
+    scope: Scope,
+}
+
+/// What is checked: an identifier within a namespace, bound to a key where there is one.
+#[derive(Debug, Clone)]
+pub struct Proof {
+    namespace: String,
+    jti: String,
+    thumbprint: Option<String>,
+    ttl: Option<Ttl>,
+    hold: Duration,
+}
+
+impl Proof {
+    /// The longest identifier, in bytes.
+    pub const MAX_JTI_BYTES: usize = 256;
+
+    /// The longest namespace and key thumbprint, in bytes.
+    pub const MAX_NAME_BYTES: usize = 256;
+
+    /// An identifier within a namespace; empty or too long is invalid.
+    pub fn new(namespace: impl Into<String>, jti: impl Into<String>) -> Result<Self> {
+        let (namespace, jti) = (namespace.into(), jti.into());
+        check_length("namespace", &namespace, Self::MAX_NAME_BYTES)?;
+        check_length("jti", &jti, Self::MAX_JTI_BYTES)?;
+        Ok(Self { namespace, jti, thumbprint: None, ttl: None, hold: Duration::ZERO })
+    }
+
+    /// Binds it to the key with this thumbprint.
+    pub fn with_thumbprint(mut self, thumbprint: impl Into<String>) -> Result<Self> {
+        let thumbprint = thumbprint.into();
+        check_length("key thumbprint", &thumbprint, Self::MAX_NAME_BYTES)?;
+        self.thumbprint = Some(thumbprint);
+        Ok(self)
+    }
+
+    /// Remembers it for that long instead of 60 seconds: the time for which the proof itself is acceptable.
+    #[must_use]
+    pub fn with_ttl(mut self, ttl: Ttl) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// Goes on refusing it for that long after the TTL.
+    #[must_use]
+    pub fn with_hold(mut self, hold: Duration) -> Self {
+        self.hold = hold;
+        self
+    }
+}
+
+fn check_length(what: &str, text: &str, most: usize) -> Result<()> {
+    if text.is_empty() || text.len() > most {
+        return Err(Error::invalid(format!("a {what} has 1 to {most} bytes; this one has {}", text.len())));
+    }
+    Ok(())
+}
+
+/// The answer to a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a replay must be refused"]
+pub enum Seen {
+    /// It was not seen before, and is recorded now.
+    Fresh {
+        /// Until when it will be refused.
+        expires_at: Timestamp,
+    },
+    /// It was seen before.
+    Replay,
+}
+
+impl Replays {
+    /// How long a proof is remembered unless something else is asked for.
+    pub const DEFAULT_TTL_SECONDS: i64 = 60;
+
+    pub(super) fn new(stores: Stores, scope: Scope) -> Self {
+        Self { stores, scope }
+    }
+
+    /// Records the proof if it is not recorded yet, in one step. Of any number of callers with one proof, exactly
+    /// one is answered `Fresh`.
+    pub async fn check_and_record(&self, proof: &Proof) -> Result<Seen> {
+        self.record(self.key(proof)?, proof).await
+    }
+
+    /// Checks each of the proofs, which may be many, and records those that are fresh. A proof that comes twice is
+    /// fresh at most once. An error means that some may have been recorded.
+    pub async fn check_and_record_batch(&self, proofs: &[Proof]) -> Result<Vec<Seen>> {
+        let keys = proofs.iter().map(|proof| self.key(proof)).collect::<Result<Vec<_>>>()?;
+        let mut met = HashSet::new();
+        let first: Vec<bool> = keys.iter().map(|key| met.insert(key.clone())).collect();
+        let checks = keys.into_iter().zip(proofs).zip(first).map(|((key, proof), first)| async move {
+            if first { self.record(key, proof).await } else { Ok(Seen::Replay) }
+        });
+        join_all(checks).await.into_iter().collect()
+    }
+
+    async fn record(&self, key: Key, proof: &Proof) -> Result<Seen> {
+        let now = self.stores.now();
+        let default = Ttl::from_secs(Self::DEFAULT_TTL_SECONDS)?;
+        let ttl = self.stores.ttl(Kind::Replay, &self.scope, proof.ttl, default)?;
+        let expires_at = ttl.expires_at(now)?.checked_add(proof.hold)?;
+        let commit = self.stores.backend().insert(key, self.stores.record("", expires_at), now).await?;
+        Ok(if commit.is_applied() { Seen::Fresh { expires_at } } else { Seen::Replay })
+    }
+
+    fn key(&self, proof: &Proof) -> Result<Key> {
+        let digest = match &proof.thumbprint {
+            None => Digest::of("replay", &[proof.namespace.as_bytes(), proof.jti.as_bytes()]),
+            Some(thumbprint) => {
+                let parts = [proof.namespace.as_bytes(), proof.jti.as_bytes(), thumbprint.as_bytes()];
+                Digest::of("replay", &parts)
+            }
+        };
+        Key::new(Kind::Replay, &self.scope, &[digest.part()], &[])
+    }
+}
