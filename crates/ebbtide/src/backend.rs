@@ -1,5 +1,6 @@
 //! The contract that every engine keeps.
 
+pub mod blocking;
 #[cfg(any(feature = "fjall", feature = "rocksdb"))]
 pub mod embedded;
 #[cfg(feature = "fjall")]

@@ -12,6 +12,7 @@
 //! | [`scope`] | [`Scope`], its text form, what it covers, and [`Reach`] |
 //! | [`record`], [`write`](mod@write) | [`Record`], [`Version`], [`Write`], [`Batch`], [`Commit`] |
 //! | [`time`], [`chance`] | the clocks and the random numbers that are handed in |
+//! | [`clock_guard`] | a clock that never runs backwards in a store, and whose leaps erase nothing |
 //! | [`ttl`] | [`Ttl`] and the policies that bound it |
 //! | [`stores`] | the typed stores on top of a backend: one handle, [`Stores`], a method for each |
 //! | [`digest`], [`secret`], [`error`] | what is kept of a secret; what does not print; what went wrong |
@@ -34,6 +35,7 @@
 
 pub mod backend;
 pub mod chance;
+pub mod clock_guard;
 mod codec;
 #[cfg(feature = "conformance")]
 pub mod conformance;
