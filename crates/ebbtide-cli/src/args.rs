@@ -1,8 +1,9 @@
 //! What the command line takes.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, Parser, Subcommand};
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 /// A store for authorization state that must expire.
 #[derive(Debug, Parser)]
@@ -15,6 +16,10 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Copy an embedded store into a folder, consistently
+    Backup(Backup),
+    /// See whether the clock agrees with a store, or confirm that it is right
+    Clock(Clock),
     /// Serve the HTTP API
     Serve(Serve),
     /// Check that a store keeps the contract: one line per case, exit status 0 or 1
@@ -22,7 +27,54 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = "Example:\n  ebbtide serve --listen 127.0.0.1:7878 --store memory:")]
+#[command(
+    long_about = "Copy an embedded store into a folder, consistently.\n\n\
+        The copy is a store of its own: open it where it is, or put it in the place of the one that was lost. The \
+        keys that stand beside the data go along, so keep it as safe as the store. Stores on PostgreSQL and DynamoDB \
+        are backed up with those engines' own tools.",
+    after_help = "Examples:\n  \
+        ebbtide backup --store fjall:/var/lib/ebbtide /backup/ebbtide-1\n  \
+        ebbtide verify --store fjall:/backup/ebbtide-1"
+)]
+pub(crate) struct Backup {
+    /// The store
+    #[arg(long, env = "EBBTIDE_STORE", value_name = "URL", hide_env_values = true)]
+    pub(crate) store: String,
+
+    /// The folder for the copy: empty, or not there yet
+    pub(crate) dir: PathBuf,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(
+    long_about = "See whether the clock agrees with a store, or confirm that it is right.\n\n\
+        A store remembers the latest time it was used at. A clock that is behind it is not believed; one that is more \
+        than a day ahead is answered with, but nothing is swept by it until it is confirmed here: a wrong year must \
+        not erase a store. A store that was shut down for longer than that is confirmed in the same way.",
+    after_help = "Examples:\n  \
+        ebbtide clock show --store fjall:/var/lib/ebbtide\n  \
+        ebbtide clock confirm --store fjall:/var/lib/ebbtide\n\n\
+        Exit status of show: 0 the clock agrees, 1 it is ahead and unconfirmed."
+)]
+pub(crate) struct Clock {
+    /// What to do
+    pub(crate) action: ClockAction,
+
+    /// The store
+    #[arg(long, env = "EBBTIDE_STORE", value_name = "URL", hide_env_values = true)]
+    pub(crate) store: String,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum ClockAction {
+    /// Say whether the clock is ahead
+    Show,
+    /// Say that the clock is right
+    Confirm,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Example:\n  ebbtide serve --listen 127.0.0.1:7878 --store fjall:./data")]
 pub(crate) struct Serve {
     /// The address to listen on; port 0 takes a free one
     #[arg(long, env = "EBBTIDE_LISTEN", default_value = "127.0.0.1:7878")]
@@ -33,7 +85,7 @@ pub(crate) struct Serve {
         long,
         env = "EBBTIDE_STORE",
         value_name = "URL",
-        default_value = "memory:",
+        default_value = "fjall:./data",
         hide_env_values = true
     )]
     pub(crate) store: String,

@@ -1,4 +1,6 @@
 //! One file for each command.
 
+pub(crate) mod backup;
+pub(crate) mod clock;
 pub(crate) mod serve;
 pub(crate) mod verify;
