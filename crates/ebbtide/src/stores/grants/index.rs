@@ -1,0 +1,106 @@
+//! Grants by subject and by client: listed, and revoked together.
+
+use super::family::Family;
+use super::{Grant, GrantId, Grants, Why};
+use crate::backend::Cursor;
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::key::{Key, Part, Prefix};
+use crate::kind::Kind;
+use crate::scope::Scope;
+
+/// Whose grants are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holder<'a> {
+    /// Those that speak for this subject.
+    Subject(&'a str),
+    /// Those that were given to this client.
+    Client(&'a str),
+}
+
+impl Holder<'_> {
+    /// Names may be longer than a key takes, so that their digest is the partition.
+    fn digest(self) -> Digest {
+        match self {
+            Self::Subject(subject) => Digest::of("grants of a subject", &[subject.as_bytes()]),
+            Self::Client(client_id) => Digest::of("grants of a client", &[client_id.as_bytes()]),
+        }
+    }
+
+    pub(super) fn key(self, scope: &Scope, id: GrantId) -> Result<Key> {
+        Key::new(Kind::GrantIndex, scope, &[self.digest().part()], &[id.as_bytes().into()])
+    }
+
+    fn prefix(self, scope: &Scope) -> Result<Prefix> {
+        Prefix::partition(Kind::GrantIndex, scope, &[self.digest().part()], &[])
+    }
+
+    fn has(self, subject: &str, client_id: &str) -> bool {
+        match self {
+            Self::Subject(name) => name == subject,
+            Self::Client(name) => name == client_id,
+        }
+    }
+}
+
+/// A page of grants.
+#[derive(Debug, Clone, Default)]
+pub struct GrantPage {
+    /// The grants, whatever has become of them, that have not reached their cap.
+    pub items: Vec<Grant>,
+    /// Where the next page begins; none at the end.
+    pub next: Option<Cursor>,
+}
+
+const PAGE: usize = 100;
+
+impl Grants {
+    /// Up to `limit` grants of a subject or a client, behind `after`. A page may hold fewer and still have a next.
+    pub async fn list(&self, holder: Holder<'_>, after: Option<&Cursor>, limit: usize) -> Result<GrantPage> {
+        let (ids, next) = self.ids(holder, after, limit).await?;
+        let mut items = Vec::with_capacity(ids.len());
+        for id in ids {
+            // The digest is the key; whose grant it is says the record.
+            items.extend(self.get(id).await?.filter(|grant| holder.has(&grant.subject, &grant.client_id)));
+        }
+        Ok(GrantPage { items, next })
+    }
+
+    /// Revokes every active grant of a subject or a client, and says how many there were. A grant that is issued
+    /// while this runs may be too late for it. After an error, some may have been revoked: call it again.
+    pub async fn revoke_all(&self, holder: Holder<'_>) -> Result<u64> {
+        let mut revoked = 0;
+        let mut after = None;
+        loop {
+            let (ids, next) = self.ids(holder, after.as_ref(), PAGE).await?;
+            for id in ids {
+                let is_theirs = |family: &Family| holder.has(&family.subject, &family.client_id);
+                revoked += u64::from(self.revoke_if(id, Why::Requested, is_theirs).await?);
+            }
+            after = next;
+            if after.is_none() {
+                return Ok(revoked);
+            }
+        }
+    }
+
+    async fn ids(
+        &self,
+        holder: Holder<'_>,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<(Vec<GrantId>, Option<Cursor>)> {
+        let prefix = holder.prefix(&self.scope)?;
+        let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()).await?;
+        let ids = page.items.iter().map(|(key, _)| grant_id(key)).collect::<Result<_>>()?;
+        Ok((ids, page.next))
+    }
+}
+
+fn grant_id(key: &Key) -> Result<GrantId> {
+    match key.sort().as_slice() {
+        [Part::Bytes(bytes)] => bytes.as_ref().try_into().map(GrantId::from_bytes).ok(),
+        _ => None,
+    }
+    .ok_or_else(|| Error::corrupt("an index of grants holds what is no grant's id"))
+}
