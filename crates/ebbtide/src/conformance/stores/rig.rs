@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use crate::backend::{Backend, BackendExt, Budget, Swept};
 use crate::chance::SeededChance;
+use crate::key::{Key, Prefix};
+use crate::keyring::Keyring;
 use crate::kind::Kind;
+use crate::record::Record;
 use crate::scope::Scope;
 use crate::stores::Stores;
 use crate::time::{Clock, ManualClock, Timestamp};
@@ -43,6 +46,28 @@ impl StoreRig {
     pub(crate) async fn sweep(&self) -> Swept {
         let budget = Budget::everything(Kind::ALL);
         self.backend.sweep_all(self.clock.now(), &budget).await.expect("sweep")
+    }
+
+    /// The same store, seen by a node with this keyring.
+    pub(crate) fn with_keyring(&self, keyring: Keyring) -> Self {
+        let stores = Stores::builder(Arc::clone(&self.backend)).clock(self.clock.clone()).keyring(keyring);
+        Self { stores: stores.build(), ..self.clone() }
+    }
+
+    /// Every live record of every kind.
+    pub(crate) async fn contents(&self) -> Vec<(Key, Record)> {
+        let mut contents = Vec::new();
+        for &kind in Kind::ALL {
+            let records = self.backend.scan_all(&Prefix::kind_wide(kind), self.clock.now()).await;
+            contents.extend(records.expect("scan"));
+        }
+        contents
+    }
+
+    /// The bytes of all keys and values.
+    pub(crate) async fn stored_bytes(&self) -> usize {
+        let contents = self.contents().await;
+        contents.iter().map(|(key, record)| key.as_bytes().len() + record.value.len()).sum()
     }
 
     /// Runs `count` tasks that begin together, and returns what they answered.

@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 
 /// The value of a grant's record; the record itself expires at the family's cap. Every field that rotation changes
 /// has a fixed width, so that a family takes the same bytes however often it is rotated.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Encode, Decode)]
 pub(crate) struct Family {
     #[n(0)]
     pub(crate) subject: String,
