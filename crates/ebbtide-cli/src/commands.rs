@@ -1,4 +1,5 @@
 //! One file for each command.
 
+pub(crate) mod keyring;
 pub(crate) mod serve;
 pub(crate) mod verify;

@@ -18,6 +18,7 @@ async fn main() -> ExitCode {
     let outcome = match Args::parse().command {
         Command::Serve(args) => commands::serve::run(args).await,
         Command::Verify(args) => commands::verify::run(args).await,
+        Command::Keyring(args) => commands::keyring::run(&args),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("ebbtide: {error:#}");
