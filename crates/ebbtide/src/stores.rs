@@ -26,7 +26,7 @@ use crate::ttl::{Ttl, TtlPolicies};
 
 use access_tokens::AccessTokens;
 use codes::Codes;
-use grants::Grants;
+use grants::{Grants, Holder};
 use nonces::Nonces;
 use profile::Profile;
 use provider_tokens::ProviderTokens;
@@ -109,6 +109,14 @@ impl Stores {
         } else {
             self.access_tokens(scope).revoke(token).await
         }
+    }
+
+    /// Revokes every grant of a subject or a client with all that hangs on it, and their access tokens without a
+    /// grant. Says how many grants and tokens that were. What is issued while this runs may be too late for it.
+    /// After an error, some may have been revoked: call it again.
+    pub async fn revoke_all(&self, scope: &Scope, holder: Holder<'_>) -> Result<u64> {
+        let grants = self.grants(scope).revoke_all(holder).await?;
+        Ok(grants + self.access_tokens(scope).revoke_all(holder).await?)
     }
 
     /// The lives that records have where none is asked for.

@@ -113,6 +113,7 @@ cases! {
         revoking_a_grant_kills_every_descendant
         a_token_ends_with_its_grant
         a_token_is_revoked_alone
+        tokens_alone_are_signed_out_with_their_subject_and_client
         unknown_expired_and_revoked_are_answered_alike
         sweeping_in_between_changes_no_answer;
     provider_tokens:

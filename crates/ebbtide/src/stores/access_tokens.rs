@@ -1,5 +1,7 @@
 //! Access tokens: opaque, alive only while their grant is (RFC 7662, RFC 7009).
 
+mod alone;
+
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 
@@ -10,7 +12,7 @@ use super::payload::Payload;
 use super::{ATTEMPTS, Field, Stores, check_length, check_optional, contended, token};
 use crate::codec;
 use crate::digest::Digest;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::scope::Scope;
@@ -241,7 +243,7 @@ impl AccessTokens {
             }
             let id = (*grant_id.as_bytes()).into();
             let under = Under { id, generation: grant.family.generation() };
-            let (issued, insert) = self.prepare(request, Some((under, grant.ends_at)), now)?;
+            let (issued, insert, ..) = self.prepare(request, Some((under, grant.ends_at)), now)?;
             let check = Write::Check { key: grant.key, expected: grant.version };
             let batch = Batch::new(vec![insert, check])?;
             if self.stores.backend().commit(batch, now).await?.is_applied() {
@@ -251,24 +253,12 @@ impl AccessTokens {
         Err(contended())
     }
 
-    async fn issue_alone(&self, request: AccessRequest) -> Result<Issuing> {
-        let now = self.stores.now();
-        let (issued, insert) = self.prepare(request, None, now)?;
-        let commit = self.stores.backend().commit(Batch::try_from(insert)?, now).await?;
-        // The key is the digest of 32 random bytes: that it is taken means that chance is broken.
-        if commit.is_applied() {
-            Ok(Issuing::Issued(issued))
-        } else {
-            Err(Error::unavailable("a new access token is taken"))
-        }
-    }
-
     fn prepare(
         &self,
         request: AccessRequest,
         grant: Option<(Under, Timestamp)>,
         now: Timestamp,
-    ) -> Result<(IssuedAccessToken, Write)> {
+    ) -> Result<(IssuedAccessToken, Write, Digest, Stored)> {
         let (subject, client_id) =
             (request.subject.unwrap_or_default(), request.client_id.unwrap_or_default());
         check_length("subject", &subject, MAX_NAME_BYTES)?;
@@ -289,14 +279,18 @@ impl AccessTokens {
             grant: grant.map(|(under, _)| under),
         };
         let record = self.stores.record(codec::encode(&stored), expires_at);
-        Ok((IssuedAccessToken { access_token, expires_at }, Write::Insert { key, record }))
+        let issued = IssuedAccessToken { access_token, expires_at };
+        Ok((issued, Write::Insert { key, record }, digest, stored))
     }
 
     /// What the token stands for, if it is active. Under a grant, this is also the proof that the answer in which
     /// the token was sent has arrived: it closes the window in which that rotation can be retried, with one write
     /// per generation at most. Otherwise it is two reads.
     pub async fn introspect(&self, token: &Secret) -> Result<Introspection> {
-        let Some(key) = self.find(token)? else { return Ok(Introspection::Inactive) };
+        let Some(digest) = token::read(token::ACCESS, &[], token) else {
+            return Ok(Introspection::Inactive);
+        };
+        let key = self.key(&digest)?;
         let record = self.stores.backend().get(&key, self.stores.now()).await?;
         let Some(record) = record else { return Ok(Introspection::Inactive) };
         let stored: Stored = codec::decode(&record.value)?;
@@ -321,15 +315,12 @@ impl AccessTokens {
 
     /// Revokes this one token and leaves its grant alone. Says whether it was there; afterwards it is not.
     pub async fn revoke(&self, token: &Secret) -> Result<bool> {
-        match self.find(token)? {
-            Some(key) => Ok(self.stores.backend().take(&key, self.stores.now()).await?.is_some()),
-            None => Ok(false),
+        let Some(digest) = token::read(token::ACCESS, &[], token) else { return Ok(false) };
+        let removed = self.stores.backend().take(&self.key(&digest)?, self.stores.now()).await?;
+        if let Some(record) = &removed {
+            self.unlist(&digest, &codec::decode(&record.value)?).await?;
         }
-    }
-
-    fn find(&self, token: &Secret) -> Result<Option<Key>> {
-        let digest = token::read(token::ACCESS, &[], token);
-        digest.map(|digest| self.key(&digest)).transpose()
+        Ok(removed.is_some())
     }
 
     fn key(&self, digest: &Digest) -> Result<Key> {

@@ -12,6 +12,7 @@ use refresh::Refresh;
 
 pub(crate) use family::Family;
 pub use index::{GrantPage, Holder};
+pub(crate) use index::{Listed, PAGE, listed_id};
 pub use request::{GrantRequest, Terms};
 pub(crate) use request::{MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES};
 pub use types::{Grant, GrantId, GrantState, IssuedGrant, Rotated, Rotation, Why};
@@ -68,7 +69,7 @@ impl Grants {
         let key = self.key(id)?;
         let data = request.data.map(|data| self.stores.seal(&key, &[], &data)).transpose()?;
         let indexes = [Holder::Subject(&request.subject), Holder::Client(&request.client_id)]
-            .map(|holder| holder.key(&self.scope, id));
+            .map(|holder| holder.key(Listed::Grants, &self.scope, id.as_bytes()));
         let beginning = Beginning {
             subject: request.subject,
             client_id: request.client_id,

@@ -8,7 +8,7 @@ use crate::scope::Scope;
 use crate::secret::Secret;
 use crate::stores::Field;
 use crate::stores::access_tokens::{AccessRequest, Active, Introspection, IssuedAccessToken, Issuing};
-use crate::stores::grants::{GrantId, Terms, Why};
+use crate::stores::grants::{GrantId, Holder, Terms, Why};
 use crate::stores::payload::Payload;
 use crate::time::Clock as _;
 
@@ -139,6 +139,29 @@ pub(super) async fn a_token_is_revoked_alone(rig: StoreRig) {
     assert!(!is_active(&rig, &first).await);
     assert!(is_active(&rig, &second).await);
     rotated(&rig, &grant.refresh_token).await;
+}
+
+pub(super) async fn tokens_alone_are_signed_out_with_their_subject_and_client(rig: StoreRig) {
+    let mut tokens = Vec::new();
+    for (subject, client) in [("ada", "app"), ("ada", "tv"), ("bob", "app"), ("bob", "tv")] {
+        tokens.push(issued(&rig, AccessRequest::alone(subject, client)).await.access_token);
+    }
+    let grant = issue(&rig, Terms::default()).await;
+    let under = access_token(&rig, grant.grant_id).await;
+    assert!(rig.stores.revoke_token(&rig.scope, &tokens[1]).await.expect("revoke"));
+    let of_ada = rig.stores.revoke_all(&rig.scope, Holder::Subject("ada")).await.expect("revoke");
+    assert_eq!(of_ada, 2, "a token alone, and a grant with what hangs on it");
+    assert_eq!(rig.stores.revoke_all(&rig.scope, Holder::Client("app")).await.expect("revoke"), 1);
+    assert_eq!(rig.stores.revoke_all(&rig.scope, Holder::Client("app")).await.expect("revoke"), 0);
+    let mut active = Vec::new();
+    for token in tokens.iter().chain([&under]) {
+        active.push(is_active(&rig, token).await);
+    }
+    assert_eq!(active, [false, false, false, true, false], "only bob's television is left");
+    rig.go_to(grant.ends_at, 0);
+    rig.pass(1);
+    rig.sweep().await;
+    assert!(rig.contents().await.is_empty(), "no orphans");
 }
 
 pub(super) async fn unknown_expired_and_revoked_are_answered_alike(rig: StoreRig) {

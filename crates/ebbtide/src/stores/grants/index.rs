@@ -18,29 +18,52 @@ pub enum Holder<'a> {
     Client(&'a str),
 }
 
+/// What an index lists.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Listed {
+    Grants,
+    /// Access tokens without a grant.
+    AccessTokens,
+}
+
 impl Holder<'_> {
     /// Names may be longer than a key takes, so that their digest is the partition.
-    fn digest(self) -> Digest {
-        match self {
-            Self::Subject(subject) => Digest::of("grants of a subject", &[subject.as_bytes()]),
-            Self::Client(client_id) => Digest::of("grants of a client", &[client_id.as_bytes()]),
-        }
+    fn digest(self, listed: Listed) -> Digest {
+        let (by, name) = match self {
+            Self::Subject(subject) => ("subject", subject),
+            Self::Client(client_id) => ("client", client_id),
+        };
+        let purpose = match listed {
+            Listed::Grants => "grants",
+            Listed::AccessTokens => "access tokens",
+        };
+        Digest::of(purpose, &[by.as_bytes(), name.as_bytes()])
     }
 
-    pub(super) fn key(self, scope: &Scope, id: GrantId) -> Result<Key> {
-        Key::new(Kind::GrantIndex, scope, &[self.digest().part()], &[id.as_bytes().into()])
+    pub(crate) fn key(self, listed: Listed, scope: &Scope, id: &[u8]) -> Result<Key> {
+        Key::new(Kind::GrantIndex, scope, &[self.digest(listed).part()], &[id.into()])
     }
 
-    fn prefix(self, scope: &Scope) -> Result<Prefix> {
-        Prefix::partition(Kind::GrantIndex, scope, &[self.digest().part()], &[])
+    pub(crate) fn prefix(self, listed: Listed, scope: &Scope) -> Result<Prefix> {
+        Prefix::partition(Kind::GrantIndex, scope, &[self.digest(listed).part()], &[])
     }
 
-    fn has(self, subject: &str, client_id: &str) -> bool {
+    /// Whether they hold what speaks for `subject` and was given to `client_id`.
+    pub(crate) fn has(self, subject: &str, client_id: &str) -> bool {
         match self {
             Self::Subject(name) => name == subject,
             Self::Client(name) => name == client_id,
         }
     }
+}
+
+/// The id that an index record was written for.
+pub(crate) fn listed_id<const N: usize>(key: &Key) -> Result<[u8; N]> {
+    match key.sort().as_slice() {
+        [Part::Bytes(bytes)] => bytes.as_ref().try_into().ok(),
+        _ => None,
+    }
+    .ok_or_else(|| Error::corrupt("an index holds what is no id"))
 }
 
 /// A page of grants.
@@ -52,7 +75,7 @@ pub struct GrantPage {
     pub next: Option<Cursor>,
 }
 
-const PAGE: usize = 100;
+pub(crate) const PAGE: usize = 100;
 
 impl Grants {
     /// Up to `limit` grants of a subject or a client, behind `after`. A page may hold fewer and still have a next.
@@ -90,17 +113,13 @@ impl Grants {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<(Vec<GrantId>, Option<Cursor>)> {
-        let prefix = holder.prefix(&self.scope)?;
+        let prefix = holder.prefix(Listed::Grants, &self.scope)?;
         let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()).await?;
-        let ids = page.items.iter().map(|(key, _)| grant_id(key)).collect::<Result<_>>()?;
+        let ids = page
+            .items
+            .iter()
+            .map(|(key, _)| Ok(GrantId::from_bytes(listed_id(key)?)))
+            .collect::<Result<_>>()?;
         Ok((ids, page.next))
     }
-}
-
-fn grant_id(key: &Key) -> Result<GrantId> {
-    match key.sort().as_slice() {
-        [Part::Bytes(bytes)] => bytes.as_ref().try_into().map(GrantId::from_bytes).ok(),
-        _ => None,
-    }
-    .ok_or_else(|| Error::corrupt("an index of grants holds what is no grant's id"))
 }
