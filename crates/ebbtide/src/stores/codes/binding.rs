@@ -53,7 +53,7 @@ impl Binding {
             return Err(Field::RedirectUri);
         }
         // A verifier for a code without a challenge is refused too: its challenge was stripped on the way
-        // (RFC 9700 §4.8.2).
+        // (RFC 9700 §4.8).
         match (&self.challenge, &presented.verifier) {
             (None, None) => {}
             (Some(challenge), Some(verifier)) if answers(verifier, challenge) => {}

@@ -236,3 +236,66 @@ fn millis(duration: Duration) -> u64 {
 fn stored(millis: u64) -> Timestamp {
     Timestamp::from_stored(millis).unwrap_or(Timestamp::ZERO)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(1_800_000_000_000 + millis).unwrap()
+    }
+
+    fn family() -> Family {
+        let beginning = Beginning {
+            subject: "ada".into(),
+            client_id: "app".into(),
+            thumbprint: None,
+            scope: None,
+            data: Some(b"sealed data".to_vec()),
+            key: KeyId::from_bytes([1; 4]),
+            idle: Duration::from_secs(100),
+            grace: Duration::from_secs(10),
+            salt: *b"a salt of exactly thirty-two byt",
+        };
+        Family::begin(beginning, at(0), at(1_000_000)).unwrap()
+    }
+
+    fn holds(family: &Family, text: &[u8]) -> bool {
+        codec::encode(family).windows(text.len()).any(|window| window == text)
+    }
+
+    #[test]
+    fn revoking_wipes_what_was_sealed_and_what_it_was_sealed_with() {
+        let mut family = family();
+        assert!(holds(&family, b"sealed data") && holds(&family, b"thirty-two"));
+        family.revoke(Why::Requested, at(1));
+        assert!(!holds(&family, b"sealed data") && !holds(&family, b"thirty-two"));
+        assert_eq!(family.state(at(1)), GrantState::Revoked { at: at(1), why: Why::Requested });
+        assert_eq!(family.state(at(200_000)), GrantState::Revoked { at: at(1), why: Why::Requested });
+    }
+
+    #[test]
+    fn a_generation_from_the_future_changes_nothing() {
+        let mut family = family();
+        assert_eq!(family.judge(1, "app", None, at(1)), Verdict::Unknown);
+        assert_eq!(family.judge(u64::MAX, "app", None, at(1)), Verdict::Unknown);
+        family.advance(KeyId::from_bytes([2; 4]), at(1), at(1_000_000)).unwrap();
+        assert_eq!(family.judge(1, "app", None, at(1)), Verdict::Advance);
+        assert_eq!(family.judge(0, "app", None, at(10_000)), Verdict::Retry);
+        assert_eq!(family.judge(0, "app", None, at(10_001)), Verdict::Reuse);
+    }
+
+    #[test]
+    fn a_first_token_proves_nothing_and_a_second_proves_once() {
+        let mut family = family();
+        assert!(!family.is_proved_by(0, at(1)), "there is no retry to close");
+        family.advance(KeyId::from_bytes([1; 4]), at(1), at(1_000_000)).unwrap();
+        assert!(!family.is_proved_by(0, at(2)));
+        assert!(family.is_proved_by(1, at(2)));
+        assert!(!family.is_proved_by(1, at(10_001)), "the window has closed by itself");
+        family.prove_receipt();
+        assert!(!family.is_proved_by(1, at(2)));
+        assert_eq!(family.judge(0, "app", None, at(2)), Verdict::Reuse);
+    }
+}
