@@ -111,6 +111,16 @@ impl Stores {
         }
     }
 
+    /// Revokes a token of either kind if it is this client's, as RFC 7009 §2.1 wants it. Another client's token is
+    /// left as it is, and answered like one that is unknown.
+    pub async fn revoke_token_of(&self, scope: &Scope, token: &Secret, client_id: &str) -> Result<bool> {
+        if token.expose().starts_with(token::REFRESH) {
+            self.grants(scope).revoke_token_of(token, client_id).await
+        } else {
+            self.access_tokens(scope).revoke_of(token, client_id).await
+        }
+    }
+
     /// Revokes every grant of a subject or a client with all that hangs on it, and their access tokens without a
     /// grant. Says how many grants and tokens that were. What is issued while this runs may be too late for it.
     /// After an error, some may have been revoked: call it again.

@@ -89,6 +89,7 @@ cases! {
         tokens_of_another_scope_are_unknown;
     revocations:
         any_token_of_a_family_revokes_it
+        a_client_revokes_its_own_tokens_alone
         a_subject_and_a_client_are_signed_out_everywhere
         signing_out_goes_through_every_page
         indexes_end_with_the_family

@@ -192,6 +192,16 @@ impl Grants {
         }
     }
 
+    /// Revokes the family of a refresh token if it is this client's.
+    pub async fn revoke_token_of(&self, token: &Secret, client_id: &str) -> Result<bool> {
+        match Refresh::read(token, self.stores.keyring(), &self.scope) {
+            Some(token) => {
+                self.revoke_if(token.grant_id, Why::Requested, |family| family.client_id == client_id).await
+            }
+            None => Ok(false),
+        }
+    }
+
     /// The grant that this refresh token can be rotated in at this moment; none if it is not the present one of an
     /// active family. Nothing is changed.
     pub async fn find(&self, token: &Secret) -> Result<Option<Grant>> {

@@ -40,6 +40,19 @@ pub(super) async fn any_token_of_a_family_revokes_it(rig: StoreRig) {
     }
 }
 
+pub(super) async fn a_client_revokes_its_own_tokens_alone(rig: StoreRig) {
+    let issued = issue(&rig, Terms::default()).await;
+    let access = access_token(&rig, issued.grant_id).await;
+    for token in [&access, &issued.refresh_token] {
+        assert!(!rig.stores.revoke_token_of(&rig.scope, token, "evil").await.expect("revoke"));
+    }
+    assert!(is_active(&rig, &access).await);
+    assert!(rig.stores.revoke_token_of(&rig.scope, &access, "app").await.expect("revoke"));
+    assert!(!is_active(&rig, &access).await);
+    assert!(rig.stores.revoke_token_of(&rig.scope, &issued.refresh_token, "app").await.expect("revoke"));
+    assert_dead(&rig, issued.grant_id, &[issued.refresh_token], &[]).await;
+}
+
 pub(super) async fn a_subject_and_a_client_are_signed_out_everywhere(rig: StoreRig) {
     let grants = rig.stores.grants(&rig.scope);
     let mut ids = Vec::new();
