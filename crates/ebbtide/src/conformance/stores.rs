@@ -4,7 +4,9 @@
 mod access_tokens;
 mod codes;
 mod grants;
+mod interleavings;
 mod keys;
+mod meanwhile;
 mod nonces;
 mod provider_tokens;
 mod replays;
@@ -101,6 +103,17 @@ cases! {
         issuing_against_revoking_leaves_nothing_alive
         introspecting_against_rotating_loses_neither
         one_revocation_of_many_is_counted;
+    interleavings:
+        a_rotation_that_was_overtaken_gets_the_same_successor
+        a_strict_rotation_that_was_overtaken_is_a_reuse
+        a_rotation_does_not_undo_a_revocation
+        a_revocation_is_not_undone_by_a_rotation
+        a_proof_of_receipt_does_not_undo_a_revocation
+        no_access_token_gets_into_a_revoked_family
+        an_access_token_is_of_the_generation_that_it_is_written_in
+        no_provider_tokens_get_into_a_revoked_family
+        a_redemption_that_was_overtaken_revokes
+        an_acceptance_that_was_overtaken_finds_the_nonce_used;
     keys:
         old_tokens_are_good_until_their_key_is_retired
         a_retry_gets_the_same_successor_across_a_change_of_keys

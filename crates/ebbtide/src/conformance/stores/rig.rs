@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::meanwhile::{Event, Meanwhile};
 use crate::backend::{Backend, BackendExt, Budget, Swept};
 use crate::chance::SeededChance;
 use crate::key::{Key, Prefix};
@@ -21,15 +22,37 @@ pub(crate) struct StoreRig {
     pub(crate) stores: Stores,
     pub(crate) clock: ManualClock,
     pub(crate) scope: Scope,
+    chance: Arc<SeededChance>,
+    keyring: Keyring,
 }
 
 impl StoreRig {
     pub(crate) fn new(backend: Arc<dyn Backend>, seed: u64) -> Self {
         let begin = Timestamp::from_millis(1_800_000_000_000).expect("a time of this century");
         let clock = ManualClock::at(begin);
-        let chance = SeededChance::new(seed);
-        let stores = Stores::builder(Arc::clone(&backend)).clock(clock.clone()).chance(chance).build();
-        Self { backend, stores, clock, scope: Scope::tenant("acme").expect("a good name") }
+        let chance = Arc::new(SeededChance::new(seed));
+        let keyring = Keyring::generate(chance.as_ref(), begin);
+        let stores = Stores::new(Arc::clone(&backend));
+        let scope = Scope::tenant("acme").expect("a good name");
+        Self { backend, stores, clock, scope, chance, keyring }.on(None)
+    }
+
+    fn on(mut self, event: Option<(Kind, Event)>) -> Self {
+        let backend = Meanwhile::new(Arc::clone(&self.backend), event);
+        let builder = Stores::builder(Arc::new(backend)).clock(self.clock.clone());
+        let keyring = self.keyring.clone();
+        self.stores = builder.chance(Arc::clone(&self.chance)).keyring(keyring).build();
+        self
+    }
+
+    /// The same store, on which `event` happens once, right after a record of that kind was read.
+    pub(crate) fn meanwhile(&self, kind: Kind, event: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.clone().on(Some((kind, Box::pin(event))))
+    }
+
+    /// The same store, seen by a node with this keyring.
+    pub(crate) fn with_keyring(&self, keyring: Keyring) -> Self {
+        Self { keyring, ..self.clone() }.on(None)
     }
 
     /// Moves the clock forwards by so many seconds.
@@ -46,12 +69,6 @@ impl StoreRig {
     pub(crate) async fn sweep(&self) -> Swept {
         let budget = Budget::everything(Kind::ALL);
         self.backend.sweep_all(self.clock.now(), &budget).await.expect("sweep")
-    }
-
-    /// The same store, seen by a node with this keyring.
-    pub(crate) fn with_keyring(&self, keyring: Keyring) -> Self {
-        let stores = Stores::builder(Arc::clone(&self.backend)).clock(self.clock.clone()).keyring(keyring);
-        Self { stores: stores.build(), ..self.clone() }
     }
 
     /// Every live record of every kind.
