@@ -99,23 +99,9 @@ impl Grants {
     /// The grant, whatever has become of it, until its cap.
     pub async fn get(&self, id: GrantId) -> Result<Option<Grant>> {
         let now = self.stores.now();
-        let Some(Standing { key, family, ends_at, .. }) = self.standing(id, now).await? else {
-            return Ok(None);
-        };
-        Ok(Some(Grant {
-            id,
-            data: self.stores.open_some(&key, family.data.as_deref())?,
-            generation: family.generation(),
-            created_at: family.created_at(),
-            rotated_at: family.rotated_at(),
-            expires_at: family.idle_until(),
-            ends_at,
-            state: family.state(now),
-            subject: family.subject,
-            client_id: family.client_id,
-            scope: family.scope,
-            thumbprint: family.thumbprint,
-        }))
+        let Some(standing) = self.standing(id, now).await? else { return Ok(None) };
+        let data = self.stores.open_some(&standing.key, standing.family.data.as_deref())?;
+        Ok(Some(describe(id, standing, data, now)))
     }
 
     /// Exchanges a refresh token for its successor. `thumbprint` is that of the key whose proof came with it.
@@ -297,4 +283,22 @@ fn successor(
         thumbprint: family.thumbprint,
         data,
     })
+}
+
+fn describe(id: GrantId, standing: Standing, data: Option<Payload>, now: Timestamp) -> Grant {
+    let Standing { family, ends_at, .. } = standing;
+    Grant {
+        id,
+        data,
+        generation: family.generation(),
+        created_at: family.created_at(),
+        rotated_at: family.rotated_at(),
+        expires_at: family.idle_until(),
+        ends_at,
+        state: family.state(now),
+        subject: family.subject,
+        client_id: family.client_id,
+        scope: family.scope,
+        thumbprint: family.thumbprint,
+    }
 }

@@ -7,7 +7,7 @@ use crate::error::ErrorKind;
 use crate::keyring::Keyring;
 use crate::stores::access_tokens::{AccessRequest, Issuing};
 use crate::stores::codes::{CodeRequest, Presented, Redemption};
-use crate::stores::grants::Rotation;
+use crate::stores::grants::{Holder, Rotation};
 use crate::stores::payload::Payload;
 use crate::time::Clock as _;
 
@@ -70,4 +70,14 @@ pub(super) async fn what_is_sealed_under_a_retired_key_is_a_fault(rig: StoreRig)
     };
     let tokens = new.stores.access_tokens(&rig.scope);
     assert_eq!(tokens.introspect(&access.access_token).await.expect_err("gone").kind(), ErrorKind::Corrupt);
+}
+
+pub(super) async fn a_retired_key_hinders_no_listing_and_no_revocation(rig: StoreRig) {
+    let [old, _, new] = rings(&rig).map(|ring| rig.with_keyring(ring));
+    let issued = old.stores.grants(&rig.scope).issue(request()).await.expect("issue");
+    let grants = new.stores.grants(&rig.scope);
+    let listed = grants.list(Holder::Subject("ada"), None, 10).await.expect("list").items;
+    assert_eq!(listed.iter().map(|grant| grant.id).collect::<Vec<_>>(), [issued.grant_id]);
+    assert_eq!(grants.get(issued.grant_id).await.expect_err("its data is lost").kind(), ErrorKind::Corrupt);
+    assert_eq!(grants.revoke_all(Holder::Subject("ada")).await.expect("revoke"), 1);
 }

@@ -1,7 +1,7 @@
 //! Grants by subject and by client: listed, and revoked together.
 
 use super::family::Family;
-use super::{Grant, GrantId, Grants, Why};
+use super::{Grant, GrantId, Grants, Standing, Why, describe};
 use crate::backend::Cursor;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
@@ -69,7 +69,7 @@ pub(crate) fn listed_id<const N: usize>(key: &Key) -> Result<[u8; N]> {
 /// A page of grants.
 #[derive(Debug, Clone, Default)]
 pub struct GrantPage {
-    /// The grants, whatever has become of them, that have not reached their cap.
+    /// The grants, whatever has become of them, that have not reached their cap; without their data.
     pub items: Vec<Grant>,
     /// Where the next page begins; none at the end.
     pub next: Option<Cursor>,
@@ -79,12 +79,17 @@ pub(crate) const PAGE: usize = 100;
 
 impl Grants {
     /// Up to `limit` grants of a subject or a client, behind `after`. A page may hold fewer and still have a next.
+    /// What is kept with a grant is left sealed; [`get`](Self::get) opens it.
     pub async fn list(&self, holder: Holder<'_>, after: Option<&Cursor>, limit: usize) -> Result<GrantPage> {
         let (ids, next) = self.ids(holder, after, limit).await?;
         let mut items = Vec::with_capacity(ids.len());
         for id in ids {
+            let now = self.stores.now();
+            let standing = self.standing(id, now).await?;
             // The digest is the key; whose grant it is says the record.
-            items.extend(self.get(id).await?.filter(|grant| holder.has(&grant.subject, &grant.client_id)));
+            let theirs =
+                standing.filter(|Standing { family, .. }| holder.has(&family.subject, &family.client_id));
+            items.extend(theirs.map(|standing| describe(id, standing, None, now)));
         }
         Ok(GrantPage { items, next })
     }
