@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use ebbtide::keyring::KeyId;
 
 /// A store for authorization state that must expire.
 #[derive(Debug, Parser)]
@@ -24,6 +25,8 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Check that a store keeps the contract: one line per case, exit status 0 or 1
     Verify(Verify),
+    /// Make and change the keyring that tokens are derived with and payloads are sealed under
+    Keyring(Keyring),
 }
 
 #[derive(Debug, ClapArgs)]
@@ -115,4 +118,53 @@ pub(crate) struct Verify {
     /// The seed of the random runs, to repeat one that failed
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(
+    long_about = "Make and change the keyring that tokens are derived with and payloads are sealed under.\n\n\
+        An embedded store makes its own, keyring.json in its folder. A store that several nodes share needs one \
+        that all of them have. The file is for its owner alone (mode 0600); whoever has it can make refresh tokens.",
+    after_help = "To change keys on several nodes without refusing anyone's token:\n  \
+        1. ebbtide keyring add --standby    and bring the file to every node\n  \
+        2. ebbtide keyring activate ID      and bring the file to every node\n  \
+        3. ebbtide keyring retire OLD-ID    once what was made with the old key has ended"
+)]
+pub(crate) struct Keyring {
+    /// The file
+    #[arg(
+        long = "keyring",
+        env = "EBBTIDE_KEYRING",
+        value_name = "FILE",
+        default_value = "keyring.json",
+        global = true
+    )]
+    pub(crate) file: PathBuf,
+
+    #[command(subcommand)]
+    pub(crate) change: KeyringChange,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyringChange {
+    /// Make a keyring with one key, where no file is
+    Init,
+    /// Add a new key, and make new tokens with it; those of the others stay good
+    Add {
+        /// Go on making tokens with the present key, until the new one is activated
+        #[arg(long)]
+        standby: bool,
+    },
+    /// Make new tokens with this key; those of the others stay good
+    Activate {
+        /// The key's id, as `list` shows it
+        id: KeyId,
+    },
+    /// Show the keys' ids, never the keys
+    List,
+    /// Remove a key: refresh tokens made with it are unknown from then on, and what was sealed with it is lost
+    Retire {
+        /// The key's id, as `list` shows it
+        id: KeyId,
+    },
 }

@@ -2,5 +2,6 @@
 
 pub(crate) mod backup;
 pub(crate) mod clock;
+pub(crate) mod keyring;
 pub(crate) mod serve;
 pub(crate) mod verify;

@@ -20,6 +20,7 @@ async fn main() -> ExitCode {
         Command::Clock(args) => commands::clock::run(args).await,
         Command::Serve(args) => commands::serve::run(args).await,
         Command::Verify(args) => commands::verify::run(args).await,
+        Command::Keyring(args) => commands::keyring::run(&args),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("ebbtide: {error:#}");

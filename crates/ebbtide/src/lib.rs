@@ -14,6 +14,7 @@
 //! | [`time`], [`chance`] | the clocks and the random numbers that are handed in |
 //! | [`clock_guard`] | a clock that never runs backwards in a store, and whose leaps erase nothing |
 //! | [`ttl`] | [`Ttl`] and the policies that bound it |
+//! | [`keyring`] | the keys that refresh tokens are derived with and payloads are sealed under |
 //! | [`stores`] | the typed stores on top of a backend: one handle, [`Stores`], a method for each |
 //! | [`digest`], [`secret`], [`error`] | what is kept of a secret; what does not print; what went wrong |
 //! | `conformance` | the suite that every engine passes (feature `conformance`) |
@@ -42,6 +43,7 @@ pub mod conformance;
 pub mod digest;
 pub mod error;
 pub mod key;
+pub mod keyring;
 pub mod kind;
 pub mod record;
 pub mod scope;
@@ -59,6 +61,7 @@ pub use chance::{Chance, SeededChance, SystemChance};
 pub use digest::Digest;
 pub use error::{Error, ErrorKind, Result};
 pub use key::{Key, Part, Prefix};
+pub use keyring::Keyring;
 pub use kind::Kind;
 pub use record::{Record, Version};
 pub use scope::{Name, Reach, Scope};
