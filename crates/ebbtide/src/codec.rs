@@ -1,8 +1,6 @@
 //! How the typed stores write their values: a format byte, then CBOR with numbered fields, so that a field can be
 //! added later and an old record still be read.
 
-#![cfg_attr(not(test), expect(dead_code, reason = "the stores that keep values come next"))]
-
 use minicbor::{Decode, Encode};
 
 use crate::error::{Error, Result};

@@ -14,6 +14,7 @@
 //! | [`time`], [`chance`] | the clocks and the random numbers that are handed in |
 //! | [`ttl`] | [`Ttl`] and the policies that bound it |
 //! | [`stores`] | the typed stores on top of a backend: one handle, [`Stores`], a method for each |
+//! | [`audit`] | who changed what, and why: a log chained by hash |
 //! | [`digest`], [`secret`], [`error`] | what is kept of a secret; what does not print; what went wrong |
 //! | `conformance` | the suite that every engine passes (feature `conformance`) |
 //!
@@ -32,6 +33,7 @@
 //! # }
 //! ```
 
+pub mod audit;
 pub mod backend;
 pub mod chance;
 mod codec;

@@ -1,9 +1,15 @@
 //! The typed stores: one handle, a method for each store. A store knows nothing of engines or of HTTP.
 
+pub mod attributes;
+pub mod extension;
+pub mod listing;
 pub mod replays;
 
 use std::sync::Arc;
 
+use tokio::sync::Mutex;
+
+use crate::audit::{Audit, GATES};
 use crate::backend::Backend;
 use crate::chance::{Chance, SystemChance};
 use crate::error::Result;
@@ -13,6 +19,7 @@ use crate::scope::Scope;
 use crate::time::{Clock, SystemClock, Timestamp};
 use crate::ttl::{Ttl, TtlPolicies};
 
+use attributes::Attributes;
 use replays::Replays;
 
 /// Every store on one backend. Cheap to clone.
@@ -24,6 +31,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     chance: Arc<dyn Chance>,
     policies: TtlPolicies,
+    audit_gates: [Mutex<()>; GATES],
 }
 
 impl Stores {
@@ -40,6 +48,7 @@ impl Stores {
             clock: Arc::new(SystemClock),
             chance: Arc::new(SystemChance),
             policies: TtlPolicies::default(),
+            audit_gates: Default::default(),
         })
     }
 
@@ -47,6 +56,18 @@ impl Stores {
     #[must_use]
     pub fn replays(&self, scope: &Scope) -> Replays {
         Replays::new(self.clone(), scope.clone())
+    }
+
+    /// JSON attributes in buckets.
+    #[must_use]
+    pub fn attributes(&self, scope: &Scope) -> Attributes {
+        Attributes::new(self.clone(), scope.clone())
+    }
+
+    /// Who changed what, and why.
+    #[must_use]
+    pub fn audit(&self, scope: &Scope) -> Audit {
+        Audit::new(self.clone(), scope.clone())
     }
 
     pub(crate) fn backend(&self) -> &dyn Backend {
@@ -68,6 +89,40 @@ impl Stores {
             Some(policy) => Ok(policy.apply(asked.or(policy.default).or(Some(default)))?.unwrap_or(default)),
             None => Ok(asked.unwrap_or(default)),
         }
+    }
+
+    /// When a record that may live for ever ends: by what was asked for, else what the policy says, else never.
+    pub(crate) fn expiry(
+        &self,
+        kind: Kind,
+        scope: &Scope,
+        asked: Option<Ttl>,
+        now: Timestamp,
+    ) -> Result<Timestamp> {
+        match self.0.policies.of(kind, scope) {
+            Some(policy) => policy.expires_at(asked, now),
+            None => asked.map_or(Ok(Timestamp::NEVER), |ttl| ttl.expires_at(now)),
+        }
+    }
+
+    /// The latest end of a life that began at `began_at`: its own cap, and the longest that an enforced policy
+    /// allows.
+    pub(crate) fn cap(
+        &self,
+        kind: Kind,
+        scope: &Scope,
+        began_at: Timestamp,
+        own: Option<Timestamp>,
+    ) -> Result<Timestamp> {
+        let own = own.unwrap_or(Timestamp::MAX);
+        match self.0.policies.of(kind, scope).filter(|policy| policy.enforce) {
+            Some(policy) => Ok(own.min(policy.max.expires_at(began_at)?)),
+            None => Ok(own),
+        }
+    }
+
+    pub(crate) fn audit_gates(&self) -> &[Mutex<()>; GATES] {
+        &self.0.audit_gates
     }
 }
 
