@@ -6,6 +6,7 @@ mod attributes;
 mod audit;
 mod replays;
 mod rig;
+mod yielding;
 
 use std::sync::Arc;
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::yielding::Yielding;
 use crate::backend::{Backend, BackendExt, Budget, Swept};
 use crate::chance::SeededChance;
 use crate::kind::Kind;
@@ -22,6 +23,7 @@ pub(crate) struct StoreRig {
 
 impl StoreRig {
     pub(crate) fn new(backend: Arc<dyn Backend>, seed: u64) -> Self {
+        let backend: Arc<dyn Backend> = Arc::new(Yielding::new(backend, seed));
         let begin = Timestamp::from_millis(1_800_000_000_000).expect("a time of this century");
         let clock = ManualClock::at(begin);
         let chance = SeededChance::new(seed);
