@@ -15,11 +15,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use tokio::sync::MutexGuard;
 
-pub use entry::{Action, Entry, Mark, Note};
+pub use entry::{Action, Because, Entry, Mark, Note};
 pub use verify::{Break, Verdict};
 
-pub(crate) use entry::check_words;
 use entry::{Head, Sealed};
+pub(crate) use entry::{check_text, check_words};
 
 use crate::backend::Cursor;
 use crate::codec;

@@ -1,8 +1,11 @@
 //! The typed stores: one handle, a method for each store. A store knows nothing of engines or of HTTP.
 
+pub mod approvals;
 pub mod attributes;
 pub mod extension;
 pub mod listing;
+mod lives;
+pub mod relationships;
 pub mod replays;
 
 use std::sync::Arc;
@@ -19,7 +22,9 @@ use crate::scope::Scope;
 use crate::time::{Clock, SystemClock, Timestamp};
 use crate::ttl::{Ttl, TtlPolicies};
 
+use approvals::Approvals;
 use attributes::Attributes;
+use relationships::Relationships;
 use replays::Replays;
 
 /// Every store on one backend. Cheap to clone.
@@ -56,6 +61,18 @@ impl Stores {
     #[must_use]
     pub fn replays(&self, scope: &Scope) -> Replays {
         Replays::new(self.clone(), scope.clone())
+    }
+
+    /// Who may do what.
+    #[must_use]
+    pub fn approvals(&self, scope: &Scope) -> Approvals {
+        Approvals::new(self.clone(), scope.clone())
+    }
+
+    /// Who is what to whom.
+    #[must_use]
+    pub fn relationships(&self, scope: &Scope) -> Relationships {
+        Relationships::new(self.clone(), scope.clone())
     }
 
     /// JSON attributes in buckets.

@@ -19,14 +19,37 @@ const MAX_REASON_BYTES: usize = 1_024;
 
 /// Refuses an actor or a reason that is empty, too long, or has control characters in it.
 pub(crate) fn check_words(actor: &str, reason: &str) -> Result<()> {
-    for (what, text, most) in [("actor", actor, MAX_ACTOR_BYTES), ("reason", reason, MAX_REASON_BYTES)] {
-        if text.trim().is_empty() || text.len() > most || text.chars().any(char::is_control) {
-            return Err(Error::invalid(format!(
-                "the {what} of an audited change has 1 to {most} bytes and no control characters"
-            )));
-        }
+    check_text("the actor of an audited change", actor, MAX_ACTOR_BYTES)?;
+    check_text("the reason of an audited change", reason, MAX_REASON_BYTES)
+}
+
+pub(crate) fn check_text(what: &str, text: &str, most: usize) -> Result<()> {
+    if text.trim().is_empty() || text.len() > most || text.chars().any(char::is_control) {
+        return Err(Error::invalid(format!("{what} has 1 to {most} bytes and no control characters")));
     }
     Ok(())
+}
+
+/// Who does something that is audited, and why.
+#[derive(Clone)]
+pub struct Because {
+    actor: String,
+    reason: String,
+}
+
+impl Because {
+    /// An actor of up to 256 bytes and a reason of up to 1,024; neither is empty.
+    pub fn new(actor: impl Into<String>, reason: impl Into<String>) -> Result<Self> {
+        let (actor, reason) = (actor.into(), reason.into());
+        check_words(&actor, &reason)?;
+        Ok(Self { actor, reason })
+    }
+}
+
+impl fmt::Debug for Because {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Because(…)")
+    }
 }
 
 macro_rules! actions {
@@ -85,6 +108,15 @@ impl Note {
             after: None,
             detail: None,
         }))
+    }
+
+    /// That this was done, by whom and why.
+    pub fn of(action: Action, because: &Because) -> Result<Self> {
+        Self::new(action, &because.actor, &because.reason)
+    }
+
+    pub(crate) fn revoked(because: &Because) -> Result<Self> {
+        Self::of(Action::Revoke, because)
     }
 
     /// To what: a kind of record, and the names of one.

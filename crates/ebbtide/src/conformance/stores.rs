@@ -1,9 +1,11 @@
 //! The second table: the typed stores, run on every engine. Their records are of the real kinds, so this table is
 //! for stores made for a test, and not for live ones.
 
+mod approvals;
 mod attribute_lives;
 mod attributes;
 mod audit;
+mod relationships;
 mod replays;
 mod rig;
 mod yielding;
@@ -89,6 +91,33 @@ cases! {
         a_forged_chain_is_found_by_a_mark
         entries_end_and_the_rest_still_verifies
         scopes_have_logs_of_their_own;
+    approvals:
+        what_was_granted_is_read_back
+        a_check_is_exact_in_every_name
+        an_approval_ends_at_the_instant
+        granting_again_begins_a_new_life
+        a_batch_answers_in_order
+        an_identity_is_listed_and_counted_alone
+        a_revocation_is_told_once_and_logged
+        an_approval_is_extended_within_its_cap
+        a_check_renews_what_slides
+        a_handle_is_not_talked_into_another_scope;
+    relationships:
+        a_relationship_is_read_from_both_ends
+        types_are_kept_apart
+        both_ends_end_at_the_instant
+        removing_removes_both_ends_once
+        an_extension_reaches_both_ends
+        both_ends_agree_after_a_race
+        relationships_keep_to_their_scope
+        a_batch_of_edges_answers_in_order
+        a_way_is_found_over_several_steps
+        the_depth_is_an_answer
+        cycles_do_no_harm
+        only_trust_and_membership_carry_on
+        a_way_ends_with_its_weakest_step
+        ways_keep_to_their_scope_and_relation
+        a_search_goes_both_ways;
 }
 
 /// Runs one case. The error is what the case found.

@@ -1,8 +1,9 @@
 //! Pages, as the typed stores answer them.
 
+use super::Stores;
 use crate::backend::{Cursor, Page};
 use crate::error::{Error, Result};
-use crate::key::Key;
+use crate::key::{Key, Prefix};
 use crate::record::Record;
 
 /// A page of a listing.
@@ -30,4 +31,18 @@ pub(crate) fn check_limit(limit: usize) -> Result<()> {
         return Err(Error::invalid(format!("a page has 1 to {MAX_LIMIT} items; {limit} were asked for")));
     }
     Ok(())
+}
+
+/// How many live records there are under `prefix`. It reads them all.
+pub(crate) async fn count(stores: &Stores, prefix: &Prefix) -> Result<u64> {
+    let now = stores.now();
+    let (mut counted, mut after) = (0, None);
+    loop {
+        let page = stores.backend().scan(prefix, after.as_ref(), MAX_LIMIT, now).await?;
+        counted += page.items.len() as u64;
+        after = page.next;
+        if after.is_none() {
+            return Ok(counted);
+        }
+    }
 }

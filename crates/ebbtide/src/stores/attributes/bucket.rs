@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::draft::{Attribute, Draft, Lifetime, Stamp, Stored};
+use super::draft::{Attribute, Draft, Stamp, Stored};
 use super::{Attributes, names_of};
 use crate::backend::{BackendExt, Cursor, Erased};
 use crate::error::{Error, Result};
@@ -130,9 +130,11 @@ impl Bucket {
             if current.data != *old {
                 return Ok(Swap::Conflict { current: Some(Box::new(current)) });
             }
-            let record = match (new.ttl, new.cap) {
-                (None, None) => self.keeping(&new, stored.lifetime()?, standing.expires_at)?,
-                _ => self.record(&new, now)?,
+            let record = if new.span.is_unsaid() {
+                let kept = Stored::new(&new, stored.lifetime())?;
+                self.stores().record(kept.encode(), standing.expires_at)
+            } else {
+                self.record(&new, now)?
             };
             let stamp = stamp(&record);
             let commit = self.stores().backend().replace(key.clone(), standing.version, record, now).await?;
@@ -201,16 +203,8 @@ impl Bucket {
 
     /// The record of a draft whose life begins now.
     pub(super) fn record(&self, draft: &Draft, now: Timestamp) -> Result<Record> {
-        let ttl = draft.ttl.or(self.default_ttl);
-        let cap_at = draft.cap.map(|cap| cap.expires_at(now)).transpose()?;
-        let expires_at = self.stores().expiry(Kind::Attribute, self.scope(), ttl, now)?;
-        let slide = draft.ttl.filter(|_| draft.slides).map(Ttl::duration);
-        let stored = Stored::new(draft, Lifetime { began_at: now, cap_at, slide })?;
-        let expires_at = cap_at.map_or(expires_at, |cap_at| expires_at.min(cap_at));
-        Ok(self.stores().record(stored.encode(), expires_at))
-    }
-
-    fn keeping(&self, draft: &Draft, lifetime: Lifetime, expires_at: Timestamp) -> Result<Record> {
+        let (lifetime, expires_at) =
+            draft.span.begin(self.stores(), Kind::Attribute, self.scope(), self.default_ttl, now)?;
         Ok(self.stores().record(Stored::new(draft, lifetime)?.encode(), expires_at))
     }
 }

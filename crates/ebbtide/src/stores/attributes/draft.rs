@@ -1,7 +1,6 @@
 //! What is set, what is read, and how it is stored.
 
 use std::fmt;
-use std::time::Duration;
 
 use minicbor::{Decode, Encode};
 use serde_json::Value;
@@ -9,6 +8,7 @@ use serde_json::Value;
 use crate::codec;
 use crate::error::{Error, Result};
 use crate::record::{Record, Version};
+use crate::stores::lives::{Lifetime, Span};
 use crate::time::Timestamp;
 use crate::ttl::Ttl;
 
@@ -17,9 +17,7 @@ use crate::ttl::Ttl;
 pub struct Draft {
     pub(super) data: Value,
     pub(super) timestamp: Option<Timestamp>,
-    pub(super) ttl: Option<Ttl>,
-    pub(super) cap: Option<Ttl>,
-    pub(super) slides: bool,
+    pub(super) span: Span,
 }
 
 impl Draft {
@@ -32,7 +30,7 @@ impl Draft {
     /// That value, without an end unless the policy has a default for one.
     #[must_use]
     pub fn new(data: Value) -> Self {
-        Self { data, timestamp: None, ttl: None, cap: None, slides: false }
+        Self { data, timestamp: None, span: Span::default() }
     }
 
     /// The value with this JSON text. A name that comes twice in an object is taken from its last place; a number
@@ -55,14 +53,14 @@ impl Draft {
     /// Ends after that long.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Ttl) -> Self {
-        self.ttl = Some(ttl);
+        self.span.ttl = Some(ttl);
         self
     }
 
     /// Ends after that long at the latest: no extension carries it further.
     #[must_use]
     pub fn with_cap(mut self, cap: Ttl) -> Self {
-        self.cap = Some(cap);
+        self.span.cap = Some(cap);
         self
     }
 
@@ -70,19 +68,12 @@ impl Draft {
     /// after `cap` at the latest.
     #[must_use]
     pub fn with_sliding_ttl(mut self, ttl: Ttl, cap: Ttl) -> Self {
-        self.ttl = Some(ttl);
-        self.cap = Some(cap);
-        self.slides = true;
+        self.span = Span::sliding(ttl, cap);
         self
     }
 
-    /// Refuses what is too deep, too large, or ends after its own cap.
+    /// Refuses what is too deep or too large.
     pub(super) fn json(&self) -> Result<Vec<u8>> {
-        if let (Some(ttl), Some(cap)) = (self.ttl, self.cap)
-            && ttl > cap
-        {
-            return Err(Error::invalid(format!("a TTL of {ttl} is longer than its cap of {cap}")));
-        }
         if !is_within_depth(&self.data, Self::MAX_DEPTH) {
             return Err(Error::invalid(format!("the data nests at most {} levels deep", Self::MAX_DEPTH)));
         }
@@ -108,7 +99,7 @@ impl From<Value> for Draft {
 impl fmt::Debug for Draft {
     /// Without the data, which may hold what must not be printed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Draft(ttl {:?}, …)", self.ttl)
+        write!(f, "Draft(ttl {:?}, …)", self.span.ttl)
     }
 }
 
@@ -164,14 +155,6 @@ impl fmt::Debug for Attribute {
     }
 }
 
-/// How long an attribute lives, as it is stored with it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Lifetime {
-    pub(super) began_at: Timestamp,
-    pub(super) cap_at: Option<Timestamp>,
-    pub(super) slide: Option<Duration>,
-}
-
 #[derive(Encode, Decode)]
 pub(super) struct Stored {
     #[n(0)]
@@ -180,30 +163,16 @@ pub(super) struct Stored {
     #[n(1)]
     timestamp: Option<u64>,
     #[n(2)]
-    began_at: u64,
-    #[n(3)]
-    cap_at: Option<u64>,
-    #[n(4)]
-    slide_millis: Option<u64>,
+    lifetime: Lifetime,
 }
 
 impl Stored {
     pub(super) fn new(draft: &Draft, lifetime: Lifetime) -> Result<Self> {
-        Ok(Self {
-            json: draft.json()?,
-            timestamp: draft.timestamp.map(Timestamp::as_millis),
-            began_at: lifetime.began_at.as_millis(),
-            cap_at: lifetime.cap_at.map(Timestamp::as_millis),
-            slide_millis: lifetime.slide.map(|slide| u64::try_from(slide.as_millis()).unwrap_or(u64::MAX)),
-        })
+        Ok(Self { json: draft.json()?, timestamp: draft.timestamp.map(Timestamp::as_millis), lifetime })
     }
 
-    pub(super) fn lifetime(&self) -> Result<Lifetime> {
-        Ok(Lifetime {
-            began_at: Timestamp::from_stored(self.began_at)?,
-            cap_at: self.cap_at.map(Timestamp::from_stored).transpose()?,
-            slide: self.slide_millis.map(Duration::from_millis),
-        })
+    pub(super) fn lifetime(&self) -> Lifetime {
+        self.lifetime
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -222,8 +191,8 @@ impl Stored {
             data,
             timestamp: self.timestamp.map(Timestamp::from_stored).transpose()?,
             expires_at: record.expires_at,
-            cap_at: self.cap_at.map(Timestamp::from_stored).transpose()?,
-            slides: self.slide_millis.is_some(),
+            cap_at: self.lifetime.cap_at()?,
+            slides: self.lifetime.slides(),
             version: record.version,
         })
     }
@@ -264,12 +233,5 @@ mod tests {
         assert!(!format!("{error} {error:?}").contains("hunter2"));
         let draft = Draft::new(json!("hunter2"));
         assert!(!format!("{draft:?}").contains("hunter2"));
-    }
-
-    #[test]
-    fn a_life_longer_than_its_cap_is_refused() {
-        let secs = |seconds| Ttl::from_secs(seconds).unwrap();
-        let error = Draft::new(json!(1)).with_sliding_ttl(secs(10), secs(5)).json().unwrap_err();
-        assert!(error.message().contains("10 s"), "{error}");
     }
 }
