@@ -5,10 +5,12 @@ pub mod attributes;
 pub mod extension;
 pub mod listing;
 mod lives;
+pub mod policies;
 pub mod relationships;
 pub mod replays;
+pub mod scopes;
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::Mutex;
 
@@ -20,12 +22,14 @@ use crate::kind::Kind;
 use crate::record::Record;
 use crate::scope::Scope;
 use crate::time::{Clock, SystemClock, Timestamp};
-use crate::ttl::{Ttl, TtlPolicies};
+use crate::ttl::{Ttl, TtlPolicies, TtlPolicy};
 
 use approvals::Approvals;
 use attributes::Attributes;
+use policies::Policies;
 use relationships::Relationships;
 use replays::Replays;
+use scopes::Scopes;
 
 /// Every store on one backend. Cheap to clone.
 #[derive(Clone)]
@@ -35,7 +39,10 @@ struct Shared {
     backend: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
     chance: Arc<dyn Chance>,
-    policies: TtlPolicies,
+    /// As the stores were built with.
+    configured: TtlPolicies,
+    /// With those that are stored in front of them, as they were read last.
+    policies: RwLock<Arc<TtlPolicies>>,
     audit_gates: [Mutex<()>; GATES],
 }
 
@@ -52,7 +59,8 @@ impl Stores {
             backend,
             clock: Arc::new(SystemClock),
             chance: Arc::new(SystemChance),
-            policies: TtlPolicies::default(),
+            configured: TtlPolicies::default(),
+            policies: RwLock::default(),
             audit_gates: Default::default(),
         })
     }
@@ -81,6 +89,18 @@ impl Stores {
         Attributes::new(self.clone(), scope.clone())
     }
 
+    /// The policies that a caller of that scope sees and changes.
+    #[must_use]
+    pub fn policies(&self, caller: &Scope) -> Policies {
+        Policies::new(self.clone(), caller.clone())
+    }
+
+    /// Scopes as an operator sees them; a caller of that scope, those that it covers.
+    #[must_use]
+    pub fn scopes(&self, caller: &Scope) -> Scopes {
+        Scopes::new(self.clone(), caller.clone())
+    }
+
     /// Who changed what, and why.
     #[must_use]
     pub fn audit(&self, scope: &Scope) -> Audit {
@@ -102,7 +122,7 @@ impl Stores {
     /// The life of a record: what was asked for, else what the policy says, else the store's own default; within
     /// the policy's bounds where one is set.
     pub(crate) fn ttl(&self, kind: Kind, scope: &Scope, asked: Option<Ttl>, default: Ttl) -> Result<Ttl> {
-        match self.0.policies.of(kind, scope) {
+        match self.policy(kind, scope) {
             Some(policy) => Ok(policy.apply(asked.or(policy.default).or(Some(default)))?.unwrap_or(default)),
             None => Ok(asked.unwrap_or(default)),
         }
@@ -116,7 +136,7 @@ impl Stores {
         asked: Option<Ttl>,
         now: Timestamp,
     ) -> Result<Timestamp> {
-        match self.0.policies.of(kind, scope) {
+        match self.policy(kind, scope) {
             Some(policy) => policy.expires_at(asked, now),
             None => asked.map_or(Ok(Timestamp::NEVER), |ttl| ttl.expires_at(now)),
         }
@@ -132,10 +152,22 @@ impl Stores {
         own: Option<Timestamp>,
     ) -> Result<Timestamp> {
         let own = own.unwrap_or(Timestamp::MAX);
-        match self.0.policies.of(kind, scope).filter(|policy| policy.enforce) {
+        match self.policy(kind, scope).filter(|policy| policy.enforce) {
             Some(policy) => Ok(own.min(policy.max.expires_at(began_at)?)),
             None => Ok(own),
         }
+    }
+
+    fn policy(&self, kind: Kind, scope: &Scope) -> Option<TtlPolicy> {
+        self.0.policies.read().unwrap_or_else(PoisonError::into_inner).of(kind, scope)
+    }
+
+    fn configured_policies(&self) -> &TtlPolicies {
+        &self.0.configured
+    }
+
+    fn take_over(&self, policies: TtlPolicies) {
+        *self.0.policies.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policies);
     }
 
     pub(crate) fn audit_gates(&self) -> &[Mutex<()>; GATES] {
@@ -168,7 +200,8 @@ impl Builder {
 
     /// Bounds the lives of records by `policies`.
     pub fn policies(mut self, policies: TtlPolicies) -> Self {
-        self.0.policies = policies;
+        self.0.policies = RwLock::new(Arc::new(policies.clone()));
+        self.0.configured = policies;
         self
     }
 

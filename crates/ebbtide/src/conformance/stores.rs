@@ -5,9 +5,11 @@ mod approvals;
 mod attribute_lives;
 mod attributes;
 mod audit;
+mod policies;
 mod relationships;
 mod replays;
 mod rig;
+mod scopes;
 mod yielding;
 
 use std::sync::Arc;
@@ -118,6 +120,20 @@ cases! {
         a_way_ends_with_its_weakest_step
         ways_keep_to_their_scope_and_relation
         a_search_goes_both_ways;
+    policies:
+        a_policy_holds_at_once_and_is_logged
+        a_policy_reaches_other_nodes_when_they_reload
+        a_policy_that_is_not_sound_changes_nothing
+        the_most_specific_policy_holds
+        a_caller_changes_only_what_it_covers
+        racing_changes_are_all_logged;
+    scopes:
+        a_scope_is_counted_exactly_or_below
+        statistics_are_by_scope_and_kind
+        a_scope_is_deleted_alone
+        a_deletion_is_gone_on_with
+        a_caller_reaches_only_what_it_covers
+        one_store_is_deleted_alone;
 }
 
 /// Runs one case. The error is what the case found.

@@ -88,7 +88,7 @@ use crate::error::{Error, Result};
 use crate::key::{Key, Part, Prefix};
 use crate::kind::Kind;
 use crate::record::{Record, Version};
-use crate::scope::Scope;
+use crate::scope::{Reach, Scope};
 use crate::time::Timestamp;
 use crate::ttl::Ttl;
 
@@ -328,6 +328,14 @@ impl Approvals {
         extension: &Extension,
     ) -> Result<Extended> {
         self.standing(identity, resource, action)?.extend(extension).await
+    }
+
+    /// Deletes every approval of exactly this scope, tells the audit log, and says how many there were. After an
+    /// error, call it again: it goes on with what is left.
+    pub async fn delete_scope(&self, because: &Because) -> Result<u64> {
+        let (scopes, reach) = (self.stores.scopes(&self.scope), Reach::Exact(self.scope.clone()));
+        let removed = scopes.delete_kinds(vec![Kind::Approval], &reach, because).await?.finish().await?;
+        Ok(removed.values().sum())
     }
 
     fn standing(&self, identity: &str, resource: &str, action: &str) -> Result<Standing<'_>> {

@@ -44,7 +44,7 @@ use crate::codec;
 use crate::error::{Error, Result};
 use crate::key::{Key, Part, Prefix};
 use crate::kind::Kind;
-use crate::scope::Scope;
+use crate::scope::{Reach, Scope};
 use crate::write::{Batch, Write};
 
 /// The relationships of one scope. A handle covers a scope as that of [approvals](super::approvals) does.
@@ -144,6 +144,16 @@ impl Relationships {
     /// Lets a relationship live longer, and writes into the audit log who did it and why, in one commit.
     pub async fn extend(&self, edge: &Edge, extension: &Extension) -> Result<Extended> {
         self.standing(edge)?.extend(extension).await
+    }
+
+    /// Deletes every relationship of exactly this scope, tells the audit log, and says how many there were. After
+    /// an error, call it again: it goes on with what is left.
+    pub async fn delete_scope(&self, because: &Because) -> Result<u64> {
+        let (scopes, reach) = (self.stores.scopes(&self.scope), Reach::Exact(self.scope.clone()));
+        // What is checked goes first: no half of a relationship is ever taken for a whole one.
+        let kinds = vec![Kind::Relationship, Kind::RelationshipReverse];
+        let removed = scopes.delete_kinds(kinds, &reach, because).await?.finish().await?;
+        Ok(removed.get(&Kind::Relationship).copied().unwrap_or_default())
     }
 
     async fn page(
