@@ -15,6 +15,7 @@
 //! | [`ttl`] | [`Ttl`] and the policies that bound it |
 //! | [`stores`] | the typed stores on top of a backend: one handle, [`Stores`], a method for each |
 //! | [`audit`] | who changed what, and why: a log chained by hash |
+//! | [`transfer`] | copies between engines, and JSON lines from and to other systems |
 //! | [`digest`], [`secret`], [`error`] | what is kept of a secret; what does not print; what went wrong |
 //! | `conformance` | the suite that every engine passes (feature `conformance`) |
 //!
@@ -48,6 +49,7 @@ pub mod scope;
 pub mod secret;
 pub mod stores;
 pub mod time;
+pub mod transfer;
 pub mod ttl;
 pub mod write;
 

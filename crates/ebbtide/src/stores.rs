@@ -4,7 +4,7 @@ pub mod approvals;
 pub mod attributes;
 pub mod extension;
 pub mod listing;
-mod lives;
+pub(crate) mod lives;
 pub mod policies;
 pub mod relationships;
 pub mod replays;

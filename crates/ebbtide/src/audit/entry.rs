@@ -177,6 +177,12 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Its place in the chain.
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        Mark { sequence: self.sequence, hash: self.hash }
+    }
+
     pub(super) fn read(key: &Key, record: &Record) -> Result<Self> {
         let sealed: Sealed = codec::decode(&record.value)?;
         let body: Body = codec::decode(&sealed.body)?;

@@ -73,6 +73,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use minicbor::{Decode, Encode};
@@ -80,7 +81,7 @@ use minicbor::{Decode, Encode};
 use super::Stores;
 use super::extension::{Extended, Extension};
 use super::listing::{Listing, check_limit};
-use super::lives::{Lifetime, Span, Standing};
+use super::lives::{Lifetime, Restored, Span, Standing, restore};
 use crate::audit::{Because, check_text};
 use crate::backend::{BackendExt, Cursor};
 use crate::codec;
@@ -189,8 +190,8 @@ pub struct Granted {
     pub expires_at: Timestamp,
     /// The latest end that checks and extensions can give it, where one was set.
     pub cap_at: Option<Timestamp>,
-    /// Whether checks renew it.
-    pub slides: bool,
+    /// How long it lives on from a check, where checks renew it.
+    pub sliding_ttl: Option<Duration>,
     /// The caller's own notes.
     pub metadata: BTreeMap<String, String>,
     /// Where.
@@ -251,19 +252,41 @@ impl Approvals {
     /// Grants an approval. One that stands there gives way to it, life and all.
     pub async fn grant(&self, approval: &Approval) -> Result<Granted> {
         let scope = approval.scope.as_ref().unwrap_or(&self.scope);
-        self.scope.require(scope)?;
-        check_text("the grantor of an approval", &approval.granted_by, MAX_GRANTOR_BYTES)?;
-        check_metadata(&approval.metadata)?;
-        let key = key(scope, &approval.identity, &approval.resource, &approval.action)?;
         let now = self.stores.now();
         let (lifetime, expires_at) = approval.span.begin(&self.stores, Kind::Approval, scope, None, now)?;
-        let metadata = approval.metadata.clone();
-        let stored = Stored { granted_by: approval.granted_by.clone(), metadata, lifetime };
-        let record = self.stores.record(codec::encode(&stored), expires_at);
+        let (key, record) = self.prepare(approval, lifetime, expires_at)?;
         let granted = read(&key, &record)?;
         // A put has no condition that could be refused.
         let _ = self.stores.backend().put(key, record, now).await?;
         Ok(granted)
+    }
+
+    /// Writes an approval that comes from elsewhere, with the life that it had there, if none stands here.
+    pub(crate) async fn restore(
+        &self,
+        approval: &Approval,
+        lifetime: Lifetime,
+        expires_at: Timestamp,
+        dry_run: bool,
+    ) -> Result<Restored> {
+        let (key, record) = self.prepare(approval, lifetime, expires_at)?;
+        restore(&self.stores, vec![key], record, dry_run).await
+    }
+
+    fn prepare(
+        &self,
+        approval: &Approval,
+        lifetime: Lifetime,
+        expires_at: Timestamp,
+    ) -> Result<(Key, Record)> {
+        let scope = approval.scope.as_ref().unwrap_or(&self.scope);
+        self.scope.require(scope)?;
+        check_text("the grantor of an approval", &approval.granted_by, MAX_GRANTOR_BYTES)?;
+        check_metadata(&approval.metadata)?;
+        let key = key(scope, &approval.identity, &approval.resource, &approval.action)?;
+        let metadata = approval.metadata.clone();
+        let stored = Stored { granted_by: approval.granted_by.clone(), metadata, lifetime };
+        Ok((key, self.stores.record(codec::encode(&stored), expires_at)))
     }
 
     /// Whether exactly this was approved, in exactly this scope. An error is no answer: refuse.
@@ -374,7 +397,7 @@ pub(crate) fn read(key: &Key, record: &Record) -> Result<Granted> {
         granted_at: stored.lifetime.began_at()?,
         expires_at: record.expires_at,
         cap_at: stored.lifetime.cap_at()?,
-        slides: stored.lifetime.slides(),
+        sliding_ttl: stored.lifetime.sliding_ttl(),
         metadata: stored.metadata,
         scope: key.scope(),
         version: record.version,

@@ -53,11 +53,7 @@ impl Span {
         let cap_at = self.cap.map(|cap| cap.expires_at(now)).transpose()?;
         let expires_at = stores.expiry(kind, scope, self.ttl.or(default), now)?;
         let slide = self.ttl.filter(|_| self.slides).map(Ttl::duration);
-        let lifetime = Lifetime {
-            began_at: now.as_millis(),
-            cap_at: cap_at.map(Timestamp::as_millis),
-            slide_millis: slide.map(|slide| u64::try_from(slide.as_millis()).unwrap_or(u64::MAX)),
-        };
+        let lifetime = Lifetime::restored(now, cap_at, slide);
         Ok((lifetime, cap_at.map_or(expires_at, |cap_at| expires_at.min(cap_at))))
     }
 }
@@ -85,6 +81,50 @@ impl Lifetime {
     pub(crate) fn slides(&self) -> bool {
         self.slide_millis.is_some()
     }
+
+    pub(crate) fn sliding_ttl(&self) -> Option<Duration> {
+        self.slide_millis.map(Duration::from_millis)
+    }
+
+    /// The life of a record that comes from elsewhere.
+    pub(crate) fn restored(began_at: Timestamp, cap_at: Option<Timestamp>, slide: Option<Duration>) -> Self {
+        Self {
+            began_at: began_at.as_millis(),
+            cap_at: cap_at.map(Timestamp::as_millis),
+            slide_millis: slide.map(|slide| u64::try_from(slide.as_millis()).unwrap_or(u64::MAX)),
+        }
+    }
+}
+
+/// What became of a record that comes from elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Restored {
+    Written,
+    SameStands,
+    OtherStands,
+}
+
+/// Writes a record under all its keys if none stands there; in a dry run, says what would become of it.
+pub(crate) async fn restore(
+    stores: &Stores,
+    keys: Vec<Key>,
+    record: Record,
+    dry_run: bool,
+) -> Result<Restored> {
+    let now = stores.now();
+    let standing = stores.backend().get(&keys[0], now).await?;
+    if standing.is_none() {
+        if dry_run {
+            return Ok(Restored::Written);
+        }
+        let insert = |key: &Key| Write::Insert { key: key.clone(), record: record.clone() };
+        if stores.backend().commit(Batch::new(keys.iter().map(insert).collect())?, now).await?.is_applied() {
+            return Ok(Restored::Written);
+        }
+    }
+    let same =
+        standing.is_some_and(|there| there.value == record.value && there.expires_at == record.expires_at);
+    Ok(if same { Restored::SameStands } else { Restored::OtherStands })
 }
 
 /// One record, under every key that it stands at: those after the first are its mirrors, and have its version.
@@ -107,7 +147,7 @@ impl Standing<'_> {
         let now = self.stores.now();
         let Some(record) = self.stores.backend().get(&self.keys[0], now).await? else { return Ok(None) };
         let lifetime = (self.lifetime)(&record)?;
-        let Some(slide) = lifetime.slide_millis.map(Duration::from_millis) else { return Ok(Some(record)) };
+        let Some(slide) = lifetime.sliding_ttl() else { return Ok(Some(record)) };
         let full = now.checked_add(slide)?;
         let end = full.min(self.cap(&lifetime)?);
         if end <= record.expires_at || full.since(record.expires_at) < slide / WORTH_WRITING {

@@ -37,14 +37,16 @@ use super::Stores;
 use super::approvals::{MAX_GRANTOR_BYTES, check_metadata};
 use super::extension::{Extended, Extension};
 use super::listing::{Listing, check_limit};
-use super::lives::Standing;
+use super::lives::{Lifetime, Restored, Standing, restore};
 use crate::audit::{Because, check_text};
 use crate::backend::Cursor;
 use crate::codec;
 use crate::error::{Error, Result};
 use crate::key::{Key, Part, Prefix};
 use crate::kind::Kind;
+use crate::record::Record;
 use crate::scope::{Reach, Scope};
+use crate::time::Timestamp;
 use crate::write::{Batch, Write};
 
 /// The relationships of one scope. A handle covers a scope as that of [approvals](super::approvals) does.
@@ -71,24 +73,45 @@ impl Relationships {
     /// Adds a relationship, with its reverse. One that stands there gives way to it, life and all.
     pub async fn add(&self, relationship: &Relationship) -> Result<Related> {
         let scope = relationship.scope.as_ref().unwrap_or(&self.scope);
-        self.scope.require(scope)?;
-        check_text("the maker of a relationship", &relationship.created_by, MAX_GRANTOR_BYTES)?;
-        check_metadata(&relationship.metadata)?;
-        let [forward, reverse] = keys(scope, &relationship.edge)?;
         let now = self.stores.now();
         let (lifetime, expires_at) =
             relationship.span.begin(&self.stores, Kind::Relationship, scope, None, now)?;
-        let stored = Stored {
-            created_by: relationship.created_by.clone(),
-            metadata: relationship.metadata.clone(),
-            lifetime,
-        };
-        let record = self.stores.record(codec::encode(&stored), expires_at);
+        let ([forward, reverse], record) = self.prepare(relationship, lifetime, expires_at)?;
         let related = Related::read(&forward, &record)?;
         let writes = [forward, reverse].map(|key| Write::Put { key, record: record.clone() });
         // A put has no condition that could be refused.
         let _ = self.stores.backend().commit(Batch::new(writes.into())?, now).await?;
         Ok(related)
+    }
+
+    /// Writes a relationship that comes from elsewhere, with the life that it had there, if none stands here.
+    pub(crate) async fn restore(
+        &self,
+        relationship: &Relationship,
+        lifetime: Lifetime,
+        expires_at: Timestamp,
+        dry_run: bool,
+    ) -> Result<Restored> {
+        let (keys, record) = self.prepare(relationship, lifetime, expires_at)?;
+        restore(&self.stores, keys.into(), record, dry_run).await
+    }
+
+    fn prepare(
+        &self,
+        relationship: &Relationship,
+        lifetime: Lifetime,
+        expires_at: Timestamp,
+    ) -> Result<([Key; 2], Record)> {
+        let scope = relationship.scope.as_ref().unwrap_or(&self.scope);
+        self.scope.require(scope)?;
+        check_text("the maker of a relationship", &relationship.created_by, MAX_GRANTOR_BYTES)?;
+        check_metadata(&relationship.metadata)?;
+        let stored = Stored {
+            created_by: relationship.created_by.clone(),
+            metadata: relationship.metadata.clone(),
+            lifetime,
+        };
+        Ok((keys(scope, &relationship.edge)?, self.stores.record(codec::encode(&stored), expires_at)))
     }
 
     /// Whether exactly this relationship stands, in exactly this scope. An error is no answer: refuse.

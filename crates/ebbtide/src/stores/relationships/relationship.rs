@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use minicbor::{Decode, Encode};
 
@@ -218,8 +219,8 @@ pub struct Related {
     pub expires_at: Timestamp,
     /// The latest end that checks and extensions can give it, where one was set.
     pub cap_at: Option<Timestamp>,
-    /// Whether direct checks renew it.
-    pub slides: bool,
+    /// How long it lives on from a check, where direct checks renew it.
+    pub sliding_ttl: Option<Duration>,
     /// The caller's own notes.
     pub metadata: BTreeMap<String, String>,
     /// Where.
@@ -244,7 +245,7 @@ impl Related {
             created_at: stored.lifetime.began_at()?,
             expires_at: record.expires_at,
             cap_at: stored.lifetime.cap_at()?,
-            slides: stored.lifetime.slides(),
+            sliding_ttl: stored.lifetime.sliding_ttl(),
             metadata: stored.metadata,
             scope: key.scope(),
             version: record.version,
