@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use ebbtide::Scope;
+use ebbtide::audit::Mark;
 use ebbtide::keyring::KeyId;
 
 /// A store for authorization state that must expire.
@@ -27,6 +29,100 @@ pub(crate) enum Command {
     Verify(Verify),
     /// Make and change the keyring that tokens are derived with and payloads are sealed under
     Keyring(Keyring),
+    /// Read and check the audit log of a scope
+    #[command(subcommand)]
+    Audit(Audit),
+    /// Read approvals and relationships from JSON lines into a scope
+    Import(Import),
+    /// Write the approvals and relationships of a scope as JSON lines
+    Export(Export),
+    /// Copy the live records of one store to another
+    Copy(Copy),
+}
+
+/// A store, and a scope in it.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Place {
+    /// The store
+    #[arg(long, env = "EBBTIDE_STORE", value_name = "URL", hide_env_values = true)]
+    pub(crate) store: String,
+
+    /// The scope: global, tenant:T, env:E, tenant:T/env:E or custom:A/B/C
+    #[arg(long, value_name = "SCOPE")]
+    pub(crate) scope: Scope,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Audit {
+    /// Write the log as JSON lines, oldest first
+    List(Place),
+    /// Find an entry that was changed, removed or added: exit status 0 or 1
+    Verify(AuditVerify),
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(
+    after_help = "The head that is printed can be kept elsewhere, and given as --mark later: then a log that was \
+    rewritten as a whole is found too.\n\n\
+    Example:\n  ebbtide audit verify --store fjall:data --scope tenant:acme\n\n\
+    Exit status: 0 the log is whole, 1 it is not, 2 it could not be read."
+)]
+pub(crate) struct AuditVerify {
+    #[command(flatten)]
+    pub(crate) place: Place,
+
+    /// A head that was printed earlier, which the log must still lead through
+    #[arg(long, value_name = "NUMBER:HASH")]
+    pub(crate) mark: Option<Mark>,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(
+    after_help = "What stands in the scope already is never written over, so that a second run writes nothing. \
+    Lines that are skipped are told on standard error, with the reason.\n\n\
+    Example:\n  ebbtide import --store fjall:data --scope tenant:acme --dry-run approvals.jsonl\n\n\
+    Exit status: 0 done, 1 a line was not good, 2 the import could not be carried out."
+)]
+pub(crate) struct Import {
+    #[command(flatten)]
+    pub(crate) place: Place,
+
+    /// Write nothing, and tell what would be
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// The file to read; standard input without one
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Example:\n  ebbtide export --store fjall:data --scope tenant:acme > acme.jsonl")]
+pub(crate) struct Export {
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(
+    after_help = "Expiries and versions are kept, and everything is compared afterwards. What stands in the \
+    target is never written over: run it again to go on with a copy that was stopped. Nothing should write to the \
+    source meanwhile.\n\n\
+    Example:\n  ebbtide copy --from fjall:data --to postgres://localhost/ebbtide --below tenant:acme\n\n\
+    Exit status: 0 the target holds all of it, 1 it does not, 2 the copy could not be carried out."
+)]
+pub(crate) struct Copy {
+    /// The store to copy from
+    #[arg(long, value_name = "URL")]
+    pub(crate) from: String,
+
+    /// The store to copy to
+    #[arg(long, value_name = "URL")]
+    pub(crate) to: String,
+
+    /// Only this scope and those that it covers
+    #[arg(long, value_name = "SCOPE")]
+    pub(crate) below: Option<Scope>,
 }
 
 #[derive(Debug, ClapArgs)]

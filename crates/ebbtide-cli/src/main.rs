@@ -21,6 +21,10 @@ async fn main() -> ExitCode {
         Command::Serve(args) => commands::serve::run(args).await,
         Command::Verify(args) => commands::verify::run(args).await,
         Command::Keyring(args) => commands::keyring::run(&args),
+        Command::Audit(args) => commands::audit::run(args).await,
+        Command::Import(args) => commands::import::run(args).await,
+        Command::Export(args) => commands::export::run(args).await,
+        Command::Copy(args) => commands::copy::run(args).await,
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("ebbtide: {error:#}");

@@ -16,6 +16,8 @@
 //! | [`ttl`] | [`Ttl`] and the policies that bound it |
 //! | [`keyring`] | the keys that refresh tokens are derived with and payloads are sealed under |
 //! | [`stores`] | the typed stores on top of a backend: one handle, [`Stores`], a method for each |
+//! | [`audit`] | who changed what, and why: a log chained by hash |
+//! | [`transfer`] | copies between engines, and JSON lines from and to other systems |
 //! | [`digest`], [`secret`], [`error`] | what is kept of a secret; what does not print; what went wrong |
 //! | `conformance` | the suite that every engine passes (feature `conformance`) |
 //!
@@ -34,6 +36,7 @@
 //! # }
 //! ```
 
+pub mod audit;
 pub mod backend;
 pub mod chance;
 pub mod clock_guard;
@@ -50,6 +53,7 @@ pub mod scope;
 pub mod secret;
 pub mod stores;
 pub mod time;
+pub mod transfer;
 pub mod ttl;
 pub mod write;
 

@@ -173,6 +173,14 @@ impl Scope {
         }
     }
 
+    /// Refuses a scope that this one does not cover: a caller of one scope is not talked into another.
+    pub fn require(&self, requested: &Self) -> Result<()> {
+        if self.covers(requested) {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("the scope {self} does not cover {requested}")))
+    }
+
     /// The scopes that cover this one, from itself up to Global.
     #[must_use]
     pub fn ancestry(&self) -> Vec<Self> {

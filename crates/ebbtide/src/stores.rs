@@ -10,9 +10,21 @@ pub mod provider_tokens;
 pub mod replays;
 mod token;
 
-use std::fmt;
-use std::sync::Arc;
+pub mod approvals;
+pub mod attributes;
+pub mod extension;
+pub mod listing;
+pub(crate) mod lives;
+pub mod policies;
+pub mod relationships;
+pub mod scopes;
 
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use tokio::sync::Mutex;
+
+use crate::audit::{Audit, GATES};
 use crate::backend::Backend;
 use crate::chance::{Chance, SystemChance};
 use crate::error::{Error, Result};
@@ -22,15 +34,20 @@ use crate::record::Record;
 use crate::scope::Scope;
 use crate::secret::Secret;
 use crate::time::{Clock, SystemClock, Timestamp};
-use crate::ttl::{Ttl, TtlPolicies};
+use crate::ttl::{Ttl, TtlPolicies, TtlPolicy};
 
 use access_tokens::AccessTokens;
+use approvals::Approvals;
+use attributes::Attributes;
 use codes::Codes;
 use grants::{Grants, Holder};
 use nonces::Nonces;
+use policies::Policies;
 use profile::Profile;
 use provider_tokens::ProviderTokens;
+use relationships::Relationships;
 use replays::Replays;
+use scopes::Scopes;
 
 /// Every store on one backend. Cheap to clone.
 #[derive(Clone)]
@@ -40,9 +57,13 @@ struct Shared {
     backend: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
     chance: Arc<dyn Chance>,
-    policies: TtlPolicies,
     profile: Profile,
     keyring: Keyring,
+    /// As the stores were built with.
+    configured: TtlPolicies,
+    /// With those that are stored in front of them, as they were read last.
+    policies: RwLock<Arc<TtlPolicies>>,
+    audit_gates: [Mutex<()>; GATES],
 }
 
 impl Stores {
@@ -143,6 +164,42 @@ impl Stores {
         self.0.chance.as_ref()
     }
 
+    /// Who may do what.
+    #[must_use]
+    pub fn approvals(&self, scope: &Scope) -> Approvals {
+        Approvals::new(self.clone(), scope.clone())
+    }
+
+    /// Who is what to whom.
+    #[must_use]
+    pub fn relationships(&self, scope: &Scope) -> Relationships {
+        Relationships::new(self.clone(), scope.clone())
+    }
+
+    /// JSON attributes in buckets.
+    #[must_use]
+    pub fn attributes(&self, scope: &Scope) -> Attributes {
+        Attributes::new(self.clone(), scope.clone())
+    }
+
+    /// The policies that a caller of that scope sees and changes.
+    #[must_use]
+    pub fn policies(&self, caller: &Scope) -> Policies {
+        Policies::new(self.clone(), caller.clone())
+    }
+
+    /// Scopes as an operator sees them; a caller of that scope, those that it covers.
+    #[must_use]
+    pub fn scopes(&self, caller: &Scope) -> Scopes {
+        Scopes::new(self.clone(), caller.clone())
+    }
+
+    /// Who changed what, and why.
+    #[must_use]
+    pub fn audit(&self, scope: &Scope) -> Audit {
+        Audit::new(self.clone(), scope.clone())
+    }
+
     pub(crate) fn backend(&self) -> &dyn Backend {
         self.0.backend.as_ref()
     }
@@ -158,10 +215,56 @@ impl Stores {
     /// The life of a record: what was asked for, else what the policy says, else the store's own default; within
     /// the policy's bounds where one is set.
     pub(crate) fn ttl(&self, kind: Kind, scope: &Scope, asked: Option<Ttl>, default: Ttl) -> Result<Ttl> {
-        match self.0.policies.of(kind, scope) {
+        match self.policy(kind, scope) {
             Some(policy) => Ok(policy.apply(asked.or(policy.default).or(Some(default)))?.unwrap_or(default)),
             None => Ok(asked.unwrap_or(default)),
         }
+    }
+
+    /// When a record that may live for ever ends: by what was asked for, else what the policy says, else never.
+    pub(crate) fn expiry(
+        &self,
+        kind: Kind,
+        scope: &Scope,
+        asked: Option<Ttl>,
+        now: Timestamp,
+    ) -> Result<Timestamp> {
+        match self.policy(kind, scope) {
+            Some(policy) => policy.expires_at(asked, now),
+            None => asked.map_or(Ok(Timestamp::NEVER), |ttl| ttl.expires_at(now)),
+        }
+    }
+
+    /// The latest end of a life that began at `began_at`: its own cap, and the longest that an enforced policy
+    /// allows.
+    pub(crate) fn cap(
+        &self,
+        kind: Kind,
+        scope: &Scope,
+        began_at: Timestamp,
+        own: Option<Timestamp>,
+    ) -> Result<Timestamp> {
+        let own = own.unwrap_or(Timestamp::MAX);
+        match self.policy(kind, scope).filter(|policy| policy.enforce) {
+            Some(policy) => Ok(own.min(policy.max.expires_at(began_at)?)),
+            None => Ok(own),
+        }
+    }
+
+    fn policy(&self, kind: Kind, scope: &Scope) -> Option<TtlPolicy> {
+        self.0.policies.read().unwrap_or_else(PoisonError::into_inner).of(kind, scope)
+    }
+
+    fn configured_policies(&self) -> &TtlPolicies {
+        &self.0.configured
+    }
+
+    fn take_over(&self, policies: TtlPolicies) {
+        *self.0.policies.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policies);
+    }
+
+    pub(crate) fn audit_gates(&self) -> &[Mutex<()>; GATES] {
+        &self.0.audit_gates
     }
 }
 
@@ -270,7 +373,16 @@ impl Builder {
     pub fn build(self) -> Stores {
         let Self { backend, clock, chance, policies, profile, keyring } = self;
         let keyring = keyring.unwrap_or_else(|| Keyring::generate(chance.as_ref(), clock.now()));
-        Stores(Arc::new(Shared { backend, clock, chance, policies, profile, keyring }))
+        Stores(Arc::new(Shared {
+            backend,
+            clock,
+            chance,
+            profile,
+            keyring,
+            policies: RwLock::new(Arc::new(policies.clone())),
+            configured: policies,
+            audit_gates: Default::default(),
+        }))
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::meanwhile::{Event, Meanwhile};
+use super::yielding::Yielding;
 use crate::backend::{Backend, BackendExt, Budget, Swept};
 use crate::chance::SeededChance;
 use crate::key::{Key, Prefix};
@@ -28,6 +29,7 @@ pub(crate) struct StoreRig {
 
 impl StoreRig {
     pub(crate) fn new(backend: Arc<dyn Backend>, seed: u64) -> Self {
+        let backend: Arc<dyn Backend> = Arc::new(Yielding::new(backend, seed));
         let begin = Timestamp::from_millis(1_800_000_000_000).expect("a time of this century");
         let clock = ManualClock::at(begin);
         let chance = Arc::new(SeededChance::new(seed));

@@ -1,0 +1,415 @@
+//! Approvals: who may do what to what, until when.
+//!
+//! A handle covers a scope. An approval without a scope of its own is in the handle's; one with a scope that the
+//! handle does not cover is refused. Every question is exact in scope and in each name: an approval for `/data` is
+//! none for `/data-secret`.
+//!
+//! Tenants do not see each other's approvals:
+//!
+//! ```
+//! use ebbtide::stores::approvals::Approval;
+//! use ebbtide::{Scope, Stores, Ttl, open};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> ebbtide::Result<()> {
+//! let stores = Stores::new(open("memory:").await?);
+//! let (acme, widgets) = (Scope::tenant("acme-corp")?, Scope::tenant("widgets-inc")?);
+//! let day = Ttl::from_secs(24 * 3600)?;
+//! let approvals = stores.approvals(&Scope::Global);
+//! let alice = Approval::new("alice@acme.com", "document-1", "GET", "admin");
+//! approvals.grant(&alice.with_scope(acme.clone()).with_ttl(day)).await?;
+//! let bob = Approval::new("bob@widgets.com", "document-1", "GET", "admin");
+//! approvals.grant(&bob.with_scope(widgets.clone()).with_ttl(day)).await?;
+//!
+//! let acme = stores.approvals(&acme);
+//! assert_eq!(acme.list("alice@acme.com", None, 10).await?.items.len(), 1);
+//! assert!(!acme.check("bob@widgets.com", "document-1", "GET").await?);
+//! assert!(stores.approvals(&widgets).check("bob@widgets.com", "document-1", "GET").await?);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Environments of a tenant are apart too, with lives of their own:
+//!
+//! ```
+//! # use ebbtide::stores::approvals::Approval;
+//! # use ebbtide::{Scope, Stores, Ttl, open};
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> ebbtide::Result<()> {
+//! # let stores = Stores::new(open("memory:").await?);
+//! let dev = stores.approvals(&Scope::tenant_env("acme-corp", "dev")?);
+//! let prod = stores.approvals(&Scope::tenant_env("acme-corp", "prod")?);
+//! let test = Approval::new("test-user", "api-endpoint", "POST", "dev-admin");
+//! dev.grant(&test.with_ttl(Ttl::from_secs(3600)?)).await?;
+//! let service = Approval::new("service-account", "api-endpoint", "POST", "prod-admin");
+//! prod.grant(&service.with_ttl(Ttl::from_secs(30 * 24 * 3600)?)).await?;
+//! assert!(!prod.check("test-user", "api-endpoint", "POST").await?);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What has ended is gone, without a cleaning of one's own; a policy gives a life to what was granted without one:
+//!
+//! ```
+//! # use std::time::Duration;
+//! # use ebbtide::stores::approvals::Approval;
+//! # use ebbtide::{Kind, ManualClock, Scope, Stores, Timestamp, Ttl, TtlPolicies, TtlPolicy, open};
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> ebbtide::Result<()> {
+//! # let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000)?);
+//! let mut policies = TtlPolicies::default();
+//! policies.set(Kind::Approval, Scope::Global, TtlPolicy::short_lived())?;
+//! let stores = Stores::builder(open("memory:").await?).clock(clock.clone()).policies(policies).build();
+//! let approvals = stores.approvals(&Scope::tenant("acme-corp")?);
+//! let temporary = Approval::new("temp-user", "resource", "GET", "admin");
+//! approvals.grant(&temporary.with_ttl(Ttl::from_secs(3600)?)).await?;
+//! approvals.grant(&Approval::new("other-user", "resource", "GET", "admin")).await?;
+//! clock.advance(Duration::from_secs(3600));
+//! assert!(!approvals.check("temp-user", "resource", "GET").await?);
+//! assert!(approvals.check("other-user", "resource", "GET").await?, "a day by the policy");
+//! # Ok(())
+//! # }
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use minicbor::{Decode, Encode};
+
+use super::Stores;
+use super::extension::{Extended, Extension};
+use super::listing::{Listing, check_limit};
+use super::lives::{Lifetime, Restored, Span, Standing, restore};
+use crate::audit::{Because, check_text};
+use crate::backend::{BackendExt, Cursor};
+use crate::codec;
+use crate::error::{Error, Result};
+use crate::key::{Key, Part, Prefix};
+use crate::kind::Kind;
+use crate::record::{Record, Version};
+use crate::scope::{Reach, Scope};
+use crate::time::Timestamp;
+use crate::ttl::Ttl;
+
+/// The most bytes that the names and values of metadata have together.
+pub const MAX_METADATA_BYTES: usize = 16 * 1024;
+
+/// The longest name of who granted or made something, in bytes.
+pub const MAX_GRANTOR_BYTES: usize = 256;
+
+/// What to grant.
+#[derive(Clone)]
+pub struct Approval {
+    identity: String,
+    resource: String,
+    action: String,
+    granted_by: String,
+    scope: Option<Scope>,
+    metadata: BTreeMap<String, String>,
+    span: Span,
+}
+
+impl Approval {
+    /// That `identity` may do `action` to `resource`, because `granted_by` says so.
+    pub fn new(
+        identity: impl Into<String>,
+        resource: impl Into<String>,
+        action: impl Into<String>,
+        granted_by: impl Into<String>,
+    ) -> Self {
+        Self {
+            identity: identity.into(),
+            resource: resource.into(),
+            action: action.into(),
+            granted_by: granted_by.into(),
+            scope: None,
+            metadata: BTreeMap::new(),
+            span: Span::default(),
+        }
+    }
+
+    /// In that scope instead of the handle's, which must cover it.
+    #[must_use]
+    pub fn with_scope(mut self, scope: Scope) -> Self {
+        self.scope = Some(scope);
+        self
+    }
+
+    /// Ends after that long.
+    #[must_use]
+    pub fn with_ttl(mut self, ttl: Ttl) -> Self {
+        self.span.ttl = Some(ttl);
+        self
+    }
+
+    /// Ends after that long at the latest: no extension carries it further.
+    #[must_use]
+    pub fn with_cap(mut self, cap: Ttl) -> Self {
+        self.span.cap = Some(cap);
+        self
+    }
+
+    /// Ends when it was not checked for that long, or nine tenths of it, and after `cap` at the latest.
+    #[must_use]
+    pub fn with_sliding_ttl(mut self, ttl: Ttl, cap: Ttl) -> Self {
+        self.span = Span::sliding(ttl, cap);
+        self
+    }
+
+    /// With a note of the caller's own.
+    #[must_use]
+    pub fn with_metadata(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.metadata.insert(name.into(), value.into());
+        self
+    }
+}
+
+impl fmt::Debug for Approval {
+    /// Without names, which may be private.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Approval({:?}, …)", self.span.ttl)
+    }
+}
+
+/// An approval as it stands.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Granted {
+    /// Who may.
+    pub identity: String,
+    /// To what.
+    pub resource: String,
+    /// Do what.
+    pub action: String,
+    /// Who says so.
+    pub granted_by: String,
+    /// Since when.
+    pub granted_at: Timestamp,
+    /// Until when.
+    pub expires_at: Timestamp,
+    /// The latest end that checks and extensions can give it, where one was set.
+    pub cap_at: Option<Timestamp>,
+    /// How long it lives on from a check, where checks renew it.
+    pub sliding_ttl: Option<Duration>,
+    /// The caller's own notes.
+    pub metadata: BTreeMap<String, String>,
+    /// Where.
+    pub scope: Scope,
+    /// Which writing of it this is.
+    pub version: Version,
+}
+
+impl fmt::Debug for Granted {
+    /// Without names, which may be private.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Granted({:?} in {}, expires_at {}, …)", self.version, self.scope, self.expires_at)
+    }
+}
+
+#[derive(Encode, Decode)]
+struct Stored {
+    #[n(0)]
+    granted_by: String,
+    #[n(1)]
+    metadata: BTreeMap<String, String>,
+    #[n(2)]
+    lifetime: Lifetime,
+}
+
+/// A question: may this identity do that?
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// Who.
+    pub identity: &'a str,
+    /// To what.
+    pub resource: &'a str,
+    /// What.
+    pub action: &'a str,
+}
+
+/// The approvals of one scope.
+#[derive(Debug, Clone)]
+pub struct Approvals {
+    stores: Stores,
+    scope: Scope,
+}
+
+impl Approvals {
+    /// The most questions of one batch.
+    pub const MAX_QUESTIONS: usize = 1_000;
+
+    pub(super) fn new(stores: Stores, scope: Scope) -> Self {
+        Self { stores, scope }
+    }
+
+    /// The approvals of a scope that this one covers; any other is invalid.
+    pub fn within(&self, scope: &Scope) -> Result<Self> {
+        self.scope.require(scope)?;
+        Ok(Self { stores: self.stores.clone(), scope: scope.clone() })
+    }
+
+    /// Grants an approval. One that stands there gives way to it, life and all.
+    pub async fn grant(&self, approval: &Approval) -> Result<Granted> {
+        let scope = approval.scope.as_ref().unwrap_or(&self.scope);
+        let now = self.stores.now();
+        let (lifetime, expires_at) = approval.span.begin(&self.stores, Kind::Approval, scope, None, now)?;
+        let (key, record) = self.prepare(approval, lifetime, expires_at)?;
+        let granted = read(&key, &record)?;
+        // A put has no condition that could be refused.
+        let _ = self.stores.backend().put(key, record, now).await?;
+        Ok(granted)
+    }
+
+    /// Writes an approval that comes from elsewhere, with the life that it had there, if none stands here.
+    pub(crate) async fn restore(
+        &self,
+        approval: &Approval,
+        lifetime: Lifetime,
+        expires_at: Timestamp,
+        dry_run: bool,
+    ) -> Result<Restored> {
+        let (key, record) = self.prepare(approval, lifetime, expires_at)?;
+        restore(&self.stores, vec![key], record, dry_run).await
+    }
+
+    fn prepare(
+        &self,
+        approval: &Approval,
+        lifetime: Lifetime,
+        expires_at: Timestamp,
+    ) -> Result<(Key, Record)> {
+        let scope = approval.scope.as_ref().unwrap_or(&self.scope);
+        self.scope.require(scope)?;
+        check_text("the grantor of an approval", &approval.granted_by, MAX_GRANTOR_BYTES)?;
+        check_metadata(&approval.metadata)?;
+        let key = key(scope, &approval.identity, &approval.resource, &approval.action)?;
+        let metadata = approval.metadata.clone();
+        let stored = Stored { granted_by: approval.granted_by.clone(), metadata, lifetime };
+        Ok((key, self.stores.record(codec::encode(&stored), expires_at)))
+    }
+
+    /// Whether exactly this was approved, in exactly this scope. An error is no answer: refuse.
+    pub async fn check(&self, identity: &str, resource: &str, action: &str) -> Result<bool> {
+        Ok(self.get(identity, resource, action).await?.is_some())
+    }
+
+    /// Checks each of the questions, at once. An error is no answer to any of them.
+    pub async fn check_many(&self, questions: &[Question<'_>]) -> Result<Vec<bool>> {
+        if questions.len() > Self::MAX_QUESTIONS {
+            return Err(Error::invalid(format!(
+                "a batch has at most {} questions; this one has {}",
+                Self::MAX_QUESTIONS,
+                questions.len()
+            )));
+        }
+        let checks = questions.iter().map(|asked| self.check(asked.identity, asked.resource, asked.action));
+        join_all(checks).await.into_iter().collect()
+    }
+
+    /// The approval, if there is one. One that slides is renewed.
+    pub async fn get(&self, identity: &str, resource: &str, action: &str) -> Result<Option<Granted>> {
+        let standing = self.standing(identity, resource, action)?;
+        standing.read().await?.map(|record| read(&standing.keys[0], &record)).transpose()
+    }
+
+    /// What an identity may do, by resource and action. It renews nothing.
+    pub async fn list(
+        &self,
+        identity: &str,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Listing<Granted>> {
+        check_limit(limit)?;
+        let page =
+            self.stores.backend().scan(&self.prefix(identity)?, after, limit, self.stores.now()).await?;
+        Listing::read(page, |key, record| read(&key, &record))
+    }
+
+    /// How many approvals an identity has. It reads them all.
+    pub async fn count(&self, identity: &str) -> Result<u64> {
+        super::listing::count(&self.stores, &self.prefix(identity)?).await
+    }
+
+    /// Takes an approval back, and tells the audit log. True only for the caller that took it back.
+    pub async fn revoke(
+        &self,
+        identity: &str,
+        resource: &str,
+        action: &str,
+        because: &Because,
+    ) -> Result<bool> {
+        self.standing(identity, resource, action)?.revoke(because).await
+    }
+
+    /// Lets an approval live longer, and writes into the audit log who did it and why, in one commit.
+    pub async fn extend(
+        &self,
+        identity: &str,
+        resource: &str,
+        action: &str,
+        extension: &Extension,
+    ) -> Result<Extended> {
+        self.standing(identity, resource, action)?.extend(extension).await
+    }
+
+    /// Deletes every approval of exactly this scope, tells the audit log, and says how many there were. After an
+    /// error, call it again: it goes on with what is left.
+    pub async fn delete_scope(&self, because: &Because) -> Result<u64> {
+        let (scopes, reach) = (self.stores.scopes(&self.scope), Reach::Exact(self.scope.clone()));
+        let removed = scopes.delete_kinds(vec![Kind::Approval], &reach, because).await?.finish().await?;
+        Ok(removed.values().sum())
+    }
+
+    fn standing(&self, identity: &str, resource: &str, action: &str) -> Result<Standing<'_>> {
+        Ok(Standing {
+            stores: &self.stores,
+            scope: &self.scope,
+            keys: vec![key(&self.scope, identity, resource, action)?],
+            target: vec![identity.to_owned(), resource.to_owned(), action.to_owned()],
+            lifetime: |record| Ok(codec::decode::<Stored>(&record.value)?.lifetime),
+        })
+    }
+
+    fn prefix(&self, identity: &str) -> Result<Prefix> {
+        Prefix::partition(Kind::Approval, &self.scope, &[identity.into()], &[])
+    }
+}
+
+fn key(scope: &Scope, identity: &str, resource: &str, action: &str) -> Result<Key> {
+    Key::new(Kind::Approval, scope, &[identity.into()], &[resource.into(), action.into()])
+}
+
+pub(crate) fn read(key: &Key, record: &Record) -> Result<Granted> {
+    let strange = || Error::corrupt("an approval stands under a key that is not one of approvals");
+    let (partition, sort) = (key.partition(), key.sort());
+    let ([Part::Text(identity)], [Part::Text(resource), Part::Text(action)]) =
+        (partition.as_slice(), sort.as_slice())
+    else {
+        return Err(strange());
+    };
+    let stored: Stored = codec::decode(&record.value)?;
+    Ok(Granted {
+        identity: identity.to_string(),
+        resource: resource.to_string(),
+        action: action.to_string(),
+        granted_by: stored.granted_by,
+        granted_at: stored.lifetime.began_at()?,
+        expires_at: record.expires_at,
+        cap_at: stored.lifetime.cap_at()?,
+        sliding_ttl: stored.lifetime.sliding_ttl(),
+        metadata: stored.metadata,
+        scope: key.scope(),
+        version: record.version,
+    })
+}
+
+pub(super) fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<()> {
+    let bytes: usize = metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > MAX_METADATA_BYTES {
+        return Err(Error::invalid(format!(
+            "metadata has at most {MAX_METADATA_BYTES} bytes; this has {bytes}"
+        )));
+    }
+    Ok(())
+}

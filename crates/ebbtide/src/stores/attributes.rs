@@ -1,0 +1,187 @@
+//! Attributes: any JSON, by owner, bucket and name.
+//!
+//! ```
+//! use ebbtide::stores::attributes::{Draft, Swap};
+//! use ebbtide::{Scope, Stores, Ttl, open};
+//! use serde_json::json;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> ebbtide::Result<()> {
+//! let stores = Stores::new(open("memory:").await?);
+//! let attributes = stores.attributes(&Scope::tenant("acme")?);
+//! let preferences = attributes.bucket("alice", "preferences")?;
+//! preferences.set("theme", json!("dark")).await?;
+//! preferences.set("banner", Draft::new(json!(false)).with_ttl(Ttl::from_secs(3600)?)).await?;
+//! let theme = preferences.get("theme").await?.expect("it was just set");
+//! assert_eq!(theme.data, json!("dark"));
+//! let swap = preferences.compare_and_swap("theme", &json!("dark"), json!("light")).await?;
+//! assert!(matches!(swap, Swap::Swapped(_)));
+//! # Ok(())
+//! # }
+//! ```
+
+mod bucket;
+mod changes;
+mod draft;
+mod lives;
+pub mod presets;
+
+use minicbor::{Decode, Encode};
+
+pub use bucket::{Bucket, Change, Swap};
+pub use changes::Changes;
+pub use draft::{Attribute, Draft, Stamp};
+
+use super::Stores;
+use super::listing::{Listing, check_limit};
+use crate::backend::{BackendExt, Cursor, Erased};
+use crate::codec;
+use crate::error::{Error, Result};
+use crate::key::{Key, Part, Prefix};
+use crate::kind::Kind;
+use crate::scope::Scope;
+use presets::{Holder, Preset};
+
+/// The attributes of one scope.
+#[derive(Debug, Clone)]
+pub struct Attributes {
+    stores: Stores,
+    scope: Scope,
+}
+
+impl Attributes {
+    /// The owner of what belongs to the scope as a whole, such as settings and registries.
+    pub const SYSTEM_OWNER: &'static str = "_system";
+
+    /// The owner of what an authorization server keeps for the scope as a whole, such as its index of clients.
+    pub const OAUTH_OWNER: &'static str = "_oauth";
+
+    /// The most records that one page of a listing reads: attributes may be large.
+    const PAGE: usize = 100;
+
+    /// The most pages that one call of `list_buckets` reads.
+    const PAGES: usize = 20;
+
+    pub(super) fn new(stores: Stores, scope: Scope) -> Self {
+        Self { stores, scope }
+    }
+
+    /// One bucket of an owner. It need not be made first, and is gone with its last attribute.
+    pub fn bucket(&self, owner: impl Into<String>, bucket: impl Into<String>) -> Result<Bucket> {
+        Bucket::new(self.clone(), owner.into(), bucket.into())
+    }
+
+    /// A bucket that belongs to the scope as a whole.
+    pub fn system(&self, bucket: impl Into<String>) -> Result<Bucket> {
+        self.bucket(Self::SYSTEM_OWNER, bucket)
+    }
+
+    /// A bucket with a name and a life that are agreed on; `owner` is needed for those that each owner has.
+    pub fn preset(&self, preset: &Preset, owner: Option<&str>) -> Result<Bucket> {
+        let owner = match (preset.holder, owner) {
+            (Holder::Shared(shared), None) => shared,
+            (Holder::EachOwner, Some(owner)) => owner,
+            (Holder::Shared(_), Some(_)) => {
+                return Err(Error::invalid(format!(
+                    "the bucket {} belongs to no single owner",
+                    preset.bucket
+                )));
+            }
+            (Holder::EachOwner, None) => {
+                return Err(Error::invalid(format!(
+                    "the bucket {} belongs to an owner: name one",
+                    preset.bucket
+                )));
+            }
+        };
+        Ok(self.bucket(owner, preset.bucket)?.with_default_ttl(preset.ttl()?))
+    }
+
+    /// Several changes that happen all together or not at all, to any buckets of this scope.
+    pub fn changes(&self) -> Changes {
+        Changes::new(self.clone())
+    }
+
+    /// The names of an owner's buckets that hold something, in order.
+    ///
+    /// It reads the owner's attributes, all of them by the end: about 2,000 for a call at the most, which may hence
+    /// answer fewer names than `limit`, even none, and still have a next page.
+    pub async fn list_buckets(
+        &self,
+        owner: &str,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Listing<String>> {
+        check_limit(limit)?;
+        let prefix = self.owner_prefix(owner)?;
+        let now = self.stores.now();
+        let mut place = after.map_or(Ok(Place::default()), Place::read)?;
+        let mut names = Vec::new();
+        for _ in 0..Self::PAGES {
+            let from = place.cursor();
+            let page = self.stores.backend().scan(&prefix, from.as_ref(), Self::PAGE, now).await?;
+            for (key, _) in page.items {
+                let (bucket, _) = names_of(&key)?;
+                if place.last.as_ref().is_some_and(|last| bucket <= *last) {
+                    continue;
+                }
+                if names.len() == limit {
+                    // The next call reads this page again, and passes over what was listed.
+                    return Ok(Listing { items: names, next: Some(place.write()) });
+                }
+                place.last = Some(bucket.clone());
+                names.push(bucket);
+            }
+            let Some(next) = page.next else { return Ok(Listing { items: names, next: None }) };
+            place.cursor = Some(next.as_bytes().to_vec().into());
+        }
+        Ok(Listing { items: names, next: Some(place.write()) })
+    }
+
+    /// Deletes every attribute of an owner, in this scope alone, and says how many there were. What is set meanwhile
+    /// may stay. After an error, call it again: it goes on with what is left.
+    pub async fn delete_owner(&self, owner: &str) -> Result<u64> {
+        self.stores.backend().erase_all(&self.owner_prefix(owner)?, self.stores.now()).await
+    }
+
+    /// One step of [`delete_owner`](Self::delete_owner), for showing how far it is or stopping in between.
+    pub async fn delete_owner_step(&self, owner: &str) -> Result<Erased> {
+        self.stores.backend().erase(&self.owner_prefix(owner)?, self.stores.now()).await
+    }
+
+    fn owner_prefix(&self, owner: &str) -> Result<Prefix> {
+        Prefix::partition(Kind::Attribute, &self.scope, &[owner.into()], &[])
+    }
+}
+
+/// The bucket and the name of an attribute.
+fn names_of(key: &Key) -> Result<(String, String)> {
+    match <[Part<'static>; 2]>::try_from(key.sort()) {
+        Ok([Part::Text(bucket), Part::Text(name)]) => Ok((bucket.into_owned(), name.into_owned())),
+        _ => Err(Error::corrupt("an attribute stands under a key that is not a bucket and a name")),
+    }
+}
+
+/// How far a listing of buckets has come: the engine's own place, and the last name that was listed.
+#[derive(Default, Encode, Decode)]
+struct Place {
+    #[n(0)]
+    cursor: Option<minicbor::bytes::ByteVec>,
+    #[n(1)]
+    last: Option<String>,
+}
+
+impl Place {
+    fn read(cursor: &Cursor) -> Result<Self> {
+        codec::decode(cursor.as_bytes())
+            .map_err(|_| Error::invalid("that is not where a listing of buckets goes on"))
+    }
+
+    fn write(&self) -> Cursor {
+        Cursor::from_bytes(codec::encode(self))
+    }
+
+    fn cursor(&self) -> Option<Cursor> {
+        self.cursor.as_ref().map(|bytes| Cursor::from_bytes(bytes.to_vec()))
+    }
+}

@@ -1,0 +1,96 @@
+//! Several changes in one commit.
+
+use super::Attributes;
+use super::bucket::Bucket;
+use super::draft::Draft;
+use crate::error::{Error, Result};
+use crate::key::Key;
+use crate::record::{Record, Version};
+use crate::time::Timestamp;
+use crate::write::{Batch, Commit, Write};
+
+/// Changes to attributes of one scope that happen all together or not at all: 1 to [`Batch::MAX_WRITES`], to
+/// distinct attributes. A record and the index that leads to it are never one without the other.
+#[derive(Debug)]
+#[must_use = "nothing is written before the commit"]
+pub struct Changes {
+    attributes: Attributes,
+    now: Timestamp,
+    writes: Result<Vec<Write>>,
+}
+
+impl Changes {
+    pub(super) fn new(attributes: Attributes) -> Self {
+        let now = attributes.stores.now();
+        Self { attributes, now, writes: Ok(Vec::new()) }
+    }
+
+    /// Stores a value, whatever is there.
+    pub fn set(self, bucket: &Bucket, name: &str, value: impl Into<Draft>) -> Self {
+        self.store(bucket, name, &value.into(), |key, record| Write::Put { key, record })
+    }
+
+    /// Stores a value if there is none.
+    pub fn insert(self, bucket: &Bucket, name: &str, value: impl Into<Draft>) -> Self {
+        self.store(bucket, name, &value.into(), |key, record| Write::Insert { key, record })
+    }
+
+    /// Stores a value if that version stands there.
+    pub fn replace(self, bucket: &Bucket, name: &str, expected: Version, value: impl Into<Draft>) -> Self {
+        self.store(bucket, name, &value.into(), |key, record| Write::Replace { key, expected, record })
+    }
+
+    /// Deletes an attribute, whatever is there.
+    pub fn delete(self, bucket: &Bucket, name: &str) -> Self {
+        self.push(bucket, name, |key| Write::Delete { key })
+    }
+
+    /// Deletes an attribute if that version stands there.
+    pub fn remove_if(self, bucket: &Bucket, name: &str, expected: Version) -> Self {
+        self.push(bucket, name, |key| Write::Remove { key, expected })
+    }
+
+    /// Changes nothing; holds if that version stands there.
+    pub fn check(self, bucket: &Bucket, name: &str, expected: Version) -> Self {
+        self.push(bucket, name, |key| Write::Check { key, expected })
+    }
+
+    /// Writes all of it, or nothing. The refusal names the first change, in their order, whose condition did not
+    /// hold. A change that could not be made, and a bucket of another scope, are invalid.
+    pub async fn commit(self) -> Result<Commit> {
+        self.attributes.stores.backend().commit(Batch::new(self.writes?)?, self.now).await
+    }
+
+    fn store(
+        self,
+        bucket: &Bucket,
+        name: &str,
+        draft: &Draft,
+        write: impl FnOnce(Key, Record) -> Write,
+    ) -> Self {
+        match bucket.record(draft, self.now) {
+            Ok(record) => self.push(bucket, name, |key| write(key, record)),
+            Err(error) => self.failed(error),
+        }
+    }
+
+    fn push(mut self, bucket: &Bucket, name: &str, write: impl FnOnce(Key) -> Write) -> Self {
+        if *bucket.scope() != self.attributes.scope {
+            return self.failed(Error::invalid("changes in one commit are to buckets of one scope"));
+        }
+        match (bucket.key(name), &mut self.writes) {
+            (Ok(key), Ok(writes)) => writes.push(write(key)),
+            (Err(error), _) => return self.failed(error),
+            (_, Err(_)) => {}
+        }
+        self
+    }
+
+    /// Keeps the first error, for the commit to answer with.
+    fn failed(mut self, error: Error) -> Self {
+        if self.writes.is_ok() {
+            self.writes = Err(error);
+        }
+        self
+    }
+}

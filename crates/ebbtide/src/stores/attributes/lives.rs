@@ -1,0 +1,34 @@
+//! Reading, with the renewal of what slides; and the extension of lives.
+
+use super::bucket::Bucket;
+use super::draft::{Attribute, Stored};
+use crate::error::Result;
+use crate::stores::extension::{Extended, Extension};
+use crate::stores::lives::Standing;
+
+impl Bucket {
+    /// The attribute, if there is one. An error is no answer: never take it for absence.
+    ///
+    /// Where reads renew it, this one writes its new end, unless less than a tenth of the TTL has gone by since the
+    /// last renewal; a fault of that write is an error. If another change was faster, what was read is the answer,
+    /// and nothing is written. A renewal is a writing with a version of its own.
+    pub async fn get(&self, name: &str) -> Result<Option<Attribute>> {
+        let record = self.standing(name)?.read().await?;
+        record.map(|record| Stored::decode(&record)?.attribute(name.to_owned(), &record)).transpose()
+    }
+
+    /// Lets an attribute live longer, and writes into the audit log who did it and why, in one commit.
+    pub async fn extend(&self, name: &str, extension: &Extension) -> Result<Extended> {
+        self.standing(name)?.extend(extension).await
+    }
+
+    fn standing(&self, name: &str) -> Result<Standing<'_>> {
+        Ok(Standing {
+            stores: self.stores(),
+            scope: self.scope(),
+            keys: vec![self.key(name)?],
+            target: vec![self.owner().to_owned(), self.name().to_owned(), name.to_owned()],
+            lifetime: |record| Ok(Stored::decode(record)?.lifetime()),
+        })
+    }
+}

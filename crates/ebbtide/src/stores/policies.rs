@@ -1,0 +1,200 @@
+//! TTL policies in the store, so that they can be changed while it serves.
+//!
+//! What is stored goes before what was configured. A node reads the set when it is told to, with
+//! [`Policies::reload`], and answers by what it read last: at its start, and from time to time, so that no call pays
+//! for it. A change made through a node holds there at once.
+
+use minicbor::{Decode, Encode};
+
+use super::Stores;
+use crate::audit::{Action, Because, Note};
+use crate::backend::BackendExt;
+use crate::codec;
+use crate::error::{Error, Result};
+use crate::key::{Key, Part, Prefix};
+use crate::kind::Kind;
+use crate::record::Record;
+use crate::scope::Scope;
+use crate::time::Timestamp;
+use crate::ttl::{Ttl, TtlPolicies, TtlPolicy};
+use crate::write::Write;
+
+/// The policies that a caller of one scope sees and changes: those of the scopes that it covers.
+#[derive(Debug, Clone)]
+pub struct Policies {
+    stores: Stores,
+    caller: Scope,
+}
+
+/// A stored policy, and where it holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredPolicy {
+    /// Of which kind of record.
+    pub kind: Kind,
+    /// In which scope, and all that it covers.
+    pub scope: Scope,
+    /// The policy.
+    pub policy: TtlPolicy,
+}
+
+#[derive(Encode, Decode)]
+struct Stored {
+    #[n(0)]
+    default_millis: Option<u64>,
+    #[n(1)]
+    min_millis: u64,
+    #[n(2)]
+    max_millis: u64,
+    #[n(3)]
+    enforce: bool,
+}
+
+impl Policies {
+    pub(super) fn new(stores: Stores, caller: Scope) -> Self {
+        Self { stores, caller }
+    }
+
+    /// Sets the policy of a kind in a scope and all that it covers, and tells the audit log of that scope. The whole
+    /// set is checked with it: a policy that contradicts itself, or by which a store's own default would be refused,
+    /// is invalid, and nothing is written.
+    pub async fn set(
+        &self,
+        kind: Kind,
+        scope: &Scope,
+        policy: TtlPolicy,
+        because: &Because,
+    ) -> Result<Option<TtlPolicy>> {
+        self.change(kind, scope, Some(policy), because).await
+    }
+
+    /// Removes the stored policy of exactly that kind and scope, and returns it.
+    pub async fn unset(&self, kind: Kind, scope: &Scope, because: &Because) -> Result<Option<TtlPolicy>> {
+        self.change(kind, scope, None, because).await
+    }
+
+    /// The stored policies of the scopes that the caller covers.
+    pub async fn list(&self) -> Result<Vec<StoredPolicy>> {
+        let all = self.stored(self.stores.now()).await?;
+        Ok(all.into_iter().filter(|stored| self.caller.covers(&stored.scope)).collect())
+    }
+
+    /// Reads the stored policies, and answers by them from now on. A set that cannot be read or that is not sound is
+    /// an error, and what was read before still holds.
+    pub async fn reload(&self) -> Result<()> {
+        let set = self.joined(self.stored(self.stores.now()).await?)?;
+        self.stores.take_over(set);
+        Ok(())
+    }
+
+    async fn change(
+        &self,
+        kind: Kind,
+        scope: &Scope,
+        policy: Option<TtlPolicy>,
+        because: &Because,
+    ) -> Result<Option<TtlPolicy>> {
+        self.caller.require(scope)?;
+        let key = Key::new(Kind::Policy, scope, &["policy".into()], &[kind.name().into()])?;
+        let audit = self.stores.audit(scope);
+        let mut changes = audit.changes().await;
+        loop {
+            let now = changes.attempt()?;
+            let mut all = self.stored(now).await?;
+            all.retain(|stored| stored.kind != kind || stored.scope != *scope);
+            all.extend(policy.map(|policy| StoredPolicy { kind, scope: scope.clone(), policy }));
+            let set = self.joined(all)?;
+            let standing = self.stores.backend().get(&key, now).await?;
+            let before = standing.as_ref().map(decode).transpose()?;
+            let expected = standing.map(|record| record.version);
+            let write = match (policy, expected) {
+                (None, None) => return Ok(None),
+                (None, Some(expected)) => Write::Remove { key: key.clone(), expected },
+                (Some(policy), Some(expected)) => {
+                    Write::Replace { key: key.clone(), expected, record: self.record(&policy) }
+                }
+                (Some(policy), None) => Write::Insert { key: key.clone(), record: self.record(&policy) },
+            };
+            let detail = format!("from {} to {}", describe(before.as_ref()), describe(policy.as_ref()));
+            let note = Note::of(Action::Policy, because)?.about(kind, Vec::new()).with_detail(detail);
+            if changes.commit(vec![write], &note, now).await? {
+                self.stores.take_over(set);
+                return Ok(before);
+            }
+        }
+    }
+
+    fn record(&self, policy: &TtlPolicy) -> Record {
+        let millis = |ttl: Ttl| u64::try_from(ttl.duration().as_millis()).unwrap_or(u64::MAX);
+        let stored = Stored {
+            default_millis: policy.default.map(millis),
+            min_millis: millis(policy.min),
+            max_millis: millis(policy.max),
+            enforce: policy.enforce,
+        };
+        self.stores.record(codec::encode(&stored), Timestamp::NEVER)
+    }
+
+    async fn stored(&self, now: Timestamp) -> Result<Vec<StoredPolicy>> {
+        let records = self.stores.backend().scan_all(&Prefix::kind_wide(Kind::Policy), now).await?;
+        let read = |(key, record): &(Key, Record)| {
+            let sort = key.sort();
+            let [Part::Text(kind)] = sort.as_slice() else {
+                return Err(Error::corrupt("a policy stands under a key that is not a kind"));
+            };
+            Ok(StoredPolicy { kind: kind.parse()?, scope: key.scope(), policy: decode(record)? })
+        };
+        records.iter().map(read).collect()
+    }
+
+    /// The configured policies with the stored ones in front of them, if the whole set is sound.
+    fn joined(&self, stored: Vec<StoredPolicy>) -> Result<TtlPolicies> {
+        let mut set = self.stores.configured_policies().clone();
+        for StoredPolicy { kind, scope, policy } in stored {
+            check_default(kind, &policy)?;
+            set.set(kind, scope, policy)?;
+        }
+        Ok(set)
+    }
+}
+
+/// Refuses a policy by which every call that names no TTL would be refused.
+fn check_default(kind: Kind, policy: &TtlPolicy) -> Result<()> {
+    let seconds = match kind {
+        Kind::Code | Kind::Replay => 60,
+        Kind::PushedRequest => 90,
+        Kind::Nonce => 300,
+        Kind::Session => 600,
+        Kind::AccessToken => 900,
+        Kind::Audit => crate::audit::Audit::DEFAULT_RETENTION_SECONDS,
+        _ => return Ok(()),
+    };
+    let own = Ttl::from_secs(seconds)?;
+    if policy.default.is_none() && policy.enforce && (own < policy.min || own > policy.max) {
+        return Err(Error::invalid(format!(
+            "a policy for {kind} has a default TTL, since the {own} of its store are not within {} to {}",
+            policy.min, policy.max
+        )));
+    }
+    Ok(())
+}
+
+fn decode(record: &Record) -> Result<TtlPolicy> {
+    let stored: Stored = codec::decode(&record.value)?;
+    let ttl = |millis| {
+        Ttl::new(std::time::Duration::from_millis(millis))
+            .map_err(|error| Error::corrupt("a stored policy has a TTL that is none").caused_by(error))
+    };
+    Ok(TtlPolicy {
+        default: stored.default_millis.map(ttl).transpose()?,
+        min: ttl(stored.min_millis)?,
+        max: ttl(stored.max_millis)?,
+        enforce: stored.enforce,
+    })
+}
+
+fn describe(policy: Option<&TtlPolicy>) -> String {
+    let Some(policy) = policy else { return "none".to_owned() };
+    let default = policy.default.map_or_else(|| "no default".to_owned(), |ttl| format!("default {ttl}"));
+    let enforced = if policy.enforce { "enforced" } else { "not enforced" };
+    format!("{default}, {} to {}, {enforced}", policy.min, policy.max)
+}

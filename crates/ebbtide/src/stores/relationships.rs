@@ -1,0 +1,224 @@
+//! Relationships: who is what to whom, until when. Each is written with its reverse in one commit, so that both
+//! "what is alice to others" and "who is something to this document" are listings of one partition.
+//!
+//! ```
+//! use ebbtide::stores::relationships::Relationship;
+//! use ebbtide::{Scope, Stores, Ttl, open};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> ebbtide::Result<()> {
+//! let stores = Stores::new(open("memory:").await?);
+//! let month = Ttl::from_secs(30 * 24 * 3600)?;
+//! let (acme, widgets) = (Scope::tenant("acme-corp")?, Scope::tenant("widgets-inc")?);
+//! let relationships = stores.relationships(&Scope::Global);
+//! let alice = Relationship::role("alice", "editor", "document-123", "admin");
+//! relationships.add(&alice.clone().with_scope(acme.clone()).with_ttl(month)).await?;
+//! let bob = Relationship::role("bob", "editor", "document-123", "admin");
+//! relationships.add(&bob.clone().with_scope(widgets).with_ttl(month)).await?;
+//!
+//! // Both are editors of "document-123", each in a tenant of their own.
+//! let acme = stores.relationships(&acme);
+//! assert!(acme.check(&alice.edge()).await?);
+//! assert!(!acme.check(&bob.edge()).await?);
+//! # Ok(())
+//! # }
+//! ```
+
+mod graph;
+mod relationship;
+
+use futures_util::future::join_all;
+
+pub use graph::{Reached, Transitive};
+use relationship::Stored;
+pub use relationship::{Edge, Related, RelationType, Relationship};
+
+use super::Stores;
+use super::approvals::{MAX_GRANTOR_BYTES, check_metadata};
+use super::extension::{Extended, Extension};
+use super::listing::{Listing, check_limit};
+use super::lives::{Lifetime, Restored, Standing, restore};
+use crate::audit::{Because, check_text};
+use crate::backend::Cursor;
+use crate::codec;
+use crate::error::{Error, Result};
+use crate::key::{Key, Part, Prefix};
+use crate::kind::Kind;
+use crate::record::Record;
+use crate::scope::{Reach, Scope};
+use crate::time::Timestamp;
+use crate::write::{Batch, Write};
+
+/// The relationships of one scope. A handle covers a scope as that of [approvals](super::approvals) does.
+#[derive(Debug, Clone)]
+pub struct Relationships {
+    stores: Stores,
+    scope: Scope,
+}
+
+impl Relationships {
+    /// The most questions of one batch.
+    pub const MAX_QUESTIONS: usize = 1_000;
+
+    pub(super) fn new(stores: Stores, scope: Scope) -> Self {
+        Self { stores, scope }
+    }
+
+    /// The relationships of a scope that this one covers; any other is invalid.
+    pub fn within(&self, scope: &Scope) -> Result<Self> {
+        self.scope.require(scope)?;
+        Ok(Self { stores: self.stores.clone(), scope: scope.clone() })
+    }
+
+    /// Adds a relationship, with its reverse. One that stands there gives way to it, life and all.
+    pub async fn add(&self, relationship: &Relationship) -> Result<Related> {
+        let scope = relationship.scope.as_ref().unwrap_or(&self.scope);
+        let now = self.stores.now();
+        let (lifetime, expires_at) =
+            relationship.span.begin(&self.stores, Kind::Relationship, scope, None, now)?;
+        let ([forward, reverse], record) = self.prepare(relationship, lifetime, expires_at)?;
+        let related = Related::read(&forward, &record)?;
+        let writes = [forward, reverse].map(|key| Write::Put { key, record: record.clone() });
+        // A put has no condition that could be refused.
+        let _ = self.stores.backend().commit(Batch::new(writes.into())?, now).await?;
+        Ok(related)
+    }
+
+    /// Writes a relationship that comes from elsewhere, with the life that it had there, if none stands here.
+    pub(crate) async fn restore(
+        &self,
+        relationship: &Relationship,
+        lifetime: Lifetime,
+        expires_at: Timestamp,
+        dry_run: bool,
+    ) -> Result<Restored> {
+        let (keys, record) = self.prepare(relationship, lifetime, expires_at)?;
+        restore(&self.stores, keys.into(), record, dry_run).await
+    }
+
+    fn prepare(
+        &self,
+        relationship: &Relationship,
+        lifetime: Lifetime,
+        expires_at: Timestamp,
+    ) -> Result<([Key; 2], Record)> {
+        let scope = relationship.scope.as_ref().unwrap_or(&self.scope);
+        self.scope.require(scope)?;
+        check_text("the maker of a relationship", &relationship.created_by, MAX_GRANTOR_BYTES)?;
+        check_metadata(&relationship.metadata)?;
+        let stored = Stored {
+            created_by: relationship.created_by.clone(),
+            metadata: relationship.metadata.clone(),
+            lifetime,
+        };
+        Ok((keys(scope, &relationship.edge)?, self.stores.record(codec::encode(&stored), expires_at)))
+    }
+
+    /// Whether exactly this relationship stands, in exactly this scope. An error is no answer: refuse.
+    pub async fn check(&self, edge: &Edge) -> Result<bool> {
+        Ok(self.get(edge).await?.is_some())
+    }
+
+    /// Checks each of the relationships, at once. An error is no answer to any of them.
+    pub async fn check_many(&self, edges: &[Edge]) -> Result<Vec<bool>> {
+        if edges.len() > Self::MAX_QUESTIONS {
+            return Err(Error::invalid(format!(
+                "a batch has at most {} questions; this one has {}",
+                Self::MAX_QUESTIONS,
+                edges.len()
+            )));
+        }
+        join_all(edges.iter().map(|edge| self.check(edge))).await.into_iter().collect()
+    }
+
+    /// The relationship, if there is one. One that slides is renewed.
+    pub async fn get(&self, edge: &Edge) -> Result<Option<Related>> {
+        let standing = self.standing(edge)?;
+        standing.read().await?.map(|record| Related::read(&standing.keys[0], &record)).transpose()
+    }
+
+    /// What a subject is to others, by type, relation and object; of one type where it is given.
+    pub async fn list(
+        &self,
+        subject: &str,
+        relation_type: Option<&RelationType>,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Listing<Related>> {
+        self.page(Kind::Relationship, subject, relation_type, after, limit).await
+    }
+
+    /// Who is something to an object, by type, relation and subject; of one type where it is given.
+    pub async fn list_reverse(
+        &self,
+        object: &str,
+        relation_type: Option<&RelationType>,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Listing<Related>> {
+        self.page(Kind::RelationshipReverse, object, relation_type, after, limit).await
+    }
+
+    /// Ends a relationship and its reverse, and tells the audit log. True only for the caller that ended it.
+    pub async fn remove(&self, edge: &Edge, because: &Because) -> Result<bool> {
+        self.standing(edge)?.revoke(because).await
+    }
+
+    /// Lets a relationship live longer, and writes into the audit log who did it and why, in one commit.
+    pub async fn extend(&self, edge: &Edge, extension: &Extension) -> Result<Extended> {
+        self.standing(edge)?.extend(extension).await
+    }
+
+    /// Deletes every relationship of exactly this scope, tells the audit log, and says how many there were. After
+    /// an error, call it again: it goes on with what is left.
+    pub async fn delete_scope(&self, because: &Because) -> Result<u64> {
+        let (scopes, reach) = (self.stores.scopes(&self.scope), Reach::Exact(self.scope.clone()));
+        // What is checked goes first: no half of a relationship is ever taken for a whole one.
+        let kinds = vec![Kind::Relationship, Kind::RelationshipReverse];
+        let removed = scopes.delete_kinds(kinds, &reach, because).await?.finish().await?;
+        Ok(removed.get(&Kind::Relationship).copied().unwrap_or_default())
+    }
+
+    async fn page(
+        &self,
+        kind: Kind,
+        name: &str,
+        relation_type: Option<&RelationType>,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Listing<Related>> {
+        check_limit(limit)?;
+        let sort = relation_type.map(RelationType::parts).unwrap_or_default();
+        let prefix = Prefix::partition(kind, &self.scope, &[name.into()], &sort)?;
+        let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()).await?;
+        Listing::read(page, |key, record| Related::read(&key, &record))
+    }
+
+    fn standing(&self, edge: &Edge) -> Result<Standing<'_>> {
+        Ok(Standing {
+            stores: &self.stores,
+            scope: &self.scope,
+            keys: keys(&self.scope, edge)?.into(),
+            target: vec![
+                edge.subject.clone(),
+                edge.relation_type.to_string(),
+                edge.relation.clone(),
+                edge.object.clone(),
+            ],
+            lifetime: |record| Ok(codec::decode::<Stored>(&record.value)?.lifetime),
+        })
+    }
+}
+
+/// Where a relationship stands, and its reverse.
+fn keys(scope: &Scope, edge: &Edge) -> Result<[Key; 2]> {
+    let key = |kind, from: &str, to: &str| {
+        let mut sort = edge.relation_type.parts();
+        sort.extend([Part::from(edge.relation.as_str()), to.into()]);
+        Key::new(kind, scope, &[from.into()], &sort)
+    };
+    Ok([
+        key(Kind::Relationship, &edge.subject, &edge.object)?,
+        key(Kind::RelationshipReverse, &edge.object, &edge.subject)?,
+    ])
+}

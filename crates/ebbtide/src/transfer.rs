@@ -1,0 +1,7 @@
+//! Moving records: between engines as they are, and as JSON lines from and to other systems.
+
+mod copy;
+mod lines;
+
+pub use copy::{Copied, Copier};
+pub use lines::{Exporter, Imported, Importer};

@@ -1,0 +1,246 @@
+//! Copies between stores, and JSON lines in and out.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebbtide::conformance::faulty::{Fault, Faulty};
+use ebbtide::stores::approvals::Approval;
+use ebbtide::stores::extension::Extension;
+use ebbtide::stores::relationships::{Edge, RelationType, Relationship};
+use ebbtide::transfer::{Copied, Copier, Exporter, Imported, Importer};
+use ebbtide::{
+    Backend, BackendExt, ErrorKind, Key, Kind, ManualClock, Memory, Prefix, Reach, Record, Scope, Stores,
+    SystemChance, Timestamp, Ttl,
+};
+use serde_json::json;
+
+fn now() -> Timestamp {
+    Timestamp::from_millis(1_800_000_000_000).unwrap()
+}
+
+fn stores(backend: &Arc<dyn Backend>) -> Stores {
+    Stores::builder(Arc::clone(backend)).clock(ManualClock::at(now())).build()
+}
+
+fn memory() -> Arc<dyn Backend> {
+    Arc::new(Memory::default())
+}
+
+fn scope(text: &str) -> Scope {
+    text.parse().unwrap()
+}
+
+fn secs(seconds: i64) -> Ttl {
+    Ttl::from_secs(seconds).unwrap()
+}
+
+/// Records of several kinds in several scopes, some without an end, some large, one that has expired.
+async fn filled() -> Arc<dyn Backend> {
+    let backend = memory();
+    let stores = stores(&backend);
+    for text in ["global", "tenant:acme", "tenant:acme/env:prod", "tenant:other"] {
+        let scope = scope(text);
+        let bucket = stores.attributes(&scope).bucket("alice", "b").unwrap();
+        // In one of them more than a batch takes.
+        let size = if text == "tenant:acme" { 200_000 } else { 10 };
+        for number in 0..25 {
+            bucket.set(&format!("n{number}"), json!("x".repeat(size))).await.unwrap();
+        }
+        for number in 0..150 {
+            let approval = Approval::new(format!("user{number}"), "doc", "GET", "admin").with_ttl(secs(60));
+            stores.approvals(&scope).grant(&approval).await.unwrap();
+        }
+        stores.relationships(&scope).add(&Relationship::trust("a", "t", "b", "admin")).await.unwrap();
+        let longer = Extension::by(secs(5), "root", "why").unwrap();
+        let _ = stores.approvals(&scope).extend("user1", "doc", "GET", &longer).await.unwrap();
+    }
+    let key = Key::new(Kind::Replay, &Scope::Global, &["over".into()], &[]).unwrap();
+    let _ = backend.put(key, Record::new("", now(), &SystemChance), now()).await.unwrap();
+    backend
+}
+
+async fn everything(backend: &Arc<dyn Backend>) -> Vec<(Key, Record)> {
+    let mut all = Vec::new();
+    for &kind in Kind::ALL {
+        all.extend(backend.scan_all(&Prefix::kind_wide(kind), now()).await.unwrap());
+    }
+    all
+}
+
+async fn copy(from: &Arc<dyn Backend>, to: &Arc<dyn Backend>, reach: Reach) -> ebbtide::Result<Copied> {
+    let mut copier = Copier::new(Arc::clone(from), Arc::clone(to), reach, now())?;
+    while copier.step().await?.is_some() {}
+    Ok(copier.copied().clone())
+}
+
+fn all() -> Reach {
+    Reach::Below(Scope::Global)
+}
+
+#[tokio::test]
+async fn a_copy_holds_every_live_record_as_it_was() {
+    let (from, to, back) = (filled().await, memory(), memory());
+    let copied = copy(&from, &to, all()).await.unwrap();
+    let total = everything(&from).await.len() as u64;
+    assert_eq!(copied.written.values().sum::<u64>(), total);
+    assert_eq!((copied.verified, copied.different, copied.conflicts), (total, 0, 0));
+    assert!(copy(&to, &back, all()).await.unwrap().is_whole());
+    assert_eq!(everything(&back).await, everything(&from).await, "values, versions and expiries");
+    let intact = stores(&back).audit(&scope("tenant:acme")).verify(None).await.unwrap();
+    assert!(matches!(intact, ebbtide::audit::Verdict::Intact { entries: 1, .. }));
+}
+
+#[tokio::test]
+async fn a_copy_that_was_stopped_is_gone_on_with() {
+    let from = filled().await;
+    let faulty = Arc::new(Faulty::new(Memory::default()));
+    let to: Arc<dyn Backend> = faulty.clone();
+    faulty.fail(3, Fault::After);
+    assert_eq!(copy(&from, &to, all()).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    let there = everything(&to).await.len() as u64;
+    assert!(there > 0);
+    let copied = copy(&from, &to, all()).await.unwrap();
+    assert_eq!(copied.already, there);
+    assert!(copied.is_whole());
+    assert_eq!(everything(&to).await, everything(&from).await);
+    let again = copy(&from, &to, all()).await.unwrap();
+    assert!(again.written.is_empty() && again.is_whole());
+}
+
+#[tokio::test]
+async fn a_copy_below_a_scope_holds_no_other() {
+    let (from, to) = (filled().await, memory());
+    copy(&from, &to, Reach::Below(scope("tenant:acme"))).await.unwrap();
+    let expected: Vec<_> = everything(&from)
+        .await
+        .into_iter()
+        .filter(|(key, _)| scope("tenant:acme").covers(&key.scope()))
+        .collect();
+    assert_eq!(everything(&to).await, expected);
+}
+
+#[tokio::test]
+async fn a_copy_writes_over_nothing() {
+    let (from, to) = (filled().await, memory());
+    let other = Approval::new("user7", "doc", "GET", "someone else");
+    stores(&to).approvals(&Scope::Global).grant(&other).await.unwrap();
+    let copied = copy(&from, &to, all()).await.unwrap();
+    assert_eq!((copied.conflicts, copied.different, copied.is_whole()), (1, 1, false));
+    let stands = stores(&to).approvals(&Scope::Global).get("user7", "doc", "GET").await.unwrap().unwrap();
+    assert_eq!(stands.granted_by, "someone else");
+}
+
+async fn export(backend: &Arc<dyn Backend>, scope: &Scope) -> Vec<String> {
+    let mut exporter = Exporter::new(stores(backend), scope).unwrap();
+    let mut lines = Vec::new();
+    while let Some(page) = exporter.page().await.unwrap() {
+        lines.extend(page);
+    }
+    lines.sort();
+    lines
+}
+
+#[tokio::test]
+async fn what_is_exported_is_imported_once() {
+    let (from, to) = (memory(), memory());
+    let acme = scope("tenant:acme");
+    let source = stores(&from);
+    for number in 0..600 {
+        let approval = Approval::new(format!("user{number}"), "a:b/c", "GET", "admin");
+        let approval = approval.with_metadata("number", number.to_string());
+        let approval = match number % 3 {
+            0 => approval,
+            1 => approval.with_ttl(secs(60)),
+            _ => approval.with_sliding_ttl(secs(60), secs(600)),
+        };
+        source.approvals(&acme).grant(&approval).await.unwrap();
+    }
+    let custom = Edge::new("a", "r", "b", RelationType::Custom("Own:é".into()));
+    source.relationships(&acme).add(&Relationship::new(custom.clone(), "admin")).await.unwrap();
+    source.relationships(&acme).add(&Relationship::trust("a", "t", "b", "admin")).await.unwrap();
+    source.approvals(&Scope::Global).grant(&Approval::new("else", "doc", "GET", "admin")).await.unwrap();
+    let lines = export(&from, &acme).await;
+    assert_eq!(lines.len(), 602);
+    let target = scope("tenant:other/env:x");
+    let dry = Importer::new(stores(&to), target.clone(), true);
+    for line in &lines {
+        assert!(matches!(dry.line(line).await.unwrap(), Imported::Written(_)));
+    }
+    assert!(everything(&to).await.is_empty(), "a dry run writes nothing");
+    let importer = Importer::new(stores(&to), target.clone(), false);
+    for line in &lines {
+        assert!(matches!(importer.line(line).await.unwrap(), Imported::Written(_)));
+    }
+    for line in &lines {
+        let again = importer.line(line).await.unwrap();
+        assert_eq!(again, Imported::Skipped("it is there already".into()));
+    }
+    assert_eq!(export(&to, &target).await, lines, "one is the inverse of the other");
+    assert!(stores(&to).relationships(&target).check(&custom).await.unwrap());
+    let reverse = stores(&to).relationships(&target).list_reverse("b", None, None, 10).await.unwrap();
+    assert_eq!(reverse.items.len(), 2);
+}
+
+#[tokio::test]
+async fn lines_of_other_systems_are_read() {
+    let backend = memory();
+    let importer = Importer::new(stores(&backend), scope("tenant:acme"), false);
+    let later = now().as_millis() / 1_000 + 60;
+    let good = [
+        json!({"identity": "alice", "resource": "doc", "action": "GET", "granted_by": "admin",
+               "granted_at": 1_700_000_000, "expires_at": later, "metadata": {"a": "b"}}),
+        json!({"identity": "bob", "resource": "doc", "action": "GET", "granted_by": "admin", "expires_at": null}),
+        json!({"subject": "alice", "relation": "editor", "object": "doc", "relation_type": "Role",
+               "created_by": "admin", "created_at": 1_700_000_000, "metadata": {}}),
+        json!({"subject": "alice", "relation": "r", "object": "doc", "relation_type": {"Custom": "Own"},
+               "created_by": "admin", "ttl_seconds": 60}),
+    ];
+    for line in &good {
+        let answer = importer.line(&line.to_string()).await.unwrap();
+        assert!(matches!(answer, Imported::Written(_)), "{answer:?}");
+    }
+    let alice =
+        stores(&backend).approvals(&scope("tenant:acme")).get("alice", "doc", "GET").await.unwrap().unwrap();
+    assert_eq!(alice.granted_at.as_millis(), 1_700_000_000_000);
+    assert_eq!(alice.expires_at.since(now()), Duration::from_secs(60));
+    let skipped = [
+        ("nonsense", "not a JSON object"),
+        ("[1]", "not a JSON object"),
+        (r#"{"identity": "alice", "resource": "doc", "action": "GET"}"#, "granted_by"),
+        (r#"{"identity": "alice", "resource": "", "action": "GET", "granted_by": "x"}"#, "not empty"),
+        (
+            r#"{"identity": "a", "resource": "d", "action": "G", "granted_by": "x", "expires_at": 1700000000}"#,
+            "expired",
+        ),
+        (
+            r#"{"identity": "a", "resource": "d", "action": "G", "granted_by": "x", "expires_at": "soon"}"#,
+            "expires_at",
+        ),
+        (
+            r#"{"identity": "alice", "resource": "doc", "action": "GET", "granted_by": "other"}"#,
+            "another stands",
+        ),
+        (r#"{"subject": "a", "relation": "r", "object": "b", "created_by": "x"}"#, "relation_type"),
+        (
+            r#"{"subject": "a", "relation": "r", "object": "b", "created_by": "x", "relation_type": "friend"}"#,
+            "membership",
+        ),
+        (
+            r#"{"subject": "a", "relation": "r", "object": "b", "created_by": "x", "relation_type": "role", "metadata": [1]}"#,
+            "metadata",
+        ),
+    ];
+    for (line, why) in skipped {
+        match importer.line(line).await.unwrap() {
+            Imported::Skipped(reason) => assert!(reason.contains(why), "{line}: {reason}"),
+            Imported::Written(_) => panic!("{line}"),
+        }
+    }
+    let faulty = Arc::new(Faulty::new(Memory::default()));
+    faulty.fail(0, Fault::Before);
+    let broken: Arc<dyn Backend> = faulty;
+    let importer = Importer::new(stores(&broken), Scope::Global, false);
+    assert_eq!(importer.line(&good[1].to_string()).await.unwrap_err().kind(), ErrorKind::Unavailable);
+}
