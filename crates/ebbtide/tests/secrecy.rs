@@ -161,7 +161,9 @@ async fn flow(
     printed.error(&given.upstream.parse::<ebbtide::stores::grants::GrantId>().unwrap_err());
 
     // Reuse, and what it leaves.
-    let _ = grants.rotate(&next.refresh_token, "app", None).await.unwrap();
+    let rotation = grants.rotate(&next.refresh_token, "app", None).await.unwrap();
+    let Rotation::Rotated(last) = rotation else { panic!("{rotation:?}") };
+    keep(&last.refresh_token);
     printed.debug(&grants.rotate(&grant.refresh_token, "app", None).await.unwrap());
     printed.debug(&codes.redeem(&presented).await.unwrap());
     secrets

@@ -1,11 +1,12 @@
 //! A backend on which something happens between a read and the write that follows it.
 
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 
-use crate::backend::{Backend, Budget, Cursor, Page, Swept};
+use crate::backend::{Backend, Budget, Cursor, Erased, Page, Stats, Swept};
 use crate::error::Result;
 use crate::key::{Key, Prefix};
 use crate::kind::Kind;
@@ -68,5 +69,29 @@ impl Backend for Meanwhile {
 
     fn engine(&self) -> &'static str {
         self.inner.engine()
+    }
+
+    async fn stats(&self, now: Timestamp) -> Result<Stats> {
+        self.inner.stats(now).await
+    }
+
+    async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {
+        self.inner.erase(prefix, now).await
+    }
+
+    async fn clock_mark(&self) -> Result<Option<Timestamp>> {
+        self.inner.clock_mark().await
+    }
+
+    async fn set_clock_mark(&self, mark: Timestamp) -> Result<()> {
+        self.inner.set_clock_mark(mark).await
+    }
+
+    async fn engine_clock(&self) -> Result<Option<Timestamp>> {
+        self.inner.engine_clock().await
+    }
+
+    async fn backup(&self, dir: &Path) -> Result<()> {
+        self.inner.backup(dir).await
     }
 }
