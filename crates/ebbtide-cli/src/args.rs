@@ -19,6 +19,10 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Check that a store keeps the contract: one line per case, exit status 0 or 1
     Verify(Verify),
+    /// Make a table of DynamoDB for a store, and look at it
+    #[cfg(feature = "dynamodb")]
+    #[command(subcommand)]
+    Table(Table),
 }
 
 #[derive(Debug, ClapArgs)]
@@ -63,4 +67,24 @@ pub(crate) struct Verify {
     /// The seed of the random runs, to repeat one that failed
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+}
+
+#[cfg(feature = "dynamodb")]
+#[derive(Debug, Subcommand)]
+#[command(after_help = "Example:\n  ebbtide table create --store 'dynamodb:ebbtide?region=eu-west-1'")]
+pub(crate) enum Table {
+    /// Make the table unless it is there: on-demand, with TTL and point-in-time recovery
+    Create(TableStore),
+    /// Show the table; exit status 1 if it is missing or not as a store needs it
+    Describe(TableStore),
+    /// Have the engine delete what has expired
+    EnableTtl(TableStore),
+}
+
+#[cfg(feature = "dynamodb")]
+#[derive(Debug, ClapArgs)]
+pub(crate) struct TableStore {
+    /// The store: dynamodb:TABLE?region=…&endpoint=…
+    #[arg(long, env = "EBBTIDE_STORE", value_name = "URL", hide_env_values = true)]
+    pub(crate) store: String,
 }

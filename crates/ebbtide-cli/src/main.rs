@@ -18,6 +18,8 @@ async fn main() -> ExitCode {
     let outcome = match Args::parse().command {
         Command::Serve(args) => commands::serve::run(args).await,
         Command::Verify(args) => commands::verify::run(args).await,
+        #[cfg(feature = "dynamodb")]
+        Command::Table(args) => commands::table::run(args).await,
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("ebbtide: {error:#}");

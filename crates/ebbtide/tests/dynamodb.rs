@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         return code;
     }
     let arguments = Arguments::from_args();
-    let mut trials = Vec::new();
+    let (mut trials, mut sites) = (Vec::new(), Vec::new());
     for (variable, group, needed) in ENDPOINTS {
         let endpoint = std::env::var(variable).ok().filter(|endpoint| !endpoint.is_empty());
         let missing = endpoint.is_none();
@@ -55,8 +55,16 @@ fn main() -> ExitCode {
                 trial.with_ignored_flag(missing)
             });
         }
+        sites.push(site);
     }
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    let cleaning = support::run(async {
+        for site in &sites {
+            site.clean().await;
+        }
+        Ok(())
+    });
+    cleaning.map_or(ExitCode::FAILURE, |()| conclusion.exit_code())
 }
 
 fn of(group: &str, site: &Arc<Site>) -> Vec<Trial> {

@@ -22,8 +22,11 @@ impl Site {
         Self { endpoint, table: OnceCell::new() }
     }
 
-    pub(crate) fn endpoint(&self) -> &str {
-        &self.endpoint
+    /// Deletes the table that the tests shared.
+    pub(crate) async fn clean(&self) {
+        if let Some(table) = self.table.get() {
+            self.client().delete_table().table_name(table).send().await.expect("the table is deleted");
+        }
     }
 
     /// Whether the endpoint is one that was started for the tests.

@@ -84,9 +84,11 @@ impl DynamoDb {
                 Err(fault) => fault,
             };
             if let Fault::Lost(_) = fault {
-                lost = Some(Error::unavailable("the answer to a write was lost"));
+                lost = Some(unknown());
             }
-            attempts.pause(fault).await?;
+            let paused = attempts.pause(fault).await;
+            // That a later attempt did nothing says nothing of the one that was lost.
+            paused.map_err(|error| if lost.is_some() { unknown().caused_by(error) } else { error })?;
         }
     }
 
@@ -167,7 +169,8 @@ impl DynamoDb {
                 Err(fault) => fault,
             };
             lost |= matches!(fault, Fault::Lost(_));
-            attempts.pause(fault).await?;
+            let paused = attempts.pause(fault).await;
+            paused.map_err(|error| if lost { unknown().caused_by(error) } else { error })?;
         }
     }
 
@@ -261,6 +264,10 @@ fn judged(batch: &Batch, reasons: &[Reason], lost: bool) -> Result<Commit, Fault
         )),
         None => Err(Fault::Failed(Error::unavailable("a transaction was cancelled for no reason"))),
     }
+}
+
+fn unknown() -> Error {
+    Error::unavailable("the answer to a write was lost")
 }
 
 /// The version that a write stores.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::item::{EXPIRES, PK, VERSION, binary, number};
+use crate::record::Version;
 use crate::time::Timestamp;
 use crate::write::Condition;
 
@@ -42,10 +43,7 @@ pub(super) fn asked(condition: Condition, now: Timestamp) -> Option<Asked> {
             format!("attribute_not_exists({PK}) OR {EXPIRES} <= :now"),
             [(":now", number(now.as_millis()))],
         )),
-        Condition::Version(expected) => {
-            let version = Asked::new(format!("{VERSION} = :ver"), [(":ver", binary(expected.as_bytes()))]);
-            Some(version.and(live(now)))
-        }
+        Condition::Version(expected) => Some(same_version(expected).and(live(now))),
     }
 }
 
@@ -60,8 +58,8 @@ pub(super) fn overdue(until: Timestamp) -> Asked {
 }
 
 /// That the version is this one, whatever its expiry.
-pub(super) fn same_version(version: &AttributeValue) -> Asked {
-    Asked::new(format!("{VERSION} = :ver"), [(":ver", version.clone())])
+pub(super) fn same_version(version: Version) -> Asked {
+    Asked::new(format!("{VERSION} = :ver"), [(":ver", binary(version.as_bytes()))])
 }
 
 /// That the partition key begins with one of these.

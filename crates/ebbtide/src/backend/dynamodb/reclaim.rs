@@ -11,7 +11,7 @@ use futures_util::future::try_join_all;
 use super::DynamoDb;
 use super::attempt::{Fault, busy, fault};
 use super::condition::{Asked, begins_with, overdue, same_version};
-use super::item::{EXPIRES, Item, PK, SK, VALUE, VERSION, expiry_of, only_key, record_of};
+use super::item::{EXPIRES, Item, PK, SK, VALUE, VERSION, expiry_of, only_key, record_of, version_of};
 use super::walk::{Allowance, Errand, Walk};
 use crate::backend::{Budget, Erased, KindStats, Stats, Swept};
 use crate::error::{Error, Result};
@@ -77,23 +77,20 @@ impl DynamoDb {
         }
         let filter = begins_with(&self.beginnings(&budget.kinds));
         let mut walk = self.walks.take(&errand);
+        if walk.is_new() {
+            *self.tally.lock().unwrap_or_else(PoisonError::into_inner) = Tally::default();
+        }
         let swept = Mutex::new(Swept::default());
         // The value holds the record's key, where the index record's own key does not.
         let projection = if self.links.is_empty() { wanted(&[]) } else { wanted(&[SK, VALUE, VERSION]) };
         let deal = |items: Vec<Item>| {
             let swept = &swept;
             async move {
-                for item in &items {
-                    let kind = self.space.kind_of(item)?;
-                    let gone = self.is_orphan(kind, item, until).await?;
-                    let version = item.get(VERSION).filter(|_| gone);
-                    if let Some(version) = version
-                        && self.delete_if(item, &same_version(version)).await?
-                    {
-                        swept.lock().unwrap_or_else(PoisonError::into_inner).add(kind, 1);
-                        continue;
-                    }
-                    self.tally.lock().unwrap_or_else(PoisonError::into_inner).note(kind, item, until)?;
+                for some in items.chunks(TOGETHER) {
+                    let looked = some.iter().map(|item| self.remove_orphan(item, until));
+                    let removed: Vec<Option<Kind>> = try_join_all(looked).await?;
+                    let mut swept = swept.lock().unwrap_or_else(PoisonError::into_inner);
+                    removed.into_iter().flatten().for_each(|kind| swept.add(kind, 1));
                 }
                 Ok(true)
             }
@@ -116,7 +113,8 @@ impl DynamoDb {
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
         for (kind, stats) in std::mem::take(&mut *tally).0 {
             let seconds = stats.oldest_overdue.unwrap_or_default().as_secs_f64();
-            metrics::gauge!("ebbtide_overdue_records", "kind" => kind.name()).set(stats.expired as f64);
+            let overdue = u32::try_from(stats.expired).unwrap_or(u32::MAX);
+            metrics::gauge!("ebbtide_overdue_records", "kind" => kind.name()).set(f64::from(overdue));
             metrics::gauge!("ebbtide_oldest_overdue_seconds", "kind" => kind.name()).set(seconds);
             if stats.expired > 0 {
                 tracing::info!(
@@ -130,13 +128,19 @@ impl DynamoDb {
         *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
     }
 
-    /// Whether an index record points to a record that is gone. Both are written in one commit, so a record that is
-    /// not there after its index was seen was removed.
-    async fn is_orphan(&self, kind: Kind, item: &Item, now: Timestamp) -> Result<bool> {
-        let Some((_, target)) = self.links.iter().find(|(index, _)| *index == kind) else { return Ok(false) };
-        let (key, record) = (self.space.key_of(item)?, record_of(item)?);
-        let Some(target) = target(&key, &record) else { return Ok(false) };
-        Ok(self.read(&target).await?.is_none_or(|record| !record.is_live(now)))
+    /// Removes an index record whose record is gone, and says of what kind it was; counts any other. Both are written
+    /// in one commit, so a record that is not there after its index was seen was removed.
+    async fn remove_orphan(&self, item: &Item, now: Timestamp) -> Result<Option<Kind>> {
+        let kind = self.space.kind_of(item)?;
+        if let Some((_, target)) = self.links.iter().find(|(index, _)| *index == kind)
+            && let Some(target) = target(&self.space.key_of(item)?, &record_of(item)?)
+            && self.read(&target).await?.is_none_or(|record| !record.is_live(now))
+            && self.delete_if(item, &same_version(version_of(item)?)).await?
+        {
+            return Ok(Some(kind));
+        }
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner).note(kind, item, now)?;
+        Ok(None)
     }
 
     async fn delete_if(&self, item: &Item, condition: &Asked) -> Result<bool> {

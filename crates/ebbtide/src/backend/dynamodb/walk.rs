@@ -42,6 +42,10 @@ impl Walk {
         Self(vec![Place::Start; SEGMENTS])
     }
 
+    pub(super) fn is_new(&self) -> bool {
+        self.0.iter().all(|place| *place == Place::Start)
+    }
+
     pub(super) fn is_over(&self) -> bool {
         self.0.iter().all(|place| *place == Place::End)
     }
