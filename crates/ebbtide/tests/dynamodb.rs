@@ -2,6 +2,8 @@
 //!
 //! `EBBTIDE_TEST_DYNAMODB` names the endpoint, `EBBTIDE_TEST_DYNAMODB_SECOND` another one for the same tests.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 #[expect(dead_code, reason = "this file adds tests to those of the kit, and runs them together")]
 mod support;
 

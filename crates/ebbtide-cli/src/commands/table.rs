@@ -31,7 +31,9 @@ async fn open(url: &str) -> Result<DynamoDb> {
 }
 
 fn told(done: &[String]) -> ExitCode {
-    done.iter().for_each(|line| println!("{line}"));
+    for line in done {
+        println!("{line}");
+    }
     ExitCode::SUCCESS
 }
 

@@ -50,7 +50,7 @@ async fn throttling_is_waited_out(site: &Site) {
 async fn throttling_that_lasts_is_no_answer(site: &Site) {
     let (proxy, store, past) = site.proxied().await;
     for operation in ["PutItem", "GetItem", "DeleteItem", "Query"] {
-        proxy.next_times(operation, 1_000, || Act::error("ThrottlingException"));
+        proxy.next_times(operation, 40, || Act::error("ThrottlingException"));
     }
     let errors = [
         store.insert(key("a"), record("v", 100), at(0)).await.unwrap_err(),
@@ -85,7 +85,7 @@ async fn a_conflict_of_transactions_is_waited_out(site: &Site) {
 async fn a_conflict_of_transactions_that_lasts_is_no_answer(site: &Site) {
     let (proxy, store, past) = site.proxied().await;
     let conflict = || Act::cancelled(&["TransactionConflict", "None"]);
-    proxy.next_times("TransactWriteItems", 1_000, conflict);
+    proxy.next_times("TransactWriteItems", 40, conflict);
     let error = store.commit(two_inserts(), at(0)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert_eq!(proxy.requests("TransactWriteItems"), ATTEMPTS);
