@@ -15,6 +15,7 @@ mod scan;
 pub mod table;
 mod walk;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
@@ -53,8 +54,8 @@ pub struct DynamoDb {
     walks: Walks,
     /// What the present look through the table has found.
     tally: Mutex<Tally>,
-    /// When the table was last looked through.
-    looked: Mutex<Option<Timestamp>>,
+    /// When the table was last looked through, for which kinds.
+    looked: Mutex<HashMap<Vec<Kind>, Timestamp>>,
 }
 
 impl fmt::Debug for DynamoDb {

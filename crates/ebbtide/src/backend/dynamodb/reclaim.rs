@@ -72,7 +72,7 @@ impl DynamoDb {
     /// the whole table, so a process does it once a day, however often it is asked.
     pub(super) async fn reconcile(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
         let errand = errand(b'r', &budget.kinds, &[], until);
-        if !self.is_due(until) || budget.kinds.is_empty() {
+        if budget.kinds.is_empty() || !self.is_due(&budget.kinds, until) {
             return Ok(Swept::default());
         }
         let filter = begins_with(&self.beginnings(&budget.kinds));
@@ -99,17 +99,17 @@ impl DynamoDb {
         let mut swept = swept.into_inner().unwrap_or_else(PoisonError::into_inner);
         swept.more = self.walks.keep(errand, walk);
         if !swept.more {
-            self.report(until);
+            self.report(&budget.kinds, until);
         }
         Ok(swept)
     }
 
-    fn is_due(&self, until: Timestamp) -> bool {
-        let last = *self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        last.is_none_or(|last| until.since(last) >= LOOK_EVERY)
+    fn is_due(&self, kinds: &[Kind], until: Timestamp) -> bool {
+        let looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        looked.get(kinds).is_none_or(|&last| until.since(last) >= LOOK_EVERY)
     }
 
-    fn report(&self, until: Timestamp) {
+    fn report(&self, kinds: &[Kind], until: Timestamp) {
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
         for (kind, stats) in std::mem::take(&mut *tally).0 {
             let seconds = stats.oldest_overdue.unwrap_or_default().as_secs_f64();
@@ -125,7 +125,7 @@ impl DynamoDb {
                 );
             }
         }
-        *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+        self.looked.lock().unwrap_or_else(PoisonError::into_inner).insert(kinds.to_vec(), until);
     }
 
     /// Removes an index record whose record is gone, and says of what kind it was; counts any other. Both are written
