@@ -38,6 +38,10 @@ pub(crate) enum Command {
     Export(Export),
     /// Copy the live records of one store to another
     Copy(Copy),
+    /// Make a table of DynamoDB for a store, and look at it
+    #[cfg(feature = "dynamodb")]
+    #[command(subcommand)]
+    Table(Table),
 }
 
 /// A store, and a scope in it.
@@ -263,4 +267,24 @@ pub(crate) enum KeyringChange {
         /// The key's id, as `list` shows it
         id: KeyId,
     },
+}
+
+#[cfg(feature = "dynamodb")]
+#[derive(Debug, Subcommand)]
+#[command(after_help = "Example:\n  ebbtide table create --store 'dynamodb:ebbtide?region=eu-west-1'")]
+pub(crate) enum Table {
+    /// Make the table unless it is there: on-demand, with TTL and point-in-time recovery
+    Create(TableStore),
+    /// Show the table; exit status 1 if it is missing or not as a store needs it
+    Describe(TableStore),
+    /// Have the engine delete what has expired
+    EnableTtl(TableStore),
+}
+
+#[cfg(feature = "dynamodb")]
+#[derive(Debug, ClapArgs)]
+pub(crate) struct TableStore {
+    /// The store: dynamodb:TABLE?region=…&endpoint=…
+    #[arg(long, env = "EBBTIDE_STORE", value_name = "URL", hide_env_values = true)]
+    pub(crate) store: String,
 }

@@ -8,4 +8,6 @@ pub(crate) mod export;
 pub(crate) mod import;
 pub(crate) mod keyring;
 pub(crate) mod serve;
+#[cfg(feature = "dynamodb")]
+pub(crate) mod table;
 pub(crate) mod verify;

@@ -25,6 +25,8 @@ async fn main() -> ExitCode {
         Command::Import(args) => commands::import::run(args).await,
         Command::Export(args) => commands::export::run(args).await,
         Command::Copy(args) => commands::copy::run(args).await,
+        #[cfg(feature = "dynamodb")]
+        Command::Table(args) => commands::table::run(args).await,
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("ebbtide: {error:#}");

@@ -1,6 +1,8 @@
 //! The contract that every engine keeps.
 
 pub mod blocking;
+#[cfg(feature = "dynamodb")]
+pub mod dynamodb;
 #[cfg(any(feature = "fjall", feature = "rocksdb"))]
 pub mod embedded;
 #[cfg(feature = "fjall")]
@@ -96,6 +98,12 @@ pub trait Backend: Send + Sync + 'static {
     /// The engine's own clock, where several nodes share the engine. It is compared, and never used for an answer.
     async fn engine_clock(&self) -> Result<Option<Timestamp>> {
         Ok(None)
+    }
+
+    /// What an operator should know of the store, a sentence each: it works, and something about it is not as it
+    /// should be.
+    async fn warnings(&self) -> Result<Vec<String>> {
+        Ok(Vec::new())
     }
 
     /// Writes a consistent copy of the store into the empty folder `dir`, while serving.
@@ -304,6 +312,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn Backend>> {
         #[cfg(feature = "rocksdb")]
         "rocksdb:" => Ok(Arc::new(rocksdb::open(&url["rocksdb:".len()..])?)),
         "memory:" => Err(Error::invalid("the memory engine's URL is memory: and nothing more")),
+        #[cfg(feature = "dynamodb")]
+        "dynamodb:" => Ok(Arc::new(dynamodb::DynamoDb::open(url, crate::chance::SystemChance).await?)),
         scheme => {
             let name = scheme.trim_end_matches(':');
             Err(Error::invalid(format!("this build has no {name} engine: build it with that feature")))

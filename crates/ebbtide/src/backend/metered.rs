@@ -126,6 +126,10 @@ impl<B: Backend> Backend for Metered<B> {
         self.measure("clock", NO_KIND, |_| "done", self.0.engine_clock()).await
     }
 
+    async fn warnings(&self) -> Result<Vec<String>> {
+        self.0.warnings().await
+    }
+
     async fn backup(&self, dir: &Path) -> Result<()> {
         self.measure("backup", NO_KIND, |()| "done", self.0.backup(dir)).await
     }

@@ -1,0 +1,109 @@
+//! The conformance kit on DynamoDB, and what is DynamoDB's alone: lost answers, throttling, requests, TTL.
+//!
+//! `EBBTIDE_TEST_DYNAMODB` names the endpoint, `EBBTIDE_TEST_DYNAMODB_SECOND` another one for the same tests.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+#[expect(dead_code, reason = "this file adds tests to those of the kit, and runs them together")]
+mod support;
+
+#[path = "dynamodb/busy.rs"]
+mod busy;
+#[path = "dynamodb/lost.rs"]
+mod lost;
+#[path = "dynamodb/processes.rs"]
+mod processes;
+#[path = "dynamodb/proxy.rs"]
+mod proxy;
+#[path = "dynamodb/requests.rs"]
+mod requests;
+#[path = "dynamodb/site.rs"]
+mod site;
+#[path = "dynamodb/tables.rs"]
+mod tables;
+#[path = "dynamodb/ttl.rs"]
+mod ttl;
+#[path = "dynamodb/walks.rs"]
+mod walks;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use ebbtide::Backend;
+use libtest_mimic::{Arguments, Trial};
+
+use site::Site;
+
+/// The endpoints, and what is put before the names of their tests. The first must be there where CI is set.
+const ENDPOINTS: [(&str, &str, bool); 2] =
+    [("EBBTIDE_TEST_DYNAMODB", "", true), ("EBBTIDE_TEST_DYNAMODB_SECOND", "second::", false)];
+
+fn main() -> ExitCode {
+    if let Some(code) = processes::play() {
+        return code;
+    }
+    let arguments = Arguments::from_args();
+    let (mut trials, mut sites) = (Vec::new(), Vec::new());
+    for (variable, group, needed) in ENDPOINTS {
+        let endpoint = std::env::var(variable).ok().filter(|endpoint| !endpoint.is_empty());
+        let missing = endpoint.is_none();
+        // Named all the same where there is no endpoint, so that what was not tested is seen.
+        let site = Arc::new(Site::new(endpoint.unwrap_or_default()));
+        let fails = missing && needed && std::env::var_os("CI").is_some();
+        for trial in of(group, &site) {
+            trials.push(if fails {
+                Trial::test(trial.name().to_owned(), move || Err(format!("{variable} is not set").into()))
+            } else {
+                trial.with_ignored_flag(missing)
+            });
+        }
+        sites.push(site);
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    let cleaning = support::run(async {
+        for site in &sites {
+            site.clean().await;
+        }
+        Ok(())
+    });
+    cleaning.map_or(ExitCode::FAILURE, |()| conclusion.exit_code())
+}
+
+fn of(group: &str, site: &Arc<Site>) -> Vec<Trial> {
+    let opened = Arc::clone(site);
+    let mut trials = support::trials(group, move || {
+        let site = Arc::clone(&opened);
+        async move { Arc::new(site.open().await) as Arc<dyn Backend> }
+    });
+    for own in [
+        busy::trials(group, site),
+        lost::trials(group, site),
+        processes::trials(group, site),
+        requests::trials(group, site),
+        tables::trials(group, site),
+        ttl::trials(group, site),
+        walks::trials(group, site),
+    ] {
+        trials.extend(own);
+    }
+    trials
+}
+
+/// Makes a test of each of these functions, which are handed the site.
+#[macro_export]
+macro_rules! trials {
+    ($($name:ident)+) => {
+        pub(crate) fn trials(group: &str, site: &std::sync::Arc<$crate::site::Site>) -> Vec<libtest_mimic::Trial> {
+            let module = module_path!().rsplit("::").next().expect("a module has a name");
+            vec![$({
+                let site = std::sync::Arc::clone(site);
+                libtest_mimic::Trial::test(format!("{group}{module}::{}", stringify!($name)), move || {
+                    $crate::support::run(async move {
+                        $name(&site).await;
+                        Ok(())
+                    })
+                })
+            },)+]
+        }
+    };
+}

@@ -1,0 +1,175 @@
+//! A proxy between the SDK and the endpoint that counts requests, loses answers and makes errors up.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+type Hook = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+
+/// What is done with a request instead of answering it.
+pub(crate) enum Act {
+    /// The endpoint never hears of it.
+    LoseRequest,
+    /// The endpoint does it, and the answer is lost.
+    LoseAnswer,
+    /// The same, and this happens before the client knows.
+    LoseAnswerAfter(Hook),
+    /// The endpoint never hears of it, and this error with this body is answered.
+    Fail(u16, String),
+}
+
+impl Act {
+    /// An error of the service.
+    pub(crate) fn error(code: &str) -> Self {
+        let kind = format!("com.amazonaws.dynamodb.v20120810#{code}");
+        Self::Fail(400, format!(r#"{{"__type":"{kind}","message":"made up"}}"#))
+    }
+
+    /// A cancelled transaction, with a reason for each write.
+    pub(crate) fn cancelled(reasons: &[&str]) -> Self {
+        let kind = "com.amazonaws.dynamodb.v20120810#TransactionCanceledException";
+        let reasons: Vec<_> = reasons.iter().map(|code| format!(r#"{{"Code":"{code}"}}"#)).collect();
+        let reasons = reasons.join(",");
+        Self::Fail(
+            400,
+            format!(r#"{{"__type":"{kind}","Message":"made up","CancellationReasons":[{reasons}]}}"#),
+        )
+    }
+}
+
+#[derive(Default)]
+struct State {
+    requests: HashMap<String, usize>,
+    acts: HashMap<String, VecDeque<Act>>,
+}
+
+pub(crate) struct Proxy {
+    address: String,
+    state: Arc<Mutex<State>>,
+    accepting: JoinHandle<()>,
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+impl Proxy {
+    /// A proxy on loopback for an `http://` endpoint.
+    pub(crate) async fn start(endpoint: &str) -> Self {
+        let upstream =
+            endpoint.strip_prefix("http://").expect("the tests with a proxy need http://").to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound").to_string();
+        let state = Arc::new(Mutex::new(State::default()));
+        let shared = Arc::clone(&state);
+        let accepting = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let (upstream, state) = (upstream.clone(), Arc::clone(&shared));
+                tokio::spawn(async move {
+                    // The end of a connection, wanted or not, is for the client to notice.
+                    let _ = serve(client, &upstream, &state).await;
+                });
+            }
+        });
+        Self { address, state, accepting }
+    }
+
+    pub(crate) fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The next request of that operation that has no act yet is done this to.
+    pub(crate) fn next(&self, operation: &str, act: Act) {
+        self.state.lock().unwrap().acts.entry(operation.to_owned()).or_default().push_back(act);
+    }
+
+    /// So many requests of that operation are done this to.
+    pub(crate) fn next_times(&self, operation: &str, times: usize, act: impl Fn() -> Act) {
+        (0..times).for_each(|_| self.next(operation, act()));
+    }
+
+    /// How many requests there were of that operation.
+    pub(crate) fn requests(&self, operation: &str) -> usize {
+        self.state.lock().unwrap().requests.get(operation).copied().unwrap_or(0)
+    }
+
+    /// How many requests there were in all, since this was last asked.
+    pub(crate) fn take_total(&self) -> usize {
+        self.state.lock().unwrap().requests.drain().map(|(_, count)| count).sum()
+    }
+}
+
+async fn serve(mut client: TcpStream, upstream: &str, state: &Mutex<State>) -> io::Result<()> {
+    // Connections are kept, so that answers are lost on new ones and on those that were used before.
+    while let Some((head, body)) = read_message(&mut client).await? {
+        let operation =
+            header(&head, "x-amz-target").and_then(|target| target.rsplit('.').next().map(str::to_owned));
+        let operation = operation.expect("a request names its operation");
+        let act = {
+            let mut state = state.lock().unwrap();
+            *state.requests.entry(operation.clone()).or_default() += 1;
+            state.acts.get_mut(&operation).and_then(VecDeque::pop_front)
+        };
+        let answer = match act {
+            Some(Act::LoseRequest) => return Ok(()),
+            Some(Act::LoseAnswer) => return forward(&head, &body, upstream).await.map(drop),
+            Some(Act::LoseAnswerAfter(hook)) => {
+                forward(&head, &body, upstream).await?;
+                hook().await;
+                return Ok(());
+            }
+            Some(Act::Fail(status, body)) => {
+                format!("HTTP/1.1 {status} Made up\r\ncontent-type: application/x-amz-json-1.0\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
+            }
+            None => forward(&head, &body, upstream).await?,
+        };
+        client.write_all(&answer).await?;
+    }
+    Ok(())
+}
+
+/// Sends a request to the endpoint and returns its whole answer.
+async fn forward(head: &str, body: &[u8], upstream: &str) -> io::Result<Vec<u8>> {
+    let mut server = TcpStream::connect(upstream).await?;
+    server.write_all(head.as_bytes()).await?;
+    server.write_all(b"\r\n\r\n").await?;
+    server.write_all(body).await?;
+    let (head, body) = read_message(&mut server).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    Ok([head.as_bytes(), b"\r\n\r\n", &body].concat())
+}
+
+/// The head and the body of a message; none at the end of the connection.
+async fn read_message(stream: &mut TcpStream) -> io::Result<Option<(String, Vec<u8>)>> {
+    let mut bytes = Vec::new();
+    let end = loop {
+        if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+            break end;
+        }
+        if stream.read_buf(&mut bytes).await? == 0 {
+            return Ok(None);
+        }
+    };
+    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let mut body = bytes.split_off(end + 4);
+    let length = header(&head, "content-length").map_or(0, |length| length.parse().expect("a length"));
+    assert_eq!(header(&head, "transfer-encoding"), None, "messages have a length");
+    while body.len() < length {
+        if stream.read_buf(&mut body).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(Some((head, body)))
+}
+
+fn header(head: &str, name: &str) -> Option<String> {
+    let mut lines = head.lines().skip(1).filter_map(|line| line.split_once(':'));
+    let found = lines.find(|(found, _)| found.eq_ignore_ascii_case(name));
+    found.map(|(_, value)| value.trim().to_owned())
+}

@@ -1,0 +1,184 @@
+//! What goes through a whole scope or table: listing, erasing, reconciling.
+
+use ebbtide::backend::dynamodb::DynamoDb;
+use ebbtide::{
+    Backend, BackendExt, Batch, Budget, Cursor, ErrorKind, Key, Kind, Prefix, Reach, Record, Scope, Write,
+};
+
+use crate::proxy::Act;
+use crate::site::{Site, at, open, record};
+
+crate::trials! {
+    a_cursor_is_checked
+    a_scope_is_listed_in_pages
+    a_large_table_is_gone_through_and_no_cursor_names_anothers_record
+    erasing_goes_on_with_what_the_engine_did_not_do
+    erasing_a_partition_reads_that_partition_alone
+    a_sweep_removes_index_records_whose_record_is_gone
+    a_walk_goes_on_where_its_last_step_ended
+}
+
+fn key_in(scope: &Scope, kind: Kind, number: u64) -> Key {
+    Key::new(kind, scope, &[number.into()], &["s".into()]).unwrap()
+}
+
+fn wide(scope: &Scope) -> Prefix {
+    Prefix::reach(Kind::Probe, &Reach::Exact(scope.clone())).unwrap()
+}
+
+async fn fill(store: &DynamoDb, scope: &Scope, kind: Kind, count: u64, value: &str) {
+    let writes: Vec<_> = (0..count)
+        .map(|number| Write::Put { key: key_in(scope, kind, number), record: record(value, 100) })
+        .collect();
+    for some in writes.chunks(10) {
+        assert!(store.commit(Batch::new(some.to_vec()).unwrap(), at(0)).await.unwrap().is_applied());
+    }
+}
+
+async fn a_cursor_is_checked(site: &Site) {
+    let store = site.open().await;
+    let (acme, other) = (Scope::tenant("acme").unwrap(), Scope::tenant("other").unwrap());
+    fill(&store, &acme, Kind::Probe, 3, "v").await;
+    let page = store.scan(&wide(&acme), None, 1, at(0)).await.unwrap();
+    let next = page.next.unwrap();
+    let partition = Prefix::partition(Kind::Probe, &acme, &[0.into()], &[]).unwrap();
+    let mut cursors: Vec<Vec<u8>> = vec![
+        vec![],
+        vec![0],
+        vec![1],
+        vec![2],
+        vec![9, 9],
+        [&[2], [7; 16].as_slice()].concat(),
+        vec![0xFF; 64],
+    ];
+    cursors.push(next.as_bytes()[..next.as_bytes().len() - 1].to_vec());
+    for bytes in cursors {
+        for prefix in [wide(&acme), partition.clone()] {
+            let error =
+                store.scan(&prefix, Some(&Cursor::from_bytes(bytes.clone())), 1, at(0)).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{bytes:?}");
+        }
+    }
+    let error = store.scan(&wide(&other), Some(&next), 1, at(0)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "a cursor of one scope is none of another");
+}
+
+async fn a_scope_is_listed_in_pages(site: &Site) {
+    let store = site.open().await;
+    let (acme, other) = (Scope::tenant("acme").unwrap(), Scope::tenant("other").unwrap());
+    fill(&store, &acme, Kind::Probe, 23, "v").await;
+    fill(&store, &other, Kind::Probe, 23, "v").await;
+    for limit in [1, 7, 23, 100] {
+        let (mut listed, mut after) = (Vec::new(), None);
+        loop {
+            let page = store.scan(&wide(&acme), after.as_ref(), limit, at(0)).await.unwrap();
+            assert!(page.items.len() <= limit);
+            listed.extend(page.items.into_iter().map(|(key, _)| key));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        listed.sort();
+        let expected: Vec<_> = (0..23).map(|number| key_in(&acme, Kind::Probe, number)).collect();
+        assert_eq!(listed, expected, "pages of {limit}");
+    }
+}
+
+async fn a_large_table_is_gone_through_and_no_cursor_names_anothers_record(site: &Site) {
+    // More of another tenant than one page goes through: megabytes, in a table of their own.
+    let table = format!("ebbtide-test-{}", ebbtide::Version::mint(&ebbtide::SystemChance));
+    let store = site.store(&format!("dynamodb:{table}")).await;
+    store.create_table().await.unwrap();
+    let (acme, other) = (Scope::tenant("acme").unwrap(), Scope::tenant("secret-tenant").unwrap());
+    fill(&store, &other, Kind::Probe, 80, &"x".repeat(300_000)).await;
+    fill(&store, &acme, Kind::Probe, 2, "v").await;
+    let (mut listed, mut after, mut empty) = (0, None, 0);
+    loop {
+        let page = store.scan(&wide(&acme), after.as_ref(), 5, at(0)).await.unwrap();
+        listed += page.items.len();
+        empty += usize::from(page.items.is_empty() && page.next.is_some());
+        after = page.next;
+        let Some(cursor) = &after else { break };
+        let bytes = cursor.as_bytes();
+        assert!(!bytes.windows(6).any(|window| window == b"secret"), "a cursor names another's record");
+    }
+    assert_eq!(listed, 2);
+    assert!(empty > 0, "a page has an end, also where it finds nothing");
+    // Each segment of a walk is many pages here, and all of them count.
+    assert_eq!(store.stats(at(0)).await.unwrap()[&Kind::Probe].live, 82);
+    assert_eq!(store.erase_all(&wide(&other), at(0)).await.unwrap(), 80);
+    assert_eq!(store.stats(at(0)).await.unwrap()[&Kind::Probe].live, 2);
+    site.client().delete_table().table_name(table).send().await.unwrap();
+}
+
+async fn erasing_goes_on_with_what_the_engine_did_not_do(site: &Site) {
+    let (proxy, store, past) = site.proxied().await;
+    let acme = Scope::tenant("acme").unwrap();
+    fill(&past, &acme, Kind::Probe, 60, "v").await;
+    proxy.next_times("BatchWriteItem", 2, || Act::error("ThrottlingException"));
+    assert_eq!(store.erase_all(&wide(&acme), at(0)).await.unwrap(), 60);
+    assert_eq!(past.scan_all(&wide(&acme), at(0)).await.unwrap(), []);
+    proxy.next_times("BatchWriteItem", 40, || Act::error("ThrottlingException"));
+    fill(&past, &acme, Kind::Probe, 1, "v").await;
+    assert_eq!(store.erase_all(&wide(&acme), at(0)).await.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+async fn erasing_a_partition_reads_that_partition_alone(site: &Site) {
+    let (proxy, store, past) = site.proxied().await;
+    let acme = Scope::tenant("acme").unwrap();
+    fill(&past, &acme, Kind::Probe, 3, "v").await;
+    let partition = Prefix::partition(Kind::Probe, &acme, &[1.into()], &["s".into()]).unwrap();
+    assert_eq!(store.erase_all(&partition, at(0)).await.unwrap(), 1);
+    assert_eq!((proxy.requests("Scan"), proxy.requests("Query")), (0, 1));
+    let other = Prefix::partition(Kind::Probe, &acme, &[2.into()], &["t".into()]).unwrap();
+    assert_eq!(store.erase_all(&other, at(0)).await.unwrap(), 0);
+    assert_eq!(past.scan_all(&wide(&acme), at(0)).await.unwrap().len(), 2);
+}
+
+/// The index record and the record have one key but for the kind.
+fn target(index: &Key, _: &Record) -> Option<Key> {
+    Key::new(Kind::Probe, &index.scope(), &index.partition(), &index.sort()).ok()
+}
+
+async fn a_sweep_removes_index_records_whose_record_is_gone(site: &Site) {
+    let acme = Scope::tenant("acme").unwrap();
+    let url = site.url().await;
+    let store = open(&url).await.reconciling(Kind::ProbeIndex, target);
+    fill(&store, &acme, Kind::Probe, 4, "v").await;
+    fill(&store, &acme, Kind::ProbeIndex, 4, "v").await;
+    for number in 0..2 {
+        assert!(store.delete(key_in(&acme, Kind::Probe, number), at(1)).await.unwrap().is_applied());
+    }
+    let budget = Budget { kinds: Kind::PROBES.to_vec(), ..Budget::default() };
+    let swept = store.sweep_all(at(2), &budget).await.unwrap();
+    assert_eq!((swept.removed.get(&Kind::ProbeIndex), swept.total()), (Some(&2), 2));
+    for number in 0..4 {
+        let index = store.get(&key_in(&acme, Kind::ProbeIndex, number), at(2)).await.unwrap();
+        assert_eq!(index.is_some(), number >= 2, "{number}");
+    }
+    // The next look is a day away, for it reads the whole table.
+    assert!(store.delete(key_in(&acme, Kind::Probe, 2), at(3)).await.unwrap().is_applied());
+    assert_eq!(store.sweep_all(at(4), &budget).await.unwrap().total(), 0);
+    let plain = open(&url).await;
+    assert_eq!(plain.sweep_all(at(5), &budget).await.unwrap().total(), 0, "nothing is known of this index");
+}
+
+async fn a_walk_goes_on_where_its_last_step_ended(site: &Site) {
+    let store = site.open().await;
+    let acme = Scope::tenant("acme").unwrap();
+    fill(&store, &acme, Kind::Probe, 50, "v").await;
+    let budget = Budget { records: 9, ..Budget::everything(&[Kind::Probe]) };
+    let (mut steps, mut removed) = (0, 0);
+    loop {
+        let step = store.sweep(at(101), &budget).await.unwrap();
+        assert!(step.total() <= 9, "a step keeps to its budget");
+        removed += step.total();
+        steps += 1;
+        if !step.more {
+            break;
+        }
+    }
+    assert_eq!(removed, 50);
+    assert!((6..=12).contains(&steps), "{steps} steps");
+}
