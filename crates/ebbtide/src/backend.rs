@@ -2,6 +2,9 @@
 
 pub mod memory;
 pub mod metered;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+pub mod skew;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -293,6 +296,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn Backend>> {
     match *scheme {
         "memory:" if url == "memory:" => Ok(Arc::new(memory::Memory::default())),
         "memory:" => Err(Error::invalid("the memory engine's URL is memory: and nothing more")),
+        #[cfg(feature = "postgres")]
+        "postgres:" | "postgresql:" => Ok(Arc::new(postgres::open(url).await?)),
         scheme => {
             let name = scheme.trim_end_matches(':');
             Err(Error::invalid(format!("this build has no {name} engine: build it with that feature")))

@@ -13,6 +13,14 @@ pub(crate) fn conformance<F>(open: impl Fn() -> F + Copy + Send + Sync + 'static
 where
     F: Future<Output = Arc<dyn Backend>>,
 {
+    libtest_mimic::run(&Arguments::from_args(), trials(open)).exit_code()
+}
+
+/// A test for each case of both tables.
+pub(crate) fn trials<F>(open: impl Fn() -> F + Copy + Send + Sync + 'static) -> Vec<Trial>
+where
+    F: Future<Output = Arc<dyn Backend>>,
+{
     let contract = CASES.iter().map(|case| {
         Trial::test(format!("{}::{}", case.group, case.name), move || {
             run(async { conformance::run(case, open().await, 1).await })
@@ -23,10 +31,11 @@ where
             run(async { stores::run(case, open().await, 1).await })
         })
     });
-    libtest_mimic::run(&Arguments::from_args(), contract.chain(typed).collect()).exit_code()
+    contract.chain(typed).collect()
 }
 
-fn run(case: impl Future<Output = Result<(), String>>) -> Result<(), Failed> {
+/// Runs a case on a runtime of its own.
+pub(crate) fn run(case: impl Future<Output = Result<(), String>>) -> Result<(), Failed> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
     runtime.block_on(case).map_err(Into::into)
 }

@@ -1,0 +1,1 @@
+pub(crate) const CASES: &[crate::service::Case] = &[];
