@@ -1,4 +1,5 @@
 //! One file for each command.
 
+pub(crate) mod migrate_schema;
 pub(crate) mod serve;
 pub(crate) mod verify;

@@ -17,6 +17,7 @@ async fn main() -> ExitCode {
         .init();
     let outcome = match Args::parse().command {
         Command::Serve(args) => commands::serve::run(args).await,
+        Command::MigrateSchema(args) => commands::migrate_schema::run(args).await,
         Command::Verify(args) => commands::verify::run(args).await,
     };
     outcome.unwrap_or_else(|error| {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ebbtide::backend::postgres;
-use ebbtide::{Backend, Key, Kind, Record, Scope, SystemChance, Timestamp};
+use ebbtide::{Backend, BackendExt, Key, Kind, Record, Scope, SystemChance, Timestamp};
 
 /// A test by its name.
 pub(crate) type Case = (&'static str, fn() -> Pin<Box<dyn Future<Output = ()>>>);
@@ -84,6 +84,11 @@ pub(crate) fn record(value: &str, expires_at: u64) -> Record {
     Record::new(value.to_owned(), at(expires_at), &SystemChance)
 }
 
+/// Stores a record, whatever is there.
+pub(crate) async fn put(store: &Arc<dyn Backend>, key: Key, record: Record) {
+    assert!(store.put(key, record, at(0)).await.unwrap().is_applied());
+}
+
 pub(crate) fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(millis).unwrap()
 }
@@ -103,7 +108,9 @@ impl OwnServer {
     pub(crate) fn start() -> Self {
         let dir = std::env::temp_dir().join(format!("ebbtide-postgres-{}", std::process::id()));
         let mut server = Self { dir, url: String::new() };
-        server.url = server.script("start").lines().next().unwrap().split_once('=').unwrap().1.to_owned();
+        let variables = server.script("start");
+        let url = variables.lines().find_map(|line| line.strip_prefix("EBBTIDE_TEST_POSTGRES="));
+        server.url.push_str(url.unwrap());
         server
     }
 
