@@ -1,7 +1,7 @@
 //! PostgreSQL: one store for many nodes. See `docs/engines/postgres.md`.
 //!
-//! A write is one statement with its condition inside; a batch is one transaction in one round trip ([`batch`]);
-//! inserts that arrive together are one statement ([`gather`]). Nothing asks the server for the time.
+//! A write is one statement with its condition inside; a batch is one transaction in one round trip;
+//! inserts that arrive together are one statement. Nothing asks the server for the time.
 
 mod batch;
 mod gather;
