@@ -13,6 +13,8 @@ mod crash;
 mod gathering;
 #[path = "postgres/processes.rs"]
 mod processes;
+#[path = "postgres/proxy.rs"]
+mod proxy;
 #[path = "postgres/schemas.rs"]
 mod schemas;
 #[path = "postgres/service.rs"]

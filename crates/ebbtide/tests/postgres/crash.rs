@@ -8,10 +8,13 @@ use std::time::Duration;
 use ebbtide::backend::postgres;
 use ebbtide::{Backend, BackendExt, Batch, Commit, ErrorKind, Write};
 
-use crate::service::{OwnServer, at, cases, fresh_on, key, open_at, record, within};
+use crate::proxy::Proxy;
+use crate::service::{OwnServer, at, cases, fresh_on, key, migrated, open_at, record, within};
 
 cases! {
     a_server_killed_under_load_loses_no_answer_and_has_no_double_winner
+    a_write_whose_answer_is_lost_is_not_done_twice
+    a_server_that_hangs_is_unavailable_in_time
 }
 
 const WRITERS: usize = 32;
@@ -66,6 +69,40 @@ async fn a_server_killed_under_load_loses_no_answer_and_has_no_double_winner() {
         count(|told| told.won.len()),
         tally.unavailable.load(Ordering::SeqCst)
     );
+}
+
+async fn a_write_whose_answer_is_lost_is_not_done_twice() {
+    let direct = migrated().await;
+    let proxy = Proxy::start(&direct).await;
+    let store = open_at(&proxy.url).await;
+    let tally = Arc::new(Tally::default());
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| tokio::spawn(write(Arc::clone(&store), Arc::clone(&tally), writer)))
+        .collect();
+    for _ in 0..20 {
+        more(&tally.acknowledged, 100).await;
+        // What is sent is carried out, and the connection breaks before its answer.
+        proxy.lose_answers(true);
+        more(&tally.unavailable, 4).await;
+        proxy.lose_answers(false);
+    }
+    tally.stop.store(true, Ordering::SeqCst);
+    let mut told = Vec::new();
+    for writer in writers {
+        told.push(within(30, writer).await.unwrap());
+    }
+    verify(store.as_ref(), &told).await;
+}
+
+async fn a_server_that_hangs_is_unavailable_in_time() {
+    let direct = format!("{}&statement_timeout_ms=300", migrated().await);
+    let proxy = Proxy::start(&direct).await;
+    let store = open_at(&proxy.url).await;
+    proxy.hang(true);
+    let error = within(20, store.get(&key("a"), at(0))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    proxy.hang(false);
+    assert_eq!(within(20, store.get(&key("a"), at(0))).await.unwrap(), None, "on a new connection");
 }
 
 /// Waits until there are so many more.

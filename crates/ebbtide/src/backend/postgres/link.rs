@@ -237,7 +237,8 @@ impl Failure {
     }
 
     fn may_be_repeated(&self, repeat: Repeat) -> bool {
-        let connection_lost = self.error.as_db_error().is_none();
+        // The server says 57P01 to 57P03 when it ends a connection.
+        let connection_lost = self.error.code().is_none_or(|code| code.code().starts_with("57P0"));
         self.was_rolled_back() || (connection_lost && (repeat == Repeat::Read || !self.sent))
     }
 
