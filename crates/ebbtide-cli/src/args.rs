@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::builder::BoolishValueParser;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use ebbtide::Scope;
 use ebbtide::audit::Mark;
@@ -25,6 +26,8 @@ pub(crate) enum Command {
     Clock(Clock),
     /// Serve the HTTP API
     Serve(Serve),
+    /// Make a store's schema, or bring it to this build's version
+    MigrateSchema(MigrateSchema),
     /// Check that a store keeps the contract: one line per case, exit status 0 or 1
     Verify(Verify),
     /// Make and change the keyring that tokens are derived with and payloads are sealed under
@@ -191,6 +194,24 @@ pub(crate) struct Serve {
         default_value = "fjall:./data",
         hide_env_values = true
     )]
+    pub(crate) store: String,
+
+    /// Bring the store's schema to this build's version before serving
+    #[arg(long, env = "EBBTIDE_AUTO_MIGRATE", value_parser = BoolishValueParser::new())]
+    pub(crate) auto_migrate: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(
+    long_about = "Make a store's schema, or bring it to this build's version.\n\n\
+        Done once: of several at a time one does it, under a lock, and the others find it done. A schema that is \
+        newer than this build is left alone. Only PostgreSQL has a schema.",
+    after_help = "Example:\n  ebbtide migrate-schema --store 'postgres://ebbtide@db/auth?schema=ebbtide'\n\n\
+        Exit status: 0 the schema has this build's version, 2 it could not be brought to it."
+)]
+pub(crate) struct MigrateSchema {
+    /// The store
+    #[arg(long, env = "EBBTIDE_STORE", value_name = "URL", hide_env_values = true)]
     pub(crate) store: String,
 }
 

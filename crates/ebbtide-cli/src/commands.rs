@@ -7,6 +7,7 @@ pub(crate) mod copy;
 pub(crate) mod export;
 pub(crate) mod import;
 pub(crate) mod keyring;
+pub(crate) mod migrate_schema;
 pub(crate) mod serve;
 #[cfg(feature = "dynamodb")]
 pub(crate) mod table;

@@ -19,6 +19,7 @@ async fn main() -> ExitCode {
         Command::Backup(args) => commands::backup::run(args).await,
         Command::Clock(args) => commands::clock::run(args).await,
         Command::Serve(args) => commands::serve::run(args).await,
+        Command::MigrateSchema(args) => commands::migrate_schema::run(args).await,
         Command::Verify(args) => commands::verify::run(args).await,
         Command::Keyring(args) => commands::keyring::run(&args),
         Command::Audit(args) => commands::audit::run(args).await,

@@ -9,8 +9,11 @@ pub mod embedded;
 mod fjall;
 pub mod memory;
 pub mod metered;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
+pub mod skew;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -314,6 +317,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn Backend>> {
         "memory:" => Err(Error::invalid("the memory engine's URL is memory: and nothing more")),
         #[cfg(feature = "dynamodb")]
         "dynamodb:" => Ok(Arc::new(dynamodb::DynamoDb::open(url, crate::chance::SystemChance).await?)),
+        #[cfg(feature = "postgres")]
+        "postgres:" | "postgresql:" => Ok(Arc::new(postgres::open(url).await?)),
         scheme => {
             let name = scheme.trim_end_matches(':');
             Err(Error::invalid(format!("this build has no {name} engine: build it with that feature")))

@@ -4,7 +4,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
-#[expect(dead_code, reason = "this file adds tests to those of the kit, and runs them together")]
 mod support;
 
 #[path = "dynamodb/busy.rs"]

@@ -1,0 +1,57 @@
+//! The conformance kit on PostgreSQL, and what only a shared engine has to show.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+#[path = "postgres/clocks.rs"]
+mod clocks;
+#[path = "postgres/crash.rs"]
+mod crash;
+#[path = "postgres/gathering.rs"]
+mod gathering;
+#[path = "postgres/processes.rs"]
+mod processes;
+#[path = "postgres/proxy.rs"]
+mod proxy;
+#[path = "postgres/schemas.rs"]
+mod schemas;
+#[path = "postgres/service.rs"]
+mod service;
+#[path = "postgres/sweeping.rs"]
+mod sweeping;
+#[path = "postgres/tls.rs"]
+mod tls;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+use service::Case;
+
+fn main() -> ExitCode {
+    // The other process of a race across processes is this program again.
+    if let Some(race) = processes::Race::from_environment() {
+        return race.run();
+    }
+    let mut trials = support::trials("", service::open);
+    let own: &[&[Case]] = &[
+        clocks::CASES,
+        crash::CASES,
+        gathering::CASES,
+        processes::CASES,
+        schemas::CASES,
+        sweeping::CASES,
+        tls::CASES,
+    ];
+    for &(name, case) in own.iter().copied().flatten() {
+        let run = async move || {
+            case().await;
+            Ok(())
+        };
+        trials.push(Trial::test(name, move || support::run(run())));
+    }
+    let ignored = !service::is_there() && std::env::var_os("CI").is_none();
+    let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(ignored)).collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}

@@ -1,0 +1,73 @@
+//! A network between the engine and the server that loses answers when it is told to.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+
+#[derive(Default)]
+struct Faults {
+    lose_answers: AtomicBool,
+    hang: AtomicBool,
+}
+
+pub(crate) struct Proxy {
+    pub(crate) url: String,
+    faults: Arc<Faults>,
+}
+
+impl Proxy {
+    /// A proxy to the server of that URL.
+    pub(crate) async fn start(url: &str) -> Self {
+        let host = url.split_once('@').unwrap().1.split('/').next().unwrap().to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = url.replace(&host, &listener.local_addr().unwrap().to_string());
+        let faults = Arc::new(Faults::default());
+        let shared = Arc::clone(&faults);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let Ok(server) = TcpStream::connect(&host).await else { continue };
+                let ((from_client, to_client), (from_server, to_server)) =
+                    (client.into_split(), server.into_split());
+                tokio::spawn(pass_on(from_client, to_server));
+                tokio::spawn(answer(from_server, to_client, Arc::clone(&shared)));
+            }
+        });
+        Self { url, faults }
+    }
+
+    /// From now on, every connection breaks in place of its next answer.
+    pub(crate) fn lose_answers(&self, lose: bool) {
+        self.faults.lose_answers.store(lose, Ordering::SeqCst);
+    }
+
+    /// From now on, answers on the connections there are go nowhere.
+    pub(crate) fn hang(&self, hang: bool) {
+        self.faults.hang.store(hang, Ordering::SeqCst);
+    }
+}
+
+async fn pass_on(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
+    let mut buffer = vec![0; 65_536];
+    while let Ok(read @ 1..) = from.read(&mut buffer).await {
+        if to.write_all(&buffer[..read]).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn answer(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, faults: Arc<Faults>) {
+    let mut buffer = vec![0; 65_536];
+    while let Ok(read @ 1..) = from.read(&mut buffer).await {
+        if faults.hang.load(Ordering::SeqCst) {
+            // Neither answered nor closed, until the engine gives it up.
+            tokio::time::sleep(Duration::from_secs(60)).await;
+        }
+        if faults.lose_answers.load(Ordering::SeqCst) || to.write_all(&buffer[..read]).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The schema: made once, checked at every start, and named in every statement.
+
+use ebbtide::backend::postgres::migrate;
+use ebbtide::{BackendExt, Budget, ErrorKind, Kind, Prefix, Write};
+
+use crate::service::{
+    at, cases, connect, fresh, key, migrated, open_at, put, record, schema_of, server, sql,
+};
+
+cases! {
+    a_store_without_a_schema_is_refused_and_the_command_named
+    a_newer_schema_is_refused
+    an_older_schema_is_refused_and_the_command_named
+    a_migration_is_done_once_by_many_at_once
+    every_statement_honours_schema_and_prefix
+    a_missing_server_is_unavailable_and_not_named
+    a_server_that_defaults_to_weak_settings_is_told_otherwise
+    plans_made_while_a_table_was_empty_do_not_read_all_of_it_later
+}
+
+async fn refused(url: &str) -> ebbtide::Error {
+    let error = ebbtide::open(url).await.err().expect("it does not open");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    error
+}
+
+async fn a_store_without_a_schema_is_refused_and_the_command_named() {
+    let error = refused(&fresh().await).await;
+    assert!(error.message().contains("ebbtide migrate-schema --store"), "{error}");
+}
+
+async fn a_newer_schema_is_refused() {
+    let url = migrated().await;
+    let meta = format!("{}.meta", schema_of(&url));
+    sql(&server(), &format!("UPDATE {meta} SET value = 99 WHERE name = 'schema_version'")).await;
+    assert!(refused(&url).await.message().contains("99"));
+    assert!(migrate(&url).await.unwrap_err().message().contains("newer build"), "and not migrated backwards");
+}
+
+async fn an_older_schema_is_refused_and_the_command_named() {
+    let url = migrated().await;
+    let meta = format!("{}.meta", schema_of(&url));
+    sql(&server(), &format!("UPDATE {meta} SET value = 0 WHERE name = 'schema_version'")).await;
+    assert!(refused(&url).await.message().contains("ebbtide migrate-schema --store"));
+}
+
+async fn a_migration_is_done_once_by_many_at_once() {
+    let url = fresh().await;
+    let tasks: Vec<_> = (0..16)
+        .map(|_| {
+            let url = url.clone();
+            tokio::spawn(async move { migrate(&url).await.unwrap() })
+        })
+        .collect();
+    let mut from_nothing = 0;
+    for task in tasks {
+        let migrated = task.await.unwrap();
+        from_nothing += usize::from(migrated.from == 0);
+    }
+    assert_eq!(from_nothing, 1);
+    put(&open_at(&url).await, key("a"), record("v", 10)).await;
+}
+
+async fn every_statement_honours_schema_and_prefix() {
+    // Two stores in one schema, and a user whose search path leads elsewhere.
+    let plain = migrated().await;
+    let prefixed = format!("{plain}&prefix=other_");
+    migrate(&prefixed).await.unwrap();
+    let stores = [open_at(&plain).await, open_at(&prefixed).await];
+    for (store, value) in stores.iter().zip(["plain", "other"]) {
+        for name in ["a", "b"] {
+            assert!(store.insert(key(name), record(value, 10), at(0)).await.unwrap().is_applied());
+        }
+        let batch =
+            vec![Write::Put { key: key("c"), record: record(value, 10) }, Write::Absent { key: key("d") }];
+        assert!(store.commit(ebbtide::Batch::new(batch).unwrap(), at(0)).await.unwrap().is_applied());
+    }
+    let [first, second] = &stores;
+    assert_eq!(first.sweep_all(at(11), &Budget::default()).await.unwrap().total(), 3);
+    let left = second.scan_all(&Prefix::kind_wide(Kind::Probe), at(0)).await.unwrap();
+    assert_eq!(left.len(), 3, "the other store's sweep and scan are its own");
+    assert!(left.iter().all(|(_, record)| record.value == "other"));
+    assert_eq!(second.stats(at(0)).await.unwrap()[&Kind::Probe].live, 3);
+    assert!(first.stats(at(0)).await.unwrap().is_empty());
+    assert_eq!(second.erase_all(&Prefix::kind_wide(Kind::Probe), at(0)).await.unwrap(), 3);
+    let public = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'";
+    let count: i64 = connect(&server()).await.query_one(public, &[]).await.unwrap().get(0);
+    assert_eq!(count, 0, "nothing of ours is in public");
+}
+
+async fn a_missing_server_is_unavailable_and_not_named() {
+    let url = "postgres://someone:hunter2@127.0.0.1:1/db";
+    let error = ebbtide::open(url).await.err().expect("it does not open");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(!format!("{error:?}").contains("hunter2"));
+}
+
+async fn a_server_that_defaults_to_weak_settings_is_told_otherwise() {
+    // As a database or role may be set up: every write answered before it is durable, and another isolation.
+    let weak = "-c%20synchronous_commit%3Doff%20-c%20default_transaction_isolation%3Dserializable";
+    let url = format!("{}&options={weak}", migrated().await);
+    let store = open_at(&url).await;
+    let schema = schema_of(&url);
+    // A rule of the table reports the session's settings from inside a statement of the engine.
+    let report = format!(
+        "CREATE TABLE {schema}.seen (setting text); \
+         CREATE FUNCTION {schema}.report() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         INSERT INTO {schema}.seen VALUES (current_setting('synchronous_commit')), \
+         (current_setting('transaction_isolation')); RETURN NEW; END $$; \
+         CREATE TRIGGER report BEFORE INSERT ON {schema}.probes FOR EACH ROW \
+         EXECUTE FUNCTION {schema}.report()"
+    );
+    sql(&server(), &report).await;
+    put(&store, key("a"), record("v", 10)).await;
+    let batch = ["b", "c"].map(|name| Write::Put { key: key(name), record: record("v", 10) }).to_vec();
+    assert!(store.commit(ebbtide::Batch::new(batch).unwrap(), at(0)).await.unwrap().is_applied());
+    let seen = format!("SELECT DISTINCT setting FROM {schema}.seen ORDER BY setting");
+    let rows = connect(&server()).await.query(&seen, &[]).await.unwrap();
+    let settings: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    assert_eq!(settings, ["on", "read committed"]);
+}
+
+async fn plans_made_while_a_table_was_empty_do_not_read_all_of_it_later() {
+    let url = migrated().await;
+    let store = open_at(&format!("{url}&pool=1")).await;
+    let batch = |round: usize| {
+        let writes = (0..3)
+            .map(|n| Write::Insert { key: key(&format!("{round}-{n}")), record: record("v", 1_000) })
+            .chain([Write::Absent { key: key("tombstone") }]);
+        ebbtide::Batch::new(writes.collect()).unwrap()
+    };
+    let prefix = Prefix::kind_wide(Kind::Probe);
+    // Often enough that the server settles on its plans.
+    for round in 0..20 {
+        let _ = store.insert(key(&round.to_string()), record("v", 1_000), at(0)).await.unwrap();
+        assert!(store.commit(batch(round), at(0)).await.unwrap().is_applied());
+        store.scan(&prefix, None, 1, at(0)).await.unwrap();
+        store.sweep(at(1), &Budget::everything(&[Kind::Probe])).await.unwrap();
+    }
+    let client = connect(&server()).await;
+    let schema = schema_of(&url);
+    let grow = format!(
+        "INSERT INTO {schema}.probes SELECT decode(md5(n::text), 'hex'), '', '', 1000 + n, 0 \
+         FROM generate_series(1, 50000) AS n"
+    );
+    client.batch_execute(&grow).await.unwrap();
+    for round in 20..30 {
+        let _ = store.insert(key(&round.to_string()), record("v", 1_000), at(0)).await.unwrap();
+        assert!(store.commit(batch(round), at(0)).await.unwrap().is_applied());
+        store.sweep(at(1), &Budget::everything(&[Kind::Probe])).await.unwrap();
+    }
+    drop(store);
+    let scans = "SELECT seq_scan, seq_tup_read FROM pg_stat_user_tables WHERE schemaname = $1 \
+                 AND relname = 'probes'";
+    let row = client.query_one(scans, &[&schema]).await.unwrap();
+    let read: i64 = row.get(1);
+    assert_eq!(read, 0, "no statement reads the whole table");
+}
