@@ -145,7 +145,7 @@ pub(super) async fn an_extension_reaches_both_ends(rig: StoreRig) {
 }
 
 pub(super) async fn both_ends_agree_after_a_race(rig: StoreRig) {
-    let tasks = rig.together(24, |rig, index| async move {
+    let tasks = rig.together(16, |rig, index| async move {
         let relationships = relationships(&rig);
         let edge = editor(if index % 2 == 0 { "alice" } else { "bob" });
         for round in 0..6 {
