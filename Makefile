@@ -8,8 +8,8 @@ export RUSTFLAGS ?=
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: ## Build and serve on http://127.0.0.1:7878
-	cargo run --release --package ebbtide-cli -- serve --store memory:
+run: ## Build and serve on http://127.0.0.1:7878, from ./data
+	cargo run --release --package ebbtide-cli -- serve --store fjall:./data
 
 test: ## Run every suite but RocksDB's
 	scripts/test

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, Parser, Subcommand};
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use ebbtide::Scope;
 use ebbtide::audit::Mark;
+use ebbtide::keyring::KeyId;
 
 /// A store for authorization state that must expire.
 #[derive(Debug, Parser)]
@@ -18,10 +19,16 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Copy an embedded store into a folder, consistently
+    Backup(Backup),
+    /// See whether the clock agrees with a store, or confirm that it is right
+    Clock(Clock),
     /// Serve the HTTP API
     Serve(Serve),
     /// Check that a store keeps the contract: one line per case, exit status 0 or 1
     Verify(Verify),
+    /// Make and change the keyring that tokens are derived with and payloads are sealed under
+    Keyring(Keyring),
     /// Read and check the audit log of a scope
     #[command(subcommand)]
     Audit(Audit),
@@ -123,7 +130,54 @@ pub(crate) struct Copy {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = "Example:\n  ebbtide serve --listen 127.0.0.1:7878 --store memory:")]
+#[command(
+    long_about = "Copy an embedded store into a folder, consistently.\n\n\
+        The copy is a store of its own: open it where it is, or put it in the place of the one that was lost. The \
+        keys that stand beside the data go along, so keep it as safe as the store. Stores on PostgreSQL and DynamoDB \
+        are backed up with those engines' own tools.",
+    after_help = "Examples:\n  \
+        ebbtide backup --store fjall:/var/lib/ebbtide /backup/ebbtide-1\n  \
+        ebbtide verify --store fjall:/backup/ebbtide-1"
+)]
+pub(crate) struct Backup {
+    /// The store
+    #[arg(long, env = "EBBTIDE_STORE", value_name = "URL", hide_env_values = true)]
+    pub(crate) store: String,
+
+    /// The folder for the copy: empty, or not there yet
+    pub(crate) dir: PathBuf,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(
+    long_about = "See whether the clock agrees with a store, or confirm that it is right.\n\n\
+        A store remembers the latest time it was used at. A clock that is behind it is not believed; one that is more \
+        than a day ahead is answered with, but nothing is swept by it until it is confirmed here: a wrong year must \
+        not erase a store. A store that was shut down for longer than that is confirmed in the same way.",
+    after_help = "Examples:\n  \
+        ebbtide clock show --store fjall:/var/lib/ebbtide\n  \
+        ebbtide clock confirm --store fjall:/var/lib/ebbtide\n\n\
+        Exit status of show: 0 the clock agrees, 1 it is ahead and unconfirmed."
+)]
+pub(crate) struct Clock {
+    /// What to do
+    pub(crate) action: ClockAction,
+
+    /// The store
+    #[arg(long, env = "EBBTIDE_STORE", value_name = "URL", hide_env_values = true)]
+    pub(crate) store: String,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum ClockAction {
+    /// Say whether the clock is ahead
+    Show,
+    /// Say that the clock is right
+    Confirm,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Example:\n  ebbtide serve --listen 127.0.0.1:7878 --store fjall:./data")]
 pub(crate) struct Serve {
     /// The address to listen on; port 0 takes a free one
     #[arg(long, env = "EBBTIDE_LISTEN", default_value = "127.0.0.1:7878")]
@@ -134,7 +188,7 @@ pub(crate) struct Serve {
         long,
         env = "EBBTIDE_STORE",
         value_name = "URL",
-        default_value = "memory:",
+        default_value = "fjall:./data",
         hide_env_values = true
     )]
     pub(crate) store: String,
@@ -164,4 +218,53 @@ pub(crate) struct Verify {
     /// The seed of the random runs, to repeat one that failed
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(
+    long_about = "Make and change the keyring that tokens are derived with and payloads are sealed under.\n\n\
+        An embedded store makes its own, keyring.json in its folder. A store that several nodes share needs one \
+        that all of them have. The file is for its owner alone (mode 0600); whoever has it can make refresh tokens.",
+    after_help = "To change keys on several nodes without refusing anyone's token:\n  \
+        1. ebbtide keyring add --standby    and bring the file to every node\n  \
+        2. ebbtide keyring activate ID      and bring the file to every node\n  \
+        3. ebbtide keyring retire OLD-ID    once what was made with the old key has ended"
+)]
+pub(crate) struct Keyring {
+    /// The file
+    #[arg(
+        long = "keyring",
+        env = "EBBTIDE_KEYRING",
+        value_name = "FILE",
+        default_value = "keyring.json",
+        global = true
+    )]
+    pub(crate) file: PathBuf,
+
+    #[command(subcommand)]
+    pub(crate) change: KeyringChange,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyringChange {
+    /// Make a keyring with one key, where no file is
+    Init,
+    /// Add a new key, and make new tokens with it; those of the others stay good
+    Add {
+        /// Go on making tokens with the present key, until the new one is activated
+        #[arg(long)]
+        standby: bool,
+    },
+    /// Make new tokens with this key; those of the others stay good
+    Activate {
+        /// The key's id, as `list` shows it
+        id: KeyId,
+    },
+    /// Show the keys' ids, never the keys
+    List,
+    /// Remove a key: refresh tokens made with it are unknown from then on, and what was sealed with it is lost
+    Retire {
+        /// The key's id, as `list` shows it
+        id: KeyId,
+    },
 }

@@ -1,8 +1,11 @@
 //! One file for each command.
 
 pub(crate) mod audit;
+pub(crate) mod backup;
+pub(crate) mod clock;
 pub(crate) mod copy;
 pub(crate) mod export;
 pub(crate) mod import;
+pub(crate) mod keyring;
 pub(crate) mod serve;
 pub(crate) mod verify;

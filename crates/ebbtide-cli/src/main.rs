@@ -16,8 +16,11 @@ async fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .init();
     let outcome = match Args::parse().command {
+        Command::Backup(args) => commands::backup::run(args).await,
+        Command::Clock(args) => commands::clock::run(args).await,
         Command::Serve(args) => commands::serve::run(args).await,
         Command::Verify(args) => commands::verify::run(args).await,
+        Command::Keyring(args) => commands::keyring::run(&args),
         Command::Audit(args) => commands::audit::run(args).await,
         Command::Import(args) => commands::import::run(args).await,
         Command::Export(args) => commands::export::run(args).await,

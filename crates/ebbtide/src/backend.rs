@@ -1,7 +1,14 @@
 //! The contract that every engine keeps.
 
+pub mod blocking;
+#[cfg(any(feature = "fjall", feature = "rocksdb"))]
+pub mod embedded;
+#[cfg(feature = "fjall")]
+mod fjall;
 pub mod memory;
 pub mod metered;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -292,6 +299,10 @@ pub async fn open(url: &str) -> Result<Arc<dyn Backend>> {
     };
     match *scheme {
         "memory:" if url == "memory:" => Ok(Arc::new(memory::Memory::default())),
+        #[cfg(feature = "fjall")]
+        "fjall:" => Ok(Arc::new(fjall::open(&url["fjall:".len()..])?)),
+        #[cfg(feature = "rocksdb")]
+        "rocksdb:" => Ok(Arc::new(rocksdb::open(&url["rocksdb:".len()..])?)),
         "memory:" => Err(Error::invalid("the memory engine's URL is memory: and nothing more")),
         scheme => {
             let name = scheme.trim_end_matches(':');

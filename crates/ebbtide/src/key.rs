@@ -347,6 +347,20 @@ mod tests {
     }
 
     #[test]
+    fn a_prefix_of_whole_parts_holds_no_longer_part() {
+        let key =
+            |bytes: &[u8]| Key::new(Kind::Probe, &Scope::Global, &["p".into()], &[bytes.into()]).unwrap();
+        for part in [&[1][..], &[0], &[0, 0], &[1, 1], &[0xFF]] {
+            let prefix =
+                Prefix::partition(Kind::Probe, &Scope::Global, &["p".into()], &[part.into()]).unwrap();
+            assert!(prefix.contains(&key(part)));
+            for more in [0, 1, 2, 0xFF] {
+                assert!(!prefix.contains(&key(&[part, &[more]].concat())), "{part:?} and {more}");
+            }
+        }
+    }
+
+    #[test]
     fn the_end_of_a_prefix_is_after_all_it_contains() {
         let prefix = Prefix::reach(Kind::Probe, &Reach::Below("tenant:a".parse().unwrap())).unwrap();
         let inside = key("tenant:a/env:\u{10FFFF}", "p", &[]);

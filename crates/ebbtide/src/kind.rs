@@ -44,7 +44,7 @@ kinds! {
     Code = 3, "codes";
     /// Refresh-token families.
     Grant = 4, "grants";
-    /// Grants by subject and by client.
+    /// Grants, and access tokens without one, by subject and by client.
     GrantIndex = 5, "grant_index";
     /// Access tokens.
     AccessToken = 6, "access_tokens";

@@ -12,7 +12,9 @@
 //! | [`scope`] | [`Scope`], its text form, what it covers, and [`Reach`] |
 //! | [`record`], [`write`](mod@write) | [`Record`], [`Version`], [`Write`], [`Batch`], [`Commit`] |
 //! | [`time`], [`chance`] | the clocks and the random numbers that are handed in |
+//! | [`clock_guard`] | a clock that never runs backwards in a store, and whose leaps erase nothing |
 //! | [`ttl`] | [`Ttl`] and the policies that bound it |
+//! | [`keyring`] | the keys that refresh tokens are derived with and payloads are sealed under |
 //! | [`stores`] | the typed stores on top of a backend: one handle, [`Stores`], a method for each |
 //! | [`audit`] | who changed what, and why: a log chained by hash |
 //! | [`transfer`] | copies between engines, and JSON lines from and to other systems |
@@ -37,12 +39,14 @@
 pub mod audit;
 pub mod backend;
 pub mod chance;
+pub mod clock_guard;
 mod codec;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod digest;
 pub mod error;
 pub mod key;
+pub mod keyring;
 pub mod kind;
 pub mod record;
 pub mod scope;
@@ -61,6 +65,7 @@ pub use chance::{Chance, SeededChance, SystemChance};
 pub use digest::Digest;
 pub use error::{Error, ErrorKind, Result};
 pub use key::{Key, Part, Prefix};
+pub use keyring::Keyring;
 pub use kind::Kind;
 pub use record::{Record, Version};
 pub use scope::{Name, Reach, Scope};

@@ -1,5 +1,15 @@
 //! The typed stores: one handle, a method for each store. A store knows nothing of engines or of HTTP.
 
+pub mod access_tokens;
+pub mod codes;
+pub mod grants;
+pub mod nonces;
+pub mod payload;
+pub mod profile;
+pub mod provider_tokens;
+pub mod replays;
+mod token;
+
 pub mod approvals;
 pub mod attributes;
 pub mod extension;
@@ -7,9 +17,9 @@ pub mod listing;
 pub(crate) mod lives;
 pub mod policies;
 pub mod relationships;
-pub mod replays;
 pub mod scopes;
 
+use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::Mutex;
@@ -17,16 +27,24 @@ use tokio::sync::Mutex;
 use crate::audit::{Audit, GATES};
 use crate::backend::Backend;
 use crate::chance::{Chance, SystemChance};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::keyring::Keyring;
 use crate::kind::Kind;
 use crate::record::Record;
 use crate::scope::Scope;
+use crate::secret::Secret;
 use crate::time::{Clock, SystemClock, Timestamp};
 use crate::ttl::{Ttl, TtlPolicies, TtlPolicy};
 
+use access_tokens::AccessTokens;
 use approvals::Approvals;
 use attributes::Attributes;
+use codes::Codes;
+use grants::{Grants, Holder};
+use nonces::Nonces;
 use policies::Policies;
+use profile::Profile;
+use provider_tokens::ProviderTokens;
 use relationships::Relationships;
 use replays::Replays;
 use scopes::Scopes;
@@ -39,6 +57,8 @@ struct Shared {
     backend: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
     chance: Arc<dyn Chance>,
+    profile: Profile,
+    keyring: Keyring,
     /// As the stores were built with.
     configured: TtlPolicies,
     /// With those that are stored in front of them, as they were read last.
@@ -47,28 +67,101 @@ struct Shared {
 }
 
 impl Stores {
-    /// The stores on `backend`, with the system's clock and chance.
+    /// The stores on `backend`, with the system's clock and chance, and a keyring that is made up for as long as
+    /// they live: for tests, and for the memory engine.
     #[must_use]
     pub fn new(backend: Arc<dyn Backend>) -> Self {
         Self::builder(backend).build()
     }
 
-    /// The stores on `backend`, with a clock, chance and policies of your own.
+    /// The stores on `backend`, with a keyring, clock, chance, policies and lifetimes of your own.
     pub fn builder(backend: Arc<dyn Backend>) -> Builder {
-        Builder(Shared {
+        Builder {
             backend,
             clock: Arc::new(SystemClock),
             chance: Arc::new(SystemChance),
-            configured: TtlPolicies::default(),
-            policies: RwLock::default(),
-            audit_gates: Default::default(),
-        })
+            policies: TtlPolicies::default(),
+            profile: Profile::default(),
+            keyring: None,
+        }
     }
 
     /// What was seen, and must not be seen again.
     #[must_use]
     pub fn replays(&self, scope: &Scope) -> Replays {
         Replays::new(self.clone(), scope.clone())
+    }
+
+    /// Nonces that were handed out.
+    #[must_use]
+    pub fn nonces(&self, scope: &Scope) -> Nonces {
+        Nonces::new(self.clone(), scope.clone())
+    }
+
+    /// Authorization codes.
+    #[must_use]
+    pub fn codes(&self, scope: &Scope) -> Codes {
+        Codes::new(self.clone(), scope.clone())
+    }
+
+    /// Families of refresh tokens.
+    #[must_use]
+    pub fn grants(&self, scope: &Scope) -> Grants {
+        Grants::new(self.clone(), scope.clone())
+    }
+
+    /// Access tokens.
+    #[must_use]
+    pub fn access_tokens(&self, scope: &Scope) -> AccessTokens {
+        AccessTokens::new(self.clone(), scope.clone())
+    }
+
+    /// Upstream providers' tokens.
+    #[must_use]
+    pub fn provider_tokens(&self, scope: &Scope) -> ProviderTokens {
+        ProviderTokens::new(self.clone(), scope.clone())
+    }
+
+    /// Revokes a token of either kind (RFC 7009): a refresh token with its whole family, an access token alone.
+    /// Says whether it was good until now; one that is unknown changes nothing.
+    pub async fn revoke_token(&self, scope: &Scope, token: &Secret) -> Result<bool> {
+        if token.expose().starts_with(token::REFRESH) {
+            self.grants(scope).revoke_token(token).await
+        } else {
+            self.access_tokens(scope).revoke(token).await
+        }
+    }
+
+    /// Revokes a token of either kind if it is this client's, as RFC 7009 §2.1 wants it. Another client's token is
+    /// left as it is, and answered like one that is unknown.
+    pub async fn revoke_token_of(&self, scope: &Scope, token: &Secret, client_id: &str) -> Result<bool> {
+        if token.expose().starts_with(token::REFRESH) {
+            self.grants(scope).revoke_token_of(token, client_id).await
+        } else {
+            self.access_tokens(scope).revoke_of(token, client_id).await
+        }
+    }
+
+    /// Revokes every grant of a subject or a client with all that hangs on it, and their access tokens without a
+    /// grant. Says how many grants and tokens that were. What is issued while this runs may be too late for it.
+    /// After an error, some may have been revoked: call it again.
+    pub async fn revoke_all(&self, scope: &Scope, holder: Holder<'_>) -> Result<u64> {
+        let grants = self.grants(scope).revoke_all(holder).await?;
+        Ok(grants + self.access_tokens(scope).revoke_all(holder).await?)
+    }
+
+    /// The lives that records have where none is asked for.
+    #[must_use]
+    pub fn profile(&self) -> &Profile {
+        &self.0.profile
+    }
+
+    pub(crate) fn keyring(&self) -> &Keyring {
+        &self.0.keyring
+    }
+
+    pub(crate) fn chance(&self) -> &dyn Chance {
+        self.0.chance.as_ref()
     }
 
     /// Who may do what.
@@ -175,45 +268,126 @@ impl Stores {
     }
 }
 
-impl std::fmt::Debug for Stores {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Stores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Stores({})", self.backend().engine())
+    }
+}
+
+/// How often a change that others got ahead of is judged anew. Each loss is another caller's gain, so that more
+/// than a few in a row are a sign of something else.
+pub(crate) const ATTEMPTS: usize = 32;
+
+pub(crate) fn contended() -> Error {
+    Error::unavailable("the record was changed by others at every attempt; try again")
+}
+
+pub(crate) fn check_length(what: &str, text: &str, most: usize) -> Result<()> {
+    if text.is_empty() || text.len() > most {
+        return Err(Error::invalid(format!("a {what} has 1 to {most} bytes; this one has {}", text.len())));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_optional(what: &str, text: Option<&str>, most: usize) -> Result<()> {
+    text.map_or(Ok(()), |text| check_length(what, text, most))
+}
+
+/// What did not fit, where something presented is compared with what was bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Field {
+    /// The client.
+    ClientId,
+    /// The redirect URI.
+    RedirectUri,
+    /// The PKCE verifier, or that there was one, or none.
+    CodeVerifier,
+    /// The thumbprint of the key, or that there was none.
+    Thumbprint,
+    /// The subject.
+    Subject,
+    /// The granted scope.
+    Scope,
+}
+
+impl fmt::Display for Field {
+    /// The name that the field has in a request.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ClientId => "client_id",
+            Self::RedirectUri => "redirect_uri",
+            Self::CodeVerifier => "code_verifier",
+            Self::Thumbprint => "dpop_jkt",
+            Self::Subject => "subject",
+            Self::Scope => "scope",
+        })
     }
 }
 
 /// Builds [`Stores`].
 #[must_use]
-pub struct Builder(Shared);
+pub struct Builder {
+    backend: Arc<dyn Backend>,
+    clock: Arc<dyn Clock>,
+    chance: Arc<dyn Chance>,
+    policies: TtlPolicies,
+    profile: Profile,
+    keyring: Option<Keyring>,
+}
 
 impl Builder {
     /// Takes the time from `clock`.
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.0.clock = Arc::new(clock);
+        self.clock = Arc::new(clock);
         self
     }
 
     /// Takes random bytes from `chance`.
     pub fn chance(mut self, chance: impl Chance) -> Self {
-        self.0.chance = Arc::new(chance);
+        self.chance = Arc::new(chance);
         self
     }
 
     /// Bounds the lives of records by `policies`.
     pub fn policies(mut self, policies: TtlPolicies) -> Self {
-        self.0.policies = RwLock::new(Arc::new(policies.clone()));
-        self.0.configured = policies;
+        self.policies = policies;
+        self
+    }
+
+    /// Gives records the lives of `profile` where none is asked for.
+    pub fn profile(mut self, profile: Profile) -> Self {
+        self.profile = profile;
+        self
+    }
+
+    /// Derives refresh tokens and seals payloads with `keyring`. Without one, a new one is made up, and its tokens
+    /// end with these stores.
+    pub fn keyring(mut self, keyring: Keyring) -> Self {
+        self.keyring = Some(keyring);
         self
     }
 
     /// The stores.
     #[must_use]
     pub fn build(self) -> Stores {
-        Stores(Arc::new(self.0))
+        let Self { backend, clock, chance, policies, profile, keyring } = self;
+        let keyring = keyring.unwrap_or_else(|| Keyring::generate(chance.as_ref(), clock.now()));
+        Stores(Arc::new(Shared {
+            backend,
+            clock,
+            chance,
+            profile,
+            keyring,
+            policies: RwLock::new(Arc::new(policies.clone())),
+            configured: policies,
+            audit_gates: Default::default(),
+        }))
     }
 }
 
-impl std::fmt::Debug for Builder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Builder(…)")
     }
 }

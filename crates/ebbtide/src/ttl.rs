@@ -31,7 +31,7 @@ impl Ttl {
         Ok(Self(duration))
     }
 
-    const fn secs(seconds: u64) -> Self {
+    pub(crate) const fn secs(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 

@@ -109,6 +109,20 @@ impl Write {
         }
     }
 
+    /// Where, without the rest.
+    #[must_use]
+    pub fn into_key(self) -> Key {
+        match self {
+            Self::Put { key, .. }
+            | Self::Insert { key, .. }
+            | Self::Replace { key, .. }
+            | Self::Delete { key }
+            | Self::Remove { key, .. }
+            | Self::Check { key, .. }
+            | Self::Absent { key } => key,
+        }
+    }
+
     /// What must hold.
     #[must_use]
     pub fn condition(&self) -> Condition {
@@ -119,6 +133,12 @@ impl Write {
                 Condition::Version(*expected)
             }
         }
+    }
+
+    /// How many bytes key and value have together.
+    fn byte_size(&self) -> usize {
+        let value = if let Effect::Store(record) = self.effect() { record.value.len() } else { 0 };
+        self.key().as_bytes().len() + value
     }
 
     /// What happens then.
@@ -157,11 +177,10 @@ impl Batch {
         }
         let mut bytes = 0;
         for write in &writes {
-            bytes += write.key().as_bytes().len();
             if let Effect::Store(record) = write.effect() {
                 record.check()?;
-                bytes += record.value.len();
             }
+            bytes += write.byte_size();
         }
         if bytes > Self::MAX_BYTES {
             return Err(Error::invalid(format!(
@@ -182,6 +201,12 @@ impl Batch {
     #[must_use]
     pub fn writes(&self) -> &[Write] {
         &self.0
+    }
+
+    /// How many bytes its keys and values have together.
+    #[must_use]
+    pub fn byte_size(&self) -> usize {
+        self.0.iter().map(Write::byte_size).sum()
     }
 
     /// The writes themselves.

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ebbtide::Backend;
 use ebbtide::conformance::stores::{self, STORE_CASES};
@@ -9,16 +10,18 @@ use ebbtide::conformance::{self, CASES};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Runs both tables of the kit, with a store of its own for each case.
-pub(crate) fn conformance<F>(open: impl Fn() -> F + Copy + Send + Sync + 'static) -> ExitCode
+pub(crate) fn conformance<F>(open: impl Fn() -> F + Clone + Send + Sync + 'static) -> ExitCode
 where
     F: Future<Output = Arc<dyn Backend>>,
 {
     let contract = CASES.iter().map(|case| {
+        let open = open.clone();
         Trial::test(format!("{}::{}", case.group, case.name), move || {
             run(async { conformance::run(case, open().await, 1).await })
         })
     });
     let typed = STORE_CASES.iter().map(|case| {
+        let open = open.clone();
         Trial::test(format!("stores::{}::{}", case.group, case.name), move || {
             run(async { stores::run(case, open().await, 1).await })
         })
@@ -29,4 +32,15 @@ where
 fn run(case: impl Future<Output = Result<(), String>>) -> Result<(), Failed> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
     runtime.block_on(case).map_err(Into::into)
+}
+
+/// Runs both tables on an embedded engine, each case in a new folder.
+#[allow(dead_code, reason = "the engines that are servers do not use it")]
+pub(crate) fn conformance_in_folders(engine: &'static str) -> ExitCode {
+    let all = tempfile::tempdir().expect("a folder for temporary files");
+    let (path, number) = (all.path().to_owned(), Arc::new(AtomicUsize::new(0)));
+    conformance(move || {
+        let folder = path.join(number.fetch_add(1, Ordering::Relaxed).to_string());
+        async move { ebbtide::open(&format!("{engine}:{}", folder.display())).await.expect("the store opens") }
+    })
 }

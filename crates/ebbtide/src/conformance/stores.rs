@@ -1,13 +1,22 @@
 //! The second table: the typed stores, run on every engine. Their records are of the real kinds, so this table is
 //! for stores made for a test, and not for live ones.
 
+mod access_tokens;
 mod approvals;
 mod attribute_lives;
 mod attributes;
 mod audit;
+mod codes;
+mod grants;
+mod interleavings;
+mod keys;
+mod meanwhile;
+mod nonces;
 mod policies;
+mod provider_tokens;
 mod relationships;
 mod replays;
+mod revocations;
 mod rig;
 mod scopes;
 mod yielding;
@@ -55,6 +64,86 @@ cases! {
         a_batch_records_what_is_fresh
         scopes_do_not_share_replays
         sweeping_in_between_changes_no_answer;
+    nonces:
+        a_nonce_is_checked_many_times
+        a_nonce_is_accepted_once
+        a_nonce_ends_at_the_instant
+        an_accepted_nonce_stays_used
+        a_nonce_is_of_its_audience_and_scope
+        one_of_many_callers_gets_a_nonce_accepted;
+    codes:
+        a_code_is_redeemed_once
+        a_code_ends_at_the_instant
+        a_code_lives_ten_minutes_at_most
+        what_does_not_fit_is_named_and_burns_the_code
+        a_code_can_be_kept_on_a_mismatch
+        a_verifier_without_a_challenge_is_refused
+        a_key_that_comes_with_the_code_binds_the_grant
+        redeeming_gives_the_grant_that_was_asked_for
+        a_second_redemption_revokes_what_the_first_gave
+        one_of_many_redemptions_wins_and_the_others_revoke
+        one_of_many_without_a_grant_wins
+        codes_of_another_scope_are_unknown;
+    grants:
+        a_refresh_token_is_rotated
+        a_retry_gets_the_same_successor_until_the_grace_ends
+        no_grace_is_strict_and_a_minute_is_the_most
+        using_the_successor_closes_the_retry
+        an_access_token_in_use_closes_the_retry
+        an_older_generation_revokes_the_family
+        a_mismatch_burns_nothing
+        idle_time_slides_and_ends_at_the_instant
+        the_cap_is_never_passed
+        revoked_is_sticky_until_the_cap
+        a_family_takes_the_same_bytes_however_often_it_is_rotated
+        tokens_of_another_scope_are_unknown;
+    revocations:
+        any_token_of_a_family_revokes_it
+        a_client_revokes_its_own_tokens_alone
+        a_subject_and_a_client_are_signed_out_everywhere
+        signing_out_goes_through_every_page
+        indexes_end_with_the_family
+        twelve_rotations_of_one_token_give_one_successor
+        one_generation_has_one_winner_where_there_is_no_grace
+        a_thief_and_a_victim_are_both_stopped_whatever_the_order
+        a_thief_within_the_grace_is_stopped_by_the_next_use
+        rotating_against_revoking_leaves_nothing_alive
+        issuing_against_revoking_leaves_nothing_alive
+        introspecting_against_rotating_loses_neither
+        one_revocation_of_many_is_counted;
+    interleavings:
+        a_rotation_that_was_overtaken_gets_the_same_successor
+        a_strict_rotation_that_was_overtaken_is_a_reuse
+        a_rotation_does_not_undo_a_revocation
+        a_revocation_is_not_undone_by_a_rotation
+        a_proof_of_receipt_does_not_undo_a_revocation
+        no_access_token_gets_into_a_revoked_family
+        an_access_token_is_of_the_generation_that_it_is_written_in
+        no_provider_tokens_get_into_a_revoked_family
+        a_redemption_that_was_overtaken_revokes
+        an_acceptance_that_was_overtaken_finds_the_nonce_used;
+    keys:
+        old_tokens_are_good_until_their_key_is_retired
+        a_retry_gets_the_same_successor_across_a_change_of_keys
+        tokens_of_another_ring_are_unknown
+        what_is_sealed_under_a_retired_key_is_a_fault
+        a_retired_key_hinders_no_listing_and_no_revocation;
+    access_tokens:
+        a_token_alone_is_active_until_the_instant
+        a_token_takes_after_its_grant
+        what_contradicts_the_grant_is_refused
+        a_token_is_refused_where_there_is_no_active_grant
+        revoking_a_grant_kills_every_descendant
+        a_token_ends_with_its_grant
+        a_token_is_revoked_alone
+        tokens_alone_are_signed_out_with_their_subject_and_client
+        unknown_expired_and_revoked_are_answered_alike
+        sweeping_in_between_changes_no_answer;
+    provider_tokens:
+        they_are_kept_replaced_and_deleted
+        they_end_at_the_instant_and_not_past_the_cap
+        they_are_gone_with_their_grant
+        putting_against_revoking_leaves_nothing_readable;
     attributes:
         every_json_value_is_stored_and_read_back
         setting_writes_over_and_keeps_no_life

@@ -1,8 +1,9 @@
 //! The escaped, type-tagged, order-preserving encoding of tuples.
 //!
-//! A part is its tag, its content and, for text and bytes, a terminator; a tuple ends with [`END`]. A zero byte in
-//! the content is written as zero and 0xFF, and no tag is 0xFF, so a terminator is never taken for content. Hence
-//! no two tuples have one encoding, and encodings sort as the tuples do.
+//! A part is its tag, its content and, for text and bytes, a terminator of zero; a tuple ends with [`END`]. Content
+//! holds no zero: a byte of 0 or 1 is written as 1 and that byte plus one. Hence no two tuples have one encoding,
+//! encodings sort as the tuples do, and the encoding of whole parts is the beginning of those tuples alone that
+//! begin with these parts.
 
 use std::borrow::Cow;
 
@@ -14,7 +15,7 @@ pub(crate) const END: u8 = 0x00;
 const TEXT: u8 = 0x02;
 const BYTES: u8 = 0x03;
 const INT: u8 = 0x04;
-const ESCAPE: u8 = 0xFF;
+const ESCAPE: u8 = 0x01;
 
 /// One component of a key's partition or sort tuple.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,9 +79,9 @@ impl From<u64> for Part<'_> {
 pub(crate) fn encode_escaped(tag: u8, content: &[u8], out: &mut Vec<u8>) {
     out.push(tag);
     for &byte in content {
-        out.push(byte);
-        if byte == 0 {
-            out.push(ESCAPE);
+        match byte {
+            0..=ESCAPE => out.extend([ESCAPE, byte + 1]),
+            byte => out.push(byte),
         }
     }
     out.push(0);
@@ -133,11 +134,11 @@ impl<'a> Reader<'a> {
         let mut content = Vec::new();
         loop {
             match self.byte()? {
-                0 if self.bytes.get(self.at) == Some(&ESCAPE) => {
-                    self.at += 1;
-                    content.push(0);
-                }
                 0 => return Ok(content),
+                ESCAPE => match self.byte()? {
+                    escaped @ 1..=2 => content.push(escaped - 1),
+                    _ => return Err(malformed()),
+                },
                 byte => content.push(byte),
             }
         }

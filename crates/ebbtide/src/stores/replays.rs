@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::Stores;
+use super::{Stores, check_length};
 use crate::backend::BackendExt;
 use crate::digest::Digest;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::scope::Scope;
@@ -70,13 +70,6 @@ impl Proof {
     }
 }
 
-fn check_length(what: &str, text: &str, most: usize) -> Result<()> {
-    if text.is_empty() || text.len() > most {
-        return Err(Error::invalid(format!("a {what} has 1 to {most} bytes; this one has {}", text.len())));
-    }
-    Ok(())
-}
-
 /// The answer to a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a replay must be refused"]
@@ -91,9 +84,6 @@ pub enum Seen {
 }
 
 impl Replays {
-    /// How long a proof is remembered unless something else is asked for.
-    pub const DEFAULT_TTL_SECONDS: i64 = 60;
-
     pub(super) fn new(stores: Stores, scope: Scope) -> Self {
         Self { stores, scope }
     }
@@ -118,8 +108,7 @@ impl Replays {
 
     async fn record(&self, key: Key, proof: &Proof) -> Result<Seen> {
         let now = self.stores.now();
-        let default = Ttl::from_secs(Self::DEFAULT_TTL_SECONDS)?;
-        let ttl = self.stores.ttl(Kind::Replay, &self.scope, proof.ttl, default)?;
+        let ttl = self.stores.ttl(Kind::Replay, &self.scope, proof.ttl, self.stores.profile().replay)?;
         let expires_at = ttl.expires_at(now)?.checked_add(proof.hold)?;
         let commit = self.stores.backend().insert(key, self.stores.record("", expires_at), now).await?;
         Ok(if commit.is_applied() { Seen::Fresh { expires_at } } else { Seen::Replay })

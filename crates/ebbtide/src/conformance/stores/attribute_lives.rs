@@ -120,7 +120,7 @@ pub(super) async fn a_read_renews_only_where_it_is_worth_it(rig: StoreRig) {
 
 pub(super) async fn readers_beside_a_writer_lose_none_of_its_writes(rig: StoreRig) {
     let draft = |number: u64| Draft::new(json!(number));
-    set(&bucket(&rig, "alice", "b"), "a", draft(0).with_sliding_ttl(secs(100), secs(100_000))).await;
+    set(&bucket(&rig, "alice", "b"), "a", draft(0).with_sliding_ttl(secs(2_000), secs(100_000))).await;
     let counted = rig.together(20, |rig, index| async move {
         let bucket = bucket(&rig, "alice", "b");
         let mut swapped = 0;

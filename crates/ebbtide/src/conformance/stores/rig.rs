@@ -3,10 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::meanwhile::{Event, Meanwhile};
 use super::yielding::Yielding;
 use crate::backend::{Backend, BackendExt, Budget, Swept};
 use crate::chance::SeededChance;
+use crate::key::{Key, Prefix};
+use crate::keyring::Keyring;
 use crate::kind::Kind;
+use crate::record::Record;
 use crate::scope::Scope;
 use crate::stores::Stores;
 use crate::time::{Clock, ManualClock, Timestamp};
@@ -19,6 +23,8 @@ pub(crate) struct StoreRig {
     pub(crate) stores: Stores,
     pub(crate) clock: ManualClock,
     pub(crate) scope: Scope,
+    chance: Arc<SeededChance>,
+    keyring: Keyring,
 }
 
 impl StoreRig {
@@ -26,9 +32,29 @@ impl StoreRig {
         let backend: Arc<dyn Backend> = Arc::new(Yielding::new(backend, seed));
         let begin = Timestamp::from_millis(1_800_000_000_000).expect("a time of this century");
         let clock = ManualClock::at(begin);
-        let chance = SeededChance::new(seed);
-        let stores = Stores::builder(Arc::clone(&backend)).clock(clock.clone()).chance(chance).build();
-        Self { backend, stores, clock, scope: Scope::tenant("acme").expect("a good name") }
+        let chance = Arc::new(SeededChance::new(seed));
+        let keyring = Keyring::generate(chance.as_ref(), begin);
+        let stores = Stores::new(Arc::clone(&backend));
+        let scope = Scope::tenant("acme").expect("a good name");
+        Self { backend, stores, clock, scope, chance, keyring }.on(None)
+    }
+
+    fn on(mut self, event: Option<(Kind, Event)>) -> Self {
+        let backend = Meanwhile::new(Arc::clone(&self.backend), event);
+        let builder = Stores::builder(Arc::new(backend)).clock(self.clock.clone());
+        let keyring = self.keyring.clone();
+        self.stores = builder.chance(Arc::clone(&self.chance)).keyring(keyring).build();
+        self
+    }
+
+    /// The same store, on which `event` happens once, right after a record of that kind was read.
+    pub(crate) fn meanwhile(&self, kind: Kind, event: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.clone().on(Some((kind, Box::pin(event))))
+    }
+
+    /// The same store, seen by a node with this keyring.
+    pub(crate) fn with_keyring(&self, keyring: Keyring) -> Self {
+        Self { keyring, ..self.clone() }.on(None)
     }
 
     /// Moves the clock forwards by so many seconds.
@@ -45,6 +71,22 @@ impl StoreRig {
     pub(crate) async fn sweep(&self) -> Swept {
         let budget = Budget::everything(Kind::ALL);
         self.backend.sweep_all(self.clock.now(), &budget).await.expect("sweep")
+    }
+
+    /// Every live record of every kind.
+    pub(crate) async fn contents(&self) -> Vec<(Key, Record)> {
+        let mut contents = Vec::new();
+        for &kind in Kind::ALL {
+            let records = self.backend.scan_all(&Prefix::kind_wide(kind), self.clock.now()).await;
+            contents.extend(records.expect("scan"));
+        }
+        contents
+    }
+
+    /// The bytes of all keys and values.
+    pub(crate) async fn stored_bytes(&self) -> usize {
+        let contents = self.contents().await;
+        contents.iter().map(|(key, record)| key.as_bytes().len() + record.value.len()).sum()
     }
 
     /// Runs `count` tasks that begin together, and returns what they answered.

@@ -1,0 +1,60 @@
+//! The command line on an embedded store.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn ebbtide(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ebbtide")).args(arguments).env_remove("EBBTIDE_STORE").output().unwrap()
+}
+
+fn url(path: &Path) -> String {
+    format!("fjall:{}", path.display())
+}
+
+fn said(output: &Output) -> String {
+    let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+    String::from_utf8(text).unwrap()
+}
+
+#[test]
+fn verify_prints_a_line_per_case_and_a_summary() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = ebbtide(&["verify", "--store", &url(dir.path()), "--filter", "expiry::"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let text = said(&output);
+    assert!(text.contains("ok      expiry::get_ends_at_the_instant"), "{text}");
+    assert!(text.contains("the contract is kept on fjall: 12 passed, 0 failed"), "{text}");
+}
+
+#[test]
+fn verify_leaves_a_live_store_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = url(dir.path());
+    assert_eq!(ebbtide(&["clock", "confirm", "--store", &url]).status.code(), Some(0));
+    assert!(ebbtide(&["verify", "--store", &url, "--filter", "sweeps::"]).status.success());
+    let clock = ebbtide(&["clock", "show", "--store", &url]);
+    assert!(said(&clock).contains("agrees"), "the kit's time is not the store's: {}", said(&clock));
+}
+
+#[test]
+fn a_backup_can_be_verified() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, copy) = (dir.path().join("store"), dir.path().join("copy"));
+    assert!(ebbtide(&["verify", "--store", &url(&store), "--filter", "conditions::put"]).status.success());
+    let backup = ebbtide(&["backup", "--store", &url(&store), copy.to_str().unwrap()]);
+    assert!(backup.status.success(), "{}", said(&backup));
+    let verified = ebbtide(&["verify", "--store", &url(&copy), "--filter", "conditions::"]);
+    assert!(verified.status.success(), "{}", said(&verified));
+    let again = ebbtide(&["backup", "--store", &url(&store), copy.to_str().unwrap()]);
+    assert_eq!(again.status.code(), Some(2));
+    assert!(said(&again).contains("empty folder"), "{}", said(&again));
+}
+
+#[test]
+fn a_store_that_cannot_be_opened_is_status_2_and_no_password_is_printed() {
+    let output = ebbtide(&["verify", "--store", "mysql://root:hunter2@host"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("fjall:PATH") && !said(&output).contains("hunter2"), "{}", said(&output));
+}

@@ -1,0 +1,63 @@
+//! `ebbtide keyring`, as an operator uses it.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::process::Command;
+
+fn keyring(file: &Path, args: &[&str]) -> (i32, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_ebbtide"))
+        .arg("keyring")
+        .args(args)
+        .env("EBBTIDE_KEYRING", file)
+        .output()
+        .unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap(), String::from_utf8(text).unwrap())
+}
+
+/// The ids, the oldest first, and which of them is active.
+fn list(file: &Path) -> Vec<(String, bool)> {
+    let (code, text) = keyring(file, &["list"]);
+    assert_eq!(code, 0, "{text}");
+    let line = |line: &str| (line.split(' ').next().unwrap().to_owned(), line.ends_with(" active"));
+    text.lines().skip(1).map(line).collect()
+}
+
+#[test]
+fn keys_are_made_added_activated_and_retired() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keyring.json");
+    assert_eq!(keyring(&file, &["init"]).0, 0);
+    let (code, text) = keyring(&file, &["init"]);
+    assert_eq!(code, 2, "a keyring is never written over: {text}");
+    assert_eq!(keyring(&file, &["add"]).0, 0);
+    assert_eq!(keyring(&file, &["add", "--standby"]).0, 0);
+    let keys = list(&file);
+    assert_eq!(keys.iter().filter(|(_, active)| *active).count(), 1);
+    let active = keys.iter().find(|(_, active)| *active).unwrap().0.clone();
+    let other = keys.iter().find(|(_, active)| !active).unwrap().0.clone();
+    let (code, text) = keyring(&file, &["retire", &active]);
+    assert_eq!(code, 2, "the active key stays: {text}");
+    assert_eq!(keyring(&file, &["activate", &other]).0, 0);
+    assert_eq!(keyring(&file, &["retire", &active]).0, 0);
+    let keys = list(&file);
+    assert_eq!(keys.len(), 2);
+    assert!(keys.contains(&(other, true)));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left behind");
+}
+
+#[test]
+fn what_cannot_be_done_is_said_and_shows_no_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keyring.json");
+    let (code, text) = keyring(&file, &["list"]);
+    assert_eq!(code, 2);
+    assert!(text.contains("keyring init"), "{text}");
+    assert_eq!(keyring(&file, &["init"]).0, 0);
+    let stored = std::fs::read_to_string(&file).unwrap();
+    let secret = stored.split('"').find(|text| text.len() == 43).unwrap();
+    for args in [&["list"][..], &["add"], &["retire", "00000000"], &["retire", "nonsense"]] {
+        assert!(!keyring(&file, args).1.contains(secret));
+    }
+}

@@ -1,0 +1,78 @@
+//! What the embedded engines must offer. Everything else is shared.
+
+use std::ops::Bound;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use bytes::Bytes;
+
+use crate::error::Result;
+use crate::kind::Kind;
+use crate::time::Timestamp;
+
+/// One change of an engine's batch. A batch changes a key at most once.
+#[derive(Debug)]
+pub(in crate::backend) enum Op<'a> {
+    /// Stores a record.
+    Put(Kind, &'a [u8], Bytes),
+    /// Removes a record.
+    Delete(Kind, &'a [u8]),
+    /// Removes these records, which are all that are stored from the first of them to the last.
+    DeleteRun(Kind, &'a [Vec<u8>]),
+    /// Stores what the store keeps of itself.
+    PutMeta(Vec<u8>, Vec<u8>),
+    /// Removes what the store kept of itself.
+    DeleteMeta(Vec<u8>),
+}
+
+/// Where a walk begins, and the prefix at whose end it ends.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::backend) struct Walk<'a> {
+    pub(in crate::backend) start: Bound<&'a [u8]>,
+    pub(in crate::backend) prefix: &'a [u8],
+}
+
+impl<'a> Walk<'a> {
+    /// Everything under a prefix.
+    pub(in crate::backend) fn all(prefix: &'a [u8]) -> Self {
+        Self { start: Bound::Included(prefix), prefix }
+    }
+}
+
+/// Sees a key and a value, and says whether to go on.
+pub(in crate::backend) type Visitor<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
+
+/// A log-structured engine: a keyspace for each kind, and one for what the store keeps of itself.
+pub(in crate::backend) trait Engine: Sized + Send + Sync + 'static {
+    /// A view of everything at one instant.
+    type Snapshot<'a>;
+
+    /// The name in URLs and messages.
+    const NAME: &'static str;
+
+    /// Opens or creates the engine's files in `dir`. Does no work that grows with what is stored.
+    fn open(dir: &Path, cache_bytes: u64) -> Result<Self>;
+
+    fn get(&self, kind: Kind, key: &[u8]) -> Result<Option<Bytes>>;
+
+    /// Visits the records of a walk in the order of their keys, as of one instant.
+    fn walk(&self, kind: Kind, walk: Walk<'_>, visit: Visitor<'_>) -> Result<()>;
+
+    /// Applies all or nothing, and is durable before it returns and before any reader sees it.
+    fn write(&self, ops: Vec<Op<'_>>) -> Result<()>;
+
+    fn snapshot(&self) -> Self::Snapshot<'_>;
+
+    /// Visits all records of a kind at the snapshot's instant.
+    fn walk_snapshot(&self, snapshot: &Self::Snapshot<'_>, kind: Kind, visit: Visitor<'_>) -> Result<()>;
+
+    /// Visits what the store keeps of itself, at the snapshot's instant.
+    fn walk_meta(&self, snapshot: &Self::Snapshot<'_>, visit: Visitor<'_>) -> Result<()>;
+
+    /// Rewrites a kind without what has expired before `cutoff`, strictly. Only this drops records by their expiry:
+    /// the engine's own compactions leave them, so that the ledger can be set right afterwards.
+    fn compact(&self, kind: Kind, cutoff: Timestamp) -> Result<()>;
+
+    /// Writes a consistent copy of the engine's files into `dir`, which does not exist yet.
+    fn checkpoint(&self, dir: &Path) -> Result<()>;
+}

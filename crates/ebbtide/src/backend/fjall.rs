@@ -1,0 +1,242 @@
+//! The embedded default: fjall, in pure Rust.
+
+use std::cell::Cell;
+use std::ops::{Bound, ControlFlow};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use fjall::compaction::filter::{
+    CompactionFilter, CompactionFilterResult, Context, Factory, ItemAccessor, Verdict,
+};
+use fjall::{Database, Guard, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
+
+use super::embedded::{Embedded, Engine, Op, Options, Visitor, Walk, stored_millis};
+use crate::error::{Error, ErrorKind, Result};
+use crate::kind::Kind;
+use crate::time::Timestamp;
+
+/// Opens the store behind `fjall:`.
+pub(super) fn open(rest: &str) -> Result<Embedded<Fjall>> {
+    Embedded::open(&Options::parse(rest)?)
+}
+
+const META: &str = "meta";
+
+pub(super) struct Fjall {
+    database: Database,
+    meta: Keyspace,
+    /// By the code of the kind. Made when the first record of a kind is written: an empty store opens in no time.
+    spaces: Vec<OnceLock<Keyspace>>,
+    cutoff: Arc<AtomicU64>,
+}
+
+impl Fjall {
+    fn space(&self, kind: Kind) -> Option<&Keyspace> {
+        self.spaces[usize::from(kind.code())].get()
+    }
+
+    /// Only the committer writes, so no two threads make one keyspace.
+    fn space_or_new(&self, kind: Kind) -> Result<&Keyspace> {
+        let slot = &self.spaces[usize::from(kind.code())];
+        if let Some(space) = slot.get() {
+            return Ok(space);
+        }
+        let space = self.database.keyspace(kind.name(), KeyspaceCreateOptions::default).map_err(failed)?;
+        Ok(slot.get_or_init(|| space))
+    }
+}
+
+impl Engine for Fjall {
+    type Snapshot<'a> = Snapshot;
+
+    const NAME: &'static str = "fjall";
+
+    fn open(dir: &Path, cache_bytes: u64) -> Result<Self> {
+        let cutoff = Arc::new(AtomicU64::new(0));
+        let factory = Arc::new(Expiry(Arc::clone(&cutoff)));
+        let database = Database::builder(dir)
+            .cache_size(cache_bytes)
+            // The committer asks for durability by itself, once for a group.
+            .manual_journal_persist(true)
+            .with_compaction_filter_factories(Arc::new(move |name| {
+                (name != META).then(|| Arc::clone(&factory) as Arc<dyn Factory>)
+            }))
+            .open()
+            .map_err(failed)?;
+        let meta = database.keyspace(META, KeyspaceCreateOptions::default).map_err(failed)?;
+        let spaces: Vec<OnceLock<Keyspace>> = (0..=u8::MAX).map(|_| OnceLock::new()).collect();
+        for &kind in Kind::ALL {
+            if database.keyspace_exists(kind.name()) {
+                let space = database.keyspace(kind.name(), KeyspaceCreateOptions::default).map_err(failed)?;
+                spaces[usize::from(kind.code())].get_or_init(|| space);
+            }
+        }
+        Ok(Self { database, meta, spaces, cutoff })
+    }
+
+    fn get(&self, kind: Kind, key: &[u8]) -> Result<Option<Bytes>> {
+        let Some(space) = self.space(kind) else { return Ok(None) };
+        Ok(space.get(key).map_err(failed)?.map(Bytes::from))
+    }
+
+    fn walk(&self, kind: Kind, walk: Walk<'_>, visit: Visitor<'_>) -> Result<()> {
+        let Some(space) = self.space(kind) else { return Ok(()) };
+        let items = space.range::<&[u8], _>((walk.start, Bound::Unbounded));
+        visit_all(items, walk.prefix, visit)
+    }
+
+    fn write(&self, ops: Vec<Op<'_>>) -> Result<()> {
+        let mut batch = self.database.batch().durability(Some(PersistMode::SyncData));
+        for op in ops {
+            match op {
+                Op::Put(kind, key, value) => batch.insert(self.space_or_new(kind)?, key, value),
+                Op::Delete(kind, key) => batch.remove(self.space_or_new(kind)?, key),
+                Op::DeleteRun(kind, keys) => {
+                    let space = self.space_or_new(kind)?;
+                    for key in keys {
+                        batch.remove(space, key.as_slice());
+                    }
+                }
+                Op::PutMeta(key, value) => batch.insert(&self.meta, key, value),
+                Op::DeleteMeta(key) => batch.remove(&self.meta, key),
+            }
+        }
+        batch.commit().map_err(failed)
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        self.database.snapshot()
+    }
+
+    fn walk_snapshot(&self, snapshot: &Snapshot, kind: Kind, visit: Visitor<'_>) -> Result<()> {
+        let Some(space) = self.space(kind) else { return Ok(()) };
+        visit_all(snapshot.iter(space), &[], visit)
+    }
+
+    fn walk_meta(&self, snapshot: &Snapshot, visit: Visitor<'_>) -> Result<()> {
+        visit_all(snapshot.iter(&self.meta), &[], visit)
+    }
+
+    fn compact(&self, kind: Kind, cutoff: Timestamp) -> Result<()> {
+        let Some(space) = self.space(kind) else { return Ok(()) };
+        space.rotate_memtable().map_err(failed)?;
+        while space.sealed_memtable_count() > 0 {
+            // The engine's own workers flush, and tell nobody when they have.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.cutoff.store(cutoff.as_millis(), Ordering::Release);
+        SWEEPING.set(true);
+        let outcome = space.major_compact();
+        SWEEPING.set(false);
+        outcome.map_err(failed)
+    }
+
+    fn checkpoint(&self, dir: &Path) -> Result<()> {
+        let copy = Self::open(dir, 16 << 20)?;
+        let snapshot = self.snapshot();
+        for &kind in Kind::ALL.iter().filter(|kind| self.space(**kind).is_some()) {
+            let mut chunk = Copying::new(&copy);
+            self.walk_snapshot(&snapshot, kind, &mut |key, value| chunk.add(Some(kind), key, value))?;
+            chunk.finish()?;
+        }
+        let mut chunk = Copying::new(&copy);
+        self.walk_meta(&snapshot, &mut |key, value| chunk.add(None, key, value))?;
+        chunk.finish()
+    }
+}
+
+/// Copies records into another database, some thousands at a time.
+struct Copying<'a> {
+    to: &'a Fjall,
+    rows: Vec<(Option<Kind>, Vec<u8>, Vec<u8>)>,
+    outcome: Result<()>,
+}
+
+impl<'a> Copying<'a> {
+    fn new(to: &'a Fjall) -> Self {
+        Self { to, rows: Vec::new(), outcome: Ok(()) }
+    }
+
+    fn add(&mut self, kind: Option<Kind>, key: &[u8], value: &[u8]) -> ControlFlow<()> {
+        self.rows.push((kind, key.to_vec(), value.to_vec()));
+        if self.rows.len() == 4_096 {
+            self.outcome = self.flush();
+        }
+        if self.outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let rows = std::mem::take(&mut self.rows);
+        let op = |(kind, key, value): &'_ (Option<Kind>, Vec<u8>, Vec<u8>)| match kind {
+            Some(_) => None,
+            None => Some(Op::PutMeta(key.clone(), value.clone())),
+        };
+        let mut ops: Vec<Op<'_>> = rows.iter().filter_map(op).collect();
+        for (kind, key, value) in &rows {
+            if let Some(kind) = kind {
+                ops.push(Op::Put(*kind, key, Bytes::copy_from_slice(value)));
+            }
+        }
+        self.to.write(ops)
+    }
+
+    fn finish(mut self) -> Result<()> {
+        std::mem::replace(&mut self.outcome, Ok(()))?;
+        self.flush()
+    }
+}
+
+fn visit_all(items: impl Iterator<Item = Guard>, prefix: &[u8], visit: Visitor<'_>) -> Result<()> {
+    for item in items {
+        let (key, value) = item.into_inner().map_err(failed)?;
+        if !key.starts_with(prefix) || visit(&key, &value).is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+thread_local! {
+    /// Whether this thread runs the compaction of a sweep. The engine's own compactions drop nothing by its expiry.
+    static SWEEPING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Makes the filter of each compaction.
+struct Expiry(Arc<AtomicU64>);
+
+impl Factory for Expiry {
+    fn name(&self) -> &'static str {
+        "expiry"
+    }
+
+    fn make_filter(&self, _: &Context) -> Box<dyn CompactionFilter> {
+        let cutoff = if SWEEPING.get() { self.0.load(Ordering::Acquire) } else { 0 };
+        Box::new(DropExpired { cutoff })
+    }
+}
+
+struct DropExpired {
+    cutoff: u64,
+}
+
+impl CompactionFilter for DropExpired {
+    fn filter_item(&mut self, item: ItemAccessor<'_>, _: &Context) -> CompactionFilterResult {
+        if self.cutoff == 0 {
+            return Ok(Verdict::Keep);
+        }
+        let expired = stored_millis(&item.value()?).is_some_and(|millis| millis < self.cutoff);
+        // A tombstone, not nothing: what was there before must not come back.
+        Ok(if expired { Verdict::Remove } else { Verdict::Keep })
+    }
+}
+
+fn failed(error: fjall::Error) -> Error {
+    let kind = match &error {
+        fjall::Error::InvalidVersion(_) | fjall::Error::JournalRecovery(_) => ErrorKind::Corrupt,
+        _ => ErrorKind::Unavailable,
+    };
+    Error::new(kind, "the embedded engine failed").caused_by(error)
+}

@@ -1,0 +1,327 @@
+//! The keyring: the keys that refresh tokens are derived with and payloads are sealed under.
+
+mod file;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Slot;
+use std::fmt;
+use std::str::FromStr;
+
+use chacha20poly1305::XChaCha20Poly1305;
+use chacha20poly1305::aead::{Aead, Payload};
+use hkdf::Hkdf;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::chance::Chance;
+use crate::error::{Error, Result};
+use crate::key::Key;
+use crate::time::Timestamp;
+
+/// Names a key of a keyring. It is no secret: it stands in tokens and in sealed values.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyId([u8; KeyId::BYTES]);
+
+impl KeyId {
+    /// How many bytes an id has.
+    pub const BYTES: usize = 4;
+
+    pub(crate) const fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) const fn as_bytes(&self) -> &[u8; Self::BYTES] {
+        &self.0
+    }
+}
+
+impl fmt::Display for KeyId {
+    /// Eight hexadecimal digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KeyId({self})")
+    }
+}
+
+impl FromStr for KeyId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let wrong = || Error::invalid("the id of a key is 8 hexadecimal digits");
+        if text.len() != 2 * Self::BYTES || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        u32::from_str_radix(text, 16).map(|number| Self(number.to_be_bytes())).map_err(|_| wrong())
+    }
+}
+
+/// What may be told of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyInfo {
+    /// Its id.
+    pub id: KeyId,
+    /// Whether new tokens are made with it.
+    pub active: bool,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+#[derive(Clone)]
+struct Entry {
+    secret: [u8; 32],
+    created_at: Timestamp,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.secret.zeroize();
+    }
+}
+
+/// Several keys, one of them active. New tokens are made with the active one; tokens of every key in the ring are
+/// accepted. A key that is retired takes its refresh tokens with it (they are `Unknown`), and what was sealed under
+/// it cannot be read again (an error of kind `Corrupt`, never an answer).
+#[derive(Clone)]
+pub struct Keyring {
+    keys: BTreeMap<KeyId, Entry>,
+    active: KeyId,
+}
+
+impl Keyring {
+    /// The most keys in a ring.
+    pub const MAX_KEYS: usize = 64;
+
+    /// A ring with one new key.
+    #[must_use]
+    pub fn generate(chance: &dyn Chance, now: Timestamp) -> Self {
+        let (id, entry) = new_key(chance, now);
+        Self { keys: BTreeMap::from([(id, entry)]), active: id }
+    }
+
+    /// Adds a new key and returns its id. It is not active yet, so that it can be brought to every node first.
+    pub fn add(&mut self, chance: &dyn Chance, now: Timestamp) -> Result<KeyId> {
+        if self.keys.len() >= Self::MAX_KEYS {
+            return Err(Error::invalid(format!(
+                "a keyring has at most {} keys: retire one first",
+                Self::MAX_KEYS
+            )));
+        }
+        loop {
+            let (id, entry) = new_key(chance, now);
+            // Ids are short, so two may meet; a key is never written over.
+            if let Slot::Vacant(slot) = self.keys.entry(id) {
+                slot.insert(entry);
+                return Ok(id);
+            }
+        }
+    }
+
+    /// Makes new tokens with this key from now on. Those of the others stay good.
+    pub fn activate(&mut self, id: KeyId) -> Result<()> {
+        self.entry(id).ok_or_else(|| no_such_key(id))?;
+        self.active = id;
+        Ok(())
+    }
+
+    /// Removes a key for good. The active key cannot be retired.
+    pub fn retire(&mut self, id: KeyId) -> Result<()> {
+        if id == self.active {
+            return Err(Error::invalid(format!("the key {id} is active: make another one active first")));
+        }
+        self.keys.remove(&id).map(drop).ok_or_else(|| no_such_key(id))
+    }
+
+    /// The keys, the oldest first.
+    #[must_use]
+    pub fn keys(&self) -> Vec<KeyInfo> {
+        let info = |(&id, entry): (&KeyId, &Entry)| KeyInfo {
+            id,
+            active: id == self.active,
+            created_at: entry.created_at,
+        };
+        let mut keys: Vec<_> = self.keys.iter().map(info).collect();
+        keys.sort_by_key(|key| (key.created_at, key.id));
+        keys
+    }
+
+    /// The key that new tokens are made with.
+    #[must_use]
+    pub fn active(&self) -> KeyId {
+        self.active
+    }
+
+    fn entry(&self, id: KeyId) -> Option<&Entry> {
+        self.keys.get(&id)
+    }
+
+    /// A key of its own for each purpose, so that no use of one tells anything of another.
+    fn subkey(&self, id: KeyId, purpose: &str, context: &[u8]) -> Option<Zeroizing<[u8; 32]>> {
+        let mut subkey = Zeroizing::new([0; 32]);
+        let length = (purpose.len() as u64).to_be_bytes();
+        Hkdf::<Sha256>::new(None, &self.entry(id)?.secret)
+            .expand_multi_info(&[b"ebbtide", &length, purpose.as_bytes(), context], subkey.as_mut_slice())
+            .expect("32 bytes are within what HKDF gives");
+        Some(subkey)
+    }
+
+    fn hmac(&self, id: KeyId, purpose: &str, parts: &[&[u8]]) -> Option<Hmac<Sha256>> {
+        let subkey = self.subkey(id, purpose, &[])?;
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(subkey.as_slice()).expect("HMAC takes a key of any length");
+        for part in parts {
+            mac.update(&(part.len() as u64).to_be_bytes());
+            mac.update(part);
+        }
+        Some(mac)
+    }
+
+    /// The MAC of `parts` for `purpose`; none if the key is not in the ring.
+    pub(crate) fn mac(&self, id: KeyId, purpose: &str, parts: &[&[u8]]) -> Option<[u8; 32]> {
+        self.hmac(id, purpose, parts).map(|mac| mac.finalize().into_bytes().into())
+    }
+
+    /// Whether that is the MAC, in constant time. No key, no.
+    pub(crate) fn verify(&self, id: KeyId, purpose: &str, parts: &[&[u8]], mac: &[u8]) -> bool {
+        self.hmac(id, purpose, parts).is_some_and(|expected| expected.verify_slice(mac).is_ok())
+    }
+
+    /// Seals `plain` for the record at `key` under the active key: elsewhere, or with another `context`, it does
+    /// not open.
+    pub(crate) fn seal(&self, key: &Key, context: &[u8], plain: &[u8], chance: &dyn Chance) -> Vec<u8> {
+        let subkey = self.subkey(self.active, SEAL, context).expect("the active key is in the ring");
+        let nonce: [u8; NONCE_BYTES] = chance.bytes();
+        let payload = Payload { msg: plain, aad: &associated(key) };
+        let sealed = XChaCha20Poly1305::new((&*subkey).into())
+            .encrypt((&nonce).into(), payload)
+            .expect("what a record holds is far below the cipher's bound");
+        [self.active.as_bytes().as_slice(), &nonce, &sealed].concat()
+    }
+
+    /// Opens what was sealed for the record at `key` in that `context`.
+    pub(crate) fn open(&self, key: &Key, context: &[u8], sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>> {
+        let broken =
+            || Error::corrupt("a sealed value does not open: it was changed, or sealed for another key");
+        let (id, rest) = sealed.split_first_chunk().ok_or_else(broken)?;
+        let (nonce, rest) = rest.split_first_chunk::<NONCE_BYTES>().ok_or_else(broken)?;
+        let id = KeyId::from_bytes(*id);
+        let subkey = self.subkey(id, SEAL, context).ok_or_else(|| {
+            Error::corrupt(format!("a value is sealed under the key {id}, which is not in the keyring"))
+        })?;
+        let payload = Payload { msg: rest, aad: &associated(key) };
+        let plain = XChaCha20Poly1305::new((&*subkey).into()).decrypt(nonce.into(), payload);
+        plain.map(Zeroizing::new).map_err(|_| broken())
+    }
+
+    /// The key that `sealed` was sealed under.
+    pub(crate) fn sealed_under(sealed: &[u8]) -> Option<KeyId> {
+        sealed.first_chunk().map(|id| KeyId::from_bytes(*id))
+    }
+}
+
+const SEAL: &str = "seal";
+const NONCE_BYTES: usize = 24;
+
+/// What a sealed value is tied to: the kind and the whole key of its record.
+fn associated(key: &Key) -> Vec<u8> {
+    [&[key.kind().code()], key.as_bytes()].concat()
+}
+
+fn new_key(chance: &dyn Chance, created_at: Timestamp) -> (KeyId, Entry) {
+    (KeyId(chance.bytes()), Entry { secret: chance.bytes(), created_at })
+}
+
+fn no_such_key(id: KeyId) -> Error {
+    Error::invalid(format!("the keyring has no key {id}"))
+}
+
+impl fmt::Debug for Keyring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Keyring({} keys, {} is active)", self.keys.len(), self.active)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chance::SeededChance;
+    use crate::error::ErrorKind;
+    use crate::kind::Kind;
+    use crate::scope::Scope;
+
+    fn key(kind: Kind, name: &str) -> Key {
+        Key::new(kind, &Scope::Global, &[name.into()], &[]).unwrap()
+    }
+
+    #[test]
+    fn a_sealed_value_opens_at_its_own_key_alone() {
+        let chance = SeededChance::new(1);
+        let ring = Keyring::generate(&chance, Timestamp::ZERO);
+        let sealed = ring.seal(&key(Kind::Code, "a"), b"", b"hunter2", &chance);
+        assert!(!sealed.windows(7).any(|window| window == b"hunter2"));
+        assert_eq!(ring.open(&key(Kind::Code, "a"), b"", &sealed).unwrap().as_slice(), b"hunter2");
+        let elsewhere = [
+            ring.open(&key(Kind::Code, "b"), b"", &sealed),
+            ring.open(&key(Kind::Grant, "a"), b"", &sealed),
+            ring.open(&key(Kind::Code, "a"), b"x", &sealed),
+            Keyring::generate(&chance, Timestamp::ZERO).open(&key(Kind::Code, "a"), b"", &sealed),
+        ];
+        for opened in elsewhere {
+            assert_eq!(opened.unwrap_err().kind(), ErrorKind::Corrupt);
+        }
+        for at in 0..sealed.len() {
+            let mut changed = sealed.clone();
+            changed[at] ^= 1;
+            assert!(ring.open(&key(Kind::Code, "a"), b"", &changed).is_err(), "byte {at}");
+            assert!(ring.open(&key(Kind::Code, "a"), b"", &sealed[..at]).is_err(), "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn old_keys_are_good_until_they_are_retired() {
+        let chance = SeededChance::new(1);
+        let mut ring = Keyring::generate(&chance, Timestamp::ZERO);
+        let old = ring.active();
+        let mac = ring.mac(old, "p", &[b"a"]).unwrap();
+        let sealed = ring.seal(&key(Kind::Code, "a"), b"", b"x", &chance);
+        let new = ring.add(&chance, Timestamp::ZERO).unwrap();
+        assert_eq!(ring.active(), old, "a new key waits until every node has it");
+        ring.activate(new).unwrap();
+        assert!(ring.verify(old, "p", &[b"a"], &mac));
+        assert!(ring.open(&key(Kind::Code, "a"), b"", &sealed).is_ok());
+        assert!(ring.retire(new).unwrap_err().message().contains("active"));
+        ring.retire(old).unwrap();
+        assert!(!ring.verify(old, "p", &[b"a"], &mac));
+        let error = ring.open(&key(Kind::Code, "a"), b"", &sealed).unwrap_err();
+        assert!(error.message().contains(&old.to_string()), "{error}");
+        assert!(ring.retire(old).is_err() && ring.activate(old).is_err());
+    }
+
+    #[test]
+    fn a_mac_is_of_its_purpose_its_key_and_whole_parts() {
+        let chance = SeededChance::new(1);
+        let mut ring = Keyring::generate(&chance, Timestamp::ZERO);
+        let (first, second) = (ring.active(), ring.add(&chance, Timestamp::ZERO).unwrap());
+        let mac = ring.mac(first, "p", &[b"ab", b"c"]).unwrap();
+        assert!(ring.verify(first, "p", &[b"ab", b"c"], &mac));
+        assert!(!ring.verify(first, "p", &[b"a", b"bc"], &mac));
+        assert!(!ring.verify(first, "q", &[b"ab", b"c"], &mac));
+        assert!(!ring.verify(second, "p", &[b"ab", b"c"], &mac));
+        assert!(!ring.verify(first, "p", &[b"ab", b"c"], &mac[..31]));
+    }
+
+    #[test]
+    fn ids_are_read_as_they_are_printed() {
+        let id = KeyId([0, 1, 0xab, 0xff]);
+        assert_eq!(id.to_string(), "0001abff");
+        assert_eq!("0001abff".parse::<KeyId>().unwrap(), id);
+        for bad in ["", "0001abf", "0001abfff", "0001abfg", "+001abff"] {
+            assert!(bad.parse::<KeyId>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Keyrings in files: made whole or not at all, read by their owner alone.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use base64ct::{Base64UrlUnpadded, Encoding as _};
+use serde::{Deserialize, Serialize};
+use zeroize::{Zeroize, Zeroizing};
+
+use super::{Entry, KeyId, Keyring};
+use crate::chance::Chance;
+use crate::error::{Error, Result};
+use crate::time::Timestamp;
+
+/// The layout of the file. Another one is not guessed at.
+const FORMAT: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Layout {
+    format: u32,
+    active: String,
+    keys: Vec<LayoutKey>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LayoutKey {
+    id: String,
+    created_at: u64,
+    secret: String,
+}
+
+impl Drop for LayoutKey {
+    fn drop(&mut self) {
+        self.secret.zeroize();
+    }
+}
+
+impl Keyring {
+    /// The name of the file that an embedded store's keyring has in the store's folder.
+    pub const FILE_NAME: &str = "keyring.json";
+
+    /// The keyring for the store that `url` names.
+    ///
+    /// * `configured` is the file to use, if the operator named one: it must exist.
+    /// * Without one, an embedded store has a keyring in its own folder, made on first use; the memory engine has
+    ///   one for as long as it lives.
+    /// * Without one, a store that several nodes share does not open: each node would make up keys of its own, and
+    ///   refuse the others' tokens.
+    pub fn for_store(
+        url: &str,
+        configured: Option<&Path>,
+        chance: &dyn Chance,
+        now: Timestamp,
+    ) -> Result<Self> {
+        if let Some(path) = configured {
+            return Self::load(path);
+        }
+        let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
+        match scheme {
+            "memory" => Ok(Self::generate(chance, now)),
+            "fjall" | "rocksdb" => {
+                let folder = rest.split('?').next().unwrap_or_default();
+                Self::load_or_create(&Path::new(folder).join(Self::FILE_NAME), chance, now)
+            }
+            _ => Err(Error::invalid(
+                "a store that several nodes share needs a keyring that all of them have: \
+                 make one with `ebbtide keyring init` and name it with --keyring",
+            )),
+        }
+    }
+
+    /// Reads the keyring in `path`. A file that others than its owner may read or write is refused.
+    pub fn load(path: &Path) -> Result<Self> {
+        let text = read_private(path)?.ok_or_else(|| {
+            Error::invalid(format!(
+                "there is no keyring at {}: make one with `ebbtide keyring init`",
+                path.display()
+            ))
+        })?;
+        parse(&text).map_err(|error| {
+            Error::corrupt(format!("the keyring at {} cannot be read", path.display())).caused_by(error)
+        })
+    }
+
+    /// Reads the keyring in `path`, or makes one there if there is none. Of several processes that make one at a
+    /// time, one does, and the others read it.
+    pub fn load_or_create(path: &Path, chance: &dyn Chance, now: Timestamp) -> Result<Self> {
+        if fs::symlink_metadata(path).is_ok() {
+            return Self::load(path);
+        }
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            fs::create_dir_all(folder).map_err(|error| failed("make the folder of", path, error))?;
+        }
+        match Self::generate(chance, now).create(path, chance) {
+            Err(_) if path.exists() => Self::load(path),
+            made => made.map(|()| Self::load(path))?,
+        }
+    }
+
+    /// Writes the keyring into a new file at `path`, mode 0600. A file that is there already stays as it is, and
+    /// the call fails.
+    pub fn create(&self, path: &Path, chance: &dyn Chance) -> Result<()> {
+        let suffix: [u8; 8] = chance.bytes();
+        let part = with_suffix(path, &format!(".{:016x}", u64::from_be_bytes(suffix)));
+        let text = self.to_text();
+        // The file appears under its name in one step, with all that is in it; a link, unlike a rename, takes no
+        // other file's place.
+        let made = write_private(&part, &text).and_then(|()| fs::hard_link(&part, path));
+        let _ = fs::remove_file(&part);
+        match made {
+            Ok(()) => sync_folder(path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Err(Error::invalid(format!("there is a file at {} already", path.display())))
+            }
+            Err(error) => Err(failed("make", path, error)),
+        }
+    }
+
+    /// Changes the keyring in `path`: read, changed and replaced in one step, one change at a time.
+    pub fn edit<T>(path: &Path, change: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let part = with_suffix(path, ".new");
+        // The new file is made first, and is the lock: whoever else edits finds it there.
+        write_private(&part, "").map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => Error::invalid(format!(
+                "the keyring is being changed; if no one does, remove {} and try again",
+                part.display()
+            )),
+            _ => failed("change", path, error),
+        })?;
+        let outcome = (|| {
+            let mut keyring = Self::load(path)?;
+            let answer = change(&mut keyring)?;
+            let rewritten = File::create(&part).and_then(|mut file| {
+                file.write_all(keyring.to_text().as_bytes())?;
+                file.sync_all()?;
+                fs::rename(&part, path)
+            });
+            rewritten.map_err(|error| failed("change", path, error))?;
+            sync_folder(path)?;
+            Ok(answer)
+        })();
+        if outcome.is_err() {
+            let _ = fs::remove_file(&part);
+        }
+        outcome
+    }
+
+    fn to_text(&self) -> Zeroizing<String> {
+        let key = |(id, entry): (&KeyId, &Entry)| LayoutKey {
+            id: id.to_string(),
+            created_at: entry.created_at.as_millis(),
+            secret: Base64UrlUnpadded::encode_string(&entry.secret),
+        };
+        let keys = self.keys.iter().map(key).collect();
+        let layout = Layout { format: FORMAT, active: self.active.to_string(), keys };
+        let mut text = serde_json::to_string_pretty(&layout).expect("text and numbers are always JSON");
+        text.push('\n');
+        Zeroizing::new(text)
+    }
+}
+
+fn parse(text: &str) -> Result<Keyring> {
+    // The parser's own error may quote the file, which is all secrets: only the place is told.
+    let layout: Layout = serde_json::from_str(text).map_err(|error| {
+        Error::corrupt(format!("no keyring's layout at line {}, column {}", error.line(), error.column()))
+    })?;
+    if layout.format != FORMAT {
+        return Err(Error::corrupt(format!("format {}; this build reads {FORMAT}", layout.format)));
+    }
+    let active: KeyId = layout.active.parse()?;
+    let mut keys = BTreeMap::new();
+    for key in &layout.keys {
+        let mut secret = [0; 32];
+        let length = Base64UrlUnpadded::decode(&key.secret, &mut secret).map_or(0, <[u8]>::len);
+        let entry = Entry { secret, created_at: Timestamp::from_millis(key.created_at)? };
+        if length != 32 {
+            return Err(Error::corrupt("a key is not 32 bytes in base64url"));
+        }
+        if keys.insert(key.id.parse()?, entry).is_some() {
+            return Err(Error::corrupt("two keys have one id"));
+        }
+    }
+    if keys.len() > Keyring::MAX_KEYS || !keys.contains_key(&active) {
+        return Err(Error::corrupt("the active key is not among the keys, or there are too many"));
+    }
+    Ok(Keyring { keys, active })
+}
+
+fn read_private(path: &Path) -> Result<Option<Zeroizing<String>>> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed("open", path, error)),
+    };
+    let metadata = file.metadata().map_err(|error| failed("open", path, error))?;
+    check_private(path, &metadata)?;
+    let mut text = Zeroizing::new(String::new());
+    io::Read::read_to_string(&mut file, &mut text).map_err(|error| failed("read", path, error))?;
+    Ok(Some(text))
+}
+
+#[cfg(unix)]
+fn check_private(path: &Path, metadata: &fs::Metadata) -> Result<()> {
+    let mode = std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(Error::invalid(format!(
+            "the keyring at {} can be used by others (mode {mode:04o}): `chmod 600` it",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn check_private(_: &Path, _: &fs::Metadata) -> Result<()> {
+    Ok(())
+}
+
+fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+/// A name is durable once its folder is.
+fn sync_folder(path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if cfg!(unix) {
+        let synced = File::open(folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|error| failed("save", path, error))?;
+    }
+    Ok(())
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn failed(what: &str, path: &Path, error: io::Error) -> Error {
+    Error::unavailable(format!("cannot {what} the keyring at {}", path.display())).caused_by(error)
+}

@@ -1,0 +1,78 @@
+//! Access tokens without a grant: nothing above them can be revoked, so they are listed themselves.
+
+use super::{AccessRequest, AccessTokens, Issuing, Stored};
+use crate::codec;
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::key::Key;
+use crate::stores::grants::{Holder, Listed, PAGE, listed_id};
+use crate::write::{Batch, Write};
+
+impl AccessTokens {
+    /// Issues a token and its indexes, which end with it, in one commit.
+    pub(super) async fn issue_alone(&self, request: AccessRequest) -> Result<Issuing> {
+        let now = self.stores.now();
+        let (issued, insert, digest, stored) = self.prepare(request, None, now)?;
+        let mut writes = vec![insert];
+        for key in self.index_keys(&digest, &stored)? {
+            writes.push(Write::Insert { key, record: self.stores.record("", issued.expires_at) });
+        }
+        let commit = self.stores.backend().commit(Batch::new(writes)?, now).await?;
+        // The key is the digest of 32 random bytes: that it is taken means that chance is broken.
+        if commit.is_applied() {
+            Ok(Issuing::Issued(issued))
+        } else {
+            Err(Error::unavailable("a new access token is taken"))
+        }
+    }
+
+    /// Revokes every access token of a subject or a client that is under no grant, and says how many there were.
+    /// Those under a grant are revoked with it.
+    pub async fn revoke_all(&self, holder: Holder<'_>) -> Result<u64> {
+        let prefix = holder.prefix(Listed::AccessTokens, &self.scope)?;
+        let mut revoked = 0;
+        let mut after = None;
+        loop {
+            let now = self.stores.now();
+            let page = self.stores.backend().scan(&prefix, after.as_ref(), PAGE, now).await?;
+            for (key, _) in &page.items {
+                let digest = Digest::from_bytes(listed_id(key)?);
+                revoked += u64::from(self.revoke_listed(&digest, holder).await?);
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(revoked);
+            }
+        }
+    }
+
+    async fn revoke_listed(&self, digest: &Digest, holder: Holder<'_>) -> Result<bool> {
+        let (key, now) = (self.key(digest)?, self.stores.now());
+        let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(false) };
+        let stored: Stored = codec::decode(&record.value)?;
+        // The digest is the key; whose token it is says the record.
+        if !holder.has(&stored.subject, &stored.client_id) {
+            return Ok(false);
+        }
+        let mut writes = vec![Write::Remove { key, expected: record.version }];
+        writes.extend(self.index_keys(digest, &stored)?.map(|key| Write::Delete { key }));
+        // A token is never changed: a refusal means that another has revoked it.
+        Ok(self.stores.backend().commit(Batch::new(writes)?, now).await?.is_applied())
+    }
+
+    /// Removes the indexes of a token that is gone. If this fails they stay until the token would have ended, and
+    /// list nothing.
+    pub(super) async fn unlist(&self, digest: &Digest, stored: &Stored) -> Result<()> {
+        if stored.grant.is_none() {
+            let deletes = self.index_keys(digest, stored)?.map(|key| Write::Delete { key });
+            // A delete has no condition that could be refused.
+            let _ = self.stores.backend().commit(Batch::new(deletes.into())?, self.stores.now()).await?;
+        }
+        Ok(())
+    }
+
+    fn index_keys(&self, digest: &Digest, stored: &Stored) -> Result<[Key; 2]> {
+        let key = |holder: Holder<'_>| holder.key(Listed::AccessTokens, &self.scope, digest.as_bytes());
+        Ok([key(Holder::Subject(&stored.subject))?, key(Holder::Client(&stored.client_id))?])
+    }
+}

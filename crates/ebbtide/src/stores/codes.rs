@@ -1,0 +1,354 @@
+//! Authorization codes: short-lived, bound, redeemed once (RFC 6749 §4.1.2 and §10.5, RFC 7636, RFC 9449 §10).
+
+mod binding;
+
+use std::time::Duration;
+
+use minicbor::bytes::ByteArray;
+use minicbor::{Decode, Encode};
+
+use binding::Binding;
+
+use super::grants::{
+    GrantId, GrantRequest, IssuedGrant, MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, Terms, Why,
+};
+use super::payload::Payload;
+use super::{ATTEMPTS, Field, Stores, check_length, check_optional, contended, token};
+use crate::backend::BackendExt;
+use crate::codec;
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::record::Record;
+use crate::scope::Scope;
+use crate::secret::Secret;
+use crate::time::Timestamp;
+use crate::ttl::Ttl;
+use crate::write::{Batch, Write};
+
+/// The codes of one scope.
+///
+/// What became of a code is remembered for a day after its end, or until the cap of the grant that it gave,
+/// whichever is later: a late or second redemption is told from garbage whether or not a sweep has run.
+#[derive(Debug, Clone)]
+pub struct Codes {
+    stores: Stores,
+    scope: Scope,
+}
+
+/// A code to be issued, with all that it is bound to.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct CodeRequest {
+    client_id: String,
+    subject: String,
+    redirect_uri: String,
+    challenge: Option<String>,
+    thumbprint: Option<String>,
+    scope: Option<String>,
+    data: Option<Payload>,
+    ttl: Option<Ttl>,
+}
+
+impl CodeRequest {
+    /// A code for `client_id`, that speaks for `subject` and is sent to `redirect_uri`.
+    pub fn new(
+        client_id: impl Into<String>,
+        subject: impl Into<String>,
+        redirect_uri: impl Into<String>,
+    ) -> Self {
+        Self {
+            client_id: client_id.into(),
+            subject: subject.into(),
+            redirect_uri: redirect_uri.into(),
+            challenge: None,
+            thumbprint: None,
+            scope: None,
+            data: None,
+            ttl: None,
+        }
+    }
+
+    /// Binds it to the verifier of this PKCE challenge. S256 is the only method.
+    pub fn challenge(mut self, challenge: impl Into<String>) -> Self {
+        self.challenge = Some(challenge.into());
+        self
+    }
+
+    /// Binds it to the key with this thumbprint.
+    pub fn thumbprint(mut self, thumbprint: impl Into<String>) -> Self {
+        self.thumbprint = Some(thumbprint.into());
+        self
+    }
+
+    /// What was granted.
+    pub fn scope(mut self, scope: impl Into<String>) -> Self {
+        self.scope = Some(scope.into());
+        self
+    }
+
+    /// Keeps this with the code, sealed; the grant gets it too.
+    pub fn data(mut self, data: impl Into<Payload>) -> Self {
+        self.data = Some(data.into());
+        self
+    }
+
+    /// Lets it live that long, at most ten minutes.
+    pub fn ttl(mut self, ttl: Ttl) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    fn check(&self) -> Result<()> {
+        check_length("client_id", &self.client_id, MAX_NAME_BYTES)?;
+        check_length("subject", &self.subject, MAX_NAME_BYTES)?;
+        check_length("redirect_uri", &self.redirect_uri, Codes::MAX_URI_BYTES)?;
+        check_optional("scope", self.scope.as_deref(), MAX_SCOPE_BYTES)?;
+        check_optional("key thumbprint", self.thumbprint.as_deref(), MAX_THUMBPRINT_BYTES)
+    }
+}
+
+/// A code that was issued.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IssuedCode {
+    /// The code.
+    pub code: Secret,
+    /// Until when it can be redeemed.
+    pub expires_at: Timestamp,
+}
+
+/// A code, with what its bearer presents.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Presented {
+    code: Secret,
+    client_id: String,
+    redirect_uri: String,
+    verifier: Option<Secret>,
+    thumbprint: Option<String>,
+    grant: Option<Terms>,
+    keeps: bool,
+}
+
+impl Presented {
+    /// The code, the client that is known to present it, and the redirect URI that it names.
+    pub fn new(code: Secret, client_id: impl Into<String>, redirect_uri: impl Into<String>) -> Self {
+        Self {
+            code,
+            client_id: client_id.into(),
+            redirect_uri: redirect_uri.into(),
+            verifier: None,
+            thumbprint: None,
+            grant: None,
+            keeps: false,
+        }
+    }
+
+    /// The PKCE verifier.
+    pub fn verifier(mut self, verifier: Secret) -> Self {
+        self.verifier = Some(verifier);
+        self
+    }
+
+    /// The thumbprint of the key whose proof came with the code.
+    pub fn thumbprint(mut self, thumbprint: impl Into<String>) -> Self {
+        self.thumbprint = Some(thumbprint.into());
+        self
+    }
+
+    /// Asks for a grant, issued in the commit that redeems the code.
+    pub fn grant(mut self, terms: Terms) -> Self {
+        self.grant = Some(terms);
+        self
+    }
+
+    /// Leaves the code as it is when something does not fit, instead of burning it.
+    pub fn keep_on_mismatch(mut self) -> Self {
+        self.keeps = true;
+        self
+    }
+}
+
+/// What a code stood for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Redeemed {
+    /// Whom it speaks for.
+    pub subject: String,
+    /// Whose it was.
+    pub client_id: String,
+    /// What was granted.
+    pub scope: Option<String>,
+    /// What was kept with it.
+    pub data: Option<Payload>,
+    /// The key that was presented with it.
+    pub thumbprint: Option<String>,
+    /// The grant, if one was asked for.
+    pub grant: Option<IssuedGrant>,
+}
+
+/// The answer to a redemption.
+#[derive(Debug, Clone, PartialEq)]
+#[must_use = "only a redeemed code may be honoured"]
+pub enum Redemption {
+    /// It was good, and is used up now.
+    Redeemed(Box<Redeemed>),
+    /// It was presented before. What it gave is revoked.
+    Reused {
+        /// The grant that it gave, if it gave one.
+        grant_id: Option<GrantId>,
+    },
+    /// Something does not fit. The code is burned, unless it was to be kept.
+    Mismatch(Field),
+    /// It was not redeemed in its time.
+    Expired,
+    /// Not a code of this scope, or one from long ago. Nothing was changed.
+    Unknown,
+}
+
+#[derive(Debug, Encode, Decode)]
+struct Code {
+    #[n(0)]
+    valid_until: u64,
+    #[n(1)]
+    state: State,
+}
+
+#[derive(Debug, Encode, Decode)]
+enum State {
+    #[n(0)]
+    Open(#[n(0)] Binding),
+    /// With the grant that it gave, if it gave one.
+    #[n(1)]
+    Redeemed(#[n(0)] Option<ByteArray<{ GrantId::BYTES }>>),
+    /// Presented with something that did not fit.
+    #[n(2)]
+    Burned,
+}
+
+impl Codes {
+    /// The longest life of a code (RFC 6749 §4.1.2).
+    pub const MAX_TTL_SECONDS: u64 = 600;
+
+    /// The longest redirect URI, in bytes.
+    pub const MAX_URI_BYTES: usize = 4_096;
+
+    /// For how long after its end it is remembered what became of a code.
+    const MEMORY: Duration = Duration::from_secs(24 * 3600);
+
+    pub(super) fn new(stores: Stores, scope: Scope) -> Self {
+        Self { stores, scope }
+    }
+
+    /// Issues a code; 60 seconds unless the profile or the request says something else.
+    pub async fn issue(&self, request: CodeRequest) -> Result<IssuedCode> {
+        request.check()?;
+        let now = self.stores.now();
+        let ttl = self.stores.ttl(Kind::Code, &self.scope, request.ttl, self.stores.profile().code)?;
+        if ttl.duration() > Duration::from_secs(Self::MAX_TTL_SECONDS) {
+            return Err(Error::invalid(format!(
+                "a code lives at most {} s; {ttl} was asked for",
+                Self::MAX_TTL_SECONDS
+            )));
+        }
+        let expires_at = ttl.expires_at(now)?;
+        let (code, digest) = token::mint(token::CODE, &[], self.stores.chance());
+        let key = self.key(&digest)?;
+        let data = request.data.as_ref().map(|data| self.stores.seal(&key, &[], data)).transpose()?;
+        let state = State::Open(Binding::new(&request, data)?);
+        let record = self.remember(expires_at, state, expires_at)?;
+        // The key is the digest of 32 random bytes: nothing is written over.
+        let _ = self.stores.backend().put(key, record, now).await?;
+        Ok(IssuedCode { code, expires_at })
+    }
+
+    /// Redeems a code. Of any number of redemptions of one code at most one is answered `Redeemed`; every later one
+    /// revokes the grant that it gave, whoever presents it, since the code is in two hands.
+    ///
+    /// After an error the code may have been redeemed, and its grant be out of reach. Redeeming it again is then
+    /// answered `Reused`: the grant is revoked, and the user signs in again.
+    pub async fn redeem(&self, presented: &Presented) -> Result<Redemption> {
+        let Some(digest) = token::read(token::CODE, &[], &presented.code) else {
+            return Ok(Redemption::Unknown);
+        };
+        let key = self.key(&digest)?;
+        for _ in 0..ATTEMPTS {
+            let now = self.stores.now();
+            let Some(standing) = self.stores.backend().get(&key, now).await? else {
+                return Ok(Redemption::Unknown);
+            };
+            let code: Code = codec::decode(&standing.value)?;
+            let valid_until = Timestamp::from_stored(code.valid_until)?;
+            let binding = match code.state {
+                State::Redeemed(Some(id)) => return self.revoke(GrantId::from_bytes(*id)).await,
+                State::Redeemed(None) | State::Burned => return Ok(Redemption::Reused { grant_id: None }),
+                State::Open(_) if now >= valid_until => return Ok(Redemption::Expired),
+                State::Open(binding) => binding,
+            };
+            let (answer, record, mut writes) = match binding.check(presented) {
+                Err(field) if presented.keeps => return Ok(Redemption::Mismatch(field)),
+                Err(field) => {
+                    let burned = self.remember(valid_until, State::Burned, valid_until)?;
+                    (Redemption::Mismatch(field), burned, Vec::new())
+                }
+                Ok(()) => self.honour(&key, binding, presented, valid_until, now)?,
+            };
+            writes.insert(0, Write::Replace { key: key.clone(), expected: standing.version, record });
+            if self.stores.backend().commit(Batch::new(writes)?, now).await?.is_applied() {
+                return Ok(answer);
+            }
+        }
+        Err(contended())
+    }
+
+    /// The answer to a good code, the marker that takes its place, and the writes that issue its grant.
+    fn honour(
+        &self,
+        key: &Key,
+        binding: Binding,
+        presented: &Presented,
+        valid_until: Timestamp,
+        now: Timestamp,
+    ) -> Result<(Redemption, Record, Vec<Write>)> {
+        let mut redeemed = Redeemed {
+            data: self.stores.open_some(key, binding.data.as_deref())?,
+            subject: binding.subject,
+            client_id: binding.client_id,
+            scope: binding.scope,
+            thumbprint: presented.thumbprint.clone(),
+            grant: None,
+        };
+        let mut writes = Vec::new();
+        let mut keep_until = valid_until;
+        if let Some(terms) = presented.grant {
+            let mut request = GrantRequest::new(&redeemed.subject, &redeemed.client_id).terms(terms);
+            request.scope.clone_from(&redeemed.scope);
+            request.data.clone_from(&redeemed.data);
+            request.thumbprint.clone_from(&redeemed.thumbprint);
+            let (grant, issuing) = self.stores.grants(&self.scope).prepare(request, now)?;
+            keep_until = valid_until.max(grant.ends_at);
+            redeemed.grant = Some(grant);
+            writes = issuing;
+        }
+        let id = redeemed.grant.as_ref().map(|grant| (*grant.grant_id.as_bytes()).into());
+        let marker = self.remember(valid_until, State::Redeemed(id), keep_until)?;
+        Ok((Redemption::Redeemed(Box::new(redeemed)), marker, writes))
+    }
+
+    async fn revoke(&self, id: GrantId) -> Result<Redemption> {
+        if self.stores.grants(&self.scope).revoke_if(id, Why::CodeReused, |_| true).await? {
+            tracing::warn!(grant = %id, "a code was redeemed twice; the grant that it gave is revoked");
+        }
+        Ok(Redemption::Reused { grant_id: Some(id) })
+    }
+
+    /// The record of a code: it stays for a day after the code's end, or until `keep_until` if that is later.
+    fn remember(&self, valid_until: Timestamp, state: State, keep_until: Timestamp) -> Result<Record> {
+        let value = codec::encode(&Code { valid_until: valid_until.as_millis(), state });
+        Ok(self.stores.record(value, valid_until.checked_add(Self::MEMORY)?.max(keep_until)))
+    }
+
+    fn key(&self, digest: &Digest) -> Result<Key> {
+        Key::new(Kind::Code, &self.scope, &[digest.part()], &[])
+    }
+}

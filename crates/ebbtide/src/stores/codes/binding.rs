@@ -1,0 +1,124 @@
+//! What a code is bound to, and whether what is presented with it fits.
+
+use base64ct::{Base64UrlUnpadded, Encoding as _};
+use minicbor::bytes::ByteArray;
+use minicbor::{Decode, Encode};
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq;
+
+use super::{CodeRequest, Presented};
+use crate::error::{Error, Result};
+use crate::secret::Secret;
+use crate::stores::Field;
+
+/// What the code was issued with, as it is stored until it is redeemed.
+#[derive(Debug, Encode, Decode)]
+pub(super) struct Binding {
+    #[n(0)]
+    pub(super) client_id: String,
+    #[n(1)]
+    pub(super) subject: String,
+    #[n(2)]
+    redirect_uri: String,
+    #[n(3)]
+    challenge: Option<ByteArray<32>>,
+    #[n(4)]
+    pub(super) thumbprint: Option<String>,
+    #[n(5)]
+    pub(super) scope: Option<String>,
+    /// Sealed for the code's record.
+    #[cbor(n(6), with = "minicbor::bytes")]
+    pub(super) data: Option<Vec<u8>>,
+}
+
+impl Binding {
+    pub(super) fn new(request: &CodeRequest, data: Option<Vec<u8>>) -> Result<Self> {
+        Ok(Self {
+            client_id: request.client_id.clone(),
+            subject: request.subject.clone(),
+            redirect_uri: request.redirect_uri.clone(),
+            challenge: request.challenge.as_deref().map(read_challenge).transpose()?.map(Into::into),
+            thumbprint: request.thumbprint.clone(),
+            scope: request.scope.clone(),
+            data,
+        })
+    }
+
+    /// Whether what is presented fits; the error is the first field that does not.
+    pub(super) fn check(&self, presented: &Presented) -> Result<(), Field> {
+        if presented.client_id != self.client_id {
+            return Err(Field::ClientId);
+        }
+        if presented.redirect_uri != self.redirect_uri {
+            return Err(Field::RedirectUri);
+        }
+        // A verifier for a code without a challenge is refused too: its challenge was stripped on the way
+        // (RFC 9700 §4.8).
+        match (&self.challenge, &presented.verifier) {
+            (None, None) => {}
+            (Some(challenge), Some(verifier)) if answers(verifier, challenge) => {}
+            _ => return Err(Field::CodeVerifier),
+        }
+        // A proof for a code that was bound to no key is how most clients begin (RFC 9449 §5): the grant is bound
+        // to it.
+        match &self.thumbprint {
+            Some(_) if presented.thumbprint != self.thumbprint => Err(Field::Thumbprint),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An S256 challenge: the digest of the verifier, in base64url.
+fn read_challenge(text: &str) -> Result<[u8; 32]> {
+    let mut digest = [0; 32];
+    match Base64UrlUnpadded::decode(text, &mut digest) {
+        Ok(decoded) if decoded.len() == 32 => Ok(digest),
+        _ => Err(Error::invalid("a code challenge is that of S256: 43 characters of base64url")),
+    }
+}
+
+/// In constant time. A verifier that RFC 7636 does not allow answers nothing.
+fn answers(verifier: &Secret, challenge: &[u8; 32]) -> bool {
+    let text = verifier.expose().as_bytes();
+    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
+    let good = (43..=128).contains(&text.len()) && text.iter().all(allowed);
+    let digest: [u8; 32] = Sha256::digest(text).into();
+    good & bool::from(digest.ct_eq(challenge))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example of RFC 7636, appendix B.
+    #[test]
+    fn a_verifier_answers_its_challenge() {
+        let challenge = read_challenge("E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM").unwrap();
+        let verifier = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
+        assert!(answers(&Secret::new(verifier), &challenge));
+        for wrong in [&verifier[1..], &verifier.replace('d', "e"), "", &verifier.repeat(3)] {
+            assert!(!answers(&Secret::new(wrong), &challenge), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_verifier_has_the_length_and_the_letters_of_the_rfc() {
+        for (verifier, good) in [
+            ("a".repeat(42), false),
+            ("a".repeat(43), true),
+            ("~".repeat(128), true),
+            ("a".repeat(129), false),
+            ("a b".repeat(20), false),
+        ] {
+            let digest: [u8; 32] = Sha256::digest(verifier.as_bytes()).into();
+            assert_eq!(answers(&Secret::new(verifier.clone()), &digest), good, "{verifier}");
+        }
+    }
+
+    #[test]
+    fn a_challenge_of_another_kind_is_invalid() {
+        for bad in ["", "plain", "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-c", &"A".repeat(44)] {
+            assert!(read_challenge(bad).unwrap_err().message().contains("S256"), "{bad}");
+        }
+    }
+}

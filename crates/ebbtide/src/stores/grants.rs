@@ -1,0 +1,304 @@
+//! Grants: families of refresh tokens, one record each, however often they are rotated (RFC 6749 §6, RFC 9700
+//! §4.14). The state machine is drawn in `docs/grants.md`.
+
+mod family;
+mod index;
+mod refresh;
+mod request;
+mod types;
+
+use family::{Beginning, Verdict};
+use refresh::Refresh;
+
+pub(crate) use family::Family;
+pub use index::{GrantPage, Holder};
+pub(crate) use index::{Listed, PAGE, listed_id};
+pub use request::{GrantRequest, Terms};
+pub(crate) use request::{MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES};
+pub use types::{Grant, GrantId, GrantState, IssuedGrant, Rotated, Rotation, Why};
+
+use super::payload::Payload;
+use super::{ATTEMPTS, Stores, contended};
+use crate::codec;
+use crate::error::{Error, Result};
+use crate::key::Key;
+use crate::keyring::Keyring;
+use crate::kind::Kind;
+use crate::record::Version;
+use crate::scope::Scope;
+use crate::secret::Secret;
+use crate::time::Timestamp;
+use crate::write::{Batch, Write};
+
+/// The grants of one scope.
+#[derive(Debug, Clone)]
+pub struct Grants {
+    stores: Stores,
+    scope: Scope,
+}
+
+/// A family as it was read, and what a conditional write of it needs.
+pub(crate) struct Standing {
+    pub(crate) key: Key,
+    pub(crate) family: Family,
+    pub(crate) version: Version,
+    /// The cap.
+    pub(crate) ends_at: Timestamp,
+}
+
+impl Grants {
+    pub(super) fn new(stores: Stores, scope: Scope) -> Self {
+        Self { stores, scope }
+    }
+
+    /// Issues a grant with its first refresh token. The grant and its indexes are one commit.
+    pub async fn issue(&self, request: GrantRequest) -> Result<IssuedGrant> {
+        let now = self.stores.now();
+        let (issued, writes) = self.prepare(request, now)?;
+        let commit = self.stores.backend().commit(Batch::new(writes)?, now).await?;
+        // The id is 16 random bytes: that it is taken means that chance is broken.
+        if commit.is_applied() { Ok(issued) } else { Err(Error::unavailable("a new grant's id is taken")) }
+    }
+
+    /// A grant, and the writes that issue it, for the commit of whoever asked.
+    pub(super) fn prepare(&self, request: GrantRequest, now: Timestamp) -> Result<(IssuedGrant, Vec<Write>)> {
+        request.check()?;
+        let lives = self.lives(&request.terms)?;
+        let ends_at = lives.max.expires_at(now)?;
+        let id = GrantId::from_bytes(self.stores.chance().bytes());
+        let key = self.key(id)?;
+        let data = request.data.map(|data| self.stores.seal(&key, &[], &data)).transpose()?;
+        let indexes = [Holder::Subject(&request.subject), Holder::Client(&request.client_id)]
+            .map(|holder| holder.key(Listed::Grants, &self.scope, id.as_bytes()));
+        let beginning = Beginning {
+            subject: request.subject,
+            client_id: request.client_id,
+            thumbprint: request.thumbprint,
+            scope: request.scope,
+            data,
+            key: self.stores.keyring().active(),
+            idle: lives.idle.duration(),
+            grace: lives.grace,
+            salt: self.stores.chance().bytes(),
+        };
+        let family = Family::begin(beginning, now, ends_at)?;
+        let issued = IssuedGrant {
+            grant_id: id,
+            refresh_token: self.present_token(id, &family).expect(ACTIVE_KEY),
+            expires_at: family.idle_until(),
+            ends_at,
+        };
+        let mut writes =
+            vec![Write::Insert { key, record: self.stores.record(codec::encode(&family), ends_at) }];
+        for key in indexes {
+            writes.push(Write::Insert { key: key?, record: self.stores.record("", ends_at) });
+        }
+        Ok((issued, writes))
+    }
+
+    /// The grant, whatever has become of it, until its cap.
+    pub async fn get(&self, id: GrantId) -> Result<Option<Grant>> {
+        let now = self.stores.now();
+        let Some(standing) = self.standing(id, now).await? else { return Ok(None) };
+        let data = self.stores.open_some(&standing.key, standing.family.data.as_deref())?;
+        Ok(Some(describe(id, standing, data, now)))
+    }
+
+    /// Exchanges a refresh token for its successor. `thumbprint` is that of the key whose proof came with it.
+    pub async fn rotate(
+        &self,
+        token: &Secret,
+        client_id: &str,
+        thumbprint: Option<&str>,
+    ) -> Result<Rotation> {
+        let Some(token) = Refresh::read(token, self.stores.keyring(), &self.scope) else {
+            return Ok(Rotation::Unknown);
+        };
+        let id = token.grant_id;
+        for _ in 0..ATTEMPTS {
+            let now = self.stores.now();
+            // The MAC is good, so the grant was issued: if it is not there, it has ended.
+            let Some(mut standing) = self.standing(id, now).await? else { return Ok(Rotation::Expired) };
+            match standing.family.judge(token.generation, client_id, thumbprint, now) {
+                Verdict::Advance => {
+                    let data = self.advance(&mut standing, now)?;
+                    if self.replace(&standing, now).await? {
+                        let token = self.present_token(id, &standing.family).expect(ACTIVE_KEY);
+                        return Ok(Rotation::Rotated(successor(id, token, standing, data)));
+                    }
+                }
+                Verdict::Retry => {
+                    // The successor's key was retired within the grace: it is unknown, and so is this.
+                    let Some(token) = self.present_token(id, &standing.family) else {
+                        return Ok(Rotation::Unknown);
+                    };
+                    let data = self.stores.open_some(&standing.key, standing.family.data.as_deref())?;
+                    return Ok(Rotation::Retried(successor(id, token, standing, data)));
+                }
+                Verdict::Reuse => {
+                    standing.family.revoke(Why::RefreshReused, now);
+                    if self.replace(&standing, now).await? {
+                        tracing::warn!(grant = %id, "a refresh token was used twice; its family is revoked");
+                        return Ok(Rotation::Reused { grant_id: id });
+                    }
+                }
+                Verdict::Mismatch(field) => return Ok(Rotation::Mismatch(field)),
+                Verdict::Revoked { at, why } => return Ok(Rotation::Revoked { at, why }),
+                Verdict::Expired => return Ok(Rotation::Expired),
+                Verdict::Unknown => return Ok(Rotation::Unknown),
+            }
+        }
+        Err(contended())
+    }
+
+    /// Moves the family on, and its data to the active key, so that an old key can be retired once its families
+    /// have been rotated.
+    fn advance(&self, standing: &mut Standing, now: Timestamp) -> Result<Option<Payload>> {
+        let active = self.stores.keyring().active();
+        let Standing { key, family, ends_at, .. } = standing;
+        let data = self.stores.open_some(key, family.data.as_deref())?;
+        if family.data.as_deref().and_then(Keyring::sealed_under) != Some(active) {
+            family.data = data.as_ref().map(|data| self.stores.seal(key, &[], data)).transpose()?;
+        }
+        family.advance(active, now, *ends_at)?;
+        Ok(data)
+    }
+
+    /// Revokes the grant, and with it every access token and provider token under it. Says whether it was active.
+    pub async fn revoke(&self, id: GrantId) -> Result<bool> {
+        self.revoke_if(id, Why::Requested, |_| true).await
+    }
+
+    /// Revokes the family of a refresh token, whichever of its generations this is (RFC 7009). Says whether it was
+    /// active; a token that is not of this scope changes nothing.
+    pub async fn revoke_token(&self, token: &Secret) -> Result<bool> {
+        match Refresh::read(token, self.stores.keyring(), &self.scope) {
+            Some(token) => self.revoke(token.grant_id).await,
+            None => Ok(false),
+        }
+    }
+
+    /// Revokes the family of a refresh token if it is this client's.
+    pub async fn revoke_token_of(&self, token: &Secret, client_id: &str) -> Result<bool> {
+        match Refresh::read(token, self.stores.keyring(), &self.scope) {
+            Some(token) => {
+                self.revoke_if(token.grant_id, Why::Requested, |family| family.client_id == client_id).await
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// The grant that this refresh token can be rotated in at this moment; none if it is not the present one of an
+    /// active family. Nothing is changed.
+    pub async fn find(&self, token: &Secret) -> Result<Option<Grant>> {
+        let Some(token) = Refresh::read(token, self.stores.keyring(), &self.scope) else { return Ok(None) };
+        let grant = self.get(token.grant_id).await?;
+        Ok(grant.filter(|grant| grant.state == GrantState::Active && grant.generation == token.generation))
+    }
+
+    pub(super) async fn revoke_if(
+        &self,
+        id: GrantId,
+        why: Why,
+        condition: impl Fn(&Family) -> bool,
+    ) -> Result<bool> {
+        for _ in 0..ATTEMPTS {
+            let now = self.stores.now();
+            let Some(mut standing) = self.standing(id, now).await? else { return Ok(false) };
+            if standing.family.state(now) != GrantState::Active || !condition(&standing.family) {
+                return Ok(false);
+            }
+            standing.family.revoke(why, now);
+            if self.replace(&standing, now).await? {
+                return Ok(true);
+            }
+        }
+        Err(contended())
+    }
+
+    /// The grant, if it is active, with note taken that an access token of `generation` is in use.
+    pub(super) async fn witness(&self, id: GrantId, generation: u64) -> Result<Option<Standing>> {
+        for _ in 0..ATTEMPTS {
+            let now = self.stores.now();
+            let Some(mut standing) = self.active(id, now).await? else { return Ok(None) };
+            if !standing.family.is_proved_by(generation, now) {
+                return Ok(Some(standing));
+            }
+            standing.family.prove_receipt();
+            if self.replace(&standing, now).await? {
+                return Ok(Some(standing));
+            }
+        }
+        Err(contended())
+    }
+
+    /// The grant, if it is active.
+    pub(super) async fn active(&self, id: GrantId, now: Timestamp) -> Result<Option<Standing>> {
+        let standing = self.standing(id, now).await?;
+        Ok(standing.filter(|standing| standing.family.state(now) == GrantState::Active))
+    }
+
+    pub(super) async fn standing(&self, id: GrantId, now: Timestamp) -> Result<Option<Standing>> {
+        let key = self.key(id)?;
+        let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(None) };
+        let family = codec::decode(&record.value)?;
+        Ok(Some(Standing { key, family, version: record.version, ends_at: record.expires_at }))
+    }
+
+    async fn replace(&self, standing: &Standing, now: Timestamp) -> Result<bool> {
+        let Standing { key, family, version, ends_at } = standing;
+        let record = self.stores.record(codec::encode(family), *ends_at);
+        let replace = Write::Replace { key: key.clone(), expected: *version, record };
+        Ok(self.stores.backend().commit(Batch::try_from(replace)?, now).await?.is_applied())
+    }
+
+    fn key(&self, id: GrantId) -> Result<Key> {
+        Key::new(Kind::Grant, &self.scope, &[id.as_bytes().into()], &[])
+    }
+
+    fn present_token(&self, grant_id: GrantId, family: &Family) -> Option<Secret> {
+        let token = Refresh { key: family.key(), grant_id, generation: family.generation() };
+        token.to_secret(self.stores.keyring(), &self.scope)
+    }
+}
+
+const ACTIVE_KEY: &str = "a new token is made with the active key, which is in the ring";
+
+fn successor(
+    grant_id: GrantId,
+    refresh_token: Secret,
+    standing: Standing,
+    data: Option<Payload>,
+) -> Box<Rotated> {
+    let Standing { family, ends_at, .. } = standing;
+    Box::new(Rotated {
+        refresh_token,
+        generation: family.generation(),
+        grant_id,
+        expires_at: family.idle_until(),
+        ends_at,
+        subject: family.subject,
+        client_id: family.client_id,
+        scope: family.scope,
+        thumbprint: family.thumbprint,
+        data,
+    })
+}
+
+fn describe(id: GrantId, standing: Standing, data: Option<Payload>, now: Timestamp) -> Grant {
+    let Standing { family, ends_at, .. } = standing;
+    Grant {
+        id,
+        data,
+        generation: family.generation(),
+        created_at: family.created_at(),
+        rotated_at: family.rotated_at(),
+        expires_at: family.idle_until(),
+        ends_at,
+        state: family.state(now),
+        subject: family.subject,
+        client_id: family.client_id,
+        scope: family.scope,
+        thumbprint: family.thumbprint,
+    }
+}

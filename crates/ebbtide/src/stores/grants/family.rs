@@ -1,0 +1,301 @@
+//! A family of refresh tokens as it is stored, and the judgement on a token of it. No clock, no store: all is
+//! handed in.
+
+use std::time::Duration;
+
+use minicbor::bytes::ByteArray;
+use minicbor::{Decode, Encode};
+
+use super::{GrantState, Why};
+use crate::error::Result;
+use crate::keyring::KeyId;
+use crate::stores::Field;
+use crate::time::Timestamp;
+
+/// The value of a grant's record; the record itself expires at the family's cap. Every field that rotation changes
+/// has a fixed width, so that a family takes the same bytes however often it is rotated.
+#[derive(Clone, Encode, Decode)]
+pub(crate) struct Family {
+    #[n(0)]
+    pub(crate) subject: String,
+    #[n(1)]
+    pub(crate) client_id: String,
+    #[n(2)]
+    pub(crate) thumbprint: Option<String>,
+    #[n(3)]
+    pub(crate) scope: Option<String>,
+    /// Sealed for this record, under the key that the present token is made with.
+    #[cbor(n(4), with = "minicbor::bytes")]
+    pub(crate) data: Option<Vec<u8>>,
+    #[n(5)]
+    generation: ByteArray<8>,
+    /// The key that the present generation's token is made with.
+    #[n(6)]
+    key: ByteArray<{ KeyId::BYTES }>,
+    #[n(7)]
+    created_at: u64,
+    #[n(8)]
+    rotated_at: u64,
+    #[n(9)]
+    retry_until: u64,
+    /// Whether the present generation's holder has shown that the answer arrived.
+    #[n(10)]
+    seen: bool,
+    #[n(11)]
+    idle_millis: u64,
+    #[n(12)]
+    idle_until: u64,
+    #[n(13)]
+    grace_millis: u64,
+    /// What the provider tokens of this grant are sealed with, besides the keyring. Gone when the grant is revoked,
+    /// and they with it.
+    #[n(14)]
+    pub(crate) salt: Option<ByteArray<32>>,
+    #[n(15)]
+    revoked: Option<Revoked>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+struct Revoked {
+    #[n(0)]
+    at: u64,
+    #[n(1)]
+    why: Why,
+}
+
+/// What a family begins with.
+pub(super) struct Beginning {
+    pub(super) subject: String,
+    pub(super) client_id: String,
+    pub(super) thumbprint: Option<String>,
+    pub(super) scope: Option<String>,
+    pub(super) data: Option<Vec<u8>>,
+    pub(super) key: KeyId,
+    pub(super) idle: Duration,
+    pub(super) grace: Duration,
+    pub(super) salt: [u8; 32],
+}
+
+/// What is to be done with a token of a family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is the present one: advance.
+    Advance,
+    /// It is the one before, and its answer may have been lost: give the same successor again.
+    Retry,
+    /// It was used up: revoke the family.
+    Reuse,
+    /// It is not the presenter's.
+    Mismatch(Field),
+    /// The family was revoked.
+    Revoked { at: Timestamp, why: Why },
+    /// The family was idle for too long.
+    Expired,
+    /// It is of a generation that this store has not come to: the store was set back to an older copy.
+    Unknown,
+}
+
+impl Family {
+    pub(super) fn begin(with: Beginning, now: Timestamp, ends_at: Timestamp) -> Result<Self> {
+        let mut family = Self {
+            subject: with.subject,
+            client_id: with.client_id,
+            thumbprint: with.thumbprint,
+            scope: with.scope,
+            data: with.data,
+            generation: [0; 8].into(),
+            key: (*with.key.as_bytes()).into(),
+            created_at: now.as_millis(),
+            rotated_at: now.as_millis(),
+            retry_until: now.as_millis(),
+            seen: false,
+            idle_millis: millis(with.idle),
+            idle_until: 0,
+            grace_millis: millis(with.grace),
+            salt: Some(with.salt.into()),
+            revoked: None,
+        };
+        family.slide(now, ends_at)?;
+        Ok(family)
+    }
+
+    /// Judges a token of `generation`, presented by `client_id` with the key of `thumbprint`.
+    pub(super) fn judge(
+        &self,
+        generation: u64,
+        client_id: &str,
+        thumbprint: Option<&str>,
+        now: Timestamp,
+    ) -> Verdict {
+        if let Err(field) = self.check_presenter(client_id, thumbprint) {
+            return Verdict::Mismatch(field);
+        }
+        match self.state(now) {
+            GrantState::Revoked { at, why } => return Verdict::Revoked { at, why },
+            GrantState::Expired => return Verdict::Expired,
+            GrantState::Active => {}
+        }
+        let present = self.generation();
+        if generation == present {
+            Verdict::Advance
+        } else if generation > present {
+            Verdict::Unknown
+        } else if present - generation == 1 && self.can_retry(now) {
+            Verdict::Retry
+        } else {
+            Verdict::Reuse
+        }
+    }
+
+    /// A family that is bound to a key wants that key; one that is not takes any.
+    fn check_presenter(&self, client_id: &str, thumbprint: Option<&str>) -> Result<(), Field> {
+        if self.client_id != client_id {
+            return Err(Field::ClientId);
+        }
+        match &self.thumbprint {
+            Some(bound) if thumbprint != Some(bound) => Err(Field::Thumbprint),
+            _ => Ok(()),
+        }
+    }
+
+    fn can_retry(&self, now: Timestamp) -> bool {
+        !self.seen && now.as_millis() < self.retry_until
+    }
+
+    /// Whether an access token of `generation`, in use at `now`, is news: it shows that the rotation's answer
+    /// arrived, while a retry would still be let through.
+    pub(super) fn is_proved_by(&self, generation: u64, now: Timestamp) -> bool {
+        generation > 0 && generation == self.generation() && self.can_retry(now)
+    }
+
+    /// Closes the retry window of the present generation.
+    pub(super) fn prove_receipt(&mut self) {
+        self.seen = true;
+    }
+
+    /// Moves on to the next generation, whose token is made with `key`.
+    pub(super) fn advance(&mut self, key: KeyId, now: Timestamp, ends_at: Timestamp) -> Result<()> {
+        let next = self.generation().checked_add(1).expect("no family is rotated 2^64 times");
+        self.generation = next.to_be_bytes().into();
+        self.key = (*key.as_bytes()).into();
+        self.rotated_at = now.as_millis();
+        self.retry_until = now.checked_add(Duration::from_millis(self.grace_millis))?.as_millis();
+        self.seen = false;
+        self.slide(now, ends_at)
+    }
+
+    /// The idle time begins anew; it never passes the cap.
+    fn slide(&mut self, now: Timestamp, ends_at: Timestamp) -> Result<()> {
+        let idle_until = now.checked_add(Duration::from_millis(self.idle_millis))?;
+        self.idle_until = idle_until.min(ends_at).as_millis();
+        Ok(())
+    }
+
+    /// Ends the family for good, and with it all that was sealed for it.
+    pub(super) fn revoke(&mut self, why: Why, now: Timestamp) {
+        self.revoked = Some(Revoked { at: now.as_millis(), why });
+        self.data = None;
+        self.salt = None;
+    }
+
+    /// What has become of the family; the cap is its record's own expiry.
+    pub(crate) fn state(&self, now: Timestamp) -> GrantState {
+        match self.revoked {
+            Some(Revoked { at, why }) => GrantState::Revoked { at: stored(at), why },
+            None if now.as_millis() >= self.idle_until => GrantState::Expired,
+            None => GrantState::Active,
+        }
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        u64::from_be_bytes(*self.generation)
+    }
+
+    pub(super) fn key(&self) -> KeyId {
+        KeyId::from_bytes(*self.key)
+    }
+
+    pub(super) fn created_at(&self) -> Timestamp {
+        stored(self.created_at)
+    }
+
+    pub(super) fn rotated_at(&self) -> Timestamp {
+        stored(self.rotated_at)
+    }
+
+    pub(super) fn idle_until(&self) -> Timestamp {
+        stored(self.idle_until)
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A time that this store wrote; one that no store writes counts as past.
+fn stored(millis: u64) -> Timestamp {
+    Timestamp::from_stored(millis).unwrap_or(Timestamp::ZERO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(1_800_000_000_000 + millis).unwrap()
+    }
+
+    fn family() -> Family {
+        let beginning = Beginning {
+            subject: "ada".into(),
+            client_id: "app".into(),
+            thumbprint: None,
+            scope: None,
+            data: Some(b"sealed data".to_vec()),
+            key: KeyId::from_bytes([1; 4]),
+            idle: Duration::from_secs(100),
+            grace: Duration::from_secs(10),
+            salt: *b"a salt of exactly thirty-two byt",
+        };
+        Family::begin(beginning, at(0), at(1_000_000)).unwrap()
+    }
+
+    fn holds(family: &Family, text: &[u8]) -> bool {
+        codec::encode(family).windows(text.len()).any(|window| window == text)
+    }
+
+    #[test]
+    fn revoking_wipes_what_was_sealed_and_what_it_was_sealed_with() {
+        let mut family = family();
+        assert!(holds(&family, b"sealed data") && holds(&family, b"thirty-two"));
+        family.revoke(Why::Requested, at(1));
+        assert!(!holds(&family, b"sealed data") && !holds(&family, b"thirty-two"));
+        assert_eq!(family.state(at(1)), GrantState::Revoked { at: at(1), why: Why::Requested });
+        assert_eq!(family.state(at(200_000)), GrantState::Revoked { at: at(1), why: Why::Requested });
+    }
+
+    #[test]
+    fn a_generation_from_the_future_changes_nothing() {
+        let mut family = family();
+        assert_eq!(family.judge(1, "app", None, at(1)), Verdict::Unknown);
+        assert_eq!(family.judge(u64::MAX, "app", None, at(1)), Verdict::Unknown);
+        family.advance(KeyId::from_bytes([2; 4]), at(1), at(1_000_000)).unwrap();
+        assert_eq!(family.judge(1, "app", None, at(1)), Verdict::Advance);
+        assert_eq!(family.judge(0, "app", None, at(10_000)), Verdict::Retry);
+        assert_eq!(family.judge(0, "app", None, at(10_001)), Verdict::Reuse);
+    }
+
+    #[test]
+    fn a_first_token_proves_nothing_and_a_second_proves_once() {
+        let mut family = family();
+        assert!(!family.is_proved_by(0, at(1)), "there is no retry to close");
+        family.advance(KeyId::from_bytes([1; 4]), at(1), at(1_000_000)).unwrap();
+        assert!(!family.is_proved_by(0, at(2)));
+        assert!(family.is_proved_by(1, at(2)));
+        assert!(!family.is_proved_by(1, at(10_001)), "the window has closed by itself");
+        family.prove_receipt();
+        assert!(!family.is_proved_by(1, at(2)));
+        assert_eq!(family.judge(0, "app", None, at(2)), Verdict::Reuse);
+    }
+}

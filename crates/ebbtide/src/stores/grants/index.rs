@@ -1,0 +1,130 @@
+//! Grants by subject and by client: listed, and revoked together.
+
+use super::family::Family;
+use super::{Grant, GrantId, Grants, Standing, Why, describe};
+use crate::backend::Cursor;
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::key::{Key, Part, Prefix};
+use crate::kind::Kind;
+use crate::scope::Scope;
+
+/// Whose grants are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holder<'a> {
+    /// Those that speak for this subject.
+    Subject(&'a str),
+    /// Those that were given to this client.
+    Client(&'a str),
+}
+
+/// What an index lists.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Listed {
+    Grants,
+    /// Access tokens without a grant.
+    AccessTokens,
+}
+
+impl Holder<'_> {
+    /// Names may be longer than a key takes, so that their digest is the partition.
+    fn digest(self, listed: Listed) -> Digest {
+        let (by, name) = match self {
+            Self::Subject(subject) => ("subject", subject),
+            Self::Client(client_id) => ("client", client_id),
+        };
+        let purpose = match listed {
+            Listed::Grants => "grants",
+            Listed::AccessTokens => "access tokens",
+        };
+        Digest::of(purpose, &[by.as_bytes(), name.as_bytes()])
+    }
+
+    pub(crate) fn key(self, listed: Listed, scope: &Scope, id: &[u8]) -> Result<Key> {
+        Key::new(Kind::GrantIndex, scope, &[self.digest(listed).part()], &[id.into()])
+    }
+
+    pub(crate) fn prefix(self, listed: Listed, scope: &Scope) -> Result<Prefix> {
+        Prefix::partition(Kind::GrantIndex, scope, &[self.digest(listed).part()], &[])
+    }
+
+    /// Whether they hold what speaks for `subject` and was given to `client_id`.
+    pub(crate) fn has(self, subject: &str, client_id: &str) -> bool {
+        match self {
+            Self::Subject(name) => name == subject,
+            Self::Client(name) => name == client_id,
+        }
+    }
+}
+
+/// The id that an index record was written for.
+pub(crate) fn listed_id<const N: usize>(key: &Key) -> Result<[u8; N]> {
+    match key.sort().as_slice() {
+        [Part::Bytes(bytes)] => bytes.as_ref().try_into().ok(),
+        _ => None,
+    }
+    .ok_or_else(|| Error::corrupt("an index holds what is no id"))
+}
+
+/// A page of grants.
+#[derive(Debug, Clone, Default)]
+pub struct GrantPage {
+    /// The grants, whatever has become of them, that have not reached their cap; without their data.
+    pub items: Vec<Grant>,
+    /// Where the next page begins; none at the end.
+    pub next: Option<Cursor>,
+}
+
+pub(crate) const PAGE: usize = 100;
+
+impl Grants {
+    /// Up to `limit` grants of a subject or a client, behind `after`. A page may hold fewer and still have a next.
+    /// What is kept with a grant is left sealed; [`get`](Self::get) opens it.
+    pub async fn list(&self, holder: Holder<'_>, after: Option<&Cursor>, limit: usize) -> Result<GrantPage> {
+        let (ids, next) = self.ids(holder, after, limit).await?;
+        let mut items = Vec::with_capacity(ids.len());
+        for id in ids {
+            let now = self.stores.now();
+            let standing = self.standing(id, now).await?;
+            // The digest is the key; whose grant it is says the record.
+            let theirs =
+                standing.filter(|Standing { family, .. }| holder.has(&family.subject, &family.client_id));
+            items.extend(theirs.map(|standing| describe(id, standing, None, now)));
+        }
+        Ok(GrantPage { items, next })
+    }
+
+    /// Revokes every active grant of a subject or a client, and says how many there were. A grant that is issued
+    /// while this runs may be too late for it. After an error, some may have been revoked: call it again.
+    pub async fn revoke_all(&self, holder: Holder<'_>) -> Result<u64> {
+        let mut revoked = 0;
+        let mut after = None;
+        loop {
+            let (ids, next) = self.ids(holder, after.as_ref(), PAGE).await?;
+            for id in ids {
+                let is_theirs = |family: &Family| holder.has(&family.subject, &family.client_id);
+                revoked += u64::from(self.revoke_if(id, Why::Requested, is_theirs).await?);
+            }
+            after = next;
+            if after.is_none() {
+                return Ok(revoked);
+            }
+        }
+    }
+
+    async fn ids(
+        &self,
+        holder: Holder<'_>,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<(Vec<GrantId>, Option<Cursor>)> {
+        let prefix = holder.prefix(Listed::Grants, &self.scope)?;
+        let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()).await?;
+        let ids = page
+            .items
+            .iter()
+            .map(|(key, _)| Ok(GrantId::from_bytes(listed_id(key)?)))
+            .collect::<Result<_>>()?;
+        Ok((ids, page.next))
+    }
+}

@@ -1,0 +1,51 @@
+//! Refresh tokens: derived, not stored.
+
+use zeroize::Zeroizing;
+
+use super::GrantId;
+use crate::keyring::{KeyId, Keyring};
+use crate::scope::Scope;
+use crate::secret::Secret;
+use crate::stores::token;
+
+const PURPOSE: &str = "refresh-mac";
+const KEY: usize = KeyId::BYTES;
+const ID: usize = KEY + GrantId::BYTES;
+const GENERATION: usize = ID + 8;
+const WHOLE: usize = GENERATION + 32;
+
+/// What a refresh token says, once its MAC was found good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Refresh {
+    pub(super) key: KeyId,
+    pub(super) grant_id: GrantId,
+    pub(super) generation: u64,
+}
+
+impl Refresh {
+    /// The token's text, the same each time; none if its key is not in the ring.
+    pub(super) fn to_secret(self, keyring: &Keyring, scope: &Scope) -> Option<Secret> {
+        let mut bytes = Zeroizing::new([0; WHOLE]);
+        bytes[..KEY].copy_from_slice(self.key.as_bytes());
+        bytes[KEY..ID].copy_from_slice(self.grant_id.as_bytes());
+        bytes[ID..GENERATION].copy_from_slice(&self.generation.to_be_bytes());
+        let scope = scope.to_string();
+        let mac = keyring.mac(self.key, PURPOSE, &[scope.as_bytes(), &bytes[KEY..GENERATION]])?;
+        bytes[GENERATION..].copy_from_slice(&mac);
+        Some(token::write(token::REFRESH, bytes.as_slice()))
+    }
+
+    /// Reads a token of this scope. One that was not made here, for this scope, under a key in the ring, is none.
+    pub(super) fn read(secret: &Secret, keyring: &Keyring, scope: &Scope) -> Option<Self> {
+        let bytes = Zeroizing::new(token::decode::<WHOLE>(token::REFRESH, secret)?);
+        let key = KeyId::from_bytes(*bytes.first_chunk()?);
+        let (said, mac) = bytes[KEY..].split_at(GENERATION - KEY);
+        let scope = scope.to_string();
+        if !keyring.verify(key, PURPOSE, &[scope.as_bytes(), said], mac) {
+            return None;
+        }
+        let (grant_id, generation) = said.split_first_chunk()?;
+        let generation = u64::from_be_bytes(*generation.first_chunk()?);
+        Some(Self { key, grant_id: GrantId::from_bytes(*grant_id), generation })
+    }
+}

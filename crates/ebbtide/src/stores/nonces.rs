@@ -1,0 +1,131 @@
+//! Nonces that a server hands out and wants to see again (RFC 9449 §8 and §9).
+
+use minicbor::{Decode, Encode};
+
+use super::{ATTEMPTS, Stores, check_length, contended, token};
+use crate::backend::BackendExt;
+use crate::codec;
+use crate::digest::Digest;
+use crate::error::Result;
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::record::Record;
+use crate::scope::Scope;
+use crate::secret::Secret;
+use crate::time::Timestamp;
+use crate::ttl::Ttl;
+
+/// The nonces of one scope.
+///
+/// A nonce is for one audience: an authorization server's nonce is unknown to a resource server. What became of it
+/// is remembered for as long again as it lived, so that "expired" and "used" can be told from "unknown" whether or
+/// not a sweep has run.
+#[derive(Debug, Clone)]
+pub struct Nonces {
+    stores: Stores,
+    scope: Scope,
+}
+
+/// A nonce that was issued.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IssuedNonce {
+    /// The nonce.
+    pub nonce: Secret,
+    /// Until when it is good.
+    pub expires_at: Timestamp,
+}
+
+/// The answer to a nonce.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "only an accepted nonce is good"]
+pub enum NonceAnswer {
+    /// It is good. If it was to be accepted once, this was the time.
+    Accepted {
+        /// Until when it is, or would have been, good.
+        expires_at: Timestamp,
+    },
+    /// It was accepted before.
+    Used,
+    /// It was not used in its time.
+    Expired,
+    /// Not a nonce of this scope and audience, or one from long ago.
+    Unknown,
+}
+
+#[derive(Debug, Encode, Decode)]
+struct Nonce {
+    #[n(0)]
+    valid_until: u64,
+    #[n(1)]
+    used: bool,
+}
+
+impl Nonces {
+    /// The longest audience, in bytes.
+    pub const MAX_AUDIENCE_BYTES: usize = 1_024;
+
+    pub(super) fn new(stores: Stores, scope: Scope) -> Self {
+        Self { stores, scope }
+    }
+
+    /// Issues a nonce for an audience; 300 seconds unless something else is asked for.
+    pub async fn issue(&self, audience: &str, ttl: Option<Ttl>) -> Result<IssuedNonce> {
+        check_length("audience", audience, Self::MAX_AUDIENCE_BYTES)?;
+        let now = self.stores.now();
+        let ttl = self.stores.ttl(Kind::Nonce, &self.scope, ttl, self.stores.profile().nonce)?;
+        let expires_at = ttl.expires_at(now)?;
+        let (nonce, digest) = token::mint(token::NONCE, &[audience.as_bytes()], self.stores.chance());
+        let value = Nonce { valid_until: expires_at.as_millis(), used: false };
+        let record = self.stores.record(codec::encode(&value), ttl.expires_at(expires_at)?);
+        // The key is the digest of 32 random bytes: nothing is written over.
+        let _ = self.stores.backend().put(self.key(&digest)?, record, now).await?;
+        Ok(IssuedNonce { nonce, expires_at })
+    }
+
+    /// Whether the nonce is good. It may be used again.
+    pub async fn check(&self, audience: &str, nonce: &Secret) -> Result<NonceAnswer> {
+        let Some(key) = self.find(audience, nonce)? else { return Ok(NonceAnswer::Unknown) };
+        let now = self.stores.now();
+        Ok(judge(self.stores.backend().get(&key, now).await?.as_ref(), now)?.0)
+    }
+
+    /// Accepts the nonce once. Of any number of callers with one nonce, exactly one is answered `Accepted`.
+    pub async fn accept(&self, audience: &str, nonce: &Secret) -> Result<NonceAnswer> {
+        let Some(key) = self.find(audience, nonce)? else { return Ok(NonceAnswer::Unknown) };
+        for _ in 0..ATTEMPTS {
+            let now = self.stores.now();
+            let standing = self.stores.backend().get(&key, now).await?;
+            let (answer, nonce) = judge(standing.as_ref(), now)?;
+            let (Some(standing), Some(nonce)) = (standing, nonce) else { return Ok(answer) };
+            let used = codec::encode(&Nonce { used: true, ..nonce });
+            let record = self.stores.record(used, standing.expires_at);
+            if self.stores.backend().replace(key.clone(), standing.version, record, now).await?.is_applied() {
+                return Ok(answer);
+            }
+        }
+        Err(contended())
+    }
+
+    fn find(&self, audience: &str, nonce: &Secret) -> Result<Option<Key>> {
+        let digest = token::read(token::NONCE, &[audience.as_bytes()], nonce);
+        digest.map(|digest| self.key(&digest)).transpose()
+    }
+
+    fn key(&self, digest: &Digest) -> Result<Key> {
+        Key::new(Kind::Nonce, &self.scope, &[digest.part()], &[])
+    }
+}
+
+/// The answer, and the nonce if it is good.
+fn judge(standing: Option<&Record>, now: Timestamp) -> Result<(NonceAnswer, Option<Nonce>)> {
+    let Some(record) = standing else { return Ok((NonceAnswer::Unknown, None)) };
+    let nonce: Nonce = codec::decode(&record.value)?;
+    let expires_at = Timestamp::from_stored(nonce.valid_until)?;
+    Ok(if nonce.used {
+        (NonceAnswer::Used, None)
+    } else if now >= expires_at {
+        (NonceAnswer::Expired, None)
+    } else {
+        (NonceAnswer::Accepted { expires_at }, Some(nonce))
+    })
+}

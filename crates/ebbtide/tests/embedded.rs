@@ -1,0 +1,238 @@
+//! What only the embedded engines promise: the folder, backups, the clock mark, calls from synchronous code.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebbtide::backend::blocking::Blocking;
+use ebbtide::clock_guard::ClockGuard;
+use ebbtide::{
+    Backend, BackendExt, Batch, Budget, Clock, Error, ErrorKind, Key, Kind, ManualClock, Prefix, Record,
+    Scope, SystemChance, Timestamp, Write, open,
+};
+
+const ENGINES: &[&str] = if cfg!(feature = "rocksdb") { &["fjall", "rocksdb"] } else { &["fjall"] };
+
+const BEGIN: u64 = 1_800_000_000_000;
+const HOUR: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_millis(BEGIN + seconds * 1_000).unwrap()
+}
+
+fn key(name: &str) -> Key {
+    Key::new(Kind::Code, &Scope::Global, &["p".into()], &[name.into()]).unwrap()
+}
+
+fn record(seconds: u64) -> Record {
+    Record::new("value", at(seconds), &SystemChance)
+}
+
+async fn store(engine: &str, path: &Path) -> Arc<dyn Backend> {
+    try_store(engine, path).await.unwrap()
+}
+
+async fn try_store(engine: &str, path: &Path) -> Result<Arc<dyn Backend>, Error> {
+    open(&format!("{engine}:{}", path.display())).await
+}
+
+async fn live_names(store: &dyn Backend, now: Timestamp) -> Vec<Key> {
+    let all = store.scan_all(&Prefix::kind_wide(Kind::Code), now).await.unwrap();
+    all.into_iter().map(|(key, _)| key).collect()
+}
+
+#[tokio::test]
+async fn what_was_written_is_there_after_reopening() {
+    for engine in ENGINES {
+        let dir = tempfile::tempdir().unwrap();
+        let first = store(engine, dir.path()).await;
+        assert!(first.insert(key("kept"), record(100), at(0)).await.unwrap().is_applied());
+        assert!(first.insert(key("taken"), record(100), at(0)).await.unwrap().is_applied());
+        assert!(first.take(&key("taken"), at(0)).await.unwrap().is_some());
+        let stats = first.stats(at(0)).await.unwrap();
+        drop(first);
+        let second = store(engine, dir.path()).await;
+        assert_eq!(live_names(second.as_ref(), at(0)).await, [key("kept")]);
+        assert!(!second.insert(key("kept"), record(100), at(0)).await.unwrap().is_applied());
+        assert_eq!(second.stats(at(0)).await.unwrap(), stats);
+        assert_eq!(stats[&Kind::Code].live, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_second_opening_is_refused_and_says_why() {
+    for engine in ENGINES {
+        let dir = tempfile::tempdir().unwrap();
+        let _first = store(engine, dir.path()).await;
+        let second = try_store(engine, dir.path()).await.err().unwrap();
+        assert_eq!(second.kind(), ErrorKind::Unavailable);
+        assert!(second.message().contains("another process"), "{second}");
+    }
+}
+
+#[tokio::test]
+async fn a_newer_format_and_a_bad_option_are_refused() {
+    for engine in ENGINES {
+        let dir = tempfile::tempdir().unwrap();
+        drop(store(engine, dir.path()).await);
+        std::fs::write(dir.path().join("FORMAT"), format!("ebbtide {engine} 9\n")).unwrap();
+        let newer = try_store(engine, dir.path()).await.err().unwrap();
+        assert!(newer.message().contains("format 9"), "{newer}");
+        for query in ["cache_mib=0", "cache_mib=many", "colour=red"] {
+            let bad = open(&format!("{engine}:{}?{query}", dir.path().display())).await.err().unwrap();
+            assert_eq!(bad.kind(), ErrorKind::Invalid, "{query}");
+        }
+        assert!(open(&format!("{engine}:")).await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn a_backup_made_while_serving_is_a_store_of_its_own() {
+    for engine in ENGINES {
+        let dir = tempfile::tempdir().unwrap();
+        let (original, copy) = (dir.path().join("store"), dir.path().join("copy"));
+        let serving = store(engine, &original).await;
+        std::fs::write(original.join("keyring.json"), "{}").unwrap();
+        for number in 0..500 {
+            let expires = if number % 2 == 0 { 10 } else { 1_000 };
+            assert!(
+                serving.put(key(&number.to_string()), record(expires), at(0)).await.unwrap().is_applied()
+            );
+        }
+        // Writers go on while the copy is made: whole commits are in it or not, and the ledger agrees.
+        let busy = Arc::clone(&serving);
+        let writer = tokio::spawn(async move {
+            for number in 0..500 {
+                let pair = [key(&format!("a{number}")), key(&format!("b{number}"))];
+                let writes = pair.map(|key| Write::Insert { key, record: record(1_000) });
+                assert!(busy.commit(Batch::new(writes.to_vec()).unwrap(), at(0)).await.unwrap().is_applied());
+            }
+        });
+        serving.backup(&copy).await.unwrap();
+        writer.await.unwrap();
+        assert!(serving.backup(&copy).await.is_err(), "a backup does not go over another");
+
+        let restored = store(engine, &copy).await;
+        assert!(copy.join("keyring.json").exists(), "keys go along");
+        let names = live_names(restored.as_ref(), at(0)).await;
+        let of = |letter: &str| {
+            let begins = |key: &&Key| format!("{:?}", key.sort()).contains(&format!("\"{letter}"));
+            names.iter().filter(begins).count()
+        };
+        assert_eq!(of("a"), of("b"), "half a commit is in the backup");
+        assert_eq!(names.len(), 500 + of("a") + of("b"));
+        assert_eq!(restored.stats(at(0)).await.unwrap()[&Kind::Code].live, names.len() as u64);
+        let swept = restored.sweep_all(at(100), &Budget::everything(Kind::ALL)).await.unwrap();
+        assert_eq!(swept.total(), 250);
+    }
+}
+
+#[tokio::test]
+async fn a_sweep_compacts_what_is_worth_it() {
+    for engine in ENGINES {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(engine, dir.path()).await;
+        let usual = Budget::default();
+        for number in 0..40 {
+            let expires = if number < 8 { 60 } else { 100_000 };
+            assert!(store.put(key(&number.to_string()), record(expires), at(0)).await.unwrap().is_applied());
+        }
+        assert_eq!(store.sweep(at(1_000), &usual).await.unwrap().total(), 0, "a fifth is not worth it");
+        assert_eq!(store.stats(at(1_000)).await.unwrap()[&Kind::Code].expired, 8);
+        assert_eq!(store.sweep(at(5_000), &usual).await.unwrap().total(), 8, "but what is overdue goes");
+        for number in 100..112 {
+            assert!(
+                store.put(key(&number.to_string()), record(6_000), at(5_000)).await.unwrap().is_applied()
+            );
+        }
+        assert_eq!(store.sweep(at(6_100), &usual).await.unwrap().total(), 12, "and so does a quarter");
+        let stats = store.stats(at(6_100)).await.unwrap()[&Kind::Code];
+        assert_eq!((stats.live, stats.expired, stats.oldest_overdue), (32, 0, None));
+    }
+}
+
+#[tokio::test]
+async fn a_clock_set_back_revives_nothing_also_after_a_restart() {
+    for engine in ENGINES {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = ManualClock::at(at(0));
+        {
+            let store = store(engine, dir.path()).await;
+            let guard = ClockGuard::new(Arc::clone(&store), clock.clone(), DAY).await.unwrap();
+            assert!(store.insert(key("code"), record(60), guard.now()).await.unwrap().is_applied());
+            clock.advance(HOUR);
+            assert!(store.insert(key("later"), record(100_000), guard.now()).await.unwrap().is_applied());
+            clock.set(at(0));
+            assert_eq!(guard.now(), at(3_600), "within a process");
+            assert_eq!(store.get(&key("code"), guard.now()).await.unwrap(), None);
+        }
+        let store = store(engine, dir.path()).await;
+        let guard = ClockGuard::new(Arc::clone(&store), clock.clone(), DAY).await.unwrap();
+        assert_eq!(guard.now(), at(3_600), "and after a restart");
+        assert_eq!(store.get(&key("code"), guard.now()).await.unwrap(), None);
+        assert!(store.get(&key("later"), guard.now()).await.unwrap().is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_clock_two_years_ahead_erases_nothing_until_it_is_confirmed() {
+    for engine in ENGINES {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = ManualClock::at(at(0));
+        let store = store(engine, dir.path()).await;
+        let guard = ClockGuard::new(Arc::clone(&store), clock.clone(), DAY).await.unwrap();
+        assert!(store.insert(key("code"), record(600), guard.now()).await.unwrap().is_applied());
+        clock.advance(DAY * 730);
+        assert!(store.insert(key("meanwhile"), record(600), guard.now()).await.unwrap().is_applied());
+        let budget = Budget::everything(Kind::ALL);
+        let refused = guard.sweep(&budget).await.unwrap_err();
+        assert!(refused.message().contains("730 days"), "{refused}");
+        guard.tick().await.unwrap();
+        assert!(guard.leap().await.unwrap().is_some(), "neither a commit nor a tick confirms a leap");
+        clock.set(at(1));
+        assert_eq!(guard.leap().await.unwrap(), None);
+        assert!(
+            store.get(&key("code"), guard.now()).await.unwrap().is_some(),
+            "the right time brings it back"
+        );
+        clock.advance(DAY * 730);
+        guard.confirm().await.unwrap();
+        assert_eq!(guard.sweep(&budget).await.unwrap().total(), 2, "confirmed, it is swept");
+    }
+}
+
+#[tokio::test]
+async fn an_idle_store_that_ticks_does_not_leap() {
+    for engine in ENGINES {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = ManualClock::at(at(0));
+        let store = store(engine, dir.path()).await;
+        let guard = ClockGuard::new(Arc::clone(&store), clock.clone(), DAY).await.unwrap();
+        for _ in 0..10 {
+            guard.tick().await.unwrap();
+            clock.advance(HOUR * 20);
+        }
+        assert_eq!(guard.leap().await.unwrap(), None);
+    }
+}
+
+#[test]
+fn synchronous_code_needs_no_runtime() {
+    for engine in ENGINES {
+        let dir = tempfile::tempdir().unwrap();
+        let url = format!("{engine}:{}", dir.path().display());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let store = Blocking::new(runtime.block_on(open(&url)).unwrap());
+        drop(runtime);
+        let insert = || Batch::try_from(Write::Insert { key: key("a"), record: record(10) }).unwrap();
+        assert!(store.commit(insert(), at(0)).unwrap().is_applied());
+        assert!(!store.commit(insert(), at(0)).unwrap().is_applied());
+        assert!(store.get(&key("a"), at(0)).unwrap().is_some());
+        assert_eq!(store.scan(&Prefix::kind_wide(Kind::Code), None, 10, at(0)).unwrap().items.len(), 1);
+        assert!(store.take(&key("a"), at(0)).unwrap().is_some());
+        assert_eq!(store.sweep(at(100), &Budget::everything(Kind::ALL)).unwrap().total(), 0);
+    }
+}

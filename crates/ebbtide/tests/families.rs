@@ -1,0 +1,335 @@
+//! Families over long and random lives, over faults, and what an answer costs.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ebbtide::conformance::faulty::{Fault, Faulty};
+use ebbtide::stores::access_tokens::{AccessRequest, Introspection, Issuing};
+use ebbtide::stores::codes::{CodeRequest, Presented, Redemption};
+use ebbtide::stores::grants::{GrantRequest, GrantState, Rotation, Terms};
+use ebbtide::stores::nonces::NonceAnswer;
+use ebbtide::{
+    Backend, BackendExt, Batch, Budget, Clock, Commit, Cursor, ErrorKind, Key, Kind, ManualClock, Memory,
+    Page, Prefix, Record, Result, Scope, Secret, SeededChance, Stores, Swept, Timestamp, Ttl,
+};
+use proptest::prelude::*;
+
+fn begin() -> ManualClock {
+    ManualClock::at(Timestamp::from_millis(1_800_000_000_000).unwrap())
+}
+
+fn stores(backend: Arc<dyn Backend>, clock: &ManualClock) -> Stores {
+    Stores::builder(backend).clock(clock.clone()).chance(SeededChance::new(1)).build()
+}
+
+async fn access(stores: &Stores, id: ebbtide::stores::grants::GrantId) -> Option<Secret> {
+    match stores.access_tokens(&Scope::Global).issue(AccessRequest::under(id)).await.unwrap() {
+        Issuing::Issued(issued) => Some(issued.access_token),
+        _ => None,
+    }
+}
+
+#[tokio::test]
+async fn ten_thousand_rotations_leave_a_family_as_small_as_one() {
+    let backend = Arc::new(Memory::default());
+    let clock = begin();
+    let stores = stores(backend.clone(), &clock);
+    let bytes = || async {
+        let mut bytes = 0;
+        for &kind in Kind::ALL {
+            let records = backend.scan_all(&Prefix::kind_wide(kind), clock.now()).await.unwrap();
+            bytes +=
+                records.iter().map(|(key, record)| key.as_bytes().len() + record.value.len()).sum::<usize>();
+        }
+        bytes
+    };
+    let grants = stores.grants(&Scope::Global);
+    let request =
+        GrantRequest::new("ada", "app").scope("read write").data(serde_json::json!({ "acr": "mfa" }));
+    let mut token = grants.issue(request).await.unwrap().refresh_token;
+    let mut after_one = 0;
+    for rotation in 1..=10_000_u64 {
+        clock.advance(Duration::from_secs(60));
+        match grants.rotate(&token, "app", None).await.unwrap() {
+            Rotation::Rotated(rotated) => {
+                assert_eq!(rotated.generation, rotation);
+                token = rotated.refresh_token;
+            }
+            other => panic!("{other:?}"),
+        }
+        if rotation == 1 {
+            after_one = bytes().await;
+        }
+    }
+    let after_all = bytes().await;
+    println!("a family takes {after_one} bytes after 1 rotation, {after_all} after 10000");
+    assert_eq!(after_all, after_one);
+}
+
+/// What may happen to a family.
+#[derive(Debug, Clone)]
+enum Step {
+    /// Someone rotates with the token that was given so many rotations ago.
+    Rotate {
+        back: usize,
+    },
+    /// An access token is issued, and used at once.
+    Use,
+    Wait {
+        millis: u64,
+    },
+    Revoke,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => prop_oneof![6 => Just(0), 3 => Just(1), 1 => 2..5usize].prop_map(|back| Step::Rotate { back }),
+        3 => Just(Step::Use),
+        4 => prop_oneof![Just(1), Just(4_999), Just(5_000), Just(10_000), 0..30_000u64]
+            .prop_map(|millis| Step::Wait { millis }),
+        1 => Just(Step::Revoke),
+    ]
+}
+
+/// Plays the steps, and returns every answer as text. With `sweeps`, everything that can be is swept in between.
+async fn play(steps: &[Step], sweeps: bool) -> Vec<String> {
+    let backend = Arc::new(Memory::default());
+    let clock = begin();
+    let stores = stores(backend.clone(), &clock);
+    let grants = stores.grants(&Scope::Global);
+    let secs = |seconds| Ttl::from_secs(seconds).unwrap();
+    let terms = Terms::default().idle(secs(30)).max(secs(120));
+    let issued = grants.issue(GrantRequest::new("ada", "app").terms(terms)).await.unwrap();
+    let mut tokens = vec![issued.refresh_token.clone()];
+    let (mut ended, mut rotated_at, mut seen) = (false, None, false);
+    let mut answers = Vec::new();
+    for step in steps {
+        if sweeps {
+            backend.sweep_all(clock.now(), &Budget::everything(Kind::ALL)).await.unwrap();
+        }
+        match step {
+            Step::Rotate { back } => {
+                let at = tokens.len().saturating_sub(1 + back);
+                let is_present = at + 1 == tokens.len();
+                let answer = grants.rotate(&tokens[at], "app", None).await.unwrap();
+                match &answer {
+                    Rotation::Rotated(rotated) => {
+                        assert!(!ended && is_present, "only the present token of a living family is rotated");
+                        assert!(tokens.iter().all(|token| *token != rotated.refresh_token), "to a new one");
+                        tokens.push(rotated.refresh_token.clone());
+                        (rotated_at, seen) = (Some(clock.now()), false);
+                    }
+                    Rotation::Retried(rotated) => {
+                        assert!(
+                            !ended && at + 2 == tokens.len() && !seen,
+                            "only the one before, while unseen"
+                        );
+                        assert_eq!(tokens.last(), Some(&rotated.refresh_token), "with the same successor");
+                        assert!(clock.now().since(rotated_at.unwrap()) < Duration::from_secs(10));
+                    }
+                    Rotation::Reused { .. } => {
+                        assert!(!ended && !is_present);
+                        ended = true;
+                    }
+                    Rotation::Revoked { .. } => assert!(ended),
+                    Rotation::Expired => ended = true,
+                    other => panic!("{other:?}"),
+                }
+                answers.push(format!("{answer:?}"));
+            }
+            Step::Use => {
+                let token = access(&stores, issued.grant_id).await;
+                if let Some(token) = &token {
+                    let answer = stores.access_tokens(&Scope::Global).introspect(token).await.unwrap();
+                    assert!(matches!(answer, Introspection::Active(_)));
+                    assert!(!ended, "nothing is issued into a family that has ended");
+                    seen = true;
+                }
+                answers.push(format!("use {}", token.is_some()));
+            }
+            Step::Wait { millis } => clock.advance(Duration::from_millis(*millis)),
+            Step::Revoke => {
+                let was_active = grants.revoke(issued.grant_id).await.unwrap();
+                assert!(!(ended && was_active), "what has ended cannot be revoked");
+                ended = true;
+                answers.push(format!("revoke {was_active}"));
+            }
+        }
+        let state = grants.get(issued.grant_id).await.unwrap().map(|grant| grant.state);
+        assert!(!(ended && state == Some(GrantState::Active)), "what has ended stays so");
+        answers.push(format!("{state:?}"));
+    }
+    answers
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 250, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_life_of_a_family_breaks_its_rules_and_no_sweep_changes_it(steps in prop::collection::vec(step(), 1..40)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let unswept = runtime.block_on(play(&steps, false));
+        prop_assert_eq!(unswept, runtime.block_on(play(&steps, true)));
+    }
+}
+
+fn faulty() -> (Arc<Faulty<Memory>>, Stores) {
+    let backend = Arc::new(Faulty::new(Memory::default()));
+    let stores = stores(backend.clone(), &begin());
+    (backend, stores)
+}
+
+#[tokio::test]
+async fn a_rotation_whose_answer_was_lost_is_retried() {
+    for fault in [Fault::Before, Fault::After] {
+        let (backend, stores) = faulty();
+        let grants = stores.grants(&Scope::Global);
+        let issued = grants.issue(GrantRequest::new("ada", "app")).await.unwrap();
+        backend.fail(0, fault);
+        let error = grants.rotate(&issued.refresh_token, "app", None).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "a fault is no answer");
+        let again = grants.rotate(&issued.refresh_token, "app", None).await.unwrap();
+        let next = match (fault, again) {
+            (Fault::Before, Rotation::Rotated(next)) | (Fault::After, Rotation::Retried(next)) => next,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(next.generation, 1);
+        assert!(matches!(
+            grants.rotate(&next.refresh_token, "app", None).await.unwrap(),
+            Rotation::Rotated(_)
+        ));
+    }
+}
+
+#[tokio::test]
+async fn a_redemption_whose_answer_was_lost_is_taken_back_by_the_next() {
+    for fault in [Fault::Before, Fault::After] {
+        let (backend, stores) = faulty();
+        let codes = stores.codes(&Scope::Global);
+        let code = codes.issue(CodeRequest::new("app", "ada", "https://a")).await.unwrap().code;
+        let presented = Presented::new(code, "app", "https://a").grant(Terms::default());
+        backend.fail(0, fault);
+        assert_eq!(codes.redeem(&presented).await.unwrap_err().kind(), ErrorKind::Unavailable);
+        match (fault, codes.redeem(&presented).await.unwrap()) {
+            (Fault::Before, Redemption::Redeemed(_)) => {}
+            (Fault::After, Redemption::Reused { grant_id: Some(id) }) => {
+                let grant = stores.grants(&Scope::Global).get(id).await.unwrap().unwrap();
+                assert!(matches!(grant.state, GrantState::Revoked { .. }), "nobody holds it, and nobody can");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_code_and_its_grant_are_there_together_or_not_at_all() {
+    let (backend, stores) = faulty();
+    let code =
+        stores.codes(&Scope::Global).issue(CodeRequest::new("app", "ada", "https://a")).await.unwrap().code;
+    let presented = Presented::new(code, "app", "https://a").grant(Terms::default());
+    let before = backend.writes();
+    assert!(matches!(
+        stores.codes(&Scope::Global).redeem(&presented).await.unwrap(),
+        Redemption::Redeemed(_)
+    ));
+    assert_eq!(backend.writes() - before, 1, "one commit");
+}
+
+#[tokio::test]
+async fn a_nonce_whose_acceptance_was_lost_is_used() {
+    let (backend, stores) = faulty();
+    let nonces = stores.nonces(&Scope::Global);
+    let nonce = nonces.issue("as", None).await.unwrap().nonce;
+    backend.fail(0, Fault::After);
+    assert!(nonces.accept("as", &nonce).await.is_err());
+    assert_eq!(nonces.accept("as", &nonce).await.unwrap(), NonceAnswer::Used, "never accepted twice");
+}
+
+#[tokio::test]
+async fn a_store_that_is_down_answers_nothing() {
+    let (backend, stores) = faulty();
+    let scope = Scope::Global;
+    let issued = stores.grants(&scope).issue(GrantRequest::new("ada", "app")).await.unwrap();
+    let token = access(&stores, issued.grant_id).await.unwrap();
+    backend.stay_down(0, Fault::Before);
+    assert!(stores.grants(&scope).rotate(&issued.refresh_token, "app", None).await.is_err());
+    assert!(stores.access_tokens(&scope).introspect(&token).await.is_err(), "not inactive: no answer");
+    assert!(stores.grants(&scope).revoke(issued.grant_id).await.is_err());
+    assert!(stores.grants(&scope).get(issued.grant_id).await.is_err());
+    assert!(stores.access_tokens(&scope).issue(AccessRequest::under(issued.grant_id)).await.is_err());
+}
+
+/// Counts reads and writes.
+#[derive(Default)]
+struct Counting {
+    inner: Memory,
+    reads: AtomicU64,
+    writes: AtomicU64,
+}
+
+impl Counting {
+    fn take_counts(&self) -> (u64, u64) {
+        (self.reads.swap(0, Ordering::SeqCst), self.writes.swap(0, Ordering::SeqCst))
+    }
+}
+
+#[async_trait]
+impl Backend for Counting {
+    async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        self.inner.get(key, now).await
+    }
+
+    async fn take(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
+        self.writes.fetch_add(1, Ordering::SeqCst);
+        self.inner.take(key, now).await
+    }
+
+    async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
+        self.writes.fetch_add(1, Ordering::SeqCst);
+        self.inner.commit(batch, now).await
+    }
+
+    async fn scan(
+        &self,
+        prefix: &Prefix,
+        after: Option<&Cursor>,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Page> {
+        self.inner.scan(prefix, after, limit, now).await
+    }
+
+    async fn sweep(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
+        self.inner.sweep(until, budget).await
+    }
+}
+
+#[tokio::test]
+async fn the_cost_of_an_answer_is_known() {
+    let backend = Arc::new(Counting::default());
+    let stores = stores(backend.clone(), &begin());
+    let (grants, tokens) = (stores.grants(&Scope::Global), stores.access_tokens(&Scope::Global));
+    let issued = grants.issue(GrantRequest::new("ada", "app")).await.unwrap();
+    assert_eq!(backend.take_counts(), (0, 1), "issuing a grant with its indexes");
+    let Rotation::Rotated(next) = grants.rotate(&issued.refresh_token, "app", None).await.unwrap() else {
+        panic!()
+    };
+    assert_eq!(backend.take_counts(), (1, 1), "rotating");
+    let token = access(&stores, next.grant_id).await.unwrap();
+    assert_eq!(backend.take_counts(), (1, 1), "issuing an access token");
+    let _ = tokens.introspect(&token).await.unwrap();
+    assert_eq!(backend.take_counts(), (2, 1), "the proof of receipt, once for a generation");
+    for _ in 0..3 {
+        let _ = tokens.introspect(&token).await.unwrap();
+        assert_eq!(backend.take_counts(), (2, 0), "introspecting");
+    }
+    assert!(grants.revoke(next.grant_id).await.unwrap());
+    assert_eq!(backend.take_counts(), (1, 1), "revoking, whatever hangs on it");
+    assert_eq!(grants.rotate(&Secret::new("ebr_x"), "app", None).await.unwrap(), Rotation::Unknown);
+    assert_eq!(backend.take_counts(), (0, 0), "garbage does not reach the store");
+}

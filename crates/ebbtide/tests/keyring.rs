@@ -1,0 +1,136 @@
+//! Keyrings in files.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+
+use ebbtide::{ErrorKind, Keyring, SeededChance, SystemChance, Timestamp};
+
+fn make(path: &Path) -> Keyring {
+    Keyring::load_or_create(path, &SystemChance, Timestamp::ZERO).unwrap()
+}
+
+#[cfg(unix)]
+fn mode(path: &Path) -> u32 {
+    std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(path).unwrap().permissions()) & 0o7777
+}
+
+#[test]
+fn a_keyring_is_made_once_and_read_after() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store/keyring.json");
+    let made = make(&path);
+    assert_eq!(make(&path).keys(), made.keys());
+    assert_eq!(Keyring::load(&path).unwrap().keys(), made.keys());
+    assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing else is left behind");
+}
+
+#[cfg(unix)]
+#[test]
+fn the_file_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keyring.json");
+    make(&path);
+    assert_eq!(mode(&path), 0o600);
+    Keyring::edit(&path, |keyring| keyring.add(&SystemChance, Timestamp::ZERO)).unwrap();
+    assert_eq!(mode(&path), 0o600, "after a change too");
+    for looser in [0o640, 0o604, 0o644, 0o620, 0o660, 0o666, 0o601] {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(looser)).unwrap();
+        let error = Keyring::load(&path).unwrap_err();
+        assert!(error.message().contains("chmod 600"), "{error}");
+        assert!(Keyring::load_or_create(&path, &SystemChance, Timestamp::ZERO).is_err());
+        assert!(Keyring::edit(&path, |keyring| keyring.add(&SystemChance, Timestamp::ZERO)).is_err());
+    }
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).unwrap();
+    assert_eq!(Keyring::load(&path).unwrap().keys().len(), 2, "stricter is good, and nothing was lost");
+}
+
+#[test]
+fn a_file_that_is_there_is_never_written_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keyring.json");
+    let made = make(&path);
+    let other = Keyring::generate(&SystemChance, Timestamp::ZERO);
+    assert_eq!(other.create(&path, &SystemChance).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(make(&path).keys(), made.keys());
+}
+
+#[test]
+fn of_many_who_make_one_all_have_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keyring.json");
+    let rings: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..16).map(|_| scope.spawn(|| make(&path).active())).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(rings.iter().all(|id| *id == rings[0]), "{rings:?}");
+}
+
+#[test]
+fn a_change_is_whole_or_none_and_one_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keyring.json");
+    let before = make(&path).keys();
+    let failed = Keyring::edit(&path, |keyring| {
+        keyring.add(&SystemChance, Timestamp::ZERO)?;
+        keyring.retire(keyring.active())
+    });
+    assert!(failed.is_err());
+    assert_eq!(make(&path).keys(), before, "a change that failed left nothing");
+    Keyring::edit(&path, |keyring| {
+        let within = Keyring::edit(&path, |keyring| keyring.add(&SystemChance, Timestamp::ZERO));
+        assert!(within.unwrap_err().message().contains("is being changed"));
+        keyring.add(&SystemChance, Timestamp::ZERO)
+    })
+    .unwrap();
+    assert_eq!(make(&path).keys().len(), 2);
+}
+
+#[test]
+fn what_is_no_keyring_is_corrupt_and_is_not_quoted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keyring.json");
+    make(&path);
+    let good = std::fs::read_to_string(&path).unwrap();
+    let secret = good.split('"').find(|text| text.len() == 43).unwrap();
+    let bad = [
+        String::new(),
+        good.replace(secret, &secret[1..]),
+        good.replace(&format!("\"{secret}\""), secret),
+        good.replace("\"format\": 1", "\"format\": 2"),
+        good.replace("\"active\": \"", "\"active\": \"f"),
+        good.replace("\"keys\"", "\"kees\""),
+        good[..good.len() - 4].to_owned(),
+    ];
+    for text in bad {
+        assert_ne!(text, good);
+        std::fs::write(&path, text).unwrap();
+        let error = Keyring::load(&path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        let all =
+            format!("{error} {error:?} {:?}", std::error::Error::source(&error).map(ToString::to_string));
+        assert!(!all.contains(&secret[1..]), "{all}");
+    }
+}
+
+#[test]
+fn each_store_has_the_keyring_it_needs() {
+    let folder = tempfile::tempdir().unwrap();
+    let chance = SeededChance::new(1);
+    let of = |url: &str, file: Option<&Path>| Keyring::for_store(url, file, &chance, Timestamp::ZERO);
+    let embedded = format!("fjall:{}?cache=1", folder.path().join("data").display());
+    let made = of(&embedded, None).unwrap();
+    assert_eq!(of(&embedded, None).unwrap().keys(), made.keys(), "the same at the next start");
+    let file = folder.path().join("data").join(Keyring::FILE_NAME);
+    assert!(file.exists(), "in the store's own folder, so that it is on the same volume");
+    assert!(of("memory:", None).is_ok());
+    for shared in ["postgres://u:hunter2@h/db", "postgresql://h/db", "dynamodb:table"] {
+        let error = of(shared, None).unwrap_err();
+        assert!(error.message().contains("ebbtide keyring init"), "{error}");
+        assert!(!error.message().contains("hunter2"));
+        assert_eq!(of(shared, Some(&file)).unwrap().keys(), made.keys());
+    }
+    let missing = of("memory:", Some(&folder.path().join("none"))).unwrap_err();
+    assert!(missing.message().contains("there is no keyring"), "a file that was named must be there");
+}
