@@ -104,15 +104,17 @@ pub(crate) enum Restored {
     OtherStands,
 }
 
-/// Writes a record under all its keys if none stands there; in a dry run, says what would become of it.
+/// Writes a record under all its keys if none stands there; in a dry run, says what would become of it. `same` says
+/// whether what stands there is what would have been written.
 pub(crate) async fn restore(
     stores: &Stores,
     keys: Vec<Key>,
     record: Record,
     dry_run: bool,
+    same: impl Fn(&Record) -> Result<bool>,
 ) -> Result<Restored> {
     let now = stores.now();
-    let standing = stores.backend().get(&keys[0], now).await?;
+    let mut standing = stores.backend().get(&keys[0], now).await?;
     if standing.is_none() {
         if dry_run {
             return Ok(Restored::Written);
@@ -122,9 +124,9 @@ pub(crate) async fn restore(
         if stores.backend().commit(Batch::new(writes)?, now).await?.is_applied() {
             return Ok(Restored::Written);
         }
+        standing = stores.backend().get(&keys[0], now).await?;
     }
-    let same =
-        standing.is_some_and(|there| there.value == record.value && there.expires_at == record.expires_at);
+    let same = standing.map_or(Ok(false), |there| same(&there))?;
     Ok(if same { Restored::SameStands } else { Restored::OtherStands })
 }
 
