@@ -78,6 +78,10 @@ pub(crate) struct AuditVerify {
     #[command(flatten)]
     pub(crate) place: Place,
 
+    /// The logs of the scopes that it covers too
+    #[arg(long, conflicts_with = "mark")]
+    pub(crate) below: bool,
+
     /// A head that was printed earlier, which the log must still lead through
     #[arg(long, value_name = "NUMBER:HASH")]
     pub(crate) mark: Option<Mark>,

@@ -43,6 +43,8 @@ fn an_empty_store_is_exported_copied_and_verified() {
     assert_eq!((list.status.code(), stdout(&list).as_str()), (Some(0), ""));
     let verify = ebbtide(&["audit", "verify", "--store", "memory:", "--scope", "tenant:acme"]);
     assert_eq!(stdout(&verify), "the log of tenant:acme is whole: 0 entries\n");
+    let below = ebbtide(&["audit", "verify", "--store", "memory:", "--scope", "global", "--below"]);
+    assert_eq!(stdout(&below), "the log of global is whole: 0 entries\n");
     let mark = format!("3:{}", "0".repeat(64));
     let kept = ebbtide(&["audit", "verify", "--store", "memory:", "--scope", "global", "--mark", &mark]);
     assert_eq!(kept.status.code(), Some(1));

@@ -201,6 +201,13 @@ async fn lines_of_other_systems_are_read() {
         let answer = importer.line(&line.to_string()).await.unwrap();
         assert!(matches!(answer, Imported::Written(_)), "{answer:?}");
     }
+    let clock = ManualClock::at(now().checked_add(Duration::from_secs(9)).unwrap());
+    let later_on = Stores::builder(Arc::clone(&backend)).clock(clock).build();
+    let again = Importer::new(later_on, scope("tenant:acme"), false);
+    for line in &good {
+        let answer = again.line(&line.to_string()).await.unwrap();
+        assert_eq!(answer, Imported::Skipped("it is there already".into()), "dated or not");
+    }
     let alice =
         stores(&backend).approvals(&scope("tenant:acme")).get("alice", "doc", "GET").await.unwrap().unwrap();
     assert_eq!(alice.granted_at.as_millis(), 1_700_000_000_000);

@@ -1,11 +1,12 @@
 //! `ebbtide audit`
 
+use std::collections::BTreeSet;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use ebbtide::audit::{Break, Entry, Verdict};
-use ebbtide::{Kind, Stores, Timestamp};
+use ebbtide::{Kind, Reach, Scope, Stores, Timestamp};
 use serde_json::json;
 
 use crate::args::{Audit, AuditVerify, Place};
@@ -53,23 +54,50 @@ fn json_line(entry: &Entry) -> serde_json::Value {
 
 async fn verify(args: AuditVerify) -> Result<ExitCode> {
     let backend = ebbtide::open(&args.place.store).await.context("the store cannot be opened")?;
-    let audit = Stores::new(backend).audit(&args.place.scope);
-    match audit.verify(args.mark.as_ref()).await.context("the log cannot be read")? {
-        Verdict::Intact { entries, head } => {
-            println!("the log of {} is whole: {entries} entries", args.place.scope);
-            if let Some(head) = head {
-                println!("head {head}");
+    let stores = Stores::new(backend);
+    let scopes = if args.below {
+        logs_below(&stores, args.place.scope).await.context("the logs cannot be found")?
+    } else {
+        BTreeSet::from([args.place.scope])
+    };
+    let mut whole = true;
+    for scope in scopes {
+        let verdict = stores.audit(&scope).verify(args.mark.as_ref()).await;
+        match verdict.with_context(|| format!("the log of {scope} cannot be read"))? {
+            Verdict::Intact { entries, head } => {
+                println!("the log of {scope} is whole: {entries} entries");
+                if let Some(head) = head {
+                    println!("head {head}");
+                }
             }
-            Ok(ExitCode::SUCCESS)
+            Verdict::Broken { sequence, why } => {
+                whole = false;
+                println!("the log of {scope} is NOT whole: entry {sequence} {}", describe(why));
+            }
         }
-        Verdict::Broken { sequence, why } => {
-            let why = match why {
-                Break::Changed => "is not what was written",
-                Break::Missing => "is missing",
-                Break::Added => "was not written by the log",
-            };
-            println!("the log of {} is NOT whole: entry {sequence} {why}", args.place.scope);
-            Ok(ExitCode::from(1))
+    }
+    Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn describe(why: Break) -> &'static str {
+    match why {
+        Break::Changed => "is not what was written",
+        Break::Missing => "is missing",
+        Break::Added => "was not written by the log",
+    }
+}
+
+/// The scopes below `scope` that have a log.
+async fn logs_below(stores: &Stores, scope: Scope) -> Result<BTreeSet<Scope>> {
+    let (scopes, reach) = (stores.scopes(&scope), Reach::Below(scope.clone()));
+    let mut logs = BTreeSet::from([scope]);
+    let mut after = None;
+    loop {
+        let page = scopes.list(Kind::Audit, &reach, after.as_ref(), 1_000).await?;
+        logs.extend(page.items.iter().map(|(key, _)| key.scope()));
+        after = page.next;
+        if after.is_none() {
+            return Ok(logs);
         }
     }
 }

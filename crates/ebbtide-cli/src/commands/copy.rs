@@ -15,23 +15,23 @@ pub(crate) async fn run(args: Copy) -> Result<ExitCode> {
     let now = SystemClock.now();
     let total = if args.below.is_none() { expected(from.as_ref(), now).await } else { None };
     let reach = Reach::Below(args.below.unwrap_or(Scope::Global));
-    let mut copier = Copier::new(from, to, reach, now)?;
+    let mut copy = Copier::new(from, to, reach, now)?;
     let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
     bar.set_style(ProgressStyle::with_template(
         "{msg:9} {wide_bar} {human_pos}/{human_len} {per_sec} {eta}",
     )?);
     bar.set_message("copying");
     let mut verifying = false;
-    while let Some(count) = copier.step().await.context("the copy was stopped; run it again to go on")? {
+    while let Some(count) = copy.step().await.context("the copy was stopped; run it again to go on")? {
         bar.inc(count);
-        if copier.is_verifying() && !verifying {
+        if copy.is_verifying() && !verifying {
             verifying = true;
             bar.set_message("verifying");
             bar.reset();
         }
     }
     bar.finish_and_clear();
-    let copied = copier.copied();
+    let copied = copy.copied();
     for (kind, count) in &copied.written {
         println!("{count:>12} {kind}");
     }

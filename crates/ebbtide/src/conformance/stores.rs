@@ -200,6 +200,7 @@ cases! {
         removing_removes_both_ends_once
         an_extension_reaches_both_ends
         both_ends_agree_after_a_race
+        a_lost_reverse_stands_in_no_ones_way
         relationships_keep_to_their_scope
         a_batch_of_edges_answers_in_order
         a_way_is_found_over_several_steps

@@ -261,16 +261,24 @@ impl Approvals {
         Ok(granted)
     }
 
-    /// Writes an approval that comes from elsewhere, with the life that it had there, if none stands here.
+    /// Writes an approval that comes from elsewhere, with the life that it had there, if none stands here. What is
+    /// not dated there is the same whenever it was written here.
     pub(crate) async fn restore(
         &self,
         approval: &Approval,
         lifetime: Lifetime,
         expires_at: Timestamp,
+        dated: bool,
         dry_run: bool,
     ) -> Result<Restored> {
         let (key, record) = self.prepare(approval, lifetime, expires_at)?;
-        restore(&self.stores, vec![key], record, dry_run).await
+        let ours = (record.value.clone(), record.expires_at);
+        restore(&self.stores, vec![key], record, dry_run, |there| {
+            let stored: Stored = codec::decode(&there.value)?;
+            let alike = stored.granted_by == approval.granted_by && stored.metadata == approval.metadata;
+            Ok(alike && (!dated || ours == (there.value.clone(), there.expires_at)))
+        })
+        .await
     }
 
     fn prepare(

@@ -34,6 +34,7 @@ pub use draft::{Attribute, Draft, Stamp};
 
 use super::Stores;
 use super::listing::{Listing, check_limit};
+use crate::audit::{Action, Because, Note};
 use crate::backend::{BackendExt, Cursor, Erased};
 use crate::codec;
 use crate::error::{Error, Result};
@@ -142,6 +143,20 @@ impl Attributes {
     /// may stay. After an error, call it again: it goes on with what is left.
     pub async fn delete_owner(&self, owner: &str) -> Result<u64> {
         self.stores.backend().erase_all(&self.owner_prefix(owner)?, self.stores.now()).await
+    }
+
+    /// The same, and the audit log is told before and after, by whom and why.
+    pub async fn delete_owner_audited(&self, owner: &str, because: &Because) -> Result<u64> {
+        let audit = self.stores.audit(&self.scope);
+        let note = |how: String| -> Result<Note> {
+            let note = Note::of(Action::DeleteOwner, because)?.about(Kind::Attribute, vec![owner.to_owned()]);
+            Ok(note.with_detail(how))
+        };
+        self.owner_prefix(owner)?;
+        audit.append(&note("begins".to_owned())?).await?;
+        let removed = self.delete_owner(owner).await?;
+        audit.append(&note(format!("ended, {removed} records"))?).await?;
+        Ok(removed)
     }
 
     /// One step of [`delete_owner`](Self::delete_owner), for showing how far it is or stopping in between.

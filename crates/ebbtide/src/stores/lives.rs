@@ -104,30 +104,39 @@ pub(crate) enum Restored {
     OtherStands,
 }
 
-/// Writes a record under all its keys if none stands there; in a dry run, says what would become of it.
+/// Writes a record under all its keys if none stands there; in a dry run, says what would become of it. `same` says
+/// whether what stands there is what would have been written.
 pub(crate) async fn restore(
     stores: &Stores,
     keys: Vec<Key>,
     record: Record,
     dry_run: bool,
+    same: impl Fn(&Record) -> Result<bool>,
 ) -> Result<Restored> {
     let now = stores.now();
-    let standing = stores.backend().get(&keys[0], now).await?;
+    let mut standing = stores.backend().get(&keys[0], now).await?;
     if standing.is_none() {
         if dry_run {
             return Ok(Restored::Written);
         }
-        let insert = |key: &Key| Write::Insert { key: key.clone(), record: record.clone() };
-        if stores.backend().commit(Batch::new(keys.iter().map(insert).collect())?, now).await?.is_applied() {
+        let mut writes = vec![Write::Insert { key: keys[0].clone(), record: record.clone() }];
+        writes.extend(mirrored(&keys, &record));
+        if stores.backend().commit(Batch::new(writes)?, now).await?.is_applied() {
             return Ok(Restored::Written);
         }
+        standing = stores.backend().get(&keys[0], now).await?;
     }
-    let same =
-        standing.is_some_and(|there| there.value == record.value && there.expires_at == record.expires_at);
+    let same = standing.map_or(Ok(false), |there| same(&there))?;
     Ok(if same { Restored::SameStands } else { Restored::OtherStands })
 }
 
-/// One record, under every key that it stands at: those after the first are its mirrors, and have its version.
+/// The writes of a record's mirrors.
+fn mirrored(keys: &[Key], record: &Record) -> impl Iterator<Item = Write> {
+    keys[1..].iter().map(|key| Write::Put { key: key.clone(), record: record.clone() })
+}
+
+/// One record, under every key that it stands at. Those after the first are its mirrors: they are written only
+/// together with it, so that its version is the condition for all, and a mirror that was lost is mended.
 pub(crate) struct Standing<'a> {
     pub(crate) stores: &'a Stores,
     pub(crate) scope: &'a Scope,
@@ -189,21 +198,21 @@ impl Standing<'_> {
             let Some(standing) = self.stores.backend().get(&self.keys[0], now).await? else {
                 return Ok(false);
             };
-            let removal = |key: &Key| Write::Remove { key: key.clone(), expected: standing.version };
+            let (key, mirrors) = (self.keys[0].clone(), &self.keys[1..]);
+            let mut writes = vec![Write::Remove { key, expected: standing.version }];
+            writes.extend(mirrors.iter().map(|key| Write::Delete { key: key.clone() }));
             let note = Note::revoked(because)?.about(self.kind(), self.target.clone());
-            if changes.commit(self.keys.iter().map(removal).collect(), &note, now).await? {
+            if changes.commit(writes, &note, now).await? {
                 return Ok(true);
             }
         }
     }
 
     fn replace(&self, standing: &Record, record: &Record) -> Vec<Write> {
-        let replace = |key: &Key| Write::Replace {
-            key: key.clone(),
-            expected: standing.version,
-            record: record.clone(),
-        };
-        self.keys.iter().map(replace).collect()
+        let (key, expected) = (self.keys[0].clone(), standing.version);
+        let mut writes = vec![Write::Replace { key, expected, record: record.clone() }];
+        writes.extend(mirrored(&self.keys, record));
+        writes
     }
 
     fn cap(&self, lifetime: &Lifetime) -> Result<Timestamp> {

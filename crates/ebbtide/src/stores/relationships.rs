@@ -84,16 +84,25 @@ impl Relationships {
         Ok(related)
     }
 
-    /// Writes a relationship that comes from elsewhere, with the life that it had there, if none stands here.
+    /// Writes a relationship that comes from elsewhere, with the life that it had there, if none stands here. What
+    /// is not dated there is the same whenever it was written here.
     pub(crate) async fn restore(
         &self,
         relationship: &Relationship,
         lifetime: Lifetime,
         expires_at: Timestamp,
+        dated: bool,
         dry_run: bool,
     ) -> Result<Restored> {
         let (keys, record) = self.prepare(relationship, lifetime, expires_at)?;
-        restore(&self.stores, keys.into(), record, dry_run).await
+        let ours = (record.value.clone(), record.expires_at);
+        restore(&self.stores, keys.into(), record, dry_run, |there| {
+            let stored: Stored = codec::decode(&there.value)?;
+            let alike =
+                stored.created_by == relationship.created_by && stored.metadata == relationship.metadata;
+            Ok(alike && (!dated || ours == (there.value.clone(), there.expires_at)))
+        })
+        .await
     }
 
     fn prepare(

@@ -66,7 +66,9 @@ impl Importer {
     async fn import(&self, fields: &Map<String, Value>) -> Result<Imported> {
         let is_approval = fields.contains_key("identity");
         let began = if is_approval { "granted_at" } else { "created_at" };
-        let began_at = time(fields, began)?.unwrap_or_else(|| self.stores.now());
+        let dated = time(fields, began)?;
+        let began_at = dated.unwrap_or_else(|| self.stores.now());
+        let (dated, dry_run) = (dated.is_some(), self.dry_run);
         let expires_at = match (time(fields, "expires_at")?, number(fields, "ttl_seconds")?) {
             (Some(expires_at), _) => expires_at,
             (None, Some(seconds)) => began_at.checked_add(Duration::from_secs(seconds))?,
@@ -88,7 +90,7 @@ impl Importer {
                 approval = approval.with_metadata(name, value);
             }
             let approvals: Approvals = self.stores.approvals(&self.scope);
-            (Kind::Approval, approvals.restore(&approval, lifetime, expires_at, self.dry_run).await?)
+            (Kind::Approval, approvals.restore(&approval, lifetime, expires_at, dated, dry_run).await?)
         } else {
             let (subject, object) = (text(fields, "subject")?, text(fields, "object")?);
             let edge = Edge::new(subject, text(fields, "relation")?, object, relation_type(fields)?);
@@ -97,7 +99,7 @@ impl Importer {
                 relationship = relationship.with_metadata(name, value);
             }
             let store: Relationships = self.stores.relationships(&self.scope);
-            (Kind::Relationship, store.restore(&relationship, lifetime, expires_at, self.dry_run).await?)
+            (Kind::Relationship, store.restore(&relationship, lifetime, expires_at, dated, dry_run).await?)
         };
         Ok(match restored {
             Restored::Written => Imported::Written(kind),

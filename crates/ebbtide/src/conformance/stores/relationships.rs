@@ -145,7 +145,7 @@ pub(super) async fn an_extension_reaches_both_ends(rig: StoreRig) {
 }
 
 pub(super) async fn both_ends_agree_after_a_race(rig: StoreRig) {
-    let tasks = rig.together(24, |rig, index| async move {
+    let tasks = rig.together(16, |rig, index| async move {
         let relationships = relationships(&rig);
         let edge = editor(if index % 2 == 0 { "alice" } else { "bob" });
         for round in 0..6 {
@@ -164,6 +164,18 @@ pub(super) async fn both_ends_agree_after_a_race(rig: StoreRig) {
     });
     tasks.await;
     assert_eq!(table(&rig, Kind::Relationship).await, table(&rig, Kind::RelationshipReverse).await);
+}
+
+pub(super) async fn a_lost_reverse_stands_in_no_ones_way(rig: StoreRig) {
+    let relationships = relationships(&rig);
+    let reverse = Prefix::reach(Kind::RelationshipReverse, &Reach::Exact(rig.scope.clone())).expect("good");
+    let alice = add(&relationships, &editor("alice").with_ttl(secs(60))).await;
+    rig.backend.erase_all(&reverse, rig.clock.now()).await.expect("erase");
+    assert!(relationships.extend(&alice.edge, &by(5)).await.expect("extend").is_extended());
+    assert_eq!(table(&rig, Kind::Relationship).await, table(&rig, Kind::RelationshipReverse).await, "mended");
+    rig.backend.erase_all(&reverse, rig.clock.now()).await.expect("erase");
+    assert!(relationships.remove(&alice.edge, &because()).await.expect("remove"), "it can be taken back");
+    assert!(!check(&relationships, &alice.edge).await);
 }
 
 pub(super) async fn relationships_keep_to_their_scope(rig: StoreRig) {
