@@ -19,6 +19,8 @@ pub(crate) enum Act {
     LoseAnswer,
     /// The same, and this happens before the client knows.
     LoseAnswerAfter(Hook),
+    /// The endpoint never hears of it, and the answer is that none of its items were dealt with.
+    Leave,
     /// The endpoint never hears of it, and this error with this body is answered.
     Fail(u16, String),
 }
@@ -125,14 +127,21 @@ async fn serve(mut client: TcpStream, upstream: &str, state: &Mutex<State>) -> i
                 hook().await;
                 return Ok(());
             }
-            Some(Act::Fail(status, body)) => {
-                format!("HTTP/1.1 {status} Made up\r\ncontent-type: application/x-amz-json-1.0\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
+            Some(Act::Leave) => {
+                let left = String::from_utf8_lossy(&body).replacen("RequestItems", "UnprocessedItems", 1);
+                made_up(200, &left)
             }
+            Some(Act::Fail(status, body)) => made_up(status, &body),
             None => forward(&head, &body, upstream).await?,
         };
         client.write_all(&answer).await?;
     }
     Ok(())
+}
+
+fn made_up(status: u16, body: &str) -> Vec<u8> {
+    let head = format!("HTTP/1.1 {status} Made up\r\ncontent-type: application/x-amz-json-1.0");
+    format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
 /// Sends a request to the endpoint and returns its whole answer.

@@ -29,14 +29,11 @@ impl Site {
         }
     }
 
-    /// Whether the endpoint is one that was started for the tests.
-    pub(crate) fn is_local(&self) -> bool {
-        self.endpoint.contains("127.0.0.1") || self.endpoint.contains("localhost")
-    }
-
-    /// Whether the emulator does what TTL asks for. The second one says that it does, and deletes nothing.
+    /// Whether the endpoint deletes by TTL while a test waits: the first emulator does. The second says that it does
+    /// and deletes nothing; a service of its own takes days.
     pub(crate) fn deletes_by_ttl(&self) -> bool {
-        std::env::var("EBBTIDE_TEST_DYNAMODB").is_ok_and(|first| first == self.endpoint)
+        let is_local = self.endpoint.contains("127.0.0.1") || self.endpoint.contains("localhost");
+        is_local && std::env::var("EBBTIDE_TEST_DYNAMODB").is_ok_and(|first| first == self.endpoint)
     }
 
     /// The table that all tests share, each with a prefix of its own.
