@@ -120,7 +120,7 @@ async fn many_that_wait_are_not_held_up_by_one_statement() {
     let tasks = held.gather(&inserts).await;
     held.release().await;
     assert!(answers(tasks).await.into_iter().all(|applied| applied));
-    assert_eq!(held.statements().await, 3, "the one ahead, sixteen beside it, and the others together");
+    assert_eq!(held.statements().await, 3, "the one ahead, 32 beside it, and the others together");
 }
 
 async fn a_lone_insert_is_a_statement_of_its_own() {

@@ -21,7 +21,7 @@ use crate::time::Timestamp;
 const LANES: usize = 2;
 
 /// How many rows must wait for a further statement to go out beside one that is under way.
-const ENOUGH_FOR_A_LANE: usize = 16;
+const ENOUGH_FOR_A_LANE: usize = 32;
 
 /// The most rows, and the most bytes, of one statement.
 const MOST_ROWS: usize = 512;
