@@ -74,3 +74,8 @@ pub use stores::Stores;
 pub use time::{Clock, ManualClock, Stopwatch, SystemClock, Timestamp};
 pub use ttl::{Ttl, TtlPolicies, TtlPolicy};
 pub use write::{Batch, Commit, Condition, Effect, Write};
+
+/// The README's example is compiled with the documentation's.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
