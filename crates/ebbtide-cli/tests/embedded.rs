@@ -2,8 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn ebbtide(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ebbtide")).args(arguments).env_remove("EBBTIDE_STORE").output().unwrap()
@@ -50,6 +51,28 @@ fn a_backup_can_be_verified() {
     let again = ebbtide(&["backup", "--store", &url(&store), copy.to_str().unwrap()]);
     assert_eq!(again.status.code(), Some(2));
     assert!(said(&again).contains("empty folder"), "{}", said(&again));
+}
+
+#[test]
+fn a_backup_is_made_while_the_server_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, copy) = (dir.path().join("store"), dir.path().join("copy"));
+    let mut server = Command::new(env!("CARGO_BIN_EXE_ebbtide"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--store", &url(&store)])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("listening on http://127.0.0.1:"), "{line}");
+    let backup = ebbtide(&["backup", "--store", &url(&store), copy.to_str().unwrap()]);
+    let again = ebbtide(&["backup", "--store", &url(&store), copy.to_str().unwrap()]);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert!(backup.status.success(), "{}", said(&backup));
+    assert!(said(&again).contains("empty folder"), "{}", said(&again));
+    let verified = ebbtide(&["verify", "--store", &url(&copy), "--filter", "conditions::"]);
+    assert!(verified.status.success(), "{}", said(&verified));
 }
 
 #[test]

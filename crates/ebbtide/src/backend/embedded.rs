@@ -1,6 +1,7 @@
 //! What the embedded engines share: the folder, the committer, the ledger, sweeps.
 
 mod committer;
+mod control;
 mod engine;
 mod folder;
 mod ledger;
@@ -17,6 +18,7 @@ use bytes::Bytes;
 use tokio::sync::{Mutex, oneshot};
 
 use committer::{Committer, Job, Shared};
+use control::Control;
 pub(super) use engine::{Engine, Op, Visitor, Walk};
 use folder::Folder;
 use sweep::Worth;
@@ -92,7 +94,9 @@ impl Options {
 
 /// A store in a folder of this machine, on an engine of type `E`.
 pub(super) struct Embedded<E> {
-    // Dropped first: the thread ends before the engine is closed and the folder let go.
+    // Dropped first of all: it holds what the rest is made of.
+    _control: Option<Control>,
+    // Then the committer: its thread ends before the engine is closed and the folder let go.
     committer: Arc<Committer>,
     shared: Arc<Shared<E>>,
     worth: Worth,
@@ -105,13 +109,24 @@ impl<E: Engine> Embedded<E> {
     pub(super) fn open(options: &Options) -> Result<Self> {
         let folder = Folder::take(&options.path, E::NAME)?;
         let engine = E::open(&folder.data(), options.cache_bytes)?;
-        let shared = Arc::new(Shared::load(engine)?);
+        let (shared, folder) = (Arc::new(Shared::load(engine)?), Arc::new(folder));
+        let committer = Arc::new(Committer::start(Arc::clone(&shared), options.clock_leap)?);
+        let maintenance = Arc::<Mutex<()>>::default();
+        let control = {
+            let (shared, folder, alone) =
+                (Arc::clone(&shared), Arc::clone(&folder), Arc::clone(&maintenance));
+            Control::listen(&options.path, move |target| {
+                let _alone = alone.blocking_lock();
+                copy(&shared, &folder, target)
+            })?
+        };
         Ok(Self {
-            committer: Arc::new(Committer::start(Arc::clone(&shared), options.clock_leap)?),
+            _control: control,
+            committer,
             shared,
             worth: Worth { share_percent: options.sweep_share_percent, overdue: options.sweep_overdue },
-            maintenance: Arc::default(),
-            folder: Arc::new(folder),
+            maintenance,
+            folder,
         })
     }
 
@@ -234,11 +249,20 @@ impl<E: Engine> Backend for Embedded<E> {
 
     async fn backup(&self, dir: &Path) -> Result<()> {
         let target = dir.to_owned();
-        self.aside(move |shared, _, folder| {
-            shared.check()?;
-            shared.engine.checkpoint(&folder.begin_copy(&target)?)?;
-            Folder::finish_copy(&target, E::NAME)
-        })
-        .await
+        self.aside(move |shared, _, folder| copy(shared, folder, &target)).await
     }
+}
+
+fn copy<E: Engine>(shared: &Shared<E>, folder: &Folder, target: &Path) -> Result<()> {
+    shared.check()?;
+    shared.engine.checkpoint(&folder.begin_copy(target)?)?;
+    Folder::finish_copy(target, E::NAME)
+}
+
+/// Has the process that serves the embedded store behind `url` copy it into `dir`, and waits until it has.
+pub fn backup_served(url: &str, dir: &Path) -> Result<()> {
+    let rest = ["fjall:", "rocksdb:"].iter().find_map(|scheme| url.strip_prefix(scheme));
+    let rest =
+        rest.ok_or_else(|| Error::invalid("only an embedded store is copied by the process that serves it"))?;
+    control::ask_backup(&Options::parse(rest)?.path, dir)
 }

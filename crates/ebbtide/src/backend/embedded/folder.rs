@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
+use super::control::SOCKET;
 use crate::error::{Error, Result};
 
 /// The format that this build writes, and the newest that it reads.
@@ -115,7 +116,7 @@ fn write_format(path: &Path, engine: &str) -> Result<()> {
 fn holds_something_else(path: &Path) -> Result<bool> {
     let list = fs::read_dir(path).map_err(|error| unusable("cannot read the folder of the store", error))?;
     let names = list.filter_map(|entry| entry.ok().map(|entry| entry.file_name()));
-    let expected = [LOCK_FILE, DATA, "FORMAT.new", "keyring.json", "root.key"];
+    let expected = [LOCK_FILE, SOCKET, DATA, "FORMAT.new", "keyring.json", "root.key"];
     Ok(names.into_iter().any(|name| !expected.iter().any(|known| name == *known)))
 }
 
