@@ -115,12 +115,12 @@ async fn inserts_that_arrive_together_are_one_statement() {
 
 async fn many_that_wait_are_not_held_up_by_one_statement() {
     let held = Held::new("").await;
-    let names: Vec<String> = (0..40).map(|n| n.to_string()).collect();
+    let names: Vec<String> = (0..80).map(|n| n.to_string()).collect();
     let inserts: Vec<_> = names.iter().map(|name| (name.as_str(), "v", 1_000, 0)).collect();
     let tasks = held.gather(&inserts).await;
     held.release().await;
     assert!(answers(tasks).await.into_iter().all(|applied| applied));
-    assert_eq!(held.statements().await, 3, "the one ahead, 32 beside it, and the others together");
+    assert_eq!(held.statements().await, 3, "the one ahead, 64 beside it, and the others together");
 }
 
 async fn a_lone_insert_is_a_statement_of_its_own() {
