@@ -17,8 +17,8 @@ test: ## Run every suite but RocksDB's
 test-all: ## Run every suite
 	scripts/test --all
 
-bench: ## Measure what there is to measure
-	cargo bench --workspace
+bench: ## Measure the engines beside their peers
+	scripts/bench
 
 lint: ## Format, clippy, docs: no warnings
 	scripts/lint
