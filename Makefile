@@ -9,7 +9,7 @@ help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: ## Build and serve on http://127.0.0.1:7878, from ./data
-	cargo run --release --package ebbtide-cli -- serve --store fjall:./data
+	cargo run --release --package ebbtide-cli -- serve --store fjall:./data --sweep-interval 30s
 
 test: ## Run every suite but RocksDB's
 	scripts/test

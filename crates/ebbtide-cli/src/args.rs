@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
@@ -184,7 +185,11 @@ pub(crate) enum ClockAction {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = "Example:\n  ebbtide serve --listen 127.0.0.1:7878 --store fjall:./data")]
+#[command(
+    after_help = "The root key comes from EBBTIDE_ROOT_KEY; an embedded store has one in root.key in its folder, made on \
+    the first start.\n\n\
+    Example:\n  ebbtide serve --listen 127.0.0.1:7878 --store fjall:./data --sweep-interval 30s"
+)]
 pub(crate) struct Serve {
     /// The address to listen on; port 0 takes a free one
     #[arg(long, env = "EBBTIDE_LISTEN", default_value = "127.0.0.1:7878")]
@@ -199,6 +204,14 @@ pub(crate) struct Serve {
         hide_env_values = true
     )]
     pub(crate) store: String,
+
+    /// How often to sweep, such as 30s, 5m or 1h; without it, nothing is swept
+    #[arg(long, env = "EBBTIDE_SWEEP_INTERVAL", value_name = "TIME", value_parser = interval)]
+    pub(crate) sweep_interval: Option<Duration>,
+
+    /// The keyring; an embedded store has one in its folder
+    #[arg(long, env = "EBBTIDE_KEYRING", value_name = "FILE")]
+    pub(crate) keyring: Option<PathBuf>,
 
     /// Bring the store's schema to this build's version before serving
     #[arg(long, env = "EBBTIDE_AUTO_MIGRATE", value_parser = BoolishValueParser::new())]
@@ -312,4 +325,42 @@ pub(crate) struct TableStore {
     /// The store: dynamodb:TABLE?region=…&endpoint=…
     #[arg(long, env = "EBBTIDE_STORE", value_name = "URL", hide_env_values = true)]
     pub(crate) store: String,
+}
+
+/// A time of whole seconds, minutes, hours or days, more than zero.
+fn interval(text: &str) -> Result<Duration, String> {
+    let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        _ => 0,
+    };
+    match digits.parse::<u64>().ok().and_then(|number| number.checked_mul(seconds)) {
+        Some(seconds @ 1..=31_536_000) => Ok(Duration::from_secs(seconds)),
+        _ => {
+            Err("a time is a whole number above zero and s, m, h or d, up to a year: 30s, 5m, 1h".to_owned())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        use clap::CommandFactory as _;
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn an_interval_is_more_than_zero_and_has_a_unit() {
+        assert_eq!(interval("30s"), Ok(Duration::from_secs(30)));
+        assert_eq!(interval("5m"), Ok(Duration::from_secs(300)));
+        for bad in ["", "0", "0s", "30", "-1s", "1.5s", "s", "30 s", "400d", "99999999999999999999s"] {
+            assert!(interval(bad).is_err(), "{bad}");
+        }
+    }
 }

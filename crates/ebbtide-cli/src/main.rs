@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod root_key;
 
 use std::process::ExitCode;
 

@@ -1,17 +1,42 @@
-//! The HTTP API of Ebbtide. Until the stores stand, it answers health checks.
+//! The HTTP API of Ebbtide.
+//!
+//! A refusal is never 2xx, so that a client which looks only at the status is safe; what is not a success is
+//! `application/problem+json` with a stable type.
+
+mod app;
+mod auth;
+mod body;
+mod problem;
+mod routes;
 
 use std::io;
 
 use axum::Router;
-use axum::routing::get;
+use axum::extract::DefaultBodyLimit;
 use tokio::net::TcpListener;
 
+pub use app::App;
+use problem::Problem;
+
+/// The largest body that is read: what the largest attribute or payload takes, and some more.
+const MOST_BODY_BYTES: usize = 1 << 20;
+
 /// The routes.
-pub fn router() -> Router {
-    Router::new().route("/healthz", get(|| async { "ok\n" }))
+pub fn router(app: App) -> Router {
+    Router::new()
+        .merge(routes::open())
+        .nest("/v1", routes::v1())
+        .fallback(|| async { Problem::not_found("no such path") })
+        .method_not_allowed_fallback(|| async { Problem::method_not_allowed() })
+        .layer(DefaultBodyLimit::max(MOST_BODY_BYTES))
+        .with_state(app)
 }
 
 /// Serves on `listener` until `stop` is done; what has begun by then is answered.
-pub async fn serve(listener: TcpListener, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
-    axum::serve(listener, router()).with_graceful_shutdown(stop).await
+pub async fn serve(
+    listener: TcpListener,
+    app: App,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    axum::serve(listener, router(app)).with_graceful_shutdown(stop).await
 }

@@ -1,0 +1,43 @@
+//! What every route works with.
+
+use std::sync::Arc;
+
+use ebbtide::clock_guard::ClockGuard;
+use ebbtide::{Backend, Digest, Secret, Stores};
+
+/// The stores that are served, and who may use them. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct App {
+    pub(crate) stores: Stores,
+    pub(crate) backend: Served,
+    pub(crate) guard: Arc<ClockGuard>,
+    root_key: Digest,
+}
+
+/// The backend that is served, for what concerns it as a whole.
+#[derive(Clone)]
+pub(crate) struct Served(pub(crate) Arc<dyn Backend>);
+
+impl std::fmt::Debug for Served {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0.engine())
+    }
+}
+
+impl App {
+    /// Serves `stores`, which stand on `backend` and take their time from `guard`, to whoever has the root key. Only
+    /// its digest is kept.
+    #[must_use]
+    pub fn new(stores: Stores, backend: Arc<dyn Backend>, guard: Arc<ClockGuard>, root_key: &Secret) -> Self {
+        Self { stores, backend: Served(backend), guard, root_key: digest(root_key.expose()) }
+    }
+
+    /// In constant time.
+    pub(crate) fn is_root_key(&self, key: &str) -> bool {
+        digest(key) == self.root_key
+    }
+}
+
+fn digest(key: &str) -> Digest {
+    Digest::of("api-key", &[key.as_bytes()])
+}

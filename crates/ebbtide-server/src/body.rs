@@ -1,0 +1,101 @@
+//! Reading requests and writing answers.
+
+use axum::extract::rejection::{FormRejection, JsonRejection, PathRejection, QueryRejection};
+use axum::extract::{Form, FromRequest, FromRequestParts, Path, Query};
+use axum::http::StatusCode;
+use base64ct::{Base64UrlUnpadded, Encoding as _};
+use ebbtide::{Cursor, Timestamp, Ttl};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::problem::Problem;
+
+/// A JSON body; what cannot be read is a problem.
+#[derive(FromRequest)]
+#[from_request(via(axum::Json), rejection(Problem))]
+pub(crate) struct Json<T>(pub(crate) T);
+
+/// A form-encoded body.
+#[derive(FromRequest)]
+#[from_request(via(Form), rejection(Problem))]
+pub(crate) struct FormBody<T>(pub(crate) T);
+
+/// The names in a path.
+#[derive(FromRequestParts)]
+#[from_request(via(Path), rejection(Problem))]
+pub(crate) struct Names<T>(pub(crate) T);
+
+/// What stands behind the question mark.
+#[derive(FromRequestParts)]
+#[from_request(via(Query), rejection(Problem))]
+pub(crate) struct Asked<T>(pub(crate) T);
+
+macro_rules! rejected {
+    ($($rejection:ty),+) => {
+        $(impl From<$rejection> for Problem {
+            fn from(rejection: $rejection) -> Self {
+                // A body that is too large keeps its own status; everything else is a bad request. The parser's
+                // words may quote a secret of the body, so they are not repeated.
+                match rejection.status() {
+                    StatusCode::PAYLOAD_TOO_LARGE => {
+                        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid", "the body is too large")
+                    }
+                    _ => Self::invalid("the request is not of the form that this call takes"),
+                }
+            }
+        })+
+    };
+}
+
+rejected!(FormRejection, PathRejection, QueryRejection);
+
+impl From<JsonRejection> for Problem {
+    fn from(rejection: JsonRejection) -> Self {
+        match rejection.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => {
+                Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid", "the body is too large")
+            }
+            _ => Self::invalid("the body is not JSON of the form that this call takes"),
+        }
+    }
+}
+
+/// Which page of a listing.
+#[derive(Debug, Deserialize)]
+pub(crate) struct PageAsked {
+    limit: Option<usize>,
+    after: Option<String>,
+}
+
+impl PageAsked {
+    const MOST: usize = 1_000;
+
+    pub(crate) fn limit(&self) -> Result<usize, Problem> {
+        match self.limit.unwrap_or(100) {
+            limit @ 1..=Self::MOST => Ok(limit),
+            _ => Err(Problem::invalid(format!("limit is 1 to {}", Self::MOST))),
+        }
+    }
+
+    pub(crate) fn after(&self) -> Result<Option<Cursor>, Problem> {
+        let Some(text) = &self.after else { return Ok(None) };
+        let wrong = || Problem::invalid("after is the next of an earlier answer");
+        let bytes = Base64UrlUnpadded::decode_vec(text).map_err(|_| wrong())?;
+        Ok(Some(Cursor::from_bytes(bytes)))
+    }
+}
+
+/// A cursor as callers get it.
+pub(crate) fn next(cursor: Option<&Cursor>) -> Option<String> {
+    cursor.map(|cursor| Base64UrlUnpadded::encode_string(cursor.as_bytes()))
+}
+
+/// A time as callers get it: milliseconds, or null where there is no end.
+pub(crate) fn millis(time: Timestamp) -> Value {
+    if time.is_never() { Value::Null } else { time.as_millis().into() }
+}
+
+/// A TTL as callers give it.
+pub(crate) fn ttl(seconds: Option<i64>) -> Result<Option<Ttl>, Problem> {
+    Ok(seconds.map(Ttl::from_secs).transpose()?)
+}

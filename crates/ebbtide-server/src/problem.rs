@@ -1,0 +1,98 @@
+//! What is not a success: `application/problem+json` (RFC 9457) with a stable type.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use ebbtide::{Error, ErrorKind};
+use serde_json::{Map, Value};
+
+/// A refusal or a fault.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    status: StatusCode,
+    kind: &'static str,
+    detail: String,
+    more: Map<String, Value>,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, kind: &'static str, detail: impl Into<String>) -> Self {
+        Self { status, kind, detail: detail.into(), more: Map::new() }
+    }
+
+    pub(crate) fn conflict(kind: &'static str, detail: &str) -> Self {
+        Self::new(StatusCode::CONFLICT, kind, detail)
+    }
+
+    pub(crate) fn expired(detail: &str) -> Self {
+        Self::new(StatusCode::GONE, "expired", detail)
+    }
+
+    pub(crate) fn not_found(detail: &str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "unknown", detail)
+    }
+
+    pub(crate) fn mismatch(field: impl std::fmt::Display) -> Self {
+        let problem =
+            Self::new(StatusCode::UNPROCESSABLE_ENTITY, "mismatch", format!("{field} is not what was bound"));
+        problem.with("field", field.to_string())
+    }
+
+    pub(crate) fn invalid(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid", detail)
+    }
+
+    pub(crate) fn unauthorized() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", "a valid API key is asked for, as a bearer token")
+    }
+
+    pub(crate) fn forbidden(detail: &str) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
+    }
+
+    pub(crate) fn method_not_allowed() -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid", "the path is there, but not for this method")
+    }
+
+    /// The same with another member in the body.
+    pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.more.insert(name.to_owned(), value.into());
+        self
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        match error.kind() {
+            ErrorKind::Invalid => Self::invalid(error.message()),
+            // What is wrong with the store is for its operator to read, and not for whoever asked.
+            kind => {
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                tracing::error!(%error, cause, %kind, "a request could not be answered");
+                let status = match kind {
+                    ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+                    _ => StatusCode::INTERNAL_SERVER_ERROR,
+                };
+                Self::new(status, "unavailable", "the store has no answer; a write may have happened")
+            }
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut body = self.more;
+        body.insert("type".to_owned(), format!("urn:ebbtide:problem:{}", self.kind).into());
+        body.insert("title".to_owned(), self.kind.into());
+        body.insert("status".to_owned(), self.status.as_u16().into());
+        body.insert("detail".to_owned(), self.detail.into());
+        let mut response = (self.status, Json(Value::Object(body))).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}

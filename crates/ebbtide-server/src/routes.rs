@@ -1,0 +1,39 @@
+//! The routes, one file for each store.
+
+mod admin;
+mod attributes;
+mod codes;
+mod grants;
+mod nonces;
+mod replays;
+mod tokens;
+
+use axum::Router;
+use axum::extract::State;
+use axum::routing::get;
+
+use crate::app::App;
+use crate::problem::Problem;
+
+/// What needs no key.
+pub(crate) fn open() -> Router<App> {
+    Router::new().route("/healthz", get(|| async { "ok\n" })).route("/readyz", get(ready))
+}
+
+/// What does.
+pub(crate) fn v1() -> Router<App> {
+    Router::new()
+        .merge(replays::routes())
+        .merge(nonces::routes())
+        .merge(codes::routes())
+        .merge(grants::routes())
+        .merge(tokens::routes())
+        .merge(attributes::routes())
+        .merge(admin::routes())
+}
+
+/// Ready is a store that answers.
+async fn ready(State(app): State<App>) -> Result<&'static str, Problem> {
+    app.backend.0.clock_mark().await?;
+    Ok("ready\n")
+}

@@ -1,0 +1,54 @@
+//! `/v1/sweep`, `/v1/stats`
+
+use axum::extract::State;
+use axum::routing::{get, post};
+use axum::{Json as Answer, Router};
+use ebbtide::{Budget, Kind, Scope};
+use serde_json::{Map, Value, json};
+
+use crate::app::App;
+use crate::auth::Caller;
+use crate::problem::Problem;
+
+pub(super) fn routes() -> Router<App> {
+    Router::new().route("/sweep", post(sweep)).route("/stats", get(stats))
+}
+
+/// What concerns the store as a whole is asked of the whole.
+fn require_global(caller: &Caller) -> Result<(), Problem> {
+    if caller.scope == Scope::Global {
+        Ok(())
+    } else {
+        Err(Problem::forbidden("this concerns the whole store, and not one scope of it"))
+    }
+}
+
+/// One sweep of everything that has expired, up to one instant; answered when it is done.
+async fn sweep(State(app): State<App>, caller: Caller) -> Result<Answer<Value>, Problem> {
+    require_global(&caller)?;
+    let budget = Budget::everything(Kind::ALL);
+    let mut removed = Map::new();
+    loop {
+        let step = app.guard.sweep(&budget).await?;
+        for (kind, count) in step.removed {
+            let so_far = removed.get(kind.name()).and_then(Value::as_u64).unwrap_or(0);
+            removed.insert(kind.name().to_owned(), (so_far + count).into());
+        }
+        if !step.more {
+            return Ok(Answer(Value::Object(removed)));
+        }
+    }
+}
+
+async fn stats(State(app): State<App>, caller: Caller) -> Result<Answer<Value>, Problem> {
+    require_global(&caller)?;
+    let now = ebbtide::Clock::now(app.guard.as_ref());
+    let kinds = app.backend.0.stats(now).await?;
+    let of = |kind: Kind, stats: ebbtide::KindStats| {
+        let overdue = stats.oldest_overdue.map(|age| age.as_secs());
+        let value = json!({"live": stats.live, "expired": stats.expired, "oldest_overdue_seconds": overdue});
+        (kind.name().to_owned(), value)
+    };
+    let kinds: Map<_, _> = kinds.into_iter().map(|(kind, stats)| of(kind, stats)).collect();
+    Ok(Answer(json!({"kinds": kinds, "warnings": app.backend.0.warnings().await?})))
+}
