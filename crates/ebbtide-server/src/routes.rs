@@ -1,10 +1,12 @@
 //! The routes, one file for each store.
 
 mod admin;
+mod approvals;
 mod attributes;
 mod codes;
 mod grants;
 mod nonces;
+mod relationships;
 mod replays;
 mod tokens;
 
@@ -29,6 +31,8 @@ pub(crate) fn v1() -> Router<App> {
         .merge(grants::routes())
         .merge(tokens::routes())
         .merge(attributes::routes())
+        .merge(approvals::routes())
+        .merge(relationships::routes())
         .merge(admin::routes())
 }
 

@@ -245,6 +245,62 @@ async fn attributes_keep_any_json_and_conditions_hold() {
 }
 
 #[tokio::test]
+async fn an_approval_holds_until_it_is_taken_back() {
+    let server = Server::start().await;
+    let named = json!({"identity": "alice", "resource": "/data", "action": "GET"});
+    let mut grant = named.clone();
+    grant["granted_by"] = "root".into();
+    grant["ttl_seconds"] = 100.into();
+    server.post("/v1/approvals/check", named.clone()).await.refused(404, "unknown");
+    server.call("PUT", "/v1/approvals", &[], grant).await.ok(200);
+    assert_eq!(server.post("/v1/approvals/check", named.clone()).await.ok(200)["approved"], true);
+    let other = json!({"identity": "alice", "resource": "/data-secret", "action": "GET"});
+    server.post("/v1/approvals/check", other).await.refused(404, "unknown");
+    let listed = server.call("GET", "/v1/approvals?identity=alice", &[], Value::Null).await.ok(200);
+    assert_eq!(listed["items"].as_array().unwrap().len(), 1);
+    let mut extend = named.clone();
+    (extend["actor"], extend["reason"]) = ("root".into(), "more time".into());
+    extend["ttl_seconds"] = 10.into();
+    server.post("/v1/approvals/extend", extend.clone()).await.refused(409, "conflict");
+    extend["ttl_seconds"] = 200.into();
+    server.post("/v1/approvals/extend", extend).await.ok(200);
+    let revoke = "/v1/approvals?identity=alice&resource=%2Fdata&action=GET";
+    server.pass(150);
+    assert_eq!(server.call("DELETE", revoke, &[], Value::Null).await.status, 204);
+    server.call("DELETE", revoke, &[], Value::Null).await.refused(404, "unknown");
+    server.post("/v1/approvals/check", named).await.refused(404, "unknown");
+}
+
+#[tokio::test]
+async fn a_relationship_is_found_over_several_steps() {
+    let server = Server::start().await;
+    let edge = |subject: &str, object: &str| {
+        json!({"subject": subject, "relation": "member", "object": object, "relation_type": "membership",
+            "created_by": "root"})
+    };
+    for (subject, object) in [("alice", "team"), ("team", "company")] {
+        server.call("PUT", "/v1/relationships", &[], edge(subject, object)).await.ok(200);
+    }
+    let mut check = edge("alice", "company");
+    server.post("/v1/relationships/check", check.clone()).await.refused(404, "unknown");
+    check["transitive"] = true.into();
+    let found = server.post("/v1/relationships/check", check.clone()).await.ok(200);
+    assert_eq!(found, json!({"related": true, "path": ["alice", "team", "company"]}));
+    check["max_depth"] = 1.into();
+    let refused = server.post("/v1/relationships/check", check).await.refused(404, "unknown");
+    assert_eq!(refused["depth_reached"], true);
+    let reverse = server.call("GET", "/v1/relationships?object=team", &[], Value::Null).await.ok(200);
+    assert_eq!(reverse["items"][0]["subject"], "alice");
+    let custom = json!({"subject": "a", "relation": "r", "object": "b", "relation_type": {"custom": "mine"},
+        "created_by": "root"});
+    let added = server.call("PUT", "/v1/relationships", &[], custom).await.ok(200);
+    assert_eq!(added["relation_type"], json!({"custom": "mine"}));
+    let remove = "/v1/relationships?subject=a&relation=r&object=b&relation_type=custom:mine";
+    assert_eq!(server.call("DELETE", remove, &[], Value::Null).await.status, 204);
+    server.call("DELETE", remove, &[], Value::Null).await.refused(404, "unknown");
+}
+
+#[tokio::test]
 async fn without_a_good_key_nothing_is_answered() {
     let server = Server::start().await;
     let body = json!({"namespace": "n", "jti": "j"}).to_string();
