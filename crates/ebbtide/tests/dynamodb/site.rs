@@ -1,7 +1,7 @@
 //! An endpoint with a table for the tests, and short words for what they do there.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
@@ -15,16 +15,18 @@ use crate::proxy::Proxy;
 pub(crate) struct Site {
     endpoint: String,
     table: OnceCell<String>,
+    own_tables: Mutex<Vec<String>>,
 }
 
 impl Site {
     pub(crate) fn new(endpoint: String) -> Self {
-        Self { endpoint, table: OnceCell::new() }
+        Self { endpoint, table: OnceCell::new(), own_tables: Mutex::default() }
     }
 
-    /// Deletes the table that the tests shared.
+    /// Deletes the tables that the tests used.
     pub(crate) async fn clean(&self) {
-        if let Some(table) = self.table.get() {
+        let own = std::mem::take(&mut *self.own_tables.lock().unwrap());
+        for table in self.table.get().into_iter().chain(&own) {
             self.client().delete_table().table_name(table).send().await.expect("the table is deleted");
         }
     }
@@ -32,26 +34,41 @@ impl Site {
     /// Whether the endpoint deletes by TTL while a test waits: the first emulator does. The second says that it does
     /// and deletes nothing; a service of its own takes days.
     pub(crate) fn deletes_by_ttl(&self) -> bool {
-        let is_local = self.endpoint.contains("127.0.0.1") || self.endpoint.contains("localhost");
-        is_local && std::env::var("EBBTIDE_TEST_DYNAMODB").is_ok_and(|first| first == self.endpoint)
+        self.is_local() && std::env::var("EBBTIDE_TEST_DYNAMODB").is_ok_and(|first| first == self.endpoint)
     }
 
-    /// The table that all tests share, each with a prefix of its own.
+    fn is_local(&self) -> bool {
+        self.endpoint.contains("127.0.0.1") || self.endpoint.contains("localhost")
+    }
+
+    /// The table that tests share, each with a prefix of its own.
     pub(crate) async fn table(&self) -> &str {
-        let make = || async {
-            let table = format!("ebbtide-test-{}", Version::mint(&SystemChance));
-            let store = self.store(&format!("dynamodb:{table}")).await;
-            store.create_table().await.expect("the table is made");
-            table
-        };
-        self.table.get_or_init(make).await
+        self.table.get_or_init(|| self.make_table()).await
+    }
+
+    async fn make_table(&self) -> String {
+        let table = format!("ebbtide-test-{}", Version::mint(&SystemChance));
+        let store = self.store(&format!("dynamodb:{table}")).await;
+        store.create_table().await.expect("the table is made");
+        table
+    }
+
+    /// A table for one store where tables cost nothing: what is asked of a whole scope reads the whole table, and
+    /// would read what every other test has written. Elsewhere the one that all share.
+    async fn table_of_a_store(&self) -> String {
+        if !self.is_local() {
+            return self.table().await.to_owned();
+        }
+        let table = self.make_table().await;
+        self.own_tables.lock().unwrap().push(table.clone());
+        table
     }
 
     /// The URL of a store of its own.
     pub(crate) async fn url(&self) -> String {
         static STORES: AtomicU64 = AtomicU64::new(0);
         let number = STORES.fetch_add(1, Ordering::SeqCst);
-        let table = self.table().await;
+        let table = self.table_of_a_store().await;
         format!(
             "dynamodb:{table}?endpoint={}&prefix=store%20{number}%20of%20{}",
             self.endpoint,

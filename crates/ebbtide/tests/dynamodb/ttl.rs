@@ -17,11 +17,12 @@ crate::trials! {
 /// Every item of the store with that prefix, as the engine has it: expiry and TTL, by sort key.
 async fn stored(site: &Site, url: &str) -> Vec<(u64, Option<u64>)> {
     let client = site.client();
+    let table = url.trim_start_matches("dynamodb:").split('?').next().unwrap();
     let prefix = url.rsplit("prefix=").next().unwrap().replace("%20", " ");
     let mut items = Vec::new();
     let mut start = None;
     loop {
-        let scan = client.scan().table_name(site.table().await).consistent_read(true);
+        let scan = client.scan().table_name(table).consistent_read(true);
         let page = scan.set_exclusive_start_key(start).send().await.unwrap();
         items.extend(page.items.unwrap_or_default());
         start = page.last_evaluated_key;
