@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::backend::{Backend, Budget, Swept};
+use crate::backend::{Backend, BackendExt, Budget, Swept};
 use crate::error::{Error, Result};
 use crate::time::{Clock, Timestamp};
 
@@ -81,11 +81,12 @@ impl ClockGuard {
         Ok(())
     }
 
-    /// One step of a sweep up to now, unless the clock has leapt: then nothing is removed, and the error says why.
+    /// A whole sweep, in steps of `budget`, up to one `now` that is captured once for all of them; unless the clock has
+    /// leapt: then nothing is removed, and the error says why.
     pub async fn sweep(&self, budget: &Budget) -> Result<Swept> {
         match self.leap().await? {
             Some(leap) => Err(Error::unavailable(leap.to_string())),
-            None => self.backend.sweep(self.now(), budget).await,
+            None => self.backend.sweep_all(self.now(), budget).await,
         }
     }
 }

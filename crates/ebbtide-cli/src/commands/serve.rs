@@ -66,21 +66,10 @@ async fn sweep(guard: Arc<ClockGuard>, every: Duration) {
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         times.tick().await;
-        loop {
-            match guard.sweep(&Budget::default()).await {
-                Ok(step) => {
-                    if step.total() > 0 {
-                        tracing::info!(removed = step.total(), "swept");
-                    }
-                    if !step.more {
-                        break;
-                    }
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "nothing was swept");
-                    break;
-                }
-            }
+        match guard.sweep(&Budget::default()).await {
+            Ok(swept) if swept.total() > 0 => tracing::info!(removed = swept.total(), "swept"),
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "nothing was swept"),
         }
     }
 }

@@ -26,18 +26,9 @@ fn require_global(caller: &Caller) -> Result<(), Problem> {
 /// One sweep of everything that has expired, up to one instant; answered when it is done.
 async fn sweep(State(app): State<App>, caller: Caller) -> Result<Answer<Value>, Problem> {
     require_global(&caller)?;
-    let budget = Budget::everything(Kind::ALL);
-    let mut removed = Map::new();
-    loop {
-        let step = app.guard.sweep(&budget).await?;
-        for (kind, count) in step.removed {
-            let so_far = removed.get(kind.name()).and_then(Value::as_u64).unwrap_or(0);
-            removed.insert(kind.name().to_owned(), (so_far + count).into());
-        }
-        if !step.more {
-            return Ok(Answer(Value::Object(removed)));
-        }
-    }
+    let swept = app.guard.sweep(&Budget::everything(Kind::ALL)).await?;
+    let removed = swept.removed.into_iter().map(|(kind, count)| (kind.name().to_owned(), count.into()));
+    Ok(Answer(Value::Object(removed.collect())))
 }
 
 async fn stats(State(app): State<App>, caller: Caller) -> Result<Answer<Value>, Problem> {
