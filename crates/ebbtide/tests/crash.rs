@@ -84,8 +84,16 @@ async fn child(arguments: &str) {
     }
 }
 
-/// The shell that started this lets no file grow past some size, as a full disk would.
+/// From here on no file of this process grows past some size, as on a full disk. It begins once the store is open, so
+/// that a journal whose whole length is taken at once does not end the test before it starts; and it is less than
+/// either engine fills before it turns to another file.
+fn let_the_disk_be_full_soon() {
+    let limit = ["--pid".to_owned(), std::process::id().to_string(), "--fsize=16384000".to_owned()];
+    assert!(Command::new("prlimit").args(limit).status().unwrap().success(), "prlimit sets the limit");
+}
+
 async fn write_until_refused(store: Arc<dyn Backend>) {
+    let_the_disk_be_full_soon();
     // Random bytes, since an engine would compress others to nothing.
     let mut value = vec![0; 300_000];
     SystemChance.fill(&mut value);
@@ -111,12 +119,10 @@ async fn write_until_refused(store: Arc<dyn Backend>) {
 
 async fn fill_the_disk(engine: &str) {
     let dir = tempfile::tempdir().unwrap();
-    // Files of at most so many KiB: a little more than fjall takes for a journal at once, less than RocksDB fills
-    // before it begins another. The signal that comes with it is ignored, so that the write fails.
-    let most = if engine == "fjall" { 70_000 } else { 16_000 };
-    let script = format!("trap '' XFSZ; ulimit -f {most}; exec \"$0\"");
+    // The signal that comes at the limit is ignored, so that the write fails.
+    let script = "trap '' XFSZ; exec \"$0\"";
     let child = Command::new("bash")
-        .args(["-c", &script])
+        .args(["-c", script])
         .arg(std::env::current_exe().unwrap())
         .env(CHILD, format!("full {engine}:{}", dir.path().display()))
         .stdout(Stdio::piped())
