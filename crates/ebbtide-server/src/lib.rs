@@ -7,7 +7,9 @@ mod app;
 mod auth;
 mod body;
 mod problem;
+pub mod quota;
 mod routes;
+mod table;
 
 use std::io;
 
@@ -25,7 +27,7 @@ const MOST_BODY_BYTES: usize = 1 << 20;
 pub fn router(app: App) -> Router {
     Router::new()
         .merge(routes::open())
-        .nest("/v1", routes::v1())
+        .nest("/v1", routes::v1().guarded(&app))
         .fallback(|| async { Problem::not_found("no such path") })
         .method_not_allowed_fallback(|| async { Problem::method_not_allowed() })
         .layer(DefaultBodyLimit::max(MOST_BODY_BYTES))

@@ -13,11 +13,12 @@ pub(crate) struct Problem {
     kind: &'static str,
     detail: String,
     more: Map<String, Value>,
+    retry_after: Option<HeaderValue>,
 }
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, kind: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, kind, detail: detail.into(), more: Map::new() }
+        Self { status, kind, detail: detail.into(), more: Map::new(), retry_after: None }
     }
 
     pub(crate) fn conflict(kind: &'static str, detail: &str) -> Self {
@@ -52,6 +53,16 @@ impl Problem {
 
     pub(crate) fn method_not_allowed() -> Self {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid", "the path is there, but not for this method")
+    }
+
+    pub(crate) fn too_many(kind: &'static str, detail: &str, seconds: u32) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, kind, detail).retry_after(seconds)
+    }
+
+    /// The same, and when to come again, in seconds.
+    pub(crate) fn retry_after(mut self, seconds: u32) -> Self {
+        self.retry_after = Some(seconds.into());
+        self
     }
 
     /// The same with another member in the body.
@@ -92,6 +103,9 @@ impl IntoResponse for Problem {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(seconds) = &self.retry_after {
+            headers.insert(header::RETRY_AFTER, seconds.clone());
         }
         response
     }
