@@ -6,6 +6,7 @@
 mod app;
 mod auth;
 mod body;
+pub mod describe;
 mod problem;
 pub mod quota;
 mod routes;

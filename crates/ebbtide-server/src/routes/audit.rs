@@ -3,14 +3,14 @@
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::routing::get;
-use ebbtide::audit::Entry;
-use ebbtide::{Kind, Scope};
+use ebbtide::Scope;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::auth::Caller;
-use crate::body::{Asked, PageAsked, millis, next};
+use crate::body::{Asked, PageAsked, next};
+use crate::describe;
 use crate::problem::Problem;
 use crate::table::Table;
 
@@ -33,22 +33,6 @@ async fn list(
     let scope: Scope = which.scope.map_or_else(|| Ok(caller.scope.clone()), |scope| scope.parse())?;
     caller.require(&scope)?;
     let listing = app.stores.audit(&scope).list(page.after()?.as_ref(), page.limit()?).await?;
-    let items: Vec<_> = listing.items.iter().map(describe).collect();
+    let items: Vec<_> = listing.items.iter().map(describe::entry).collect();
     Ok(Answer(json!({"items": items, "next": next(listing.next.as_ref())})))
-}
-
-pub(super) fn describe(entry: &Entry) -> Value {
-    json!({
-        "sequence": entry.sequence,
-        "at": millis(entry.at),
-        "action": entry.action.name(),
-        "actor": entry.actor,
-        "reason": entry.reason,
-        "kind": entry.kind.map(Kind::name),
-        "target": entry.target,
-        "before": entry.before.map(millis),
-        "after": entry.after.map(millis),
-        "detail": entry.detail,
-        "mark": entry.mark().to_string(),
-    })
 }

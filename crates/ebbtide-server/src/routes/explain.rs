@@ -4,18 +4,18 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::routing::post;
 use ebbtide::Secret;
-use ebbtide::stores::explain::{Explanation, Question, State as Fate};
+use ebbtide::stores::explain::{Question, State as Fate};
 use ebbtide::stores::grants::GrantId;
 use ebbtide::stores::relationships::Edge;
 use ebbtide::stores::replays::Proof;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::audit;
 use super::relationships::Type;
 use crate::app::App;
 use crate::auth::Caller;
-use crate::body::{Json, millis};
+use crate::body::Json;
+use crate::describe;
 use crate::problem::Problem;
 use crate::table::Table;
 
@@ -88,20 +88,6 @@ async fn explain(
     let explanation = app.stores.explain(&scope).explain(&question).await?;
     match explanation.state {
         Fate::Unknown => Err(Problem::not_found(&explanation.why)),
-        _ => Ok(Answer(describe(&explanation))),
+        _ => Ok(Answer(describe::explanation(&explanation))),
     }
-}
-
-fn describe(explanation: &Explanation) -> Value {
-    json!({
-        "kind": explanation.kind.name(),
-        "scope": explanation.scope.to_string(),
-        "state": explanation.state.name(),
-        "why": explanation.why,
-        "created_at": explanation.created_at.map(millis),
-        "expires_at": explanation.expires_at.map(millis),
-        "cap_at": explanation.cap_at.map(millis),
-        "grant_id": explanation.grant_id.map(|id| id.to_string()),
-        "history": explanation.history.iter().map(audit::describe).collect::<Vec<_>>(),
-    })
 }

@@ -4,14 +4,15 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{delete, get, post};
-use ebbtide::stores::api_keys::{ApiKey, KeyId, KeyRequest, Role};
+use ebbtide::stores::api_keys::{KeyId, KeyRequest, Role};
 use ebbtide::{Reach, Scope};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::auth::Caller;
-use crate::body::{Asked, Json, Names, PageAsked, millis, next, ttl};
+use crate::body::{Asked, Json, Names, PageAsked, next, ttl};
+use crate::describe;
 use crate::problem::Problem;
 use crate::table::Table;
 
@@ -46,21 +47,9 @@ async fn create(
         request = request.rate_limit(per_second);
     }
     let created = app.stores.api_keys(&caller.scope).create(&request, &caller.because(None, None)?).await?;
-    let mut answer = describe(&created.about);
+    let mut answer = describe::api_key(&created.about);
     answer["key"] = created.key.expose().into();
     Ok((StatusCode::CREATED, Answer(answer)))
-}
-
-fn describe(key: &ApiKey) -> Value {
-    json!({
-        "id": key.id.to_string(),
-        "scope": key.scope.to_string(),
-        "role": key.role.name(),
-        "name": key.name,
-        "rate_limit": key.rate_limit,
-        "created_at": millis(key.created_at),
-        "expires_at": millis(key.expires_at),
-    })
 }
 
 #[derive(Deserialize)]
@@ -82,7 +71,7 @@ async fn list(
     caller.require(reach.scope())?;
     let keys = app.stores.api_keys(&caller.scope);
     let listing = keys.list(&reach, page.after()?.as_ref(), page.limit()?).await?;
-    let items: Vec<_> = listing.items.iter().map(describe).collect();
+    let items: Vec<_> = listing.items.iter().map(describe::api_key).collect();
     Ok(Answer(json!({"items": items, "next": next(listing.next.as_ref())})))
 }
 

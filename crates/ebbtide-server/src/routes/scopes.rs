@@ -1,17 +1,16 @@
 //! `/v1/scopes`
 
-use std::collections::BTreeMap;
-
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::routing::{delete, get};
-use ebbtide::{Kind, Reach, Scope};
+use ebbtide::{Reach, Scope};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use crate::app::App;
 use crate::auth::Caller;
 use crate::body::{Asked, Names};
+use crate::describe;
 use crate::problem::Problem;
 use crate::table::Table;
 
@@ -34,14 +33,6 @@ impl Far {
     }
 }
 
-fn answer(reach: &Reach, what: &str, counts: BTreeMap<Kind, u64>) -> Answer<Value> {
-    let total: u64 = counts.values().sum();
-    let counts: Map<_, _> =
-        counts.into_iter().map(|(kind, count)| (kind.name().to_owned(), count.into())).collect();
-    let below = matches!(reach, Reach::Below(_));
-    Answer(json!({"scope": reach.scope().to_string(), "below": below, what: counts, "total": total}))
-}
-
 /// How many live records there are, by kind.
 async fn count(
     State(app): State<App>,
@@ -51,7 +42,7 @@ async fn count(
 ) -> Result<Answer<Value>, Problem> {
     let reach = far.reach(&caller, &scope)?;
     let counts = app.stores.scopes(&caller.scope).count(&reach).await?;
-    Ok(answer(&reach, "counts", counts))
+    Ok(Answer(describe::counts(&reach, "counts", &counts)))
 }
 
 #[derive(Deserialize)]
@@ -72,5 +63,5 @@ async fn remove(
     let reach = far.reach(&caller, &scope)?;
     let because = caller.because(why.actor, why.reason)?;
     let deletion = app.stores.scopes(&caller.scope).delete(&reach, &because).await?;
-    Ok(answer(&reach, "deleted", deletion.finish().await?))
+    Ok(Answer(describe::counts(&reach, "deleted", &deletion.finish().await?)))
 }
