@@ -3,10 +3,12 @@
 //! A refusal is never 2xx, so that a client which looks only at the status is safe; what is not a success is
 //! `application/problem+json` with a stable type.
 
+mod answers;
 mod app;
 mod auth;
 mod body;
 pub mod describe;
+pub mod openapi;
 mod problem;
 pub mod quota;
 mod routes;
@@ -28,7 +30,7 @@ const MOST_BODY_BYTES: usize = 1 << 20;
 pub fn router(app: App) -> Router {
     Router::new()
         .merge(routes::open())
-        .nest("/v1", routes::v1().guarded(&app))
+        .nest("/v1", routes::v1().guarded(&app).into())
         .fallback(|| async { Problem::not_found("no such path") })
         .method_not_allowed_fallback(|| async { Problem::method_not_allowed() })
         .layer(DefaultBodyLimit::max(MOST_BODY_BYTES))

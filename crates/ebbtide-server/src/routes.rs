@@ -5,6 +5,7 @@ mod approvals;
 mod attributes;
 mod audit;
 mod codes;
+mod docs;
 mod explain;
 mod grants;
 mod keys;
@@ -24,7 +25,10 @@ use crate::table::Table;
 
 /// What needs no key.
 pub(crate) fn open() -> Router<App> {
-    Router::new().route("/healthz", get(|| async { "ok\n" })).route("/readyz", get(ready))
+    Router::new()
+        .merge(docs::routes())
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
 }
 
 /// What does.
