@@ -3,6 +3,7 @@
 pub(crate) mod audit;
 pub(crate) mod backup;
 pub(crate) mod clock;
+pub(crate) mod config;
 pub(crate) mod copy;
 pub(crate) mod export;
 pub(crate) mod import;

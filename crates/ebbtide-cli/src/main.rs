@@ -2,6 +2,8 @@
 
 mod args;
 mod commands;
+mod config;
+mod logging;
 mod root_key;
 
 use std::process::ExitCode;
@@ -12,14 +14,15 @@ use crate::args::{Args, Command};
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::from_env("EBBTIDE_LOG"))
-        .with_writer(std::io::stderr)
-        .init();
-    let outcome = match Args::parse().command {
+    let command = Args::parse().command;
+    if !matches!(command, Command::Serve(_)) {
+        logging::start_plainly();
+    }
+    let outcome = match command {
         Command::Backup(args) => commands::backup::run(args).await,
         Command::Clock(args) => commands::clock::run(args).await,
         Command::Serve(args) => commands::serve::run(args).await,
+        Command::Config(args) => commands::config::run(&args),
         Command::MigrateSchema(args) => commands::migrate_schema::run(args).await,
         Command::Verify(args) => commands::verify::run(args).await,
         Command::Keyring(args) => commands::keyring::run(&args),

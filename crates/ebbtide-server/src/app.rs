@@ -2,8 +2,13 @@
 
 use std::sync::Arc;
 
+use ebbtide::backend::gated::Gate;
 use ebbtide::clock_guard::ClockGuard;
 use ebbtide::{Backend, Digest, Secret, Stores};
+
+use crate::edge::Edge;
+use crate::limits::Limits;
+use crate::metrics::Scrapes;
 
 /// The stores that are served, and who may use them. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -11,6 +16,8 @@ pub struct App {
     pub(crate) stores: Stores,
     pub(crate) backend: Served,
     pub(crate) guard: Arc<ClockGuard>,
+    pub(crate) edge: Arc<Edge>,
+    pub(crate) scrapes: Arc<Scrapes>,
     root_key: Digest,
 }
 
@@ -29,7 +36,21 @@ impl App {
     /// its digest is kept.
     #[must_use]
     pub fn new(stores: Stores, backend: Arc<dyn Backend>, guard: Arc<ClockGuard>, root_key: &Secret) -> Self {
-        Self { stores, backend: Served(backend), guard, root_key: digest(root_key.expose()) }
+        Self {
+            stores,
+            backend: Served(backend),
+            guard,
+            edge: Arc::new(Edge::new(Limits::default(), Gate::default())),
+            scrapes: Arc::default(),
+            root_key: digest(root_key.expose()),
+        }
+    }
+
+    /// The same within other limits, and behind the gate that the backend is behind.
+    #[must_use]
+    pub fn within(mut self, limits: Limits, gate: Gate) -> Self {
+        self.edge = Arc::new(Edge::new(limits, gate));
+        self
     }
 
     /// In constant time.

@@ -5,21 +5,19 @@ mod approvals;
 mod attributes;
 mod codes;
 mod grants;
+mod health;
 mod nonces;
 mod relationships;
 mod replays;
 mod tokens;
 
 use axum::Router;
-use axum::extract::State;
-use axum::routing::get;
 
 use crate::app::App;
-use crate::problem::Problem;
 
 /// What needs no key.
 pub(crate) fn open() -> Router<App> {
-    Router::new().route("/healthz", get(|| async { "ok\n" })).route("/readyz", get(ready))
+    health::routes()
 }
 
 /// What does.
@@ -34,10 +32,4 @@ pub(crate) fn v1() -> Router<App> {
         .merge(approvals::routes())
         .merge(relationships::routes())
         .merge(admin::routes())
-}
-
-/// Ready is a store that answers.
-async fn ready(State(app): State<App>) -> Result<&'static str, Problem> {
-    app.backend.0.clock_mark().await?;
-    Ok("ready\n")
 }

@@ -54,7 +54,7 @@ impl Server {
         let app = App::new(stores, backend, guard, &Secret::new(KEY));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        tokio::spawn(ebbtide_server::serve(listener, app, std::future::pending()));
+        tokio::spawn(ebbtide_server::serve::serve(listener, app, None, std::future::pending()));
         Self { port, clock }
     }
 

@@ -7,6 +7,7 @@ pub mod dynamodb;
 pub mod embedded;
 #[cfg(feature = "fjall")]
 mod fjall;
+pub mod gated;
 pub mod memory;
 pub mod metered;
 #[cfg(feature = "postgres")]
