@@ -1,5 +1,7 @@
 //! What the command line takes.
 
+mod operate;
+
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
@@ -7,7 +9,9 @@ use ebbtide::Scope;
 use ebbtide::audit::Mark;
 use ebbtide::keyring::KeyId;
 
-use crate::config::Settings;
+use crate::config::{Settings, time as interval};
+
+pub(crate) use operate::{Explain, Key, KeyCreate, KeyList, KeyRevoke, Record, ScopeCommand, ScopeDelete};
 
 /// A store for authorization state that must expire.
 #[derive(Debug, Parser)]
@@ -38,6 +42,14 @@ pub(crate) enum Command {
     /// Read and check the audit log of a scope
     #[command(subcommand)]
     Audit(Audit),
+    /// Make, list and revoke API keys
+    #[command(subcommand)]
+    Key(Key),
+    /// Look at scopes, and delete one
+    #[command(subcommand)]
+    Scope(ScopeCommand),
+    /// Say why a record is live, expired, used or revoked, and who extended it
+    Explain(Explain),
     /// Read approvals and relationships from JSON lines into a scope
     Import(Import),
     /// Write the approvals and relationships of a scope as JSON lines

@@ -5,10 +5,13 @@ pub(crate) mod backup;
 pub(crate) mod clock;
 pub(crate) mod config;
 pub(crate) mod copy;
+pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod import;
+pub(crate) mod key;
 pub(crate) mod keyring;
 pub(crate) mod migrate_schema;
+pub(crate) mod scope;
 pub(crate) mod serve;
 #[cfg(feature = "dynamodb")]
 pub(crate) mod table;

@@ -16,7 +16,7 @@ use ebbtide_server::limits::Limits;
 
 pub(crate) use resolved::{Resolved, Row};
 pub(crate) use settings::Settings;
-pub(crate) use values::LogFormat;
+pub(crate) use values::{LogFormat, time};
 
 /// What `ebbtide serve` works by.
 #[derive(Debug)]

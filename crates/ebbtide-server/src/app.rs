@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use ebbtide::backend::gated::Gate;
 use ebbtide::clock_guard::ClockGuard;
-use ebbtide::{Backend, Digest, Secret, Stores};
+use ebbtide::{Backend, Secret, Stores};
 
+use crate::auth::Access;
 use crate::edge::Edge;
 use crate::limits::Limits;
 use crate::metrics::Scrapes;
+use crate::quota::Quotas;
 
 /// The stores that are served, and who may use them. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -18,7 +20,8 @@ pub struct App {
     pub(crate) guard: Arc<ClockGuard>,
     pub(crate) edge: Arc<Edge>,
     pub(crate) scrapes: Arc<Scrapes>,
-    root_key: Digest,
+    pub(crate) access: Arc<Access>,
+    pub(crate) quotas: Arc<Quotas>,
 }
 
 /// The backend that is served, for what concerns it as a whole.
@@ -42,7 +45,8 @@ impl App {
             guard,
             edge: Arc::new(Edge::new(Limits::default(), Gate::default())),
             scrapes: Arc::default(),
-            root_key: digest(root_key.expose()),
+            access: Arc::new(Access::new(root_key)),
+            quotas: Arc::default(),
         }
     }
 
@@ -53,12 +57,10 @@ impl App {
         self
     }
 
-    /// In constant time.
-    pub(crate) fn is_root_key(&self, key: &str) -> bool {
-        digest(key) == self.root_key
+    /// The same with bounds on how many records scopes have.
+    #[must_use]
+    pub fn with_quotas(mut self, quotas: Quotas) -> Self {
+        self.quotas = Arc::new(quotas);
+        self
     }
-}
-
-fn digest(key: &str) -> Digest {
-    Digest::of("api-key", &[key.as_bytes()])
 }

@@ -4,10 +4,10 @@ use axum::extract::rejection::{FormRejection, JsonRejection, PathRejection, Quer
 use axum::extract::{Form, FromRequest, FromRequestParts, Path, Query};
 use axum::http::StatusCode;
 use base64ct::{Base64UrlUnpadded, Encoding as _};
-use ebbtide::{Cursor, Timestamp, Ttl};
+use ebbtide::{Cursor, Ttl};
 use serde::Deserialize;
-use serde_json::Value;
 
+pub(crate) use crate::describe::millis;
 use crate::patience::TooSlow;
 use crate::problem::Problem;
 
@@ -88,11 +88,6 @@ impl PageAsked {
 /// A cursor as callers get it.
 pub(crate) fn next(cursor: Option<&Cursor>) -> Option<String> {
     cursor.map(|cursor| Base64UrlUnpadded::encode_string(cursor.as_bytes()))
-}
-
-/// A time as callers get it: milliseconds, or null where there is no end.
-pub(crate) fn millis(time: Timestamp) -> Value {
-    if time.is_never() { Value::Null } else { time.as_millis().into() }
 }
 
 /// A TTL as callers give it.

@@ -6,14 +6,17 @@
 mod app;
 mod auth;
 mod body;
+pub mod describe;
 mod edge;
 pub mod limits;
 pub mod metrics;
 mod patience;
 mod problem;
+pub mod quota;
 mod request_id;
 mod routes;
-pub mod serve;
+mod serve;
+mod table;
 pub mod tls;
 pub mod upkeep;
 
@@ -23,13 +26,14 @@ use axum::extract::DefaultBodyLimit;
 pub use app::App;
 use edge::EdgeLayer;
 use problem::Problem;
+pub use serve::{serve, serve_tls};
 
 /// The routes.
 pub fn router(app: App) -> Router {
     let edge = app.edge.clone();
     Router::new()
         .merge(routes::open())
-        .nest("/v1", routes::v1())
+        .nest("/v1", routes::v1().guarded(&app))
         .fallback(|| async { Problem::not_found("no such path") })
         .method_not_allowed_fallback(|| async { Problem::method_not_allowed() })
         .layer(DefaultBodyLimit::max(edge.limits.body_bytes))

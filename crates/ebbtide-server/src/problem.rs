@@ -60,6 +60,10 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail).retry_after(1)
     }
 
+    pub(crate) fn too_many(kind: &'static str, detail: &str, seconds: u32) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, kind, detail).retry_after(seconds)
+    }
+
     /// The same, and when to come again, in seconds.
     pub(crate) fn retry_after(mut self, seconds: u32) -> Self {
         self.retry_after = Some(seconds.into());

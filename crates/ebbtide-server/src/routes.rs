@@ -3,17 +3,22 @@
 mod admin;
 mod approvals;
 mod attributes;
+mod audit;
 mod codes;
+mod explain;
 mod grants;
 mod health;
+mod keys;
 mod nonces;
 mod relationships;
 mod replays;
+mod scopes;
 mod tokens;
 
 use axum::Router;
 
 use crate::app::App;
+use crate::table::Table;
 
 /// What needs no key.
 pub(crate) fn open() -> Router<App> {
@@ -21,8 +26,8 @@ pub(crate) fn open() -> Router<App> {
 }
 
 /// What does.
-pub(crate) fn v1() -> Router<App> {
-    Router::new()
+pub(crate) fn v1() -> Table {
+    Table::new()
         .merge(replays::routes())
         .merge(nonces::routes())
         .merge(codes::routes())
@@ -31,5 +36,9 @@ pub(crate) fn v1() -> Router<App> {
         .merge(attributes::routes())
         .merge(approvals::routes())
         .merge(relationships::routes())
+        .merge(keys::routes())
+        .merge(scopes::routes())
+        .merge(audit::routes())
+        .merge(explain::routes())
         .merge(admin::routes())
 }

@@ -28,9 +28,22 @@ use crate::router;
 /// The largest head of a request.
 const MOST_HEAD_BYTES: usize = 64 * 1_024;
 
-/// Serves on `listener` until `stop` is done; what has begun by then is answered, within the limit for it. With a TLS
-/// configuration nothing else than TLS is spoken.
-pub async fn serve(
+/// Serves on `listener` until `stop` is done; what has begun by then is answered, within the limit for it.
+pub async fn serve(listener: TcpListener, app: App, stop: impl Future<Output = ()> + Send) -> io::Result<()> {
+    run(listener, app, None, stop).await
+}
+
+/// The same, and nothing else than TLS is spoken.
+pub async fn serve_tls(
+    listener: TcpListener,
+    app: App,
+    tls: Arc<ServerConfig>,
+    stop: impl Future<Output = ()> + Send,
+) -> io::Result<()> {
+    run(listener, app, Some(tls), stop).await
+}
+
+async fn run(
     listener: TcpListener,
     app: App,
     tls: Option<Arc<ServerConfig>>,

@@ -18,7 +18,7 @@ const CLOCK_ROUNDS: u32 = 12;
 
 /// Keeps a server as it should be, for as long as it runs: reads the stored policies anew, compares `clock` with the
 /// engine's and refuses every call while they are more than `bound` apart, keeps the store's clock mark, and gathers
-/// the metrics. Run it beside [`serve`](crate::serve::serve).
+/// the metrics. Run it beside [`serve`](crate::serve).
 pub async fn upkeep(app: App, clock: impl Clock, bound: Duration) {
     let mut rounds = interval(ROUND);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);

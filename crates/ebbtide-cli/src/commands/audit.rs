@@ -5,9 +5,9 @@ use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ebbtide::audit::{Break, Entry, Verdict};
-use ebbtide::{Kind, Reach, Scope, Stores, Timestamp};
-use serde_json::json;
+use ebbtide::audit::{Break, Verdict};
+use ebbtide::{Kind, Reach, Scope, Stores};
+use ebbtide_server::describe;
 
 use crate::args::{Audit, AuditVerify, Place};
 
@@ -26,7 +26,7 @@ async fn list(place: Place) -> Result<ExitCode> {
     loop {
         let page = audit.list(after.as_ref(), 500).await.context("the log cannot be read")?;
         for entry in &page.items {
-            writeln!(out, "{}", json_line(entry))?;
+            writeln!(out, "{}", describe::entry(entry))?;
         }
         after = page.next;
         if after.is_none() {
@@ -34,22 +34,6 @@ async fn list(place: Place) -> Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
     }
-}
-
-fn json_line(entry: &Entry) -> serde_json::Value {
-    json!({
-        "sequence": entry.sequence,
-        "at": entry.at.as_millis(),
-        "action": entry.action.name(),
-        "actor": entry.actor,
-        "reason": entry.reason,
-        "kind": entry.kind.map(Kind::name),
-        "target": entry.target,
-        "before": entry.before.map(Timestamp::as_millis),
-        "after": entry.after.map(Timestamp::as_millis),
-        "detail": entry.detail,
-        "mark": entry.mark().to_string(),
-    })
 }
 
 async fn verify(args: AuditVerify) -> Result<ExitCode> {

@@ -11,10 +11,9 @@ use ebbtide::clock_guard::ClockGuard;
 use ebbtide::keyring::Keyring;
 use ebbtide::{Backend, Budget, Clock, Metered, Scope, Stores, SystemChance, SystemClock};
 use ebbtide_server::limits::Limits;
-use ebbtide_server::serve::serve;
 use ebbtide_server::tls::tls;
 use ebbtide_server::upkeep::upkeep;
-use ebbtide_server::{App, metrics};
+use ebbtide_server::{App, metrics, serve, serve_tls};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
@@ -45,14 +44,17 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode> {
     }
     let scheme = if tls.is_some() { "https" } else { "http" };
     println!("listening on {scheme}://{}", listener.local_addr()?);
-    serve(listener, app, tls, async move {
+    let stop = async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
         tracing::info!("told to stop: what has begun is answered");
-    })
-    .await?;
+    };
+    match tls {
+        Some(tls) => serve_tls(listener, app, tls, stop).await?,
+        None => serve(listener, app, stop).await?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 

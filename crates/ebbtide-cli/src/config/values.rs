@@ -16,7 +16,7 @@ pub(crate) enum LogFormat {
 }
 
 /// A time of whole seconds, minutes, hours or days, more than zero.
-pub(super) fn time(text: &str) -> Result<Duration, String> {
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     let seconds = match unit {
         "s" => 1,

@@ -1,17 +1,18 @@
 //! `/v1/sweep`, `/v1/stats`
 
+use axum::Json as Answer;
 use axum::extract::State;
 use axum::routing::{get, post};
-use axum::{Json as Answer, Router};
 use ebbtide::{Budget, Kind, Scope};
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
 use crate::auth::Caller;
 use crate::problem::Problem;
+use crate::table::Table;
 
-pub(super) fn routes() -> Router<App> {
-    Router::new().route("/sweep", post(sweep)).route("/stats", get(stats))
+pub(super) fn routes() -> Table {
+    Table::new().admin("/sweep", post(sweep)).admin("/stats", get(stats))
 }
 
 /// What concerns the store as a whole is asked of the whole.
