@@ -1,5 +1,7 @@
 //! What the command line takes.
 
+mod sweep;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,6 +11,9 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use ebbtide::Scope;
 use ebbtide::audit::Mark;
 use ebbtide::keyring::KeyId;
+use ebbtide::sweeper::Share;
+
+pub(crate) use sweep::Sweep;
 
 /// A store for authorization state that must expire.
 #[derive(Debug, Parser)]
@@ -42,6 +47,8 @@ pub(crate) enum Command {
     Export(Export),
     /// Copy the live records of one store to another
     Copy(Copy),
+    /// Remove what has expired, once: for a timer
+    Sweep(Sweep),
     /// Make a table of DynamoDB for a store, and look at it
     #[cfg(feature = "dynamodb")]
     #[command(subcommand)]
@@ -208,6 +215,10 @@ pub(crate) struct Serve {
     /// How often to sweep, such as 30s, 5m or 1h; without it, nothing is swept
     #[arg(long, env = "EBBTIDE_SWEEP_INTERVAL", value_name = "TIME", value_parser = interval)]
     pub(crate) sweep_interval: Option<Duration>,
+
+    /// The share of the time that sweeping may take, 0.01 to 1
+    #[arg(long, env = "EBBTIDE_SWEEP_BUDGET", value_name = "SHARE", default_value = "0.25")]
+    pub(crate) sweep_budget: Share,
 
     /// The keyring; an embedded store has one in its folder
     #[arg(long, env = "EBBTIDE_KEYRING", value_name = "FILE")]

@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod root_key;
+mod sweeping;
 
 use std::process::ExitCode;
 
@@ -27,6 +28,7 @@ async fn main() -> ExitCode {
         Command::Import(args) => commands::import::run(args).await,
         Command::Export(args) => commands::export::run(args).await,
         Command::Copy(args) => commands::copy::run(args).await,
+        Command::Sweep(args) => commands::sweep::run(args).await,
         #[cfg(feature = "dynamodb")]
         Command::Table(args) => commands::table::run(args).await,
     };

@@ -8,15 +8,16 @@ use anyhow::{Context, Result};
 use ebbtide::backend::skew::{DEFAULT_BOUND, check_engine_clock};
 use ebbtide::clock_guard::ClockGuard;
 use ebbtide::keyring::Keyring;
-use ebbtide::{Budget, Clock, Stores, SystemChance, SystemClock};
+use ebbtide::{Clock, Stores, Sweeper, SystemChance, SystemClock};
 use ebbtide_server::App;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::interval;
 
 use crate::args::Serve;
 use crate::commands::migrate_schema;
 use crate::root_key;
+use crate::sweeping::Sweeping;
 
 pub(crate) async fn run(args: Serve) -> Result<ExitCode> {
     if args.auto_migrate && migrate_schema::has_schema(&args.store) {
@@ -29,15 +30,14 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode> {
     let keyring = Keyring::for_store(&args.store, args.keyring.as_deref(), &SystemChance, guard.now())?;
     let root_key = root_key::find(&args.store)?;
     let stores = Stores::builder(Arc::clone(&store)).clock(Arc::clone(&guard)).keyring(keyring).build();
-    let app = App::new(stores, store, Arc::clone(&guard), &root_key);
+    let app = App::new(stores, Arc::clone(&store), Arc::clone(&guard), &root_key);
 
     let listener =
         TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::spawn(keep_the_mark(Arc::clone(&guard)));
-    if let Some(every) = args.sweep_interval {
-        tokio::spawn(sweep(guard, every));
-    }
+    let sweeper = Sweeper::new(store, guard, SystemChance).share(args.sweep_budget);
+    let sweeping = Sweeping::start(sweeper, args.sweep_interval);
     println!("listening on http://{}", listener.local_addr()?);
     ebbtide_server::serve(listener, app, async move {
         tokio::select! {
@@ -46,6 +46,7 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode> {
         }
     })
     .await?;
+    sweeping.stop().await;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -56,20 +57,6 @@ async fn keep_the_mark(guard: Arc<ClockGuard>) {
         minutes.tick().await;
         if let Err(error) = guard.tick().await {
             tracing::warn!(%error, "the clock mark was not kept");
-        }
-    }
-}
-
-/// Sweeps what is worth it, step by step, at every interval.
-async fn sweep(guard: Arc<ClockGuard>, every: Duration) {
-    let mut times = interval(every);
-    times.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        times.tick().await;
-        match guard.sweep(&Budget::default()).await {
-            Ok(swept) if swept.total() > 0 => tracing::info!(removed = swept.total(), "swept"),
-            Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "nothing was swept"),
         }
     }
 }
