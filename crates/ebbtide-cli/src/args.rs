@@ -1,6 +1,7 @@
 //! What the command line takes.
 
 mod operate;
+mod sweep;
 
 use std::path::PathBuf;
 
@@ -12,6 +13,7 @@ use ebbtide::keyring::KeyId;
 use crate::config::{Settings, time as interval};
 
 pub(crate) use operate::{Explain, Key, KeyCreate, KeyList, KeyRevoke, Record, ScopeCommand, ScopeDelete};
+pub(crate) use sweep::Sweep;
 
 /// A store for authorization state that must expire.
 #[derive(Debug, Parser)]
@@ -56,6 +58,8 @@ pub(crate) enum Command {
     Export(Export),
     /// Copy the live records of one store to another
     Copy(Copy),
+    /// Remove what has expired, once: for a timer
+    Sweep(Sweep),
     /// Make a table of DynamoDB for a store, and look at it
     #[cfg(feature = "dynamodb")]
     #[command(subcommand)]

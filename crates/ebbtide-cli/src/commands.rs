@@ -13,6 +13,7 @@ pub(crate) mod keyring;
 pub(crate) mod migrate_schema;
 pub(crate) mod scope;
 pub(crate) mod serve;
+pub(crate) mod sweep;
 #[cfg(feature = "dynamodb")]
 pub(crate) mod table;
 pub(crate) mod verify;

@@ -12,7 +12,9 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use ebbtide::TtlPolicies;
 use ebbtide::stores::profile::Profile;
+use ebbtide::sweeper::Share;
 use ebbtide_server::limits::Limits;
+use ebbtide_server::quota::Quota;
 
 pub(crate) use resolved::{Resolved, Row};
 pub(crate) use settings::Settings;
@@ -27,6 +29,8 @@ pub(crate) struct Config {
     pub(crate) auto_migrate: bool,
     pub(crate) tls: Option<(PathBuf, PathBuf)>,
     pub(crate) sweep_interval: Option<Duration>,
+    pub(crate) sweep_budget: Share,
+    pub(crate) quotas: Vec<Quota>,
     pub(crate) limits: Limits,
     /// How far the node's clock may be from the engine's.
     pub(crate) clock_bound: Duration,
@@ -48,17 +52,19 @@ impl Config {
             keyring: resolved.optional("keyring", values::path)?,
             auto_migrate: resolved.required("auto_migrate", values::switch)?,
             tls: tls(resolved)?,
-            sweep_interval: resolved.optional("sweep.interval", values::time)?,
+            sweep_interval: resolved.optional("sweep.interval", time)?,
+            sweep_budget: resolved.required("sweep.budget", values::parsed)?,
+            quotas: resolved.optional("quotas", values::quotas)?.unwrap_or_default(),
             limits: Limits {
                 body_bytes: resolved.required("limits.body_bytes", values::count)?,
-                body_timeout: resolved.required("limits.body_timeout", values::time)?,
-                header_timeout: resolved.required("limits.header_timeout", values::time)?,
+                body_timeout: resolved.required("limits.body_timeout", time)?,
+                header_timeout: resolved.required("limits.header_timeout", time)?,
                 requests: resolved.required("limits.requests", values::count)?,
                 connections: resolved.required("limits.connections", values::count)?,
-                shutdown_timeout: resolved.required("limits.shutdown_timeout", values::time)?,
+                shutdown_timeout: resolved.required("limits.shutdown_timeout", time)?,
             },
-            clock_bound: resolved.required("clock.bound", values::time)?,
-            clock_leap: resolved.required("clock.leap", values::time)?,
+            clock_bound: resolved.required("clock.bound", time)?,
+            clock_leap: resolved.required("clock.leap", time)?,
             profile: resolved.profile()?,
             policies: resolved.policies()?,
             log_format: resolved.required("log.format", values::log_format)?,

@@ -5,6 +5,7 @@ mod commands;
 mod config;
 mod logging;
 mod root_key;
+mod sweeping;
 
 use std::process::ExitCode;
 
@@ -33,6 +34,7 @@ async fn main() -> ExitCode {
         Command::Import(args) => commands::import::run(args).await,
         Command::Export(args) => commands::export::run(args).await,
         Command::Copy(args) => commands::copy::run(args).await,
+        Command::Sweep(args) => commands::sweep::run(args).await,
         #[cfg(feature = "dynamodb")]
         Command::Table(args) => commands::table::run(args).await,
     };

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ebbtide::{Backend, Clock as _, Kind, Stopwatch};
+use ebbtide::{Clock as _, Kind, Stopwatch};
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::sync::Mutex;
@@ -57,6 +57,11 @@ fn describe() {
     describe_counter!("ebbtide_records_taken_total", "Records taken, by kind.");
     describe_counter!("ebbtide_records_refused_total", "Conditions that did not hold, by kind.");
     describe_counter!("ebbtide_swept_total", "Expired records that were removed, by kind.");
+    describe_counter!("ebbtide_sweeps_total", "Sweeps, by outcome.");
+    describe_histogram!("ebbtide_sweep_seconds", Unit::Seconds, "Time of a sweep.");
+    describe_gauge!("ebbtide_last_sweep_timestamp_seconds", Unit::Seconds, "When the last whole sweep was.");
+    describe_gauge!("ebbtide_sweep_silent", "1 while nobody has swept for long.");
+    describe_gauge!("ebbtide_sweep_stuck", "1 while what is overdue grows older and sweeps remove nothing.");
     describe_gauge!("ebbtide_live_records", "Records that have not expired, by kind.");
     describe_gauge!("ebbtide_overdue_records", "Records that have expired and are still stored, by kind.");
     describe_gauge!("ebbtide_oldest_overdue_seconds", Unit::Seconds, "Age of the oldest of them, by kind.");
@@ -106,12 +111,8 @@ fn show_edge(app: &App) {
 async fn show_store(app: &App, shown: &mut BTreeSet<Kind>) -> ebbtide::Result<()> {
     let leapt = app.guard.leap().await?.is_some();
     gauge!("ebbtide_clock_leapt").set(f64::from(u8::from(leapt)));
-    let backend: &dyn Backend = app.backend.0.as_ref();
-    if backend.engine() == "dynamodb" {
-        // A count would read the whole table. Its sweep, which reads it anyway, sets what is overdue.
-        return Ok(());
-    }
-    let stats = backend.stats(app.guard.now()).await?;
+    // Where a count would read the whole store, a scrape shows what the last sweep found.
+    let Some(stats) = app.backend.0.stats_at_hand(app.guard.now()).await? else { return Ok(()) };
     shown.extend(stats.keys());
     // A kind that was shown and has nothing more is shown as nothing.
     for kind in shown.iter() {

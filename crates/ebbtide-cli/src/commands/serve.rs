@@ -2,25 +2,25 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ebbtide::backend::gated::{Gate, Gated};
 use ebbtide::backend::skew::check_engine_clock;
 use ebbtide::clock_guard::ClockGuard;
 use ebbtide::keyring::Keyring;
-use ebbtide::{Backend, Budget, Clock, Metered, Scope, Stores, SystemChance, SystemClock};
+use ebbtide::{Backend, Clock, Metered, Scope, Stores, Sweeper, SystemChance, SystemClock};
 use ebbtide_server::limits::Limits;
+use ebbtide_server::quota::Quotas;
 use ebbtide_server::tls::tls;
 use ebbtide_server::upkeep::upkeep;
 use ebbtide_server::{App, metrics, serve, serve_tls};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{MissedTickBehavior, interval};
 
 use crate::args::Serve;
 use crate::commands::migrate_schema;
 use crate::config::{Config, Resolved};
+use crate::sweeping::Sweeping;
 use crate::{logging, root_key};
 
 pub(crate) async fn run(args: Serve) -> Result<ExitCode> {
@@ -30,7 +30,7 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode> {
     metrics::recorder();
     let tls = config.tls.as_ref().map(|(certificate, key)| tls(certificate, key)).transpose()?;
     let gate = Gate::default();
-    let (app, guard) = open(&config, gate.clone()).await?;
+    let (app, sweeper) = open(&config, gate.clone()).await?;
     let app = app.within(within_files(config.limits), gate);
 
     let listener = TcpListener::bind(config.listen)
@@ -39,9 +39,7 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::spawn(upkeep(app.clone(), SystemClock, config.clock_bound));
-    if let Some(every) = config.sweep_interval {
-        tokio::spawn(sweep(guard, every));
-    }
+    let sweeping = Sweeping::start(sweeper, config.sweep_interval);
     let scheme = if tls.is_some() { "https" } else { "http" };
     println!("listening on {scheme}://{}", listener.local_addr()?);
     let stop = async move {
@@ -55,11 +53,12 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode> {
         Some(tls) => serve_tls(listener, app, tls, stop).await?,
         None => serve(listener, app, stop).await?,
     }
+    sweeping.stop().await;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Opens the store behind its gate, and what stands on it.
-async fn open(config: &Config, gate: Gate) -> Result<(App, Arc<ClockGuard>)> {
+async fn open(config: &Config, gate: Gate) -> Result<(App, Sweeper)> {
     if config.auto_migrate && migrate_schema::has_schema(&config.store) {
         migrate_schema::migrate(&config.store).await?;
     }
@@ -77,7 +76,9 @@ async fn open(config: &Config, gate: Gate) -> Result<(App, Arc<ClockGuard>)> {
         .profile(config.profile)
         .build();
     stores.policies(&Scope::Global).reload().await.context("the stored policies cannot be read")?;
-    Ok((App::new(stores, store, Arc::clone(&guard), &root_key), guard))
+    let app = App::new(stores, Arc::clone(&store), Arc::clone(&guard), &root_key)
+        .with_quotas(Quotas::new(config.quotas.clone()));
+    Ok((app, Sweeper::new(store, guard, SystemChance).share(config.sweep_budget)))
 }
 
 /// As many connections as the system lets this process have files for, and some for the store.
@@ -90,18 +91,4 @@ fn within_files(mut limits: Limits) -> Limits {
         limits.connections = most;
     }
     limits
-}
-
-/// Sweeps what is worth it, step by step, at every interval.
-async fn sweep(guard: Arc<ClockGuard>, every: Duration) {
-    let mut times = interval(every);
-    times.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        times.tick().await;
-        match guard.sweep(&Budget::default()).await {
-            Ok(swept) if swept.total() > 0 => tracing::info!(removed = swept.total(), "swept"),
-            Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "nothing was swept"),
-        }
-    }
 }

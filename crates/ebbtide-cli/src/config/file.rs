@@ -98,6 +98,18 @@ impl File {
                         self.profiles.insert(name.get_ref().to_string(), fields);
                     }
                 }
+                ("quotas", DeValue::Table(quotas)) => {
+                    let mut each = Vec::new();
+                    for (scope, most) in quotas {
+                        let place = source.place(&scope.span(), &format!("{key}.{}", scope.get_ref()));
+                        let quota =
+                            format!("{}={}", scope.get_ref(), entry(place.clone(), most.get_ref())?.text);
+                        values::quotas(&quota).map_err(|error| anyhow::anyhow!("{place}: {error}"))?;
+                        each.push(quota);
+                    }
+                    let entry = Entry { text: each.join(","), place };
+                    self.settings.insert(key, entry);
+                }
                 (key, DeValue::Table(table)) if is_section(key) => self.gather(source, key, table)?,
                 (key, value) if SETTINGS.iter().any(|setting| setting.key == key) => {
                     self.settings.insert(key.to_owned(), entry(place, value)?);
@@ -112,10 +124,9 @@ impl File {
     pub(super) fn policies(&self) -> Result<TtlPolicies> {
         let mut policies = TtlPolicies::default();
         for fields in &self.policies {
-            let kind = fields.get("kind", |text| text.parse::<Kind>().map_err(|error| error.to_string()))?;
+            let kind = fields.get("kind", values::parsed::<Kind>)?;
             let Some(kind) = kind else { bail!("{}: a policy names its kind", fields.place) };
-            let scope =
-                fields.get("scope", |text| text.parse::<Scope>().map_err(|error| error.to_string()))?;
+            let scope = fields.get("scope", values::parsed::<Scope>)?;
             let mut policy = fields.get("preset", preset)?.unwrap_or_default();
             if let Some(default) = fields.get("default", ttl)? {
                 policy.default = Some(default);
@@ -174,8 +185,7 @@ impl Fields {
     }
 
     fn profile(&self) -> Result<Profile> {
-        let preset = |text: &str| text.parse::<Profile>().map_err(|error| error.to_string());
-        let mut profile = self.get("like", preset)?.unwrap_or_default();
+        let mut profile: Profile = self.get("like", values::parsed)?.unwrap_or_default();
         let lives = [
             ("code", &mut profile.code),
             ("access", &mut profile.access),

@@ -55,6 +55,8 @@ settings! {
     "auto_migrate" "auto-migrate" "EBBTIDE_AUTO_MIGRATE" None, Some("false"), "Bring the store's schema to this build's version before serving";
     "profile" "profile" "EBBTIDE_PROFILE" Some("NAME"), Some("oauth"), "What lives how long where nothing else is asked for: oauth, spa, mcp, or one of the file";
     "sweep.interval" "sweep-interval" "EBBTIDE_SWEEP_INTERVAL" Some("TIME"), None, "How often to sweep, such as 30s, 5m or 1h; without it, nothing is swept";
+    "sweep.budget" "sweep-budget" "EBBTIDE_SWEEP_BUDGET" Some("SHARE"), Some("0.25"), "The share of the time that sweeping may take, 0.01 to 1";
+    "quotas" "quotas" "EBBTIDE_QUOTAS" Some("SCOPE=N,…"), None, "How many records a scope and those below it may have, with commas between";
     "tls.cert" "tls-cert" "EBBTIDE_TLS_CERT" Some("FILE"), None, "Speak TLS, with the certificate chain in this PEM file";
     "tls.key" "tls-key" "EBBTIDE_TLS_KEY" Some("FILE"), None, "The certificate's private key, in PEM form";
     "limits.body_bytes" "limits-body-bytes" "EBBTIDE_LIMITS_BODY_BYTES" Some("N"), Some("1048576"), "The largest body that is read";

@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
+use ebbtide_server::quota::Quota;
 use tracing_subscriber::EnvFilter;
 
 /// How log lines look.
@@ -31,6 +33,15 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
             Err("a time is a whole number above zero and s, m, h or d, up to a year: 30s, 5m, 1h".to_owned())
         }
     }
+}
+
+/// Whatever reads itself, with the library's own words for what is wrong.
+pub(super) fn parsed<T: FromStr<Err = ebbtide::Error>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: ebbtide::Error| error.message().to_owned())
+}
+
+pub(super) fn quotas(text: &str) -> Result<Vec<Quota>, String> {
+    text.split(',').map(|quota| parsed(quota.trim())).collect()
 }
 
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {

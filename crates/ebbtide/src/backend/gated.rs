@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -109,6 +110,14 @@ impl Backend for Gated {
 
     async fn stats(&self, now: Timestamp) -> Result<Stats> {
         self.inner.stats(now).await
+    }
+
+    async fn stats_at_hand(&self, now: Timestamp) -> Result<Option<Stats>> {
+        self.inner.stats_at_hand(now).await
+    }
+
+    fn reclaims_within(&self) -> Duration {
+        self.inner.reclaims_within()
     }
 
     async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {

@@ -1,6 +1,7 @@
 //! Spans and metrics around any backend.
 
 use std::path::Path;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use metrics::{counter, histogram};
@@ -141,6 +142,14 @@ impl<B: Backend> Backend for Metered<B> {
 
     async fn stats(&self, now: Timestamp) -> Result<Stats> {
         self.measure("stats", NO_KIND, |_| "done", self.0.stats(now)).await
+    }
+
+    async fn stats_at_hand(&self, now: Timestamp) -> Result<Option<Stats>> {
+        self.measure("stats", NO_KIND, |_| "done", self.0.stats_at_hand(now)).await
+    }
+
+    fn reclaims_within(&self) -> Duration {
+        self.0.reclaims_within()
     }
 
     async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {
