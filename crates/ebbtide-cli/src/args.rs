@@ -1,7 +1,9 @@
 //! What the command line takes.
 
+mod at;
 mod operate;
 mod sweep;
+mod tools;
 
 use std::path::PathBuf;
 
@@ -12,8 +14,10 @@ use ebbtide::keyring::KeyId;
 
 use crate::config::{Settings, time as interval};
 
+pub(crate) use at::{At, Where};
 pub(crate) use operate::{Explain, Key, KeyCreate, KeyList, KeyRevoke, Record, ScopeCommand, ScopeDelete};
 pub(crate) use sweep::Sweep;
+pub(crate) use tools::{Completions, Man, Stats};
 
 /// A store for authorization state that must expire.
 #[derive(Debug, Parser)]
@@ -58,6 +62,12 @@ pub(crate) enum Command {
     Export(Export),
     /// Copy the live records of one store to another
     Copy(Copy),
+    /// Count the records of a store, by kind
+    Stats(Stats),
+    /// Write what a shell needs to complete this command line
+    Completions(Completions),
+    /// Write the manual page
+    Man(Man),
     /// Remove what has expired, once: for a timer
     Sweep(Sweep),
     /// Make a table of DynamoDB for a store, and look at it
@@ -81,7 +91,7 @@ pub(crate) struct Place {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Audit {
     /// Write the log as JSON lines, oldest first
-    List(Place),
+    List(Where),
     /// Find an entry that was changed, removed or added: exit status 0 or 1
     Verify(AuditVerify),
 }

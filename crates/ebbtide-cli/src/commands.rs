@@ -7,12 +7,15 @@ pub(crate) mod config;
 pub(crate) mod copy;
 pub(crate) mod explain;
 pub(crate) mod export;
+pub(crate) mod help;
 pub(crate) mod import;
 pub(crate) mod key;
 pub(crate) mod keyring;
 pub(crate) mod migrate_schema;
+pub(crate) mod remote;
 pub(crate) mod scope;
 pub(crate) mod serve;
+pub(crate) mod stats;
 pub(crate) mod sweep;
 #[cfg(feature = "dynamodb")]
 pub(crate) mod table;

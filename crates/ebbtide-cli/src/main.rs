@@ -1,6 +1,7 @@
 //! The `ebbtide` command.
 
 mod args;
+mod client;
 mod commands;
 mod config;
 mod logging;
@@ -24,6 +25,9 @@ async fn main() -> ExitCode {
         Command::Clock(args) => commands::clock::run(args).await,
         Command::Serve(args) => commands::serve::run(args).await,
         Command::Config(args) => commands::config::run(&args),
+        Command::Stats(args) => commands::stats::run(args).await,
+        Command::Completions(args) => Ok(commands::help::completions(&args)),
+        Command::Man(args) => commands::help::man(&args),
         Command::MigrateSchema(args) => commands::migrate_schema::run(args).await,
         Command::Verify(args) => commands::verify::run(args).await,
         Command::Keyring(args) => commands::keyring::run(&args),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ebbtide::audit::Entry;
 use ebbtide::stores::api_keys::ApiKey;
 use ebbtide::stores::explain::Explanation;
-use ebbtide::{Kind, Reach, Timestamp};
+use ebbtide::{Kind, KindStats, Reach, Stats, Timestamp};
 use serde_json::{Map, Value, json};
 
 /// A time: milliseconds, or null where there is no end.
@@ -69,4 +69,15 @@ pub fn counts(reach: &Reach, what: &str, counts: &BTreeMap<Kind, u64>) -> Value 
         counts.iter().map(|(kind, count)| (kind.name().to_owned(), (*count).into())).collect();
     let (below, total) = (matches!(reach, Reach::Below(_)), counts.values().sum::<u64>());
     json!({"scope": reach.scope().to_string(), "below": below, what: by_kind, "total": total})
+}
+
+/// The state of a store, and what its operator should know.
+#[must_use]
+pub fn stats(stats: &Stats, warnings: Vec<String>) -> Value {
+    let of = |(kind, stats): (&Kind, &KindStats)| {
+        let overdue = stats.oldest_overdue.map(|age| age.as_secs());
+        let value = json!({"live": stats.live, "expired": stats.expired, "oldest_overdue_seconds": overdue});
+        (kind.name().to_owned(), value)
+    };
+    json!({"kinds": stats.iter().map(of).collect::<Map<_, _>>(), "warnings": warnings})
 }

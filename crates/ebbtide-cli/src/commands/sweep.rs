@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use ebbtide::clock_guard::ClockGuard;
 use ebbtide::sweeper::{Report, Turn};
 use ebbtide::{
@@ -16,14 +16,22 @@ use serde_json::{Map, Value, json};
 use tokio::time::sleep;
 
 use crate::args::Sweep;
+use crate::commands::remote;
 
 pub(crate) async fn run(args: Sweep) -> Result<ExitCode> {
     let stopwatch = Stopwatch::start();
-    let store = match ebbtide::open(&args.store).await {
-        Err(error) if error.kind() == ErrorKind::Unavailable && is_embedded(&args.store) => {
+    if let Some(server) = args.at.server()? {
+        if args.dry_run || args.time_limit.is_some() {
+            bail!("a server sweeps everything at once: --dry-run and --time-limit are for --store");
+        }
+        return remote::sweep(&server, args.json).await;
+    }
+    let url = args.at.store()?;
+    let store = match ebbtide::open(url).await {
+        Err(error) if error.kind() == ErrorKind::Unavailable && is_embedded(url) => {
             return Err(error).context(
                 "a store that another process serves is swept by that one: start it with --sweep-interval, or ask \
-                 it with POST /v1/sweep",
+                 it with --server",
             );
         }
         opened => opened.context("the store cannot be opened")?,

@@ -6,11 +6,12 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::routing::{get, post};
 use ebbtide::sweeper::{self, SILENCE};
-use ebbtide::{Kind, Scope, Sweeper, SystemChance};
-use serde_json::{Map, Value, json};
+use ebbtide::{Scope, Sweeper, SystemChance};
+use serde_json::Value;
 
 use crate::app::App;
 use crate::auth::Caller;
+use crate::describe;
 use crate::problem::Problem;
 use crate::table::Table;
 
@@ -46,11 +47,5 @@ async fn stats(State(app): State<App>, caller: Caller) -> Result<Answer<Value>, 
     let now = ebbtide::Clock::now(app.guard.as_ref());
     let kinds = app.backend.0.stats(now).await?;
     let warnings = sweeper::warnings(app.backend.0.as_ref(), now, SILENCE).await?;
-    let of = |kind: Kind, stats: ebbtide::KindStats| {
-        let overdue = stats.oldest_overdue.map(|age| age.as_secs());
-        let value = json!({"live": stats.live, "expired": stats.expired, "oldest_overdue_seconds": overdue});
-        (kind.name().to_owned(), value)
-    };
-    let kinds: Map<_, _> = kinds.into_iter().map(|(kind, stats)| of(kind, stats)).collect();
-    Ok(Answer(json!({"kinds": kinds, "warnings": warnings})))
+    Ok(Answer(describe::stats(&kinds, warnings)))
 }

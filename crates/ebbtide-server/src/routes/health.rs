@@ -7,6 +7,7 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json as Answer, Router};
+use ebbtide::sweeper::{self, SILENCE};
 use ebbtide::{Clock as _, Key, Kind, Scope};
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -39,8 +40,9 @@ async fn ready(State(app): State<App>) -> Result<Answer<Value>, Problem> {
 /// Asks the engine for a record that nobody has, and for what is not as it should be.
 async fn warnings(app: &App) -> ebbtide::Result<Vec<String>> {
     let key = Key::new(Kind::System, &Scope::Global, &["ready".into()], &[])?;
-    app.backend.0.get(&key, app.guard.now()).await?;
-    let mut warnings = app.backend.0.warnings().await?;
+    let now = app.guard.now();
+    app.backend.0.get(&key, now).await?;
+    let mut warnings = sweeper::warnings(app.backend.0.as_ref(), now, SILENCE).await?;
     warnings.extend(app.guard.leap().await?.map(|leap| leap.to_string()));
     Ok(warnings)
 }
