@@ -35,7 +35,7 @@ pub(crate) struct Asked<T>(pub(crate) T);
 /// not repeated.
 fn unreadable(status: StatusCode, error: &(dyn std::error::Error + 'static), detail: &str) -> Problem {
     if status == StatusCode::PAYLOAD_TOO_LARGE {
-        Problem::new(status, "invalid", "the body is too large")
+        Problem::too_large()
     } else if TooSlow::caused(error) {
         Problem::new(StatusCode::REQUEST_TIMEOUT, "invalid", TooSlow.to_string())
     } else {

@@ -12,6 +12,7 @@ use axum::http::Method;
 use axum::response::{IntoResponse as _, Response};
 use ebbtide::backend::gated::Gate;
 use ebbtide::{Stopwatch, SystemChance};
+use http_body::Body as _;
 use metrics::{SharedString, counter, histogram};
 use tokio::sync::Semaphore;
 use tower::{Layer, Service};
@@ -75,6 +76,8 @@ where
         let edge = Arc::clone(&self.edge);
         let id = RequestId::of(request.headers(), &SystemChance);
         let asked = Asked::of(&request);
+        // Said in advance, a body that is too large is refused before it is sent.
+        let too_large = request.body().size_hint().lower() > edge.limits.body_bytes as u64;
         let answer = self.inner.call(request);
         Box::pin(async move {
             let span = tracing::debug_span!(
@@ -84,7 +87,9 @@ where
                 request_id = id.as_str()
             );
             let place = edge.places.try_acquire();
-            let response = if place.is_ok() || asked.is_of_the_operator() {
+            let response = if too_large {
+                Problem::too_large().into_response()
+            } else if place.is_ok() || asked.is_of_the_operator() {
                 answer.instrument(span).await?
             } else {
                 Problem::overloaded().into_response()

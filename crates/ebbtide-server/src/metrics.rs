@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ebbtide::{Clock as _, Kind, Stopwatch};
-use metrics::{Unit, describe_counter, describe_gauge, describe_histogram, gauge};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -41,6 +41,7 @@ pub fn recorder() -> &'static PrometheusHandle {
             tracing::warn!("metrics go elsewhere in this process: /metrics is empty");
         }
         describe();
+        begin();
         handle
     })
 }
@@ -70,6 +71,21 @@ fn describe() {
     describe_gauge!("ebbtide_clock_difference_seconds", Unit::Seconds, "Node's clock less the engine's.");
     describe_gauge!("ebbtide_clock_leapt", "1 while the clock is ahead and unconfirmed: nothing is swept.");
     describe_gauge!("ebbtide_gate_closed", "1 while every call is refused, since the clock is wrong.");
+}
+
+/// Counters begin at zero, so that the first event is seen as one.
+fn begin() {
+    counter!("ebbtide_connections_refused_total").absolute(0);
+    for kind in Kind::ALL.iter().filter(|kind| !kind.is_probe()) {
+        for name in [
+            "ebbtide_records_created_total",
+            "ebbtide_records_taken_total",
+            "ebbtide_records_refused_total",
+            "ebbtide_swept_total",
+        ] {
+            counter!(name, "kind" => kind.name()).absolute(0);
+        }
+    }
 }
 
 /// What a scrape remembers of the last one.

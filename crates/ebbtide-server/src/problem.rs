@@ -55,6 +55,10 @@ impl Problem {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid", "the path is there, but not for this method")
     }
 
+    pub(crate) fn too_large() -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid", "the body is too large")
+    }
+
     pub(crate) fn overloaded() -> Self {
         let detail = "too many requests are being worked on; this one was not begun";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail).retry_after(1)

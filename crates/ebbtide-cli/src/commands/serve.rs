@@ -12,7 +12,7 @@ use ebbtide::{Backend, Clock, Metered, Scope, Stores, Sweeper, SystemChance, Sys
 use ebbtide_server::limits::Limits;
 use ebbtide_server::quota::Quotas;
 use ebbtide_server::tls::tls;
-use ebbtide_server::upkeep::upkeep;
+use ebbtide_server::upkeep::Upkeep;
 use ebbtide_server::{App, metrics, serve, serve_tls};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -38,7 +38,7 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode> {
         .with_context(|| format!("cannot listen on {}", config.listen))?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::spawn(upkeep(app.clone(), SystemClock, config.clock_bound));
+    tokio::spawn(Upkeep::new(app.clone(), SystemClock, config.clock_bound).run());
     let sweeping = Sweeping::start(sweeper, config.sweep_interval);
     let scheme = if tls.is_some() { "https" } else { "http" };
     println!("listening on {scheme}://{}", listener.local_addr()?);
