@@ -1,9 +1,9 @@
 //! `/v1/grants`
 
+use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::{get, post};
-use axum::{Json as Answer, Router};
+use axum::routing::{delete, get, post};
 use ebbtide::Secret;
 use ebbtide::stores::grants::{
     Grant, GrantId, GrantRequest, GrantState, Holder, IssuedGrant, Rotated, Rotation, Terms, Why,
@@ -17,13 +17,15 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::body::{Json, Names, millis, ttl};
 use crate::problem::Problem;
+use crate::table::Table;
 
-pub(super) fn routes() -> Router<App> {
-    Router::new()
-        .route("/grants", post(issue))
-        .route("/grants/rotate", post(rotate))
-        .route("/grants/revoke", post(revoke))
-        .route("/grants/{id}", get(read).delete(remove))
+pub(super) fn routes() -> Table {
+    Table::new()
+        .creator("/grants", post(issue))
+        .writer("/grants/rotate", post(rotate))
+        .writer("/grants/revoke", post(revoke))
+        .reader("/grants/{id}", get(read))
+        .writer("/grants/{id}", delete(remove))
 }
 
 /// How long a grant lives.

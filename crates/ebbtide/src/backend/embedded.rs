@@ -235,6 +235,10 @@ impl<E: Engine> Backend for Embedded<E> {
         Ok(self.shared.ledger().stats(now))
     }
 
+    fn reclaims_within(&self) -> Duration {
+        2 * self.worth.overdue
+    }
+
     async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {
         let prefix = prefix.clone();
         self.committer.ask(|answer| Job::Erase { prefix, now, answer }).await

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::Stores;
-use super::listing::{Listing, check_limit, count};
+use super::listing::{Listing, MAX_LIMIT, check_limit, count};
 use crate::audit::{Action, Because, Note};
 use crate::backend::Cursor;
 use crate::error::{Error, Result};
@@ -74,6 +74,28 @@ impl Scopes {
             }
         }
         Ok(counts)
+    }
+
+    /// How many live records there are, of the kinds that are deleted with a scope, counting no further than `most`:
+    /// it reads that many at the most.
+    pub async fn count_up_to(&self, reach: &Reach, most: u64) -> Result<u64> {
+        let (now, mut counted) = (self.stores.now(), 0);
+        for kind in Self::deletable() {
+            let (prefix, mut after) = (self.prefix(kind, reach)?, None);
+            loop {
+                let left = usize::try_from(most - counted).unwrap_or(MAX_LIMIT).min(MAX_LIMIT);
+                if left == 0 {
+                    return Ok(counted);
+                }
+                let page = self.stores.backend().scan(&prefix, after.as_ref(), left, now).await?;
+                counted += page.items.len() as u64;
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(counted)
     }
 
     /// How much there is, by scope and kind.
