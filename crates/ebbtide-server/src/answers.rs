@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ebbtide::audit::Entry;
 use ebbtide::stores::api_keys::ApiKey;
 use ebbtide::stores::explain::Explanation;
-use ebbtide::{Kind, Reach, Timestamp};
+use ebbtide::{Kind, KindStats, Reach, Stats, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -173,4 +173,34 @@ impl ScopeDeleted {
 /// Counts by the names of kinds.
 pub(crate) fn by_name(counts: &BTreeMap<Kind, u64>) -> BTreeMap<&'static str, u64> {
     counts.iter().map(|(kind, count)| (kind.name(), *count)).collect()
+}
+
+/// The records of one kind, over all scopes.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct KindStatsAnswer {
+    live: u64,
+    /// Expired, and still present.
+    expired: u64,
+    oldest_overdue_seconds: Option<u64>,
+}
+
+impl From<&KindStats> for KindStatsAnswer {
+    fn from(stats: &KindStats) -> Self {
+        let oldest_overdue_seconds = stats.oldest_overdue.map(|age| age.as_secs());
+        Self { live: stats.live, expired: stats.expired, oldest_overdue_seconds }
+    }
+}
+
+/// The state of a store.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct StatsAnswer {
+    kinds: BTreeMap<&'static str, KindStatsAnswer>,
+    /// What an operator should mend.
+    warnings: Vec<String>,
+}
+
+impl StatsAnswer {
+    pub(crate) fn new(stats: &Stats, warnings: Vec<String>) -> Self {
+        Self { kinds: stats.iter().map(|(kind, stats)| (kind.name(), stats.into())).collect(), warnings }
+    }
 }

@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
+use ebbtide::backend::gated::Gate;
 use ebbtide::clock_guard::ClockGuard;
 use ebbtide::{Backend, Secret, Stores};
 
 use crate::auth::Access;
+use crate::edge::Edge;
+use crate::limits::Limits;
+use crate::metrics::Scrapes;
 use crate::quota::Quotas;
 
 /// The stores that are served, and who may use them. Cheap to clone.
@@ -14,6 +18,8 @@ pub struct App {
     pub(crate) stores: Stores,
     pub(crate) backend: Served,
     pub(crate) guard: Arc<ClockGuard>,
+    pub(crate) edge: Arc<Edge>,
+    pub(crate) scrapes: Arc<Scrapes>,
     pub(crate) access: Arc<Access>,
     pub(crate) quotas: Arc<Quotas>,
 }
@@ -37,9 +43,18 @@ impl App {
             stores,
             backend: Served(backend),
             guard,
+            edge: Arc::new(Edge::new(Limits::default(), Gate::default())),
+            scrapes: Arc::default(),
             access: Arc::new(Access::new(root_key)),
             quotas: Arc::default(),
         }
+    }
+
+    /// The same within other limits, and behind the gate that the backend is behind.
+    #[must_use]
+    pub fn within(mut self, limits: Limits, gate: Gate) -> Self {
+        self.edge = Arc::new(Edge::new(limits, gate));
+        self
     }
 
     /// The same with bounds on how many records scopes have.

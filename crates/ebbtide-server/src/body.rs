@@ -9,6 +9,7 @@ use ebbtide::{Cursor, Ttl};
 
 use crate::answers::Listed;
 pub(crate) use crate::answers::millis;
+use crate::patience::TooSlow;
 use crate::problem::Problem;
 
 /// A JSON body; what cannot be read is a problem.
@@ -31,34 +32,33 @@ pub(crate) struct Names<T>(pub(crate) T);
 #[from_request(via(Query), rejection(Problem))]
 pub(crate) struct Asked<T>(pub(crate) T);
 
+/// What is wrong with a request that cannot be read. The parser's words may quote a secret of the body, so they are
+/// not repeated.
+fn unreadable(status: StatusCode, error: &(dyn std::error::Error + 'static), detail: &str) -> Problem {
+    if status == StatusCode::PAYLOAD_TOO_LARGE {
+        Problem::too_large()
+    } else if TooSlow::caused(error) {
+        Problem::new(StatusCode::REQUEST_TIMEOUT, "invalid", TooSlow.to_string())
+    } else {
+        Problem::invalid(detail)
+    }
+}
+
 macro_rules! rejected {
-    ($($rejection:ty),+) => {
+    ($($rejection:ty: $detail:literal,)+) => {
         $(impl From<$rejection> for Problem {
             fn from(rejection: $rejection) -> Self {
-                // A body that is too large keeps its own status; everything else is a bad request. The parser's
-                // words may quote a secret of the body, so they are not repeated.
-                match rejection.status() {
-                    StatusCode::PAYLOAD_TOO_LARGE => {
-                        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid", "the body is too large")
-                    }
-                    _ => Self::invalid("the request is not of the form that this call takes"),
-                }
+                unreadable(rejection.status(), &rejection, $detail)
             }
         })+
     };
 }
 
-rejected!(FormRejection, PathRejection, QueryRejection);
-
-impl From<JsonRejection> for Problem {
-    fn from(rejection: JsonRejection) -> Self {
-        match rejection.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => {
-                Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid", "the body is too large")
-            }
-            _ => Self::invalid("the body is not JSON of the form that this call takes"),
-        }
-    }
+rejected! {
+    FormRejection: "the request is not of the form that this call takes",
+    PathRejection: "the request is not of the form that this call takes",
+    QueryRejection: "the request is not of the form that this call takes",
+    JsonRejection: "the body is not JSON of the form that this call takes",
 }
 
 /// The most items of a page.

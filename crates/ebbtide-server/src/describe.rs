@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use ebbtide::audit::Entry;
 use ebbtide::stores::api_keys::ApiKey;
 use ebbtide::stores::explain::Explanation;
-use ebbtide::{Kind, Reach, Timestamp};
+use ebbtide::{Kind, Reach, Stats, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::answers::{self, EntryAnswer, ExplanationAnswer, KeyAnswer, ScopeCounts, ScopeDeleted};
+use crate::answers::{
+    self, EntryAnswer, ExplanationAnswer, KeyAnswer, ScopeCounts, ScopeDeleted, StatsAnswer,
+};
 
 fn json(answer: impl Serialize) -> Value {
     serde_json::to_value(answer).expect("an answer is made of names, numbers and lists")
@@ -47,4 +49,10 @@ pub fn counts(reach: &Reach, what: &str, counts: &BTreeMap<Kind, u64>) -> Value 
     } else {
         json(ScopeCounts::new(reach, counts))
     }
+}
+
+/// The state of a store, and what its operator should know.
+#[must_use]
+pub fn stats(stats: &Stats, warnings: Vec<String>) -> Value {
+    json(StatsAnswer::new(stats, warnings))
 }

@@ -29,6 +29,8 @@ struct Problem {
     status: u16,
     /// For people.
     detail: String,
+    /// Names the request in the server's log.
+    request_id: String,
     #[serde(flatten)]
     more: Map<String, Value>,
 }
@@ -56,11 +58,22 @@ fn document() -> OpenApi {
     let mut license = License::new(env!("CARGO_PKG_LICENSE"));
     license.identifier = Some(env!("CARGO_PKG_LICENSE").to_owned());
     info.license = Some(license);
-    let api = OpenApi::new(info, utoipa::openapi::Paths::new());
+    let mut api = OpenApi::new(info, utoipa::openapi::Paths::new());
+    api.merge(routes::open().into_openapi());
     with_components(api.nest("/v1", routes::v1().described()))
 }
 
 fn with_components(mut api: OpenApi) -> OpenApi {
+    for operation in api.paths.paths.values_mut().flat_map(operations) {
+        for (status, response) in &mut operation.responses.responses {
+            if let RefOr::T(response) = response
+                && !status.starts_with('2')
+                && response.content.is_empty()
+            {
+                response.content.insert(PROBLEM.to_owned(), problem());
+            }
+        }
+    }
     let components = api.components.get_or_insert_with(Components::new);
     components
         .schemas
@@ -90,14 +103,6 @@ pub(crate) fn guard(item: &mut PathItem, needs: Needs) {
         if operation.request_body.is_some() {
             refuse(operation, "408", "invalid: the body came too slowly");
             refuse(operation, "413", "invalid: the body is too large");
-        }
-        for (status, response) in &mut operation.responses.responses {
-            if let RefOr::T(response) = response
-                && !status.starts_with('2')
-                && response.content.is_empty()
-            {
-                response.content.insert(PROBLEM.to_owned(), problem());
-            }
         }
     }
 }

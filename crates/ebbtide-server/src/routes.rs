@@ -8,6 +8,7 @@ mod codes;
 mod docs;
 mod explain;
 mod grants;
+mod health;
 mod keys;
 mod nonces;
 mod relationships;
@@ -15,20 +16,14 @@ mod replays;
 mod scopes;
 mod tokens;
 
-use axum::Router;
-use axum::extract::State;
-use axum::routing::get;
+use utoipa_axum::router::OpenApiRouter;
 
 use crate::app::App;
-use crate::problem::Problem;
 use crate::table::Table;
 
 /// What needs no key.
-pub(crate) fn open() -> Router<App> {
-    Router::new()
-        .merge(docs::routes())
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
+pub(crate) fn open() -> OpenApiRouter<App> {
+    docs::routes().merge(health::routes())
 }
 
 /// What does.
@@ -47,10 +42,4 @@ pub(crate) fn v1() -> Table {
         .merge(audit::routes())
         .merge(explain::routes())
         .merge(admin::routes())
-}
-
-/// Ready is a store that answers.
-async fn ready(State(app): State<App>) -> Result<&'static str, Problem> {
-    app.backend.0.clock_mark().await?;
-    Ok("ready\n")
 }

@@ -7,6 +7,7 @@ pub mod dynamodb;
 pub mod embedded;
 #[cfg(feature = "fjall")]
 mod fjall;
+pub mod gated;
 pub mod memory;
 pub mod metered;
 #[cfg(feature = "postgres")]
@@ -22,7 +23,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::key::{Key, Prefix};
 use crate::kind::Kind;
 use crate::record::{Record, Version};
@@ -73,6 +74,22 @@ pub trait Backend: Send + Sync + 'static {
     /// can help it.
     async fn stats(&self, _now: Timestamp) -> Result<Stats> {
         Err(Error::invalid(format!("the engine {} keeps no statistics", self.engine())))
+    }
+
+    /// What [`stats`](Self::stats) says, where that costs no walk through the store: a sweeper asks for it after every
+    /// sweep. An engine that cannot say answers what it found last, or none.
+    async fn stats_at_hand(&self, now: Timestamp) -> Result<Option<Stats>> {
+        match self.stats(now).await {
+            Ok(stats) => Ok(Some(stats)),
+            Err(error) if error.kind() == ErrorKind::Invalid => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// For how long an expired record may still be stored while all is well. What is overdue by more, and grows older
+    /// while sweeps remove nothing, is an alarm.
+    fn reclaims_within(&self) -> Duration {
+        Duration::from_secs(2 * 3_600)
     }
 
     /// Removes some of the live records under `prefix`, whatever their versions, and says whether there may be more:

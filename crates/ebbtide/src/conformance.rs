@@ -116,6 +116,7 @@ cases! {
         a_sweep_is_resumed_until_there_is_no_more
         a_sweep_goes_by_the_present_expiry
         a_sweep_beside_extensions_removes_none_of_the_extended
+        a_sweep_removes_nothing_that_a_read_would_honour
         a_swept_key_can_be_used_again
         sweeping_changes_no_answer
         stats_count_the_live_and_the_overdue;

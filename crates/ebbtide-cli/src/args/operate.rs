@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand};
-use ebbtide::Scope;
 use ebbtide::stores::api_keys::{KeyId, Role};
 use ebbtide::stores::grants::GrantId;
 use ebbtide::stores::relationships::RelationType;
 
-use super::{Place, interval};
+use super::{At, Where, interval};
 
 /// Who does what is audited, and why.
 #[derive(Debug, ClapArgs)]
@@ -44,7 +43,7 @@ pub(crate) enum Key {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct KeyCreate {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Where,
 
     /// What it may do: reader, writer or admin
     #[arg(long)]
@@ -73,7 +72,7 @@ pub(crate) struct KeyCreate {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct KeyList {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Where,
 
     /// The keys of the scopes that it covers too
     #[arg(long)]
@@ -86,9 +85,8 @@ pub(crate) struct KeyList {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct KeyRevoke {
-    /// The store
-    #[arg(long, env = "EBBTIDE_STORE", value_name = "URL", hide_env_values = true)]
-    pub(crate) store: String,
+    #[command(flatten)]
+    pub(crate) at: At,
 
     /// The key's id, as it was shown with the key
     pub(crate) id: KeyId,
@@ -110,7 +108,7 @@ pub(crate) enum ScopeCommand {
     /// How much there is in a scope, by kind of record
     Stats {
         #[command(flatten)]
-        place: Place,
+        place: Where,
 
         /// Those that it covers too
         #[arg(long)]
@@ -123,7 +121,7 @@ pub(crate) enum ScopeCommand {
     /// The scope and those that it covers, where they have records
     List {
         #[command(flatten)]
-        place: Place,
+        place: Where,
 
         /// Print JSON lines
         #[arg(long)]
@@ -136,7 +134,7 @@ pub(crate) enum ScopeCommand {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ScopeDelete {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Where,
 
     /// Those that it covers too
     #[arg(long)]
@@ -167,7 +165,7 @@ pub(crate) struct ScopeDelete {
 )]
 pub(crate) struct Explain {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Where,
 
     /// Print JSON
     #[arg(long)]
@@ -210,12 +208,4 @@ pub(crate) enum Record {
     },
     /// An API key, by its id
     Key { id: KeyId },
-}
-
-impl Place {
-    /// Where, and how far.
-    pub(crate) fn reach(&self, below: bool) -> ebbtide::Reach {
-        let scope: Scope = self.scope.clone();
-        if below { ebbtide::Reach::Below(scope) } else { ebbtide::Reach::Exact(scope) }
-    }
 }

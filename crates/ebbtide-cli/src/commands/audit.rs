@@ -9,7 +9,8 @@ use ebbtide::audit::{Break, Verdict};
 use ebbtide::{Kind, Reach, Scope, Stores};
 use ebbtide_server::describe;
 
-use crate::args::{Audit, AuditVerify, Place};
+use crate::args::{Audit, AuditVerify, Where};
+use crate::commands::remote;
 
 pub(crate) async fn run(args: Audit) -> Result<ExitCode> {
     match args {
@@ -18,8 +19,11 @@ pub(crate) async fn run(args: Audit) -> Result<ExitCode> {
     }
 }
 
-async fn list(place: Place) -> Result<ExitCode> {
-    let backend = ebbtide::open(&place.store).await.context("the store cannot be opened")?;
+async fn list(place: Where) -> Result<ExitCode> {
+    if let Some(server) = place.at.server()? {
+        return remote::audit_list(&server, &place).await;
+    }
+    let backend = ebbtide::open(place.at.store()?).await.context("the store cannot be opened")?;
     let audit = Stores::new(backend).audit(&place.scope);
     let mut out = BufWriter::new(std::io::stdout().lock());
     let mut after = None;

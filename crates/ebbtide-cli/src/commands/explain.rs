@@ -11,10 +11,14 @@ use ebbtide::{Secret, Stores};
 use ebbtide_server::describe;
 
 use crate::args::{Explain, Record};
+use crate::commands::remote;
 
 pub(crate) async fn run(args: Explain) -> Result<ExitCode> {
+    if let Some(server) = args.place.at.server()? {
+        return remote::explain(&server, &args.place.scope, args.record, args.json).await;
+    }
     let question = question(args.record)?;
-    let backend = ebbtide::open(&args.place.store).await.context("the store cannot be opened")?;
+    let backend = ebbtide::open(args.place.at.store()?).await.context("the store cannot be opened")?;
     let explain = Stores::new(backend).explain(&args.place.scope);
     let explanation = explain.explain(&question).await.context("the store has no answer")?;
     if args.json {
@@ -47,7 +51,7 @@ fn question(record: Record) -> Result<Question> {
     })
 }
 
-fn secret() -> Result<Secret> {
+pub(super) fn secret() -> Result<Secret> {
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).context("the secret cannot be read from standard input")?;
     let text = Secret::new(text);

@@ -8,7 +8,8 @@ use ebbtide::stores::api_keys::{ApiKey, KeyRequest};
 use ebbtide::{Scope, Stores, Ttl};
 use ebbtide_server::describe;
 
-use crate::args::{Key, KeyCreate, KeyList, KeyRevoke};
+use crate::args::{At, Key, KeyCreate, KeyList, KeyRevoke};
+use crate::commands::remote;
 
 pub(crate) async fn run(args: Key) -> Result<ExitCode> {
     match args {
@@ -18,12 +19,18 @@ pub(crate) async fn run(args: Key) -> Result<ExitCode> {
     }
 }
 
-async fn open(url: &str) -> Result<Stores> {
-    Ok(Stores::new(ebbtide::open(url).await.context("the store cannot be opened")?))
+/// Above a list of keys.
+pub(super) const HEAD: &str = "ROLE    SCOPE                     EXPIRES AT     NAME              ID";
+
+async fn open(at: &At) -> Result<Stores> {
+    Ok(Stores::new(ebbtide::open(at.store()?).await.context("the store cannot be opened")?))
 }
 
 async fn create(args: KeyCreate) -> Result<ExitCode> {
-    let stores = open(&args.place.store).await?;
+    if let Some(server) = args.place.at.server()? {
+        return remote::key_create(&server, &args).await;
+    }
+    let stores = open(&args.place.at).await?;
     let mut request = KeyRequest::new(args.place.scope, args.role);
     if let Some(ttl) = args.ttl {
         request = request.ttl(Ttl::new(ttl)?);
@@ -48,15 +55,18 @@ async fn create(args: KeyCreate) -> Result<ExitCode> {
 }
 
 async fn list(args: KeyList) -> Result<ExitCode> {
-    let keys = open(&args.place.store).await?.api_keys(&Scope::Global);
+    if let Some(server) = args.place.at.server()? {
+        return remote::key_list(&server, &args).await;
+    }
+    let keys = open(&args.place.at).await?.api_keys(&Scope::Global);
     let (reach, mut after) = (args.place.reach(args.below), None);
     if !args.json {
-        println!("{:<6}  {:<24}  {:<13}  {:<16}  ID", "ROLE", "SCOPE", "EXPIRES AT", "NAME");
+        println!("{HEAD}");
     }
     loop {
         let page = keys.list(&reach, after.as_ref(), 500).await.context("the keys cannot be read")?;
         for key in &page.items {
-            if args.json { println!("{}", describe::api_key(key)) } else { println!("{}", row(key)) }
+            if args.json { println!("{}", describe::api_key(key)) } else { println!("{}", row_of(key)) }
         }
         after = page.next;
         if after.is_none() {
@@ -65,13 +75,21 @@ async fn list(args: KeyList) -> Result<ExitCode> {
     }
 }
 
-fn row(key: &ApiKey) -> String {
-    let (role, scope, ends) = (key.role.name(), key.scope.to_string(), key.expires_at.to_string());
-    format!("{role:<6}  {scope:<24}  {ends:<13}  {:<16}  {}", key.name.as_deref().unwrap_or("-"), key.id)
+fn row_of(key: &ApiKey) -> String {
+    let (scope, ends, id) = (key.scope.to_string(), key.expires_at.to_string(), key.id.to_string());
+    row(key.role.name(), &scope, &ends, key.name.as_deref().unwrap_or("-"), &id)
+}
+
+/// A line of a list of keys.
+pub(super) fn row(role: &str, scope: &str, ends: &str, name: &str, id: &str) -> String {
+    format!("{role:<6}  {scope:<24}  {ends:<13}  {name:<16}  {id}")
 }
 
 async fn revoke(args: KeyRevoke) -> Result<ExitCode> {
-    let keys = open(&args.store).await?.api_keys(&Scope::Global);
+    if let Some(server) = args.at.server()? {
+        return remote::key_revoke(&server, &args).await;
+    }
+    let keys = open(&args.at).await?.api_keys(&Scope::Global);
     let Some(key) = keys.get(&args.id).await? else {
         println!("there is no such key");
         return Ok(ExitCode::from(1));

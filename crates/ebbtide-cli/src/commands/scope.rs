@@ -11,7 +11,8 @@ use ebbtide_server::describe;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value, json};
 
-use crate::args::{Place, ScopeCommand, ScopeDelete};
+use crate::args::{ScopeCommand, ScopeDelete, Where};
+use crate::commands::remote;
 
 pub(crate) async fn run(args: ScopeCommand) -> Result<ExitCode> {
     match args {
@@ -21,12 +22,15 @@ pub(crate) async fn run(args: ScopeCommand) -> Result<ExitCode> {
     }
 }
 
-async fn open(place: &Place) -> Result<Scopes> {
-    let backend = ebbtide::open(&place.store).await.context("the store cannot be opened")?;
+async fn open(place: &Where) -> Result<Scopes> {
+    let backend = ebbtide::open(place.at.store()?).await.context("the store cannot be opened")?;
     Ok(Stores::new(backend).scopes(&place.scope))
 }
 
-async fn stats(place: Place, below: bool, json: bool) -> Result<ExitCode> {
+async fn stats(place: Where, below: bool, json: bool) -> Result<ExitCode> {
+    if let Some(server) = place.at.server()? {
+        return remote::scope_stats(&server, &place, below, json).await;
+    }
     let scopes =
         open(&place).await?.statistics(&place.reach(below)).await.context("the scope cannot be read")?;
     if json {
@@ -71,7 +75,7 @@ fn by_kind(kinds: &BTreeMap<Kind, Statistics>) -> Value {
     Value::Object(kinds.iter().map(|(kind, statistics)| (kind.name().to_owned(), of(statistics))).collect())
 }
 
-async fn list(place: Place, json: bool) -> Result<ExitCode> {
+async fn list(place: Where, json: bool) -> Result<ExitCode> {
     let scopes =
         open(&place).await?.statistics(&place.reach(true)).await.context("the scopes cannot be read")?;
     if !json {
@@ -89,6 +93,9 @@ async fn list(place: Place, json: bool) -> Result<ExitCode> {
 }
 
 async fn delete(args: ScopeDelete) -> Result<ExitCode> {
+    if let Some(server) = args.place.at.server()? {
+        return remote::scope_delete(&server, &args).await;
+    }
     let (scopes, reach) = (open(&args.place).await?, args.place.reach(args.below));
     if !args.yes {
         let counts = scopes.count(&reach).await.context("the scope cannot be read")?;
@@ -118,7 +125,7 @@ async fn delete(args: ScopeDelete) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn extent(reach: &Reach) -> String {
+pub(super) fn extent(reach: &Reach) -> String {
     match reach {
         Reach::Exact(scope) => format!("of exactly {scope}"),
         Reach::Below(Scope::Global) => "of every scope".to_owned(),

@@ -1,15 +1,15 @@
 //! `/v1/sweep`, `/v1/stats`
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::Json as Answer;
 use axum::extract::State;
-use ebbtide::{Budget, Kind, KindStats, Scope};
-use serde::Serialize;
-use utoipa::ToSchema;
+use ebbtide::sweeper::{self, SILENCE};
+use ebbtide::{Scope, Sweeper, SystemChance};
 use utoipa_axum::routes;
 
-use crate::answers::by_name;
+use crate::answers::{StatsAnswer, by_name};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::problem::Problem;
@@ -36,30 +36,8 @@ async fn sweep(
     caller: Caller,
 ) -> Result<Answer<BTreeMap<&'static str, u64>>, Problem> {
     require_global(&caller)?;
-    let swept = app.guard.sweep(&Budget::everything(Kind::ALL)).await?;
-    Ok(Answer(by_name(&swept.removed)))
-}
-
-#[derive(Serialize, ToSchema)]
-struct KindStatsAnswer {
-    live: u64,
-    /// Expired, and still present.
-    expired: u64,
-    oldest_overdue_seconds: Option<u64>,
-}
-
-impl From<KindStats> for KindStatsAnswer {
-    fn from(stats: KindStats) -> Self {
-        let oldest_overdue_seconds = stats.oldest_overdue.map(|age| age.as_secs());
-        Self { live: stats.live, expired: stats.expired, oldest_overdue_seconds }
-    }
-}
-
-#[derive(Serialize, ToSchema)]
-struct StatsAnswer {
-    kinds: BTreeMap<&'static str, KindStatsAnswer>,
-    /// What an operator should mend.
-    warnings: Vec<String>,
+    let sweeper = Sweeper::new(Arc::clone(&app.backend.0), Arc::clone(&app.guard), SystemChance);
+    Ok(Answer(by_name(&sweeper.sweep_now().await?.swept.removed)))
 }
 
 /// How many records are live, and how many expired are still present, by kind
@@ -69,6 +47,6 @@ async fn stats(State(app): State<App>, caller: Caller) -> Result<Answer<StatsAns
     require_global(&caller)?;
     let now = ebbtide::Clock::now(app.guard.as_ref());
     let kinds = app.backend.0.stats(now).await?;
-    let kinds = kinds.into_iter().map(|(kind, stats)| (kind.name(), stats.into())).collect();
-    Ok(Answer(StatsAnswer { kinds, warnings: app.backend.0.warnings().await? }))
+    let warnings = sweeper::warnings(app.backend.0.as_ref(), now, SILENCE).await?;
+    Ok(Answer(StatsAnswer::new(&kinds, warnings)))
 }

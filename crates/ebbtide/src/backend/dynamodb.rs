@@ -17,7 +17,8 @@ mod walk;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::Client;
@@ -56,6 +57,8 @@ pub struct DynamoDb {
     tally: Mutex<Tally>,
     /// When the table was last looked through, for which kinds.
     looked: Mutex<HashMap<Vec<Kind>, Timestamp>>,
+    /// What the last look found.
+    found: Mutex<Option<Stats>>,
 }
 
 impl fmt::Debug for DynamoDb {
@@ -81,6 +84,7 @@ impl DynamoDb {
             walks: Walks::default(),
             tally: Mutex::default(),
             looked: Mutex::default(),
+            found: Mutex::default(),
         })
     }
 
@@ -146,6 +150,16 @@ impl Backend for DynamoDb {
 
     async fn stats(&self, now: Timestamp) -> Result<Stats> {
         self.count(now).await
+    }
+
+    /// As of the last look through the table.
+    async fn stats_at_hand(&self, _now: Timestamp) -> Result<Option<Stats>> {
+        Ok(self.found.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    /// The engine's TTL begins an hour after the expiry, and may take some days.
+    fn reclaims_within(&self) -> Duration {
+        Duration::from_secs(if self.sweeps { 2 * 3_600 } else { 3 * 86_400 })
     }
 
     async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {

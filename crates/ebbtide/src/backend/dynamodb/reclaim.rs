@@ -111,7 +111,8 @@ impl DynamoDb {
 
     fn report(&self, kinds: &[Kind], until: Timestamp) {
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-        for (kind, stats) in std::mem::take(&mut *tally).0 {
+        let found = std::mem::take(&mut *tally).0;
+        for (kind, stats) in &found {
             let seconds = stats.oldest_overdue.unwrap_or_default().as_secs_f64();
             let overdue = u32::try_from(stats.expired).unwrap_or(u32::MAX);
             metrics::gauge!("ebbtide_overdue_records", "kind" => kind.name()).set(f64::from(overdue));
@@ -125,6 +126,7 @@ impl DynamoDb {
                 );
             }
         }
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
         self.looked.lock().unwrap_or_else(PoisonError::into_inner).insert(kinds.to_vec(), until);
     }
 
