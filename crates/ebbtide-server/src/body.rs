@@ -1,11 +1,13 @@
 //! Reading requests and writing answers.
 
-use axum::extract::rejection::{FormRejection, JsonRejection, PathRejection, QueryRejection};
-use axum::extract::{Form, FromRequest, FromRequestParts, Path, Query};
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, FormRejection, JsonRejection, PathRejection, QueryRejection};
+use axum::extract::{Form, FromRequest, FromRequestParts, OptionalFromRequest, Path, Query, Request};
 use axum::http::StatusCode;
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use ebbtide::{Cursor, Timestamp, Ttl};
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::problem::Problem;
@@ -14,6 +16,23 @@ use crate::problem::Problem;
 #[derive(FromRequest)]
 #[from_request(via(axum::Json), rejection(Problem))]
 pub(crate) struct Json<T>(pub(crate) T);
+
+/// A JSON body that may be left out; no body and no content type is none.
+impl<T, S> OptionalFromRequest<S> for Json<T>
+where
+    T: DeserializeOwned,
+    S: Send + Sync,
+{
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Option<Self>, Problem> {
+        let bytes = Bytes::from_request(request, state).await?;
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        axum::Json::from_bytes(&bytes).map(|axum::Json(body)| Some(Self(body))).map_err(Problem::from)
+    }
+}
 
 /// A form-encoded body.
 #[derive(FromRequest)]
@@ -47,7 +66,7 @@ macro_rules! rejected {
     };
 }
 
-rejected!(FormRejection, PathRejection, QueryRejection);
+rejected!(BytesRejection, FormRejection, PathRejection, QueryRejection);
 
 impl From<JsonRejection> for Problem {
     fn from(rejection: JsonRejection) -> Self {
@@ -93,6 +112,11 @@ pub(crate) fn next(cursor: Option<&Cursor>) -> Option<String> {
 /// A time as callers get it: milliseconds, or null where there is no end.
 pub(crate) fn millis(time: Timestamp) -> Value {
     if time.is_never() { Value::Null } else { time.as_millis().into() }
+}
+
+/// A value that may be left out, where null is a value: only what is not there is none.
+pub(crate) fn given<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(value).map(Some)
 }
 
 /// A TTL as callers give it.

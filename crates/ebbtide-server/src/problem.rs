@@ -13,11 +13,12 @@ pub(crate) struct Problem {
     kind: &'static str,
     detail: String,
     more: Map<String, Value>,
+    retry_after: Option<u64>,
 }
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, kind: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, kind, detail: detail.into(), more: Map::new() }
+        Self { status, kind, detail: detail.into(), more: Map::new(), retry_after: None }
     }
 
     pub(crate) fn conflict(kind: &'static str, detail: &str) -> Self {
@@ -52,6 +53,12 @@ impl Problem {
 
     pub(crate) fn method_not_allowed() -> Self {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid", "the path is there, but not for this method")
+    }
+
+    /// The same, to be asked again after so many seconds.
+    pub(crate) fn retry_after(mut self, seconds: u64) -> Self {
+        self.retry_after = Some(seconds);
+        self
     }
 
     /// The same with another member in the body.
@@ -90,6 +97,9 @@ impl IntoResponse for Problem {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }

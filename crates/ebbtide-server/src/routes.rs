@@ -3,11 +3,16 @@
 mod admin;
 mod approvals;
 mod attributes;
+mod clients;
 mod codes;
+mod device_codes;
 mod grants;
 mod nonces;
+mod owners;
+mod pushed_requests;
 mod relationships;
 mod replays;
+mod sessions;
 mod tokens;
 
 use axum::Router;
@@ -30,6 +35,11 @@ pub(crate) fn v1() -> Router<App> {
         .merge(codes::routes())
         .merge(grants::routes())
         .merge(tokens::routes())
+        .merge(sessions::routes())
+        .merge(pushed_requests::routes())
+        .merge(device_codes::routes())
+        .merge(clients::routes())
+        .merge(owners::routes())
         .merge(attributes::routes())
         .merge(approvals::routes())
         .merge(relationships::routes())

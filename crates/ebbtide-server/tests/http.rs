@@ -2,99 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::fmt::Write as _;
-use std::sync::Arc;
-use std::time::Duration;
+#[path = "harness/server.rs"]
+mod server;
 
-use ebbtide::clock_guard::ClockGuard;
-use ebbtide::{ManualClock, Memory, Secret, Stores, Timestamp};
-use ebbtide_server::App;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
-
-const KEY: &str = "ebk_the-root-key-of-these-tests";
-
-/// A server on a free port, with a clock that the test moves.
-struct Server {
-    port: u16,
-    clock: ManualClock,
-}
-
-struct Answer {
-    status: u16,
-    head: String,
-    body: Value,
-}
-
-impl Answer {
-    /// The body of a success.
-    fn ok(self, status: u16) -> Value {
-        assert_eq!(self.status, status, "{}", self.body);
-        self.body
-    }
-
-    /// Checks a refusal: its status, its type, its form.
-    fn refused(self, status: u16, kind: &str) -> Value {
-        assert_eq!(self.status, status, "{}", self.body);
-        assert!(self.head.contains("content-type: application/problem+json"), "{}", self.head);
-        assert_eq!(self.body["type"], format!("urn:ebbtide:problem:{kind}"), "{}", self.body);
-        assert_eq!(self.body["status"], status);
-        self.body
-    }
-}
-
-impl Server {
-    async fn start() -> Self {
-        let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000).unwrap());
-        let backend = Arc::new(Memory::default());
-        let guard = ClockGuard::new(backend.clone(), clock.clone(), ClockGuard::DEFAULT_BOUND).await.unwrap();
-        let guard = Arc::new(guard);
-        let stores = Stores::builder(backend.clone()).clock(Arc::clone(&guard)).build();
-        let app = App::new(stores, backend, guard, &Secret::new(KEY));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        tokio::spawn(ebbtide_server::serve(listener, app, std::future::pending()));
-        Self { port, clock }
-    }
-
-    fn pass(&self, seconds: u64) {
-        self.clock.advance(Duration::from_secs(seconds));
-    }
-
-    async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-        let mut request = format!("{method} {path} HTTP/1.1\r\nhost: ebbtide\r\nconnection: close\r\n");
-        for (name, value) in headers {
-            write!(request, "{name}: {value}\r\n").unwrap();
-        }
-        write!(request, "content-length: {}\r\n\r\n{body}", body.len()).unwrap();
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await.unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Answer { status, head: head.to_owned(), body: serde_json::from_str(body).unwrap_or(Value::Null) }
-    }
-
-    async fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Value) -> Answer {
-        let authorization = format!("Bearer {KEY}");
-        let mut all = vec![("authorization", authorization.as_str()), ("content-type", "application/json")];
-        all.extend(headers);
-        let text = if body.is_null() { String::new() } else { body.to_string() };
-        self.send(method, path, &all, &text).await
-    }
-
-    async fn post(&self, path: &str, body: Value) -> Answer {
-        self.call("POST", path, &[], body).await
-    }
-
-    async fn form(&self, path: &str, body: &str) -> Answer {
-        let authorization = format!("Bearer {KEY}");
-        let form = "application/x-www-form-urlencoded";
-        self.send("POST", path, &[("authorization", &authorization), ("content-type", form)], body).await
-    }
-}
+use server::{KEY, Server};
 
 #[tokio::test]
 async fn a_replay_is_refused_until_its_time_is_over() {

@@ -1,0 +1,110 @@
+//! A server for a test, and a client that asks it through a real socket.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebbtide::clock_guard::ClockGuard;
+use ebbtide::stores::clients::hashing::HashCost;
+use ebbtide::{ManualClock, Memory, Secret, Stores, Timestamp};
+use ebbtide_server::App;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+pub(crate) const KEY: &str = "ebk_the-root-key-of-these-tests";
+
+/// A server on a free port, with a clock that the test moves.
+pub(crate) struct Server {
+    port: u16,
+    clock: ManualClock,
+}
+
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Value,
+}
+
+impl Answer {
+    /// The body of a success.
+    pub(crate) fn ok(self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{}", self.body);
+        self.body
+    }
+
+    /// Checks a refusal: its status, its type, its form.
+    pub(crate) fn refused(self, status: u16, kind: &str) -> Value {
+        assert_eq!(self.status, status, "{}", self.body);
+        assert!(self.head.contains("content-type: application/problem+json"), "{}", self.head);
+        assert_eq!(self.body["type"], format!("urn:ebbtide:problem:{kind}"), "{}", self.body);
+        assert_eq!(self.body["status"], status);
+        self.body
+    }
+}
+
+impl Server {
+    pub(crate) async fn start() -> Self {
+        let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000).unwrap());
+        let backend = Arc::new(Memory::default());
+        let guard = ClockGuard::new(backend.clone(), clock.clone(), ClockGuard::DEFAULT_BOUND).await.unwrap();
+        let guard = Arc::new(guard);
+        let stores = Stores::builder(backend.clone()).clock(Arc::clone(&guard));
+        let stores = stores.hash_cost(HashCost::new(8, 1).unwrap()).build();
+        let app = App::new(stores, backend, guard, &Secret::new(KEY));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(ebbtide_server::serve(listener, app, std::future::pending()));
+        Self { port, clock }
+    }
+
+    pub(crate) fn pass(&self, seconds: u64) {
+        self.clock.advance(Duration::from_secs(seconds));
+    }
+
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
+        let mut request = format!("{method} {path} HTTP/1.1\r\nhost: ebbtide\r\nconnection: close\r\n");
+        for (name, value) in headers {
+            write!(request, "{name}: {value}\r\n").unwrap();
+        }
+        write!(request, "content-length: {}\r\n\r\n{body}", body.len()).unwrap();
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Answer { status, head: head.to_owned(), body: serde_json::from_str(body).unwrap_or(Value::Null) }
+    }
+
+    pub(crate) async fn call(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Value,
+    ) -> Answer {
+        let authorization = format!("Bearer {KEY}");
+        let mut all = vec![("authorization", authorization.as_str()), ("content-type", "application/json")];
+        all.extend(headers);
+        let text = if body.is_null() { String::new() } else { body.to_string() };
+        self.send(method, path, &all, &text).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
+        self.call("POST", path, &[], body).await
+    }
+
+    #[allow(dead_code, reason = "not every suite has forms")]
+    pub(crate) async fn form(&self, path: &str, body: &str) -> Answer {
+        let authorization = format!("Bearer {KEY}");
+        let form = "application/x-www-form-urlencoded";
+        self.send("POST", path, &[("authorization", &authorization), ("content-type", form)], body).await
+    }
+}
