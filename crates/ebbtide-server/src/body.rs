@@ -1,11 +1,14 @@
 //! Reading requests and writing answers.
 
-use axum::extract::rejection::{FormRejection, JsonRejection, PathRejection, QueryRejection};
-use axum::extract::{Form, FromRequest, FromRequestParts, Path, Query};
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, FormRejection, JsonRejection, PathRejection, QueryRejection};
+use axum::extract::{Form, FromRequest, FromRequestParts, OptionalFromRequest, Path, Query, Request};
 use axum::http::StatusCode;
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use ebbtide::{Cursor, Ttl};
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 pub(crate) use crate::describe::millis;
 use crate::patience::TooSlow;
@@ -15,6 +18,23 @@ use crate::problem::Problem;
 #[derive(FromRequest)]
 #[from_request(via(axum::Json), rejection(Problem))]
 pub(crate) struct Json<T>(pub(crate) T);
+
+/// A JSON body that may be left out; no body and no content type is none.
+impl<T, S> OptionalFromRequest<S> for Json<T>
+where
+    T: DeserializeOwned,
+    S: Send + Sync,
+{
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Option<Self>, Problem> {
+        let bytes = Bytes::from_request(request, state).await?;
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        axum::Json::from_bytes(&bytes).map(|axum::Json(body)| Some(Self(body))).map_err(Problem::from)
+    }
+}
 
 /// A form-encoded body.
 #[derive(FromRequest)]
@@ -54,6 +74,7 @@ macro_rules! rejected {
 }
 
 rejected! {
+    BytesRejection: "the request is not of the form that this call takes",
     FormRejection: "the request is not of the form that this call takes",
     PathRejection: "the request is not of the form that this call takes",
     QueryRejection: "the request is not of the form that this call takes",
@@ -88,6 +109,11 @@ impl PageAsked {
 /// A cursor as callers get it.
 pub(crate) fn next(cursor: Option<&Cursor>) -> Option<String> {
     cursor.map(|cursor| Base64UrlUnpadded::encode_string(cursor.as_bytes()))
+}
+
+/// A value that may be left out, where null is a value: only what is not there is none.
+pub(crate) fn given<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(value).map(Some)
 }
 
 /// A TTL as callers give it.

@@ -6,6 +6,8 @@
 mod keys;
 #[path = "http/server.rs"]
 mod server;
+#[path = "http/state.rs"]
+mod state;
 
 use serde_json::{Value, json};
 

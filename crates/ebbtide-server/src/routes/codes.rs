@@ -5,7 +5,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::post;
 use ebbtide::Secret;
-use ebbtide::stores::codes::{CodeRequest, Presented, Redemption};
+use ebbtide::stores::codes::{CodeRequest, Presented, Redeemed, Redemption};
+use ebbtide::stores::grants::GrantId;
+use ebbtide::stores::payload::Payload;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -81,28 +83,32 @@ async fn redeem(
         presented = presented.thumbprint(jkt);
     }
     if let Some(lifetimes) = body.grant {
-        presented = presented.grant(lifetimes.terms()?);
+        presented = presented.grant(lifetimes.terms(&app)?);
     }
     match app.stores.codes(&caller.scope).redeem(&presented).await? {
-        Redemption::Redeemed(redeemed) => {
-            let mut answer = json!({
-                "subject": redeemed.subject,
-                "client_id": redeemed.client_id,
-                "scope": redeemed.scope,
-                "data": redeemed.data.map(ebbtide::stores::payload::Payload::into_inner),
-            });
-            if let Some(grant) = &redeemed.grant {
-                answer["grant"] = issued(grant);
-            }
-            Ok(Answer(answer))
-        }
-        Redemption::Reused { grant_id } => {
-            let problem =
-                Problem::conflict("reused", "the code was presented before; what it gave is revoked");
-            Err(problem.with("grant_id", grant_id.map(|id| id.to_string())))
-        }
+        Redemption::Redeemed(code) => Ok(Answer(redeemed(*code))),
+        Redemption::Reused { grant_id } => Err(reused(grant_id)),
         Redemption::Mismatch(field) => Err(Problem::mismatch(field)),
         Redemption::Expired => Err(Problem::expired("the code was not redeemed in its time")),
         Redemption::Unknown => Err(Problem::not_found("not a code of this scope")),
     }
+}
+
+/// What a code stood for, and the grant that it gave.
+pub(super) fn redeemed(redeemed: Redeemed) -> Value {
+    let mut answer = json!({
+        "subject": redeemed.subject,
+        "client_id": redeemed.client_id,
+        "scope": redeemed.scope,
+        "data": redeemed.data.map(Payload::into_inner),
+    });
+    if let Some(grant) = &redeemed.grant {
+        answer["grant"] = issued(grant);
+    }
+    answer
+}
+
+pub(super) fn reused(grant_id: Option<GrantId>) -> Problem {
+    let problem = Problem::conflict("reused", "the code was presented before; what it gave is revoked");
+    problem.with("grant_id", grant_id.map(|id| id.to_string()))
 }

@@ -9,7 +9,6 @@ use ebbtide::stores::grants::{
     Grant, GrantId, GrantRequest, GrantState, Holder, IssuedGrant, Rotated, Rotation, Terms, Why,
 };
 use ebbtide::stores::payload::Payload;
-use ebbtide::stores::profile::Profile;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -37,10 +36,10 @@ pub(super) struct Lifetimes {
 }
 
 impl Lifetimes {
-    pub(super) fn terms(&self) -> Result<Terms, Problem> {
+    pub(super) fn terms(&self, app: &App) -> Result<Terms, Problem> {
         let mut terms = Terms::default();
         if let Some(profile) = &self.profile {
-            terms = terms.profile(profile.parse::<Profile>()?);
+            terms = terms.profile(app.stores.profile_named(profile)?);
         }
         if let Some(idle) = ttl(self.idle_ttl_seconds)? {
             terms = terms.idle(idle);
@@ -68,7 +67,7 @@ async fn issue(
     caller: Caller,
     Json(body): Json<Issue>,
 ) -> Result<(StatusCode, Answer<Value>), Problem> {
-    let mut request = GrantRequest::new(body.subject, body.client_id).terms(body.lifetimes.terms()?);
+    let mut request = GrantRequest::new(body.subject, body.client_id).terms(body.lifetimes.terms(&app)?);
     if let Some(scope) = body.scope {
         request = request.scope(scope);
     }
