@@ -28,6 +28,12 @@ pub(crate) struct Deleted {
     pub(crate) deleted: u64,
 }
 
+/// How many were good until now, and are not any more.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Revoked {
+    pub(crate) revoked: u64,
+}
+
 /// An API key; never the secret.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct KeyAnswer {

@@ -1,11 +1,15 @@
 //! Reading requests and writing answers.
 
-use axum::extract::rejection::{FormRejection, JsonRejection, PathRejection, QueryRejection};
-use axum::extract::{Form, FromRequest, FromRequestParts, Path, Query};
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, FormRejection, JsonRejection, PathRejection, QueryRejection};
+use axum::extract::{Form, FromRequest, FromRequestParts, OptionalFromRequest, Path, Query, Request};
 use axum::http::StatusCode;
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use ebbtide::stores::listing::Listing;
 use ebbtide::{Cursor, Ttl};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 use crate::answers::Listed;
 pub(crate) use crate::answers::millis;
@@ -16,6 +20,23 @@ use crate::problem::Problem;
 #[derive(FromRequest)]
 #[from_request(via(axum::Json), rejection(Problem))]
 pub(crate) struct Json<T>(pub(crate) T);
+
+/// A JSON body that may be left out; no body and no content type is none.
+impl<T, S> OptionalFromRequest<S> for Json<T>
+where
+    T: DeserializeOwned,
+    S: Send + Sync,
+{
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Option<Self>, Problem> {
+        let bytes = Bytes::from_request(request, state).await?;
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        axum::Json::from_bytes(&bytes).map(|axum::Json(body)| Some(Self(body))).map_err(Problem::from)
+    }
+}
 
 /// A form-encoded body.
 #[derive(FromRequest)]
@@ -55,6 +76,7 @@ macro_rules! rejected {
 }
 
 rejected! {
+    BytesRejection: "the request is not of the form that this call takes",
     FormRejection: "the request is not of the form that this call takes",
     PathRejection: "the request is not of the form that this call takes",
     QueryRejection: "the request is not of the form that this call takes",
@@ -80,8 +102,18 @@ pub(crate) fn page(limit: Option<usize>, after: Option<&str>) -> Result<(Option<
 
 /// A page as callers get it.
 pub(crate) fn listed<T, A: for<'a> From<&'a T>>(listing: &Listing<T>) -> Listed<A> {
+    listed_as(listing, |item| A::from(item))
+}
+
+/// The same, with each item described.
+pub(crate) fn listed_as<T, A>(listing: &Listing<T>, describe: impl Fn(&T) -> A) -> Listed<A> {
     let next = listing.next.as_ref().map(|cursor| Base64UrlUnpadded::encode_string(cursor.as_bytes()));
-    Listed { items: listing.items.iter().map(A::from).collect(), next }
+    Listed { items: listing.items.iter().map(describe).collect(), next }
+}
+
+/// A value that may be left out, where null is a value: only what is not there is none.
+pub(crate) fn given<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(value).map(Some)
 }
 
 /// A TTL as callers give it.

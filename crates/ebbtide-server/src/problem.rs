@@ -69,7 +69,7 @@ impl Problem {
     }
 
     /// The same, and when to come again, in seconds.
-    pub(crate) fn retry_after(mut self, seconds: u32) -> Self {
+    pub(crate) fn retry_after(mut self, seconds: impl Into<HeaderValue>) -> Self {
         self.retry_after = Some(seconds.into());
         self
     }

@@ -4,16 +4,21 @@ mod admin;
 mod approvals;
 mod attributes;
 mod audit;
+mod clients;
 mod codes;
+mod device_codes;
 mod docs;
 mod explain;
 mod grants;
 mod health;
 mod keys;
 mod nonces;
+mod owners;
+mod pushed_requests;
 mod relationships;
 mod replays;
 mod scopes;
+mod sessions;
 mod tokens;
 
 use utoipa_axum::router::OpenApiRouter;
@@ -34,6 +39,11 @@ pub(crate) fn v1() -> Table {
         .merge(codes::routes())
         .merge(grants::routes())
         .merge(tokens::routes())
+        .merge(sessions::routes())
+        .merge(pushed_requests::routes())
+        .merge(device_codes::routes())
+        .merge(clients::routes())
+        .merge(owners::routes())
         .merge(attributes::routes())
         .merge(approvals::routes())
         .merge(relationships::routes())

@@ -14,6 +14,8 @@ mod malformed;
 mod matrix;
 #[path = "http/server.rs"]
 mod server;
+#[path = "http/state.rs"]
+mod state;
 
 use serde_json::{Value, json};
 

@@ -2,14 +2,20 @@
 
 pub mod access_tokens;
 pub mod api_keys;
+pub mod clients;
 pub mod codes;
+pub mod device_codes;
 pub mod grants;
 pub mod nonces;
+pub mod owners;
 pub mod payload;
 pub mod profile;
 pub mod provider_tokens;
+pub mod pushed_requests;
 pub mod replays;
+pub mod sessions;
 mod token;
+pub mod tombstones;
 
 pub mod approvals;
 pub mod attributes;
@@ -21,8 +27,10 @@ pub mod policies;
 pub mod relationships;
 pub mod scopes;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use tokio::sync::Mutex;
 
@@ -42,16 +50,22 @@ use access_tokens::AccessTokens;
 use api_keys::ApiKeys;
 use approvals::Approvals;
 use attributes::Attributes;
+use clients::Clients;
+use clients::hashing::{HashCost, Hashers};
 use codes::Codes;
+use device_codes::DeviceCodes;
 use explain::Explain;
 use grants::{Grants, Holder};
 use nonces::Nonces;
+use owners::Owners;
 use policies::Policies;
 use profile::Profile;
 use provider_tokens::ProviderTokens;
+use pushed_requests::PushedRequests;
 use relationships::Relationships;
 use replays::Replays;
 use scopes::Scopes;
+use sessions::Sessions;
 
 /// Every store on one backend. Cheap to clone.
 #[derive(Clone)]
@@ -62,6 +76,8 @@ struct Shared {
     clock: Arc<dyn Clock>,
     chance: Arc<dyn Chance>,
     profile: Profile,
+    profiles: BTreeMap<String, Profile>,
+    hashers: Hashers,
     keyring: Keyring,
     /// As the stores were built with.
     configured: TtlPolicies,
@@ -86,6 +102,8 @@ impl Stores {
             chance: Arc::new(SystemChance),
             policies: TtlPolicies::default(),
             profile: Profile::default(),
+            profiles: BTreeMap::new(),
+            hash_cost: HashCost::default(),
             keyring: None,
         }
     }
@@ -126,6 +144,36 @@ impl Stores {
         ProviderTokens::new(self.clone(), scope.clone())
     }
 
+    /// Sessions, and sign-ins that wait to be finished.
+    #[must_use]
+    pub fn sessions(&self, scope: &Scope) -> Sessions {
+        Sessions::new(self.clone(), scope.clone())
+    }
+
+    /// Pushed authorization requests.
+    #[must_use]
+    pub fn pushed_requests(&self, scope: &Scope) -> PushedRequests {
+        PushedRequests::new(self.clone(), scope.clone())
+    }
+
+    /// Device codes, with their user codes.
+    #[must_use]
+    pub fn device_codes(&self, scope: &Scope) -> DeviceCodes {
+        DeviceCodes::new(self.clone(), scope.clone())
+    }
+
+    /// Registered clients.
+    #[must_use]
+    pub fn clients(&self, scope: &Scope) -> Clients {
+        Clients::new(self.clone(), scope.clone())
+    }
+
+    /// Owners, and their end.
+    #[must_use]
+    pub fn owners(&self, scope: &Scope) -> Owners {
+        Owners::new(self.clone(), scope.clone())
+    }
+
     /// Revokes a token of either kind (RFC 7009): a refresh token with its whole family, an access token alone.
     /// Says whether it was good until now; one that is unknown changes nothing.
     pub async fn revoke_token(&self, scope: &Scope, token: &Secret) -> Result<bool> {
@@ -158,6 +206,25 @@ impl Stores {
     #[must_use]
     pub fn profile(&self) -> &Profile {
         &self.0.profile
+    }
+
+    /// The profile of that name: one that these stores were built with, else a preset.
+    pub fn profile_named(&self, name: &str) -> Result<Profile> {
+        if let Some(profile) = self.0.profiles.get(name) {
+            return Ok(*profile);
+        }
+        name.parse().map_err(|_| {
+            let own = self.0.profiles.keys().map(String::as_str);
+            let names: Vec<_> = Profile::NAMES.into_iter().chain(own).collect();
+            Error::invalid(format!(
+                "no lifetime profile has that name; the profiles are {}",
+                names.join(", ")
+            ))
+        })
+    }
+
+    pub(crate) fn hashers(&self) -> &Hashers {
+        &self.0.hashers
     }
 
     pub(crate) fn keyring(&self) -> &Keyring {
@@ -290,6 +357,9 @@ impl fmt::Debug for Stores {
     }
 }
 
+/// For how long after its end it is remembered what became of a code, a pushed request or a device code.
+pub(crate) const MEMORY: Duration = Duration::from_secs(24 * 3600);
+
 /// How often a change that others got ahead of is judged anew. Each loss is another caller's gain, so that more
 /// than a few in a row are a sign of something else.
 pub(crate) const ATTEMPTS: usize = 32;
@@ -349,6 +419,8 @@ pub struct Builder {
     chance: Arc<dyn Chance>,
     policies: TtlPolicies,
     profile: Profile,
+    profiles: BTreeMap<String, Profile>,
+    hash_cost: HashCost,
     keyring: Option<Keyring>,
 }
 
@@ -377,6 +449,18 @@ impl Builder {
         self
     }
 
+    /// Lets grants ask for `profile` by this name. It comes before a preset that is called the same.
+    pub fn profile_named(mut self, name: impl Into<String>, profile: Profile) -> Self {
+        self.profiles.insert(name.into(), profile);
+        self
+    }
+
+    /// Hashes the secrets of clients at this cost.
+    pub fn hash_cost(mut self, cost: HashCost) -> Self {
+        self.hash_cost = cost;
+        self
+    }
+
     /// Derives refresh tokens and seals payloads with `keyring`. Without one, a new one is made up, and its tokens
     /// end with these stores.
     pub fn keyring(mut self, keyring: Keyring) -> Self {
@@ -387,13 +471,15 @@ impl Builder {
     /// The stores.
     #[must_use]
     pub fn build(self) -> Stores {
-        let Self { backend, clock, chance, policies, profile, keyring } = self;
+        let Self { backend, clock, chance, policies, profile, profiles, hash_cost, keyring } = self;
         let keyring = keyring.unwrap_or_else(|| Keyring::generate(chance.as_ref(), clock.now()));
         Stores(Arc::new(Shared {
             backend,
             clock,
             chance,
             profile,
+            profiles,
+            hashers: Hashers::new(hash_cost),
             keyring,
             policies: RwLock::new(Arc::new(policies.clone())),
             configured: policies,

@@ -4,7 +4,8 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::Secret;
-use ebbtide::stores::codes::{CodeRequest, Presented, Redemption};
+use ebbtide::stores::codes::{CodeRequest, Presented, Redeemed, Redemption};
+use ebbtide::stores::grants::GrantId;
 use ebbtide::stores::payload::Payload;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -91,14 +92,27 @@ struct CodePresented {
     grant: Option<Lifetimes>,
 }
 
+/// What a code stood for, and the grant that it gave.
 #[derive(Serialize, ToSchema)]
-struct CodeRedeemed {
+pub(super) struct CodeRedeemed {
     subject: String,
     client_id: String,
     scope: Option<String>,
     data: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     grant: Option<GrantIssued>,
+}
+
+impl From<Redeemed> for CodeRedeemed {
+    fn from(redeemed: Redeemed) -> Self {
+        Self {
+            grant: redeemed.grant.as_ref().map(GrantIssued::from),
+            subject: redeemed.subject,
+            client_id: redeemed.client_id,
+            scope: redeemed.scope,
+            data: redeemed.data.map(Payload::into_inner),
+        }
+    }
 }
 
 /// Redeems a code once
@@ -126,23 +140,18 @@ async fn redeem(
         presented = presented.thumbprint(jkt);
     }
     if let Some(lifetimes) = body.grant {
-        presented = presented.grant(lifetimes.terms()?);
+        presented = presented.grant(lifetimes.terms(&app)?);
     }
     match app.stores.codes(&caller.scope).redeem(&presented).await? {
-        Redemption::Redeemed(redeemed) => Ok(Answer(CodeRedeemed {
-            grant: redeemed.grant.as_ref().map(GrantIssued::from),
-            subject: redeemed.subject,
-            client_id: redeemed.client_id,
-            scope: redeemed.scope,
-            data: redeemed.data.map(Payload::into_inner),
-        })),
-        Redemption::Reused { grant_id } => {
-            let problem =
-                Problem::conflict("reused", "the code was presented before; what it gave is revoked");
-            Err(problem.with("grant_id", grant_id.map(|id| id.to_string())))
-        }
+        Redemption::Redeemed(code) => Ok(Answer((*code).into())),
+        Redemption::Reused { grant_id } => Err(reused(grant_id)),
         Redemption::Mismatch(field) => Err(Problem::mismatch(field)),
         Redemption::Expired => Err(Problem::expired("the code was not redeemed in its time")),
         Redemption::Unknown => Err(Problem::not_found("not a code of this scope")),
     }
+}
+
+pub(super) fn reused(grant_id: Option<GrantId>) -> Problem {
+    let problem = Problem::conflict("reused", "the code was presented before; what it gave is revoked");
+    problem.with("grant_id", grant_id.map(|id| id.to_string()))
 }

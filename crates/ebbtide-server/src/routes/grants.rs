@@ -8,12 +8,12 @@ use ebbtide::stores::grants::{
     Grant, GrantId, GrantRequest, GrantState, Holder, IssuedGrant, Rotated, Rotation, Terms, Why,
 };
 use ebbtide::stores::payload::Payload;
-use ebbtide::stores::profile::Profile;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
+use crate::answers::Revoked;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::body::{Json, Names, millis, ttl};
@@ -33,7 +33,7 @@ pub(super) fn routes() -> Table {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Lifetimes {
-    /// `oauth`, `spa` or `mcp`.
+    /// `oauth`, `spa`, `mcp`, or one that was configured.
     #[schema(example = "spa")]
     profile: Option<String>,
     #[schema(minimum = 1)]
@@ -43,10 +43,10 @@ pub(super) struct Lifetimes {
 }
 
 impl Lifetimes {
-    pub(super) fn terms(&self) -> Result<Terms, Problem> {
+    pub(super) fn terms(&self, app: &App) -> Result<Terms, Problem> {
         let mut terms = Terms::default();
         if let Some(profile) = &self.profile {
-            terms = terms.profile(profile.parse::<Profile>()?);
+            terms = terms.profile(app.stores.profile_named(profile)?);
         }
         if let Some(idle) = ttl(self.idle_ttl_seconds)? {
             terms = terms.idle(idle);
@@ -69,7 +69,7 @@ struct GrantIssue {
     /// Kept with the grant, sealed.
     data: Option<Value>,
     dpop_jkt: Option<String>,
-    /// `oauth`, `spa` or `mcp`.
+    /// `oauth`, `spa`, `mcp`, or one that was configured.
     #[schema(example = "spa")]
     profile: Option<String>,
     #[schema(minimum = 1)]
@@ -114,7 +114,7 @@ async fn issue(
         idle_ttl_seconds: *idle_ttl_seconds,
         max_ttl_seconds: *max_ttl_seconds,
     };
-    let mut request = GrantRequest::new(body.subject, body.client_id).terms(lifetimes.terms()?);
+    let mut request = GrantRequest::new(body.subject, body.client_id).terms(lifetimes.terms(&app)?);
     if let Some(scope) = body.scope {
         request = request.scope(scope);
     }
@@ -226,20 +226,14 @@ struct GrantRevoke {
     client_id: Option<String>,
 }
 
-#[derive(Serialize, ToSchema)]
-struct GrantsRevoked {
-    /// How many grants, and access tokens without one, were good until now.
-    revoked: u64,
-}
-
 /// Revokes a grant, or all of a subject or a client
 #[utoipa::path(post, path = "/grants/revoke", operation_id = "revoke_grants", tag = "grants",
-    request_body = GrantRevoke, responses((status = 200, body = GrantsRevoked)))]
+    request_body = GrantRevoke, responses((status = 200, body = Revoked)))]
 async fn revoke(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<GrantRevoke>,
-) -> Result<Answer<GrantsRevoked>, Problem> {
+) -> Result<Answer<Revoked>, Problem> {
     let grants = app.stores.grants(&caller.scope);
     let revoked = match body {
         GrantRevoke { grant_id: Some(id), refresh_token: None, subject: None, client_id: None } => {
@@ -256,7 +250,7 @@ async fn revoke(
         }
         _ => return Err(Problem::invalid("one of grant_id, refresh_token, subject or client_id is given")),
     };
-    Ok(Answer(GrantsRevoked { revoked }))
+    Ok(Answer(Revoked { revoked }))
 }
 
 /// What is known of a grant
@@ -275,14 +269,14 @@ async fn read(
 /// Revokes a grant
 #[utoipa::path(delete, path = "/grants/{id}", operation_id = "revoke_grant", tag = "grants",
     params(("id" = String, Path, description = "32 hexadecimal digits")),
-    responses((status = 200, body = GrantsRevoked), (status = 404, description = "unknown, or revoked before")))]
+    responses((status = 200, body = Revoked), (status = 404, description = "unknown, or revoked before")))]
 async fn remove(
     State(app): State<App>,
     caller: Caller,
     Names(id): Names<String>,
-) -> Result<Answer<GrantsRevoked>, Problem> {
+) -> Result<Answer<Revoked>, Problem> {
     if app.stores.grants(&caller.scope).revoke(id.parse::<GrantId>()?).await? {
-        Ok(Answer(GrantsRevoked { revoked: 1 }))
+        Ok(Answer(Revoked { revoked: 1 }))
     } else {
         Err(unknown())
     }

@@ -40,7 +40,9 @@ async fn a_body_that_is_not_what_the_call_takes_is_invalid() {
             }
             None => continue,
         };
-        for body in bodies {
+        // Some bodies may be left out.
+        let optional = call.operation["requestBody"]["required"] != true;
+        for body in bodies.iter().filter(|body| !(optional && body.is_empty())) {
             refused(&server, &call, &call.some_path(), body).await;
         }
     }

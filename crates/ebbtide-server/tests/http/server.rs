@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebbtide::clock_guard::ClockGuard;
+use ebbtide::stores::clients::hashing::HashCost;
 use ebbtide::{ManualClock, Memory, Secret, Stores, Timestamp};
 use ebbtide_server::App;
 use ebbtide_server::quota::Quotas;
@@ -62,7 +63,8 @@ impl Server {
     async fn node(backend: Arc<Memory>, clock: ManualClock, quotas: Quotas) -> Self {
         let guard = ClockGuard::new(backend.clone(), clock.clone(), ClockGuard::DEFAULT_BOUND).await.unwrap();
         let guard = Arc::new(guard);
-        let stores = Stores::builder(backend.clone()).clock(Arc::clone(&guard)).build();
+        let stores = Stores::builder(backend.clone()).clock(Arc::clone(&guard));
+        let stores = stores.hash_cost(HashCost::new(8, 1).unwrap()).build();
         let app = App::new(stores, backend.clone(), guard, &Secret::new(KEY)).with_quotas(quotas);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();

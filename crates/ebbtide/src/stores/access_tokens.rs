@@ -2,6 +2,7 @@
 
 mod alone;
 
+use futures_util::future::try_join;
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 
@@ -10,6 +11,7 @@ use super::grants::{
     Family, GrantId, GrantState, MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, Why,
 };
 use super::payload::Payload;
+use super::tombstones::Mortal;
 use super::{ATTEMPTS, Field, Stores, check_length, check_optional, contended, token};
 use crate::codec;
 use crate::digest::Digest;
@@ -286,7 +288,8 @@ impl AccessTokens {
 
     /// What the token stands for, if it is active. Under a grant, this is also the proof that the answer in which
     /// the token was sent has arrived: it closes the window in which that rotation can be retried, with one write
-    /// per generation at most. Otherwise it is two reads.
+    /// per generation at most. Otherwise it is a read of the token, and then, at once, those of its grant and of the
+    /// tombstones of its subject and client.
     pub async fn introspect(&self, token: &Secret) -> Result<Introspection> {
         let Some(digest) = token::read(token::ACCESS, &[], token) else {
             return Ok(Introspection::Inactive);
@@ -296,11 +299,15 @@ impl AccessTokens {
         let Some(record) = record else { return Ok(Introspection::Inactive) };
         let stored: Stored = codec::decode(&record.value)?;
         let grant_id = stored.grant.map(|under| GrantId::from_bytes(*under.id));
-        if let (Some(under), Some(grant_id)) = (stored.grant, grant_id) {
+        let whom = [Mortal::Owner(&stored.subject), Mortal::Client(&stored.client_id)];
+        let is_buried = self.stores.is_buried(&self.scope, &whom, self.stores.now());
+        let is_active = async {
+            let (Some(under), Some(grant_id)) = (stored.grant, grant_id) else { return Ok(true) };
             let grants = self.stores.grants(&self.scope);
-            if grants.witness(grant_id, under.generation).await?.is_none() {
-                return Ok(Introspection::Inactive);
-            }
+            Ok(grants.witness(grant_id, under.generation).await?.is_some())
+        };
+        if let (true, _) | (_, false) = try_join(is_buried, is_active).await? {
+            return Ok(Introspection::Inactive);
         }
         Ok(Introspection::Active(Box::new(Active {
             data: self.stores.open_some(&key, stored.data.as_deref())?,

@@ -251,6 +251,7 @@ impl ApiKeys {
             scope: id.scope(),
             keys: vec![place(id)?],
             target: vec![id.to_string()],
+            whose: Vec::new(),
             lifetime: |record| {
                 let stored: Stored = codec::decode(&record.value)?;
                 Ok(Lifetime::restored(Timestamp::from_stored(stored.created_at)?, None, None))

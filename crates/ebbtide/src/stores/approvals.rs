@@ -83,8 +83,9 @@ use super::explain::Fate;
 use super::extension::{Extended, Extension};
 use super::listing::{Listing, check_limit};
 use super::lives::{Lifetime, Restored, Span, Standing, restore};
+use super::tombstones::Mortal;
 use crate::audit::{Because, check_text};
-use crate::backend::{BackendExt, Cursor};
+use crate::backend::Cursor;
 use crate::codec;
 use crate::error::{Error, Result};
 use crate::key::{Key, Part, Prefix};
@@ -93,6 +94,7 @@ use crate::record::{Record, Version};
 use crate::scope::{Reach, Scope};
 use crate::time::Timestamp;
 use crate::ttl::Ttl;
+use crate::write::Write;
 
 /// The most bytes that the names and values of metadata have together.
 pub const MAX_METADATA_BYTES: usize = 16 * 1024;
@@ -257,8 +259,10 @@ impl Approvals {
         let (lifetime, expires_at) = approval.span.begin(&self.stores, Kind::Approval, scope, None, now)?;
         let (key, record) = self.prepare(approval, lifetime, expires_at)?;
         let granted = read(&key, &record)?;
-        // A put has no condition that could be refused.
-        let _ = self.stores.backend().put(key, record, now).await?;
+        let identity = [Mortal::Owner(&approval.identity)];
+        let put = vec![Write::Put { key, record }];
+        // A put has no condition of its own that could be refused.
+        let _ = self.stores.commit_for(scope, &identity, put, now).await?.for_the_living()?;
         Ok(granted)
     }
 
@@ -274,7 +278,8 @@ impl Approvals {
     ) -> Result<Restored> {
         let (key, record) = self.prepare(approval, lifetime, expires_at)?;
         let ours = (record.value.clone(), record.expires_at);
-        restore(&self.stores, vec![key], record, dry_run, |there| {
+        let identity = [Mortal::Owner(&approval.identity)];
+        restore(&self.stores, vec![key], &identity, record, dry_run, |there| {
             let stored: Stored = codec::decode(&there.value)?;
             let alike = stored.granted_by == approval.granted_by && stored.metadata == approval.metadata;
             Ok(alike && (!dated || ours == (there.value.clone(), there.expires_at)))
@@ -374,17 +379,18 @@ impl Approvals {
         Fate::of(&self.standing(identity, resource, action)?).await
     }
 
-    fn standing(&self, identity: &str, resource: &str, action: &str) -> Result<Standing<'_>> {
+    fn standing<'a>(&'a self, identity: &'a str, resource: &str, action: &str) -> Result<Standing<'a>> {
         Ok(Standing {
             stores: &self.stores,
             scope: &self.scope,
             keys: vec![key(&self.scope, identity, resource, action)?],
             target: vec![identity.to_owned(), resource.to_owned(), action.to_owned()],
+            whose: vec![Mortal::Owner(identity)],
             lifetime: |record| Ok(codec::decode::<Stored>(&record.value)?.lifetime),
         })
     }
 
-    fn prefix(&self, identity: &str) -> Result<Prefix> {
+    pub(super) fn prefix(&self, identity: &str) -> Result<Prefix> {
         Prefix::partition(Kind::Approval, &self.scope, &[identity.into()], &[])
     }
 }

@@ -11,11 +11,12 @@ use binding::Binding;
 
 use super::explain::{Fate, State as Known};
 use super::grants::{
-    GrantId, GrantRequest, IssuedGrant, MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, Terms, Why,
+    GrantId, GrantRequest, Grants, IssuedGrant, MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, Terms,
+    Why,
 };
 use super::payload::Payload;
-use super::{ATTEMPTS, Field, Stores, check_length, check_optional, contended, token};
-use crate::backend::BackendExt;
+use super::tombstones::{Mortal, Outcome};
+use super::{ATTEMPTS, Field, MEMORY, Stores, check_length, check_optional, contended, token};
 use crate::codec;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
@@ -26,7 +27,7 @@ use crate::scope::Scope;
 use crate::secret::Secret;
 use crate::time::Timestamp;
 use crate::ttl::Ttl;
-use crate::write::{Batch, Write};
+use crate::write::Write;
 
 /// The codes of one scope.
 ///
@@ -188,6 +189,25 @@ pub struct Redeemed {
     pub grant: Option<IssuedGrant>,
 }
 
+impl Redeemed {
+    /// Adds the grant that was asked for, and answers the writes that issue it.
+    pub(super) fn give(
+        &mut self,
+        terms: Option<Terms>,
+        grants: &Grants,
+        now: Timestamp,
+    ) -> Result<Vec<Write>> {
+        let Some(terms) = terms else { return Ok(Vec::new()) };
+        let mut request = GrantRequest::new(&self.subject, &self.client_id).terms(terms);
+        request.scope.clone_from(&self.scope);
+        request.data.clone_from(&self.data);
+        request.thumbprint.clone_from(&self.thumbprint);
+        let (grant, writes) = grants.prepare(request, now)?;
+        self.grant = Some(grant);
+        Ok(writes)
+    }
+}
+
 /// The answer to a redemption.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "only a redeemed code may be honoured"]
@@ -203,7 +223,7 @@ pub enum Redemption {
     Mismatch(Field),
     /// It was not redeemed in its time.
     Expired,
-    /// Not a code of this scope, or one from long ago. Nothing was changed.
+    /// Not a code of this scope, or one from long ago, or its subject or client was deleted. Nothing was changed.
     Unknown,
 }
 
@@ -234,9 +254,6 @@ impl Codes {
     /// The longest redirect URI, in bytes.
     pub const MAX_URI_BYTES: usize = 4_096;
 
-    /// For how long after its end it is remembered what became of a code.
-    const MEMORY: Duration = Duration::from_secs(24 * 3600);
-
     pub(super) fn new(stores: Stores, scope: Scope) -> Self {
         Self { stores, scope }
     }
@@ -258,8 +275,10 @@ impl Codes {
         let data = request.data.as_ref().map(|data| self.stores.seal(&key, &[], data)).transpose()?;
         let state = State::Open(Binding::new(&request, data)?);
         let record = self.remember(expires_at, state, expires_at)?;
+        let whom = [Mortal::Owner(&request.subject), Mortal::Client(&request.client_id)];
+        let put = vec![Write::Put { key, record }];
         // The key is the digest of 32 random bytes: nothing is written over.
-        let _ = self.stores.backend().put(key, record, now).await?;
+        let _ = self.stores.commit_for(&self.scope, &whom, put, now).await?.for_the_living()?;
         Ok(IssuedCode { code, expires_at })
     }
 
@@ -286,6 +305,7 @@ impl Codes {
                 State::Open(_) if now >= valid_until => return Ok(Redemption::Expired),
                 State::Open(binding) => binding,
             };
+            let (subject, client_id) = (binding.subject.clone(), binding.client_id.clone());
             let (answer, record, mut writes) = match binding.check(presented) {
                 Err(field) if presented.keeps => return Ok(Redemption::Mismatch(field)),
                 Err(field) => {
@@ -295,8 +315,11 @@ impl Codes {
                 Ok(()) => self.honour(&key, binding, presented, valid_until, now)?,
             };
             writes.insert(0, Write::Replace { key: key.clone(), expected: standing.version, record });
-            if self.stores.backend().commit(Batch::new(writes)?, now).await?.is_applied() {
-                return Ok(answer);
+            let whom = [Mortal::Owner(&subject), Mortal::Client(&client_id)];
+            match self.stores.commit_for(&self.scope, &whom, writes, now).await? {
+                Outcome::Applied => return Ok(answer),
+                Outcome::Buried => return Ok(Redemption::Unknown),
+                Outcome::Refused { .. } => {}
             }
         }
         Err(contended())
@@ -319,18 +342,8 @@ impl Codes {
             thumbprint: presented.thumbprint.clone(),
             grant: None,
         };
-        let mut writes = Vec::new();
-        let mut keep_until = valid_until;
-        if let Some(terms) = presented.grant {
-            let mut request = GrantRequest::new(&redeemed.subject, &redeemed.client_id).terms(terms);
-            request.scope.clone_from(&redeemed.scope);
-            request.data.clone_from(&redeemed.data);
-            request.thumbprint.clone_from(&redeemed.thumbprint);
-            let (grant, issuing) = self.stores.grants(&self.scope).prepare(request, now)?;
-            keep_until = valid_until.max(grant.ends_at);
-            redeemed.grant = Some(grant);
-            writes = issuing;
-        }
+        let writes = redeemed.give(presented.grant, &self.stores.grants(&self.scope), now)?;
+        let keep_until = redeemed.grant.as_ref().map_or(valid_until, |grant| grant.ends_at.max(valid_until));
         let id = redeemed.grant.as_ref().map(|grant| (*grant.grant_id.as_bytes()).into());
         let marker = self.remember(valid_until, State::Redeemed(id), keep_until)?;
         Ok((Redemption::Redeemed(Box::new(redeemed)), marker, writes))
@@ -365,7 +378,7 @@ impl Codes {
     /// The record of a code: it stays for a day after the code's end, or until `keep_until` if that is later.
     fn remember(&self, valid_until: Timestamp, state: State, keep_until: Timestamp) -> Result<Record> {
         let value = codec::encode(&Code { valid_until: valid_until.as_millis(), state });
-        Ok(self.stores.record(value, valid_until.checked_add(Self::MEMORY)?.max(keep_until)))
+        Ok(self.stores.record(value, valid_until.checked_add(MEMORY)?.max(keep_until)))
     }
 
     fn key(&self, digest: &Digest) -> Result<Key> {

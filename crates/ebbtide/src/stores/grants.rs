@@ -14,11 +14,12 @@ pub(crate) use family::Family;
 pub use index::{GrantPage, Holder};
 pub(crate) use index::{Listed, PAGE, listed_id};
 pub use request::{GrantRequest, Terms};
-pub(crate) use request::{MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES};
+pub(crate) use request::{MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, check_grace};
 pub use types::{Grant, GrantId, GrantState, IssuedGrant, Rotated, Rotation, Why};
 
 use super::explain::{Fate, State};
 use super::payload::Payload;
+use super::tombstones::Mortal;
 use super::{ATTEMPTS, Stores, contended};
 use crate::codec;
 use crate::error::{Error, Result};
@@ -55,13 +56,15 @@ impl Grants {
     /// Issues a grant with its first refresh token. The grant and its indexes are one commit.
     pub async fn issue(&self, request: GrantRequest) -> Result<IssuedGrant> {
         let now = self.stores.now();
+        let (subject, client_id) = (request.subject.clone(), request.client_id.clone());
         let (issued, writes) = self.prepare(request, now)?;
-        let commit = self.stores.backend().commit(Batch::new(writes)?, now).await?;
+        let whom = [Mortal::Owner(&subject), Mortal::Client(&client_id)];
+        let commit = self.stores.commit_for(&self.scope, &whom, writes, now).await?.for_the_living()?;
         // The id is 16 random bytes: that it is taken means that chance is broken.
         if commit.is_applied() { Ok(issued) } else { Err(Error::unavailable("a new grant's id is taken")) }
     }
 
-    /// A grant, and the writes that issue it, for the commit of whoever asked.
+    /// A grant, and the writes that issue it, for the commit of whoever asked; it must be one for the living.
     pub(super) fn prepare(&self, request: GrantRequest, now: Timestamp) -> Result<(IssuedGrant, Vec<Write>)> {
         request.check()?;
         let lives = self.lives(&request.terms)?;
@@ -237,7 +240,7 @@ impl Grants {
     ) -> Result<bool> {
         for _ in 0..ATTEMPTS {
             let now = self.stores.now();
-            let Some(mut standing) = self.standing(id, now).await? else { return Ok(false) };
+            let Some(mut standing) = self.read(id, now).await? else { return Ok(false) };
             if standing.family.state(now) != GrantState::Active || !condition(&standing.family) {
                 return Ok(false);
             }
@@ -249,11 +252,14 @@ impl Grants {
         Err(contended())
     }
 
-    /// The grant, if it is active, with note taken that an access token of `generation` is in use.
+    /// The grant, if it is active, with note taken that an access token of `generation` is in use. Whether its
+    /// subject or client is being deleted is for the caller to see.
     pub(super) async fn witness(&self, id: GrantId, generation: u64) -> Result<Option<Standing>> {
         for _ in 0..ATTEMPTS {
             let now = self.stores.now();
-            let Some(mut standing) = self.active(id, now).await? else { return Ok(None) };
+            let standing = self.read(id, now).await?;
+            let active = standing.filter(|standing| standing.family.state(now) == GrantState::Active);
+            let Some(mut standing) = active else { return Ok(None) };
             if !standing.family.is_proved_by(generation, now) {
                 return Ok(Some(standing));
             }
@@ -271,7 +277,16 @@ impl Grants {
         Ok(standing.filter(|standing| standing.family.state(now) == GrantState::Active))
     }
 
+    /// The grant, unless its subject or its client is being deleted.
     pub(super) async fn standing(&self, id: GrantId, now: Timestamp) -> Result<Option<Standing>> {
+        let Some(standing) = self.read(id, now).await? else { return Ok(None) };
+        let whom = [Mortal::Owner(&standing.family.subject), Mortal::Client(&standing.family.client_id)];
+        let is_buried = self.stores.is_buried(&self.scope, &whom, now).await?;
+        Ok(Some(standing).filter(|_| !is_buried))
+    }
+
+    /// The grant, whoever is being deleted.
+    pub(super) async fn read(&self, id: GrantId, now: Timestamp) -> Result<Option<Standing>> {
         let key = self.key(id)?;
         let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(None) };
         let family = codec::decode(&record.value)?;

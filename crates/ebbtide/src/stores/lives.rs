@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use futures_util::future::try_join;
 use minicbor::{Decode, Encode};
 
 use super::Stores;
 use super::extension::{Extended, Extension, Verdict};
+use super::tombstones::Mortal;
 use crate::audit::{Because, Note};
 use crate::error::{Error, Result};
 use crate::key::Key;
@@ -109,6 +111,7 @@ pub(crate) enum Restored {
 pub(crate) async fn restore(
     stores: &Stores,
     keys: Vec<Key>,
+    whose: &[Mortal<'_>],
     record: Record,
     dry_run: bool,
     same: impl Fn(&Record) -> Result<bool>,
@@ -121,7 +124,8 @@ pub(crate) async fn restore(
         }
         let mut writes = vec![Write::Insert { key: keys[0].clone(), record: record.clone() }];
         writes.extend(mirrored(&keys, &record));
-        if stores.backend().commit(Batch::new(writes)?, now).await?.is_applied() {
+        let scope = keys[0].scope();
+        if stores.commit_for(&scope, whose, writes, now).await?.for_the_living()?.is_applied() {
             return Ok(Restored::Written);
         }
         standing = stores.backend().get(&keys[0], now).await?;
@@ -143,6 +147,8 @@ pub(crate) struct Standing<'a> {
     pub(crate) keys: Vec<Key>,
     /// What the audit log calls it.
     pub(crate) target: Vec<String>,
+    /// Whose it is: while they are being deleted it is not there.
+    pub(crate) whose: Vec<Mortal<'a>>,
     pub(crate) lifetime: fn(&Record) -> Result<Lifetime>,
 }
 
@@ -154,7 +160,12 @@ impl Standing<'_> {
     /// The record; where reads renew it, renewed. If something was faster, what was read.
     pub(crate) async fn read(&self) -> Result<Option<Record>> {
         let now = self.stores.now();
-        let Some(record) = self.stores.backend().get(&self.keys[0], now).await? else { return Ok(None) };
+        let (record, is_buried) = try_join(
+            self.stores.backend().get(&self.keys[0], now),
+            self.stores.is_buried(self.scope, &self.whose, now),
+        )
+        .await?;
+        let Some(record) = record.filter(|_| !is_buried) else { return Ok(None) };
         let lifetime = (self.lifetime)(&record)?;
         let Some(slide) = lifetime.sliding_ttl() else { return Ok(Some(record)) };
         let full = now.checked_add(slide)?;

@@ -39,8 +39,9 @@ use super::explain::Fate;
 use super::extension::{Extended, Extension};
 use super::listing::{Listing, check_limit};
 use super::lives::{Lifetime, Restored, Standing, restore};
+use super::tombstones::Mortal;
 use crate::audit::{Because, check_text};
-use crate::backend::Cursor;
+use crate::backend::{Cursor, Erased};
 use crate::codec;
 use crate::error::{Error, Result};
 use crate::key::{Key, Part, Prefix};
@@ -80,8 +81,9 @@ impl Relationships {
         let ([forward, reverse], record) = self.prepare(relationship, lifetime, expires_at)?;
         let related = Related::read(&forward, &record)?;
         let writes = [forward, reverse].map(|key| Write::Put { key, record: record.clone() });
-        // A put has no condition that could be refused.
-        let _ = self.stores.backend().commit(Batch::new(writes.into())?, now).await?;
+        let whom = mortals(&relationship.edge);
+        // A put has no condition of its own that could be refused.
+        let _ = self.stores.commit_for(scope, &whom, writes.into(), now).await?.for_the_living()?;
         Ok(related)
     }
 
@@ -97,7 +99,7 @@ impl Relationships {
     ) -> Result<Restored> {
         let (keys, record) = self.prepare(relationship, lifetime, expires_at)?;
         let ours = (record.value.clone(), record.expires_at);
-        restore(&self.stores, keys.into(), record, dry_run, |there| {
+        restore(&self.stores, keys.into(), &mortals(&relationship.edge), record, dry_run, |there| {
             let stored: Stored = codec::decode(&there.value)?;
             let alike =
                 stored.created_by == relationship.created_by && stored.metadata == relationship.metadata;
@@ -189,6 +191,22 @@ impl Relationships {
         Ok(removed.get(&Kind::Relationship).copied().unwrap_or_default())
     }
 
+    /// Removes some of the relationships under `prefix`, each with its other end, and says whether there may be more.
+    pub(super) async fn erase_both_ends(&self, prefix: &Prefix) -> Result<Erased> {
+        let now = self.stores.now();
+        let page = self.stores.backend().scan(prefix, None, Batch::MAX_WRITES / 2, now).await?;
+        let mut deletes = Vec::new();
+        for (key, _) in &page.items {
+            let ends = keys(&self.scope, &relationship::edge_of(key)?)?;
+            deletes.extend(ends.map(|key| Write::Delete { key }));
+        }
+        if !deletes.is_empty() {
+            // A delete has no condition that could be refused.
+            let _ = self.stores.backend().commit(Batch::new(deletes)?, now).await?;
+        }
+        Ok(Erased { removed: page.items.len() as u64, more: page.next.is_some() })
+    }
+
     async fn page(
         &self,
         kind: Kind,
@@ -208,7 +226,7 @@ impl Relationships {
         Fate::of(&self.standing(edge)?).await
     }
 
-    fn standing(&self, edge: &Edge) -> Result<Standing<'_>> {
+    fn standing<'a>(&'a self, edge: &'a Edge) -> Result<Standing<'a>> {
         Ok(Standing {
             stores: &self.stores,
             scope: &self.scope,
@@ -219,9 +237,15 @@ impl Relationships {
                 edge.relation.clone(),
                 edge.object.clone(),
             ],
+            whose: mortals(edge).into(),
             lifetime: |record| Ok(codec::decode::<Stored>(&record.value)?.lifetime),
         })
     }
+}
+
+/// Both ends may be deleted.
+fn mortals(edge: &Edge) -> [Mortal<'_>; 2] {
+    [Mortal::Owner(&edge.subject), Mortal::Owner(&edge.object)]
 }
 
 /// Where a relationship stands, and its reverse.

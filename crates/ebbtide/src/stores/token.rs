@@ -12,6 +12,9 @@ pub(super) const REFRESH: &str = "ebr_";
 pub(super) const ACCESS: &str = "eba_";
 pub(super) const NONCE: &str = "ebn_";
 pub(super) const API_KEY: &str = "ebk_";
+pub(super) const SESSION: &str = "ebs_";
+pub(super) const DEVICE: &str = "ebd_";
+pub(super) const CLIENT_SECRET: &str = "ebp_";
 
 /// A new secret of the kind that `prefix` tells, and what is kept of it.
 pub(super) fn mint(prefix: &str, parts: &[&[u8]], chance: &dyn Chance) -> (Secret, Digest) {

@@ -7,12 +7,14 @@ use super::meanwhile::{Event, Meanwhile};
 use super::yielding::Yielding;
 use crate::backend::{Backend, BackendExt, Budget, Swept};
 use crate::chance::SeededChance;
+use crate::conformance::faulty::Faulty;
 use crate::key::{Key, Prefix};
 use crate::keyring::Keyring;
 use crate::kind::Kind;
 use crate::record::Record;
 use crate::scope::Scope;
 use crate::stores::Stores;
+use crate::stores::clients::hashing::HashCost;
 use crate::time::{Clock, ManualClock, Timestamp};
 use crate::ttl::Ttl;
 
@@ -41,10 +43,21 @@ impl StoreRig {
 
     fn on(mut self, event: Option<(Kind, Event)>) -> Self {
         let backend = Meanwhile::new(Arc::clone(&self.backend), event);
-        let builder = Stores::builder(Arc::new(backend)).clock(self.clock.clone());
-        let keyring = self.keyring.clone();
-        self.stores = builder.chance(Arc::clone(&self.chance)).keyring(keyring).build();
+        self.stores = self.stores_on(Arc::new(backend));
         self
+    }
+
+    fn stores_on(&self, backend: Arc<dyn Backend>) -> Stores {
+        let builder = Stores::builder(backend).clock(self.clock.clone()).keyring(self.keyring.clone());
+        let cheap = HashCost::new(8, 1).expect("the least that there is");
+        builder.chance(Arc::clone(&self.chance)).hash_cost(cheap).build()
+    }
+
+    /// The same store, seen by a node whose writes fail when they are told to.
+    pub(crate) fn faulty(&self) -> (Self, Arc<Faulty<impl Backend + use<>>>) {
+        let faulty = Arc::new(Faulty::new(Meanwhile::new(Arc::clone(&self.backend), None)));
+        let stores = self.stores_on(Arc::clone(&faulty) as Arc<dyn Backend>);
+        (Self { stores, ..self.clone() }, faulty)
     }
 
     /// The same store, on which `event` happens once, right after a record of that kind was read.
@@ -55,6 +68,11 @@ impl StoreRig {
     /// The same store, seen by a node with this keyring.
     pub(crate) fn with_keyring(&self, keyring: Keyring) -> Self {
         Self { keyring, ..self.clone() }.on(None)
+    }
+
+    /// The same store, in another scope.
+    pub(crate) fn elsewhere(&self) -> Self {
+        Self { scope: Scope::tenant("other").expect("a good name"), ..self.clone() }
     }
 
     /// Moves the clock forwards by so many seconds.

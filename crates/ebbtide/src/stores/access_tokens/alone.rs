@@ -1,11 +1,13 @@
 //! Access tokens without a grant: nothing above them can be revoked, so they are listed themselves.
 
 use super::{AccessRequest, AccessTokens, Issuing, Stored};
+use crate::backend::Cursor;
 use crate::codec;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::key::Key;
 use crate::stores::grants::{Holder, Listed, PAGE, listed_id};
+use crate::stores::tombstones::Mortal;
 use crate::write::{Batch, Write};
 
 impl AccessTokens {
@@ -17,7 +19,8 @@ impl AccessTokens {
         for key in self.index_keys(&digest, &stored)? {
             writes.push(Write::Insert { key, record: self.stores.record("", issued.expires_at) });
         }
-        let commit = self.stores.backend().commit(Batch::new(writes)?, now).await?;
+        let whom = [Mortal::Owner(&stored.subject), Mortal::Client(&stored.client_id)];
+        let commit = self.stores.commit_for(&self.scope, &whom, writes, now).await?.for_the_living()?;
         // The key is the digest of 32 random bytes: that it is taken means that chance is broken.
         if commit.is_applied() {
             Ok(Issuing::Issued(issued))
@@ -29,21 +32,38 @@ impl AccessTokens {
     /// Revokes every access token of a subject or a client that is under no grant, and says how many there were.
     /// Those under a grant are revoked with it.
     pub async fn revoke_all(&self, holder: Holder<'_>) -> Result<u64> {
-        let prefix = holder.prefix(Listed::AccessTokens, &self.scope)?;
         let mut revoked = 0;
         let mut after = None;
         loop {
-            let now = self.stores.now();
-            let page = self.stores.backend().scan(&prefix, after.as_ref(), PAGE, now).await?;
-            for (key, _) in &page.items {
-                let digest = Digest::from_bytes(listed_id(key)?);
-                revoked += u64::from(self.revoke_listed(&digest, holder).await?);
-            }
-            after = page.next;
+            let (some, next) = self.revoke_page(holder, after.as_ref()).await?;
+            revoked += some;
+            after = next;
             if after.is_none() {
                 return Ok(revoked);
             }
         }
+    }
+
+    /// Revokes those of one page, and says how many there were and where the next page begins.
+    pub(in crate::stores) async fn revoke_page(
+        &self,
+        holder: Holder<'_>,
+        after: Option<&Cursor>,
+    ) -> Result<(u64, Option<Cursor>)> {
+        let prefix = holder.prefix(Listed::AccessTokens, &self.scope)?;
+        let page = self.stores.backend().scan(&prefix, after, PAGE, self.stores.now()).await?;
+        let mut revoked = 0;
+        for (key, _) in &page.items {
+            let digest = Digest::from_bytes(listed_id(key)?);
+            if self.revoke_listed(&digest, holder).await? {
+                revoked += 1;
+            } else {
+                // An index whose token is gone leads to nothing; it goes too.
+                let unlist = Write::Delete { key: key.clone() };
+                let _ = self.stores.backend().commit(unlist.try_into()?, self.stores.now()).await?;
+            }
+        }
+        Ok((revoked, page.next))
     }
 
     async fn revoke_listed(&self, digest: &Digest, holder: Holder<'_>) -> Result<bool> {

@@ -12,8 +12,10 @@ use crate::record::{Record, Version};
 use crate::scope::Scope;
 use crate::stores::Stores;
 use crate::stores::listing::{Listing, check_limit};
+use crate::stores::tombstones::Mortal;
 use crate::time::Timestamp;
 use crate::ttl::Ttl;
+use crate::write::{Commit, Write};
 
 /// How often a change by value is judged anew because another was faster.
 const MAX_ATTEMPTS: usize = 200;
@@ -87,8 +89,8 @@ impl Bucket {
         let (key, now) = (self.key(name)?, self.stores().now());
         let record = self.record(&value.into(), now)?;
         let stamp = stamp(&record);
-        // A put has no condition that could be refused.
-        let _ = self.stores().backend().put(key, record, now).await?;
+        // A put has no condition of its own that could be refused.
+        let _ = self.commit(Write::Put { key, record }, now).await?;
         Ok(stamp)
     }
 
@@ -97,7 +99,7 @@ impl Bucket {
         let (key, now) = (self.key(name)?, self.stores().now());
         let record = self.record(&value.into(), now)?;
         let stamp = stamp(&record);
-        let commit = self.stores().backend().insert(key, record, now).await?;
+        let commit = self.commit(Write::Insert { key, record }, now).await?;
         Ok(if commit.is_applied() { Change::Applied(stamp) } else { Change::Refused })
     }
 
@@ -181,6 +183,12 @@ impl Bucket {
     /// One step of [`delete_bucket`](Self::delete_bucket), for showing how far it is or stopping in between.
     pub async fn delete_bucket_step(&self) -> Result<Erased> {
         self.stores().backend().erase(&self.prefix()?, self.stores().now()).await
+    }
+
+    /// Commits a write that may make an attribute; for an owner who is being deleted it is invalid.
+    async fn commit(&self, write: Write, now: Timestamp) -> Result<Commit> {
+        let owner = [Mortal::Owner(&self.owner)];
+        self.stores().commit_for(self.scope(), &owner, vec![write], now).await?.for_the_living()
     }
 
     pub(super) fn stores(&self) -> &Stores {

@@ -1,28 +1,34 @@
 //! Several changes in one commit.
 
+use std::collections::BTreeSet;
+
 use super::Attributes;
 use super::bucket::Bucket;
 use super::draft::Draft;
 use crate::error::{Error, Result};
 use crate::key::Key;
 use crate::record::{Record, Version};
+use crate::stores::tombstones::Mortal;
 use crate::time::Timestamp;
-use crate::write::{Batch, Commit, Write};
+use crate::write::{Commit, Write};
 
-/// Changes to attributes of one scope that happen all together or not at all: 1 to [`Batch::MAX_WRITES`], to
-/// distinct attributes. A record and the index that leads to it are never one without the other.
+/// Changes to attributes of one scope that happen all together or not at all: at least one, to distinct
+/// attributes, and with one more for each owner whose attributes are stored no more than
+/// [`Batch::MAX_WRITES`](crate::Batch::MAX_WRITES). A record and the index that leads to it are never one without the other.
 #[derive(Debug)]
 #[must_use = "nothing is written before the commit"]
 pub struct Changes {
     attributes: Attributes,
     now: Timestamp,
     writes: Result<Vec<Write>>,
+    /// Whose attributes may be made by it.
+    owners: BTreeSet<String>,
 }
 
 impl Changes {
     pub(super) fn new(attributes: Attributes) -> Self {
         let now = attributes.stores.now();
-        Self { attributes, now, writes: Ok(Vec::new()) }
+        Self { attributes, now, writes: Ok(Vec::new()), owners: BTreeSet::new() }
     }
 
     /// Stores a value, whatever is there.
@@ -56,9 +62,12 @@ impl Changes {
     }
 
     /// Writes all of it, or nothing. The refusal names the first change, in their order, whose condition did not
-    /// hold. A change that could not be made, and a bucket of another scope, are invalid.
+    /// hold. A change that could not be made, a bucket of another scope, and an owner who is being deleted, are
+    /// invalid.
     pub async fn commit(self) -> Result<Commit> {
-        self.attributes.stores.backend().commit(Batch::new(self.writes?)?, self.now).await
+        let Attributes { stores, scope } = &self.attributes;
+        let owners: Vec<_> = self.owners.iter().map(|owner| Mortal::Owner(owner)).collect();
+        stores.commit_for(scope, &owners, self.writes?, self.now).await?.for_the_living()
     }
 
     fn store(
@@ -69,7 +78,11 @@ impl Changes {
         write: impl FnOnce(Key, Record) -> Write,
     ) -> Self {
         match bucket.record(draft, self.now) {
-            Ok(record) => self.push(bucket, name, |key| write(key, record)),
+            Ok(record) => {
+                let mut changes = self.push(bucket, name, |key| write(key, record));
+                changes.owners.insert(bucket.owner().to_owned());
+                changes
+            }
             Err(error) => self.failed(error),
         }
     }

@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::stores::explain::Fate;
 use crate::stores::extension::{Extended, Extension};
 use crate::stores::lives::Standing;
+use crate::stores::tombstones::Mortal;
 
 impl Bucket {
     /// The attribute, if there is one. An error is no answer: never take it for absence.
@@ -33,6 +34,7 @@ impl Bucket {
             scope: self.scope(),
             keys: vec![self.key(name)?],
             target: vec![self.owner().to_owned(), self.name().to_owned(), name.to_owned()],
+            whose: vec![Mortal::Owner(self.owner())],
             lifetime: |record| Ok(Stored::decode(record)?.lifetime()),
         })
     }

@@ -2,12 +2,15 @@
 
 use super::family::Family;
 use super::{Grant, GrantId, Grants, Standing, Why, describe};
-use crate::backend::Cursor;
+use crate::backend::{BackendExt, Cursor};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::key::{Key, Part, Prefix};
 use crate::kind::Kind;
 use crate::scope::Scope;
+use crate::stores::owners::Removed;
+use crate::stores::{ATTEMPTS, contended};
+use crate::write::{Batch, Write};
 
 /// Whose grants are meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +113,52 @@ impl Grants {
                 return Ok(revoked);
             }
         }
+    }
+
+    /// Revokes and then removes the grants of one page, with their provider tokens and indexes, and says where the next
+    /// page begins. For those whose subject or client is being deleted: nothing is remembered of them.
+    pub(in crate::stores) async fn remove_page(
+        &self,
+        holder: Holder<'_>,
+        after: Option<&Cursor>,
+        removed: &mut Removed,
+    ) -> Result<Option<Cursor>> {
+        let (ids, next) = self.ids(holder, after, PAGE).await?;
+        for id in ids {
+            let is_theirs = |family: &Family| holder.has(&family.subject, &family.client_id);
+            // Once it is revoked nothing is attached to it any more, so that nothing is left behind.
+            removed.revoked += u64::from(self.revoke_if(id, Why::Requested, is_theirs).await?);
+            let attached = Prefix::partition(Kind::ProviderToken, &self.scope, &[id.as_bytes().into()], &[])?;
+            let tokens = self.stores.backend().erase_all(&attached, self.stores.now()).await?;
+            removed.add(Kind::ProviderToken, tokens);
+            removed.add(Kind::Grant, u64::from(self.remove(id, holder).await?));
+        }
+        Ok(next)
+    }
+
+    /// Removes a grant with its indexes, and says whether it was there.
+    async fn remove(&self, id: GrantId, holder: Holder<'_>) -> Result<bool> {
+        let index = |holder: Holder<'_>| holder.key(Listed::Grants, &self.scope, id.as_bytes());
+        for _ in 0..ATTEMPTS {
+            let now = self.stores.now();
+            let standing = self.read(id, now).await?;
+            let theirs =
+                standing.filter(|Standing { family, .. }| holder.has(&family.subject, &family.client_id));
+            let is_there = theirs.is_some();
+            let writes = match theirs {
+                Some(Standing { key, version, family, .. }) => vec![
+                    Write::Remove { key, expected: version },
+                    Write::Delete { key: index(Holder::Subject(&family.subject))? },
+                    Write::Delete { key: index(Holder::Client(&family.client_id))? },
+                ],
+                // An index that leads to nothing goes too.
+                None => vec![Write::Delete { key: index(holder)? }],
+            };
+            if self.stores.backend().commit(Batch::new(writes)?, now).await?.is_applied() {
+                return Ok(is_there);
+            }
+        }
+        Err(contended())
     }
 
     async fn ids(

@@ -56,6 +56,16 @@ impl Terms {
     }
 }
 
+pub(crate) fn check_grace(grace: Duration) -> Result<()> {
+    if grace > Terms::MAX_GRACE {
+        return Err(Error::invalid(format!(
+            "the grace of a rotation is 0 to {} seconds",
+            Terms::MAX_GRACE.as_secs()
+        )));
+    }
+    Ok(())
+}
+
 impl Grants {
     pub(super) fn lives(&self, terms: &Terms) -> Result<Lives> {
         let profile = terms.profile.unwrap_or(*self.stores.profile());
@@ -63,12 +73,7 @@ impl Grants {
         // Who asks for a long idle time and no cap does not mean the cap to cut it short.
         let max = self.stores.ttl(Kind::Grant, &self.scope, terms.max, profile.refresh_max.max(idle))?;
         let grace = terms.grace.unwrap_or(profile.grace);
-        if grace > Terms::MAX_GRACE {
-            return Err(Error::invalid(format!(
-                "the grace of a rotation is 0 to {} seconds",
-                Terms::MAX_GRACE.as_secs()
-            )));
-        }
+        check_grace(grace)?;
         Ok(Lives { idle, max, grace })
     }
 }

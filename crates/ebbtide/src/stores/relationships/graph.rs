@@ -10,6 +10,7 @@ use super::relationship::{Edge, RelationType, edge_of};
 use crate::error::{Error, Result};
 use crate::key::{Part, Prefix};
 use crate::kind::Kind;
+use crate::stores::tombstones::Mortal;
 use crate::time::Timestamp;
 
 /// How many listings of a level are under way at once.
@@ -83,7 +84,13 @@ impl Relationships {
         let mut search = self.search(Kind::Relationship, &edge.subject, edge, max_depth)?;
         while let Some(level) = search.next_level().await? {
             if level.contains(&edge.object) {
-                return Ok(Transitive::Related { path: search.path_to(&edge.object) });
+                let path = search.path_to(&edge.object);
+                let whom: Vec<_> = path.iter().map(|name| Mortal::Owner(name)).collect();
+                // A way over someone who is being deleted is none; nor is another looked for until they are gone.
+                if self.stores.is_buried(&self.scope, &whom, search.now).await? {
+                    return Ok(Transitive::NotRelated { depth_reached: false });
+                }
+                return Ok(Transitive::Related { path });
             }
         }
         Ok(Transitive::NotRelated { depth_reached: search.cut_short })

@@ -1,0 +1,46 @@
+//! `/v1/owners`
+
+use std::collections::BTreeMap;
+
+use axum::Json as Answer;
+use axum::extract::State;
+use serde::Deserialize;
+use utoipa_axum::routes;
+
+use crate::answers::by_name;
+use crate::app::App;
+use crate::auth::Caller;
+use crate::body::{Asked, Names};
+use crate::problem::Problem;
+use crate::table::Table;
+
+pub(super) fn routes() -> Table {
+    Table::new().writer(routes!(remove))
+}
+
+/// By whom and why.
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct OwnerDelete {
+    /// For the audit log; whoever does not say is the holder of the key.
+    actor: Option<String>,
+    reason: Option<String>,
+}
+
+/// Deletes everything of an owner in the scope, over all stores
+///
+/// After a fault, ask again: it goes on with what is left.
+#[utoipa::path(delete, path = "/owners/{owner}", operation_id = "delete_owner", tag = "owners",
+    params(("owner" = String, Path), OwnerDelete),
+    responses((status = 200, description = "deleted records by kind", body = BTreeMap<String, u64>)))]
+async fn remove(
+    State(app): State<App>,
+    caller: Caller,
+    Names(owner): Names<String>,
+    Asked(why): Asked<OwnerDelete>,
+) -> Result<Answer<BTreeMap<&'static str, u64>>, Problem> {
+    let because = caller.because(why.actor, why.reason)?;
+    let removed = app.stores.owners(&caller.scope).delete(&owner, &because).await?.finish().await?;
+    Ok(Answer(by_name(&removed.records)))
+}

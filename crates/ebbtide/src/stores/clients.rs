@@ -1,0 +1,296 @@
+//! Registered clients: found by id, listed by owner, their secrets kept as Argon2id hashes and rotated with an overlap.
+
+mod deletion;
+pub mod hashing;
+mod types;
+
+use std::time::Duration;
+
+use base64ct::{Base64UrlUnpadded, Encoding as _};
+use minicbor::{Decode, Encode};
+use serde_json::{Map, Value};
+
+pub use deletion::ClientDeletion;
+use hashing::SecretHash;
+pub use types::{Client, ClientRequest, RegisteredClient, Registration, SecretRotation, Verification};
+
+use super::grants::{MAX_NAME_BYTES, PAGE, listed_id};
+use super::listing::{Listing, check_limit};
+use super::payload::Payload;
+use super::tombstones::{Mortal, Outcome};
+use super::{ATTEMPTS, Stores, check_length, check_optional, contended, token};
+use crate::backend::Cursor;
+use crate::codec;
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::key::{Key, Prefix};
+use crate::kind::Kind;
+use crate::record::Record;
+use crate::scope::Scope;
+use crate::secret::Secret;
+use crate::time::Timestamp;
+use crate::write::Write;
+
+/// The clients of one scope.
+#[derive(Debug, Clone)]
+pub struct Clients {
+    stores: Stores,
+    scope: Scope,
+}
+
+#[derive(Encode, Decode)]
+struct Stored {
+    /// The id's digest is the key; whose record it is says the record.
+    #[n(0)]
+    client_id: String,
+    #[n(1)]
+    owner: Option<String>,
+    /// Name, redirect URIs and metadata, sealed for this record.
+    #[cbor(n(2), with = "minicbor::bytes")]
+    about: Vec<u8>,
+    /// None for a public client; the newest first.
+    #[n(3)]
+    secrets: Vec<SecretHash>,
+    #[n(4)]
+    created_at: u64,
+}
+
+impl Clients {
+    /// The longest time for which an old secret stays good.
+    pub const MAX_OVERLAP: Duration = Duration::from_secs(30 * 24 * 3600);
+
+    /// The most secrets that are good at once.
+    const MOST_SECRETS: usize = 3;
+
+    pub(super) fn new(stores: Stores, scope: Scope) -> Self {
+        Self { stores, scope }
+    }
+
+    /// Registers a client. Its secret is in the answer, and nowhere else; the client and its index are one commit.
+    /// Without a TTL, or a policy that has one, it does not end.
+    pub async fn register(&self, request: ClientRequest) -> Result<Registration> {
+        let new_id = || Base64UrlUnpadded::encode_string(&self.stores.chance().bytes::<16>());
+        let client_id = request.client_id.unwrap_or_else(new_id);
+        check_length("client_id", &client_id, MAX_NAME_BYTES)?;
+        check_optional("owner", request.owner.as_deref(), MAX_NAME_BYTES)?;
+        let (client_secret, secrets) = if request.confidential {
+            let (secret, hash) = self.mint_secret().await?;
+            (Some(secret), vec![hash])
+        } else {
+            (None, Vec::new())
+        };
+        let now = self.stores.now();
+        let expires_at = self.stores.expiry(Kind::Client, &self.scope, request.ttl, now)?;
+        let (key, digest) = self.key(&client_id)?;
+        let about = write_about(request.name.as_deref(), &request.redirect_uris, request.metadata.as_ref());
+        let stored = Stored {
+            about: self.stores.seal(&key, &[], &about)?,
+            client_id,
+            owner: request.owner,
+            secrets,
+            created_at: now.as_millis(),
+        };
+        let record = self.stores.record(codec::encode(&stored), expires_at);
+        let client = self.open(&key, &stored, &record)?;
+        let mut writes = vec![Write::Insert { key, record }];
+        let mut whom = vec![Mortal::Client(&stored.client_id)];
+        if let Some(owner) = &stored.owner {
+            let key = self.index_key(owner, &digest)?;
+            // What an earlier client of this id has left leads to this one, if it is the same owner's.
+            writes.push(Write::Put { key, record: self.stores.record("", expires_at) });
+            whom.push(Mortal::Owner(owner));
+        }
+        let commit = self.stores.commit_for(&self.scope, &whom, writes, now).await?.for_the_living()?;
+        Ok(if commit.is_applied() {
+            Registration::Registered(Box::new(RegisteredClient { client, client_secret }))
+        } else {
+            Registration::Taken
+        })
+    }
+
+    /// The client, if there is one that is not being deleted.
+    pub async fn find(&self, client_id: &str) -> Result<Option<Client>> {
+        let Some((key, stored, record)) = self.standing(client_id, self.stores.now()).await? else {
+            return Ok(None);
+        };
+        self.open(&key, &stored, &record).map(Some)
+    }
+
+    /// Whether the secret is the client's: its newest, or one that was rotated and is still good. A public client has
+    /// none, so that no secret is. It takes a hash's time, on a thread of its own.
+    pub async fn verify(&self, client_id: &str, secret: &Secret) -> Result<Verification> {
+        let now = self.stores.now();
+        let Some((key, stored, record)) = self.standing(client_id, now).await? else {
+            return Ok(Verification::Unknown);
+        };
+        // What was never minted here is not worth a hash.
+        if token::decode::<32>(token::CLIENT_SECRET, secret).is_none() {
+            return Ok(Verification::Mismatch);
+        }
+        let good = stored.secrets.iter().filter(|kept| is_good(kept, now)).cloned().collect();
+        Ok(if self.stores.hashers().fits(secret, good).await? {
+            Verification::Verified(Box::new(self.open(&key, &stored, &record)?))
+        } else {
+            Verification::Mismatch
+        })
+    }
+
+    /// Gives a client a new secret. The one before it stays good for `overlap`, which may be none.
+    pub async fn rotate_secret(&self, client_id: &str, overlap: Duration) -> Result<SecretRotation> {
+        if overlap > Self::MAX_OVERLAP {
+            return Err(Error::invalid(format!(
+                "an overlap is 0 to {} seconds",
+                Self::MAX_OVERLAP.as_secs()
+            )));
+        }
+        let Some((_, stored, _)) = self.standing(client_id, self.stores.now()).await? else {
+            return Ok(SecretRotation::Unknown);
+        };
+        if stored.secrets.is_empty() {
+            return Ok(SecretRotation::Public);
+        }
+        let (client_secret, hash) = self.mint_secret().await?;
+        for _ in 0..ATTEMPTS {
+            let now = self.stores.now();
+            let Some((key, mut stored, record)) = self.standing(client_id, now).await? else {
+                return Ok(SecretRotation::Unknown);
+            };
+            let old_until = now.checked_add(overlap)?;
+            for kept in &mut stored.secrets {
+                let until = kept.valid_until.unwrap_or(u64::MAX).min(old_until.as_millis());
+                kept.valid_until = Some(until);
+            }
+            stored.secrets.insert(0, hash.clone());
+            stored.secrets.retain(|kept| is_good(kept, now));
+            stored.secrets.truncate(Self::MOST_SECRETS);
+            let renewed = self.stores.record(codec::encode(&stored), record.expires_at);
+            let replace = vec![Write::Replace { key, expected: record.version, record: renewed }];
+            match self.stores.commit_for(&self.scope, &[Mortal::Client(client_id)], replace, now).await? {
+                Outcome::Applied => return Ok(SecretRotation::Rotated { client_secret, old_until }),
+                Outcome::Buried => return Ok(SecretRotation::Unknown),
+                Outcome::Refused { .. } => {}
+            }
+        }
+        Err(contended())
+    }
+
+    /// Up to `limit` clients of an owner, behind `after`. A page may hold fewer and still have a next.
+    pub async fn list(&self, owner: &str, after: Option<&Cursor>, limit: usize) -> Result<Listing<Client>> {
+        check_limit(limit)?;
+        let (digests, next) = self.digests(owner, after, limit).await?;
+        let mut items = Vec::with_capacity(digests.len());
+        for digest in digests {
+            let (key, now) = (self.digest_key(&digest)?, self.stores.now());
+            let Some(record) = self.stores.backend().get(&key, now).await? else { continue };
+            let stored: Stored = codec::decode(&record.value)?;
+            let client = [Mortal::Client(&stored.client_id)];
+            if stored.owner.as_deref() == Some(owner)
+                && !self.stores.is_buried(&self.scope, &client, now).await?
+            {
+                items.push(self.open(&key, &stored, &record)?);
+            }
+        }
+        Ok(Listing { items, next })
+    }
+
+    async fn mint_secret(&self) -> Result<(Secret, SecretHash)> {
+        let (secret, _) = token::mint(token::CLIENT_SECRET, &[], self.stores.chance());
+        let hash = self.stores.hashers().hash(&secret, self.stores.chance()).await?;
+        Ok((secret, hash))
+    }
+
+    /// The client, unless it or its owner is being deleted.
+    async fn standing(&self, client_id: &str, now: Timestamp) -> Result<Option<(Key, Stored, Record)>> {
+        let Some((key, stored, record)) = self.read(client_id, now).await? else { return Ok(None) };
+        let mut whom = vec![Mortal::Client(client_id)];
+        whom.extend(stored.owner.iter().map(|owner| Mortal::Owner(owner)));
+        let is_buried = self.stores.is_buried(&self.scope, &whom, now).await?;
+        Ok(if is_buried { None } else { Some((key, stored, record)) })
+    }
+
+    /// The client, whoever is being deleted.
+    async fn read(&self, client_id: &str, now: Timestamp) -> Result<Option<(Key, Stored, Record)>> {
+        if client_id.is_empty() || client_id.len() > MAX_NAME_BYTES {
+            return Ok(None);
+        }
+        let (key, _) = self.key(client_id)?;
+        let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(None) };
+        let stored: Stored = codec::decode(&record.value)?;
+        if stored.client_id != client_id {
+            return Err(Error::corrupt("a client stands under the key of another"));
+        }
+        Ok(Some((key, stored, record)))
+    }
+
+    fn open(&self, key: &Key, stored: &Stored, record: &Record) -> Result<Client> {
+        let (name, redirect_uris, metadata) = read_about(self.stores.open(key, &[], &stored.about)?)?;
+        Ok(Client {
+            client_id: stored.client_id.clone(),
+            owner: stored.owner.clone(),
+            name,
+            redirect_uris,
+            metadata,
+            confidential: !stored.secrets.is_empty(),
+            created_at: Timestamp::from_stored(stored.created_at)?,
+            expires_at: record.expires_at,
+        })
+    }
+
+    async fn digests(
+        &self,
+        owner: &str,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<(Vec<Digest>, Option<Cursor>)> {
+        let partition = owner_digest(owner);
+        let prefix = Prefix::partition(Kind::ClientIndex, &self.scope, &[partition.part()], &[])?;
+        let page = self.stores.backend().scan(&prefix, after, limit.min(PAGE), self.stores.now()).await?;
+        let digests = page.items.iter().map(|(key, _)| Ok(Digest::from_bytes(listed_id(key)?)));
+        Ok((digests.collect::<Result<_>>()?, page.next))
+    }
+
+    fn key(&self, client_id: &str) -> Result<(Key, Digest)> {
+        let digest = Digest::of("client id", &[client_id.as_bytes()]);
+        Ok((self.digest_key(&digest)?, digest))
+    }
+
+    fn digest_key(&self, digest: &Digest) -> Result<Key> {
+        Key::new(Kind::Client, &self.scope, &[digest.part()], &[])
+    }
+
+    fn index_key(&self, owner: &str, digest: &Digest) -> Result<Key> {
+        let partition = owner_digest(owner);
+        Key::new(Kind::ClientIndex, &self.scope, &[partition.part()], &[digest.part()])
+    }
+}
+
+/// Names may be longer than a key takes, so that their digest is the partition.
+fn owner_digest(owner: &str) -> Digest {
+    Digest::of("clients", &[b"owner", owner.as_bytes()])
+}
+
+fn is_good(kept: &SecretHash, now: Timestamp) -> bool {
+    kept.valid_until.is_none_or(|until| now.as_millis() < until)
+}
+
+fn write_about(name: Option<&str>, redirect_uris: &[String], metadata: Option<&Payload>) -> Payload {
+    let mut about = Map::new();
+    about.insert("redirect_uris".to_owned(), redirect_uris.into());
+    if let Some(name) = name {
+        about.insert("name".to_owned(), name.into());
+    }
+    if let Some(metadata) = metadata {
+        about.insert("metadata".to_owned(), metadata.expose().clone());
+    }
+    Payload::new(about)
+}
+
+fn read_about(about: Payload) -> Result<(Option<String>, Vec<String>, Option<Payload>)> {
+    let wrong = || Error::corrupt("a client holds what no client is written with");
+    let Value::Object(mut about) = about.into_inner() else { return Err(wrong()) };
+    let text = |value: Value| if let Value::String(text) = value { Ok(text) } else { Err(wrong()) };
+    let name = about.remove("name").map(text).transpose()?;
+    let Some(Value::Array(uris)) = about.remove("redirect_uris") else { return Err(wrong()) };
+    let uris = uris.into_iter().map(text).collect::<Result<_>>()?;
+    Ok((name, uris, about.remove("metadata").map(Payload::new)))
+}

@@ -1,0 +1,323 @@
+//! Device codes (RFC 8628): a device shows a user code and polls; the user decides elsewhere; the device redeems once.
+//! Two keys lead to one record: the device code's own, and the user code, which is unique among live ones.
+
+mod device;
+mod guesses;
+mod types;
+mod user_code;
+
+use std::time::Duration;
+
+use device::{Device, Pace, State};
+pub use types::{Deciding, DeviceRedemption, DeviceRequest, Poll, PresentedDevice, StartedDevice, Verdict};
+use user_code::UserCode;
+
+use super::codes::Redeemed;
+use super::grants::{GrantId, MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, Why};
+use super::tombstones::{Mortal, Outcome};
+use super::{ATTEMPTS, Field, MEMORY, Stores, check_length, check_optional, contended, token};
+use crate::codec;
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::record::{Record, Version};
+use crate::scope::Scope;
+use crate::secret::Secret;
+use crate::time::Timestamp;
+use crate::ttl::Ttl;
+use crate::write::Write;
+
+/// The device codes of one scope.
+///
+/// What became of one is remembered for a day after its end, or until the cap of the grant that it gave, whichever is
+/// later.
+#[derive(Debug, Clone)]
+pub struct DeviceCodes {
+    stores: Stores,
+    scope: Scope,
+}
+
+/// A device code as it was read, and what a conditional write of it needs.
+struct Standing {
+    key: Key,
+    device: Device,
+    version: Version,
+}
+
+impl DeviceCodes {
+    /// The life of a device code where none is asked for.
+    pub const DEFAULT_TTL_SECONDS: u64 = 600;
+
+    /// The longest life of a device code.
+    pub const MAX_TTL_SECONDS: u64 = 3_600;
+
+    /// How many seconds a device waits from one poll to the next where nothing is asked for (RFC 8628 §3.2).
+    pub const DEFAULT_INTERVAL_SECONDS: u64 = 5;
+
+    /// The longest that can be asked for.
+    pub const MAX_INTERVAL_SECONDS: u64 = 60;
+
+    pub(super) fn new(stores: Stores, scope: Scope) -> Self {
+        Self { stores, scope }
+    }
+
+    /// Starts a flow. The record and both keys that lead to it are one commit.
+    pub async fn start(&self, request: DeviceRequest) -> Result<StartedDevice> {
+        check_length("client_id", &request.client_id, MAX_NAME_BYTES)?;
+        check_optional("scope", request.scope.as_deref(), MAX_SCOPE_BYTES)?;
+        let interval_seconds = request.interval_seconds.unwrap_or(Self::DEFAULT_INTERVAL_SECONDS);
+        if interval_seconds == 0 || interval_seconds > Self::MAX_INTERVAL_SECONDS {
+            return Err(Error::invalid(format!(
+                "an interval is 1 to {} seconds",
+                Self::MAX_INTERVAL_SECONDS
+            )));
+        }
+        let default = Ttl::secs(Self::DEFAULT_TTL_SECONDS);
+        let ttl = self.stores.ttl(Kind::DeviceCode, &self.scope, request.ttl, default)?;
+        if ttl.duration() > Duration::from_secs(Self::MAX_TTL_SECONDS) {
+            return Err(Error::invalid(format!(
+                "a device code lives at most {} s; {ttl} was asked for",
+                Self::MAX_TTL_SECONDS
+            )));
+        }
+        let now = self.stores.now();
+        let expires_at = ttl.expires_at(now)?;
+        let (device_code, digest) = token::mint(token::DEVICE, &[], self.stores.chance());
+        let key = self.key(&digest)?;
+        let device = Device {
+            data: request.data.as_ref().map(|data| self.stores.seal(&key, &[], data)).transpose()?,
+            client_id: request.client_id,
+            scope: request.scope,
+            valid_until: expires_at.as_millis(),
+            interval_seconds,
+            polled_at: None,
+            state: State::Pending,
+        };
+        let record = self.record(&device, expires_at)?;
+        for _ in 0..ATTEMPTS {
+            let user_code = UserCode::mint(self.stores.chance());
+            // It stays as long as the record that it leads to, so that a late verdict is told from a wrong one.
+            let listed = self.stores.record(digest.as_bytes().to_vec(), record.expires_at);
+            let writes = vec![
+                Write::Insert { key: key.clone(), record: record.clone() },
+                Write::Insert { key: self.user_key(&user_code)?, record: listed },
+            ];
+            let client = [Mortal::Client(&device.client_id)];
+            // A user code that another flow has is not given a second time: the next one is tried.
+            if self.stores.commit_for(&self.scope, &client, writes, now).await?.for_the_living()?.is_applied()
+            {
+                let user_code = user_code.to_secret();
+                return Ok(StartedDevice { device_code, user_code, interval_seconds, expires_at });
+            }
+        }
+        Err(Error::unavailable("every new user code is taken"))
+    }
+
+    /// Notes what the user decides. Of any number of verdicts on one code the first stands, and the others are told
+    /// so. A wrong code counts as a guess of the verdict's source.
+    pub async fn decide(&self, user_code: &str, verdict: Verdict) -> Result<Deciding> {
+        if let Some((subject, _)) = &verdict.approved {
+            check_length("subject", subject, MAX_NAME_BYTES)?;
+        }
+        let source = verdict.counted_for();
+        if let Err(retry_at) = self.count_guess(source).await? {
+            return Ok(Deciding::TooManyGuesses { retry_at });
+        }
+        let answer = self.look_and_decide(user_code, &verdict).await?;
+        if answer != Deciding::Unknown {
+            self.uncount_guess(source).await?;
+        }
+        Ok(answer)
+    }
+
+    async fn look_and_decide(&self, user_code: &str, verdict: &Verdict) -> Result<Deciding> {
+        let Some(user_code) = UserCode::read(user_code) else { return Ok(Deciding::Unknown) };
+        let user_key = self.user_key(&user_code)?;
+        for _ in 0..ATTEMPTS {
+            let now = self.stores.now();
+            let Some(listed) = self.stores.backend().get(&user_key, now).await? else {
+                return Ok(Deciding::Unknown);
+            };
+            let digest = <[u8; 32]>::try_from(listed.value.as_ref())
+                .map_err(|_| Error::corrupt("a user code leads to what is no device code"))?;
+            let Some(mut standing) = self.standing(&Digest::from_bytes(digest), now).await? else {
+                return Ok(Deciding::Unknown);
+            };
+            let device = &mut standing.device;
+            if !matches!(device.state, State::Pending) {
+                return Ok(Deciding::Used);
+            }
+            if now >= device.valid_until()? {
+                return Ok(Deciding::Expired);
+            }
+            let mut whom = Vec::new();
+            if let Some((subject, data)) = &verdict.approved {
+                device.state = State::Approved(subject.clone());
+                if let Some(data) = data {
+                    device.data = Some(self.stores.seal(&standing.key, &[], data)?);
+                }
+                whom.push(Mortal::Owner(subject));
+            } else {
+                device.state = State::Denied;
+                device.data = None;
+            }
+            let client_id = device.client_id.clone();
+            whom.push(Mortal::Client(&client_id));
+            let scope = device.scope.clone();
+            match self.replace(standing, &whom, Vec::new(), now).await? {
+                Outcome::Applied => return Ok(Deciding::Decided { client_id, scope }),
+                Outcome::Buried => return Ok(Deciding::Unknown),
+                Outcome::Refused { .. } => {}
+            }
+        }
+        Err(contended())
+    }
+
+    /// What a device is told that asks. While nothing is decided, the poll is noted in the step that answers it: one
+    /// that comes too early is told to slow down, and the interval is longer from then on.
+    pub async fn poll(&self, device_code: &Secret, client_id: &str) -> Result<Poll> {
+        let Some(digest) = token::read(token::DEVICE, &[], device_code) else { return Ok(Poll::Unknown) };
+        for _ in 0..ATTEMPTS {
+            let now = self.stores.now();
+            let Some(standing) = self.standing(&digest, now).await? else { return Ok(Poll::Unknown) };
+            if let Some(answer) = self.answer(standing, client_id, now).await? {
+                return Ok(answer);
+            }
+        }
+        Err(contended())
+    }
+
+    /// The answer to a poll; none if something was faster than the note of it.
+    async fn answer(&self, mut standing: Standing, client_id: &str, now: Timestamp) -> Result<Option<Poll>> {
+        let device = &mut standing.device;
+        if device.client_id != client_id {
+            return Ok(Some(Poll::Mismatch(Field::ClientId)));
+        }
+        let client = Mortal::Client(client_id);
+        let answer = match &device.state {
+            State::Redeemed(_) => Poll::Used,
+            State::Denied => Poll::Denied,
+            _ if now >= device.valid_until()? => Poll::Expired,
+            State::Approved(subject) => {
+                if self.stores.is_buried(&self.scope, &[Mortal::Owner(subject), client], now).await? {
+                    return Ok(Some(Poll::Unknown));
+                }
+                Poll::Approved { subject: subject.clone(), scope: device.scope.clone() }
+            }
+            State::Pending => {
+                let answer = match device.poll(now) {
+                    Pace::Wait { interval_seconds } => Poll::Pending { interval_seconds },
+                    Pace::SlowDown { interval_seconds } => Poll::SlowDown { interval_seconds },
+                };
+                return Ok(match self.replace(standing, &[client], Vec::new(), now).await? {
+                    Outcome::Applied => Some(answer),
+                    Outcome::Buried => Some(Poll::Unknown),
+                    Outcome::Refused { .. } => None,
+                });
+            }
+        };
+        Ok(Some(answer))
+    }
+
+    /// Redeems an approved code. Of any number of redemptions of one code at most one is answered `Redeemed`; every
+    /// later one revokes the grant that it gave, since the code is in two hands. What cannot be redeemed yet counts
+    /// as a poll.
+    ///
+    /// After an error the code may have been redeemed, as with [codes](super::codes::Codes::redeem).
+    pub async fn redeem(&self, presented: &PresentedDevice) -> Result<DeviceRedemption> {
+        check_optional("key thumbprint", presented.thumbprint.as_deref(), MAX_THUMBPRINT_BYTES)?;
+        let unknown = DeviceRedemption::Refused(Poll::Unknown);
+        let Some(digest) = token::read(token::DEVICE, &[], &presented.device_code) else {
+            return Ok(unknown);
+        };
+        for _ in 0..ATTEMPTS {
+            let now = self.stores.now();
+            let Some(mut standing) = self.standing(&digest, now).await? else { return Ok(unknown) };
+            let device = &mut standing.device;
+            let subject = match &device.state {
+                State::Redeemed(Some(id)) => return self.revoke(GrantId::from_bytes(**id)).await,
+                State::Redeemed(None) => return Ok(DeviceRedemption::Reused { grant_id: None }),
+                State::Approved(subject)
+                    if device.client_id == presented.client_id && now < device.valid_until()? =>
+                {
+                    subject.clone()
+                }
+                _ => match self.answer(standing, &presented.client_id, now).await? {
+                    Some(refused) => return Ok(DeviceRedemption::Refused(refused)),
+                    None => continue,
+                },
+            };
+            let mut redeemed = Redeemed {
+                subject,
+                client_id: device.client_id.clone(),
+                scope: device.scope.clone(),
+                data: self.stores.open_some(&standing.key, device.data.take().as_deref())?,
+                thumbprint: presented.thumbprint.clone(),
+                grant: None,
+            };
+            let writes = redeemed.give(presented.grant, &self.stores.grants(&self.scope), now)?;
+            let id = redeemed.grant.as_ref().map(|grant| (*grant.grant_id.as_bytes()).into());
+            device.state = State::Redeemed(id);
+            let keep_until = redeemed.grant.as_ref().map(|grant| grant.ends_at);
+            let whom = [Mortal::Owner(&redeemed.subject), Mortal::Client(&redeemed.client_id)];
+            match self.replace_until(standing, &whom, writes, keep_until, now).await? {
+                Outcome::Applied => return Ok(DeviceRedemption::Redeemed(Box::new(redeemed))),
+                Outcome::Buried => return Ok(unknown),
+                Outcome::Refused { .. } => {}
+            }
+        }
+        Err(contended())
+    }
+
+    async fn revoke(&self, id: GrantId) -> Result<DeviceRedemption> {
+        if self.stores.grants(&self.scope).revoke_if(id, Why::CodeReused, |_| true).await? {
+            tracing::warn!(grant = %id, "a device code was redeemed twice; the grant that it gave is revoked");
+        }
+        Ok(DeviceRedemption::Reused { grant_id: Some(id) })
+    }
+
+    async fn standing(&self, digest: &Digest, now: Timestamp) -> Result<Option<Standing>> {
+        let key = self.key(digest)?;
+        let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(None) };
+        Ok(Some(Standing { key, device: codec::decode(&record.value)?, version: record.version }))
+    }
+
+    async fn replace(
+        &self,
+        standing: Standing,
+        whom: &[Mortal<'_>],
+        writes: Vec<Write>,
+        now: Timestamp,
+    ) -> Result<Outcome> {
+        self.replace_until(standing, whom, writes, None, now).await
+    }
+
+    async fn replace_until(
+        &self,
+        standing: Standing,
+        whom: &[Mortal<'_>],
+        mut writes: Vec<Write>,
+        keep_until: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<Outcome> {
+        let Standing { key, device, version } = standing;
+        let record = self.record(&device, keep_until.unwrap_or(Timestamp::ZERO))?;
+        writes.insert(0, Write::Replace { key, expected: version, record });
+        self.stores.commit_for(&self.scope, whom, writes, now).await
+    }
+
+    /// The record of a code: it stays for a day after the code's end, or until `keep_until` if that is later.
+    fn record(&self, device: &Device, keep_until: Timestamp) -> Result<Record> {
+        let expires_at = device.valid_until()?.checked_add(MEMORY)?.max(keep_until);
+        Ok(self.stores.record(codec::encode(device), expires_at))
+    }
+
+    fn key(&self, digest: &Digest) -> Result<Key> {
+        Key::new(Kind::DeviceCode, &self.scope, &[digest.part()], &[])
+    }
+
+    fn user_key(&self, user_code: &UserCode) -> Result<Key> {
+        Key::new(Kind::UserCode, &self.scope, &["codes".into(), user_code.digest().part()], &[])
+    }
+}

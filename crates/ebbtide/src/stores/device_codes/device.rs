@@ -1,0 +1,96 @@
+//! A device code as it is stored, and the judgement on who asks with it. No clock, no store: all is handed in.
+
+use minicbor::bytes::ByteArray;
+use minicbor::{Decode, Encode};
+
+use crate::error::Result;
+use crate::stores::grants::GrantId;
+use crate::time::Timestamp;
+
+/// What a `slow_down` adds to the interval, for good (RFC 8628 §3.5).
+pub(super) const SLOWER_BY_SECONDS: u64 = 5;
+
+#[derive(Encode, Decode)]
+pub(super) struct Device {
+    #[n(0)]
+    pub(super) client_id: String,
+    #[n(1)]
+    pub(super) scope: Option<String>,
+    /// Sealed for this record; gone once it is redeemed or denied.
+    #[cbor(n(2), with = "minicbor::bytes")]
+    pub(super) data: Option<Vec<u8>>,
+    #[n(3)]
+    pub(super) valid_until: u64,
+    #[n(4)]
+    pub(super) interval_seconds: u64,
+    #[n(5)]
+    pub(super) polled_at: Option<u64>,
+    #[n(6)]
+    pub(super) state: State,
+}
+
+#[derive(Encode, Decode)]
+pub(super) enum State {
+    /// Nobody has decided yet.
+    #[n(0)]
+    Pending,
+    #[n(1)]
+    Approved(#[n(0)] String),
+    #[n(2)]
+    Denied,
+    /// With the grant that it gave, if it gave one.
+    #[n(3)]
+    Redeemed(#[n(0)] Option<ByteArray<{ GrantId::BYTES }>>),
+}
+
+/// What a device is told that asks again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pace {
+    Wait { interval_seconds: u64 },
+    SlowDown { interval_seconds: u64 },
+}
+
+impl Device {
+    pub(super) fn valid_until(&self) -> Result<Timestamp> {
+        Timestamp::from_stored(self.valid_until)
+    }
+
+    /// Takes note of a poll while nothing is decided. One that comes before the interval is over makes the interval
+    /// longer, for good.
+    pub(super) fn poll(&mut self, now: Timestamp) -> Pace {
+        let early = self.polled_at.is_some_and(|polled_at| {
+            now.as_millis().saturating_sub(polled_at) < self.interval_seconds.saturating_mul(1_000)
+        });
+        self.polled_at = Some(now.as_millis());
+        if early {
+            self.interval_seconds = self.interval_seconds.saturating_add(SLOWER_BY_SECONDS);
+            Pace::SlowDown { interval_seconds: self.interval_seconds }
+        } else {
+            Pace::Wait { interval_seconds: self.interval_seconds }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_poll_that_is_early_makes_the_interval_longer_for_good() {
+        let mut device = Device {
+            client_id: "tv".into(),
+            scope: None,
+            data: None,
+            valid_until: 0,
+            interval_seconds: 5,
+            polled_at: None,
+            state: State::Pending,
+        };
+        let mut poll = |millis: u64| device.poll(Timestamp::from_millis(1_800_000_000_000 + millis).unwrap());
+        assert_eq!(poll(0), Pace::Wait { interval_seconds: 5 }, "the first is never early");
+        assert_eq!(poll(5_000), Pace::Wait { interval_seconds: 5 });
+        assert_eq!(poll(9_999), Pace::SlowDown { interval_seconds: 10 });
+        assert_eq!(poll(19_998), Pace::SlowDown { interval_seconds: 15 }, "from the last poll");
+        assert_eq!(poll(34_998), Pace::Wait { interval_seconds: 15 });
+    }
+}

@@ -1,0 +1,91 @@
+//! Guesses at user codes are counted before they are looked at: however many come at once, no more get through.
+
+use std::time::Duration;
+
+use minicbor::{Decode, Encode};
+
+use super::DeviceCodes;
+use crate::codec;
+use crate::digest::Digest;
+use crate::error::Result;
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::stores::{ATTEMPTS, contended};
+use crate::time::Timestamp;
+use crate::write::Write;
+
+/// How long guesses are counted together.
+const WINDOW: Duration = Duration::from_secs(600);
+
+/// The wrong guesses of one source in a window (RFC 8628 §5.1).
+const MOST_OF_A_SOURCE: u64 = 10;
+
+/// The wrong guesses in a window of all who do not say where they come from.
+const MOST_OF_ALL: u64 = 100;
+
+#[derive(Encode, Decode)]
+struct Guesses {
+    #[n(0)]
+    counted: u64,
+}
+
+impl DeviceCodes {
+    /// Counts a guess of `source`; the error is when the next one is let through.
+    pub(super) async fn count_guess(&self, source: Option<&str>) -> Result<Result<(), Timestamp>> {
+        let most = if source.is_some() { MOST_OF_A_SOURCE } else { MOST_OF_ALL };
+        let key = self.guesses_key(source)?;
+        for _ in 0..ATTEMPTS {
+            let now = self.stores.now();
+            let write = match self.stores.backend().get(&key, now).await? {
+                None => {
+                    let record = codec::encode(&Guesses { counted: 1 });
+                    let record = self.stores.record(record, now.checked_add(WINDOW)?);
+                    Write::Insert { key: key.clone(), record }
+                }
+                Some(standing) => {
+                    let Guesses { counted } = codec::decode(&standing.value)?;
+                    if counted >= most {
+                        return Ok(Err(standing.expires_at));
+                    }
+                    let record = codec::encode(&Guesses { counted: counted + 1 });
+                    let record = self.stores.record(record, standing.expires_at);
+                    Write::Replace { key: key.clone(), expected: standing.version, record }
+                }
+            };
+            if self.stores.backend().commit(write.try_into()?, now).await?.is_applied() {
+                return Ok(Ok(()));
+            }
+        }
+        Err(contended())
+    }
+
+    /// Takes a guess off again: it was none.
+    pub(super) async fn uncount_guess(&self, source: Option<&str>) -> Result<()> {
+        let key = self.guesses_key(source)?;
+        for _ in 0..ATTEMPTS {
+            let now = self.stores.now();
+            let Some(standing) = self.stores.backend().get(&key, now).await? else { return Ok(()) };
+            let Guesses { counted } = codec::decode(&standing.value)?;
+            let expected = standing.version;
+            let write = if counted <= 1 {
+                Write::Remove { key: key.clone(), expected }
+            } else {
+                let record = codec::encode(&Guesses { counted: counted - 1 });
+                let record = self.stores.record(record, standing.expires_at);
+                Write::Replace { key: key.clone(), expected, record }
+            };
+            if self.stores.backend().commit(write.try_into()?, now).await?.is_applied() {
+                return Ok(());
+            }
+        }
+        Err(contended())
+    }
+
+    fn guesses_key(&self, source: Option<&str>) -> Result<Key> {
+        let digest = source.map_or_else(
+            || Digest::of("guesses", &[]),
+            |source| Digest::of("guesses of a source", &[source.as_bytes()]),
+        );
+        Key::new(Kind::UserCode, &self.scope, &["guesses".into(), digest.part()], &[])
+    }
+}

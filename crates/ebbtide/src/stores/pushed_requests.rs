@@ -1,0 +1,192 @@
+//! Pushed authorization requests (RFC 9126): kept for a moment, taken once, by the client that pushed them.
+
+use std::time::Duration;
+
+use minicbor::{Decode, Encode};
+
+use super::grants::MAX_NAME_BYTES;
+use super::payload::Payload;
+use super::tombstones::{Mortal, Outcome};
+use super::{ATTEMPTS, Field, MEMORY, Stores, check_length, contended, token};
+use crate::codec;
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::record::Record;
+use crate::scope::Scope;
+use crate::secret::Secret;
+use crate::time::Timestamp;
+use crate::ttl::Ttl;
+use crate::write::Write;
+
+/// The pushed requests of one scope. What became of one is remembered for a day after its end.
+#[derive(Debug, Clone)]
+pub struct PushedRequests {
+    stores: Stores,
+    scope: Scope,
+}
+
+/// A request to be kept.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Push {
+    client_id: String,
+    params: Payload,
+    request_uri: Option<Secret>,
+    ttl: Option<Ttl>,
+}
+
+impl Push {
+    /// The parameters that `client_id` has pushed.
+    pub fn new(client_id: impl Into<String>, params: impl Into<Payload>) -> Self {
+        Self { client_id: client_id.into(), params: params.into(), request_uri: None, ttl: None }
+    }
+
+    /// Keeps it under this URI instead of a new one. Nobody should be able to guess it.
+    pub fn request_uri(mut self, request_uri: Secret) -> Self {
+        self.request_uri = Some(request_uri);
+        self
+    }
+
+    /// Lets it live that long, at most ten minutes.
+    pub fn ttl(mut self, ttl: Ttl) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+}
+
+/// The answer to a push.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "the request may not have been kept"]
+pub enum Pushing {
+    /// It is kept.
+    Pushed {
+        /// What it is taken with.
+        request_uri: Secret,
+        /// Until when it can be taken.
+        expires_at: Timestamp,
+    },
+    /// That URI stands for another request, or did a short while ago. Nothing was kept.
+    Conflict,
+}
+
+/// The answer to a take.
+#[derive(Debug, Clone, PartialEq)]
+#[must_use = "only a request that was taken may be honoured"]
+pub enum Take {
+    /// Here it is, for this caller alone.
+    Taken {
+        /// Who pushed it.
+        client_id: String,
+        /// What was pushed.
+        params: Payload,
+    },
+    /// It was taken before.
+    Used,
+    /// It is another client's. Nothing was changed.
+    Mismatch(Field),
+    /// It was not taken in its time.
+    Expired,
+    /// Not a request of this scope, or one from long ago, or its client was deleted.
+    Unknown,
+}
+
+#[derive(Encode, Decode)]
+struct Stored {
+    /// The URI's digest is the key; whose request it is says the record.
+    #[n(0)]
+    client_id: String,
+    /// Sealed for this record; gone once it is taken.
+    #[cbor(n(1), with = "minicbor::bytes")]
+    params: Option<Vec<u8>>,
+    #[n(2)]
+    valid_until: u64,
+}
+
+impl PushedRequests {
+    /// What a URI begins with that is made here (RFC 9126 §2.2).
+    pub const URI_PREFIX: &'static str = "urn:ietf:params:oauth:request_uri:";
+
+    /// The life of a request where none is asked for.
+    pub const DEFAULT_TTL_SECONDS: u64 = 90;
+
+    /// The longest life of a request (RFC 9126 §2.2 has them short).
+    pub const MAX_TTL_SECONDS: u64 = 600;
+
+    /// The longest URI, in bytes.
+    pub const MAX_URI_BYTES: usize = 1_024;
+
+    pub(super) fn new(stores: Stores, scope: Scope) -> Self {
+        Self { stores, scope }
+    }
+
+    /// Keeps a request; 90 seconds unless something else is asked for.
+    pub async fn put(&self, push: Push) -> Result<Pushing> {
+        check_length("client_id", &push.client_id, MAX_NAME_BYTES)?;
+        let default = Ttl::secs(Self::DEFAULT_TTL_SECONDS);
+        let ttl = self.stores.ttl(Kind::PushedRequest, &self.scope, push.ttl, default)?;
+        if ttl.duration() > Duration::from_secs(Self::MAX_TTL_SECONDS) {
+            return Err(Error::invalid(format!(
+                "a pushed request lives at most {} s; {ttl} was asked for",
+                Self::MAX_TTL_SECONDS
+            )));
+        }
+        let now = self.stores.now();
+        let expires_at = ttl.expires_at(now)?;
+        let request_uri = push.request_uri.unwrap_or_else(|| {
+            token::write(Self::URI_PREFIX, &zeroize::Zeroizing::new(self.stores.chance().bytes::<32>())[..])
+        });
+        let key = self.key(&request_uri)?;
+        let params = Some(self.stores.seal(&key, &[], &push.params)?);
+        let stored = Stored { client_id: push.client_id, params, valid_until: expires_at.as_millis() };
+        let insert = vec![Write::Insert { key, record: self.record(&stored)? }];
+        let client = [Mortal::Client(&stored.client_id)];
+        let commit = self.stores.commit_for(&self.scope, &client, insert, now).await?.for_the_living()?;
+        Ok(if commit.is_applied() { Pushing::Pushed { request_uri, expires_at } } else { Pushing::Conflict })
+    }
+
+    /// Takes a request. Of any number of takes by its client, one is answered `Taken`; another client's changes
+    /// nothing.
+    pub async fn take(&self, request_uri: &Secret, client_id: &str) -> Result<Take> {
+        if request_uri.expose().is_empty() || request_uri.expose().len() > Self::MAX_URI_BYTES {
+            return Ok(Take::Unknown);
+        }
+        let key = self.key(request_uri)?;
+        for _ in 0..ATTEMPTS {
+            let now = self.stores.now();
+            let Some(standing) = self.stores.backend().get(&key, now).await? else {
+                return Ok(Take::Unknown);
+            };
+            let mut stored: Stored = codec::decode(&standing.value)?;
+            if stored.client_id != client_id {
+                return Ok(Take::Mismatch(Field::ClientId));
+            }
+            let Some(sealed) = stored.params.take() else { return Ok(Take::Used) };
+            if now >= Timestamp::from_stored(stored.valid_until)? {
+                return Ok(Take::Expired);
+            }
+            let params = self.stores.open(&key, &[], &sealed)?;
+            let record = self.record(&stored)?;
+            let replace = vec![Write::Replace { key: key.clone(), expected: standing.version, record }];
+            match self.stores.commit_for(&self.scope, &[Mortal::Client(client_id)], replace, now).await? {
+                Outcome::Applied => return Ok(Take::Taken { client_id: stored.client_id, params }),
+                Outcome::Buried => return Ok(Take::Unknown),
+                Outcome::Refused { .. } => {}
+            }
+        }
+        Err(contended())
+    }
+
+    /// The record of a request: it stays for a day after the request's end.
+    fn record(&self, stored: &Stored) -> Result<Record> {
+        let expires_at = Timestamp::from_stored(stored.valid_until)?.checked_add(MEMORY)?;
+        Ok(self.stores.record(codec::encode(stored), expires_at))
+    }
+
+    fn key(&self, request_uri: &Secret) -> Result<Key> {
+        check_length("request_uri", request_uri.expose(), Self::MAX_URI_BYTES)?;
+        let digest = Digest::of("request_uri", &[request_uri.expose().as_bytes()]);
+        Key::new(Kind::PushedRequest, &self.scope, &[digest.part()], &[])
+    }
+}

@@ -1,0 +1,336 @@
+//! Sessions: what a server keeps between one request of a browser and the next, such as a sign-in with a provider
+//! that is not finished yet. Sealed, renewed by a touch up to a cap, and claimed at most once.
+
+mod fields;
+mod listing;
+
+use std::time::Duration;
+
+use minicbor::{Decode, Encode};
+
+pub use fields::SessionFields;
+pub use listing::SessionInfo;
+
+use super::payload::Payload;
+use super::tombstones::Mortal;
+use super::{ATTEMPTS, Stores, check_optional, contended, token};
+use crate::codec;
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::record::{Record, Version};
+use crate::scope::Scope;
+use crate::secret::Secret;
+use crate::stores::grants::MAX_NAME_BYTES;
+use crate::time::Timestamp;
+use crate::ttl::Ttl;
+use crate::write::Write;
+
+/// The sessions of one scope.
+///
+/// What became of a session is remembered for as long again as it lived, so that "expired" and "used" can be told from
+/// "unknown" whether or not a sweep has run.
+#[derive(Debug, Clone)]
+pub struct Sessions {
+    stores: Stores,
+    scope: Scope,
+}
+
+/// A session to be created.
+#[derive(Debug, Clone, Default)]
+#[must_use]
+pub struct SessionRequest {
+    subject: Option<String>,
+    fields: SessionFields,
+    ttl: Option<Ttl>,
+    max: Option<Ttl>,
+}
+
+impl SessionRequest {
+    /// A session that holds `fields`, of nobody in particular.
+    pub fn new(fields: SessionFields) -> Self {
+        Self { fields, ..Self::default() }
+    }
+
+    /// Says whose it is: it is listed and revoked with them.
+    pub fn subject(mut self, subject: impl Into<String>) -> Self {
+        self.subject = Some(subject.into());
+        self
+    }
+
+    /// Ends it when it was not touched for that long.
+    pub fn ttl(mut self, ttl: Ttl) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// Ends it after that long, however often it is touched; a day where nothing is said, or its TTL if that is more.
+    pub fn max(mut self, max: Ttl) -> Self {
+        self.max = Some(max);
+        self
+    }
+}
+
+/// A session that was created.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreatedSession {
+    /// What it is asked for with: a bearer secret, of which a digest is kept.
+    pub session_id: Secret,
+    /// When it ends unless it is touched before.
+    pub expires_at: Timestamp,
+    /// When it ends, however often it is touched.
+    pub ends_at: Timestamp,
+}
+
+/// A session as it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Session {
+    /// Whose it is.
+    pub subject: Option<String>,
+    /// What is kept in it.
+    pub fields: SessionFields,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it ends unless it is touched.
+    pub expires_at: Timestamp,
+    /// When it ends, however often it is touched.
+    pub ends_at: Timestamp,
+}
+
+/// The answer to a session id.
+#[derive(Debug, Clone, PartialEq)]
+#[must_use = "only a live session may be honoured"]
+pub enum SessionAnswer {
+    /// It lives; if it was to be claimed, this caller alone has it.
+    Live(Box<Session>),
+    /// It was claimed before.
+    Used,
+    /// It was not touched or claimed in its time.
+    Expired,
+    /// Not a session of this scope, or deleted, or one from long ago.
+    Unknown,
+}
+
+/// The answer to a touch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "only a touched session lives on"]
+pub enum Touch {
+    /// It lives on.
+    Touched {
+        /// When it ends unless it is touched again.
+        expires_at: Timestamp,
+    },
+    /// It was claimed before.
+    Used,
+    /// It was not touched in its time: nothing is revived.
+    Expired,
+    /// Not a session of this scope, or deleted, or one from long ago.
+    Unknown,
+}
+
+#[derive(Encode, Decode)]
+struct Stored {
+    #[n(0)]
+    subject: Option<String>,
+    /// Sealed for this record; gone once it is claimed.
+    #[cbor(n(1), with = "minicbor::bytes")]
+    fields: Option<Vec<u8>>,
+    #[n(2)]
+    valid_until: u64,
+    #[n(3)]
+    ttl_millis: u64,
+    #[n(4)]
+    created_at: u64,
+    #[n(5)]
+    ends_at: u64,
+}
+
+/// A live session as it was read, and what a conditional write of it needs.
+struct Standing {
+    key: Key,
+    stored: Stored,
+    version: Version,
+}
+
+/// What stands where a session is looked for.
+enum Found {
+    Live(Standing),
+    Used,
+    Expired,
+    Unknown,
+}
+
+impl Sessions {
+    /// How long a session lives at the most where no cap is asked for.
+    pub const DEFAULT_MAX_SECONDS: u64 = 24 * 3600;
+
+    pub(super) fn new(stores: Stores, scope: Scope) -> Self {
+        Self { stores, scope }
+    }
+
+    /// Creates a session; ten minutes unless the profile or the request says something else. The session and its
+    /// index are one commit.
+    pub async fn create(&self, request: SessionRequest) -> Result<CreatedSession> {
+        check_optional("subject", request.subject.as_deref(), MAX_NAME_BYTES)?;
+        let now = self.stores.now();
+        let ttl = self.stores.ttl(Kind::Session, &self.scope, request.ttl, self.stores.profile().session)?;
+        let max = request.max.unwrap_or(ttl.max(Ttl::secs(Self::DEFAULT_MAX_SECONDS)));
+        if ttl > max {
+            return Err(Error::invalid(format!("a TTL of {ttl} is longer than its cap of {max}")));
+        }
+        let ends_at = self.stores.cap(Kind::Session, &self.scope, now, Some(max.expires_at(now)?))?;
+        let expires_at = ttl.expires_at(now)?.min(ends_at);
+        let (session_id, digest) = token::mint(token::SESSION, &[], self.stores.chance());
+        let key = self.key(&digest)?;
+        let fields = self.stores.seal(&key, &[], &request.fields.to_payload())?;
+        let stored = Stored {
+            subject: request.subject,
+            fields: Some(fields),
+            valid_until: expires_at.as_millis(),
+            ttl_millis: u64::try_from(ttl.duration().as_millis()).unwrap_or(u64::MAX),
+            created_at: now.as_millis(),
+            ends_at: ends_at.as_millis(),
+        };
+        let mut writes = vec![Write::Insert { key, record: self.record(&stored)? }];
+        if let Some(subject) = &stored.subject {
+            let key = self.index_key(subject, &digest)?;
+            writes.push(Write::Insert { key, record: self.stores.record("", ends_at) });
+        }
+        let whom: Vec<_> = stored.subject.iter().map(|subject| Mortal::Owner(subject)).collect();
+        let commit = self.stores.commit_for(&self.scope, &whom, writes, now).await?.for_the_living()?;
+        // The key is the digest of 32 random bytes: that it is taken means that chance is broken.
+        if commit.is_applied() {
+            Ok(CreatedSession { session_id, expires_at, ends_at })
+        } else {
+            Err(Error::unavailable("a new session's id is taken"))
+        }
+    }
+
+    /// The session. It is not renewed by this.
+    pub async fn get(&self, session_id: &Secret) -> Result<SessionAnswer> {
+        Ok(match self.find(session_id, self.stores.now()).await? {
+            Found::Live(standing) => SessionAnswer::Live(Box::new(self.open(&standing)?)),
+            Found::Used => SessionAnswer::Used,
+            Found::Expired => SessionAnswer::Expired,
+            Found::Unknown => SessionAnswer::Unknown,
+        })
+    }
+
+    /// Lets a session live on for `ttl` from now, or for the TTL it was created with; never past its cap, and never
+    /// shorter than it would have lived anyway.
+    pub async fn touch(&self, session_id: &Secret, ttl: Option<Ttl>) -> Result<Touch> {
+        for _ in 0..ATTEMPTS {
+            let now = self.stores.now();
+            let mut standing = match self.find(session_id, now).await? {
+                Found::Live(standing) => standing,
+                Found::Used => return Ok(Touch::Used),
+                Found::Expired => return Ok(Touch::Expired),
+                Found::Unknown => return Ok(Touch::Unknown),
+            };
+            let stored = &mut standing.stored;
+            let own = Ttl::new(Duration::from_millis(stored.ttl_millis))?;
+            let ttl = self.stores.ttl(Kind::Session, &self.scope, ttl, own)?;
+            let present = Timestamp::from_stored(stored.valid_until)?;
+            let (created_at, ends_at) =
+                (Timestamp::from_stored(stored.created_at)?, Timestamp::from_stored(stored.ends_at)?);
+            let cap = self.stores.cap(Kind::Session, &self.scope, created_at, Some(ends_at))?;
+            let expires_at = ttl.expires_at(now)?.min(cap).max(present);
+            if expires_at == present {
+                return Ok(Touch::Touched { expires_at });
+            }
+            stored.valid_until = expires_at.as_millis();
+            if self.replace(standing, now).await? {
+                return Ok(Touch::Touched { expires_at });
+            }
+        }
+        Err(contended())
+    }
+
+    /// Takes what is in a session, once: of any number of callers, one is answered `Live`, and the others `Used`.
+    pub async fn claim(&self, session_id: &Secret) -> Result<SessionAnswer> {
+        for _ in 0..ATTEMPTS {
+            let now = self.stores.now();
+            let mut standing = match self.find(session_id, now).await? {
+                Found::Live(standing) => standing,
+                Found::Used => return Ok(SessionAnswer::Used),
+                Found::Expired => return Ok(SessionAnswer::Expired),
+                Found::Unknown => return Ok(SessionAnswer::Unknown),
+            };
+            let session = self.open(&standing)?;
+            standing.stored.fields = None;
+            if self.replace(standing, now).await? {
+                return Ok(SessionAnswer::Live(Box::new(session)));
+            }
+        }
+        Err(contended())
+    }
+
+    /// Deletes a session, and says whether it lived; afterwards it is unknown.
+    pub async fn delete(&self, session_id: &Secret) -> Result<bool> {
+        let Some(digest) = token::read(token::SESSION, &[], session_id) else { return Ok(false) };
+        self.remove(&digest, |_| true).await
+    }
+
+    async fn find(&self, session_id: &Secret, now: Timestamp) -> Result<Found> {
+        let Some(digest) = token::read(token::SESSION, &[], session_id) else { return Ok(Found::Unknown) };
+        let key = self.key(&digest)?;
+        let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(Found::Unknown) };
+        let stored: Stored = codec::decode(&record.value)?;
+        if let Some(subject) = &stored.subject
+            && self.stores.is_buried(&self.scope, &[Mortal::Owner(subject)], now).await?
+        {
+            return Ok(Found::Unknown);
+        }
+        Ok(if stored.fields.is_none() {
+            Found::Used
+        } else if stored.lives(now)? {
+            Found::Live(Standing { key, stored, version: record.version })
+        } else {
+            Found::Expired
+        })
+    }
+
+    fn open(&self, standing: &Standing) -> Result<Session> {
+        let Standing { key, stored, .. } = standing;
+        let fields = self.stores.open_some(key, stored.fields.as_deref())?;
+        Ok(Session {
+            subject: stored.subject.clone(),
+            fields: SessionFields::from_payload(fields.unwrap_or_default())?,
+            created_at: Timestamp::from_stored(stored.created_at)?,
+            expires_at: Timestamp::from_stored(stored.valid_until)?,
+            ends_at: Timestamp::from_stored(stored.ends_at)?,
+        })
+    }
+
+    async fn replace(&self, standing: Standing, now: Timestamp) -> Result<bool> {
+        let Standing { key, stored, version } = standing;
+        let replace = Write::Replace { key, expected: version, record: self.record(&stored)? };
+        Ok(self.stores.backend().commit(replace.try_into()?, now).await?.is_applied())
+    }
+
+    /// The record of a session: it stays for as long again as the session lives.
+    fn record(&self, stored: &Stored) -> Result<Record> {
+        let valid_until = Timestamp::from_stored(stored.valid_until)?;
+        let expires_at = valid_until.checked_add(Duration::from_millis(stored.ttl_millis))?;
+        Ok(self.stores.record(codec::encode(stored), expires_at))
+    }
+
+    fn key(&self, digest: &Digest) -> Result<Key> {
+        Key::new(Kind::Session, &self.scope, &[digest.part()], &[])
+    }
+}
+
+impl Stored {
+    /// Whether it can be honoured: not claimed, and not past its end.
+    fn lives(&self, now: Timestamp) -> Result<bool> {
+        Ok(self.fields.is_some() && now < Timestamp::from_stored(self.valid_until)?)
+    }
+}
+
+impl From<Payload> for SessionRequest {
+    /// A session that holds this.
+    fn from(data: Payload) -> Self {
+        Self::new(SessionFields { data: Some(data), ..SessionFields::default() })
+    }
+}

@@ -1,0 +1,142 @@
+//! Sessions by subject: listed, and revoked together.
+
+use std::fmt;
+
+use base64ct::{Base64UrlUnpadded, Encoding as _};
+
+use super::{Sessions, Stored};
+use crate::backend::Cursor;
+use crate::codec;
+use crate::digest::Digest;
+use crate::error::Result;
+use crate::key::{Key, Prefix};
+use crate::kind::Kind;
+use crate::stores::grants::{PAGE, listed_id};
+use crate::stores::listing::{Listing, check_limit};
+use crate::stores::{ATTEMPTS, contended};
+use crate::time::Timestamp;
+use crate::write::{Batch, Write};
+
+/// What a listing tells of a session: no session can be asked for with it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SessionInfo {
+    /// Names the session: its digest, in base64url.
+    pub handle: String,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it ends unless it is touched.
+    pub expires_at: Timestamp,
+    /// When it ends, however often it is touched.
+    pub ends_at: Timestamp,
+}
+
+impl fmt::Debug for SessionInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SessionInfo(expires_at {}, …)", self.expires_at)
+    }
+}
+
+impl Sessions {
+    /// Up to `limit` live sessions of a subject, behind `after`; without what is in them.
+    pub async fn list(
+        &self,
+        subject: &str,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Listing<SessionInfo>> {
+        check_limit(limit)?;
+        let (digests, next) = self.digests(subject, after, limit).await?;
+        let mut items = Vec::with_capacity(digests.len());
+        for digest in digests {
+            let now = self.stores.now();
+            let Some(record) = self.stores.backend().get(&self.key(&digest)?, now).await? else { continue };
+            let stored: Stored = codec::decode(&record.value)?;
+            // The digest is the key; whose session it is says the record.
+            if stored.subject.as_deref() == Some(subject) && stored.lives(now)? {
+                items.push(SessionInfo {
+                    handle: Base64UrlUnpadded::encode_string(digest.as_bytes()),
+                    created_at: Timestamp::from_stored(stored.created_at)?,
+                    expires_at: Timestamp::from_stored(stored.valid_until)?,
+                    ends_at: Timestamp::from_stored(stored.ends_at)?,
+                });
+            }
+        }
+        Ok(Listing { items, next })
+    }
+
+    /// Deletes every session of a subject, and says how many lived. One that is created while this runs may be too
+    /// late for it. After an error, some may be gone: call it again.
+    pub async fn revoke_all(&self, subject: &str) -> Result<u64> {
+        let (mut revoked, mut after) = (0, None);
+        loop {
+            let (some, next) = self.revoke_page(subject, after.as_ref()).await?;
+            revoked += some;
+            after = next;
+            if after.is_none() {
+                return Ok(revoked);
+            }
+        }
+    }
+
+    /// Deletes those of one page, and says how many lived and where the next page begins.
+    pub(in crate::stores) async fn revoke_page(
+        &self,
+        subject: &str,
+        after: Option<&Cursor>,
+    ) -> Result<(u64, Option<Cursor>)> {
+        let (digests, next) = self.digests(subject, after, PAGE).await?;
+        let mut revoked = 0;
+        for digest in digests {
+            let is_theirs = |stored: &Stored| stored.subject.as_deref() == Some(subject);
+            revoked += u64::from(self.remove(&digest, is_theirs).await?);
+            // An index whose session is gone leads to nothing; it goes too.
+            let unlist = Write::Delete { key: self.index_key(subject, &digest)? };
+            let _ = self.stores.backend().commit(unlist.try_into()?, self.stores.now()).await?;
+        }
+        Ok((revoked, next))
+    }
+
+    /// Removes a session with its index, and says whether it lived.
+    pub(super) async fn remove(&self, digest: &Digest, condition: impl Fn(&Stored) -> bool) -> Result<bool> {
+        let key = self.key(digest)?;
+        for _ in 0..ATTEMPTS {
+            let now = self.stores.now();
+            let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(false) };
+            let stored: Stored = codec::decode(&record.value)?;
+            if !condition(&stored) {
+                return Ok(false);
+            }
+            let mut writes = vec![Write::Remove { key: key.clone(), expected: record.version }];
+            if let Some(subject) = &stored.subject {
+                writes.push(Write::Delete { key: self.index_key(subject, digest)? });
+            }
+            if self.stores.backend().commit(Batch::new(writes)?, now).await?.is_applied() {
+                return stored.lives(now);
+            }
+        }
+        Err(contended())
+    }
+
+    async fn digests(
+        &self,
+        subject: &str,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<(Vec<Digest>, Option<Cursor>)> {
+        let partition = partition(subject);
+        let prefix = Prefix::partition(Kind::SessionIndex, &self.scope, &[partition.part()], &[])?;
+        let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()).await?;
+        let digests = page.items.iter().map(|(key, _)| Ok(Digest::from_bytes(listed_id(key)?)));
+        Ok((digests.collect::<Result<_>>()?, page.next))
+    }
+
+    pub(super) fn index_key(&self, subject: &str, digest: &Digest) -> Result<Key> {
+        let partition = partition(subject);
+        Key::new(Kind::SessionIndex, &self.scope, &[partition.part()], &[digest.part()])
+    }
+}
+
+/// Names may be longer than a key takes, so that their digest is the partition.
+fn partition(subject: &str) -> Digest {
+    Digest::of("sessions", &[b"subject", subject.as_bytes()])
+}
