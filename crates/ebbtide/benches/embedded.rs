@@ -17,6 +17,10 @@ use ebbtide::{
     SystemClock, Timestamp, Ttl, Write, open,
 };
 
+/// The allocator of the `ebbtide` command.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const ENGINES: &[&str] = if cfg!(feature = "rocksdb") { &["fjall", "rocksdb"] } else { &["fjall"] };
 
 fn main() {
@@ -52,14 +56,25 @@ fn record(expires_at: Timestamp) -> Record {
     Record::new("", expires_at, &SystemChance)
 }
 
+/// `IN_FLIGHT=64` and `ENGINE=fjall` leave out the others, for a profiler.
+fn in_flight() -> Vec<usize> {
+    let chosen = std::env::var("IN_FLIGHT").ok().map(|text| vec![text.parse().unwrap()]);
+    chosen.unwrap_or_else(|| vec![1, 64, 1_024])
+}
+
+fn engines() -> impl Iterator<Item = &'static str> {
+    let chosen = std::env::var("ENGINE").ok();
+    ENGINES.iter().copied().filter(move |engine| chosen.as_ref().is_none_or(|name| name == engine))
+}
+
 /// Durable insert-if-absent in alternating rounds: Redis, then each engine at 1, 64 and 1,024 in flight.
 async fn inserts() {
     const ROUNDS: usize = 3;
     let dir = tempfile::tempdir().unwrap();
     let mut redis = Redis::start(dir.path());
     let mut stores = Vec::new();
-    for engine in ENGINES {
-        stores.push((*engine, store(engine, &dir.path().join(engine)).await));
+    for engine in engines() {
+        stores.push((engine, store(engine, &dir.path().join(engine)).await));
     }
     let next = Arc::new(AtomicU64::new(0));
     let mut figures: Vec<(String, Vec<f64>)> = Vec::new();
@@ -72,7 +87,7 @@ async fn inserts() {
             note("redis AOF always, 64 connections".to_owned(), redis.set_nx_per_second());
         }
         for (engine, store) in &stores {
-            for in_flight in [1, 64, 1_024] {
+            for in_flight in in_flight() {
                 let rate = insert_rate(store, in_flight, &next, Duration::from_secs(4)).await;
                 note(format!("{engine}, {in_flight} in flight"), rate);
             }

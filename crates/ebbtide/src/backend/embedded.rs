@@ -7,6 +7,7 @@ mod folder;
 mod ledger;
 mod stored;
 mod sweep;
+mod turns;
 
 use std::ops::{Bound, ControlFlow};
 use std::path::{Path, PathBuf};
