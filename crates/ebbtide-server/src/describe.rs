@@ -73,7 +73,7 @@ pub fn counts(reach: &Reach, what: &str, counts: &BTreeMap<Kind, u64>) -> Value 
 
 /// The state of a store, and what its operator should know.
 #[must_use]
-pub fn stats(stats: &Stats, warnings: Vec<String>) -> Value {
+pub fn stats(stats: &Stats, warnings: &[String]) -> Value {
     let of = |(kind, stats): (&Kind, &KindStats)| {
         let overdue = stats.oldest_overdue.map(|age| age.as_secs());
         let value = json!({"live": stats.live, "expired": stats.expired, "oldest_overdue_seconds": overdue});

@@ -47,5 +47,5 @@ async fn stats(State(app): State<App>, caller: Caller) -> Result<Answer<Value>, 
     let now = ebbtide::Clock::now(app.guard.as_ref());
     let kinds = app.backend.0.stats(now).await?;
     let warnings = sweeper::warnings(app.backend.0.as_ref(), now, SILENCE).await?;
-    Ok(Answer(describe::stats(&kinds, warnings)))
+    Ok(Answer(describe::stats(&kinds, &warnings)))
 }
