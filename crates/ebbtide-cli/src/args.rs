@@ -89,6 +89,10 @@ pub(crate) struct Place {
 }
 
 #[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:\n  \
+    ebbtide audit list --store fjall:data --scope tenant:acme\n  \
+    ebbtide audit list --server http://127.0.0.1:7878 --key-file data/root.key --scope tenant:acme\n  \
+    ebbtide audit verify --store fjall:data --scope global --below")]
 pub(crate) enum Audit {
     /// Write the log as JSON lines, oldest first
     List(Where),
@@ -230,6 +234,7 @@ pub(crate) struct Serve {
 }
 
 #[derive(Debug, Subcommand)]
+#[command(after_help = "Example:\n  ebbtide config check --config /etc/ebbtide.toml")]
 pub(crate) enum Config {
     /// Check the configuration of a server, and show where each value comes from
     Check(ConfigCheck),
@@ -300,7 +305,8 @@ pub(crate) struct Verify {
     after_help = "To change keys on several nodes without refusing anyone's token:\n  \
         1. ebbtide keyring add --standby    and bring the file to every node\n  \
         2. ebbtide keyring activate ID      and bring the file to every node\n  \
-        3. ebbtide keyring retire OLD-ID    once what was made with the old key has ended"
+        3. ebbtide keyring retire OLD-ID    once what was made with the old key has ended\n\n\
+        Example:\n  ebbtide keyring --keyring /etc/ebbtide/keyring.json init"
 )]
 pub(crate) struct Keyring {
     /// The file
@@ -364,6 +370,15 @@ pub(crate) struct TableStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_help_of_every_command_has_an_example() {
+        use clap::CommandFactory as _;
+        for mut command in Args::command().get_subcommands().cloned() {
+            let help = command.render_long_help().to_string();
+            assert!(help.contains("Example"), "{}: {help}", command.get_name());
+        }
+    }
 
     #[test]
     fn the_command_line_is_sound() {

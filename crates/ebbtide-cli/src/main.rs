@@ -28,7 +28,7 @@ async fn main() -> ExitCode {
         Command::Backup(args) => commands::backup::run(args).await,
         Command::Clock(args) => commands::clock::run(args).await,
         Command::Serve(args) => commands::serve::run(args).await,
-        Command::Config(args) => commands::config::run(&args),
+        Command::Config(args) => Ok(commands::config::run(&args)),
         Command::Stats(args) => commands::stats::run(args).await,
         Command::Completions(args) => Ok(commands::help::completions(&args)),
         Command::Man(args) => commands::help::man(&args),

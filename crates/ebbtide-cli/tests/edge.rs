@@ -1,7 +1,5 @@
 //! The edge of a running server: limits, slow clients, stopping, names of requests, the log, metrics.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 #[path = "support/server.rs"]
 mod server;
 
@@ -43,7 +41,7 @@ fn requests_beyond_the_limit_are_refused_at_once_and_the_operators_are_not() {
     assert_eq!(refused.header("retry-after"), Some("1"));
     assert_eq!(server.get("/healthz").status, 200);
     assert_eq!(server.get("/readyz").status, 200);
-    slow.send(r#"3600}"#);
+    slow.send("3600}");
     assert_eq!(slow.answer().unwrap().status, 200, "what was begun is answered");
     assert_eq!(server.post(CHECK, &proof("a")).status, 200, "there is a place again");
 }
@@ -120,7 +118,7 @@ fn a_server_that_is_told_to_stop_answers_what_it_has_begun() {
         std::net::TcpStream::connect(server.address).is_err()
     });
     assert!(gone, "nobody new is let in");
-    slow.send(r#"3600}"#);
+    slow.send("3600}");
     assert_eq!(slow.answer().unwrap().status, 200);
     assert_eq!(server.wait().code(), Some(0));
     drop(idle);

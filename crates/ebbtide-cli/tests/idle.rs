@@ -1,7 +1,5 @@
 //! Ten thousand connections that do nothing, and the server goes on serving.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 #[path = "support/server.rs"]
 mod server;
 

@@ -1,7 +1,5 @@
 //! Every metric that the dashboard and the alert rules name is one that a server has.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 #[path = "support/server.rs"]
 mod server;
 

@@ -53,6 +53,6 @@ pub fn counts(reach: &Reach, what: &str, counts: &BTreeMap<Kind, u64>) -> Value 
 
 /// The state of a store, and what its operator should know.
 #[must_use]
-pub fn stats(stats: &Stats, warnings: Vec<String>) -> Value {
-    json(StatsAnswer::new(stats, warnings))
+pub fn stats(stats: &Stats, warnings: &[String]) -> Value {
+    json(StatsAnswer::new(stats, warnings.to_vec()))
 }

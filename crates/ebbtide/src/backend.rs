@@ -92,6 +92,33 @@ pub trait Backend: Send + Sync + 'static {
         Duration::from_secs(2 * 3_600)
     }
 
+    /// Counts some of the live records under `prefixes`, behind `after`, by kind. Each prefix is of another kind. Call it
+    /// with `next` until there is none; the sum is the count. An administrator's operation: it reads what it counts,
+    /// and on an engine without order the whole table, once for all the prefixes.
+    async fn count(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Counted> {
+        let (index, inner) = match after.map(|cursor| cursor.as_bytes().split_first()) {
+            None => (0, None),
+            Some(Some((&index, []))) => (index, None),
+            Some(Some((&index, inner))) => (index, Some(Cursor::from_bytes(inner))),
+            Some(None) => return Err(Error::invalid("this cursor is not one of this count")),
+        };
+        let Some(prefix) = prefixes.get(usize::from(index)) else { return Ok(Counted::default()) };
+        let page = self.scan(prefix, inner.as_ref(), COUNTED_AT_ONCE, now).await?;
+        let (index, inner) = match page.next {
+            Some(next) => (index, next.as_bytes().to_vec()),
+            None => (index + 1, Vec::new()),
+        };
+        let of = u32::try_from(prefixes.len()).unwrap_or(u32::MAX);
+        let mut counted = Counted { done: (index.into(), of), ..Counted::default() };
+        if !page.items.is_empty() {
+            counted.live.insert(prefix.kind(), page.items.len() as u64);
+        }
+        if u32::from(index) < of {
+            counted.next = Some(Cursor::from_bytes([&[index], inner.as_slice()].concat()));
+        }
+        Ok(counted)
+    }
+
     /// Removes some of the live records under `prefix`, whatever their versions, and says whether there may be more:
     /// call it again until there are none. What has expired is left to the sweep, or goes too.
     async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {
@@ -131,6 +158,9 @@ pub trait Backend: Send + Sync + 'static {
         Err(Error::invalid(format!("the engine {} is backed up with its own tools", self.engine())))
     }
 }
+
+/// How many records one call of [`Backend::count`] reads, where it reads them.
+const COUNTED_AT_ONCE: usize = 1_000;
 
 /// Where a scan goes on. Only the engine that gave it understands it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -217,6 +247,20 @@ pub struct Erased {
     /// Whether there may be more.
     pub more: bool,
 }
+
+/// What one call of [`Backend::count`] counted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Counted {
+    /// How many live records, by kind; kinds of which there are none may be left out.
+    pub live: BTreeMap<Kind, u64>,
+    /// How far the count is: so many parts of so many are done.
+    pub done: (u32, u32),
+    /// Where it goes on; none at the end.
+    pub next: Option<Cursor>,
+}
+
+/// Says which record an index record points to; none, if it points to none that could be gone.
+pub type Target = fn(&Key, &Record) -> Option<Key>;
 
 /// The state of a store, by kind; kinds that hold nothing are left out.
 pub type Stats = BTreeMap<Kind, KindStats>;
@@ -333,7 +377,11 @@ pub async fn open(url: &str) -> Result<Arc<dyn Backend>> {
         "rocksdb:" => Ok(Arc::new(rocksdb::open(&url["rocksdb:".len()..])?)),
         "memory:" => Err(Error::invalid("the memory engine's URL is memory: and nothing more")),
         #[cfg(feature = "dynamodb")]
-        "dynamodb:" => Ok(Arc::new(dynamodb::DynamoDb::open(url, crate::chance::SystemChance).await?)),
+        "dynamodb:" => {
+            let store = dynamodb::DynamoDb::open(url, crate::chance::SystemChance).await?;
+            let links = crate::stores::LINKS.iter();
+            Ok(Arc::new(links.fold(store, |store, (index, target)| store.reconciling(*index, *target))))
+        }
         #[cfg(feature = "postgres")]
         "postgres:" | "postgresql:" => Ok(Arc::new(postgres::open(url).await?)),
         scheme => {

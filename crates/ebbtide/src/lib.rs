@@ -60,7 +60,7 @@ pub mod ttl;
 pub mod write;
 
 pub use backend::{
-    Backend, BackendExt, Budget, Cursor, Erased, KindStats, Page, Stats, Swept, memory::Memory,
+    Backend, BackendExt, Budget, Counted, Cursor, Erased, KindStats, Page, Stats, Swept, memory::Memory,
     metered::Metered, open,
 };
 pub use chance::{Chance, SeededChance, SystemChance};

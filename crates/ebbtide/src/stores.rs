@@ -67,6 +67,10 @@ use replays::Replays;
 use scopes::Scopes;
 use sessions::Sessions;
 
+/// The index kinds whose records may outlive what they list, where an engine reclaims each record on its own.
+#[cfg(feature = "dynamodb")]
+pub(crate) const LINKS: &[(Kind, crate::backend::Target)] = &[(Kind::GrantIndex, grants::listed_record)];
+
 /// Every store on one backend. Cheap to clone.
 #[derive(Clone)]
 pub struct Stores(Arc<Shared>);

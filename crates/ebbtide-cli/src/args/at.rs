@@ -16,7 +16,7 @@ pub(crate) struct At {
     #[arg(long, env = "EBBTIDE_STORE", value_name = "URL", hide_env_values = true)]
     store: Option<String>,
 
-    /// The server to ask instead, such as http://127.0.0.1:7878; its key is in EBBTIDE_API_KEY, or in --key-file
+    /// The server to ask instead, by its http:// or https:// URL; its key is in `EBBTIDE_API_KEY`, or in --key-file
     #[arg(long, env = "EBBTIDE_SERVER", value_name = "URL", hide_env_values = true)]
     server: Option<String>,
 

@@ -206,6 +206,14 @@ pub(crate) enum Record {
         #[arg(long = "type", value_name = "TYPE")]
         relation_type: RelationType,
     },
+    /// A session, whose id is read from standard input
+    Session,
+    /// A pushed request, whose URI is read from standard input
+    PushedRequest,
+    /// A device code, which is read from standard input
+    DeviceCode,
+    /// A client, by its id
+    Client { id: String },
     /// An API key, by its id
     Key { id: KeyId },
 }

@@ -9,20 +9,20 @@ use serde_json::{Map, Value, json};
 use crate::args::{Config as Args, ConfigCheck};
 use crate::config::{Config, Resolved, Row};
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+pub(crate) fn run(args: &Args) -> ExitCode {
     let Args::Check(args) = args;
     match check(args) {
         Ok(rows) => {
             if args.json {
-                print_json(rows)
+                print_json(rows);
             } else {
-                print_table(&rows)
+                print_table(&rows);
             }
-            Ok(ExitCode::SUCCESS)
+            ExitCode::SUCCESS
         }
         Err(error) => {
             eprintln!("ebbtide: {error:#}");
-            Ok(ExitCode::from(1))
+            ExitCode::from(1)
         }
     }
 }

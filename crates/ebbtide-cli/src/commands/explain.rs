@@ -47,6 +47,10 @@ fn question(record: Record) -> Result<Question> {
         Record::Relationship { subject, relation, object, relation_type } => {
             Question::Relationship(Edge::new(subject, relation, object, relation_type))
         }
+        Record::Session => Question::Session(secret()?),
+        Record::PushedRequest => Question::PushedRequest(secret()?),
+        Record::DeviceCode => Question::DeviceCode(secret()?),
+        Record::Client { id } => Question::Client(id),
         Record::Key { id } => Question::ApiKey(id),
     })
 }

@@ -116,16 +116,12 @@ pub(crate) async fn key_revoke(server: &Client, args: &KeyRevoke) -> Result<Exit
         bail!("this would revoke the key {}: say --yes to do it", args.id);
     }
     let path = format!("/v1/keys/{}", encoded(&args.id.to_string()));
-    match server.call("DELETE", &path, None, None).await?.found()? {
-        Some(_) => {
-            println!("revoked the key {}; servers refuse it within 5 s", args.id);
-            Ok(ExitCode::SUCCESS)
-        }
-        None => {
-            println!("there is no such key");
-            Ok(ExitCode::from(1))
-        }
+    if server.call("DELETE", &path, None, None).await?.found()?.is_none() {
+        println!("there is no such key");
+        return Ok(ExitCode::from(1));
     }
+    println!("revoked the key {}; servers refuse it within 5 s", args.id);
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) async fn audit_list(server: &Client, place: &Where) -> Result<ExitCode> {
@@ -208,6 +204,10 @@ fn question(record: Record) -> Result<Value> {
             json!({"kind": "relationships", "subject": subject, "relation": relation, "object": object,
                 "relation_type": relation_type})
         }
+        Record::Session => json!({"kind": "sessions", "session_id": secret()?}),
+        Record::PushedRequest => json!({"kind": "pushed_requests", "request_uri": secret()?}),
+        Record::DeviceCode => json!({"kind": "device_codes", "device_code": secret()?}),
+        Record::Client { id } => json!({"kind": "clients", "client_id": id}),
         Record::Key { id } => json!({"kind": "api_keys", "id": id.to_string()}),
     })
 }

@@ -11,14 +11,13 @@ use serde_json::Value;
 use crate::args::Stats;
 
 pub(crate) async fn run(args: Stats) -> Result<ExitCode> {
-    let stats = match args.at.server()? {
-        Some(server) => server.call("GET", "/v1/stats", None, None).await?.success()?,
-        None => {
-            let store = ebbtide::open(args.at.store()?).await.context("the store cannot be opened")?;
-            let now = SystemClock.now();
-            let stats = store.stats(now).await.context("the store cannot be counted")?;
-            describe::stats(&stats, sweeper::warnings(store.as_ref(), now, SILENCE).await?)
-        }
+    let stats = if let Some(server) = args.at.server()? {
+        server.call("GET", "/v1/stats", None, None).await?.success()?
+    } else {
+        let store = ebbtide::open(args.at.store()?).await.context("the store cannot be opened")?;
+        let now = SystemClock.now();
+        let stats = store.stats(now).await.context("the store cannot be counted")?;
+        describe::stats(&stats, &sweeper::warnings(store.as_ref(), now, SILENCE).await?)
     };
     if args.json {
         println!("{stats:#}");

@@ -50,8 +50,7 @@ impl Source<'_> {
     }
 
     fn line(&self, span: &Range<usize>) -> usize {
-        self.text.as_bytes()[..span.start.min(self.text.len())].iter().filter(|byte| **byte == b'\n').count()
-            + 1
+        self.text[..span.start.min(self.text.len())].matches('\n').count() + 1
     }
 }
 

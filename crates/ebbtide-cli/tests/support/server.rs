@@ -35,7 +35,7 @@ pub(crate) struct Server {
     pub(crate) log: PathBuf,
     pub(crate) key: String,
     process: Child,
-    _folder: Option<TempDir>,
+    folder: Option<TempDir>,
 }
 
 impl Server {
@@ -43,7 +43,7 @@ impl Server {
     pub(crate) fn start(arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut server = Self::start_in(folder.path(), arguments);
-        server._folder = Some(folder);
+        server.folder = Some(folder);
         server
     }
 
@@ -52,7 +52,8 @@ impl Server {
         let store = format!("fjall:{}", folder.join("data").display());
         let all = [&["--store", store.as_str()], arguments].concat();
         let mut server = Self::start_with(folder, &all, &[]);
-        server.key = std::fs::read_to_string(folder.join("data/root.key")).unwrap().trim().to_owned();
+        let key = std::fs::read_to_string(folder.join("data/root.key")).unwrap();
+        key.trim().clone_into(&mut server.key);
         server
     }
 
@@ -76,7 +77,7 @@ impl Server {
         });
         let key = variables.iter().find(|(name, _)| *name == "EBBTIDE_ROOT_KEY").map(|(_, key)| *key);
         let key = key.unwrap_or_default().to_owned();
-        Self { address, listening: listening.trim().to_owned(), log, key, process, _folder: None }
+        Self { address, listening: listening.trim().to_owned(), log, key, process, folder: None }
     }
 
     pub(crate) fn url(&self) -> String {

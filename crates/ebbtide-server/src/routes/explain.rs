@@ -36,6 +36,10 @@ enum ExplainQuestion {
     Approvals { identity: String, resource: String, action: String },
     Relationships { subject: String, relation: String, object: String, relation_type: RelationshipType },
     ApiKeys { id: String },
+    Sessions { session_id: String },
+    PushedRequests { request_uri: String },
+    DeviceCodes { device_code: String },
+    Clients { client_id: String },
 }
 
 impl ExplainQuestion {
@@ -68,6 +72,10 @@ impl ExplainQuestion {
                 Question::Relationship(Edge::new(subject, relation, object, relation_type.into()))
             }
             Self::ApiKeys { id } => Question::ApiKey(id.parse()?),
+            Self::Sessions { session_id } => Question::Session(Secret::new(session_id)),
+            Self::PushedRequests { request_uri } => Question::PushedRequest(Secret::new(request_uri)),
+            Self::DeviceCodes { device_code } => Question::DeviceCode(Secret::new(device_code)),
+            Self::Clients { client_id } => Question::Client(client_id),
         })
     }
 }

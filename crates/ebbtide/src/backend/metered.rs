@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use metrics::{counter, histogram};
 use tracing::Instrument as _;
 
-use super::{Backend, Budget, Cursor, Erased, Page, Stats, Swept};
+use super::{Backend, Budget, Counted, Cursor, Erased, Page, Stats, Swept};
 use crate::error::{Error, Result};
 use crate::key::{Key, Prefix};
 use crate::kind::Kind;
@@ -150,6 +150,10 @@ impl<B: Backend> Backend for Metered<B> {
 
     fn reclaims_within(&self) -> Duration {
         self.0.reclaims_within()
+    }
+
+    async fn count(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Counted> {
+        self.measure("count", NO_KIND, |_| "done", self.0.count(prefixes, after, now)).await
     }
 
     async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {

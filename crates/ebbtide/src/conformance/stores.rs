@@ -317,6 +317,7 @@ cases! {
         an_extension_tells_who_and_why
         what_was_revoked_is_told_from_the_log
         an_explanation_renews_nothing
+        what_a_session_a_request_and_a_device_came_to
         explanations_keep_to_their_scope;
 }
 

@@ -14,6 +14,7 @@ pub use deletion::ClientDeletion;
 use hashing::SecretHash;
 pub use types::{Client, ClientRequest, RegisteredClient, Registration, SecretRotation, Verification};
 
+use super::explain::{Fate, State};
 use super::grants::{MAX_NAME_BYTES, PAGE, listed_id};
 use super::listing::{Listing, check_limit};
 use super::payload::Payload;
@@ -247,6 +248,17 @@ impl Clients {
         let page = self.stores.backend().scan(&prefix, after, limit.min(PAGE), self.stores.now()).await?;
         let digests = page.items.iter().map(|(key, _)| Ok(Digest::from_bytes(listed_id(key)?)));
         Ok((digests.collect::<Result<_>>()?, page.next))
+    }
+
+    pub(super) async fn fate(&self, client_id: &str) -> Result<Fate> {
+        let mut fate = match self.standing(client_id, self.stores.now()).await? {
+            Some((_, stored, record)) => Fate::new(State::Live, "it is registered")
+                .since(Timestamp::from_stored(stored.created_at)?)
+                .until(record.expires_at),
+            None => Fate::unknown("not a client of this scope, or one that was deleted or has ended"),
+        };
+        fate.target = Some(vec![client_id.to_owned()]);
+        Ok(fate)
     }
 
     fn key(&self, client_id: &str) -> Result<(Key, Digest)> {

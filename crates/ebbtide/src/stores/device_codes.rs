@@ -13,6 +13,7 @@ pub use types::{Deciding, DeviceRedemption, DeviceRequest, Poll, PresentedDevice
 use user_code::UserCode;
 
 use super::codes::Redeemed;
+use super::explain::{Fate, State as Known};
 use super::grants::{GrantId, MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, Why};
 use super::tombstones::{Mortal, Outcome};
 use super::{ATTEMPTS, Field, MEMORY, Stores, check_length, check_optional, contended, token};
@@ -268,6 +269,27 @@ impl DeviceCodes {
             }
         }
         Err(contended())
+    }
+
+    pub(super) async fn fate(&self, device_code: &Secret) -> Result<Fate> {
+        let unknown = || Fate::unknown("not a device code of this scope, or one from long ago");
+        let Some(digest) = token::read(token::DEVICE, &[], device_code) else { return Ok(unknown()) };
+        let now = self.stores.now();
+        let Some(Standing { device, .. }) = self.standing(&digest, now).await? else { return Ok(unknown()) };
+        let valid_until = device.valid_until()?;
+        let fate = match &device.state {
+            State::Redeemed(id) => {
+                let id = id.as_ref().map(|id| GrantId::from_bytes(**id));
+                Fate::new(Known::Used, "it was redeemed").of_grant(id)
+            }
+            State::Denied => Fate::new(Known::Revoked, "the user has said no"),
+            _ if now >= valid_until => Fate::new(Known::Expired, "it was not redeemed in its time"),
+            State::Approved(_) => {
+                Fate::new(Known::Live, "the user has said yes, and it was not redeemed yet")
+            }
+            State::Pending => Fate::new(Known::Live, "the user has not decided yet"),
+        };
+        Ok(fate.until(valid_until))
     }
 
     async fn revoke(&self, id: GrantId) -> Result<DeviceRedemption> {

@@ -59,6 +59,14 @@ pub enum Question {
     Relationship(Edge),
     /// An API key.
     ApiKey(KeyId),
+    /// A session, by its id.
+    Session(Secret),
+    /// A pushed request, by its URI.
+    PushedRequest(Secret),
+    /// A device code.
+    DeviceCode(Secret),
+    /// A client, by its id.
+    Client(String),
 }
 
 impl Question {
@@ -75,6 +83,10 @@ impl Question {
             Self::Approval { .. } => Kind::Approval,
             Self::Relationship(_) => Kind::Relationship,
             Self::ApiKey(_) => Kind::ApiKey,
+            Self::Session(_) => Kind::Session,
+            Self::PushedRequest(_) => Kind::PushedRequest,
+            Self::DeviceCode(_) => Kind::DeviceCode,
+            Self::Client(_) => Kind::Client,
         }
     }
 }
@@ -252,6 +264,10 @@ impl Explain {
             Question::Relationship(edge) => stores.relationships(scope).fate(edge).await,
             Question::ApiKey(id) if id.scope() == scope => stores.api_keys(scope).fate(id).await,
             Question::ApiKey(_) => Ok(Fate::unknown("it is a key of another scope")),
+            Question::Session(id) => stores.sessions(scope).fate(id).await,
+            Question::PushedRequest(uri) => stores.pushed_requests(scope).fate(uri).await,
+            Question::DeviceCode(code) => stores.device_codes(scope).fate(code).await,
+            Question::Client(id) => stores.clients(scope).fate(id).await,
         }
     }
 

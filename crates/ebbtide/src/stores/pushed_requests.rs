@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use minicbor::{Decode, Encode};
 
+use super::explain::{Fate, State};
 use super::grants::MAX_NAME_BYTES;
 use super::payload::Payload;
 use super::tombstones::{Mortal, Outcome};
@@ -176,6 +177,21 @@ impl PushedRequests {
             }
         }
         Err(contended())
+    }
+
+    pub(super) async fn fate(&self, request_uri: &Secret) -> Result<Fate> {
+        let now = self.stores.now();
+        let Some(standing) = self.stores.backend().get(&self.key(request_uri)?, now).await? else {
+            return Ok(Fate::unknown("not a request of this scope, or one from long ago"));
+        };
+        let stored: Stored = codec::decode(&standing.value)?;
+        let valid_until = Timestamp::from_stored(stored.valid_until)?;
+        let fate = match stored.params {
+            None => Fate::new(State::Used, "it was taken"),
+            Some(_) if now < valid_until => Fate::new(State::Live, "it was not taken yet"),
+            Some(_) => Fate::new(State::Expired, "it was not taken in its time"),
+        };
+        Ok(fate.until(valid_until))
     }
 
     /// The record of a request: it stays for a day after the request's end.

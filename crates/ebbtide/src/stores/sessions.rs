@@ -11,6 +11,7 @@ use minicbor::{Decode, Encode};
 pub use fields::SessionFields;
 pub use listing::SessionInfo;
 
+use super::explain::{Fate, State};
 use super::payload::Payload;
 use super::tombstones::Mortal;
 use super::{ATTEMPTS, Stores, check_optional, contended, token};
@@ -214,6 +215,20 @@ impl Sessions {
             Found::Used => SessionAnswer::Used,
             Found::Expired => SessionAnswer::Expired,
             Found::Unknown => SessionAnswer::Unknown,
+        })
+    }
+
+    pub(super) async fn fate(&self, session_id: &Secret) -> Result<Fate> {
+        Ok(match self.find(session_id, self.stores.now()).await? {
+            Found::Live(Standing { stored, .. }) => {
+                let fate = Fate::new(State::Live, "it was not claimed, and a touch renews it")
+                    .since(Timestamp::from_stored(stored.created_at)?)
+                    .until(Timestamp::from_stored(stored.valid_until)?);
+                Fate { cap_at: Some(Timestamp::from_stored(stored.ends_at)?), ..fate }
+            }
+            Found::Used => Fate::new(State::Used, "it was claimed"),
+            Found::Expired => Fate::new(State::Expired, "it was not touched in its time"),
+            Found::Unknown => Fate::unknown("not a session of this scope, or deleted, or one from long ago"),
         })
     }
 

@@ -9,11 +9,16 @@ use crate::secret::Secret;
 use crate::stores::access_tokens::{AccessRequest, Issuing};
 use crate::stores::approvals::Approval;
 use crate::stores::attributes::Draft;
+use crate::stores::clients::{ClientRequest, Registration};
 use crate::stores::codes::{CodeRequest, Presented, Redemption};
+use crate::stores::device_codes::{DeviceRequest, Verdict};
 use crate::stores::explain::{Explanation, Question, State};
 use crate::stores::grants::{GrantRequest, Terms};
+use crate::stores::payload::Payload;
+use crate::stores::pushed_requests::{Push, Pushing};
 use crate::stores::relationships::Relationship;
 use crate::stores::replays::Proof;
+use crate::stores::sessions::SessionRequest;
 
 async fn explain(rig: &StoreRig, question: &Question) -> Explanation {
     rig.stores.explain(&rig.scope).explain(question).await.expect("explain")
@@ -173,4 +178,49 @@ pub(super) async fn explanations_keep_to_their_scope(rig: StoreRig) {
     assert_eq!(state(&rig, &Question::Code(code.code)).await, State::Unknown);
     let explained = rig.stores.explain(&other).explain(&approval()).await.expect("explain");
     assert_eq!(explained.state, State::Live);
+}
+
+pub(super) async fn what_a_session_a_request_and_a_device_came_to(rig: StoreRig) {
+    let (sessions, requests) = (rig.stores.sessions(&rig.scope), rig.stores.pushed_requests(&rig.scope));
+    let devices = rig.stores.device_codes(&rig.scope);
+    let session = || async { sessions.create(SessionRequest::default()).await.expect("create").session_id };
+    let (claimed, late) = (session().await, session().await);
+    let push = || async {
+        match requests.put(Push::new("app", Payload::new("x"))).await.expect("put") {
+            Pushing::Pushed { request_uri, .. } => request_uri,
+            Pushing::Conflict => panic!("a URI that is made up is taken"),
+        }
+    };
+    let (taken, left) = (push().await, push().await);
+    let start = || async { devices.start(DeviceRequest::new("tv")).await.expect("start") };
+    let (denied, pending) = (start().await, start().await);
+    let before = [
+        (Question::Session(claimed.clone()), State::Used),
+        (Question::Session(late), State::Expired),
+        (Question::PushedRequest(taken.clone()), State::Used),
+        (Question::PushedRequest(left), State::Expired),
+        (Question::DeviceCode(denied.device_code), State::Revoked),
+        (Question::DeviceCode(pending.device_code), State::Expired),
+    ];
+    for (question, _) in &before {
+        assert_eq!(state(&rig, question).await, State::Live, "{question:?}");
+    }
+    let _ = sessions.claim(&claimed).await.expect("claim");
+    let _ = requests.take(&taken, "app").await.expect("take");
+    let _ = devices.decide(denied.user_code.expose(), Verdict::deny()).await.expect("decide");
+    rig.pass(600);
+    for (question, after) in &before {
+        assert_eq!(state(&rig, question).await, *after, "{question:?}");
+    }
+    let client = Question::Client("app".into());
+    assert_eq!(state(&rig, &client).await, State::Unknown);
+    let request = ClientRequest::public().client_id("app");
+    assert!(matches!(
+        rig.stores.clients(&rig.scope).register(request).await,
+        Ok(Registration::Registered(_))
+    ));
+    assert_eq!(state(&rig, &client).await, State::Live);
+    for garbage in [Question::Session(Secret::new("x")), Question::DeviceCode(Secret::new("x"))] {
+        assert_eq!(state(&rig, &garbage).await, State::Unknown);
+    }
 }
