@@ -108,14 +108,14 @@ fn digest(key: &str) -> Digest {
 }
 
 /// What stands before a route: the app, and what the route needs.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Gate {
     pub(crate) app: App,
     pub(crate) needs: Needs,
 }
 
 /// Lets in who may, and tells the route who it is.
-pub(crate) async fn admit(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn admit(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
     let caller = match gate.admit(request.headers()).await {
         Ok(caller) => caller,
         Err(problem) => return problem.into_response(),

@@ -1,6 +1,8 @@
 //! The routes that need a key, each with the role that it needs and what it says of itself: a route cannot be put in
 //! without them.
 
+use std::sync::Arc;
+
 use axum::middleware::from_fn_with_state;
 use ebbtide::stores::api_keys::Role;
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
@@ -61,7 +63,7 @@ impl Table {
     pub(crate) fn guarded(self, app: &App) -> OpenApiRouter<App> {
         self.0.into_iter().fold(OpenApiRouter::new(), |router, (needs, (schemas, mut paths, routes))| {
             paths.paths.values_mut().for_each(|item| openapi::guard(item, needs));
-            let gate = Gate { app: app.clone(), needs };
+            let gate = Arc::new(Gate { app: app.clone(), needs });
             router.routes((schemas, paths, routes.route_layer(from_fn_with_state(gate, admit))))
         })
     }

@@ -1,6 +1,7 @@
 //! Keys that were found a moment ago, so that a request is one engine round trip and not two.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -42,8 +43,15 @@ impl Held {
 }
 
 /// By digest: keys themselves are not kept.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Cache(RwLock<HashMap<[u8; 32], Arc<Held>>>);
+
+impl fmt::Debug for Cache {
+    /// How many, and not their digests.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cache({} keys)", self.0.read().unwrap_or_else(PoisonError::into_inner).len())
+    }
+}
 
 impl Cache {
     pub(super) fn get(&self, digest: &Digest, now: Timestamp) -> Option<Arc<Held>> {
