@@ -316,7 +316,12 @@ pub async fn open(url: &str) -> Result<Arc<dyn Backend>> {
         "rocksdb:" => Ok(Arc::new(rocksdb::open(&url["rocksdb:".len()..])?)),
         "memory:" => Err(Error::invalid("the memory engine's URL is memory: and nothing more")),
         #[cfg(feature = "dynamodb")]
-        "dynamodb:" => Ok(Arc::new(dynamodb::DynamoDb::open(url, crate::chance::SystemChance).await?)),
+        "dynamodb:" => {
+            let store = dynamodb::DynamoDb::open(url, crate::chance::SystemChance).await?;
+            // An engine knows nothing of stores; who opens one for them says what their indexes lead to.
+            let indexes = crate::stores::indexes::INDEXES.into_iter();
+            Ok(Arc::new(indexes.fold(store, |store, (index, leads_to)| store.reconciling(index, leads_to))))
+        }
         #[cfg(feature = "postgres")]
         "postgres:" | "postgresql:" => Ok(Arc::new(postgres::open(url).await?)),
         scheme => {

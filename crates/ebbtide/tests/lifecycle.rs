@@ -13,9 +13,10 @@ use ebbtide::stores::attributes::Draft;
 use ebbtide::stores::clients::hashing::HashCost;
 use ebbtide::stores::clients::{ClientRequest, Registration};
 use ebbtide::stores::codes::CodeRequest;
-use ebbtide::stores::device_codes::DeviceRequest;
+use ebbtide::stores::device_codes::{DeviceRequest, Verdict};
 use ebbtide::stores::extension::Extension;
 use ebbtide::stores::grants::{GrantRequest, IssuedGrant, Rotation};
+use ebbtide::stores::indexes::INDEXES;
 use ebbtide::stores::payload::Payload;
 use ebbtide::stores::profile::Profile;
 use ebbtide::stores::pushed_requests::{Push, Pushing};
@@ -24,7 +25,7 @@ use ebbtide::stores::replays::{Proof, Seen};
 use ebbtide::stores::scopes::Scopes;
 use ebbtide::stores::sessions::{CreatedSession, SessionRequest, Touch};
 use ebbtide::{
-    BackendExt, Clock, Kind, ManualClock, Memory, Prefix, Scope, Stores, Timestamp, Ttl, TtlPolicy,
+    Backend, BackendExt, Clock, Kind, ManualClock, Memory, Prefix, Scope, Stores, Timestamp, Ttl, TtlPolicy,
 };
 use serde_json::json;
 
@@ -262,6 +263,26 @@ async fn what_removes_a_record_is_what_the_page_says() {
 
     let deletable: BTreeSet<_> = Scopes::deletable().collect();
     assert_eq!(deletable, removed_by("scope"));
+}
+
+#[tokio::test]
+async fn every_index_leads_to_its_record() {
+    let world = World::new().await;
+    for (kind, leads_to) in INDEXES {
+        let found = world.backend.scan_all(&Prefix::kind_wide(kind), world.clock.now()).await.unwrap();
+        assert!(!found.is_empty(), "{kind}");
+        for (index, record) in found {
+            let key = leads_to(&index, &record).unwrap();
+            let target = world.backend.get(&key, world.clock.now()).await.unwrap();
+            assert!(target.is_some(), "{kind} leads to {key:?}");
+        }
+    }
+    // The wrong guesses at user codes are no index.
+    let device_codes = world.stores.device_codes(&world.scope);
+    let _ = device_codes.decide("BBBB-BBBB", Verdict::deny()).await.unwrap();
+    let beside = world.backend.scan_all(&Prefix::kind_wide(Kind::UserCode), world.clock.now()).await.unwrap();
+    let leading = beside.iter().filter(|(index, record)| INDEXES[3].1(index, record).is_some()).count();
+    assert_eq!((beside.len(), leading), (2, 1));
 }
 
 async fn count(world: &World) -> BTreeMap<Kind, usize> {

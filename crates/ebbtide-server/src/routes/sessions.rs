@@ -10,6 +10,7 @@ use ebbtide::stores::sessions::{Session, SessionAnswer, SessionFields, SessionIn
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::approvals::because;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::body::{Asked, Json, Names, PageAsked, given, millis, next, ttl};
@@ -173,12 +174,21 @@ async fn list(
     Ok(Answer(json!({"items": items, "next": next(listing.next.as_ref())})))
 }
 
+#[derive(Deserialize)]
+struct Revoke {
+    subject: String,
+    actor: Option<String>,
+    reason: Option<String>,
+}
+
 async fn revoke(
     State(app): State<App>,
     caller: Caller,
-    Json(body): Json<Whose>,
+    Json(body): Json<Revoke>,
 ) -> Result<Answer<Value>, Problem> {
-    let revoked = app.stores.sessions(&caller.scope).revoke_all(&body.subject).await?;
+    let because = because(&caller.scope, body.actor, body.reason)?;
+    let sessions = app.stores.sessions(&caller.scope);
+    let revoked = sessions.revoke_all_audited(&body.subject, &because).await?;
     Ok(Answer(json!({ "revoked": revoked })))
 }
 
