@@ -22,6 +22,8 @@ mod tokens;
 
 use axum::Router;
 
+pub(crate) use health::Readiness;
+
 use crate::app::App;
 use crate::table::Table;
 
