@@ -2,26 +2,40 @@
 
 use std::time::Duration;
 
+use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use axum::routing::get;
-use axum::{Json as Answer, Router};
 use ebbtide::sweeper::{self, SILENCE};
 use ebbtide::{Clock as _, Key, Kind, Scope, Stopwatch};
-use serde_json::{Value, json};
+use serde::Serialize;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::metrics::scrape;
 use crate::problem::Problem;
 
-pub(super) fn routes() -> Router<App> {
-    Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(health)).routes(routes!(ready)).routes(routes!(metrics))
+}
+
+/// Whether the process answers
+#[utoipa::path(get, path = "/healthz", operation_id = "health", tag = "open",
+    responses((status = 200, body = String, content_type = "text/plain")))]
+async fn health() -> &'static str {
+    "ok\n"
+}
+
+#[derive(Serialize, ToSchema)]
+struct Ready {
+    #[schema(example = "ready")]
+    status: &'static str,
+    /// What an operator should mend.
+    warnings: Vec<String>,
 }
 
 /// How long an engine may take to answer before it counts as one that does not.
@@ -30,8 +44,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How old an answer of the engine may be.
 const AGE: Duration = Duration::from_secs(1);
 
-/// Ready is a store that answers, on a node whose clock is right. What an operator should mend stands in the body.
-async fn ready(State(app): State<App>) -> Result<Answer<Value>, Problem> {
+/// Whether the store answers, on a node whose clock is right
+///
+/// What an operator should mend stands in the body.
+#[utoipa::path(get, path = "/readyz", operation_id = "ready", tag = "open",
+    responses((status = 200, body = Ready), (status = 503, description = "unavailable: not ready")))]
+async fn ready(State(app): State<App>) -> Result<Answer<Ready>, Problem> {
     if let Err(error) = app.edge.gate.check() {
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", error.message()));
     }
@@ -40,7 +58,7 @@ async fn ready(State(app): State<App>) -> Result<Answer<Value>, Problem> {
         Some((_, answer)) => answer.clone(),
         None => last.insert((Stopwatch::start(), ask(&app).await)).1.clone(),
     };
-    answer.map(|warnings| Answer(json!({"status": "ready", "warnings": warnings})))
+    answer.map(|warnings| Answer(Ready { status: "ready", warnings }))
 }
 
 /// The engine's last answer. Anyone may ask whether a server is ready, so the engine is asked by one at a time, and not
@@ -69,6 +87,9 @@ async fn warnings(app: &App) -> ebbtide::Result<Vec<String>> {
     Ok(warnings)
 }
 
+/// Metrics, in the form that Prometheus reads
+#[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "open",
+    responses((status = 200, body = String, content_type = "text/plain")))]
 async fn metrics(State(app): State<App>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], scrape(&app).await)
 }
