@@ -5,14 +5,13 @@ mod family;
 mod index;
 mod refresh;
 mod request;
+mod revocation;
 mod types;
 
 use family::{Beginning, Verdict};
 use refresh::Refresh;
 
 pub(crate) use family::Family;
-#[cfg(feature = "dynamodb")]
-pub(crate) use index::listed_record;
 pub use index::{GrantPage, Holder};
 pub(crate) use index::{Listed, PAGE, listed_id};
 pub use request::{GrantRequest, Terms};
@@ -296,10 +295,15 @@ impl Grants {
     }
 
     async fn replace(&self, standing: &Standing, now: Timestamp) -> Result<bool> {
+        let batch = Batch::try_from(self.replacement(standing))?;
+        Ok(self.stores.backend().commit(batch, now).await?.is_applied())
+    }
+
+    /// The write that puts the family in the place of what was read.
+    fn replacement(&self, standing: &Standing) -> Write {
         let Standing { key, family, version, ends_at } = standing;
         let record = self.stores.record(codec::encode(family), *ends_at);
-        let replace = Write::Replace { key: key.clone(), expected: *version, record };
-        Ok(self.stores.backend().commit(Batch::try_from(replace)?, now).await?.is_applied())
+        Write::Replace { key: key.clone(), expected: *version, record }
     }
 
     fn key(&self, id: GrantId) -> Result<Key> {

@@ -71,19 +71,6 @@ pub(crate) fn listed_id<const N: usize>(key: &Key) -> Result<[u8; N]> {
     .ok_or_else(|| Error::corrupt("an index holds what is no id"))
 }
 
-/// The record that an index record lists: a grant by its id, or an access token by its digest.
-#[cfg(feature = "dynamodb")]
-pub(crate) fn listed_record(index: &Key, _: &Record) -> Option<Key> {
-    let sort = index.sort();
-    let [Part::Bytes(id)] = sort.as_slice() else { return None };
-    let kind = match id.len() {
-        GrantId::BYTES => Kind::Grant,
-        Digest::BYTES => Kind::AccessToken,
-        _ => return None,
-    };
-    Key::new(kind, &index.scope(), &[Part::from(id.as_ref())], &[]).ok()
-}
-
 /// A page of grants.
 #[derive(Debug, Clone, Default)]
 pub struct GrantPage {
