@@ -30,31 +30,23 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Copy an embedded store into a folder, consistently
     Backup(Backup),
-    /// See whether the clock agrees with a store, or confirm that it is right
     Clock(Clock),
-    /// Serve the HTTP API
     Serve(Serve),
     /// Look at the configuration of a server
     #[command(subcommand)]
     Config(Config),
-    /// Make a store's schema, or bring it to this build's version
     MigrateSchema(MigrateSchema),
-    /// Check that a store keeps the contract: one line per case, exit status 0 or 1
     Verify(Verify),
-    /// Make and change the keyring that tokens are derived with and payloads are sealed under
     Keyring(Keyring),
     /// Read and check the audit log of a scope
     #[command(subcommand)]
     Audit(Audit),
-    /// Make, list and revoke API keys
     #[command(subcommand)]
     Key(Key),
     /// Look at scopes, and delete one
     #[command(subcommand)]
     Scope(ScopeCommand),
-    /// Say why a record is live, expired, used or revoked, and who extended it
     Explain(Explain),
     /// Read approvals and relationships from JSON lines into a scope
     Import(Import),
@@ -62,13 +54,11 @@ pub(crate) enum Command {
     Export(Export),
     /// Copy the live records of one store to another
     Copy(Copy),
-    /// Count the records of a store, by kind
     Stats(Stats),
     /// Write what a shell needs to complete this command line
     Completions(Completions),
     /// Write the manual page
     Man(Man),
-    /// Remove what has expired, once: for a timer
     Sweep(Sweep),
     /// Make a table of DynamoDB for a store, and look at it
     #[cfg(feature = "dynamodb")]
@@ -169,6 +159,7 @@ pub(crate) struct Copy {
     pub(crate) below: Option<Scope>,
 }
 
+/// Copy an embedded store into a folder, consistently
 #[derive(Debug, ClapArgs)]
 #[command(
     long_about = "Copy an embedded store into a folder, consistently.\n\n\
@@ -188,6 +179,7 @@ pub(crate) struct Backup {
     pub(crate) dir: PathBuf,
 }
 
+/// See whether the clock agrees with a store, or confirm that it is right
 #[derive(Debug, ClapArgs)]
 #[command(
     long_about = "See whether the clock agrees with a store, or confirm that it is right.\n\n\
@@ -216,6 +208,7 @@ pub(crate) enum ClockAction {
     Confirm,
 }
 
+/// Serve the HTTP API
 #[derive(Debug, ClapArgs)]
 #[command(
     long_about = "Serve the HTTP API, over HTTP/1.1 and HTTP/2.\n\n\
@@ -257,6 +250,7 @@ pub(crate) struct ConfigCheck {
     pub(crate) json: bool,
 }
 
+/// Make a store's schema, or bring it to this build's version
 #[derive(Debug, ClapArgs)]
 #[command(
     long_about = "Make a store's schema, or bring it to this build's version.\n\n\
@@ -271,6 +265,7 @@ pub(crate) struct MigrateSchema {
     pub(crate) store: String,
 }
 
+/// Check that a store keeps the contract: one line per case, exit status 0 or 1
 #[derive(Debug, ClapArgs)]
 #[command(
     long_about = "Check that a store keeps the contract.\n\n\
@@ -297,6 +292,7 @@ pub(crate) struct Verify {
     pub(crate) seed: u64,
 }
 
+/// Make and change the keyring that tokens are derived with and payloads are sealed under
 #[derive(Debug, ClapArgs)]
 #[command(
     long_about = "Make and change the keyring that tokens are derived with and payloads are sealed under.\n\n\
@@ -377,7 +373,21 @@ mod tests {
         for mut command in Args::command().get_subcommands().cloned() {
             let help = command.render_long_help().to_string();
             assert!(help.contains("Example"), "{}: {help}", command.get_name());
+            assert!(command.get_about().is_some(), "{}", command.get_name());
         }
+    }
+
+    #[test]
+    fn what_a_command_does_at_length_is_in_its_help() {
+        use clap::CommandFactory as _;
+        let help = |name: &str| {
+            let mut command =
+                Args::command().find_subcommand(name).cloned().expect("there is such a command");
+            command.render_long_help().to_string()
+        };
+        assert!(help("serve").contains("SIGTERM"), "{}", help("serve"));
+        assert!(help("verify").contains("random run"), "{}", help("verify"));
+        assert!(help("key").contains("shown once"), "{}", help("key"));
     }
 
     #[test]

@@ -65,7 +65,9 @@ fn main() -> ExitCode {
             add(name, Box::new(move || run(engine, &place()?, race)));
         }
         if engine.name == "postgres" {
-            add("a_schema_is_made_once_and_found_afterwards", Box::new(move || migrate(&place()?)));
+            let at = place.clone();
+            add("a_schema_is_made_once_and_found_afterwards", Box::new(move || migrate(&at()?)));
+            add("the_pool_and_the_clock_are_watched", Box::new(move || run(engine, &place()?, look)));
         }
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
@@ -152,6 +154,18 @@ impl Nodes {
             .collect();
         contenders.into_iter().map(|contender| contender.join().unwrap()).collect()
     }
+}
+
+/// A scrape of a node on a shared engine.
+fn look(nodes: &Nodes, _: usize) {
+    let text = nodes.nodes[0].get("/metrics").text;
+    for state in ["most", "idle", "in_use", "waited_for"] {
+        assert!(text.contains(&format!(r#"ebbtide_pool_connections{{state="{state}"}}"#)), "{text}");
+    }
+    let difference = text.lines().find_map(|line| line.strip_prefix("ebbtide_clock_difference_seconds "));
+    let seconds: f64 = difference.unwrap_or_else(|| panic!("no difference in {text}")).parse().unwrap();
+    assert!(seconds.abs() < 2.0, "{seconds}");
+    assert_eq!(nodes.nodes[1].get("/readyz").ok(200)["status"], "ready");
 }
 
 /// One answer is a success, and every other the refusal, or none.

@@ -11,6 +11,7 @@ use crate::edge::Edge;
 use crate::limits::Limits;
 use crate::metrics::Scrapes;
 use crate::quota::Quotas;
+use crate::routes::Readiness;
 
 /// The stores that are served, and who may use them. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -20,6 +21,7 @@ pub struct App {
     pub(crate) guard: Arc<ClockGuard>,
     pub(crate) edge: Arc<Edge>,
     pub(crate) scrapes: Arc<Scrapes>,
+    pub(crate) readiness: Arc<Readiness>,
     pub(crate) access: Arc<Access>,
     pub(crate) quotas: Arc<Quotas>,
 }
@@ -45,6 +47,7 @@ impl App {
             guard,
             edge: Arc::new(Edge::new(Limits::default(), Gate::default())),
             scrapes: Arc::default(),
+            readiness: Arc::default(),
             access: Arc::new(Access::new(root_key)),
             quotas: Arc::default(),
         }

@@ -23,6 +23,8 @@ mod tokens;
 
 use utoipa_axum::router::OpenApiRouter;
 
+pub(crate) use health::Readiness;
+
 use crate::app::App;
 use crate::table::Table;
 

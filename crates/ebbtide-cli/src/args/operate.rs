@@ -21,6 +21,7 @@ pub(crate) struct Why {
     pub(crate) reason: String,
 }
 
+/// Make, list and revoke API keys
 #[derive(Debug, Subcommand)]
 #[command(
     long_about = "Make, list and revoke API keys.\n\n\
@@ -152,6 +153,7 @@ pub(crate) struct ScopeDelete {
     pub(crate) json: bool,
 }
 
+/// Say why a record is live, expired, used or revoked, and who extended it
 #[derive(Debug, ClapArgs)]
 #[command(
     long_about = "Say why a record is live, expired, used or revoked, and who extended it.\n\n\

@@ -7,6 +7,7 @@ use ebbtide::sweeper::Share;
 
 use super::{At, interval};
 
+/// Remove what has expired, once: for a timer
 #[derive(Debug, ClapArgs)]
 #[command(
     long_about = "Remove what has expired, once, and say how many records of each kind that were.\n\n\

@@ -5,6 +5,7 @@ use clap_complete::Shell;
 
 use super::At;
 
+/// Count the records of a store, by kind
 #[derive(Debug, ClapArgs)]
 #[command(
     long_about = "How many records a store holds, by kind: live, expired but still stored, and for how long.\n\n\

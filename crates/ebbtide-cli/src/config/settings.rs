@@ -31,6 +31,7 @@ impl Setting {
             Some(value) => argument.value_name(value),
             // A switch may still be turned off: by its variable, or `=false`.
             None => argument
+                .value_name("true|false")
                 .num_args(0..=1)
                 .require_equals(true)
                 .default_missing_value("true")

@@ -2,7 +2,6 @@
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tracing_subscriber::fmt::MakeWriter;
@@ -17,7 +16,10 @@ const GATHERING: Duration = Duration::from_millis(20);
 struct Waiting {
     bytes: Vec<u8>,
     dropped: u64,
+    /// Nothing more comes.
     ended: bool,
+    /// Everything is written.
+    finished: bool,
 }
 
 #[derive(Default)]
@@ -52,9 +54,19 @@ impl Shared {
             let _ = out.write_all(&bytes);
             bytes.clear();
             if ended {
+                self.lock().finished = true;
+                self.some.notify_all();
                 return;
             }
         }
+    }
+
+    /// Says that nothing more comes, and waits until everything is written, or for so long: nobody may be reading.
+    fn end(&self, patience: Duration) {
+        let mut waiting = self.lock();
+        waiting.ended = true;
+        self.some.notify_all();
+        let _ = self.some.wait_timeout_while(waiting, patience, |waiting| !waiting.finished);
     }
 }
 
@@ -63,29 +75,21 @@ impl Shared {
 pub(super) struct Lines(Arc<Shared>);
 
 /// Writes what is left, when it is dropped.
-pub(super) struct Flush {
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
-}
+pub(super) struct Flush(Arc<Shared>);
 
 impl Lines {
     pub(super) fn start() -> io::Result<(Self, Flush)> {
         let shared = Arc::<Shared>::default();
         let own = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("ebbtide-log".to_owned())
-            .spawn(move || own.write_all(io::stderr()))?;
-        Ok((Self(Arc::clone(&shared)), Flush { shared, thread: Some(thread) }))
+        let builder = std::thread::Builder::new().name("ebbtide-log".to_owned());
+        builder.spawn(move || own.write_all(io::stderr()))?;
+        Ok((Self(Arc::clone(&shared)), Flush(shared)))
     }
 }
 
 impl Drop for Flush {
     fn drop(&mut self) {
-        self.shared.lock().ended = true;
-        self.shared.some.notify_one();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.0.end(Duration::from_secs(1));
     }
 }
 
@@ -121,6 +125,36 @@ impl<'a> MakeWriter<'a> for Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Takes nothing until it is let go.
+    struct Stuck(std::sync::mpsc::Receiver<()>);
+
+    impl Write for Stuck {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let _ = self.0.recv();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_end_does_not_wait_for_a_reader_that_never_reads() {
+        let shared = Arc::<Shared>::default();
+        let lines = Lines(Arc::clone(&shared));
+        (&lines).write_all(b"a line\n").unwrap();
+        let (go, stuck) = std::sync::mpsc::channel();
+        let own = Arc::clone(&shared);
+        let thread = std::thread::spawn(move || own.write_all(Stuck(stuck)));
+        shared.end(Duration::from_millis(50));
+        assert!(!shared.lock().finished, "it was given up on");
+        drop(go);
+        thread.join().unwrap();
+        shared.end(Duration::from_secs(60));
+        assert!(shared.lock().finished);
+    }
 
     #[test]
     fn every_line_is_written_and_those_beyond_the_bound_are_counted() {

@@ -7,8 +7,9 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use ebbtide::sweeper::{self, SILENCE};
-use ebbtide::{Clock as _, Key, Kind, Scope};
+use ebbtide::{Clock as _, Key, Kind, Scope, Stopwatch};
 use serde::Serialize;
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -40,6 +41,9 @@ struct Ready {
 /// How long an engine may take to answer before it counts as one that does not.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How old an answer of the engine may be.
+const AGE: Duration = Duration::from_secs(1);
+
 /// Whether the store answers, on a node whose clock is right
 ///
 /// What an operator should mend stands in the body.
@@ -49,10 +53,28 @@ async fn ready(State(app): State<App>) -> Result<Answer<Ready>, Problem> {
     if let Err(error) = app.edge.gate.check() {
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", error.message()));
     }
-    let warnings = timeout(PATIENCE, warnings(&app)).await.map_err(|_| {
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "the engine takes too long to answer")
-    })??;
-    Ok(Answer(Ready { status: "ready", warnings }))
+    let mut last = app.readiness.0.lock().await;
+    let answer = match last.as_ref().filter(|(asked, _)| asked.elapsed() < AGE) {
+        Some((_, answer)) => answer.clone(),
+        None => last.insert((Stopwatch::start(), ask(&app).await)).1.clone(),
+    };
+    answer.map(|warnings| Answer(Ready { status: "ready", warnings }))
+}
+
+/// The engine's last answer. Anyone may ask whether a server is ready, so the engine is asked by one at a time, and not
+/// again at once.
+#[derive(Debug, Default)]
+pub(crate) struct Readiness(Mutex<Option<(Stopwatch, Warnings)>>);
+
+/// What an operator should know, or why there is no answer.
+type Warnings = Result<Vec<String>, Problem>;
+
+async fn ask(app: &App) -> Warnings {
+    let late = |_| {
+        let detail = "the engine takes too long to answer";
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail)
+    };
+    Ok(timeout(PATIENCE, warnings(app)).await.map_err(late)??)
 }
 
 /// Asks the engine for a record that nobody has, and for what is not as it should be.

@@ -8,7 +8,6 @@ use crate::error::{Error, Result};
 use crate::key::{Key, Part, Prefix};
 use crate::kind::Kind;
 #[cfg(feature = "dynamodb")]
-use crate::record::Record;
 use crate::scope::Scope;
 use crate::stores::owners::Removed;
 use crate::stores::{ATTEMPTS, contended};
