@@ -1,14 +1,23 @@
 //! What the command line takes.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::time::Duration;
+mod at;
+mod operate;
+mod sweep;
+mod tools;
 
-use clap::builder::BoolishValueParser;
+use std::path::PathBuf;
+
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use ebbtide::Scope;
 use ebbtide::audit::Mark;
 use ebbtide::keyring::KeyId;
+
+use crate::config::{Settings, time as interval};
+
+pub(crate) use at::{At, Where};
+pub(crate) use operate::{Explain, Key, KeyCreate, KeyList, KeyRevoke, Record, ScopeCommand, ScopeDelete};
+pub(crate) use sweep::Sweep;
+pub(crate) use tools::{Completions, Man, Stats};
 
 /// A store for authorization state that must expire.
 #[derive(Debug, Parser)]
@@ -27,6 +36,9 @@ pub(crate) enum Command {
     Clock(Clock),
     /// Serve the HTTP API
     Serve(Serve),
+    /// Look at the configuration of a server
+    #[command(subcommand)]
+    Config(Config),
     /// Make a store's schema, or bring it to this build's version
     MigrateSchema(MigrateSchema),
     /// Check that a store keeps the contract: one line per case, exit status 0 or 1
@@ -36,12 +48,28 @@ pub(crate) enum Command {
     /// Read and check the audit log of a scope
     #[command(subcommand)]
     Audit(Audit),
+    /// Make, list and revoke API keys
+    #[command(subcommand)]
+    Key(Key),
+    /// Look at scopes, and delete one
+    #[command(subcommand)]
+    Scope(ScopeCommand),
+    /// Say why a record is live, expired, used or revoked, and who extended it
+    Explain(Explain),
     /// Read approvals and relationships from JSON lines into a scope
     Import(Import),
     /// Write the approvals and relationships of a scope as JSON lines
     Export(Export),
     /// Copy the live records of one store to another
     Copy(Copy),
+    /// Count the records of a store, by kind
+    Stats(Stats),
+    /// Write what a shell needs to complete this command line
+    Completions(Completions),
+    /// Write the manual page
+    Man(Man),
+    /// Remove what has expired, once: for a timer
+    Sweep(Sweep),
     /// Make a table of DynamoDB for a store, and look at it
     #[cfg(feature = "dynamodb")]
     #[command(subcommand)]
@@ -61,9 +89,13 @@ pub(crate) struct Place {
 }
 
 #[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:\n  \
+    ebbtide audit list --store fjall:data --scope tenant:acme\n  \
+    ebbtide audit list --server http://127.0.0.1:7878 --key-file data/root.key --scope tenant:acme\n  \
+    ebbtide audit verify --store fjall:data --scope global --below")]
 pub(crate) enum Audit {
     /// Write the log as JSON lines, oldest first
-    List(Place),
+    List(Where),
     /// Find an entry that was changed, removed or added: exit status 0 or 1
     Verify(AuditVerify),
 }
@@ -186,36 +218,43 @@ pub(crate) enum ClockAction {
 
 #[derive(Debug, ClapArgs)]
 #[command(
-    after_help = "The root key comes from EBBTIDE_ROOT_KEY; an embedded store has one in root.key in its folder, made on \
-    the first start.\n\n\
-    Example:\n  ebbtide serve --listen 127.0.0.1:7878 --store fjall:./data --sweep-interval 30s"
+    long_about = "Serve the HTTP API, over HTTP/1.1 and HTTP/2.\n\n\
+        Prints `listening on URL` on standard output when it is ready; the log goes to standard error. Told to stop by \
+        SIGTERM or SIGINT, it answers what it has begun. The root key comes from EBBTIDE_ROOT_KEY; an embedded store \
+        has one in root.key in its folder, made on the first start.",
+    after_help = "A flag goes before its variable, the variable before the file, the file before the default.\n\n\
+    Examples:\n  \
+        ebbtide serve --listen 127.0.0.1:7878 --store fjall:./data --sweep-interval 30s\n  \
+        ebbtide serve --config /etc/ebbtide.toml --log-format json\n  \
+        ebbtide serve --store fjall:./data --tls-cert chain.pem --tls-key key.pem"
 )]
 pub(crate) struct Serve {
-    /// The address to listen on; port 0 takes a free one
-    #[arg(long, env = "EBBTIDE_LISTEN", default_value = "127.0.0.1:7878")]
-    pub(crate) listen: SocketAddr,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
 
-    /// The store to serve
-    #[arg(
-        long,
-        env = "EBBTIDE_STORE",
-        value_name = "URL",
-        default_value = "fjall:./data",
-        hide_env_values = true
-    )]
-    pub(crate) store: String,
+#[derive(Debug, Subcommand)]
+#[command(after_help = "Example:\n  ebbtide config check --config /etc/ebbtide.toml")]
+pub(crate) enum Config {
+    /// Check the configuration of a server, and show where each value comes from
+    Check(ConfigCheck),
+}
 
-    /// How often to sweep, such as 30s, 5m or 1h; without it, nothing is swept
-    #[arg(long, env = "EBBTIDE_SWEEP_INTERVAL", value_name = "TIME", value_parser = interval)]
-    pub(crate) sweep_interval: Option<Duration>,
+#[derive(Debug, ClapArgs)]
+#[command(
+    after_help = "Takes what `serve` takes, from the same places, and starts nothing. Passwords are not shown.\n\n\
+    Examples:\n  \
+        ebbtide config check --config /etc/ebbtide.toml\n  \
+        ebbtide config check --config /etc/ebbtide.toml --json\n\n\
+    Exit status: 0 a server would start with it, 1 it is not good: the message names the place."
+)]
+pub(crate) struct ConfigCheck {
+    #[command(flatten)]
+    pub(crate) settings: Settings,
 
-    /// The keyring; an embedded store has one in its folder
-    #[arg(long, env = "EBBTIDE_KEYRING", value_name = "FILE")]
-    pub(crate) keyring: Option<PathBuf>,
-
-    /// Bring the store's schema to this build's version before serving
-    #[arg(long, env = "EBBTIDE_AUTO_MIGRATE", value_parser = BoolishValueParser::new())]
-    pub(crate) auto_migrate: bool,
+    /// Write JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -266,7 +305,8 @@ pub(crate) struct Verify {
     after_help = "To change keys on several nodes without refusing anyone's token:\n  \
         1. ebbtide keyring add --standby    and bring the file to every node\n  \
         2. ebbtide keyring activate ID      and bring the file to every node\n  \
-        3. ebbtide keyring retire OLD-ID    once what was made with the old key has ended"
+        3. ebbtide keyring retire OLD-ID    once what was made with the old key has ended\n\n\
+        Example:\n  ebbtide keyring --keyring /etc/ebbtide/keyring.json init"
 )]
 pub(crate) struct Keyring {
     /// The file
@@ -327,40 +367,22 @@ pub(crate) struct TableStore {
     pub(crate) store: String,
 }
 
-/// A time of whole seconds, minutes, hours or days, more than zero.
-fn interval(text: &str) -> Result<Duration, String> {
-    let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
-    let seconds = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3_600,
-        "d" => 86_400,
-        _ => 0,
-    };
-    match digits.parse::<u64>().ok().and_then(|number| number.checked_mul(seconds)) {
-        Some(seconds @ 1..=31_536_000) => Ok(Duration::from_secs(seconds)),
-        _ => {
-            Err("a time is a whole number above zero and s, m, h or d, up to a year: 30s, 5m, 1h".to_owned())
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_help_of_every_command_has_an_example() {
         use clap::CommandFactory as _;
-        Args::command().debug_assert();
+        for mut command in Args::command().get_subcommands().cloned() {
+            let help = command.render_long_help().to_string();
+            assert!(help.contains("Example"), "{}: {help}", command.get_name());
+        }
     }
 
     #[test]
-    fn an_interval_is_more_than_zero_and_has_a_unit() {
-        assert_eq!(interval("30s"), Ok(Duration::from_secs(30)));
-        assert_eq!(interval("5m"), Ok(Duration::from_secs(300)));
-        for bad in ["", "0", "0s", "30", "-1s", "1.5s", "s", "30 s", "400d", "99999999999999999999s"] {
-            assert!(interval(bad).is_err(), "{bad}");
-        }
+    fn the_command_line_is_sound() {
+        use clap::CommandFactory as _;
+        Args::command().debug_assert();
     }
 }

@@ -2,8 +2,15 @@
 
 use std::sync::Arc;
 
+use ebbtide::backend::gated::Gate;
 use ebbtide::clock_guard::ClockGuard;
-use ebbtide::{Backend, Digest, Secret, Stores};
+use ebbtide::{Backend, Secret, Stores};
+
+use crate::auth::Access;
+use crate::edge::Edge;
+use crate::limits::Limits;
+use crate::metrics::Scrapes;
+use crate::quota::Quotas;
 
 /// The stores that are served, and who may use them. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -11,7 +18,10 @@ pub struct App {
     pub(crate) stores: Stores,
     pub(crate) backend: Served,
     pub(crate) guard: Arc<ClockGuard>,
-    root_key: Digest,
+    pub(crate) edge: Arc<Edge>,
+    pub(crate) scrapes: Arc<Scrapes>,
+    pub(crate) access: Arc<Access>,
+    pub(crate) quotas: Arc<Quotas>,
 }
 
 /// The backend that is served, for what concerns it as a whole.
@@ -29,15 +39,28 @@ impl App {
     /// its digest is kept.
     #[must_use]
     pub fn new(stores: Stores, backend: Arc<dyn Backend>, guard: Arc<ClockGuard>, root_key: &Secret) -> Self {
-        Self { stores, backend: Served(backend), guard, root_key: digest(root_key.expose()) }
+        Self {
+            stores,
+            backend: Served(backend),
+            guard,
+            edge: Arc::new(Edge::new(Limits::default(), Gate::default())),
+            scrapes: Arc::default(),
+            access: Arc::new(Access::new(root_key)),
+            quotas: Arc::default(),
+        }
     }
 
-    /// In constant time.
-    pub(crate) fn is_root_key(&self, key: &str) -> bool {
-        digest(key) == self.root_key
+    /// The same within other limits, and behind the gate that the backend is behind.
+    #[must_use]
+    pub fn within(mut self, limits: Limits, gate: Gate) -> Self {
+        self.edge = Arc::new(Edge::new(limits, gate));
+        self
     }
-}
 
-fn digest(key: &str) -> Digest {
-    Digest::of("api-key", &[key.as_bytes()])
+    /// The same with bounds on how many records scopes have.
+    #[must_use]
+    pub fn with_quotas(mut self, quotas: Quotas) -> Self {
+        self.quotas = Arc::new(quotas);
+        self
+    }
 }

@@ -1,41 +1,184 @@
-//! Who asks, and for which scope.
+//! Who asks, for which scope, and whether they may.
 
-use axum::extract::FromRequestParts;
+mod cache;
+mod rate;
+
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
-use ebbtide::Scope;
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use ebbtide::audit::Because;
+use ebbtide::stores::api_keys::{ApiKey, KeyId, Role};
+use ebbtide::{Clock as _, Digest, Scope, Secret, Stopwatch};
 
 use crate::app::App;
 use crate::problem::Problem;
+use crate::table::Needs;
+use cache::{Cache, Held};
 
-/// A caller whose key is good, and the scope that the request is for: the header `Ebbtide-Scope`, else the key's own.
-#[derive(Debug)]
+/// A caller whose key is good for this call, and the scope that the request is for: the header `Ebbtide-Scope`, else
+/// the key's own. Only a route of the [`Table`](crate::table::Table) has one.
+#[derive(Debug, Clone)]
 pub(crate) struct Caller {
     pub(crate) scope: Scope,
+    who: Who,
+}
+
+#[derive(Debug, Clone)]
+enum Who {
+    Root,
+    Key(Arc<Held>),
+}
+
+impl Who {
+    fn scope(&self) -> &Scope {
+        match self {
+            // The root key's scope is the whole store.
+            Self::Root => &Scope::Global,
+            Self::Key(held) => &held.key.scope,
+        }
+    }
+
+    fn role(&self) -> Role {
+        match self {
+            Self::Root => Role::Admin,
+            Self::Key(held) => held.key.role,
+        }
+    }
+}
+
+impl Caller {
+    /// Refuses a scope that the request's own does not cover.
+    pub(crate) fn require(&self, scope: &Scope) -> Result<(), Problem> {
+        if self.scope.covers(scope) { Ok(()) } else { Err(not_covered()) }
+    }
+
+    /// Who does what is audited, and why; whoever does not say is the holder of the key.
+    pub(crate) fn because(&self, actor: Option<String>, reason: Option<String>) -> Result<Because, Problem> {
+        let actor = actor.unwrap_or_else(|| match &self.who {
+            Who::Root => "the root key".to_owned(),
+            // An id may be longer than the log takes for a name.
+            Who::Key(held) => match &held.key.name {
+                Some(name) => format!("the API key {name} of {}", clipped(&held.key.scope.to_string())),
+                None => format!("the API key {}", clipped(&held.key.id.to_string())),
+            },
+        });
+        let reason = reason.unwrap_or_else(|| format!("asked for over HTTP in {}", self.scope));
+        Ok(Because::new(actor, reason)?)
+    }
+}
+
+fn clipped(text: &str) -> &str {
+    text.get(..100).unwrap_or(text)
 }
 
 impl FromRequestParts<App> for Caller {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        if !bearer(&parts.headers).is_some_and(|key| app.is_root_key(key)) {
-            return Err(Problem::unauthorized());
-        }
-        // The root key's scope is the whole store.
-        let own = Scope::Global;
-        let scope = requested(&parts.headers)?.unwrap_or_else(|| own.clone());
-        if own.covers(&scope) {
-            Ok(Self { scope })
-        } else {
-            Err(Problem::forbidden("the key's scope does not cover this one"))
-        }
+    /// Takes the caller that was let in. A route that lets nobody in has none, and is refused.
+    async fn from_request_parts(parts: &mut Parts, _app: &App) -> Result<Self, Problem> {
+        parts.extensions.remove::<Self>().ok_or_else(Problem::unauthorized)
     }
 }
 
+/// The keys that are good.
+#[derive(Debug)]
+pub(crate) struct Access {
+    root_key: Digest,
+    cache: Cache,
+}
+
+impl Access {
+    /// Only a digest of the root key is kept.
+    pub(crate) fn new(root_key: &Secret) -> Self {
+        Self { root_key: digest(root_key.expose()), cache: Cache::default() }
+    }
+
+    /// Stops honouring a key on this node, without waiting for what is held of it to grow old.
+    pub(crate) fn forget(&self, id: &KeyId) {
+        self.cache.forget(id);
+    }
+}
+
+fn digest(key: &str) -> Digest {
+    Digest::of("api-key", &[key.as_bytes()])
+}
+
+/// What stands before a route: the app, and what the route needs.
+#[derive(Debug, Clone)]
+pub(crate) struct Gate {
+    pub(crate) app: App,
+    pub(crate) needs: Needs,
+}
+
+/// Lets in who may, and tells the route who it is.
+pub(crate) async fn admit(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
+    let caller = match gate.admit(request.headers()).await {
+        Ok(caller) => caller,
+        Err(problem) => return problem.into_response(),
+    };
+    let scope = gate.needs.adds.then(|| caller.scope.clone());
+    request.extensions_mut().insert(caller);
+    let response = next.run(request).await;
+    if let Some(scope) = scope.filter(|_| response.status().is_success()) {
+        gate.app.quotas.added(&scope);
+    }
+    response
+}
+
+impl Gate {
+    async fn admit(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+        let who = self.identify(headers).await?;
+        if let Who::Key(held) = &who {
+            held.spend(self.app.guard.now())?;
+        }
+        if who.role() < self.needs.role {
+            return Err(Problem::forbidden(&format!("this call needs the role {}", self.needs.role)));
+        }
+        let scope = requested(headers)?.unwrap_or_else(|| who.scope().clone());
+        if !who.scope().covers(&scope) {
+            return Err(not_covered());
+        }
+        if self.needs.adds {
+            self.app.quotas.check(&self.app.stores, &scope, self.app.guard.now()).await?;
+        }
+        Ok(Caller { scope, who })
+    }
+
+    async fn identify(&self, headers: &HeaderMap) -> Result<Who, Problem> {
+        let key = bearer(headers).ok_or_else(Problem::unauthorized)?;
+        let (access, digest) = (&self.app.access, digest(key));
+        if digest == access.root_key {
+            return Ok(Who::Root);
+        }
+        let now = self.app.guard.now();
+        if let Some(held) = access.cache.get(&digest, now) {
+            return if now < held.key.expires_at { Ok(Who::Key(held)) } else { Err(Problem::unauthorized()) };
+        }
+        // Both are taken before the read: what is held is never younger than it seems.
+        let watch = Stopwatch::start();
+        let found: Option<ApiKey> = self.app.stores.find_api_key(&Secret::new(key)).await?;
+        let key = found.ok_or_else(|| {
+            access.cache.drop(&digest);
+            Problem::unauthorized()
+        })?;
+        Ok(Who::Key(access.cache.hold(&digest, key, now, watch)))
+    }
+}
+
+fn not_covered() -> Problem {
+    Problem::forbidden("the key's scope does not cover this one")
+}
+
 fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let (scheme, key) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let (value, more) = (values.next()?, values.next());
+    let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
     let key = key.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !key.is_empty()).then_some(key)
+    (more.is_none() && scheme.eq_ignore_ascii_case("bearer") && !key.is_empty()).then_some(key)
 }
 
 fn requested(headers: &HeaderMap) -> Result<Option<Scope>, Problem> {

@@ -5,11 +5,13 @@ use axum::extract::rejection::{BytesRejection, FormRejection, JsonRejection, Pat
 use axum::extract::{Form, FromRequest, FromRequestParts, OptionalFromRequest, Path, Query, Request};
 use axum::http::StatusCode;
 use base64ct::{Base64UrlUnpadded, Encoding as _};
-use ebbtide::{Cursor, Timestamp, Ttl};
+use ebbtide::{Cursor, Ttl};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+pub(crate) use crate::describe::millis;
+use crate::patience::TooSlow;
 use crate::problem::Problem;
 
 /// A JSON body; what cannot be read is a problem.
@@ -49,34 +51,34 @@ pub(crate) struct Names<T>(pub(crate) T);
 #[from_request(via(Query), rejection(Problem))]
 pub(crate) struct Asked<T>(pub(crate) T);
 
+/// What is wrong with a request that cannot be read. The parser's words may quote a secret of the body, so they are
+/// not repeated.
+fn unreadable(status: StatusCode, error: &(dyn std::error::Error + 'static), detail: &str) -> Problem {
+    if status == StatusCode::PAYLOAD_TOO_LARGE {
+        Problem::too_large()
+    } else if TooSlow::caused(error) {
+        Problem::new(StatusCode::REQUEST_TIMEOUT, "invalid", TooSlow.to_string())
+    } else {
+        Problem::invalid(detail)
+    }
+}
+
 macro_rules! rejected {
-    ($($rejection:ty),+) => {
+    ($($rejection:ty: $detail:literal,)+) => {
         $(impl From<$rejection> for Problem {
             fn from(rejection: $rejection) -> Self {
-                // A body that is too large keeps its own status; everything else is a bad request. The parser's
-                // words may quote a secret of the body, so they are not repeated.
-                match rejection.status() {
-                    StatusCode::PAYLOAD_TOO_LARGE => {
-                        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid", "the body is too large")
-                    }
-                    _ => Self::invalid("the request is not of the form that this call takes"),
-                }
+                unreadable(rejection.status(), &rejection, $detail)
             }
         })+
     };
 }
 
-rejected!(BytesRejection, FormRejection, PathRejection, QueryRejection);
-
-impl From<JsonRejection> for Problem {
-    fn from(rejection: JsonRejection) -> Self {
-        match rejection.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => {
-                Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid", "the body is too large")
-            }
-            _ => Self::invalid("the body is not JSON of the form that this call takes"),
-        }
-    }
+rejected! {
+    BytesRejection: "the request is not of the form that this call takes",
+    FormRejection: "the request is not of the form that this call takes",
+    PathRejection: "the request is not of the form that this call takes",
+    QueryRejection: "the request is not of the form that this call takes",
+    JsonRejection: "the body is not JSON of the form that this call takes",
 }
 
 /// Which page of a listing.
@@ -107,11 +109,6 @@ impl PageAsked {
 /// A cursor as callers get it.
 pub(crate) fn next(cursor: Option<&Cursor>) -> Option<String> {
     cursor.map(|cursor| Base64UrlUnpadded::encode_string(cursor.as_bytes()))
-}
-
-/// A time as callers get it: milliseconds, or null where there is no end.
-pub(crate) fn millis(time: Timestamp) -> Value {
-    if time.is_never() { Value::Null } else { time.as_millis().into() }
 }
 
 /// A value that may be left out, where null is a value: only what is not there is none.

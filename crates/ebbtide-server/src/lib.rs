@@ -6,37 +6,37 @@
 mod app;
 mod auth;
 mod body;
+pub mod describe;
+mod edge;
+pub mod limits;
+pub mod metrics;
+mod patience;
 mod problem;
+pub mod quota;
+mod request_id;
 mod routes;
-
-use std::io;
+mod serve;
+mod table;
+pub mod tls;
+pub mod upkeep;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use tokio::net::TcpListener;
 
 pub use app::App;
+use edge::EdgeLayer;
 use problem::Problem;
-
-/// The largest body that is read: what the largest attribute or payload takes, and some more.
-const MOST_BODY_BYTES: usize = 1 << 20;
+pub use serve::{serve, serve_tls};
 
 /// The routes.
 pub fn router(app: App) -> Router {
+    let edge = app.edge.clone();
     Router::new()
         .merge(routes::open())
-        .nest("/v1", routes::v1())
+        .nest("/v1", routes::v1().guarded(&app))
         .fallback(|| async { Problem::not_found("no such path") })
         .method_not_allowed_fallback(|| async { Problem::method_not_allowed() })
-        .layer(DefaultBodyLimit::max(MOST_BODY_BYTES))
+        .layer(DefaultBodyLimit::max(edge.limits.body_bytes))
+        .layer(EdgeLayer(edge))
         .with_state(app)
-}
-
-/// Serves on `listener` until `stop` is done; what has begun by then is answered.
-pub async fn serve(
-    listener: TcpListener,
-    app: App,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<()> {
-    axum::serve(listener, router(app)).with_graceful_shutdown(stop).await
 }

@@ -1,19 +1,19 @@
 //! What is not a success: `application/problem+json` (RFC 9457) with a stable type.
 
-use axum::Json;
+use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ebbtide::{Error, ErrorKind};
 use serde_json::{Map, Value};
 
 /// A refusal or a fault.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Problem {
     status: StatusCode,
     kind: &'static str,
     detail: String,
     more: Map<String, Value>,
-    retry_after: Option<u64>,
+    retry_after: Option<HeaderValue>,
 }
 
 impl Problem {
@@ -55,10 +55,39 @@ impl Problem {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid", "the path is there, but not for this method")
     }
 
-    /// The same, to be asked again after so many seconds.
-    pub(crate) fn retry_after(mut self, seconds: u64) -> Self {
-        self.retry_after = Some(seconds);
+    pub(crate) fn too_large() -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid", "the body is too large")
+    }
+
+    pub(crate) fn overloaded() -> Self {
+        let detail = "too many requests are being worked on; this one was not begun";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail).retry_after(1)
+    }
+
+    pub(crate) fn too_many(kind: &'static str, detail: &str, seconds: u32) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, kind, detail).retry_after(seconds)
+    }
+
+    /// The same, and when to come again, in seconds.
+    pub(crate) fn retry_after(mut self, seconds: impl Into<HeaderValue>) -> Self {
+        self.retry_after = Some(seconds.into());
         self
+    }
+
+    /// The ending of its type.
+    pub(crate) fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// The body of the answer to the request of that name.
+    pub(crate) fn body(self, request_id: &str) -> Body {
+        let mut body = self.more;
+        body.insert("type".to_owned(), format!("urn:ebbtide:problem:{}", self.kind).into());
+        body.insert("title".to_owned(), self.kind.into());
+        body.insert("status".to_owned(), self.status.as_u16().into());
+        body.insert("detail".to_owned(), self.detail.into());
+        body.insert("request_id".to_owned(), request_id.into());
+        Body::from(Value::Object(body).to_string())
     }
 
     /// The same with another member in the body.
@@ -87,22 +116,19 @@ impl From<Error> for Problem {
 }
 
 impl IntoResponse for Problem {
+    /// The head of the answer. The body follows at the edge, where the request's name is known.
     fn into_response(self) -> Response {
-        let mut body = self.more;
-        body.insert("type".to_owned(), format!("urn:ebbtide:problem:{}", self.kind).into());
-        body.insert("title".to_owned(), self.kind.into());
-        body.insert("status".to_owned(), self.status.as_u16().into());
-        body.insert("detail".to_owned(), self.detail.into());
-        let mut response = (self.status, Json(Value::Object(body))).into_response();
+        let mut response = self.status.into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if let Some(seconds) = self.retry_after {
-            headers.insert(header::RETRY_AFTER, seconds.into());
-        }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+        if let Some(seconds) = &self.retry_after {
+            headers.insert(header::RETRY_AFTER, seconds.clone());
+        }
+        response.extensions_mut().insert(self);
         response
     }
 }

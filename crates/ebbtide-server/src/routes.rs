@@ -3,33 +3,36 @@
 mod admin;
 mod approvals;
 mod attributes;
+mod audit;
 mod clients;
 mod codes;
 mod device_codes;
+mod explain;
 mod grants;
+mod health;
+mod keys;
 mod nonces;
 mod owners;
 mod pushed_requests;
 mod relationships;
 mod replays;
+mod scopes;
 mod sessions;
 mod tokens;
 
 use axum::Router;
-use axum::extract::State;
-use axum::routing::get;
 
 use crate::app::App;
-use crate::problem::Problem;
+use crate::table::Table;
 
 /// What needs no key.
 pub(crate) fn open() -> Router<App> {
-    Router::new().route("/healthz", get(|| async { "ok\n" })).route("/readyz", get(ready))
+    health::routes()
 }
 
 /// What does.
-pub(crate) fn v1() -> Router<App> {
-    Router::new()
+pub(crate) fn v1() -> Table {
+    Table::new()
         .merge(replays::routes())
         .merge(nonces::routes())
         .merge(codes::routes())
@@ -43,11 +46,9 @@ pub(crate) fn v1() -> Router<App> {
         .merge(attributes::routes())
         .merge(approvals::routes())
         .merge(relationships::routes())
+        .merge(keys::routes())
+        .merge(scopes::routes())
+        .merge(audit::routes())
+        .merge(explain::routes())
         .merge(admin::routes())
-}
-
-/// Ready is a store that answers.
-async fn ready(State(app): State<App>) -> Result<&'static str, Problem> {
-    app.backend.0.clock_mark().await?;
-    Ok("ready\n")
 }

@@ -2,10 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "harness/server.rs"]
+#[path = "http/keys.rs"]
+mod keys;
+#[path = "http/server.rs"]
 mod server;
+#[path = "http/state.rs"]
+mod state;
 
 use serde_json::{Value, json};
+
 use server::{KEY, Server};
 
 #[tokio::test]

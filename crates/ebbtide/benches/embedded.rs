@@ -6,16 +6,21 @@
 #![expect(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![expect(clippy::cast_precision_loss, reason = "figures are rounded anyway")]
 
+#[path = "support/load.rs"]
+mod load;
+
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use ebbtide::{
-    Backend, BackendExt, Batch, Budget, Clock, Digest, Key, Kind, Record, Scope, Stopwatch, SystemChance,
-    SystemClock, Timestamp, Ttl, Write, open,
-};
+use ebbtide::{Backend, BackendExt, Budget, Clock, Stopwatch, SystemClock, Ttl, open};
+use load::{fill, foreground, key, record};
+
+/// The allocator of the `ebbtide` command.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const ENGINES: &[&str] = if cfg!(feature = "rocksdb") { &["fjall", "rocksdb"] } else { &["fjall"] };
 
@@ -43,13 +48,15 @@ async fn store(engine: &str, path: &Path) -> Arc<dyn Backend> {
     open(&format!("{engine}:{}", path.display())).await.unwrap()
 }
 
-fn key(number: u64) -> Key {
-    let digest = Digest::of("replay", &[&number.to_be_bytes()]);
-    Key::new(Kind::Replay, &Scope::tenant("acme").unwrap(), &[digest.part()], &[]).unwrap()
+/// `IN_FLIGHT=64` and `ENGINE=fjall` leave out the others, for a profiler.
+fn in_flight() -> Vec<usize> {
+    let chosen = std::env::var("IN_FLIGHT").ok().map(|text| vec![text.parse().unwrap()]);
+    chosen.unwrap_or_else(|| vec![1, 64, 1_024])
 }
 
-fn record(expires_at: Timestamp) -> Record {
-    Record::new("", expires_at, &SystemChance)
+fn engines() -> impl Iterator<Item = &'static str> {
+    let chosen = std::env::var("ENGINE").ok();
+    ENGINES.iter().copied().filter(move |engine| chosen.as_ref().is_none_or(|name| name == engine))
 }
 
 /// Durable insert-if-absent in alternating rounds: Redis, then each engine at 1, 64 and 1,024 in flight.
@@ -58,8 +65,8 @@ async fn inserts() {
     let dir = tempfile::tempdir().unwrap();
     let mut redis = Redis::start(dir.path());
     let mut stores = Vec::new();
-    for engine in ENGINES {
-        stores.push((*engine, store(engine, &dir.path().join(engine)).await));
+    for engine in engines() {
+        stores.push((engine, store(engine, &dir.path().join(engine)).await));
     }
     let next = Arc::new(AtomicU64::new(0));
     let mut figures: Vec<(String, Vec<f64>)> = Vec::new();
@@ -72,7 +79,7 @@ async fn inserts() {
             note("redis AOF always, 64 connections".to_owned(), redis.set_nx_per_second());
         }
         for (engine, store) in &stores {
-            for in_flight in [1, 64, 1_024] {
+            for in_flight in in_flight() {
                 let rate = insert_rate(store, in_flight, &next, Duration::from_secs(4)).await;
                 note(format!("{engine}, {in_flight} in flight"), rate);
             }
@@ -172,34 +179,6 @@ impl Drop for Redis {
     }
 }
 
-/// Fills a store by large batches, without waiting for the clock: expiry times are handed in.
-async fn fill(
-    store: &Arc<dyn Backend>,
-    records: u64,
-    from: u64,
-    expires: impl Fn(u64) -> Timestamp,
-    now: Timestamp,
-) {
-    let mut number = from;
-    while number < from + records {
-        let mut commits = tokio::task::JoinSet::new();
-        for _ in 0..64 {
-            let upto = (number + 100).min(from + records);
-            let writes: Vec<_> =
-                (number..upto).map(|n| Write::Insert { key: key(n), record: record(expires(n)) }).collect();
-            number = upto;
-            if writes.is_empty() {
-                break;
-            }
-            let store = Arc::clone(store);
-            commits.spawn(async move { store.commit(Batch::new(writes).unwrap(), now).await.unwrap() });
-        }
-        while let Some(commit) = commits.join_next().await {
-            assert!(commit.unwrap().is_applied());
-        }
-    }
-}
-
 /// One million expired among one million live: records a second, and what 64 callers feel of it.
 async fn sweep() {
     let each = scaled(1_000_000);
@@ -234,48 +213,6 @@ async fn sweep() {
             during / before
         );
     }
-}
-
-/// The 99th percentile of the latency of inserts by 64 callers, over two seconds or until `until` is finished.
-async fn foreground<T>(
-    store: &Arc<dyn Backend>,
-    from: u64,
-    until: Option<&tokio::task::JoinHandle<T>>,
-) -> f64 {
-    let next = Arc::new(AtomicU64::new(from));
-    let stop = Arc::new(AtomicBool::new(false));
-    let tasks: Vec<_> = (0..64)
-        .map(|_| {
-            let (store, next, stop) = (Arc::clone(store), Arc::clone(&next), Arc::clone(&stop));
-            tokio::spawn(async move {
-                let mut times = Vec::new();
-                while !stop.load(Ordering::Relaxed) {
-                    let now = SystemClock.now();
-                    let late = Ttl::from_secs(24 * 3_600).unwrap().expires_at(now).unwrap();
-                    let stopwatch = Stopwatch::start();
-                    let inserted = store.insert(key(next.fetch_add(1, Ordering::Relaxed)), record(late), now);
-                    assert!(inserted.await.unwrap().is_applied());
-                    times.push(stopwatch.elapsed().as_secs_f64());
-                }
-                times
-            })
-        })
-        .collect();
-    match until {
-        None => tokio::time::sleep(Duration::from_secs(2)).await,
-        Some(task) => {
-            while !task.is_finished() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        }
-    }
-    stop.store(true, Ordering::Relaxed);
-    let mut times = Vec::new();
-    for task in tasks {
-        times.extend(task.await.unwrap());
-    }
-    times.sort_by(f64::total_cmp);
-    times[times.len() * 99 / 100]
 }
 
 /// Opening time and resident memory with ten million records.

@@ -7,6 +7,7 @@ pub mod dynamodb;
 pub mod embedded;
 #[cfg(feature = "fjall")]
 mod fjall;
+pub mod gated;
 pub mod memory;
 pub mod metered;
 #[cfg(feature = "postgres")]
@@ -22,7 +23,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::key::{Key, Prefix};
 use crate::kind::Kind;
 use crate::record::{Record, Version};
@@ -75,6 +76,49 @@ pub trait Backend: Send + Sync + 'static {
         Err(Error::invalid(format!("the engine {} keeps no statistics", self.engine())))
     }
 
+    /// What [`stats`](Self::stats) says, where that costs no walk through the store: a sweeper asks for it after every
+    /// sweep. An engine that cannot say answers what it found last, or none.
+    async fn stats_at_hand(&self, now: Timestamp) -> Result<Option<Stats>> {
+        match self.stats(now).await {
+            Ok(stats) => Ok(Some(stats)),
+            Err(error) if error.kind() == ErrorKind::Invalid => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// For how long an expired record may still be stored while all is well. What is overdue by more, and grows older
+    /// while sweeps remove nothing, is an alarm.
+    fn reclaims_within(&self) -> Duration {
+        Duration::from_secs(2 * 3_600)
+    }
+
+    /// Counts some of the live records under `prefixes`, behind `after`, by kind. Each prefix is of another kind. Call it
+    /// with `next` until there is none; the sum is the count. An administrator's operation: it reads what it counts,
+    /// and on an engine without order the whole table, once for all the prefixes.
+    async fn count(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Counted> {
+        let (index, inner) = match after.map(|cursor| cursor.as_bytes().split_first()) {
+            None => (0, None),
+            Some(Some((&index, []))) => (index, None),
+            Some(Some((&index, inner))) => (index, Some(Cursor::from_bytes(inner))),
+            Some(None) => return Err(Error::invalid("this cursor is not one of this count")),
+        };
+        let Some(prefix) = prefixes.get(usize::from(index)) else { return Ok(Counted::default()) };
+        let page = self.scan(prefix, inner.as_ref(), COUNTED_AT_ONCE, now).await?;
+        let (index, inner) = match page.next {
+            Some(next) => (index, next.as_bytes().to_vec()),
+            None => (index + 1, Vec::new()),
+        };
+        let of = u32::try_from(prefixes.len()).unwrap_or(u32::MAX);
+        let mut counted = Counted { done: (index.into(), of), ..Counted::default() };
+        if !page.items.is_empty() {
+            counted.live.insert(prefix.kind(), page.items.len() as u64);
+        }
+        if u32::from(index) < of {
+            counted.next = Some(Cursor::from_bytes([&[index], inner.as_slice()].concat()));
+        }
+        Ok(counted)
+    }
+
     /// Removes some of the live records under `prefix`, whatever their versions, and says whether there may be more:
     /// call it again until there are none. What has expired is left to the sweep, or goes too.
     async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {
@@ -114,6 +158,9 @@ pub trait Backend: Send + Sync + 'static {
         Err(Error::invalid(format!("the engine {} is backed up with its own tools", self.engine())))
     }
 }
+
+/// How many records one call of [`Backend::count`] reads, where it reads them.
+const COUNTED_AT_ONCE: usize = 1_000;
 
 /// Where a scan goes on. Only the engine that gave it understands it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -200,6 +247,20 @@ pub struct Erased {
     /// Whether there may be more.
     pub more: bool,
 }
+
+/// What one call of [`Backend::count`] counted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Counted {
+    /// How many live records, by kind; kinds of which there are none may be left out.
+    pub live: BTreeMap<Kind, u64>,
+    /// How far the count is: so many parts of so many are done.
+    pub done: (u32, u32),
+    /// Where it goes on; none at the end.
+    pub next: Option<Cursor>,
+}
+
+/// Says which record an index record points to; none, if it points to none that could be gone.
+pub type Target = fn(&Key, &Record) -> Option<Key>;
 
 /// The state of a store, by kind; kinds that hold nothing are left out.
 pub type Stats = BTreeMap<Kind, KindStats>;

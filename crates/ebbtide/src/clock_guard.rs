@@ -81,13 +81,18 @@ impl ClockGuard {
         Ok(())
     }
 
-    /// A whole sweep, in steps of `budget`, up to one `now` that is captured once for all of them; unless the clock has
-    /// leapt: then nothing is removed, and the error says why.
-    pub async fn sweep(&self, budget: &Budget) -> Result<Swept> {
+    /// The one `now` of a sweep, captured once for all of its steps; unless the clock has leapt: then nothing may be
+    /// removed, and the error says why.
+    pub async fn sweep_until(&self) -> Result<Timestamp> {
         match self.leap().await? {
             Some(leap) => Err(Error::unavailable(leap.to_string())),
-            None => self.backend.sweep_all(self.now(), budget).await,
+            None => Ok(self.now()),
         }
+    }
+
+    /// A whole sweep, in steps of `budget`, up to one `now`; unless the clock has leapt.
+    pub async fn sweep(&self, budget: &Budget) -> Result<Swept> {
+        self.backend.sweep_all(self.sweep_until().await?, budget).await
     }
 }
 

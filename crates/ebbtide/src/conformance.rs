@@ -116,12 +116,14 @@ cases! {
         a_sweep_is_resumed_until_there_is_no_more
         a_sweep_goes_by_the_present_expiry
         a_sweep_beside_extensions_removes_none_of_the_extended
+        a_sweep_removes_nothing_that_a_read_would_honour
         a_swept_key_can_be_used_again
         sweeping_changes_no_answer
         stats_count_the_live_and_the_overdue;
     scopes:
         every_operation_is_exact_in_scope
         below_is_what_a_scope_covers
+        a_count_is_of_what_is_live_under_its_prefixes
         a_joined_name_is_not_another_scope
         erasing_a_scope_leaves_the_others;
     model:

@@ -10,9 +10,12 @@ use crate::key::Part;
 /// A SHA-256 digest of a tuple of byte strings, for one purpose. Two digests are equal only if the purpose and every
 /// part are.
 #[derive(Clone, Copy)]
-pub struct Digest([u8; 32]);
+pub struct Digest([u8; Digest::BYTES]);
 
 impl Digest {
+    /// How many bytes a digest has.
+    pub const BYTES: usize = 32;
+
     /// The digest of `parts` for `purpose`. Each goes in behind its length, so that no two tuples meet.
     #[must_use]
     pub fn of(purpose: &str, parts: &[&[u8]]) -> Self {
@@ -26,13 +29,13 @@ impl Digest {
 
     /// The digest with these bytes, as they were stored.
     #[must_use]
-    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+    pub const fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         Self(bytes)
     }
 
     /// The bytes to store.
     #[must_use]
-    pub const fn as_bytes(&self) -> &[u8; 32] {
+    pub const fn as_bytes(&self) -> &[u8; Self::BYTES] {
         &self.0
     }
 

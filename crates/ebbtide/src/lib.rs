@@ -17,6 +17,7 @@
 //! | [`keyring`] | the keys that refresh tokens are derived with and payloads are sealed under |
 //! | [`stores`] | the typed stores on top of a backend: one handle, [`Stores`], a method for each |
 //! | [`audit`] | who changed what, and why: a log chained by hash |
+//! | [`sweeper`] | removes what has expired, within its share of the time, and tells when nothing does |
 //! | [`transfer`] | copies between engines, and JSON lines from and to other systems |
 //! | [`digest`], [`secret`], [`error`] | what is kept of a secret; what does not print; what went wrong |
 //! | `conformance` | the suite that every engine passes (feature `conformance`) |
@@ -52,13 +53,14 @@ pub mod record;
 pub mod scope;
 pub mod secret;
 pub mod stores;
+pub mod sweeper;
 pub mod time;
 pub mod transfer;
 pub mod ttl;
 pub mod write;
 
 pub use backend::{
-    Backend, BackendExt, Budget, Cursor, Erased, KindStats, Page, Stats, Swept, memory::Memory,
+    Backend, BackendExt, Budget, Counted, Cursor, Erased, KindStats, Page, Stats, Swept, memory::Memory,
     metered::Metered, open,
 };
 pub use chance::{Chance, SeededChance, SystemChance};
@@ -71,6 +73,7 @@ pub use record::{Record, Version};
 pub use scope::{Name, Reach, Scope};
 pub use secret::Secret;
 pub use stores::Stores;
+pub use sweeper::Sweeper;
 pub use time::{Clock, ManualClock, Stopwatch, SystemClock, Timestamp};
 pub use ttl::{Ttl, TtlPolicies, TtlPolicy};
 pub use write::{Batch, Commit, Condition, Effect, Write};

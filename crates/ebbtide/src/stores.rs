@@ -1,6 +1,7 @@
 //! The typed stores: one handle, a method for each store. A store knows nothing of engines or of HTTP.
 
 pub mod access_tokens;
+pub mod api_keys;
 pub mod clients;
 pub mod codes;
 pub mod device_codes;
@@ -20,6 +21,7 @@ pub mod tombstones;
 
 pub mod approvals;
 pub mod attributes;
+pub mod explain;
 pub mod extension;
 pub mod listing;
 pub(crate) mod lives;
@@ -49,12 +51,14 @@ use crate::time::{Clock, SystemClock, Timestamp};
 use crate::ttl::{Ttl, TtlPolicies, TtlPolicy};
 
 use access_tokens::AccessTokens;
+use api_keys::ApiKeys;
 use approvals::Approvals;
 use attributes::Attributes;
 use clients::Clients;
 use clients::hashing::{HashCost, Hashers};
 use codes::Codes;
 use device_codes::DeviceCodes;
+use explain::Explain;
 use grants::{Grants, Holder};
 use nonces::Nonces;
 use owners::Owners;
@@ -281,6 +285,18 @@ impl Stores {
     #[must_use]
     pub fn scopes(&self, caller: &Scope) -> Scopes {
         Scopes::new(self.clone(), caller.clone())
+    }
+
+    /// The API keys that a caller of that scope manages.
+    #[must_use]
+    pub fn api_keys(&self, caller: &Scope) -> ApiKeys {
+        ApiKeys::new(self.clone(), caller.clone())
+    }
+
+    /// Why records are as they are.
+    #[must_use]
+    pub fn explain(&self, scope: &Scope) -> Explain {
+        Explain::new(self.clone(), scope.clone())
     }
 
     /// Who changed what, and why.

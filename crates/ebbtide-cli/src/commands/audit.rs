@@ -5,11 +5,12 @@ use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ebbtide::audit::{Break, Entry, Verdict};
-use ebbtide::{Kind, Reach, Scope, Stores, Timestamp};
-use serde_json::json;
+use ebbtide::audit::{Break, Verdict};
+use ebbtide::{Kind, Reach, Scope, Stores};
+use ebbtide_server::describe;
 
-use crate::args::{Audit, AuditVerify, Place};
+use crate::args::{Audit, AuditVerify, Where};
+use crate::commands::remote;
 
 pub(crate) async fn run(args: Audit) -> Result<ExitCode> {
     match args {
@@ -18,15 +19,18 @@ pub(crate) async fn run(args: Audit) -> Result<ExitCode> {
     }
 }
 
-async fn list(place: Place) -> Result<ExitCode> {
-    let backend = ebbtide::open(&place.store).await.context("the store cannot be opened")?;
+async fn list(place: Where) -> Result<ExitCode> {
+    if let Some(server) = place.at.server()? {
+        return remote::audit_list(&server, &place).await;
+    }
+    let backend = ebbtide::open(place.at.store()?).await.context("the store cannot be opened")?;
     let audit = Stores::new(backend).audit(&place.scope);
     let mut out = BufWriter::new(std::io::stdout().lock());
     let mut after = None;
     loop {
         let page = audit.list(after.as_ref(), 500).await.context("the log cannot be read")?;
         for entry in &page.items {
-            writeln!(out, "{}", json_line(entry))?;
+            writeln!(out, "{}", describe::entry(entry))?;
         }
         after = page.next;
         if after.is_none() {
@@ -34,22 +38,6 @@ async fn list(place: Place) -> Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
     }
-}
-
-fn json_line(entry: &Entry) -> serde_json::Value {
-    json!({
-        "sequence": entry.sequence,
-        "at": entry.at.as_millis(),
-        "action": entry.action.name(),
-        "actor": entry.actor,
-        "reason": entry.reason,
-        "kind": entry.kind.map(Kind::name),
-        "target": entry.target,
-        "before": entry.before.map(Timestamp::as_millis),
-        "after": entry.after.map(Timestamp::as_millis),
-        "detail": entry.detail,
-        "mark": entry.mark().to_string(),
-    })
 }
 
 async fn verify(args: AuditVerify) -> Result<ExitCode> {

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::{post, put};
-use axum::{Json as Answer, Router};
-use ebbtide::audit::Because;
+use axum::routing::{delete, get, post, put};
+use ebbtide::Timestamp;
 use ebbtide::stores::approvals::{Approval, Granted};
 use ebbtide::stores::extension::{Extended, Extension};
-use ebbtide::{Scope, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -17,12 +16,15 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::body::{Asked, Json, PageAsked, millis, next, ttl};
 use crate::problem::Problem;
+use crate::table::Table;
 
-pub(super) fn routes() -> Router<App> {
-    Router::new()
-        .route("/approvals", put(grant).get(read).delete(revoke))
-        .route("/approvals/check", post(check))
-        .route("/approvals/extend", post(extend))
+pub(super) fn routes() -> Table {
+    Table::new()
+        .reader("/approvals", get(read))
+        .creator("/approvals", put(grant))
+        .writer("/approvals", delete(revoke))
+        .reader("/approvals/check", post(check))
+        .admin("/approvals/extend", post(extend))
 }
 
 #[derive(Deserialize)]
@@ -164,21 +166,10 @@ async fn revoke(
     caller: Caller,
     Asked(body): Asked<Revoke>,
 ) -> Result<StatusCode, Problem> {
-    let because = because(&caller.scope, body.actor, body.reason)?;
+    let because = caller.because(body.actor, body.reason)?;
     let approvals = app.stores.approvals(&caller.scope);
     let revoked = approvals.revoke(&body.identity, &body.resource, &body.action, &because).await?;
     revoked.then_some(StatusCode::NO_CONTENT).ok_or_else(unknown)
-}
-
-/// Who does what is audited, and why; whoever does not say is the holder of the key.
-pub(super) fn because(
-    scope: &Scope,
-    actor: Option<String>,
-    reason: Option<String>,
-) -> Result<Because, Problem> {
-    let actor = actor.unwrap_or_else(|| format!("the API key of {}", Scope::Global));
-    let reason = reason.unwrap_or_else(|| format!("asked for over HTTP in {scope}"));
-    Ok(Because::new(actor, reason)?)
 }
 
 fn unknown() -> Problem {

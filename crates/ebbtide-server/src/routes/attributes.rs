@@ -1,10 +1,10 @@
 //! `/v1/attributes`
 
+use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Json as Answer, Router};
+use axum::routing::{delete, get, post, put};
 use ebbtide::stores::attributes::{Attribute, Change, Draft, Stamp, Swap};
 use ebbtide::{Timestamp, Version};
 use serde::Deserialize;
@@ -14,13 +14,18 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::body::{Asked, Json, Names, PageAsked, millis, next, ttl};
 use crate::problem::Problem;
+use crate::table::Table;
 
-pub(super) fn routes() -> Router<App> {
-    Router::new()
-        .route("/attributes/{owner}", get(list_buckets).delete(delete_owner))
-        .route("/attributes/{owner}/{bucket}", get(list).delete(delete_bucket))
-        .route("/attributes/{owner}/{bucket}/{name}", get(read).put(set).delete(remove))
-        .route("/attributes/{owner}/{bucket}/{name}/compare-and-swap", post(compare_and_swap))
+pub(super) fn routes() -> Table {
+    Table::new()
+        .reader("/attributes/{owner}", get(list_buckets))
+        .writer("/attributes/{owner}", delete(delete_owner))
+        .reader("/attributes/{owner}/{bucket}", get(list))
+        .writer("/attributes/{owner}/{bucket}", delete(delete_bucket))
+        .reader("/attributes/{owner}/{bucket}/{name}", get(read))
+        .creator("/attributes/{owner}/{bucket}/{name}", put(set))
+        .writer("/attributes/{owner}/{bucket}/{name}", delete(remove))
+        .writer("/attributes/{owner}/{bucket}/{name}/compare-and-swap", post(compare_and_swap))
 }
 
 type Name = Names<(String, String, String)>;

@@ -2,29 +2,31 @@
 
 use std::time::Duration;
 
+use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::{get, post};
-use axum::{Json as Answer, Router};
+use axum::routing::{delete, get, post};
 use ebbtide::Secret;
 use ebbtide::stores::clients::{Client, ClientRequest, Registration, SecretRotation, Verification};
 use ebbtide::stores::payload::Payload;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::approvals::because;
 use super::owners::by_kind;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::body::{Asked, Json, Names, PageAsked, given, millis, next, ttl};
 use crate::problem::Problem;
+use crate::table::Table;
 
-pub(super) fn routes() -> Router<App> {
-    Router::new()
-        .route("/clients", post(register).get(list))
-        .route("/clients/{id}", get(read).delete(remove))
-        .route("/clients/{id}/verify", post(verify))
-        .route("/clients/{id}/rotate-secret", post(rotate_secret))
+pub(super) fn routes() -> Table {
+    Table::new()
+        .creator("/clients", post(register))
+        .reader("/clients", get(list))
+        .reader("/clients/{id}", get(read))
+        .writer("/clients/{id}", delete(remove))
+        .reader("/clients/{id}/verify", post(verify))
+        .writer("/clients/{id}/rotate-secret", post(rotate_secret))
 }
 
 #[derive(Deserialize)]
@@ -176,7 +178,7 @@ async fn remove(
     Names(id): Names<String>,
     Asked(why): Asked<Why>,
 ) -> Result<Answer<Value>, Problem> {
-    let because = because(&caller.scope, why.actor, why.reason)?;
+    let because = caller.because(why.actor, why.reason)?;
     let deletion = app.stores.clients(&caller.scope).delete(&id, &because).await?;
     let removed = deletion.ok_or_else(unknown)?.finish().await?;
     let deleted = by_kind(&removed);

@@ -1,9 +1,9 @@
 //! `/v1/codes`
 
+use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::post;
-use axum::{Json as Answer, Router};
 use ebbtide::Secret;
 use ebbtide::stores::codes::{CodeRequest, Presented, Redeemed, Redemption};
 use ebbtide::stores::grants::GrantId;
@@ -16,9 +16,10 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::body::{Json, millis, ttl};
 use crate::problem::Problem;
+use crate::table::Table;
 
-pub(super) fn routes() -> Router<App> {
-    Router::new().route("/codes", post(issue)).route("/codes/redeem", post(redeem))
+pub(super) fn routes() -> Table {
+    Table::new().creator("/codes", post(issue)).writer("/codes/redeem", post(redeem))
 }
 
 #[derive(Deserialize)]

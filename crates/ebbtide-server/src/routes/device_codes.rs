@@ -1,9 +1,9 @@
 //! `/v1/device-codes`
 
+use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::post;
-use axum::{Json as Answer, Router};
 use ebbtide::stores::device_codes::{
     Deciding, DeviceRedemption, DeviceRequest, Poll, PresentedDevice, Verdict,
 };
@@ -18,14 +18,15 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::body::{Json, given, millis, ttl};
 use crate::problem::Problem;
+use crate::table::Table;
 
-pub(super) fn routes() -> Router<App> {
-    Router::new()
-        .route("/device-codes", post(start))
-        .route("/device-codes/approve", post(approve))
-        .route("/device-codes/deny", post(deny))
-        .route("/device-codes/poll", post(poll))
-        .route("/device-codes/redeem", post(redeem))
+pub(super) fn routes() -> Table {
+    Table::new()
+        .creator("/device-codes", post(start))
+        .writer("/device-codes/approve", post(approve))
+        .writer("/device-codes/deny", post(deny))
+        .writer("/device-codes/poll", post(poll))
+        .writer("/device-codes/redeem", post(redeem))
 }
 
 #[derive(Deserialize)]

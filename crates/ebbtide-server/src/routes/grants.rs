@@ -1,9 +1,9 @@
 //! `/v1/grants`
 
+use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::{get, post};
-use axum::{Json as Answer, Router};
+use axum::routing::{delete, get, post};
 use ebbtide::Secret;
 use ebbtide::stores::grants::{
     Grant, GrantId, GrantRequest, GrantState, Holder, IssuedGrant, Rotated, Rotation, Terms, Why,
@@ -12,18 +12,19 @@ use ebbtide::stores::payload::Payload;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::approvals::because;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::body::{Json, Names, millis, ttl};
 use crate::problem::Problem;
+use crate::table::Table;
 
-pub(super) fn routes() -> Router<App> {
-    Router::new()
-        .route("/grants", post(issue))
-        .route("/grants/rotate", post(rotate))
-        .route("/grants/revoke", post(revoke))
-        .route("/grants/{id}", get(read).delete(remove))
+pub(super) fn routes() -> Table {
+    Table::new()
+        .creator("/grants", post(issue))
+        .writer("/grants/rotate", post(rotate))
+        .writer("/grants/revoke", post(revoke))
+        .reader("/grants/{id}", get(read))
+        .writer("/grants/{id}", delete(remove))
 }
 
 /// How long a grant lives.
@@ -161,7 +162,7 @@ async fn revoke(
     Json(body): Json<Revoke>,
 ) -> Result<Answer<Value>, Problem> {
     let grants = app.stores.grants(&caller.scope);
-    let because = because(&caller.scope, body.actor, body.reason)?;
+    let because = caller.because(body.actor, body.reason)?;
     let revoked = match (body.grant_id, body.refresh_token, body.subject, body.client_id) {
         (Some(id), None, None, None) => {
             u64::from(grants.revoke_audited(id.parse::<GrantId>()?, &because).await?)
@@ -194,7 +195,7 @@ async fn remove(
     caller: Caller,
     Names(id): Names<String>,
 ) -> Result<Answer<Value>, Problem> {
-    let because = because(&caller.scope, None, None)?;
+    let because = caller.because(None, None)?;
     if app.stores.grants(&caller.scope).revoke_audited(id.parse::<GrantId>()?, &because).await? {
         Ok(Answer(json!({"revoked": 1})))
     } else {

@@ -1,9 +1,9 @@
 //! `/v1/nonces`
 
+use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::post;
-use axum::{Json as Answer, Router};
 use ebbtide::Secret;
 use ebbtide::stores::nonces::NonceAnswer;
 use serde::Deserialize;
@@ -13,12 +13,13 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::body::{Json, millis, ttl};
 use crate::problem::Problem;
+use crate::table::Table;
 
-pub(super) fn routes() -> Router<App> {
-    Router::new()
-        .route("/nonces", post(issue))
-        .route("/nonces/check", post(check))
-        .route("/nonces/accept", post(accept))
+pub(super) fn routes() -> Table {
+    Table::new()
+        .creator("/nonces", post(issue))
+        .reader("/nonces/check", post(check))
+        .writer("/nonces/accept", post(accept))
 }
 
 #[derive(Deserialize)]

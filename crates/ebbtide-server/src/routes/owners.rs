@@ -1,20 +1,20 @@
 //! `/v1/owners`
 
+use axum::Json as Answer;
 use axum::extract::State;
 use axum::routing::delete;
-use axum::{Json as Answer, Router};
 use ebbtide::stores::owners::Removed;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::approvals::because;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::body::{Asked, Names};
 use crate::problem::Problem;
+use crate::table::Table;
 
-pub(super) fn routes() -> Router<App> {
-    Router::new().route("/owners/{owner}", delete(remove))
+pub(super) fn routes() -> Table {
+    Table::new().writer("/owners/{owner}", delete(remove))
 }
 
 #[derive(Deserialize)]
@@ -30,7 +30,7 @@ async fn remove(
     Names(owner): Names<String>,
     Asked(why): Asked<Why>,
 ) -> Result<Answer<Value>, Problem> {
-    let because = because(&caller.scope, why.actor, why.reason)?;
+    let because = caller.because(why.actor, why.reason)?;
     let removed = app.stores.owners(&caller.scope).delete(&owner, &because).await?.finish().await?;
     Ok(Answer(by_kind(&removed)))
 }

@@ -1,9 +1,9 @@
 //! `/v1/pushed-requests`
 
+use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::post;
-use axum::{Json as Answer, Router};
 use ebbtide::Secret;
 use ebbtide::stores::payload::Payload;
 use ebbtide::stores::pushed_requests::{Push, Pushing, Take};
@@ -14,9 +14,10 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::body::{Json, millis, ttl};
 use crate::problem::Problem;
+use crate::table::Table;
 
-pub(super) fn routes() -> Router<App> {
-    Router::new().route("/pushed-requests", post(put)).route("/pushed-requests/take", post(take))
+pub(super) fn routes() -> Table {
+    Table::new().creator("/pushed-requests", post(put)).writer("/pushed-requests/take", post(take))
 }
 
 #[derive(Deserialize)]

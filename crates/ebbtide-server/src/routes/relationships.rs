@@ -2,30 +2,32 @@
 
 use std::collections::BTreeMap;
 
+use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::{post, put};
-use axum::{Json as Answer, Router};
+use axum::routing::{delete, get, post, put};
 use ebbtide::stores::relationships::{Edge, Related, RelationType, Relationship, Relationships, Transitive};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::approvals::because;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::body::{Asked, Json, PageAsked, millis, next, ttl};
 use crate::problem::Problem;
+use crate::table::Table;
 
-pub(super) fn routes() -> Router<App> {
-    Router::new()
-        .route("/relationships", put(add).get(list).delete(remove))
-        .route("/relationships/check", post(check))
+pub(super) fn routes() -> Table {
+    Table::new()
+        .reader("/relationships", get(list))
+        .creator("/relationships", put(add))
+        .writer("/relationships", delete(remove))
+        .reader("/relationships/check", post(check))
 }
 
 /// `membership`, or `{"custom": "…"}`.
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Type {
+pub(super) enum Type {
     Role,
     Trust,
     Membership,
@@ -140,7 +142,7 @@ async fn remove(
     Asked(body): Asked<Remove>,
 ) -> Result<StatusCode, Problem> {
     let edge = Edge::new(body.subject, body.relation, body.object, body.relation_type.parse()?);
-    let because = because(&caller.scope, body.actor, body.reason)?;
+    let because = caller.because(body.actor, body.reason)?;
     let removed = app.stores.relationships(&caller.scope).remove(&edge, &because).await?;
     removed.then_some(StatusCode::NO_CONTENT).ok_or_else(|| Problem::not_found("no such relationship"))
 }

@@ -1,8 +1,8 @@
 //! `/v1/replays`
 
+use axum::Json as Answer;
 use axum::extract::State;
 use axum::routing::post;
-use axum::{Json as Answer, Router};
 use ebbtide::stores::replays::{Proof, Seen};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -11,9 +11,10 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::body::{Json, millis, ttl};
 use crate::problem::Problem;
+use crate::table::Table;
 
-pub(super) fn routes() -> Router<App> {
-    Router::new().route("/replays/check", post(check)).route("/replays/check-batch", post(check_batch))
+pub(super) fn routes() -> Table {
+    Table::new().creator("/replays/check", post(check)).creator("/replays/check-batch", post(check_batch))
 }
 
 #[derive(Deserialize)]

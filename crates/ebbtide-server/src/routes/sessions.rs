@@ -1,28 +1,30 @@
 //! `/v1/sessions`
 
+use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::{get, post};
-use axum::{Json as Answer, Router};
+use axum::routing::{delete, get, post};
 use ebbtide::Secret;
 use ebbtide::stores::payload::Payload;
 use ebbtide::stores::sessions::{Session, SessionAnswer, SessionFields, SessionInfo, SessionRequest, Touch};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::approvals::because;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::body::{Asked, Json, Names, PageAsked, given, millis, next, ttl};
 use crate::problem::Problem;
+use crate::table::Table;
 
-pub(super) fn routes() -> Router<App> {
-    Router::new()
-        .route("/sessions", post(create).get(list))
-        .route("/sessions/revoke", post(revoke))
-        .route("/sessions/{id}", get(read).delete(remove))
-        .route("/sessions/{id}/touch", post(touch))
-        .route("/sessions/{id}/claim", post(claim))
+pub(super) fn routes() -> Table {
+    Table::new()
+        .creator("/sessions", post(create))
+        .reader("/sessions", get(list))
+        .writer("/sessions/revoke", post(revoke))
+        .reader("/sessions/{id}", get(read))
+        .writer("/sessions/{id}", delete(remove))
+        .writer("/sessions/{id}/touch", post(touch))
+        .writer("/sessions/{id}/claim", post(claim))
 }
 
 #[derive(Deserialize)]
@@ -186,7 +188,7 @@ async fn revoke(
     caller: Caller,
     Json(body): Json<Revoke>,
 ) -> Result<Answer<Value>, Problem> {
-    let because = because(&caller.scope, body.actor, body.reason)?;
+    let because = caller.because(body.actor, body.reason)?;
     let sessions = app.stores.sessions(&caller.scope);
     let revoked = sessions.revoke_all_audited(&body.subject, &because).await?;
     Ok(Answer(json!({ "revoked": revoked })))

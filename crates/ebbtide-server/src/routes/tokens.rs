@@ -1,9 +1,9 @@
 //! `/v1/access-tokens`, `/v1/introspect` (RFC 7662), `/v1/revoke` (RFC 7009)
 
+use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::post;
-use axum::{Json as Answer, Router};
 use ebbtide::stores::access_tokens::{AccessRequest, Introspection, Issuing};
 use ebbtide::stores::grants::{GrantId, GrantState};
 use ebbtide::stores::payload::Payload;
@@ -16,12 +16,13 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::body::{FormBody, Json, millis, ttl};
 use crate::problem::Problem;
+use crate::table::Table;
 
-pub(super) fn routes() -> Router<App> {
-    Router::new()
-        .route("/access-tokens", post(issue))
-        .route("/introspect", post(introspect))
-        .route("/revoke", post(revoke))
+pub(super) fn routes() -> Table {
+    Table::new()
+        .creator("/access-tokens", post(issue))
+        .reader("/introspect", post(introspect))
+        .writer("/revoke", post(revoke))
 }
 
 #[derive(Deserialize)]

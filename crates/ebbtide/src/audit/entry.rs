@@ -86,6 +86,8 @@ actions! {
     DeleteOwner = 5, "delete_owner";
     /// Something else that an operator did.
     Operate = 6, "operate";
+    /// What gives access was made.
+    Create = 7, "create";
 }
 
 /// What an entry will say.

@@ -17,7 +17,8 @@ mod walk;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::Client;
@@ -27,19 +28,15 @@ use client::DateOfAnswer;
 use item::{Item, Space, record_of};
 use location::Location;
 use reclaim::Tally;
-use walk::Walks;
 
-use super::{Backend, Budget, Cursor, Erased, Page, Stats, Swept};
+use super::{Backend, Budget, Counted, Cursor, Erased, Page, Stats, Swept, Target};
 use crate::chance::Chance;
 use crate::error::Result;
 use crate::key::{Key, Prefix};
 use crate::kind::Kind;
-use crate::record::Record;
+use crate::record::{Record, Version};
 use crate::time::Timestamp;
 use crate::write::{Batch, Commit};
-
-/// Says which record an index record points to; none, if it points to none that could be gone.
-pub type Target = fn(&Key, &Record) -> Option<Key>;
 
 /// A store in a table of DynamoDB, which it may share with other stores by a prefix.
 pub struct DynamoDb {
@@ -51,11 +48,14 @@ pub struct DynamoDb {
     /// Whether every sweep deletes what is overdue.
     sweeps: bool,
     links: Vec<(Kind, Target)>,
-    walks: Walks,
+    /// Names this process in the walks that it has begun.
+    walker: Version,
     /// What the present look through the table has found.
     tally: Mutex<Tally>,
     /// When the table was last looked through, for which kinds.
     looked: Mutex<HashMap<Vec<Kind>, Timestamp>>,
+    /// What the last look found.
+    found: Mutex<Option<Stats>>,
 }
 
 impl fmt::Debug for DynamoDb {
@@ -70,6 +70,7 @@ impl DynamoDb {
     pub async fn open(url: &str, chance: impl Chance) -> Result<Self> {
         let location = Location::parse(url)?;
         let chance: Arc<dyn Chance> = Arc::new(chance);
+        let walker = Version::mint(chance.as_ref());
         Ok(Self {
             client: client::connect(&location).await?,
             space: Space::new(&location.prefix),
@@ -78,9 +79,10 @@ impl DynamoDb {
             chance,
             sweeps: location.sweeps,
             links: Vec::new(),
-            walks: Walks::default(),
+            walker,
             tally: Mutex::default(),
             looked: Mutex::default(),
+            found: Mutex::default(),
         })
     }
 
@@ -145,7 +147,21 @@ impl Backend for DynamoDb {
     }
 
     async fn stats(&self, now: Timestamp) -> Result<Stats> {
-        self.count(now).await
+        self.count_all(now).await
+    }
+
+    /// As of the last look through the table.
+    async fn stats_at_hand(&self, _now: Timestamp) -> Result<Option<Stats>> {
+        Ok(self.found.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    /// The engine's TTL begins an hour after the expiry, and may take some days.
+    fn reclaims_within(&self) -> Duration {
+        Duration::from_secs(if self.sweeps { 2 * 3_600 } else { 3 * 86_400 })
+    }
+
+    async fn count(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Counted> {
+        self.count_scope(prefixes, after, now).await
     }
 
     async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {

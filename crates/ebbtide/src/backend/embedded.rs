@@ -7,6 +7,7 @@ mod folder;
 mod ledger;
 mod stored;
 mod sweep;
+mod turns;
 
 use std::ops::{Bound, ControlFlow};
 use std::path::{Path, PathBuf};
@@ -232,6 +233,10 @@ impl<E: Engine> Backend for Embedded<E> {
     async fn stats(&self, now: Timestamp) -> Result<Stats> {
         self.shared.check()?;
         Ok(self.shared.ledger().stats(now))
+    }
+
+    fn reclaims_within(&self) -> Duration {
+        2 * self.worth.overdue
     }
 
     async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {

@@ -38,7 +38,7 @@ impl Fjall {
         self.spaces[usize::from(kind.code())].get()
     }
 
-    /// Only the committer writes, so no two threads make one keyspace.
+    /// Only whoever writes for the committer calls this, so no two threads make one keyspace.
     fn space_or_new(&self, kind: Kind) -> Result<&Keyspace> {
         let slot = &self.spaces[usize::from(kind.code())];
         if let Some(space) = slot.get() {

@@ -1,12 +1,13 @@
 //! Spans and metrics around any backend.
 
 use std::path::Path;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use metrics::{counter, histogram};
 use tracing::Instrument as _;
 
-use super::{Backend, Budget, Cursor, Erased, Page, Stats, Swept};
+use super::{Backend, Budget, Counted, Cursor, Erased, Page, Stats, Swept};
 use crate::error::{Error, Result};
 use crate::key::{Key, Prefix};
 use crate::kind::Kind;
@@ -15,8 +16,9 @@ use crate::time::{Stopwatch, Timestamp};
 use crate::write::{Batch, Commit, Write};
 
 /// A backend that reports what it does: a span for each call, `ebbtide_backend_calls_total` and
-/// `ebbtide_backend_seconds` by engine, operation, kind and outcome, and `ebbtide_swept_total` by kind. Neither
-/// holds a key, a value or a scope.
+/// `ebbtide_backend_seconds` by engine, operation, kind and outcome; `ebbtide_records_created_total`,
+/// `ebbtide_records_taken_total`, `ebbtide_records_refused_total` and `ebbtide_swept_total` by kind. None holds a key,
+/// a value or a scope.
 #[derive(Debug)]
 pub struct Metered<B>(B);
 
@@ -66,6 +68,27 @@ fn found(record: &Option<Record>) -> &'static str {
     if record.is_some() { "found" } else { "absent" }
 }
 
+/// How many records a batch would create, by kind.
+struct Created {
+    /// Nearly every batch creates one; that one costs no list.
+    first: Option<Kind>,
+    rest: Vec<Kind>,
+}
+
+impl Created {
+    fn of(batch: &Batch) -> Self {
+        let created = |write: &Write| matches!(write, Write::Insert { .. } | Write::Put { .. });
+        let mut kinds = batch.writes().iter().filter(|write| created(write)).map(|write| write.key().kind());
+        Self { first: kinds.next(), rest: kinds.collect() }
+    }
+
+    fn count(self) {
+        for kind in self.first.into_iter().chain(self.rest) {
+            counter!("ebbtide_records_created_total", "kind" => Kind::name(kind)).increment(1);
+        }
+    }
+}
+
 #[async_trait]
 impl<B: Backend> Backend for Metered<B> {
     async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
@@ -73,14 +96,25 @@ impl<B: Backend> Backend for Metered<B> {
     }
 
     async fn take(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
-        self.measure("take", key.kind().name(), found, self.0.take(key, now)).await
+        let taken = self.measure("take", key.kind().name(), found, self.0.take(key, now)).await?;
+        let name =
+            if taken.is_some() { "ebbtide_records_taken_total" } else { "ebbtide_records_refused_total" };
+        counter!(name, "kind" => key.kind().name()).increment(1);
+        Ok(taken)
     }
 
     async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
         // The first write is the record that the call is about; what follows are its indexes.
         let kind = batch.writes().first().map_or(NO_KIND, |write: &Write| write.key().kind().name());
         let outcome = |commit: &Commit| if commit.is_applied() { "applied" } else { "refused" };
-        self.measure("commit", kind, outcome, self.0.commit(batch, now)).await
+        let created = Created::of(&batch);
+        let commit = self.measure("commit", kind, outcome, self.0.commit(batch, now)).await?;
+        if commit.is_applied() {
+            created.count();
+        } else {
+            counter!("ebbtide_records_refused_total", "kind" => kind).increment(1);
+        }
+        Ok(commit)
     }
 
     async fn scan(
@@ -108,6 +142,18 @@ impl<B: Backend> Backend for Metered<B> {
 
     async fn stats(&self, now: Timestamp) -> Result<Stats> {
         self.measure("stats", NO_KIND, |_| "done", self.0.stats(now)).await
+    }
+
+    async fn stats_at_hand(&self, now: Timestamp) -> Result<Option<Stats>> {
+        self.measure("stats", NO_KIND, |_| "done", self.0.stats_at_hand(now)).await
+    }
+
+    fn reclaims_within(&self) -> Duration {
+        self.0.reclaims_within()
+    }
+
+    async fn count(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Counted> {
+        self.measure("count", NO_KIND, |_| "done", self.0.count(prefixes, after, now)).await
     }
 
     async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {

@@ -219,6 +219,7 @@ impl Backend for Postgres {
     }
 
     async fn stats(&self, now: Timestamp) -> Result<Stats> {
+        self.link.report_pool();
         let rows = self.link.read(&self.sql.stats, &[&millis(now)]).await?;
         let mut stats = Stats::new();
         for row in &rows {

@@ -44,7 +44,7 @@ impl RocksDb {
         self.db.cf_handle(kind.name())
     }
 
-    /// Only the committer writes, so no two threads make one column family.
+    /// Only whoever writes for the committer calls this, so no two threads make one column family.
     fn column_or_new(&self, kind: Kind) -> Result<Arc<BoundColumnFamily<'_>>> {
         if let Some(column) = self.column(kind) {
             return Ok(column);

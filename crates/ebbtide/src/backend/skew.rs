@@ -33,12 +33,43 @@ impl Difference {
             uncertainty,
         }
     }
+
+    /// Answers `Unavailable` where the clocks are surely more than `bound` apart: a node whose time is wrong must not
+    /// serve.
+    pub fn check(&self, bound: Duration) -> Result<()> {
+        if self.by.saturating_sub(self.uncertainty) <= bound {
+            return Ok(());
+        }
+        Err(Error::unavailable(format!(
+            "the node's clock is {} ms {} the engine's, and {} ms are allowed",
+            self.by.as_millis(),
+            if self.node_is_ahead { "ahead of" } else { "behind" },
+            bound.as_millis(),
+        )))
+    }
+
+    /// The difference in seconds, less than zero where the node's clock is behind.
+    #[must_use]
+    pub fn as_secs_f64(&self) -> f64 {
+        if self.node_is_ahead { self.by.as_secs_f64() } else { -self.by.as_secs_f64() }
+    }
 }
 
-/// Compares `clock` with the engine's own, and answers `Unavailable` where they are more than `bound` apart: a node
-/// whose time is wrong must not serve. None where the engine has no clock to compare with. Each call is one question
-/// to the engine, or a few where it is slow: ask at the start and every minute.
+/// Compares `clock` with the engine's own, and answers `Unavailable` where they are more than `bound` apart. None
+/// where the engine has no clock to compare with.
 pub async fn check_engine_clock(
+    backend: &dyn Backend,
+    clock: &dyn Clock,
+    bound: Duration,
+) -> Result<Option<Difference>> {
+    let difference = compare(backend, clock, bound).await?;
+    difference.map_or(Ok(()), |difference| difference.check(bound))?;
+    Ok(difference)
+}
+
+/// How far `clock` is from the engine's own, well enough to judge by `bound`. None where the engine has no clock to
+/// compare with. Each call is one question to the engine, or a few where it is slow: ask at the start and every minute.
+pub async fn compare(
     backend: &dyn Backend,
     clock: &dyn Clock,
     bound: Duration,
@@ -53,16 +84,7 @@ pub async fn check_engine_clock(
             break;
         }
     }
-    let Some(difference) = best else { return Ok(None) };
-    if difference.by.saturating_sub(difference.uncertainty) > bound {
-        return Err(Error::unavailable(format!(
-            "the node's clock is {} ms {} the engine's, and {} ms are allowed",
-            difference.by.as_millis(),
-            if difference.node_is_ahead { "ahead of" } else { "behind" },
-            bound.as_millis(),
-        )));
-    }
-    Ok(Some(difference))
+    Ok(best)
 }
 
 #[cfg(test)]
@@ -82,6 +104,19 @@ mod tests {
         assert_eq!(difference.uncertainty, Duration::from_millis(500));
         assert!(difference.node_is_ahead);
         assert!(!Difference::between(at(0), at(10), at(0)).node_is_ahead);
+        assert!(difference.check(Duration::ZERO).is_ok(), "all of it may be the round trip's");
+    }
+
+    #[test]
+    fn beyond_the_bound_is_refused_on_either_side() {
+        for (node, engine, seconds) in [(13_000, 10_000, 3.0), (10_000, 13_000, -3.0)] {
+            let difference = Difference::between(at(node), at(engine), at(node));
+            assert!((difference.as_secs_f64() - seconds).abs() < 1e-9);
+            assert!(difference.check(Duration::from_secs(3)).is_ok());
+            assert!(
+                difference.check(Duration::from_millis(2_999)).unwrap_err().message().contains("3000 ms")
+            );
+        }
     }
 
     #[tokio::test]

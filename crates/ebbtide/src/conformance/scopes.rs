@@ -84,6 +84,32 @@ pub(super) async fn below_is_what_a_scope_covers(rig: Rig) {
     }
 }
 
+pub(super) async fn a_count_is_of_what_is_live_under_its_prefixes(rig: Rig) {
+    store_in_all(&rig).await;
+    for number in 0..90u64 {
+        // A third of it has expired.
+        let expires = if number % 3 == 0 { 10 } else { 100 };
+        let key = rig.sorted_key("p", &[number.into()]);
+        rig.stored(&key, "v", expires).await;
+    }
+    let reach = Reach::Below(Scope::Global);
+    let prefixes = Kind::PROBES.iter().map(|&kind| Prefix::reach(kind, &reach).expect("a good scope"));
+    let prefixes: Vec<_> = prefixes.collect();
+    let (mut live, mut after) = (0, None);
+    loop {
+        let step = rig.backend.count(&prefixes, after.as_ref(), rig.at(10)).await.expect("count");
+        live += step.live.values().sum::<u64>();
+        assert!(step.done.0 <= step.done.1, "so many parts of so many");
+        after = step.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(live, 60 + scopes().len() as u64);
+    let none = rig.backend.count(&[], None, rig.at(10)).await.expect("count");
+    assert!(none.live.is_empty() && none.next.is_none());
+}
+
 pub(super) async fn a_joined_name_is_not_another_scope(rig: Rig) {
     let joined = Scope::tenant(format!("{T}:env:{T}")).expect("a good name");
     let nested = Scope::tenant_env(T, T).expect("good names");

@@ -2,6 +2,7 @@
 //! for stores made for a test, and not for live ones.
 
 mod access_tokens;
+mod api_keys;
 mod approvals;
 mod attribute_lives;
 mod attributes;
@@ -12,6 +13,7 @@ mod codes;
 mod crashes;
 mod device_codes;
 mod device_races;
+mod explain;
 mod grants;
 mod interleavings;
 mod keys;
@@ -297,6 +299,26 @@ cases! {
         a_deletion_is_gone_on_with
         a_caller_reaches_only_what_it_covers
         one_store_is_deleted_alone;
+    api_keys:
+        a_key_is_found_by_its_secret
+        what_is_not_a_key_is_unknown
+        a_key_ends_at_the_instant
+        a_key_is_revoked_once
+        keys_are_listed_exactly_or_below
+        a_caller_manages_only_what_it_covers
+        a_key_is_gone_with_its_scope
+        what_was_done_to_keys_is_logged
+        a_request_is_within_bounds;
+    explain:
+        a_replay_record_is_live_until_its_end
+        a_nonce_is_live_used_or_expired
+        a_code_tells_what_it_gave
+        a_grant_tells_why_it_was_revoked
+        an_access_token_ends_with_its_grant
+        an_extension_tells_who_and_why
+        what_was_revoked_is_told_from_the_log
+        an_explanation_renews_nothing
+        explanations_keep_to_their_scope;
 }
 
 /// Runs one case. The error is what the case found.

@@ -1,9 +1,12 @@
 //! Sweeping: strict, by the record's own expiry, and invisible.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::Rig;
 use crate::backend::{BackendExt, Budget};
+use crate::chance::Chance;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::write::Write;
@@ -134,6 +137,74 @@ pub(super) async fn a_sweep_beside_extensions_removes_none_of_the_extended(rig: 
     extended.sort_by(|(left, _), (right, _)| left.cmp(right));
     rig.sweep(11).await;
     assert_eq!(rig.scan(&rig.partition("p", &[]), 11).await, extended);
+}
+
+/// So many tasks write and extend records of their own beside two that sweep all the time.
+const WRITERS: usize = 16;
+
+/// Counts itself off when its task ends, however that ends.
+struct Writer(Arc<AtomicUsize>);
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Every call is a millisecond of the case's time.
+fn tick(clock: &AtomicU64) -> u64 {
+    clock.fetch_add(1, Ordering::SeqCst) + 1
+}
+
+pub(super) async fn a_sweep_removes_nothing_that_a_read_would_honour(rig: Rig) {
+    let clock = Arc::new(AtomicU64::new(0));
+    let writing = Arc::new(AtomicUsize::new(WRITERS));
+    rig.together(WRITERS + 2, |rig, index| {
+        let (clock, writing) = (Arc::clone(&clock), Arc::clone(&writing));
+        async move {
+            if index < WRITERS {
+                let _writer = Writer(writing);
+                for round in 0..12 {
+                    let key = rig.sorted_key("p", &[(index as u64).into(), (round % 3).into()]);
+                    live_and_be_extended(&rig, &clock, &key).await;
+                }
+                return;
+            }
+            while writing.load(Ordering::SeqCst) > 0 {
+                rig.sweep(clock.load(Ordering::SeqCst)).await;
+                tokio::task::yield_now().await;
+            }
+        }
+    })
+    .await;
+}
+
+/// A life of some random milliseconds, extended as long as it lasts, and then at its end.
+async fn live_and_be_extended(rig: &Rig, clock: &AtomicU64, key: &Key) {
+    let random = || {
+        let [byte] = (rig.chance.as_ref() as &dyn Chance).bytes();
+        u64::from(byte) + 1
+    };
+    let mut ends = tick(clock) + random();
+    let mut record = rig.stored(key, "v", ends).await;
+    for _ in 0..6 {
+        let now = tick(clock);
+        let read = rig.get(key, now).await;
+        // No sweep has gone further than what the clock shows now.
+        if clock.load(Ordering::SeqCst) < ends {
+            assert_eq!(read.as_ref(), Some(&record), "a sweep has removed a live record");
+        }
+        let (now, later) = (tick(clock), ends + random());
+        let longer = rig.record("v", later);
+        let extend = Write::Replace { key: key.clone(), expected: record.version, record: longer.clone() };
+        if rig.applied(extend, now).await {
+            assert!(now < ends, "an expired record was extended");
+            (ends, record) = (later, longer);
+        } else {
+            assert!(clock.load(Ordering::SeqCst) >= ends, "a live record was not there to be extended");
+            return;
+        }
+    }
 }
 
 pub(super) async fn a_swept_key_can_be_used_again(rig: Rig) {

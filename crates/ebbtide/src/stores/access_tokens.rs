@@ -6,6 +6,7 @@ use futures_util::future::try_join;
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 
+use super::explain::{Fate, State};
 use super::grants::{
     Family, GrantId, GrantState, MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, Why,
 };
@@ -318,6 +319,26 @@ impl AccessTokens {
             issued_at: Timestamp::from_stored(stored.issued_at)?,
             expires_at: record.expires_at,
         })))
+    }
+
+    pub(super) async fn fate(&self, token: &Secret) -> Result<Fate> {
+        let unknown =
+            || Fate::unknown("not an access token of this scope, or one that was revoked or is over");
+        let Some(digest) = token::read(token::ACCESS, &[], token) else { return Ok(unknown()) };
+        let record = self.stores.backend().get(&self.key(&digest)?, self.stores.now()).await?;
+        let Some(record) = record else { return Ok(unknown()) };
+        let stored: Stored = codec::decode(&record.value)?;
+        let grant_id = stored.grant.map(|under| GrantId::from_bytes(*under.id));
+        let (state, why) = match grant_id {
+            None => (State::Live, "it stands alone".to_owned()),
+            Some(id) => {
+                let grant = self.stores.grants(&self.scope).fate(id).await?;
+                (grant.state, format!("of its grant: {}", grant.why))
+            }
+        };
+        let fate =
+            Fate::new(state, why).since(Timestamp::from_stored(stored.issued_at)?).until(record.expires_at);
+        Ok(fate.of_grant(grant_id))
     }
 
     /// Revokes this one token and leaves its grant alone. Says whether it was there; afterwards it is not.

@@ -79,6 +79,7 @@ use futures_util::future::join_all;
 use minicbor::{Decode, Encode};
 
 use super::Stores;
+use super::explain::Fate;
 use super::extension::{Extended, Extension};
 use super::listing::{Listing, check_limit};
 use super::lives::{Lifetime, Restored, Span, Standing, restore};
@@ -372,6 +373,10 @@ impl Approvals {
         let (scopes, reach) = (self.stores.scopes(&self.scope), Reach::Exact(self.scope.clone()));
         let removed = scopes.delete_kinds(vec![Kind::Approval], &reach, because).await?.finish().await?;
         Ok(removed.values().sum())
+    }
+
+    pub(super) async fn fate(&self, identity: &str, resource: &str, action: &str) -> Result<Fate> {
+        Fate::of(&self.standing(identity, resource, action)?).await
     }
 
     fn standing<'a>(&'a self, identity: &'a str, resource: &str, action: &str) -> Result<Standing<'a>> {

@@ -9,6 +9,7 @@ use minicbor::{Decode, Encode};
 
 use binding::Binding;
 
+use super::explain::{Fate, State as Known};
 use super::grants::{
     GrantId, GrantRequest, Grants, IssuedGrant, MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, Terms,
     Why,
@@ -346,6 +347,25 @@ impl Codes {
         let id = redeemed.grant.as_ref().map(|grant| (*grant.grant_id.as_bytes()).into());
         let marker = self.remember(valid_until, State::Redeemed(id), keep_until)?;
         Ok((Redemption::Redeemed(Box::new(redeemed)), marker, writes))
+    }
+
+    pub(super) async fn fate(&self, code: &Secret) -> Result<Fate> {
+        let unknown = || Fate::unknown("not a code of this scope, or one from long ago");
+        let Some(digest) = token::read(token::CODE, &[], code) else { return Ok(unknown()) };
+        let now = self.stores.now();
+        let record = self.stores.backend().get(&self.key(&digest)?, now).await?;
+        let Some(record) = record else { return Ok(unknown()) };
+        let code: Code = codec::decode(&record.value)?;
+        let valid_until = Timestamp::from_stored(code.valid_until)?;
+        let fate = match code.state {
+            State::Open(_) if now < valid_until => Fate::new(Known::Live, "it was not redeemed yet"),
+            State::Open(_) => Fate::new(Known::Expired, "it was not redeemed in its time"),
+            State::Redeemed(id) => {
+                Fate::new(Known::Used, "it was redeemed").of_grant(id.map(|id| GrantId::from_bytes(*id)))
+            }
+            State::Burned => Fate::new(Known::Used, "it was presented with something that did not fit"),
+        };
+        Ok(fate.until(valid_until))
     }
 
     async fn revoke(&self, id: GrantId) -> Result<Redemption> {

@@ -18,6 +18,7 @@ pub use request::{GrantRequest, Terms};
 pub(crate) use request::{MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, check_grace};
 pub use types::{Grant, GrantId, GrantState, IssuedGrant, Rotated, Rotation, Why};
 
+use super::explain::{Fate, State};
 use super::payload::Payload;
 use super::tombstones::Mortal;
 use super::{ATTEMPTS, Stores, contended};
@@ -198,6 +199,38 @@ impl Grants {
         let Some(token) = Refresh::read(token, self.stores.keyring(), &self.scope) else { return Ok(None) };
         let grant = self.get(token.grant_id).await?;
         Ok(grant.filter(|grant| grant.state == GrantState::Active && grant.generation == token.generation))
+    }
+
+    pub(super) async fn fate(&self, id: GrantId) -> Result<Fate> {
+        let now = self.stores.now();
+        let Some(standing) = self.standing(id, now).await? else {
+            return Ok(Fate::unknown("not a grant of this scope, or one that has reached its cap"));
+        };
+        let family = standing.family;
+        let (state, why) = match family.state(now) {
+            GrantState::Active => (State::Live, format!("it was rotated {} times", family.generation())),
+            GrantState::Revoked { at, why } => {
+                (State::Revoked, format!("it was revoked at {at}: {}", why.words()))
+            }
+            GrantState::Expired => (State::Expired, "it was idle for too long".to_owned()),
+        };
+        let mut fate = Fate::new(state, why).since(family.created_at()).until(family.idle_until());
+        (fate.cap_at, fate.target) = (Some(standing.ends_at), Some(vec![id.to_string()]));
+        Ok(fate.of_grant(Some(id)))
+    }
+
+    pub(super) async fn fate_of_token(&self, token: &Secret) -> Result<Fate> {
+        let Some(token) = Refresh::read(token, self.stores.keyring(), &self.scope) else {
+            return Ok(Fate::unknown("not a refresh token of this scope"));
+        };
+        let mut fate = self.fate(token.grant_id).await?;
+        let now = self.stores.now();
+        let present = self.standing(token.grant_id, now).await?.map(|standing| standing.family.generation());
+        if fate.state == State::Live && present.is_some_and(|present| token.generation < present) {
+            fate.state = State::Used;
+            fate.why = format!("{}, and this token is of generation {}", fate.why, token.generation);
+        }
+        Ok(fate)
     }
 
     pub(super) async fn revoke_if(

@@ -1,17 +1,15 @@
 //! Which record an index record leads to, for an engine whose own TTL may delete one long before the other.
 
+use crate::backend::Target;
 use crate::digest::Digest;
 use crate::key::{Key, Part};
 use crate::kind::Kind;
 use crate::record::Record;
 use crate::stores::grants::GrantId;
 
-/// Says where the record stands that an index record leads to; none if it leads to none.
-pub type LeadsTo = fn(&Key, &Record) -> Option<Key>;
-
 /// Every kind of index. Each is written in one commit with the record that it leads to, so that one whose record is
 /// gone leads to nothing and never will.
-pub const INDEXES: [(Kind, LeadsTo); 4] = [
+pub const INDEXES: [(Kind, Target); 4] = [
     (Kind::GrantIndex, grant_or_token),
     (Kind::SessionIndex, |index, _| listed(Kind::Session, index)),
     (Kind::ClientIndex, |index, _| listed(Kind::Client, index)),
@@ -20,8 +18,14 @@ pub const INDEXES: [(Kind, LeadsTo); 4] = [
 
 /// The index lists both: ids of grants, and digests of tokens without one.
 fn grant_or_token(index: &Key, _: &Record) -> Option<Key> {
-    let is_grant = matches!(index.sort().as_slice(), [Part::Bytes(id)] if id.len() == GrantId::BYTES);
-    listed(if is_grant { Kind::Grant } else { Kind::AccessToken }, index)
+    let sort = index.sort();
+    let [Part::Bytes(id)] = sort.as_slice() else { return None };
+    let kind = match id.len() {
+        GrantId::BYTES => Kind::Grant,
+        Digest::BYTES => Kind::AccessToken,
+        _ => return None,
+    };
+    listed(kind, index)
 }
 
 fn listed(kind: Kind, index: &Key) -> Option<Key> {

@@ -2,6 +2,7 @@
 
 use minicbor::{Decode, Encode};
 
+use super::explain::{Fate, State};
 use super::{ATTEMPTS, Stores, check_length, contended, token};
 use crate::backend::BackendExt;
 use crate::codec;
@@ -104,6 +105,21 @@ impl Nonces {
             }
         }
         Err(contended())
+    }
+
+    pub(super) async fn fate(&self, audience: &str, nonce: &Secret) -> Result<Fate> {
+        let unknown = || Fate::unknown("not a nonce of this scope and audience, or one from long ago");
+        let Some(key) = self.find(audience, nonce)? else { return Ok(unknown()) };
+        let now = self.stores.now();
+        let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(unknown()) };
+        let valid_until = Timestamp::from_stored(codec::decode::<Nonce>(&record.value)?.valid_until)?;
+        let fate = match judge(Some(&record), now)?.0 {
+            NonceAnswer::Accepted { .. } => Fate::new(State::Live, "it was not accepted yet"),
+            NonceAnswer::Used => Fate::new(State::Used, "it was accepted"),
+            NonceAnswer::Expired => Fate::new(State::Expired, "it was not used in its time"),
+            NonceAnswer::Unknown => unknown(),
+        };
+        Ok(fate.until(valid_until))
     }
 
     fn find(&self, audience: &str, nonce: &Secret) -> Result<Option<Key>> {

@@ -35,6 +35,7 @@ pub use relationship::{Edge, Related, RelationType, Relationship};
 
 use super::Stores;
 use super::approvals::{MAX_GRANTOR_BYTES, check_metadata};
+use super::explain::Fate;
 use super::extension::{Extended, Extension};
 use super::listing::{Listing, check_limit};
 use super::lives::{Lifetime, Restored, Standing, restore};
@@ -219,6 +220,10 @@ impl Relationships {
         let prefix = Prefix::partition(kind, &self.scope, &[name.into()], &sort)?;
         let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()).await?;
         Listing::read(page, |key, record| Related::read(&key, &record))
+    }
+
+    pub(super) async fn fate(&self, edge: &Edge) -> Result<Fate> {
+        Fate::of(&self.standing(edge)?).await
     }
 
     fn standing<'a>(&'a self, edge: &'a Edge) -> Result<Standing<'a>> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
+use super::explain::{Fate, State};
 use super::{Stores, check_length};
 use crate::backend::BackendExt;
 use crate::digest::Digest;
@@ -112,6 +113,16 @@ impl Replays {
         let expires_at = ttl.expires_at(now)?.checked_add(proof.hold)?;
         let commit = self.stores.backend().insert(key, self.stores.record("", expires_at), now).await?;
         Ok(if commit.is_applied() { Seen::Fresh { expires_at } } else { Seen::Replay })
+    }
+
+    pub(super) async fn fate(&self, proof: &Proof) -> Result<Fate> {
+        let record = self.stores.backend().get(&self.key(proof)?, self.stores.now()).await?;
+        Ok(match record {
+            Some(record) => {
+                Fate::new(State::Live, "it was seen, and is refused until its end").until(record.expires_at)
+            }
+            None => Fate::unknown("it was not seen, or long enough ago to be fresh again"),
+        })
     }
 
     fn key(&self, proof: &Proof) -> Result<Key> {

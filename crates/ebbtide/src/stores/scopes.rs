@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::Stores;
-use super::listing::{Listing, check_limit, count};
+use super::listing::{Listing, MAX_LIMIT, check_limit};
 use crate::audit::{Action, Because, Note};
 use crate::backend::Cursor;
 use crate::error::{Error, Result};
@@ -66,14 +66,44 @@ impl Scopes {
 
     /// How many live records there are, by kind; kinds of which there are none are left out.
     pub async fn count(&self, reach: &Reach) -> Result<BTreeMap<Kind, u64>> {
-        let mut counts = BTreeMap::new();
-        for &kind in Kind::ALL {
-            let live = count(&self.stores, &self.prefix(kind, reach)?).await?;
-            if live > 0 {
-                counts.insert(kind, live);
+        let mut count = self.begin_count(reach)?;
+        while count.step().await? {}
+        Ok(count.counted)
+    }
+
+    /// Begins to count every live record of a scope, in steps. Nothing is read before the first.
+    pub fn begin_count(&self, reach: &Reach) -> Result<Count> {
+        let prefixes = Kind::ALL.iter().map(|&kind| self.prefix(kind, reach)).collect::<Result<_>>()?;
+        Ok(Count {
+            stores: self.stores.clone(),
+            now: self.stores.now(),
+            prefixes,
+            after: None,
+            counted: BTreeMap::new(),
+            done: (0, 1),
+        })
+    }
+
+    /// How many live records there are, of the kinds that are deleted with a scope, counting no further than `most`:
+    /// it reads that many at the most.
+    pub async fn count_up_to(&self, reach: &Reach, most: u64) -> Result<u64> {
+        let (now, mut counted) = (self.stores.now(), 0);
+        for kind in Self::deletable() {
+            let (prefix, mut after) = (self.prefix(kind, reach)?, None);
+            loop {
+                let left = usize::try_from(most - counted).unwrap_or(MAX_LIMIT).min(MAX_LIMIT);
+                if left == 0 {
+                    return Ok(counted);
+                }
+                let page = self.stores.backend().scan(&prefix, after.as_ref(), left, now).await?;
+                counted += page.items.len() as u64;
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
             }
         }
-        Ok(counts)
+        Ok(counted)
     }
 
     /// How much there is, by scope and kind.
@@ -117,6 +147,7 @@ impl Scopes {
             stores: self.stores.clone(),
             reach: reach.clone(),
             because: because.clone(),
+            now: self.stores.now(),
             left: prefixes.into_iter().rev().collect(),
             removed: BTreeMap::new(),
         };
@@ -144,6 +175,55 @@ impl Statistics {
     }
 }
 
+/// The count of a scope, in steps of a bounded size.
+#[derive(Debug)]
+#[must_use = "nothing is counted before the first step"]
+pub struct Count {
+    stores: Stores,
+    now: Timestamp,
+    prefixes: Vec<Prefix>,
+    after: Option<Cursor>,
+    counted: BTreeMap<Kind, u64>,
+    done: (u32, u32),
+}
+
+impl Count {
+    /// Goes on from where another count had come, by its [`place`](Self::place): of the same scope, within a day.
+    pub fn resume(mut self, place: Cursor, counted: BTreeMap<Kind, u64>) -> Self {
+        (self.after, self.counted) = (Some(place), counted);
+        self
+    }
+
+    /// Counts some more, and says whether there may be more.
+    pub async fn step(&mut self) -> Result<bool> {
+        let backend = self.stores.backend();
+        let step = backend.count(&self.prefixes, self.after.as_ref(), self.now).await?;
+        for (kind, live) in step.live.into_iter().filter(|(_, live)| *live > 0) {
+            *self.counted.entry(kind).or_default() += live;
+        }
+        (self.after, self.done) = (step.next, step.done);
+        Ok(self.after.is_some())
+    }
+
+    /// How many were counted so far, by kind.
+    #[must_use]
+    pub fn counted(&self) -> &BTreeMap<Kind, u64> {
+        &self.counted
+    }
+
+    /// So many parts of so many are done.
+    #[must_use]
+    pub fn done(&self) -> (u32, u32) {
+        self.done
+    }
+
+    /// Where it goes on; none before the first step and after the last.
+    #[must_use]
+    pub fn place(&self) -> Option<&Cursor> {
+        self.after.as_ref()
+    }
+}
+
 /// The deletion of a scope, in steps of a bounded size. One that was stopped or failed is gone on with by another:
 /// there is only less to delete.
 #[derive(Debug)]
@@ -152,6 +232,8 @@ pub struct Deletion {
     stores: Stores,
     reach: Reach,
     because: Because,
+    /// One time for all steps, so that an engine knows that they are one deletion, and goes on with it.
+    now: Timestamp,
     left: Vec<Prefix>,
     removed: BTreeMap<Kind, u64>,
 }
@@ -160,7 +242,7 @@ impl Deletion {
     /// Deletes some more, and says whether there may be more. The last step tells the log how many there were.
     pub async fn step(&mut self) -> Result<bool> {
         if let Some(prefix) = self.left.last() {
-            let step = self.stores.backend().erase(prefix, self.stores.now()).await?;
+            let step = self.stores.backend().erase(prefix, self.now).await?;
             if step.removed > 0 {
                 *self.removed.entry(prefix.kind()).or_default() += step.removed;
             }

@@ -11,6 +11,7 @@ pub(super) const CODE: &str = "ebc_";
 pub(super) const REFRESH: &str = "ebr_";
 pub(super) const ACCESS: &str = "eba_";
 pub(super) const NONCE: &str = "ebn_";
+pub(super) const API_KEY: &str = "ebk_";
 pub(super) const SESSION: &str = "ebs_";
 pub(super) const DEVICE: &str = "ebd_";
 pub(super) const CLIENT_SECRET: &str = "ebp_";

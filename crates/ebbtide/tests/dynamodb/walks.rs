@@ -1,8 +1,11 @@
 //! What goes through a whole scope or table: listing, erasing, reconciling.
 
 use ebbtide::backend::dynamodb::DynamoDb;
+use ebbtide::stores::access_tokens::{AccessRequest, Issuing};
+use ebbtide::stores::grants::GrantRequest;
 use ebbtide::{
-    Backend, BackendExt, Batch, Budget, Cursor, ErrorKind, Key, Kind, Prefix, Reach, Record, Scope, Write,
+    Backend, BackendExt, Batch, Budget, Cursor, ErrorKind, Key, Kind, ManualClock, Prefix, Reach, Record,
+    Scope, Stores, Write,
 };
 
 use crate::proxy::Act;
@@ -16,6 +19,9 @@ crate::trials! {
     erasing_a_partition_reads_that_partition_alone
     a_sweep_removes_index_records_whose_record_is_gone
     a_walk_goes_on_where_its_last_step_ended
+    a_sweep_is_gone_on_with_by_another_process
+    a_count_is_gone_on_with_by_another_process
+    a_grant_that_is_gone_takes_its_index_records_with_it
 }
 
 fn key_in(scope: &Scope, kind: Kind, number: u64) -> Key {
@@ -182,4 +188,74 @@ async fn a_walk_goes_on_where_its_last_step_ended(site: &Site) {
     }
     assert_eq!(removed, 50);
     assert!((6..=12).contains(&steps), "{steps} steps");
+}
+
+async fn a_sweep_is_gone_on_with_by_another_process(site: &Site) {
+    let (proxy, first, second) = site.proxied().await;
+    let acme = Scope::tenant("acme").unwrap();
+    fill(&second, &acme, Kind::Probe, 50, "v").await;
+    let budget = Budget { records: 40, ..Budget::everything(&[Kind::Probe]) };
+    let step = second.sweep(at(101), &budget).await.unwrap();
+    assert!(step.more && step.total() == 40, "{step:?}");
+    // The other knows nothing of it but the time, and reads the place where it ended.
+    proxy.take_total();
+    let rest = first.sweep(at(101), &Budget::everything(&[Kind::Probe])).await.unwrap();
+    assert_eq!((rest.total(), rest.more), (10, false));
+    assert_eq!(proxy.requests("GetItem"), 1);
+    // What came to its end is forgotten: the same again begins anew.
+    fill(&second, &acme, Kind::Probe, 50, "v").await;
+    let again = second.sweep_all(at(101), &Budget::everything(&[Kind::Probe])).await.unwrap();
+    assert_eq!(again.total(), 50);
+}
+
+async fn a_count_is_gone_on_with_by_another_process(site: &Site) {
+    // More than the 32 megabytes that a step reads, in a table of their own.
+    let table = format!("ebbtide-test-{}", ebbtide::Version::mint(&ebbtide::SystemChance));
+    let url = format!("dynamodb:{table}");
+    let (first, second) = (site.store(&url).await, site.store(&url).await);
+    first.create_table().await.unwrap();
+    let acme = Scope::tenant("acme").unwrap();
+    fill(&first, &acme, Kind::Probe, 140, &"x".repeat(300_000)).await;
+    fill(&first, &acme, Kind::ProbeIndex, 7, "v").await;
+    let prefixes = Kind::PROBES.iter().map(|&kind| Prefix::reach(kind, &Reach::Exact(acme.clone())).unwrap());
+    let prefixes: Vec<_> = prefixes.collect();
+    let step = first.count(&prefixes, None, at(0)).await.unwrap();
+    let next = step.next.expect("a step has an end");
+    assert!(step.done.0 < step.done.1, "{:?}", step.done);
+    let (mut counted, mut after) = (step.live, Some(next.clone()));
+    while let Some(place) = after {
+        let step = second.count(&prefixes, Some(&place), at(0)).await.unwrap();
+        for (kind, live) in step.live {
+            *counted.entry(kind).or_default() += live;
+        }
+        after = step.next;
+    }
+    assert_eq!(counted, [(Kind::Probe, 140), (Kind::ProbeIndex, 7)].into());
+    let error = second.count(&prefixes[..1], Some(&next), at(0)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "the place of one count is none of another");
+    site.client().delete_table().table_name(table).send().await.unwrap();
+}
+
+async fn a_grant_that_is_gone_takes_its_index_records_with_it(site: &Site) {
+    let url = site.url().await;
+    let store = ebbtide::open(&url).await.unwrap();
+    let clock = ManualClock::at(at(0));
+    let stores = Stores::builder(store.clone()).clock(clock.clone()).build();
+    let acme = Scope::tenant("acme").unwrap();
+    let grants = stores.grants(&acme);
+    let [kept, gone] = ["alice", "bob"].map(|subject| GrantRequest::new(subject, "app"));
+    grants.issue(kept).await.unwrap();
+    let gone = grants.issue(gone).await.unwrap();
+    let alone = stores.access_tokens(&acme);
+    let issued = alone.issue(AccessRequest::alone("carol", "app")).await.unwrap();
+    assert!(matches!(issued, Issuing::Issued(_)));
+    let index = Prefix::kind_wide(Kind::GrantIndex);
+    assert_eq!(store.scan_all(&index, at(0)).await.unwrap().len(), 6);
+    // As the engine's TTL does it: the record goes, and nobody tells the index.
+    let id = gone.grant_id;
+    let key = Key::new(Kind::Grant, &acme, &[id.as_bytes().into()], &[]).unwrap();
+    assert!(store.delete(key, at(1)).await.unwrap().is_applied());
+    let swept = store.sweep_all(at(2), &Budget::default()).await.unwrap();
+    assert_eq!(swept.removed, [(Kind::GrantIndex, 2)].into());
+    assert_eq!(store.scan_all(&index, at(2)).await.unwrap().len(), 4, "what is there stays listed");
 }

@@ -10,10 +10,10 @@ use futures_util::future::try_join_all;
 
 use super::DynamoDb;
 use super::attempt::{Fault, busy, fault};
-use super::condition::{Asked, begins_with, overdue, same_version};
+use super::condition::{Asked, begins_with, live, overdue, same_version};
 use super::item::{EXPIRES, Item, PK, SK, VALUE, VERSION, expiry_of, only_key, record_of, version_of};
 use super::walk::{Allowance, Errand, Walk};
-use crate::backend::{Budget, Erased, KindStats, Stats, Swept};
+use crate::backend::{Budget, Counted, Cursor, Erased, KindStats, Stats, Swept};
 use crate::error::{Error, Result};
 use crate::key::Prefix;
 use crate::kind::Kind;
@@ -44,7 +44,7 @@ impl DynamoDb {
         }
         let filter = begins_with(&self.beginnings(&budget.kinds)).and(overdue(until));
         let errand = errand(b's', &budget.kinds, &[], until);
-        let mut walk = self.walks.take(&errand);
+        let mut walk = self.take_walk(&errand, until).await?;
         let (allowance, swept) = (Allowance::new(budget.records), Mutex::new(Swept::default()));
         let deal = |items: Vec<Item>| {
             let (allowance, swept) = (&allowance, &swept);
@@ -64,7 +64,7 @@ impl DynamoDb {
         };
         self.step(&mut walk, &filter, &format!("{PK}, {SK}"), &allowance, deal).await?;
         let mut swept = swept.into_inner().unwrap_or_else(PoisonError::into_inner);
-        swept.more = self.walks.keep(errand, walk);
+        swept.more = self.keep_walk(&errand, &walk, until).await?;
         Ok(swept)
     }
 
@@ -76,7 +76,7 @@ impl DynamoDb {
             return Ok(Swept::default());
         }
         let filter = begins_with(&self.beginnings(&budget.kinds));
-        let mut walk = self.walks.take(&errand);
+        let mut walk = self.take_walk(&errand, until).await?;
         if walk.is_new() {
             *self.tally.lock().unwrap_or_else(PoisonError::into_inner) = Tally::default();
         }
@@ -97,9 +97,13 @@ impl DynamoDb {
         };
         self.step(&mut walk, &filter, &projection, &Allowance::new(budget.records), deal).await?;
         let mut swept = swept.into_inner().unwrap_or_else(PoisonError::into_inner);
-        swept.more = self.walks.keep(errand, walk);
+        let is_seen_whole = walk.is_seen_whole();
+        swept.more = self.keep_walk(&errand, &walk, until).await?;
         if !swept.more {
-            self.report(&budget.kinds, until);
+            self.looked.lock().unwrap_or_else(PoisonError::into_inner).insert(budget.kinds.clone(), until);
+        }
+        if is_seen_whole {
+            self.report();
         }
         Ok(swept)
     }
@@ -109,9 +113,10 @@ impl DynamoDb {
         looked.get(kinds).is_none_or(|&last| until.since(last) >= LOOK_EVERY)
     }
 
-    fn report(&self, kinds: &[Kind], until: Timestamp) {
+    fn report(&self) {
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-        for (kind, stats) in std::mem::take(&mut *tally).0 {
+        let found = std::mem::take(&mut *tally).0;
+        for (kind, stats) in &found {
             let seconds = stats.oldest_overdue.unwrap_or_default().as_secs_f64();
             let overdue = u32::try_from(stats.expired).unwrap_or(u32::MAX);
             metrics::gauge!("ebbtide_overdue_records", "kind" => kind.name()).set(f64::from(overdue));
@@ -125,7 +130,7 @@ impl DynamoDb {
                 );
             }
         }
-        self.looked.lock().unwrap_or_else(PoisonError::into_inner).insert(kinds.to_vec(), until);
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
     }
 
     /// Removes an index record whose record is gone, and says of what kind it was; counts any other. Both are written
@@ -202,7 +207,7 @@ impl DynamoDb {
     pub(super) async fn erase_scope(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {
         let filter = begins_with(&[self.space.begin(prefix)]);
         let errand = errand(b'e', &[prefix.kind()], prefix.as_bytes(), now);
-        let mut walk = self.walks.take(&errand);
+        let mut walk = self.take_walk(&errand, now).await?;
         let (allowance, removed) = (Allowance::new(ERASED_AT_ONCE), Mutex::new(0));
         let deal = |items: Vec<Item>| {
             let (allowance, removed) = (&allowance, &removed);
@@ -217,7 +222,7 @@ impl DynamoDb {
         };
         self.step(&mut walk, &filter, &wanted(&[SK]), &allowance, deal).await?;
         let removed = removed.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok(Erased { removed, more: self.walks.keep(errand, walk) })
+        Ok(Erased { removed, more: self.keep_walk(&errand, &walk, now).await? })
     }
 
     /// Deletes these, and says how many of them were live.
@@ -248,24 +253,62 @@ impl DynamoDb {
     }
 
     /// Counts everything, by a walk through the whole table.
-    pub(super) async fn count(&self, now: Timestamp) -> Result<Stats> {
+    pub(super) async fn count_all(&self, now: Timestamp) -> Result<Stats> {
         let filter = begins_with(&self.beginnings(Kind::ALL));
-        let tally = Mutex::new(Tally::default());
-        let mut walk = Walk::new();
+        let (tally, mut walk) = (Mutex::new(Tally::default()), Walk::new());
         while !walk.is_over() {
-            let deal = |items: Vec<Item>| {
-                let tally = &tally;
-                async move {
-                    let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
-                    for item in &items {
-                        tally.note(self.space.kind_of(item)?, item, now)?;
-                    }
-                    Ok(true)
-                }
-            };
-            self.step(&mut walk, &filter, &wanted(&[]), &Allowance::new(u64::MAX), deal).await?;
+            self.count_step(&mut walk, &filter, &tally, now).await?;
         }
         Ok(tally.into_inner().unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    /// Counts what is live under these prefixes, by one walk through the table for all of them. Its place is kept in
+    /// the table, and the cursor names only that.
+    pub(super) async fn count_scope(
+        &self,
+        prefixes: &[Prefix],
+        after: Option<&Cursor>,
+        now: Timestamp,
+    ) -> Result<Counted> {
+        if prefixes.is_empty() {
+            return Ok(Counted::default());
+        }
+        let beginnings: Vec<_> = prefixes.iter().map(|prefix| self.space.begin(prefix)).collect();
+        let filter = begins_with(&beginnings).and(live(now));
+        let mut walk = match after {
+            Some(cursor) => self.walk_at(&beginnings, cursor, now).await?,
+            None => Walk::new(),
+        };
+        let tally = Mutex::new(Tally::default());
+        self.count_step(&mut walk, &filter, &tally, now).await?;
+        let tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner).0;
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        Ok(Counted {
+            live: tally.into_iter().map(|(kind, stats)| (kind, stats.live)).collect(),
+            done: (number(walk.segments_over()), number(walk.segments())),
+            next: if walk.is_over() {
+                None
+            } else {
+                Some(self.bookmark_walk(&beginnings, &walk, now).await?)
+            },
+        })
+    }
+
+    async fn count_step(
+        &self,
+        walk: &mut Walk,
+        filter: &Asked,
+        tally: &Mutex<Tally>,
+        now: Timestamp,
+    ) -> Result<()> {
+        let deal = |items: Vec<Item>| async move {
+            let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+            for item in &items {
+                tally.note(self.space.kind_of(item)?, item, now)?;
+            }
+            Ok(true)
+        };
+        self.step(walk, filter, &wanted(&[]), &Allowance::new(u64::MAX), deal).await
     }
 }
 

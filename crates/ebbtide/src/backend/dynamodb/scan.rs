@@ -8,7 +8,9 @@ use super::DynamoDb;
 use super::attempt::{Fault, fault};
 use super::condition::{begins_with, live};
 use super::item::{Item, PK, SK, binary, bytes_of, item_key, record_of};
+use super::walk::Walk;
 use crate::backend::{BackendExt as _, Cursor, Page};
+use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::key::{Key, Prefix};
 use crate::kind::Kind;
@@ -29,6 +31,8 @@ const BEHIND: u8 = 1;
 /// Where a listing goes on: at a place that is kept in the table, since it is behind somebody else's record, and the
 /// name of that is nobody's business.
 const BOOKMARKED: u8 = 2;
+/// Where a count goes on: at the places, one for each segment, that are kept in the table.
+const WALK: u8 = 3;
 
 impl DynamoDb {
     pub(super) async fn list(
@@ -139,30 +143,60 @@ impl DynamoDb {
 
     /// Keeps a place in the table, and answers with its name.
     async fn bookmark(&self, place: &Item, now: Timestamp) -> Result<Cursor> {
-        let name = Version::mint(self.chance.as_ref());
         let (partition, sort) = (bytes_of(place, PK)?, bytes_of(place, SK)?);
         let length = u16::try_from(partition.len()).expect("a partition key is below 65,536 bytes");
-        let value = [&length.to_be_bytes(), partition, sort].concat();
+        self.keep_bookmark(BOOKMARKED, [&length.to_be_bytes(), partition, sort].concat(), now).await
+    }
+
+    async fn keep_bookmark(&self, form: u8, value: Vec<u8>, now: Timestamp) -> Result<Cursor> {
+        let name = Version::mint(self.chance.as_ref());
         let record = Record::new(value, now.checked_add(BOOKMARK)?, self.chance.as_ref());
         // A name of chance is nobody else's.
         let _ = self.write(Write::Put { key: bookmark_key(name)?, record }, now).await?;
-        let mut bytes = vec![BOOKMARKED];
+        let mut bytes = vec![form];
         bytes.extend(name.as_bytes());
         Ok(Cursor::from_bytes(bytes))
     }
 
+    async fn bookmarked(&self, name: &[u8], now: Timestamp) -> Result<Record> {
+        let name = Version::from_bytes(name.try_into().map_err(|_| unknown())?);
+        let kept = self.read(&bookmark_key(name)?).await?;
+        kept.filter(|record| record.is_live(now)).ok_or_else(unknown)
+    }
+
+    /// Keeps the place of a walk through these beginnings, and answers with its name.
+    pub(super) async fn bookmark_walk(
+        &self,
+        beginnings: &[Vec<u8>],
+        walk: &Walk,
+        now: Timestamp,
+    ) -> Result<Cursor> {
+        let value = [walk_of(beginnings).as_bytes().as_slice(), &walk.encode()?].concat();
+        self.keep_bookmark(WALK, value, now).await
+    }
+
+    /// The walk that a cursor names. It comes from a caller, and may be anything.
+    pub(super) async fn walk_at(
+        &self,
+        beginnings: &[Vec<u8>],
+        cursor: &Cursor,
+        now: Timestamp,
+    ) -> Result<Walk> {
+        let Some((&WALK, name)) = cursor.as_bytes().split_first() else { return Err(unknown()) };
+        let kept = self.bookmarked(name, now).await?;
+        let walk = kept.value.strip_prefix(walk_of(beginnings).as_bytes().as_slice());
+        walk.and_then(Walk::decode).ok_or_else(unknown)
+    }
+
     /// The place that a cursor names. It comes from a caller, and may be anything.
     async fn place(&self, prefix: &Prefix, cursor: &Cursor, now: Timestamp) -> Result<Item> {
-        let unknown = || Error::invalid("this cursor is not one of this listing, or is too old");
         match cursor.as_bytes().split_first() {
             Some((&BEHIND, bytes)) => {
                 let key = Key::decode(prefix.kind(), bytes).map_err(|_| unknown())?;
                 if prefix.contains(&key) { Ok(self.space.key(&key)) } else { Err(unknown()) }
             }
             Some((&BOOKMARKED, name)) if prefix.within_partition().is_none() => {
-                let name = Version::from_bytes(name.try_into().map_err(|_| unknown())?);
-                let kept = self.read(&bookmark_key(name)?).await?;
-                let kept = kept.filter(|record| record.is_live(now)).ok_or_else(unknown)?;
+                let kept = self.bookmarked(name, now).await?;
                 let (length, rest) = kept.value.split_first_chunk::<2>().ok_or_else(unknown)?;
                 let place = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)));
                 let (partition, sort) = place.ok_or_else(unknown)?;
@@ -171,6 +205,16 @@ impl DynamoDb {
             _ => Err(unknown()),
         }
     }
+}
+
+fn unknown() -> Error {
+    Error::invalid("this cursor is not one of this listing, or is too old")
+}
+
+/// What a walk goes through, so that the cursor of one is none of another.
+fn walk_of(beginnings: &[Vec<u8>]) -> Digest {
+    let parts: Vec<&[u8]> = beginnings.iter().map(Vec::as_slice).collect();
+    Digest::of("dynamodb count", &parts)
 }
 
 fn bookmark_key(name: Version) -> Result<Key> {

@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use rapidhash::fast::RandomState;
+
 use super::engine::Op;
 use crate::backend::{KindStats, Stats};
 use crate::error::{Error, Result};
@@ -22,7 +24,7 @@ const ROW: u8 = b'l';
 pub(super) type Minutes = BTreeMap<u64, u64>;
 
 /// What a group of commits changes.
-pub(super) type Changes = HashMap<(Kind, u64), i64>;
+pub(super) type Changes = HashMap<(Kind, u64), i64, RandomState>;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Ledger(BTreeMap<Kind, Minutes>);
@@ -116,7 +118,7 @@ impl Ledger {
 
 /// What a sweep removed of a kind, and how the ledger is set right: `ledger` and `counted` are of one instant.
 pub(super) fn settle(kind: Kind, ledger: &Minutes, counted: &Minutes) -> (u64, Changes) {
-    let mut changes = Changes::new();
+    let mut changes = Changes::default();
     let mut removed = 0;
     for &minute in ledger.keys().chain(counted.keys()) {
         let of = |minutes: &Minutes| minutes.get(&minute).copied().unwrap_or(0);

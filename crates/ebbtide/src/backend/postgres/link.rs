@@ -91,6 +91,19 @@ impl Link {
         self.pool.get().await.map_err(no_connection)
     }
 
+    /// Sets the metrics of the pool.
+    pub(super) fn report_pool(&self) {
+        #[expect(clippy::cast_precision_loss, reason = "a pool is small")]
+        let set = |state: &'static str, connections: usize| {
+            metrics::gauge!("ebbtide_pool_connections", "state" => state).set(connections as f64);
+        };
+        let status = self.pool.status();
+        set("most", status.max_size);
+        set("idle", status.available);
+        set("in_use", status.size.saturating_sub(status.available));
+        set("waited_for", status.waiting);
+    }
+
     async fn repeatedly(&self, repeat: Repeat, job: Job<'_>) -> Result<Answer> {
         let mut attempt = 0;
         loop {

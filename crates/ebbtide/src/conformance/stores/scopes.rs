@@ -64,6 +64,11 @@ pub(super) async fn a_scope_is_counted_exactly_or_below(rig: StoreRig) {
         let expected: BTreeMap<_, _> =
             one_of_each().into_iter().map(|(kind, one)| (kind, one * below)).collect();
         assert_eq!(count(&rig, &Reach::Below(scope(text))).await, expected, "{text}");
+        let total = expected.values().sum::<u64>();
+        for (most, counted) in [(0, 0), (1, 1), (total - 1, total - 1), (total, total), (total + 1, total)] {
+            let up_to = rig.stores.scopes(&Scope::Global).count_up_to(&Reach::Below(scope(text)), most).await;
+            assert_eq!(up_to.expect("count"), counted, "{text}, at most {most}");
+        }
     }
     let scopes = rig.stores.scopes(&Scope::Global);
     let reach = Reach::Exact(rig.scope.clone());

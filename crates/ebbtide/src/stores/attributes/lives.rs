@@ -3,6 +3,7 @@
 use super::bucket::Bucket;
 use super::draft::{Attribute, Stored};
 use crate::error::Result;
+use crate::stores::explain::Fate;
 use crate::stores::extension::{Extended, Extension};
 use crate::stores::lives::Standing;
 use crate::stores::tombstones::Mortal;
@@ -21,6 +22,10 @@ impl Bucket {
     /// Lets an attribute live longer, and writes into the audit log who did it and why, in one commit.
     pub async fn extend(&self, name: &str, extension: &Extension) -> Result<Extended> {
         self.standing(name)?.extend(extension).await
+    }
+
+    pub(in crate::stores) async fn fate(&self, name: &str) -> Result<Fate> {
+        Fate::of(&self.standing(name)?).await
     }
 
     fn standing(&self, name: &str) -> Result<Standing<'_>> {

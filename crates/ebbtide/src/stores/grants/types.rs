@@ -72,6 +72,16 @@ pub enum Why {
     CodeReused,
 }
 
+impl Why {
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Requested => "someone asked for it",
+            Self::RefreshReused => "a refresh token of it was used a second time",
+            Self::CodeReused => "the code that it came from was redeemed a second time",
+        }
+    }
+}
+
 /// What has become of a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GrantState {

@@ -1,4 +1,4 @@
-//! A server for a test, and a client that asks it through a real socket.
+//! A server on a free port, and what its clients say to it.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -8,16 +8,18 @@ use ebbtide::clock_guard::ClockGuard;
 use ebbtide::stores::clients::hashing::HashCost;
 use ebbtide::{ManualClock, Memory, Secret, Stores, Timestamp};
 use ebbtide_server::App;
+use ebbtide_server::quota::Quotas;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 pub(crate) const KEY: &str = "ebk_the-root-key-of-these-tests";
 
-/// A server on a free port, with a clock that the test moves.
+/// A node on a free port, with a clock that the test moves.
 pub(crate) struct Server {
-    port: u16,
-    clock: ManualClock,
+    pub(crate) port: u16,
+    pub(crate) clock: ManualClock,
+    backend: Arc<Memory>,
 }
 
 pub(crate) struct Answer {
@@ -45,17 +47,29 @@ impl Answer {
 
 impl Server {
     pub(crate) async fn start() -> Self {
+        Self::start_with(Quotas::default()).await
+    }
+
+    pub(crate) async fn start_with(quotas: Quotas) -> Self {
         let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000).unwrap());
-        let backend = Arc::new(Memory::default());
+        Self::node(Arc::default(), clock, quotas).await
+    }
+
+    /// Another node on the same store.
+    pub(crate) async fn another(&self) -> Self {
+        Self::node(Arc::clone(&self.backend), self.clock.clone(), Quotas::default()).await
+    }
+
+    async fn node(backend: Arc<Memory>, clock: ManualClock, quotas: Quotas) -> Self {
         let guard = ClockGuard::new(backend.clone(), clock.clone(), ClockGuard::DEFAULT_BOUND).await.unwrap();
         let guard = Arc::new(guard);
         let stores = Stores::builder(backend.clone()).clock(Arc::clone(&guard));
         let stores = stores.hash_cost(HashCost::new(8, 1).unwrap()).build();
-        let app = App::new(stores, backend, guard, &Secret::new(KEY));
+        let app = App::new(stores, backend.clone(), guard, &Secret::new(KEY)).with_quotas(quotas);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         tokio::spawn(ebbtide_server::serve(listener, app, std::future::pending()));
-        Self { port, clock }
+        Self { port, clock, backend }
     }
 
     pub(crate) fn pass(&self, seconds: u64) {
@@ -90,7 +104,18 @@ impl Server {
         headers: &[(&str, &str)],
         body: Value,
     ) -> Answer {
-        let authorization = format!("Bearer {KEY}");
+        self.call_as(KEY, method, path, headers, body).await
+    }
+
+    pub(crate) async fn call_as(
+        &self,
+        key: &str,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Value,
+    ) -> Answer {
+        let authorization = format!("Bearer {key}");
         let mut all = vec![("authorization", authorization.as_str()), ("content-type", "application/json")];
         all.extend(headers);
         let text = if body.is_null() { String::new() } else { body.to_string() };
@@ -101,7 +126,6 @@ impl Server {
         self.call("POST", path, &[], body).await
     }
 
-    #[allow(dead_code, reason = "not every suite has forms")]
     pub(crate) async fn form(&self, path: &str, body: &str) -> Answer {
         let authorization = format!("Bearer {KEY}");
         let form = "application/x-www-form-urlencoded";

@@ -1,12 +1,7 @@
 //! Sessions, pushed requests, device codes, clients and owners through a real socket.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-#[path = "harness/server.rs"]
-mod server;
-
+use crate::server::{self, KEY, Server};
 use serde_json::{Value, json};
-use server::{KEY, Server};
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap()

@@ -1,0 +1,98 @@
+//! The configuration of a server: flags before variables before a file before defaults, from one table of settings.
+
+mod file;
+mod resolved;
+mod settings;
+mod values;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use ebbtide::TtlPolicies;
+use ebbtide::stores::profile::Profile;
+use ebbtide::sweeper::Share;
+use ebbtide_server::limits::Limits;
+use ebbtide_server::quota::Quota;
+
+pub(crate) use resolved::{Resolved, Row};
+pub(crate) use settings::Settings;
+pub(crate) use values::{LogFormat, time};
+
+/// What `ebbtide serve` works by.
+#[derive(Debug)]
+pub(crate) struct Config {
+    pub(crate) listen: SocketAddr,
+    pub(crate) store: String,
+    pub(crate) keyring: Option<PathBuf>,
+    pub(crate) auto_migrate: bool,
+    pub(crate) tls: Option<(PathBuf, PathBuf)>,
+    pub(crate) sweep_interval: Option<Duration>,
+    pub(crate) sweep_budget: Share,
+    pub(crate) quotas: Vec<Quota>,
+    pub(crate) limits: Limits,
+    /// How far the node's clock may be from the engine's.
+    pub(crate) clock_bound: Duration,
+    /// How far the clock may be ahead of what the store remembers.
+    pub(crate) clock_leap: Duration,
+    pub(crate) profile: Profile,
+    pub(crate) policies: TtlPolicies,
+    pub(crate) log_format: LogFormat,
+    pub(crate) log_filter: String,
+    pub(crate) otel_endpoint: Option<String>,
+}
+
+impl Config {
+    /// Reads every setting; the error names the place of what is not good.
+    pub(crate) fn read(resolved: &Resolved) -> Result<Self> {
+        let config = Self {
+            listen: resolved.required("listen", values::address)?,
+            store: resolved.required("store", values::text)?,
+            keyring: resolved.optional("keyring", values::path)?,
+            auto_migrate: resolved.required("auto_migrate", values::switch)?,
+            tls: tls(resolved)?,
+            sweep_interval: resolved.optional("sweep.interval", time)?,
+            sweep_budget: resolved.required("sweep.budget", values::parsed)?,
+            quotas: resolved.optional("quotas", values::quotas)?.unwrap_or_default(),
+            limits: Limits {
+                body_bytes: resolved.required("limits.body_bytes", values::count)?,
+                body_timeout: resolved.required("limits.body_timeout", time)?,
+                header_timeout: resolved.required("limits.header_timeout", time)?,
+                requests: resolved.required("limits.requests", values::count)?,
+                connections: resolved.required("limits.connections", values::count)?,
+                shutdown_timeout: resolved.required("limits.shutdown_timeout", time)?,
+            },
+            clock_bound: resolved.required("clock.bound", time)?,
+            clock_leap: resolved.required("clock.leap", time)?,
+            profile: resolved.profile()?,
+            policies: resolved.policies()?,
+            log_format: resolved.required("log.format", values::log_format)?,
+            log_filter: resolved.required("log.filter", values::log_filter)?,
+            otel_endpoint: resolved.optional("otel.endpoint", values::endpoint)?,
+        };
+        if cfg!(not(feature = "otel")) && config.otel_endpoint.is_some() {
+            let place = resolved.place("otel.endpoint");
+            bail!("{place}: this build has no OpenTelemetry: build it with the feature otel");
+        }
+        Ok(config)
+    }
+}
+
+fn tls(resolved: &Resolved) -> Result<Option<(PathBuf, PathBuf)>> {
+    let certificate = resolved.optional("tls.cert", values::path)?;
+    let key = resolved.optional("tls.key", values::path)?;
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
+        (None, None) => Ok(None),
+        (Some(_), None) => {
+            bail!("{}: a certificate has a key: name it with --tls-key", resolved.place("tls.cert"))
+        }
+        (None, Some(_)) => {
+            bail!("{}: a key has a certificate: name it with --tls-cert", resolved.place("tls.key"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,262 @@
+//! The file: TOML, read with the line of each value, so that what is wrong can be pointed at.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use ebbtide::stores::profile::Profile;
+use ebbtide::{Kind, Scope, Ttl, TtlPolicies, TtlPolicy};
+use toml::de::{DeTable, DeValue};
+
+use super::settings::SETTINGS;
+use super::values;
+
+/// A value of the file.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) text: String,
+    /// Where it stands, as messages name it.
+    pub(super) place: String,
+}
+
+/// What a file says.
+#[derive(Debug, Default)]
+pub(super) struct File {
+    /// Values of settings, by key.
+    pub(super) settings: BTreeMap<String, Entry>,
+    /// Fields of `[[policy]]`, one for each.
+    policies: Vec<Fields>,
+    /// Fields of `[profiles.NAME]`, by name.
+    profiles: BTreeMap<String, Fields>,
+}
+
+/// The fields of a table, and where it begins.
+#[derive(Debug)]
+struct Fields {
+    place: String,
+    entries: BTreeMap<String, Entry>,
+}
+
+/// The text, for finding lines.
+struct Source<'a> {
+    path: &'a Path,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    fn place(&self, span: &Range<usize>, key: &str) -> String {
+        format!("{}:{}: {key}", self.path.display(), self.line(span))
+    }
+
+    fn line(&self, span: &Range<usize>) -> usize {
+        self.text[..span.start.min(self.text.len())].matches('\n').count() + 1
+    }
+}
+
+impl File {
+    pub(super) fn read(path: &PathBuf) -> Result<Self> {
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let source = Source { path, text: &text };
+        let table = DeTable::parse(&text).map_err(|error| {
+            let line = error.span().map_or(1, |span| source.line(&span));
+            anyhow::anyhow!("{}:{line}: {}", path.display(), error.message())
+        })?;
+        let mut file = Self::default();
+        file.gather(&source, "", table.get_ref())?;
+        Ok(file)
+    }
+
+    fn gather(&mut self, source: &Source<'_>, above: &str, table: &DeTable<'_>) -> Result<()> {
+        for (name, value) in table {
+            let key = if above.is_empty() {
+                name.get_ref().to_string()
+            } else {
+                format!("{above}.{}", name.get_ref())
+            };
+            let place = source.place(&name.span(), &key);
+            match (key.as_str(), value.get_ref()) {
+                ("policy", DeValue::Array(items)) => {
+                    for item in items {
+                        let place = source.place(&item.span(), &key);
+                        let DeValue::Table(table) = item.get_ref() else {
+                            bail!("{place}: a policy is a table: [[policy]]");
+                        };
+                        self.policies.push(fields(source, place, &key, table)?);
+                    }
+                }
+                ("profiles", DeValue::Table(profiles)) => {
+                    for (name, value) in profiles {
+                        let key = format!("profiles.{}", name.get_ref());
+                        let place = source.place(&name.span(), &key);
+                        let DeValue::Table(table) = value.get_ref() else {
+                            bail!("{place}: a profile is a table: [{key}]");
+                        };
+                        let fields = fields(source, place, &key, table)?;
+                        self.profiles.insert(name.get_ref().to_string(), fields);
+                    }
+                }
+                ("quotas", DeValue::Table(quotas)) => {
+                    let mut each = Vec::new();
+                    for (scope, most) in quotas {
+                        let place = source.place(&scope.span(), &format!("{key}.{}", scope.get_ref()));
+                        let quota =
+                            format!("{}={}", scope.get_ref(), entry(place.clone(), most.get_ref())?.text);
+                        values::quotas(&quota).map_err(|error| anyhow::anyhow!("{place}: {error}"))?;
+                        each.push(quota);
+                    }
+                    let entry = Entry { text: each.join(","), place };
+                    self.settings.insert(key, entry);
+                }
+                (key, DeValue::Table(table)) if is_section(key) => self.gather(source, key, table)?,
+                (key, value) if SETTINGS.iter().any(|setting| setting.key == key) => {
+                    self.settings.insert(key.to_owned(), entry(place, value)?);
+                }
+                _ => bail!("{place}: there is no such setting"),
+            }
+        }
+        Ok(())
+    }
+
+    /// The policies that the file sets.
+    pub(super) fn policies(&self) -> Result<TtlPolicies> {
+        let mut policies = TtlPolicies::default();
+        for fields in &self.policies {
+            let kind = fields.get("kind", values::parsed::<Kind>)?;
+            let Some(kind) = kind else { bail!("{}: a policy names its kind", fields.place) };
+            let scope = fields.get("scope", values::parsed::<Scope>)?;
+            let mut policy = fields.get("preset", preset)?.unwrap_or_default();
+            if let Some(default) = fields.get("default", ttl)? {
+                policy.default = Some(default);
+            }
+            policy.min = fields.get("min", ttl)?.unwrap_or(policy.min);
+            policy.max = fields.get("max", ttl)?.unwrap_or(policy.max);
+            policy.enforce = fields.get("enforce", values::switch)?.unwrap_or(policy.enforce);
+            fields.only(&["kind", "scope", "preset", "default", "min", "max", "enforce"])?;
+            let scope = scope.unwrap_or(Scope::Global);
+            let before = policies.set(kind, scope, policy).with_context(|| fields.place.clone())?;
+            if before.is_some() {
+                bail!("{}: there is another policy for this kind and scope", fields.place);
+            }
+        }
+        Ok(policies)
+    }
+
+    /// The profile of that name: one of the file's, or a preset. Every profile of the file is read, so that a mistake
+    /// in one that is not used is found too.
+    pub(super) fn profile(&self, name: &str) -> Result<Option<Profile>> {
+        let mut found = name.parse().ok();
+        for (own, fields) in &self.profiles {
+            if Profile::NAMES.contains(&own.as_str()) {
+                bail!("{}: that is the name of a preset", fields.place);
+            }
+            let profile = fields.profile()?;
+            if own == name {
+                found = Some(profile);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The names of the file's own profiles.
+    pub(super) fn profile_names(&self) -> impl Iterator<Item = &str> {
+        self.profiles.keys().map(String::as_str)
+    }
+
+    /// How many policies the file sets.
+    pub(super) fn policy_count(&self) -> usize {
+        self.policies.len()
+    }
+}
+
+impl Fields {
+    fn get<T>(&self, name: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Result<Option<T>> {
+        let Some(entry) = self.entries.get(name) else { return Ok(None) };
+        read(&entry.text).map(Some).map_err(|error| anyhow::anyhow!("{}: {error}", entry.place))
+    }
+
+    fn only(&self, names: &[&str]) -> Result<()> {
+        match self.entries.iter().find(|(name, _)| !names.contains(&name.as_str())) {
+            Some((_, entry)) => bail!("{}: there is no such setting", entry.place),
+            None => Ok(()),
+        }
+    }
+
+    fn profile(&self) -> Result<Profile> {
+        let mut profile: Profile = self.get("like", values::parsed)?.unwrap_or_default();
+        let lives = [
+            ("code", &mut profile.code),
+            ("access", &mut profile.access),
+            ("refresh_idle", &mut profile.refresh_idle),
+            ("refresh_max", &mut profile.refresh_max),
+            ("session", &mut profile.session),
+            ("nonce", &mut profile.nonce),
+            ("replay", &mut profile.replay),
+        ];
+        for (name, life) in lives {
+            *life = self.get(name, ttl)?.unwrap_or(*life);
+        }
+        let grace = |text: &str| match text {
+            "0" | "0s" => Ok(std::time::Duration::ZERO),
+            _ => values::time(text).and_then(|grace| {
+                let most = "a grace is 60 seconds at the most".to_owned();
+                if grace.as_secs() <= 60 { Ok(grace) } else { Err(most) }
+            }),
+        };
+        profile.grace = self.get("grace", grace)?.unwrap_or(profile.grace);
+        self.only(&[
+            "like",
+            "code",
+            "access",
+            "refresh_idle",
+            "refresh_max",
+            "session",
+            "nonce",
+            "replay",
+            "grace",
+        ])?;
+        if profile.refresh_idle > profile.refresh_max {
+            bail!("{}: refresh_idle is more than refresh_max", self.place);
+        }
+        Ok(profile)
+    }
+}
+
+fn preset(text: &str) -> Result<TtlPolicy, String> {
+    match text {
+        "temporary" => Ok(TtlPolicy::temporary()),
+        "short_lived" => Ok(TtlPolicy::short_lived()),
+        "long_lived" => Ok(TtlPolicy::long_lived()),
+        _ => Err("a preset is temporary, short_lived or long_lived".to_owned()),
+    }
+}
+
+fn ttl(text: &str) -> Result<Ttl, String> {
+    values::time(text).and_then(|time| Ttl::new(time).map_err(|error| error.to_string()))
+}
+
+fn is_section(key: &str) -> bool {
+    let section =
+        |setting: &super::settings::Setting| setting.key.split_once('.').is_some_and(|(s, _)| s == key);
+    SETTINGS.iter().any(section)
+}
+
+fn fields(source: &Source<'_>, place: String, above: &str, table: &DeTable<'_>) -> Result<Fields> {
+    let mut entries = BTreeMap::new();
+    for (name, value) in table {
+        let place = source.place(&name.span(), &format!("{above}.{}", name.get_ref()));
+        entries.insert(name.get_ref().to_string(), entry(place, value.get_ref())?);
+    }
+    Ok(Fields { place, entries })
+}
+
+fn entry(place: String, value: &DeValue<'_>) -> Result<Entry> {
+    let text = match value {
+        DeValue::String(text) => text.to_string(),
+        DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
+        DeValue::Boolean(switch) => switch.to_string(),
+        _ => bail!("{place}: a value is a string, a decimal number, true or false"),
+    };
+    Ok(Entry { text, place })
+}

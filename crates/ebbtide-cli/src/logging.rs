@@ -1,0 +1,57 @@
+//! The log, on standard error, and spans to a collector.
+
+mod lines;
+#[cfg(feature = "otel")]
+mod otel;
+
+use std::io::IsTerminal as _;
+
+use anyhow::{Context as _, Result};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
+
+use crate::config::{Config, LogFormat};
+use lines::Lines;
+
+/// The log of a command that does one thing and ends.
+pub(crate) fn start_plainly() {
+    fmt().with_env_filter(EnvFilter::from_env("EBBTIDE_LOG")).with_writer(std::io::stderr).init();
+}
+
+/// What must live for as long as there is something to log: with it, the last lines are written.
+#[must_use]
+pub(crate) struct Logging {
+    _lines: lines::Flush,
+    #[cfg(feature = "otel")]
+    _spans: Option<otel::Flush>,
+}
+
+/// The log of a server.
+pub(crate) fn start(config: &Config) -> Result<Logging> {
+    let (lines, flush) = Lines::start().context("cannot start the log's thread")?;
+    let filter = EnvFilter::try_new(&config.log_filter)?;
+    let layer = fmt::layer().with_writer(lines);
+    let layer: Box<dyn Layer<Registry> + Send + Sync> = match config.log_format {
+        LogFormat::Text => layer.with_ansi(std::io::stderr().is_terminal()).with_filter(filter).boxed(),
+        LogFormat::Json => layer
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false)
+            .with_filter(filter)
+            .boxed(),
+    };
+    let registry = tracing_subscriber::registry().with(layer);
+    #[cfg(feature = "otel")]
+    let (registry, spans) = {
+        let (layer, flush) = config.otel_endpoint.as_deref().map(otel::layer).transpose()?.unzip();
+        (registry.with(layer), flush)
+    };
+    registry.init();
+    Ok(Logging {
+        _lines: flush,
+        #[cfg(feature = "otel")]
+        _spans: spans,
+    })
+}

@@ -1,0 +1,31 @@
+//! Ten thousand connections that do nothing, and the server goes on serving.
+
+#[path = "support/server.rs"]
+mod server;
+
+use std::net::TcpStream;
+
+use ebbtide::Stopwatch;
+use server::{Server, proof};
+
+#[test]
+fn idle_connections_are_held_and_the_rest_is_served() {
+    const WANTED: u64 = 10_000;
+    // The server inherits the limit, and keeps some files for its store.
+    let files = rlimit::increase_nofile_limit(u64::MAX).unwrap();
+    let idle = WANTED.min(files.saturating_sub(1_000));
+    println!("this machine lets a process have {files} files: {idle} connections are held");
+    assert!(idle >= 1_000, "too few files to tell anything");
+    let server = Server::start(&[]);
+    let held: Vec<_> = (0..idle).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+    let stopwatch = Stopwatch::start();
+    let mut client = server.client();
+    for number in 0..200 {
+        assert_eq!(client.post("/v1/replays/check", &proof(&format!("jti-{number}"))).status, 200);
+    }
+    println!("200 requests beside {} idle connections took {:?}", held.len(), stopwatch.elapsed());
+    let text = server.get("/metrics").text;
+    let open = text.lines().find_map(|line| line.strip_prefix("ebbtide_connections ")).unwrap();
+    assert!(open.parse::<u64>().unwrap() >= idle, "{open} are open");
+    assert!(!server.logged().contains("could not be accepted"), "{}", server.logged());
+}

@@ -1,0 +1,229 @@
+//! A server of the test's own, as a process, and a client that shows what goes over the wire.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(dead_code, reason = "each suite uses some of it")]
+
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The command, with nothing of the tests' own surroundings.
+pub(crate) fn ebbtide(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ebbtide"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("EBBTIDE_")) {
+        command.env_remove(name);
+    }
+    command.args(arguments);
+    command
+}
+
+pub(crate) fn said(output: &Output) -> String {
+    String::from_utf8([output.stdout.as_slice(), output.stderr.as_slice()].concat()).unwrap()
+}
+
+/// A server that is killed with the test.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    /// What it said when it was ready.
+    pub(crate) listening: String,
+    pub(crate) log: PathBuf,
+    pub(crate) key: String,
+    process: Child,
+    folder: Option<TempDir>,
+}
+
+impl Server {
+    /// On an embedded store of its own.
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut server = Self::start_in(folder.path(), arguments);
+        server.folder = Some(folder);
+        server
+    }
+
+    /// On the embedded store in `data` in that folder.
+    pub(crate) fn start_in(folder: &Path, arguments: &[&str]) -> Self {
+        let store = format!("fjall:{}", folder.join("data").display());
+        let all = [&["--store", store.as_str()], arguments].concat();
+        let mut server = Self::start_with(folder, &all, &[]);
+        let key = std::fs::read_to_string(folder.join("data/root.key")).unwrap();
+        key.trim().clone_into(&mut server.key);
+        server
+    }
+
+    /// With these flags and variables; its log is in `folder`.
+    pub(crate) fn start_with(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        let log = folder.join(format!("{}.log", std::fs::read_dir(folder).unwrap().count()));
+        let mut process = ebbtide(&["serve", "--listen", "127.0.0.1:0"])
+            .args(arguments)
+            .envs(variables.iter().copied())
+            .current_dir(folder)
+            .stdout(Stdio::piped())
+            .stderr(std::fs::File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let mut listening = String::new();
+        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut listening).unwrap();
+        let address = listening.trim().rsplit('/').next().and_then(|address| address.parse().ok());
+        let address = address.unwrap_or_else(|| {
+            let _ = process.wait();
+            panic!("it does not listen: {}", std::fs::read_to_string(&log).unwrap())
+        });
+        let key = variables.iter().find(|(name, _)| *name == "EBBTIDE_ROOT_KEY").map(|(_, key)| *key);
+        let key = key.unwrap_or_default().to_owned();
+        Self { address, listening: listening.trim().to_owned(), log, key, process, folder: None }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.listening.strip_prefix("listening on ").unwrap().to_owned()
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::new(self.address, &self.key)
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &str) -> Answer {
+        self.client().call("POST", path, &[], body)
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.client().call("GET", path, &[], "")
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.process.id().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    }
+
+    /// As a power loss would.
+    pub(crate) fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.process.wait().unwrap()
+    }
+
+    /// What it has logged so far, with time for the last lines to be written.
+    pub(crate) fn logged(&self) -> String {
+        std::thread::sleep(Duration::from_millis(100));
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) text: String,
+    pub(crate) body: Value,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let of = |line: &'_ str| {
+            line.split_once(": ").filter(|(found, _)| *found == name).map(|(_, value)| value.to_owned())
+        };
+        let line = self.head.lines().find(|line| of(line).is_some())?;
+        line.split_once(": ").map(|(_, value)| value)
+    }
+
+    /// Checks a refusal: its status and its type.
+    pub(crate) fn refused(self, status: u16, kind: &str) -> Self {
+        assert_eq!(self.status, status, "{self:?}");
+        assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
+        assert_eq!(self.body["type"], format!("urn:ebbtide:problem:{kind}"), "{self:?}");
+        self
+    }
+
+    pub(crate) fn ok(self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{self:?}");
+        self.body
+    }
+}
+
+/// One connection, kept open.
+pub(crate) struct Client {
+    stream: BufReader<TcpStream>,
+    key: String,
+}
+
+impl Client {
+    pub(crate) fn new(address: SocketAddr, key: &str) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Self { stream: BufReader::new(stream), key: key.to_owned() }
+    }
+
+    pub(crate) fn call(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        self.send(&request(method, path, &self.key, headers, body));
+        self.answer().expect("there is an answer")
+    }
+
+    pub(crate) fn post(&mut self, path: &str, body: &str) -> Answer {
+        self.call("POST", path, &[], body)
+    }
+
+    /// An answer, or none where the connection is cut off.
+    pub(crate) fn try_post(&mut self, path: &str, body: &str) -> Option<Answer> {
+        let request = request("POST", path, &self.key, &[], body);
+        self.stream.get_mut().write_all(request.as_bytes()).ok()?;
+        self.answer()
+    }
+
+    pub(crate) fn send(&mut self, text: &str) {
+        self.stream.get_mut().write_all(text.as_bytes()).unwrap();
+    }
+
+    /// The next answer; none where the connection ends before it is whole.
+    pub(crate) fn answer(&mut self) -> Option<Answer> {
+        let mut head = String::new();
+        loop {
+            let before = head.len();
+            if self.stream.read_line(&mut head).ok()? == 0 {
+                return None;
+            }
+            if &head[before..] == "\r\n" {
+                break;
+            }
+        }
+        let status = head.split(' ').nth(1)?.parse().ok()?;
+        let mut answer = Answer { status, head, text: String::new(), body: Value::Null };
+        let length = answer.header("content-length").map_or(0, |length| length.parse().unwrap());
+        let mut body = vec![0; length];
+        self.stream.read_exact(&mut body).ok()?;
+        answer.text = String::from_utf8(body).unwrap();
+        answer.body = serde_json::from_str(&answer.text).unwrap_or_default();
+        Some(answer)
+    }
+}
+
+/// The text of a request.
+pub(crate) fn request(method: &str, path: &str, key: &str, headers: &[(&str, &str)], body: &str) -> String {
+    let mut text = format!("{method} {path} HTTP/1.1\r\nhost: ebbtide\r\nauthorization: Bearer {key}\r\n");
+    for (name, value) in headers {
+        write!(text, "{name}: {value}\r\n").unwrap();
+    }
+    write!(text, "content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
+    text
+}
+
+/// A check of the proof `jti`, which is remembered for an hour.
+pub(crate) fn proof(jti: &str) -> String {
+    format!(r#"{{"namespace":"test","jti":"{jti}","ttl_seconds":3600}}"#)
+}

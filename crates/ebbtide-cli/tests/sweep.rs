@@ -1,0 +1,125 @@
+//! `ebbtide sweep`, and the sweeper of `ebbtide serve`.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, Command, Output, Stdio};
+
+fn ebbtide(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ebbtide"))
+        .args(arguments)
+        .env_remove("EBBTIDE_STORE")
+        .env_remove("EBBTIDE_SWEEP_BUDGET")
+        .output()
+        .unwrap()
+}
+
+fn said(output: &Output) -> String {
+    let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+    String::from_utf8(text).unwrap()
+}
+
+/// A store with three approvals that have expired, and one that has not.
+fn prepared(dir: &tempfile::TempDir) -> String {
+    let url = format!("fjall:{}", dir.path().join("store").display());
+    let mut import = Command::new(env!("CARGO_BIN_EXE_ebbtide"))
+        .args(["import", "--store", &url, "--scope", "tenant:acme"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = import.stdin.take().unwrap();
+    for (resource, ttl) in [("/a", 1), ("/b", 1), ("/c", 1), ("/d", 3_600)] {
+        writeln!(
+            lines,
+            "{{\"identity\":\"alice\",\"resource\":\"{resource}\",\"action\":\"read\",\
+             \"granted_by\":\"bob\",\"ttl_seconds\":{ttl}}}"
+        )
+        .unwrap();
+    }
+    drop(lines);
+    assert!(import.wait().unwrap().success());
+    std::thread::sleep(std::time::Duration::from_millis(1_100));
+    url
+}
+
+fn serve(url: &str, more: &[&str]) -> Child {
+    let mut server = Command::new(env!("CARGO_BIN_EXE_ebbtide"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--store", url])
+        .args(more)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("listening on"), "{line}");
+    server
+}
+
+#[test]
+fn a_dry_run_tells_and_a_sweep_removes_what_has_expired() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = prepared(&dir);
+    for _ in 0..2 {
+        let dry = ebbtide(&["sweep", "--store", &url, "--dry-run"]);
+        assert_eq!(dry.status.code(), Some(0), "{}", said(&dry));
+        assert!(said(&dry).contains("3 approvals, of which the oldest expired"), "{}", said(&dry));
+    }
+    let swept = ebbtide(&["sweep", "--store", &url, "--json", "--budget", "0.5"]);
+    assert_eq!(swept.status.code(), Some(0), "{}", said(&swept));
+    assert_eq!(String::from_utf8(swept.stdout).unwrap(), "{\"approvals\":3}\n");
+    let again = ebbtide(&["sweep", "--store", &url]);
+    assert!(said(&again).contains("0 removed"), "{}", said(&again));
+}
+
+#[test]
+fn a_served_folder_is_left_to_the_one_that_serves_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("fjall:{}", dir.path().join("store").display());
+    let mut server = serve(&url, &[]);
+    let swept = ebbtide(&["sweep", "--store", &url]);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert_eq!(swept.status.code(), Some(2));
+    assert!(said(&swept).contains("--sweep-interval"), "{}", said(&swept));
+}
+
+#[test]
+fn the_sweeper_of_the_server_sweeps_at_its_interval_and_stops_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = prepared(&dir);
+    let server = serve(&url, &["--sweep-interval", "1s", "--sweep-budget", "0.5"]);
+    std::thread::sleep(std::time::Duration::from_millis(2_500));
+    let stop = Command::new("kill").args(["-TERM", &server.id().to_string()]).status().unwrap();
+    assert!(stop.success());
+    let output = server.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let dry = ebbtide(&["sweep", "--store", &url, "--dry-run"]);
+    assert!(said(&dry).contains("0 have expired"), "{}", said(&dry));
+}
+
+#[test]
+fn an_interval_or_budget_that_is_not_one_does_not_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("fjall:{}", dir.path().join("store").display());
+    let serve = |flag: &str, value: &str| {
+        let flag = format!("{flag}={value}");
+        ebbtide(&["serve", "--listen", "127.0.0.1:0", "--store", &url, &flag])
+    };
+    for interval in ["0", "0s", "-30s", "30", "soon", "", "1.5h"] {
+        let output = serve("--sweep-interval", interval);
+        assert_eq!(output.status.code(), Some(2), "{interval:?}: {}", said(&output));
+        assert!(said(&output).contains("30s, 5m, 1h"), "{interval:?}: {}", said(&output));
+    }
+    for budget in ["0", "-1", "1.5", "25%", ""] {
+        let output = serve("--sweep-budget", budget);
+        assert_eq!(output.status.code(), Some(2), "{budget:?}: {}", said(&output));
+    }
+    assert!(!dir.path().join("store").exists(), "nothing was opened");
+    let output = Command::new(env!("CARGO_BIN_EXE_ebbtide"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--store", &url])
+        .env("EBBTIDE_SWEEP_INTERVAL", "0s")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2), "the variable is held to the same: {}", said(&output));
+}

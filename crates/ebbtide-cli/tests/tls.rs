@@ -1,0 +1,92 @@
+//! TLS and HTTP/2, with curl as the client, and with this command's own.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "support/server.rs"]
+mod server;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use server::{Server, ebbtide, proof, said};
+
+/// A certificate for loopback, which is its own authority, and its key.
+fn certificate(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    let (certificate, key) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    (certificate, key)
+}
+
+/// The version of HTTP and the status, as curl tells them.
+fn curl(server: &Server, flags: &[&str], body: &str) -> String {
+    let output = Command::new("curl")
+        .args([
+            "--silent",
+            "--show-error",
+            "--output",
+            "/dev/null",
+            "--write-out",
+            "%{http_version} %{http_code}",
+        ])
+        .args(flags)
+        .args(["--header", &format!("Authorization: Bearer {}", server.key)])
+        .args(["--header", "Content-Type: application/json", "--data", body])
+        .arg(format!("{}/v1/replays/check", server.url()))
+        .output()
+        .expect("curl is installed");
+    assert!(output.status.success(), "{}", said(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn http_2_and_http_1_1_are_served_over_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let (certificate, key) = certificate(folder.path(), "own");
+    let (certificate, key) = (certificate.to_str().unwrap(), key.to_str().unwrap());
+    let server = Server::start(&["--tls-cert", certificate, "--tls-key", key]);
+    assert!(server.url().starts_with("https://127.0.0.1:"), "{}", server.listening);
+    assert_eq!(curl(&server, &["--cacert", certificate, "--http2"], &proof("a")), "2 200");
+    assert_eq!(curl(&server, &["--cacert", certificate, "--http1.1"], &proof("a")), "1.1 409");
+    assert_eq!(
+        curl(&server, &["--cacert", certificate, "--tlsv1.2", "--tls-max", "1.2"], &proof("b")),
+        "2 200"
+    );
+
+    let asked = |arguments: &[&str]| {
+        let url = server.url();
+        let all = [&["stats", "--json", "--server", url.as_str()], arguments].concat();
+        ebbtide(&all).env("EBBTIDE_API_KEY", &server.key).output().unwrap()
+    };
+    let trusted = asked(&["--ca-file", certificate]);
+    assert!(trusted.status.success(), "{}", said(&trusted));
+    assert!(said(&trusted).contains("replays"), "{}", said(&trusted));
+    let stranger = asked(&[]);
+    assert_eq!(stranger.status.code(), Some(2), "an unknown authority is not trusted: {}", said(&stranger));
+    assert!(!said(&stranger).contains(&server.key));
+    // What is not TLS gets nothing.
+    assert!(server.client().try_post("/v1/replays/check", &proof("c")).is_none());
+}
+
+#[test]
+fn http_2_is_served_with_prior_knowledge() {
+    let server = Server::start(&[]);
+    assert_eq!(curl(&server, &["--http2-prior-knowledge"], &proof("a")), "2 200");
+    assert_eq!(curl(&server, &["--http2-prior-knowledge"], &proof("a")), "2 409");
+    assert_eq!(curl(&server, &[], &proof("a")), "1.1 409");
+}
+
+#[test]
+fn a_key_of_another_certificate_is_told_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let (own, _) = certificate(folder.path(), "own");
+    let (_, other) = certificate(folder.path(), "other");
+    let (own, other) = (own.to_str().unwrap(), other.to_str().unwrap());
+    let output = ebbtide(&["config", "check", "--tls-cert", own, "--tls-key", other]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("other.key is not the key of"), "{}", said(&output));
+    let missing =
+        ebbtide(&["config", "check", "--tls-cert", own, "--tls-key", "nowhere.key"]).output().unwrap();
+    assert!(said(&missing).contains("nowhere.key"), "{}", said(&missing));
+}

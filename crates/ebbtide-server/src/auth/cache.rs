@@ -1,0 +1,77 @@
+//! Keys that were found a moment ago, so that a request is one engine round trip and not two.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use ebbtide::stores::api_keys::{ApiKey, KeyId};
+use ebbtide::{Digest, Stopwatch, Timestamp};
+
+use super::rate::Rate;
+use crate::problem::Problem;
+
+/// How long a key is honoured without being looked for again. A key that is revoked on another node is refused
+/// within this time, and the time that a read takes.
+const LIFE: Duration = Duration::from_secs(4);
+
+/// The most keys that are held.
+const MOST: usize = 10_000;
+
+/// A key that was found.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) key: ApiKey,
+    found_at: Timestamp,
+    watch: Stopwatch,
+    rate: Option<Arc<Rate>>,
+}
+
+impl Held {
+    /// Old by either clock: the store's can be set, or stand still.
+    fn is_fresh(&self, now: Timestamp) -> bool {
+        now.since(self.found_at) < LIFE && self.watch.elapsed() < LIFE
+    }
+
+    /// Counts one request against the key's rate limit.
+    pub(super) fn spend(&self, now: Timestamp) -> Result<(), Problem> {
+        match self.rate.as_ref().map(|rate| rate.spend(now)) {
+            Some(Err(wait)) => Err(Problem::too_many("limited", "the key's rate limit is reached", wait)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// By digest: keys themselves are not kept.
+#[derive(Debug, Default)]
+pub(super) struct Cache(RwLock<HashMap<[u8; 32], Arc<Held>>>);
+
+impl Cache {
+    pub(super) fn get(&self, digest: &Digest, now: Timestamp) -> Option<Arc<Held>> {
+        let held = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        held.get(digest.as_bytes()).filter(|held| held.is_fresh(now)).cloned()
+    }
+
+    /// Holds a key that was looked for at `now`; what it has spent of its rate limit goes on.
+    pub(super) fn hold(&self, digest: &Digest, key: ApiKey, now: Timestamp, watch: Stopwatch) -> Arc<Held> {
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let before = all.get(digest.as_bytes()).and_then(|held| held.rate.clone());
+        let rate = before.or_else(|| key.rate_limit.map(|limit| Arc::new(Rate::new(limit))));
+        let held = Arc::new(Held { key, found_at: now, watch, rate });
+        if all.len() >= MOST && !all.contains_key(digest.as_bytes()) {
+            all.retain(|_, held| held.is_fresh(now));
+            if all.len() >= MOST {
+                all.clear();
+            }
+        }
+        all.insert(*digest.as_bytes(), Arc::clone(&held));
+        held
+    }
+
+    pub(super) fn drop(&self, digest: &Digest) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(digest.as_bytes());
+    }
+
+    pub(super) fn forget(&self, id: &KeyId) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|_, held| held.key.id != *id);
+    }
+}

@@ -1,0 +1,142 @@
+//! Metrics in Prometheus' form.
+
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ebbtide::{Clock as _, Kind, Stopwatch};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use crate::app::App;
+
+/// How old the state of the store may be that a scrape shows.
+const STATS_AGE: Duration = Duration::from_secs(5);
+
+/// How long a scrape waits for the state of the store; without it, it shows what was read before.
+const STATS_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where every metric of the process goes. Made and installed at the first call: before that, none is kept.
+pub fn recorder() -> &'static PrometheusHandle {
+    static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
+    RECORDER.get_or_init(|| {
+        let builder = PrometheusBuilder::new();
+        let seconds = [
+            0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+            5.0, 10.0,
+        ];
+        let sizes = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1_024.0, 2_048.0];
+        let recorder = builder
+            .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &seconds)
+            .and_then(|builder| {
+                builder.set_buckets_for_metric(Matcher::Suffix("_group_size".to_owned()), &sizes)
+            })
+            .expect("there are buckets")
+            .build_recorder();
+        let handle = recorder.handle();
+        if metrics::set_global_recorder(recorder).is_err() {
+            tracing::warn!("metrics go elsewhere in this process: /metrics is empty");
+        }
+        describe();
+        begin();
+        handle
+    })
+}
+
+fn describe() {
+    describe_counter!("ebbtide_http_requests_total", "Requests, by method, route and outcome.");
+    describe_histogram!("ebbtide_http_request_seconds", Unit::Seconds, "Time to answer a request.");
+    describe_gauge!("ebbtide_http_requests_in_flight", "Requests that are being worked on.");
+    describe_gauge!("ebbtide_connections", "Open connections.");
+    describe_counter!("ebbtide_connections_refused_total", "Connections beyond the limit.");
+    describe_counter!("ebbtide_backend_calls_total", "Calls to the engine, by operation, kind and outcome.");
+    describe_histogram!("ebbtide_backend_seconds", Unit::Seconds, "Time of a call to the engine.");
+    describe_counter!("ebbtide_records_created_total", "Records written anew, by kind.");
+    describe_counter!("ebbtide_records_taken_total", "Records taken, by kind.");
+    describe_counter!("ebbtide_records_refused_total", "Conditions that did not hold, by kind.");
+    describe_counter!("ebbtide_swept_total", "Expired records that were removed, by kind.");
+    describe_counter!("ebbtide_sweeps_total", "Sweeps, by outcome.");
+    describe_histogram!("ebbtide_sweep_seconds", Unit::Seconds, "Time of a sweep.");
+    describe_gauge!("ebbtide_last_sweep_timestamp_seconds", Unit::Seconds, "When the last whole sweep was.");
+    describe_gauge!("ebbtide_sweep_silent", "1 while nobody has swept for long.");
+    describe_gauge!("ebbtide_sweep_stuck", "1 while what is overdue grows older and sweeps remove nothing.");
+    describe_gauge!("ebbtide_live_records", "Records that have not expired, by kind.");
+    describe_gauge!("ebbtide_overdue_records", "Records that have expired and are still stored, by kind.");
+    describe_gauge!("ebbtide_oldest_overdue_seconds", Unit::Seconds, "Age of the oldest of them, by kind.");
+    describe_histogram!("ebbtide_committer_group_size", "Commits that were written together.");
+    describe_gauge!("ebbtide_pool_connections", "Connections to the engine, by state.");
+    describe_gauge!("ebbtide_clock_difference_seconds", Unit::Seconds, "Node's clock less the engine's.");
+    describe_gauge!("ebbtide_clock_leapt", "1 while the clock is ahead and unconfirmed: nothing is swept.");
+    describe_gauge!("ebbtide_gate_closed", "1 while every call is refused, since the clock is wrong.");
+}
+
+/// Counters begin at zero, so that the first event is seen as one.
+fn begin() {
+    counter!("ebbtide_connections_refused_total").absolute(0);
+    for kind in Kind::ALL.iter().filter(|kind| !kind.is_probe()) {
+        for name in [
+            "ebbtide_records_created_total",
+            "ebbtide_records_taken_total",
+            "ebbtide_records_refused_total",
+            "ebbtide_swept_total",
+        ] {
+            counter!(name, "kind" => kind.name()).absolute(0);
+        }
+    }
+}
+
+/// What a scrape remembers of the last one.
+#[derive(Debug, Default)]
+pub(crate) struct Scrapes(Mutex<Last>);
+
+#[derive(Debug, Default)]
+struct Last {
+    read: Option<Stopwatch>,
+    shown: BTreeSet<Kind>,
+}
+
+/// Everything that is measured, in Prometheus' text form.
+pub(crate) async fn scrape(app: &App) -> String {
+    show_edge(app);
+    let mut last = app.scrapes.0.lock().await;
+    if last.read.is_none_or(|read| read.elapsed() >= STATS_AGE) {
+        // Asked for again only after a while, also where there was no answer.
+        last.read = Some(Stopwatch::start());
+        match timeout(STATS_PATIENCE, show_store(app, &mut last.shown)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "a scrape lacks the state of the store"),
+            Err(_) => tracing::warn!("a scrape lacks the state of the store: it took too long"),
+        }
+    }
+    recorder().render()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of connections and records are no finer")]
+fn show_edge(app: &App) {
+    let edge = &app.edge;
+    let in_flight = edge.limits.requests.saturating_sub(edge.places.available_permits());
+    gauge!("ebbtide_http_requests_in_flight").set(in_flight as f64);
+    gauge!("ebbtide_connections").set(edge.connections.load(Ordering::Relaxed) as f64);
+    gauge!("ebbtide_gate_closed").set(f64::from(u8::from(edge.gate.is_closed())));
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of connections and records are no finer")]
+async fn show_store(app: &App, shown: &mut BTreeSet<Kind>) -> ebbtide::Result<()> {
+    let leapt = app.guard.leap().await?.is_some();
+    gauge!("ebbtide_clock_leapt").set(f64::from(u8::from(leapt)));
+    // Where a count would read the whole store, a scrape shows what the last sweep found.
+    let Some(stats) = app.backend.0.stats_at_hand(app.guard.now()).await? else { return Ok(()) };
+    shown.extend(stats.keys());
+    // A kind that was shown and has nothing more is shown as nothing.
+    for kind in shown.iter() {
+        let of = stats.get(kind).copied().unwrap_or_default();
+        let overdue = of.oldest_overdue.unwrap_or_default();
+        gauge!("ebbtide_live_records", "kind" => kind.name()).set(of.live as f64);
+        gauge!("ebbtide_overdue_records", "kind" => kind.name()).set(of.expired as f64);
+        gauge!("ebbtide_oldest_overdue_seconds", "kind" => kind.name()).set(overdue.as_secs_f64());
+    }
+    Ok(())
+}

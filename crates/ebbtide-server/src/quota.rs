@@ -1,0 +1,157 @@
+//! How many records a scope may have. The count is cheap, and hence rough.
+//!
+//! A quota is for a scope and all below it. What is live there is counted by a scan that goes no further than the
+//! quota: when the first record is added, and again in the background when the last count is old. In between, each
+//! node adds what it lets in itself. So a node learns with the next count what others have added, and what has expired
+//! or was deleted: between counts, a scope can be over its quota by what other nodes let in, and can be refused though
+//! something has just expired.
+
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ebbtide::{Error, Reach, Result, Scope, Stopwatch, Stores, Timestamp};
+
+use crate::problem::Problem;
+
+/// How old a count may be.
+const RECOUNT_AFTER: Duration = Duration::from_secs(30);
+
+/// A count is done again after so many times what it took, so that counting takes a small part of the time.
+const REST: u32 = 20;
+
+/// The most records that a scope and those below it may have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quota {
+    /// The scope.
+    pub scope: Scope,
+    /// How many.
+    pub most: u64,
+}
+
+impl FromStr for Quota {
+    type Err = Error;
+
+    /// Reads `SCOPE=NUMBER`, such as `tenant:acme=100000`.
+    fn from_str(text: &str) -> Result<Self> {
+        let wrong =
+            || Error::invalid("a quota is a scope, an equals sign and a number, such as tenant:acme=100000");
+        let (scope, most) = text.rsplit_once('=').ok_or_else(wrong)?;
+        Ok(Self { scope: scope.parse()?, most: most.parse().map_err(|_| wrong())? })
+    }
+}
+
+/// Quotas by scope.
+#[derive(Debug, Default)]
+pub struct Quotas(Vec<Arc<Standing>>);
+
+#[derive(Debug)]
+struct Standing {
+    quota: Quota,
+    /// None before the first count.
+    seen: Mutex<Option<Seen>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    counted: u64,
+    /// Since the count began.
+    added: u64,
+    recount_at: Timestamp,
+    counting: bool,
+}
+
+impl Quotas {
+    /// The quotas that were configured.
+    #[must_use]
+    pub fn new(quotas: impl IntoIterator<Item = Quota>) -> Self {
+        Self(quotas.into_iter().map(|quota| Arc::new(Standing { quota, seen: Mutex::default() })).collect())
+    }
+
+    /// Refuses what would be one too many.
+    pub(crate) async fn check(&self, stores: &Stores, scope: &Scope, now: Timestamp) -> Result<(), Problem> {
+        for quota in self.over(scope) {
+            quota.check(stores, now).await?;
+        }
+        Ok(())
+    }
+
+    /// Counts a record that was added.
+    pub(crate) fn added(&self, scope: &Scope) {
+        for quota in self.over(scope) {
+            if let Some(seen) = quota.seen().as_mut() {
+                seen.added += 1;
+            }
+        }
+    }
+
+    fn over(&self, scope: &Scope) -> impl Iterator<Item = &Arc<Standing>> {
+        self.0.iter().filter(move |quota| quota.quota.scope.covers(scope))
+    }
+}
+
+impl Standing {
+    fn seen(&self) -> MutexGuard<'_, Option<Seen>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn check(self: &Arc<Self>, stores: &Stores, now: Timestamp) -> Result<(), Problem> {
+        let standing = *self.seen();
+        let seen = match standing {
+            // The first is waited for: without it there is no answer.
+            None => self.count(stores, now).await?,
+            Some(seen) => {
+                if now >= seen.recount_at && self.begin() {
+                    let (this, stores) = (Arc::clone(self), stores.clone());
+                    tokio::spawn(async move {
+                        if let Err(error) = this.count(&stores, now).await {
+                            tracing::warn!(%error, scope = %this.quota.scope, "a quota was not counted");
+                        }
+                    });
+                }
+                seen
+            }
+        };
+        if seen.counted + seen.added < self.quota.most {
+            return Ok(());
+        }
+        let wait = u32::try_from(seen.recount_at.since(now).as_secs()).unwrap_or(u32::MAX).max(1);
+        Err(Problem::too_many("quota", "the scope has as many records as it may", wait))
+    }
+
+    /// Of those that find a count old, one counts.
+    fn begin(&self) -> bool {
+        self.seen().as_mut().is_some_and(|seen| !std::mem::replace(&mut seen.counting, true))
+    }
+
+    async fn count(&self, stores: &Stores, now: Timestamp) -> Result<Seen> {
+        let (watch, before) = (Stopwatch::start(), self.seen().map_or(0, |seen| seen.added));
+        let reach = Reach::Below(self.quota.scope.clone());
+        let counted = stores.scopes(&Scope::Global).count_up_to(&reach, self.quota.most).await;
+        let mut seen = self.seen();
+        if counted.is_err()
+            && let Some(seen) = seen.as_mut()
+        {
+            seen.counting = false;
+        }
+        let added = seen.map_or(0, |seen| seen.added.saturating_sub(before));
+        let recount_at = now.checked_add(RECOUNT_AFTER.max(watch.elapsed() * REST))?;
+        let counted = Seen { counted: counted?, added, recount_at, counting: false };
+        *seen = Some(counted);
+        Ok(counted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quota_is_a_scope_and_a_number() {
+        let quota: Quota = "tenant:a=b/env:c=12".parse().unwrap();
+        assert_eq!((quota.scope.to_string().as_str(), quota.most), ("tenant:a=b/env:c", 12));
+        for bad in ["", "tenant:a", "tenant:a=", "tenant:a=-1", "=5", "nonsense=5", "tenant:a=1.5"] {
+            assert!(bad.parse::<Quota>().is_err(), "{bad}");
+        }
+    }
+}

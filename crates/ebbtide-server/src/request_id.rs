@@ -1,0 +1,71 @@
+//! A name for each request, by which its answer and its line in the log are found together.
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use ebbtide::Chance;
+
+pub(crate) const HEADER: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The longest name that a caller may give.
+const MOST_BYTES: usize = 128;
+
+/// A request's name: the caller's, if it is sane, else made up.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestId(HeaderValue);
+
+impl RequestId {
+    pub(crate) fn of(headers: &HeaderMap, chance: &dyn Chance) -> Self {
+        match headers.get(HEADER) {
+            Some(given) if is_sane(given.as_bytes()) => Self(given.clone()),
+            _ => Self::made(chance),
+        }
+    }
+
+    fn made(chance: &dyn Chance) -> Self {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut hex = [0; 32];
+        for (pair, byte) in hex.chunks_exact_mut(2).zip(chance.bytes::<16>()) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        Self(HeaderValue::from_bytes(&hex).expect("hexadecimal digits are good in a header"))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        self.0.to_str().unwrap_or_default()
+    }
+
+    pub(crate) fn into_header(self) -> HeaderValue {
+        self.0
+    }
+}
+
+/// Nothing that could break a line of the log, or look like more than a name.
+fn is_sane(id: &[u8]) -> bool {
+    let good = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:/+=@".contains(byte);
+    (1..=MOST_BYTES).contains(&id.len()) && id.iter().all(good)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebbtide::SeededChance;
+
+    fn of(given: Option<&str>) -> String {
+        let mut headers = HeaderMap::new();
+        if let Some(given) = given {
+            headers.insert(HEADER, HeaderValue::from_str(given).unwrap());
+        }
+        RequestId::of(&headers, &SeededChance::new(1)).as_str().to_owned()
+    }
+
+    #[test]
+    fn a_sane_name_is_kept_and_any_other_is_replaced() {
+        assert_eq!(of(Some("01J:trace-7/a")), "01J:trace-7/a");
+        let made = of(None);
+        assert_eq!(made.len(), 32);
+        let long = "x".repeat(MOST_BYTES + 1);
+        for bad in ["", "a b", "a\"b", "a{b}", long.as_str()] {
+            assert_eq!(of(Some(bad)), made, "{bad}");
+        }
+    }
+}

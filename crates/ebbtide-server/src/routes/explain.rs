@@ -1,0 +1,93 @@
+//! `/v1/explain`
+
+use axum::Json as Answer;
+use axum::extract::State;
+use axum::routing::post;
+use ebbtide::Secret;
+use ebbtide::stores::explain::{Question, State as Fate};
+use ebbtide::stores::grants::GrantId;
+use ebbtide::stores::relationships::Edge;
+use ebbtide::stores::replays::Proof;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::relationships::Type;
+use crate::app::App;
+use crate::auth::Caller;
+use crate::body::Json;
+use crate::describe;
+use crate::problem::Problem;
+use crate::table::Table;
+
+pub(super) fn routes() -> Table {
+    Table::new().admin("/explain", post(explain))
+}
+
+/// A kind of record, and the names of one; or its secret, for what is known by one.
+#[derive(Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Ask {
+    Replays { namespace: String, jti: String, jkt: Option<String> },
+    Nonces { audience: String, nonce: String },
+    Codes { code: String },
+    Grants { grant_id: Option<String>, refresh_token: Option<String> },
+    AccessTokens { access_token: String },
+    Attributes { owner: String, bucket: String, name: String },
+    Approvals { identity: String, resource: String, action: String },
+    Relationships { subject: String, relation: String, object: String, relation_type: Type },
+    ApiKeys { id: String },
+}
+
+impl Ask {
+    fn question(self) -> Result<Question, Problem> {
+        Ok(match self {
+            Self::Replays { namespace, jti, jkt } => {
+                let proof = Proof::new(namespace, jti)?;
+                Question::Replay(match jkt {
+                    Some(jkt) => proof.with_thumbprint(jkt)?,
+                    None => proof,
+                })
+            }
+            Self::Nonces { audience, nonce } => Question::Nonce { audience, nonce: Secret::new(nonce) },
+            Self::Codes { code } => Question::Code(Secret::new(code)),
+            Self::Grants { grant_id: Some(id), refresh_token: None } => {
+                Question::Grant(id.parse::<GrantId>()?)
+            }
+            Self::Grants { grant_id: None, refresh_token: Some(token) } => {
+                Question::RefreshToken(Secret::new(token))
+            }
+            Self::Grants { .. } => {
+                return Err(Problem::invalid("either grant_id or refresh_token is given"));
+            }
+            Self::AccessTokens { access_token } => Question::AccessToken(Secret::new(access_token)),
+            Self::Attributes { owner, bucket, name } => Question::Attribute { owner, bucket, name },
+            Self::Approvals { identity, resource, action } => {
+                Question::Approval { identity, resource, action }
+            }
+            Self::Relationships { subject, relation, object, relation_type } => {
+                Question::Relationship(Edge::new(subject, relation, object, relation_type.into()))
+            }
+            Self::ApiKeys { id } => Question::ApiKey(id.parse()?),
+        })
+    }
+}
+
+/// What became of a record is an answer; that nothing is known of it is a refusal.
+async fn explain(
+    State(app): State<App>,
+    caller: Caller,
+    Json(body): Json<Ask>,
+) -> Result<Answer<Value>, Problem> {
+    let question = body.question()?;
+    // The id of a key says where it stands.
+    let scope = match &question {
+        Question::ApiKey(id) => id.scope().clone(),
+        _ => caller.scope.clone(),
+    };
+    caller.require(&scope)?;
+    let explanation = app.stores.explain(&scope).explain(&question).await?;
+    match explanation.state {
+        Fate::Unknown => Err(Problem::not_found(&explanation.why)),
+        _ => Ok(Answer(describe::explanation(&explanation))),
+    }
+}

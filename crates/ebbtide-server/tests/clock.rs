@@ -1,0 +1,144 @@
+//! A node whose clock is not that of the engine which it shares, and a node that reads policies.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ebbtide::audit::Because;
+use ebbtide::backend::gated::{Gate, Gated};
+use ebbtide::clock_guard::ClockGuard;
+use ebbtide::{
+    Backend, Batch, Budget, Clock as _, Commit, Cursor, Key, Kind, ManualClock, Memory, Page, Prefix, Record,
+    Scope, Secret, Stores, Swept, Timestamp, TtlPolicy,
+};
+use ebbtide_server::App;
+use ebbtide_server::limits::Limits;
+use ebbtide_server::upkeep::Upkeep;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+const KEY: &str = "ebk_the-root-key-of-these-tests";
+
+/// An engine with a clock of its own.
+struct Shared {
+    records: Arc<Memory>,
+    clock: ManualClock,
+}
+
+#[async_trait]
+impl Backend for Shared {
+    async fn get(&self, key: &Key, now: Timestamp) -> ebbtide::Result<Option<Record>> {
+        self.records.get(key, now).await
+    }
+
+    async fn take(&self, key: &Key, now: Timestamp) -> ebbtide::Result<Option<Record>> {
+        self.records.take(key, now).await
+    }
+
+    async fn commit(&self, batch: Batch, now: Timestamp) -> ebbtide::Result<Commit> {
+        self.records.commit(batch, now).await
+    }
+
+    async fn scan(
+        &self,
+        prefix: &Prefix,
+        after: Option<&Cursor>,
+        limit: usize,
+        now: Timestamp,
+    ) -> ebbtide::Result<Page> {
+        self.records.scan(prefix, after, limit, now).await
+    }
+
+    async fn sweep(&self, until: Timestamp, budget: &Budget) -> ebbtide::Result<Swept> {
+        self.records.sweep(until, budget).await
+    }
+
+    async fn engine_clock(&self) -> ebbtide::Result<Option<Timestamp>> {
+        Ok(Some(self.clock.now()))
+    }
+}
+
+struct Node {
+    port: u16,
+    upkeep: Upkeep<ManualClock>,
+    own: ManualClock,
+    engine: ManualClock,
+    records: Arc<Memory>,
+}
+
+impl Node {
+    async fn start() -> Self {
+        let start = Timestamp::from_millis(1_800_000_000_000).unwrap();
+        let (own, engine, gate) = (ManualClock::at(start), ManualClock::at(start), Gate::default());
+        let records = Arc::<Memory>::default();
+        let shared = Shared { records: Arc::clone(&records), clock: engine.clone() };
+        let store: Arc<dyn Backend> = Arc::new(Gated::new(Arc::new(shared), gate.clone()));
+        let guard =
+            ClockGuard::new(Arc::clone(&store), own.clone(), ClockGuard::DEFAULT_BOUND).await.unwrap();
+        let guard = Arc::new(guard);
+        let stores = Stores::builder(Arc::clone(&store)).clock(Arc::clone(&guard)).build();
+        let app = App::new(stores, store, guard, &Secret::new(KEY)).within(Limits::default(), gate);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(ebbtide_server::serve(listener, app.clone(), std::future::pending()));
+        let upkeep = Upkeep::new(app, own.clone(), Duration::from_secs(2));
+        Self { port, upkeep, own, engine, records }
+    }
+
+    async fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: e\r\nconnection: close\r\nauthorization: Bearer {KEY}\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), serde_json::from_str(body).unwrap_or_default())
+    }
+
+    /// The status of a check of a proof, and of the readiness.
+    async fn serves(&self, jti: &str) -> (u16, u16) {
+        let body = format!(r#"{{"namespace":"n","jti":"{jti}"}}"#);
+        (self.ask("POST", "/v1/replays/check", &body).await.0, self.ask("GET", "/readyz", "").await.0)
+    }
+}
+
+#[tokio::test]
+async fn a_node_whose_clock_is_wrong_refuses_every_call_until_it_is_mended() {
+    let mut node = Node::start().await;
+    node.upkeep.round().await;
+    assert_eq!(node.serves("a").await, (200, 200));
+    node.engine.advance(Duration::from_secs(10));
+    // The clocks are compared every minute: in every twelfth round.
+    for _ in 0..12 {
+        node.upkeep.round().await;
+    }
+    assert_eq!(node.serves("b").await, (503, 503));
+    let (_, problem) = node.ask("GET", "/readyz", "").await;
+    assert!(problem["detail"].as_str().unwrap().contains("10000 ms behind"), "{problem}");
+    assert_eq!(node.ask("GET", "/healthz", "").await.0, 200);
+    assert_eq!(node.ask("GET", "/metrics", "").await.0, 200, "an operator can see why");
+    node.own.advance(Duration::from_secs(10));
+    node.upkeep.round().await;
+    assert_eq!(node.serves("b").await, (200, 200), "a clock that is mended is found right in the next round");
+}
+
+#[tokio::test]
+async fn a_policy_that_another_node_sets_holds_after_a_round() {
+    let mut node = Node::start().await;
+    let other =
+        Stores::builder(Arc::clone(&node.records) as Arc<dyn Backend>).clock(node.own.clone()).build();
+    let because = Because::new("operator", "less is more").unwrap();
+    let policies = other.policies(&Scope::Global);
+    policies.set(Kind::Nonce, &Scope::Global, TtlPolicy::temporary(), &because).await.unwrap();
+    let long = r#"{"audience":"as","ttl_seconds":172800}"#;
+    assert_eq!(node.ask("POST", "/v1/nonces", long).await.0, 201);
+    node.upkeep.round().await;
+    assert_eq!(node.ask("POST", "/v1/nonces", long).await.0, 400);
+}

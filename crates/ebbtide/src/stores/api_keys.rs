@@ -1,0 +1,301 @@
+//! API keys: who may ask a server for what, and until when. Of the key itself only a digest is kept.
+//!
+//! A key says in which scope it stands, and so does its id. It is hence found in one read, and is gone when its scope
+//! is deleted.
+
+mod id;
+
+use std::fmt;
+use std::str::FromStr;
+
+use minicbor::bytes::ByteArray;
+use minicbor::{Decode, Encode};
+
+pub use id::KeyId;
+
+use super::Stores;
+use super::explain::Fate;
+use super::listing::{Listing, check_limit};
+use super::lives::{Lifetime, Standing};
+use crate::audit::{Action, Because, Note, check_text};
+use crate::backend::Cursor;
+use crate::codec;
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::key::{Key, Part, Prefix};
+use crate::kind::Kind;
+use crate::record::Record;
+use crate::scope::{Reach, Scope};
+use crate::secret::Secret;
+use crate::time::Timestamp;
+use crate::ttl::Ttl;
+use crate::write::Write;
+
+/// What a key is good for. Each role may do what those before it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+#[cbor(index_only)]
+pub enum Role {
+    /// Reads and checks, and changes nothing.
+    #[n(0)]
+    Reader,
+    /// Changes the records of its scope.
+    #[n(1)]
+    Writer,
+    /// Manages keys and scopes, extends lives, and reads the audit log.
+    #[n(2)]
+    Admin,
+}
+
+impl Role {
+    /// Every role, the least first.
+    pub const ALL: [Self; 3] = [Self::Reader, Self::Writer, Self::Admin];
+
+    /// The name: `reader`, `writer` or `admin`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reader => "reader",
+            Self::Writer => "writer",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Role {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let role = Self::ALL.into_iter().find(|role| role.name() == name);
+        role.ok_or_else(|| Error::invalid("a role is reader, writer or admin"))
+    }
+}
+
+/// A key to be made.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct KeyRequest {
+    scope: Scope,
+    role: Role,
+    name: Option<String>,
+    ttl: Option<Ttl>,
+    rate_limit: Option<u32>,
+}
+
+impl KeyRequest {
+    /// A key for a scope and what that covers.
+    pub fn new(scope: Scope, role: Role) -> Self {
+        Self { scope, role, name: None, ttl: None, rate_limit: None }
+    }
+
+    /// Says what it is for; no secret.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Ends after that long; without it, never.
+    pub fn ttl(mut self, ttl: Ttl) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// Is good for so many requests a second on each node.
+    pub fn rate_limit(mut self, per_second: u32) -> Self {
+        self.rate_limit = Some(per_second);
+        self
+    }
+
+    fn check(&self) -> Result<()> {
+        if let Some(name) = &self.name {
+            check_text("the name of a key", name, ApiKeys::MAX_NAME_BYTES)?;
+        }
+        if self.rate_limit.is_some_and(|limit| !(1..=ApiKeys::MAX_RATE_LIMIT).contains(&limit)) {
+            return Err(Error::invalid(format!(
+                "a rate limit is 1 to {} requests a second",
+                ApiKeys::MAX_RATE_LIMIT
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// A key that was made. This is the only time that it can be seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreatedKey {
+    /// The key.
+    pub key: Secret,
+    /// What is known of it from now on.
+    pub about: ApiKey,
+}
+
+/// A key, as it stands; never the secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiKey {
+    /// Its id.
+    pub id: KeyId,
+    /// Where it is good, with what that covers.
+    pub scope: Scope,
+    /// What it is good for.
+    pub role: Role,
+    /// What it is for, in its maker's words.
+    pub name: Option<String>,
+    /// The most requests in a second, on each node.
+    pub rate_limit: Option<u32>,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// Until when it is good.
+    pub expires_at: Timestamp,
+}
+
+#[derive(Encode, Decode)]
+struct Stored {
+    #[n(0)]
+    digest: ByteArray<32>,
+    #[n(1)]
+    role: Role,
+    #[n(2)]
+    name: Option<String>,
+    #[n(3)]
+    rate_limit: Option<u32>,
+    #[n(4)]
+    created_at: u64,
+}
+
+/// The keys that a caller of one scope manages: those of the scopes that it covers.
+#[derive(Debug, Clone)]
+pub struct ApiKeys {
+    stores: Stores,
+    caller: Scope,
+}
+
+impl ApiKeys {
+    /// The longest name, in bytes.
+    pub const MAX_NAME_BYTES: usize = 128;
+
+    /// The highest rate limit, in requests a second.
+    pub const MAX_RATE_LIMIT: u32 = 1_000_000;
+
+    pub(super) fn new(stores: Stores, caller: Scope) -> Self {
+        Self { stores, caller }
+    }
+
+    /// Makes a key, and tells the audit log of its scope, in one commit.
+    pub async fn create(&self, request: &KeyRequest, because: &Because) -> Result<CreatedKey> {
+        request.check()?;
+        self.caller.require(&request.scope)?;
+        let id = KeyId::new(request.scope.clone(), self.stores.chance());
+        let (key, digest) = id.mint(self.stores.chance());
+        let audit = self.stores.audit(&request.scope);
+        let mut changes = audit.changes().await;
+        loop {
+            let now = changes.attempt()?;
+            let expires_at = self.stores.expiry(Kind::ApiKey, &request.scope, request.ttl, now)?;
+            let stored = Stored {
+                digest: (*digest.as_bytes()).into(),
+                role: request.role,
+                name: request.name.clone(),
+                rate_limit: request.rate_limit,
+                created_at: now.as_millis(),
+            };
+            let record = self.stores.record(codec::encode(&stored), expires_at);
+            let about = describe(id.clone(), stored, expires_at)?;
+            let write = Write::Insert { key: place(&id)?, record };
+            let detail = format!("{} of {}", request.role, request.scope);
+            let note = Note::of(Action::Create, because)?.about(Kind::ApiKey, vec![id.to_string()]);
+            if changes.commit(vec![write], &note.with_detail(detail), now).await? {
+                return Ok(CreatedKey { key, about });
+            }
+        }
+    }
+
+    /// The keys of a scope, or of all below it. Below costs a scan of a table on some engines.
+    pub async fn list(&self, reach: &Reach, after: Option<&Cursor>, limit: usize) -> Result<Listing<ApiKey>> {
+        check_limit(limit)?;
+        self.caller.require(reach.scope())?;
+        let prefix = match reach {
+            Reach::Exact(scope) => Prefix::partition(Kind::ApiKey, scope, &[PARTITION.into()], &[])?,
+            Reach::Below(_) => Prefix::reach(Kind::ApiKey, reach)?,
+        };
+        let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()).await?;
+        Listing::read(page, |key, record| read(&key, &record))
+    }
+
+    /// The key with this id, if it is good.
+    pub async fn get(&self, id: &KeyId) -> Result<Option<ApiKey>> {
+        self.caller.require(id.scope())?;
+        let key = place(id)?;
+        let record = self.stores.backend().get(&key, self.stores.now()).await?;
+        record.map(|record| read(&key, &record)).transpose()
+    }
+
+    /// Takes a key back, and tells the audit log of its scope, in one commit. True only for the caller that took it
+    /// back.
+    pub async fn revoke(&self, id: &KeyId, because: &Because) -> Result<bool> {
+        self.standing(id)?.revoke(because).await
+    }
+
+    pub(super) async fn fate(&self, id: &KeyId) -> Result<Fate> {
+        Fate::of(&self.standing(id)?).await
+    }
+
+    fn standing<'a>(&'a self, id: &'a KeyId) -> Result<Standing<'a>> {
+        self.caller.require(id.scope())?;
+        Ok(Standing {
+            stores: &self.stores,
+            scope: id.scope(),
+            keys: vec![place(id)?],
+            target: vec![id.to_string()],
+            whose: Vec::new(),
+            lifetime: |record| {
+                let stored: Stored = codec::decode(&record.value)?;
+                Ok(Lifetime::restored(Timestamp::from_stored(stored.created_at)?, None, None))
+            },
+        })
+    }
+}
+
+impl Stores {
+    /// The key behind a secret, if it is good now: one read, and a comparison in constant time. What is not a key is
+    /// told so without a read.
+    pub async fn find_api_key(&self, secret: &Secret) -> Result<Option<ApiKey>> {
+        let Some((id, digest)) = KeyId::read(secret) else { return Ok(None) };
+        let Some(record) = self.backend().get(&place(&id)?, self.now()).await? else { return Ok(None) };
+        let stored: Stored = codec::decode(&record.value)?;
+        if Digest::from_bytes(*stored.digest) != digest {
+            return Ok(None);
+        }
+        describe(id, stored, record.expires_at).map(Some)
+    }
+}
+
+const PARTITION: &str = "keys";
+
+fn place(id: &KeyId) -> Result<Key> {
+    Key::new(Kind::ApiKey, id.scope(), &[PARTITION.into()], &[id.bytes().into()])
+}
+
+fn read(key: &Key, record: &Record) -> Result<ApiKey> {
+    let strange = || Error::corrupt("an API key stands under a key that is not one of API keys");
+    let sort = key.sort();
+    let [Part::Bytes(bytes)] = sort.as_slice() else { return Err(strange()) };
+    let id = KeyId::from_parts(key.scope(), bytes).ok_or_else(strange)?;
+    describe(id, codec::decode(&record.value)?, record.expires_at)
+}
+
+fn describe(id: KeyId, stored: Stored, expires_at: Timestamp) -> Result<ApiKey> {
+    Ok(ApiKey {
+        scope: id.scope().clone(),
+        id,
+        role: stored.role,
+        name: stored.name,
+        rate_limit: stored.rate_limit,
+        created_at: Timestamp::from_stored(stored.created_at)?,
+        expires_at,
+    })
+}

@@ -1,0 +1,123 @@
+//! The names of API keys, and the keys themselves.
+
+use std::fmt;
+use std::str::FromStr;
+
+use base64ct::{Base64UrlUnpadded, Encoding as _};
+use zeroize::Zeroizing;
+
+use crate::chance::Chance;
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::scope::Scope;
+use crate::secret::Secret;
+use crate::stores::token;
+
+/// Names an API key, and says in which scope it stands. It is no secret.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct KeyId {
+    scope: Scope,
+    bytes: [u8; KeyId::BYTES],
+}
+
+impl KeyId {
+    const BYTES: usize = 16;
+    const SECRET_BYTES: usize = 32;
+
+    pub(super) fn new(scope: Scope, chance: &dyn Chance) -> Self {
+        Self { scope, bytes: chance.bytes() }
+    }
+
+    pub(super) fn from_parts(scope: Scope, bytes: &[u8]) -> Option<Self> {
+        Some(Self { scope, bytes: bytes.try_into().ok()? })
+    }
+
+    /// Where the key stands.
+    #[must_use]
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    pub(super) fn bytes(&self) -> &[u8; Self::BYTES] {
+        &self.bytes
+    }
+
+    /// A new key with this id, and what is kept of it.
+    pub(super) fn mint(&self, chance: &dyn Chance) -> (Secret, Digest) {
+        let secret = Zeroizing::new(chance.bytes::<{ Self::SECRET_BYTES }>());
+        let scope = self.scope.to_string();
+        let bytes = Zeroizing::new([secret.as_slice(), &self.bytes, scope.as_bytes()].concat());
+        (token::write(token::API_KEY, &bytes), self.digest(secret.as_slice()))
+    }
+
+    /// The id that a key says it has, and what would be kept of it; none if it is not a key, so that garbage does
+    /// not reach the store.
+    pub(super) fn read(key: &Secret) -> Option<(Self, Digest)> {
+        let body = key.expose().strip_prefix(token::API_KEY)?;
+        let bytes = Zeroizing::new(Base64UrlUnpadded::decode_vec(body).ok()?);
+        let (secret, rest) = bytes.split_at_checked(Self::SECRET_BYTES)?;
+        let id = Self::decode(rest)?;
+        let digest = id.digest(secret);
+        Some((id, digest))
+    }
+
+    fn digest(&self, secret: &[u8]) -> Digest {
+        Digest::of(token::API_KEY, &[self.scope.to_string().as_bytes(), &self.bytes, secret])
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (bytes, scope) = bytes.split_at_checked(Self::BYTES)?;
+        let text = std::str::from_utf8(scope).ok()?;
+        let id = Self::from_parts(text.parse().ok()?, bytes)?;
+        // One id, one text: a scope can be written in several ways, and only one is ours.
+        (id.scope.to_string() == text).then_some(id)
+    }
+}
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = [self.bytes.as_slice(), self.scope.to_string().as_bytes()].concat();
+        f.write_str(&Base64UrlUnpadded::encode_string(&bytes))
+    }
+}
+
+impl fmt::Debug for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KeyId({self})")
+    }
+}
+
+impl FromStr for KeyId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let bytes = Base64UrlUnpadded::decode_vec(text).ok();
+        bytes
+            .and_then(|bytes| Self::decode(&bytes))
+            .ok_or_else(|| Error::invalid("that is not the id of an API key, as it was shown with the key"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chance::SeededChance;
+
+    #[test]
+    fn an_id_has_one_text_and_tells_its_scope() {
+        for scope in ["global", "tenant:acme", "tenant:50%25/env:é", "custom:a/b"] {
+            let id = KeyId::new(scope.parse().unwrap(), &SeededChance::new(1));
+            assert_eq!(id.to_string().parse::<KeyId>().unwrap(), id);
+            let (key, digest) = id.mint(&SeededChance::new(2));
+            assert_eq!(KeyId::read(&key), Some((id, digest)));
+        }
+        let escaped = [&[0; KeyId::BYTES][..], b"tenant:%61"].concat();
+        assert!(
+            Base64UrlUnpadded::encode_string(&escaped).parse::<KeyId>().is_err(),
+            "tenant:a is written so"
+        );
+        for bad in ["", "AAAA", "tenant:acme", &"A".repeat(22)] {
+            assert!(bad.parse::<KeyId>().is_err(), "{bad}");
+        }
+    }
+}

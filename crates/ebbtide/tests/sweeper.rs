@@ -1,0 +1,323 @@
+//! The sweeper: turns, steps, rests, stopping, going on, and what it tells of.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ebbtide::clock_guard::ClockGuard;
+use ebbtide::sweeper::{self, SILENCE, Share, Sweeper, Turn};
+use ebbtide::{
+    Backend, BackendExt as _, Batch, Budget, Clock as _, Commit, Cursor, Error, Key, Kind, ManualClock,
+    Memory, Page, Prefix, Record, Result, Scope, Stats, Swept, SystemChance, Timestamp,
+};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A memory store that writes down up to when it is swept, can be made to remove nothing or to fail, and has a mark.
+#[derive(Default)]
+struct Observed {
+    inner: Memory,
+    until: Mutex<Vec<Timestamp>>,
+    idle: AtomicBool,
+    broken: AtomicBool,
+    mark: Mutex<Option<Timestamp>>,
+}
+
+#[async_trait]
+impl Backend for Observed {
+    async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
+        self.inner.get(key, now).await
+    }
+
+    async fn take(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
+        self.inner.take(key, now).await
+    }
+
+    async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
+        self.inner.commit(batch, now).await
+    }
+
+    async fn scan(
+        &self,
+        prefix: &Prefix,
+        after: Option<&Cursor>,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Page> {
+        self.inner.scan(prefix, after, limit, now).await
+    }
+
+    async fn sweep(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
+        if self.broken.load(Ordering::SeqCst) {
+            return Err(Error::unavailable("the engine is away"));
+        }
+        self.until.lock().unwrap().push(until);
+        if self.idle.load(Ordering::SeqCst) {
+            return Ok(Swept::default());
+        }
+        self.inner.sweep(until, budget).await
+    }
+
+    async fn stats(&self, now: Timestamp) -> Result<Stats> {
+        self.inner.stats(now).await
+    }
+
+    async fn clock_mark(&self) -> Result<Option<Timestamp>> {
+        Ok(*self.mark.lock().unwrap())
+    }
+}
+
+struct Site {
+    store: Arc<Observed>,
+    clock: ManualClock,
+    guard: Arc<ClockGuard>,
+}
+
+impl Site {
+    async fn new() -> Self {
+        let store = Arc::new(Observed::default());
+        let clock = ManualClock::at(Timestamp::ZERO.checked_add(1_000_000 * HOUR / 2).unwrap());
+        let guard =
+            ClockGuard::new(Arc::clone(&store) as Arc<dyn Backend>, clock.clone(), 24 * HOUR).await.unwrap();
+        Self { store, clock, guard: Arc::new(guard) }
+    }
+
+    /// In steps of ten records.
+    fn sweeper(&self) -> Sweeper {
+        let step = Budget { records: 10, ..Budget::default() };
+        Sweeper::new(Arc::clone(&self.store) as Arc<dyn Backend>, Arc::clone(&self.guard), SystemChance)
+            .step(step)
+    }
+
+    /// Stores so many records that end after `life`.
+    async fn fill(&self, kind: Kind, count: usize, life: Duration) {
+        let now = self.clock.now();
+        for number in 0..count {
+            let parts = [now.as_millis().into(), (number as u64).into()];
+            let key = Key::new(kind, &Scope::Global, &parts, &[]).unwrap();
+            let record = Record::new("", now.checked_add(life).unwrap(), &SystemChance);
+            assert!(self.store.put(key, record, now).await.unwrap().is_applied());
+        }
+    }
+
+    async fn stored(&self, kind: Kind) -> usize {
+        self.store.scan_all(&Prefix::kind_wide(kind), Timestamp::ZERO).await.unwrap().len()
+    }
+
+    fn untils(&self) -> Vec<Timestamp> {
+        std::mem::take(&mut self.store.until.lock().unwrap())
+    }
+
+    async fn warnings(&self) -> Vec<String> {
+        sweeper::warnings(self.store.as_ref(), self.clock.now(), SILENCE).await.unwrap()
+    }
+}
+
+async fn never_stop(_: Duration) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+/// Says stop at the rest of that number, counted from one.
+fn stop_at(number: usize) -> impl Fn(Duration) -> std::future::Ready<ControlFlow<()>> {
+    let rests = AtomicUsize::new(0);
+    move |_| {
+        let stop = rests.fetch_add(1, Ordering::SeqCst) + 1 >= number;
+        std::future::ready(if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    }
+}
+
+fn report(turn: Turn) -> sweeper::Report {
+    match turn {
+        Turn::Swept(report) => report,
+        Turn::Busy { .. } => panic!("nobody else sweeps"),
+    }
+}
+
+#[tokio::test]
+async fn one_instant_holds_for_all_kinds_and_steps() {
+    let site = Site::new().await;
+    site.fill(Kind::Replay, 25, HOUR).await;
+    site.fill(Kind::Nonce, 15, HOUR).await;
+    site.clock.advance(2 * HOUR);
+    let begun = site.clock.now();
+    // Time passes while it rests, and more expires.
+    let rest = |_| {
+        site.clock.advance(HOUR);
+        never_stop(HOUR)
+    };
+    let report = report(site.sweeper().sweep(rest).await.unwrap());
+    assert_eq!(report.until, begun);
+    assert_eq!(report.swept.removed, [(Kind::Replay, 25), (Kind::Nonce, 15)].into());
+    let untils = site.untils();
+    assert!(untils.len() >= 4 && untils.iter().all(|until| *until == begun), "{untils:?}");
+}
+
+#[tokio::test]
+async fn it_is_strict() {
+    let site = Site::new().await;
+    site.fill(Kind::Replay, 1, HOUR).await;
+    site.clock.advance(HOUR);
+    assert_eq!(
+        site.sweeper().sweep_now().await.unwrap().swept.total(),
+        0,
+        "what expires at the instant is kept"
+    );
+    site.clock.advance(Duration::from_millis(1));
+    let report = site.sweeper().sweep_now().await.unwrap();
+    assert_eq!(report.swept.removed, [(Kind::Replay, 1)].into());
+}
+
+#[tokio::test]
+async fn it_rests_by_its_share() {
+    let site = Site::new().await;
+    site.fill(Kind::Replay, 100, HOUR).await;
+    site.clock.advance(2 * HOUR);
+    let rests = Mutex::new(Vec::new());
+    let rest = |time| {
+        rests.lock().unwrap().push(time);
+        never_stop(time)
+    };
+    report(site.sweeper().share(Share::QUARTER).sweep(&rest).await.unwrap());
+    let times = std::mem::take(&mut *rests.lock().unwrap());
+    assert!(times.len() >= 10 && times.iter().all(|time| *time > Duration::ZERO), "{times:?}");
+    site.fill(Kind::Replay, 100, HOUR).await;
+    site.clock.advance(2 * HOUR);
+    report(site.sweeper().sweep(&rest).await.unwrap());
+    assert!(rests.lock().unwrap().iter().all(Duration::is_zero), "all of the time: no rests");
+}
+
+#[tokio::test]
+async fn it_stops_between_steps_and_another_goes_on_up_to_the_same_instant() {
+    let site = Site::new().await;
+    site.fill(Kind::Replay, 45, HOUR).await;
+    site.clock.advance(2 * HOUR);
+    let begun = site.clock.now();
+    let stopped = report(site.sweeper().sweep(stop_at(2)).await.unwrap());
+    assert_eq!((stopped.swept.total(), stopped.swept.more), (20, true));
+    site.untils();
+    site.clock.advance(HOUR);
+    let resumed = report(site.sweeper().sweep(never_stop).await.unwrap());
+    assert_eq!((resumed.swept.total(), resumed.swept.more), (25, false));
+    let untils = site.untils();
+    assert_eq!(untils[0], begun, "what was left first");
+    assert_eq!(*untils.last().unwrap(), site.clock.now(), "and then what has expired since");
+    site.clock.advance(HOUR);
+    report(site.sweeper().sweep(never_stop).await.unwrap());
+    assert!(site.untils().iter().all(|until| *until == site.clock.now()), "nothing was left");
+}
+
+#[tokio::test]
+async fn a_large_backlog_is_caught_up_with() {
+    let site = Site::new().await;
+    site.fill(Kind::AccessToken, 5_000, HOUR).await;
+    site.clock.advance(2 * HOUR);
+    site.fill(Kind::AccessToken, 7, 1_000 * HOUR).await;
+    let report = report(site.sweeper().share(Share::QUARTER).sweep(never_stop).await.unwrap());
+    assert_eq!((report.swept.total(), report.swept.more), (5_000, false));
+    assert_eq!(site.stored(Kind::AccessToken).await, 7);
+}
+
+#[tokio::test]
+async fn two_take_turns_and_a_dead_one_is_not_waited_for_long() {
+    let site = Site::new().await;
+    site.fill(Kind::Replay, 45, HOUR).await;
+    site.clock.advance(2 * HOUR);
+    let (first, second) = (site.sweeper(), site.sweeper());
+    let rest = |_| async {
+        let turn = second.sweep(never_stop).await.unwrap();
+        let Turn::Busy { until } = turn else { panic!("the first is at work: {turn:?}") };
+        assert_eq!(until.since(site.clock.now()), Duration::from_secs(600));
+        ControlFlow::Continue(())
+    };
+    assert_eq!(report(first.sweep(rest).await.unwrap()).swept.total(), 45);
+    // One that dies in the middle of it never gives its turn back.
+    site.fill(Kind::Replay, 45, HOUR).await;
+    site.clock.advance(2 * HOUR);
+    let dies = tokio::time::timeout(Duration::from_millis(10), first.sweep(|_| std::future::pending())).await;
+    assert!(dies.is_err());
+    assert!(matches!(second.sweep(never_stop).await.unwrap(), Turn::Busy { .. }));
+    assert_eq!(
+        site.sweeper().sweep_now().await.unwrap().swept.total(),
+        35,
+        "asked for, it waits for no turn"
+    );
+    site.clock.advance(Duration::from_secs(600));
+    report(second.sweep(never_stop).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_fault_gives_the_turn_back() {
+    let site = Site::new().await;
+    site.store.broken.store(true, Ordering::SeqCst);
+    assert!(site.sweeper().sweep(never_stop).await.is_err());
+    site.store.broken.store(false, Ordering::SeqCst);
+    report(site.sweeper().sweep(never_stop).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_clock_that_has_leapt_sweeps_nothing() {
+    let site = Site::new().await;
+    site.fill(Kind::Replay, 5, HOUR).await;
+    *site.store.mark.lock().unwrap() = Some(site.clock.now());
+    site.clock.advance(25 * HOUR);
+    let error = site.sweeper().sweep(never_stop).await.unwrap_err();
+    assert!(error.message().contains("ahead"), "{error}");
+    assert!(site.sweeper().sweep_now().await.is_err());
+    assert_eq!((site.untils(), site.stored(Kind::Replay).await), (Vec::new(), 5));
+}
+
+#[tokio::test]
+async fn it_runs_at_every_interval_and_not_at_start_up() {
+    let site = Site::new().await;
+    site.fill(Kind::Replay, 5, HOUR).await;
+    site.clock.advance(2 * HOUR);
+    let rests = Mutex::new(Vec::new());
+    let rest = |time| {
+        let mut rests = rests.lock().unwrap();
+        rests.push((time, site.store.until.lock().unwrap().len()));
+        std::future::ready(if rests.len() == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    };
+    site.sweeper().run(Some(Duration::from_secs(30)), rest).await;
+    let rests = rests.into_inner().unwrap();
+    assert_eq!(rests[0], (Duration::from_secs(30), 0), "nothing was swept before the first rest");
+    assert_eq!(rests[1].1, 1, "the rest after the step");
+    assert!(rests[2].0 > Duration::from_secs(29) && rests[2].0 < Duration::from_secs(30), "{rests:?}");
+    assert_eq!(site.stored(Kind::Replay).await, 0);
+}
+
+#[tokio::test]
+async fn without_an_interval_nothing_is_swept_and_after_a_day_that_is_told() {
+    let site = Site::new().await;
+    site.fill(Kind::Replay, 5, HOUR).await;
+    site.sweeper().run(None, stop_at(2)).await;
+    assert_eq!(site.untils(), []);
+    assert_eq!(site.warnings().await, Vec::<String>::new());
+    site.clock.advance(SILENCE + HOUR);
+    let warnings = site.warnings().await;
+    assert!(
+        warnings.len() == 1 && warnings[0].contains("nothing has swept this store for 27 hours"),
+        "{warnings:?}"
+    );
+    site.sweeper().sweep_now().await.unwrap();
+    assert_eq!(site.warnings().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn sweeps_that_remove_nothing_while_the_overdue_age_grows_are_told_of() {
+    let site = Site::new().await;
+    site.fill(Kind::Replay, 5, HOUR).await;
+    site.store.idle.store(true, Ordering::SeqCst);
+    for _ in 0..2 {
+        site.clock.advance(2 * HOUR);
+        report(site.sweeper().sweep(never_stop).await.unwrap());
+    }
+    let warnings = site.warnings().await;
+    assert!(warnings.len() == 1 && warnings[0].contains("expired for 3 hours"), "{warnings:?}");
+    site.store.idle.store(false, Ordering::SeqCst);
+    report(site.sweeper().sweep(never_stop).await.unwrap());
+    assert_eq!(site.warnings().await, Vec::<String>::new());
+}
