@@ -7,14 +7,20 @@ use std::error::Error as _;
 use std::fmt::{Debug, Write as _};
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use ebbtide::conformance::faulty::{Fault, Faulty};
 use ebbtide::stores::access_tokens::{AccessRequest, Issuing};
+use ebbtide::stores::clients::hashing::HashCost;
+use ebbtide::stores::clients::{ClientRequest, Registration, SecretRotation};
 use ebbtide::stores::codes::{CodeRequest, Presented, Redemption};
+use ebbtide::stores::device_codes::{DeviceRequest, PresentedDevice, Verdict};
 use ebbtide::stores::grants::{GrantRequest, Holder, Rotation, Terms};
 use ebbtide::stores::payload::Payload;
+use ebbtide::stores::pushed_requests::{Push, PushedRequests, Pushing};
 use ebbtide::stores::replays::Proof;
+use ebbtide::stores::sessions::{SessionFields, SessionRequest};
 use ebbtide::{
     Backend, BackendExt, Error, Keyring, Kind, ManualClock, Memory, Metered, Prefix, Scope, Secret,
     SeededChance, Stores, Timestamp,
@@ -84,16 +90,17 @@ async fn flow(
     printed.debug(&keyring.keys());
     let clock = ManualClock::at(now);
     let builder = Stores::builder(Arc::clone(&backend)).clock(clock.clone()).keyring(keyring);
+    let builder = builder.hash_cost(HashCost::new(8, 1).unwrap());
     printed.debug(&builder);
     let stores = builder.build();
     printed.debug(&stores);
     let mut secrets = vec![given.data.clone(), given.verifier.clone(), given.upstream.clone()];
-    let mut keep = |secret: &Secret| secrets.push(secret.expose()[4..].to_owned());
+    let secret_of = |secret: &Secret| secret.expose()[4..].to_owned();
     let data = || json!({ "note": given.data, given.data.as_str(): [given.data] });
 
     let nonces = stores.nonces(&scope);
     let nonce = nonces.issue("as", None).await.unwrap();
-    keep(&nonce.nonce);
+    secrets.push(secret_of(&nonce.nonce));
     printed.debug(&nonce);
     for _ in 0..2 {
         printed.debug(&nonces.accept("as", &nonce.nonce).await.unwrap());
@@ -106,8 +113,8 @@ async fn flow(
     let request = CodeRequest::new("app", "ada", "https://a").challenge(challenge).data(data());
     printed.debug(&request);
     let (code, second) = (codes.issue(request.clone()).await.unwrap(), codes.issue(request).await.unwrap());
-    keep(&code.code);
-    keep(&second.code);
+    secrets.push(secret_of(&code.code));
+    secrets.push(secret_of(&second.code));
     printed.debug(&code);
     let present = |code: &Secret| {
         let verifier = Secret::new(given.verifier.as_str());
@@ -120,7 +127,7 @@ async fn flow(
     printed.debug(&codes.redeem(&Presented::new(second.code.clone(), "evil", "https://a")).await.unwrap());
     let Redemption::Redeemed(redeemed) = redemption else { panic!("{redemption:?}") };
     let grant = redeemed.grant.unwrap();
-    keep(&grant.refresh_token);
+    secrets.push(secret_of(&grant.refresh_token));
 
     let grants = stores.grants(&scope);
     printed.debug(&grants.get(grant.grant_id).await.unwrap());
@@ -128,7 +135,7 @@ async fn flow(
     let rotation = grants.rotate(&grant.refresh_token, "app", None).await.unwrap();
     printed.debug(&rotation);
     let Rotation::Rotated(next) = rotation else { panic!("{rotation:?}") };
-    keep(&next.refresh_token);
+    secrets.push(secret_of(&next.refresh_token));
     printed.debug(&grants.rotate(&grant.refresh_token, "app", None).await.unwrap());
     printed.debug(&grants.rotate(&grant.refresh_token, "evil", None).await.unwrap());
 
@@ -138,7 +145,7 @@ async fn flow(
     let issuing = tokens.issue(request).await.unwrap();
     printed.debug(&issuing);
     let Issuing::Issued(access) = issuing else { panic!("{issuing:?}") };
-    keep(&access.access_token);
+    secrets.push(secret_of(&access.access_token));
     printed.debug(&tokens.introspect(&access.access_token).await.unwrap());
 
     let providers = stores.provider_tokens(&scope);
@@ -146,6 +153,8 @@ async fn flow(
     printed.debug(&upstream);
     printed.debug(&providers.put(grant.grant_id, "google", &upstream, None).await.unwrap());
     printed.debug(&providers.get(grant.grant_id, "google").await.unwrap());
+
+    secrets.extend(state(given, &stores, &scope, printed).await);
 
     // Faults: a store that is down, a value that is too large, and one that was sealed under another key.
     faults.fail(0, Fault::Before);
@@ -163,9 +172,75 @@ async fn flow(
     // Reuse, and what it leaves.
     let rotation = grants.rotate(&next.refresh_token, "app", None).await.unwrap();
     let Rotation::Rotated(last) = rotation else { panic!("{rotation:?}") };
-    keep(&last.refresh_token);
+    secrets.push(secret_of(&last.refresh_token));
     printed.debug(&grants.rotate(&grant.refresh_token, "app", None).await.unwrap());
     printed.debug(&codes.redeem(&presented).await.unwrap());
+    secrets
+}
+
+/// The stores of what is kept between requests. Returns the secrets that were met.
+async fn state(given: &Given, stores: &Stores, scope: &Scope, printed: &Printed) -> Vec<String> {
+    let mut secrets = Vec::new();
+    let data = || Payload::new(json!({ "note": given.data }));
+    let request = SessionRequest::new(SessionFields {
+        data: Some(data()),
+        state: Some(Secret::new(given.upstream.as_str())),
+        provider: Some(given.data.clone()),
+        code_verifier: Some(Secret::new(given.verifier.as_str())),
+        verified_emails: Some(vec![given.data.clone()]),
+        token_data: Some(Payload::new(json!(given.upstream))),
+        user_info: Some(data()),
+    });
+    let request = request.subject("ada");
+    printed.debug(&request);
+    let sessions = stores.sessions(scope);
+    let session = sessions.create(request).await.unwrap();
+    secrets.push(session.session_id.expose()[4..].to_owned());
+    printed.debug(&session);
+    printed.debug(&sessions.list("ada", None, 10).await.unwrap());
+    printed.debug(&sessions.touch(&session.session_id, None).await.unwrap());
+    for _ in 0..2 {
+        printed.debug(&sessions.get(&session.session_id).await.unwrap());
+        printed.debug(&sessions.claim(&session.session_id).await.unwrap());
+    }
+
+    let push = Push::new("app", data());
+    printed.debug(&push);
+    let pushing = stores.pushed_requests(scope).put(push).await.unwrap();
+    printed.debug(&pushing);
+    let Pushing::Pushed { request_uri, .. } = pushing else { panic!("{pushing:?}") };
+    secrets.push(request_uri.expose()[PushedRequests::URI_PREFIX.len()..].to_owned());
+    for _ in 0..2 {
+        printed.debug(&stores.pushed_requests(scope).take(&request_uri, "app").await.unwrap());
+    }
+
+    let codes = stores.device_codes(scope);
+    let device = codes.start(DeviceRequest::new("tv").data(data())).await.unwrap();
+    secrets.push(device.device_code.expose()[4..].to_owned());
+    secrets.extend([device.user_code.expose().to_owned(), device.user_code.expose().replace('-', "")]);
+    printed.debug(&device);
+    let verdict = Verdict::approve("ada").data(data()).source(given.upstream.as_str());
+    printed.debug(&verdict);
+    printed.debug(&codes.poll(&device.device_code, "tv").await.unwrap());
+    printed.debug(&codes.decide(device.user_code.expose(), verdict).await.unwrap());
+    let presented = PresentedDevice::new(device.device_code.clone(), "tv").grant(Terms::default());
+    printed.debug(&presented);
+    for _ in 0..2 {
+        printed.debug(&codes.redeem(&presented).await.unwrap());
+    }
+
+    let request = ClientRequest::confidential().owner("ada").metadata(data());
+    printed.debug(&request);
+    let registration = stores.clients(scope).register(request).await.unwrap();
+    printed.debug(&registration);
+    let Registration::Registered(registered) = registration else { panic!("nobody else is there") };
+    let (client_id, secret) = (registered.client.client_id, registered.client_secret.unwrap());
+    secrets.push(secret.expose()[4..].to_owned());
+    printed.debug(&stores.clients(scope).verify(&client_id, &secret).await.unwrap());
+    let rotation = stores.clients(scope).rotate_secret(&client_id, Duration::from_secs(60)).await.unwrap();
+    printed.debug(&rotation);
+    let SecretRotation::Rotated { client_secret, .. } = rotation else { panic!("it keeps one") };
+    secrets.push(client_secret.expose()[4..].to_owned());
     secrets
 }
 

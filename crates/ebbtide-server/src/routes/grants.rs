@@ -216,7 +216,7 @@ fn reason(why: Why) -> &'static str {
     }
 }
 
-/// One of the four is given.
+/// One of the first four is given; who and why go into the audit log.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct GrantRevoke {

@@ -335,6 +335,9 @@ impl Approvals {
         limit: usize,
     ) -> Result<Listing<Granted>> {
         check_limit(limit)?;
+        if self.stores.is_buried(&self.scope, &[Mortal::Owner(identity)], self.stores.now()).await? {
+            return Ok(Listing { items: Vec::new(), next: None });
+        }
         let page =
             self.stores.backend().scan(&self.prefix(identity)?, after, limit, self.stores.now()).await?;
         Listing::read(page, |key, record| read(&key, &record))

@@ -178,6 +178,9 @@ impl Clients {
     /// Up to `limit` clients of an owner, behind `after`. A page may hold fewer and still have a next.
     pub async fn list(&self, owner: &str, after: Option<&Cursor>, limit: usize) -> Result<Listing<Client>> {
         check_limit(limit)?;
+        if self.stores.is_buried(&self.scope, &[Mortal::Owner(owner)], self.stores.now()).await? {
+            return Ok(Listing { items: Vec::new(), next: None });
+        }
         let (digests, next) = self.digests(owner, after, limit).await?;
         let mut items = Vec::with_capacity(digests.len());
         for digest in digests {

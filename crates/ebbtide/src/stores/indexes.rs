@@ -18,8 +18,14 @@ pub const INDEXES: [(Kind, Target); 4] = [
 
 /// The index lists both: ids of grants, and digests of tokens without one.
 fn grant_or_token(index: &Key, _: &Record) -> Option<Key> {
-    let is_grant = matches!(index.sort().as_slice(), [Part::Bytes(id)] if id.len() == GrantId::BYTES);
-    listed(if is_grant { Kind::Grant } else { Kind::AccessToken }, index)
+    let sort = index.sort();
+    let [Part::Bytes(id)] = sort.as_slice() else { return None };
+    let kind = match id.len() {
+        GrantId::BYTES => Kind::Grant,
+        Digest::BYTES => Kind::AccessToken,
+        _ => return None,
+    };
+    listed(kind, index)
 }
 
 fn listed(kind: Kind, index: &Key) -> Option<Key> {

@@ -216,6 +216,9 @@ impl Relationships {
         limit: usize,
     ) -> Result<Listing<Related>> {
         check_limit(limit)?;
+        if self.stores.is_buried(&self.scope, &[Mortal::Owner(name)], self.stores.now()).await? {
+            return Ok(Listing { items: Vec::new(), next: None });
+        }
         let sort = relation_type.map(RelationType::parts).unwrap_or_default();
         let prefix = Prefix::partition(kind, &self.scope, &[name.into()], &sort)?;
         let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()).await?;

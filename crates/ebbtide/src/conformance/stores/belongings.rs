@@ -10,6 +10,7 @@ use crate::audit::Because;
 use crate::secret::Secret;
 use crate::stores::access_tokens::{AccessRequest, Issuing};
 use crate::stores::approvals::Approval;
+use crate::stores::attributes::Swap;
 use crate::stores::clients::{ClientRequest, RegisteredClient};
 use crate::stores::codes::{CodeRequest, Presented, Redemption};
 use crate::stores::device_codes::{DeviceRedemption, PresentedDevice, StartedDevice, Verdict};
@@ -147,11 +148,20 @@ impl Belongings {
             ("client's secret", clients::is_good(rig, client_id, secret).await),
         ]);
         honoured.extend(self.held.honoured(rig).await);
+        let listed = [
+            ("sessions", stores.sessions(scope).list(owner, None, 9).await.expect("list").items.len()),
+            ("clients", stores.clients(scope).list(owner, None, 9).await.expect("list").items.len()),
+            ("attributes", bucket.list(None, 9).await.expect("list").items.len()),
+            ("approvals", stores.approvals(scope).list(owner, None, 9).await.expect("list").items.len()),
+            ("relationships", relationships.list(owner, None, None, 9).await.expect("list").items.len()),
+            ("reverse", relationships.list_reverse(owner, None, None, 9).await.expect("list").items.len()),
+        ];
+        honoured.extend(named(listed.map(|(name, items)| (name, items > 0))));
         honoured
     }
 
     /// How much there is to be honoured.
-    pub(super) const ALL: usize = 12;
+    pub(super) const ALL: usize = 18;
 
     /// What can be made for them.
     pub(super) async fn made(&self, rig: &StoreRig) -> Vec<&'static str> {
@@ -163,7 +173,10 @@ impl Belongings {
         let session = SessionRequest::default().subject(owner);
         let presented = PresentedDevice::new(self.device.device_code.clone(), "tv");
         let redemption = stores.device_codes(scope).redeem(&presented).await.expect("redeem");
+        let swap = bucket.compare_and_swap("a", &json!(1), json!(1)).await.expect("swap");
         let mut made = named([
+            ("attribute swapped", matches!(swap, Swap::Swapped(_))),
+            ("attribute taken", bucket.take("a").await.expect("take").is_some()),
             ("attribute set", bucket.set("b", json!(1)).await.is_ok()),
             ("attribute inserted", bucket.insert("c", json!(1)).await.is_ok()),
             ("attributes changed", changes.commit().await.is_ok()),

@@ -1,5 +1,6 @@
 //! One bucket of one owner.
 
+use futures_util::future::try_join;
 use serde_json::Value;
 
 use super::draft::{Attribute, Draft, Stamp, Stored};
@@ -124,7 +125,9 @@ impl Bucket {
         let (key, new) = (self.key(name)?, new.into());
         for _ in 0..MAX_ATTEMPTS {
             let now = self.stores().now();
-            let Some(standing) = self.stores().backend().get(&key, now).await? else {
+            let get = self.stores().backend().get(&key, now);
+            let (standing, is_buried) = try_join(get, self.is_buried(now)).await?;
+            let Some(standing) = standing.filter(|_| !is_buried) else {
                 return Ok(Swap::Conflict { current: None });
             };
             let stored = Stored::decode(&standing)?;
@@ -152,6 +155,9 @@ impl Bucket {
     pub async fn list(&self, after: Option<&Cursor>, limit: usize) -> Result<Listing<Attribute>> {
         check_limit(limit)?;
         let limit = limit.min(Attributes::PAGE);
+        if self.is_buried(self.stores().now()).await? {
+            return Ok(Listing { items: Vec::new(), next: None });
+        }
         let page = self.stores().backend().scan(&self.prefix()?, after, limit, self.stores().now()).await?;
         Listing::read(page, |key, record| Stored::decode(&record)?.attribute(names_of(&key)?.1, &record))
     }
@@ -170,6 +176,9 @@ impl Bucket {
 
     /// Removes an attribute and returns it. Of any number of callers, at most one gets it.
     pub async fn take(&self, name: &str) -> Result<Option<Attribute>> {
+        if self.is_buried(self.stores().now()).await? {
+            return Ok(None);
+        }
         let taken = self.stores().backend().take(&self.key(name)?, self.stores().now()).await?;
         taken.map(|record| Stored::decode(&record)?.attribute(name.to_owned(), &record)).transpose()
     }
@@ -189,6 +198,11 @@ impl Bucket {
     async fn commit(&self, write: Write, now: Timestamp) -> Result<Commit> {
         let owner = [Mortal::Owner(&self.owner)];
         self.stores().commit_for(self.scope(), &owner, vec![write], now).await?.for_the_living()
+    }
+
+    /// Whether the owner is being deleted: then nothing is there.
+    async fn is_buried(&self, now: Timestamp) -> Result<bool> {
+        self.stores().is_buried(self.scope(), &[Mortal::Owner(&self.owner)], now).await
     }
 
     pub(super) fn stores(&self) -> &Stores {

@@ -68,7 +68,7 @@ pub struct StartedDevice {
 #[must_use]
 pub struct Verdict {
     pub(super) approved: Option<(String, Option<Payload>)>,
-    pub(super) source: Option<String>,
+    pub(super) source: Option<Secret>,
 }
 
 impl Verdict {
@@ -93,13 +93,13 @@ impl Verdict {
     /// Who typed the code: an address, or a session. Wrong codes are counted by source; where none is named an
     /// approval's is its subject, and denials are counted together.
     pub fn source(mut self, source: impl Into<String>) -> Self {
-        self.source = Some(source.into());
+        self.source = Some(Secret::new(source));
         self
     }
 
     pub(super) fn counted_for(&self) -> Option<&str> {
         let subject = self.approved.as_ref().map(|(subject, _)| subject.as_str());
-        self.source.as_deref().or(subject)
+        self.source.as_ref().map(Secret::expose).or(subject)
     }
 }
 

@@ -7,7 +7,6 @@ use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::key::{Key, Part, Prefix};
 use crate::kind::Kind;
-#[cfg(feature = "dynamodb")]
 use crate::scope::Scope;
 use crate::stores::owners::Removed;
 use crate::stores::{ATTEMPTS, contended};

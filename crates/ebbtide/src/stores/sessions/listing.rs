@@ -14,6 +14,7 @@ use crate::key::{Key, Prefix};
 use crate::kind::Kind;
 use crate::stores::grants::{PAGE, listed_id};
 use crate::stores::listing::{Listing, check_limit};
+use crate::stores::tombstones::Mortal;
 use crate::stores::{ATTEMPTS, contended};
 use crate::time::Timestamp;
 use crate::write::{Batch, Write};
@@ -46,6 +47,9 @@ impl Sessions {
         limit: usize,
     ) -> Result<Listing<SessionInfo>> {
         check_limit(limit)?;
+        if self.stores.is_buried(&self.scope, &[Mortal::Owner(subject)], self.stores.now()).await? {
+            return Ok(Listing { items: Vec::new(), next: None });
+        }
         let (digests, next) = self.digests(subject, after, limit).await?;
         let mut items = Vec::with_capacity(digests.len());
         for digest in digests {
