@@ -21,6 +21,8 @@ pub mod approvals;
 pub mod attributes;
 pub mod explain;
 pub mod extension;
+#[cfg(feature = "dynamodb")]
+mod links;
 pub mod listing;
 pub(crate) mod lives;
 pub mod policies;
@@ -56,6 +58,8 @@ use codes::Codes;
 use device_codes::DeviceCodes;
 use explain::Explain;
 use grants::{Grants, Holder};
+#[cfg(feature = "dynamodb")]
+pub(crate) use links::LINKS;
 use nonces::Nonces;
 use owners::Owners;
 use policies::Policies;
@@ -66,10 +70,6 @@ use relationships::Relationships;
 use replays::Replays;
 use scopes::Scopes;
 use sessions::Sessions;
-
-/// The index kinds whose records may outlive what they list, where an engine reclaims each record on its own.
-#[cfg(feature = "dynamodb")]
-pub(crate) const LINKS: &[(Kind, crate::backend::Target)] = &[(Kind::GrantIndex, grants::listed_record)];
 
 /// Every store on one backend. Cheap to clone.
 #[derive(Clone)]

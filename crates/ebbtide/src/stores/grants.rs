@@ -11,8 +11,6 @@ use family::{Beginning, Verdict};
 use refresh::Refresh;
 
 pub(crate) use family::Family;
-#[cfg(feature = "dynamodb")]
-pub(crate) use index::listed_record;
 pub use index::{GrantPage, Holder};
 pub(crate) use index::{Listed, PAGE, listed_id};
 pub use request::{GrantRequest, Terms};

@@ -7,8 +7,6 @@ use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::key::{Key, Part, Prefix};
 use crate::kind::Kind;
-#[cfg(feature = "dynamodb")]
-use crate::record::Record;
 use crate::scope::Scope;
 use crate::stores::owners::Removed;
 use crate::stores::{ATTEMPTS, contended};
@@ -69,19 +67,6 @@ pub(crate) fn listed_id<const N: usize>(key: &Key) -> Result<[u8; N]> {
         _ => None,
     }
     .ok_or_else(|| Error::corrupt("an index holds what is no id"))
-}
-
-/// The record that an index record lists: a grant by its id, or an access token by its digest.
-#[cfg(feature = "dynamodb")]
-pub(crate) fn listed_record(index: &Key, _: &Record) -> Option<Key> {
-    let sort = index.sort();
-    let [Part::Bytes(id)] = sort.as_slice() else { return None };
-    let kind = match id.len() {
-        GrantId::BYTES => Kind::Grant,
-        Digest::BYTES => Kind::AccessToken,
-        _ => return None,
-    };
-    Key::new(kind, &index.scope(), &[Part::from(id.as_ref())], &[]).ok()
 }
 
 /// A page of grants.
