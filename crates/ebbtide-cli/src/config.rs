@@ -5,6 +5,7 @@ mod resolved;
 mod settings;
 mod values;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,6 +38,8 @@ pub(crate) struct Config {
     /// How far the clock may be ahead of what the store remembers.
     pub(crate) clock_leap: Duration,
     pub(crate) profile: Profile,
+    /// Those that a grant can ask for by name.
+    pub(crate) profiles: BTreeMap<String, Profile>,
     pub(crate) policies: TtlPolicies,
     pub(crate) log_format: LogFormat,
     pub(crate) log_filter: String,
@@ -66,6 +69,7 @@ impl Config {
             clock_bound: resolved.required("clock.bound", time)?,
             clock_leap: resolved.required("clock.leap", time)?,
             profile: resolved.profile()?,
+            profiles: resolved.profiles()?,
             policies: resolved.policies()?,
             log_format: resolved.required("log.format", values::log_format)?,
             log_filter: resolved.required("log.filter", values::log_filter)?,

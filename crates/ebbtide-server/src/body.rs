@@ -5,12 +5,14 @@ use axum::extract::rejection::{BytesRejection, FormRejection, JsonRejection, Pat
 use axum::extract::{Form, FromRequest, FromRequestParts, OptionalFromRequest, Path, Query, Request};
 use axum::http::StatusCode;
 use base64ct::{Base64UrlUnpadded, Encoding as _};
+use ebbtide::stores::listing::Listing;
 use ebbtide::{Cursor, Ttl};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-pub(crate) use crate::describe::millis;
+use crate::answers::Listed;
+pub(crate) use crate::answers::millis;
 use crate::patience::TooSlow;
 use crate::problem::Problem;
 
@@ -81,34 +83,32 @@ rejected! {
     JsonRejection: "the body is not JSON of the form that this call takes",
 }
 
-/// Which page of a listing.
-#[derive(Debug, Deserialize)]
-pub(crate) struct PageAsked {
-    limit: Option<usize>,
-    after: Option<String>,
+/// The most items of a page.
+const MOST_ITEMS: usize = 1_000;
+
+/// Which page of a listing: where it begins, and how many items it has.
+pub(crate) fn page(limit: Option<usize>, after: Option<&str>) -> Result<(Option<Cursor>, usize), Problem> {
+    let limit = limit.unwrap_or(100);
+    if !(1..=MOST_ITEMS).contains(&limit) {
+        return Err(Problem::invalid(format!("limit is 1 to {MOST_ITEMS}")));
+    }
+    let cursor = |text| {
+        let bytes = Base64UrlUnpadded::decode_vec(text);
+        let bytes = bytes.map_err(|_| Problem::invalid("after is the next of an earlier answer"))?;
+        Ok::<_, Problem>(Cursor::from_bytes(bytes))
+    };
+    Ok((after.map(cursor).transpose()?, limit))
 }
 
-impl PageAsked {
-    const MOST: usize = 1_000;
-
-    pub(crate) fn limit(&self) -> Result<usize, Problem> {
-        match self.limit.unwrap_or(100) {
-            limit @ 1..=Self::MOST => Ok(limit),
-            _ => Err(Problem::invalid(format!("limit is 1 to {}", Self::MOST))),
-        }
-    }
-
-    pub(crate) fn after(&self) -> Result<Option<Cursor>, Problem> {
-        let Some(text) = &self.after else { return Ok(None) };
-        let wrong = || Problem::invalid("after is the next of an earlier answer");
-        let bytes = Base64UrlUnpadded::decode_vec(text).map_err(|_| wrong())?;
-        Ok(Some(Cursor::from_bytes(bytes)))
-    }
+/// A page as callers get it.
+pub(crate) fn listed<T, A: for<'a> From<&'a T>>(listing: &Listing<T>) -> Listed<A> {
+    listed_as(listing, |item| A::from(item))
 }
 
-/// A cursor as callers get it.
-pub(crate) fn next(cursor: Option<&Cursor>) -> Option<String> {
-    cursor.map(|cursor| Base64UrlUnpadded::encode_string(cursor.as_bytes()))
+/// The same, with each item described.
+pub(crate) fn listed_as<T, A>(listing: &Listing<T>, describe: impl Fn(&T) -> A) -> Listed<A> {
+    let next = listing.next.as_ref().map(|cursor| Base64UrlUnpadded::encode_string(cursor.as_bytes()));
+    Listed { items: listing.items.iter().map(describe).collect(), next }
 }
 
 /// A value that may be left out, where null is a value: only what is not there is none.

@@ -3,6 +3,7 @@
 //! A refusal is never 2xx, so that a client which looks only at the status is safe; what is not a success is
 //! `application/problem+json` with a stable type.
 
+mod answers;
 mod app;
 mod auth;
 mod body;
@@ -10,6 +11,7 @@ pub mod describe;
 mod edge;
 pub mod limits;
 pub mod metrics;
+pub mod openapi;
 mod patience;
 mod problem;
 pub mod quota;
@@ -33,7 +35,7 @@ pub fn router(app: App) -> Router {
     let edge = app.edge.clone();
     Router::new()
         .merge(routes::open())
-        .nest("/v1", routes::v1().guarded(&app))
+        .nest("/v1", routes::v1().guarded(&app).into())
         .fallback(|| async { Problem::not_found("no such path") })
         .method_not_allowed_fallback(|| async { Problem::method_not_allowed() })
         .layer(DefaultBodyLimit::max(edge.limits.body_bytes))

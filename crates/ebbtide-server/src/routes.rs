@@ -7,6 +7,7 @@ mod audit;
 mod clients;
 mod codes;
 mod device_codes;
+mod docs;
 mod explain;
 mod grants;
 mod health;
@@ -20,14 +21,14 @@ mod scopes;
 mod sessions;
 mod tokens;
 
-use axum::Router;
+use utoipa_axum::router::OpenApiRouter;
 
 use crate::app::App;
 use crate::table::Table;
 
 /// What needs no key.
-pub(crate) fn open() -> Router<App> {
-    health::routes()
+pub(crate) fn open() -> OpenApiRouter<App> {
+    docs::routes().merge(health::routes())
 }
 
 /// What does.

@@ -2,8 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "http/api.rs"]
+mod api;
+#[path = "http/examples.rs"]
+mod examples;
 #[path = "http/keys.rs"]
 mod keys;
+#[path = "http/malformed.rs"]
+mod malformed;
+#[path = "http/matrix.rs"]
+mod matrix;
 #[path = "http/server.rs"]
 mod server;
 #[path = "http/state.rs"]
@@ -270,4 +278,22 @@ async fn what_cannot_be_read_is_a_problem_that_quotes_nothing() {
     server.post("/v1/replays/check", large).await.refused(413, "invalid");
     server.post("/v1/nothing", json!({})).await.refused(404, "unknown");
     server.call("GET", "/v1/replays/check", &[], Value::Null).await.refused(405, "invalid");
+}
+
+#[tokio::test]
+async fn the_description_is_served_and_its_page_needs_nothing_from_elsewhere() {
+    let server = Server::start().await;
+    let description = server.send("GET", "/openapi.json", &[], "").await.ok(200);
+    assert_eq!(description, serde_json::from_str::<Value>(ebbtide_server::openapi::text()).unwrap());
+    let page = server.send("GET", "/docs", &[], "").await;
+    assert_eq!(page.status, 200);
+    assert!(
+        page.head.contains("content-security-policy: default-src 'none'; connect-src 'self'"),
+        "{}",
+        page.head
+    );
+    let text = include_str!("../src/routes/docs.html");
+    for elsewhere in ["http://", "https://", "src=", "@import", "url("] {
+        assert!(!text.contains(elsewhere), "{elsewhere}");
+    }
 }

@@ -8,6 +8,8 @@ use ebbtide::backend::gated::{Gate, Gated};
 use ebbtide::backend::skew::check_engine_clock;
 use ebbtide::clock_guard::ClockGuard;
 use ebbtide::keyring::Keyring;
+use ebbtide::stores::Builder;
+use ebbtide::stores::profile::Profile;
 use ebbtide::{Backend, Clock, Metered, Scope, Stores, Sweeper, SystemChance, SystemClock};
 use ebbtide_server::limits::Limits;
 use ebbtide_server::quota::Quotas;
@@ -69,12 +71,14 @@ async fn open(config: &Config, gate: Gate) -> Result<(App, Sweeper)> {
     // After the store: what is made beside its data is made in a folder that is a store's.
     let keyring = Keyring::for_store(&config.store, config.keyring.as_deref(), &SystemChance, guard.now())?;
     let root_key = root_key::find(&config.store)?;
-    let stores = Stores::builder(Arc::clone(&store))
+    let builder = Stores::builder(Arc::clone(&store))
         .clock(Arc::clone(&guard))
         .keyring(keyring)
         .policies(config.policies.clone())
-        .profile(config.profile)
-        .build();
+        .profile(config.profile);
+    let named =
+        |builder: Builder, (name, profile): (&String, &Profile)| builder.profile_named(name, *profile);
+    let stores = config.profiles.iter().fold(builder, named).build();
     stores.policies(&Scope::Global).reload().await.context("the stored policies cannot be read")?;
     let app = App::new(stores, Arc::clone(&store), Arc::clone(&guard), &root_key)
         .with_quotas(Quotas::new(config.quotas.clone()));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use ebbtide::stores::profile::Profile;
@@ -143,20 +144,16 @@ impl File {
         Ok(policies)
     }
 
-    /// The profile of that name: one of the file's, or a preset. Every profile of the file is read, so that a mistake
-    /// in one that is not used is found too.
-    pub(super) fn profile(&self, name: &str) -> Result<Option<Profile>> {
-        let mut found = name.parse().ok();
-        for (own, fields) in &self.profiles {
-            if Profile::NAMES.contains(&own.as_str()) {
+    /// The file's own profiles, by name.
+    pub(super) fn profiles(&self) -> Result<BTreeMap<String, Profile>> {
+        let mut profiles = BTreeMap::new();
+        for (name, fields) in &self.profiles {
+            if Profile::NAMES.contains(&name.as_str()) {
                 bail!("{}: that is the name of a preset", fields.place);
             }
-            let profile = fields.profile()?;
-            if own == name {
-                found = Some(profile);
-            }
+            profiles.insert(name.clone(), fields.profile()?);
         }
-        Ok(found)
+        Ok(profiles)
     }
 
     /// The names of the file's own profiles.
@@ -197,13 +194,8 @@ impl Fields {
         for (name, life) in lives {
             *life = self.get(name, ttl)?.unwrap_or(*life);
         }
-        let grace = |text: &str| match text {
-            "0" | "0s" => Ok(std::time::Duration::ZERO),
-            _ => values::time(text).and_then(|grace| {
-                let most = "a grace is 60 seconds at the most".to_owned();
-                if grace.as_secs() <= 60 { Ok(grace) } else { Err(most) }
-            }),
-        };
+        // Strict is a grace of zero.
+        let grace = |text: &str| if text == "0s" { Ok(Duration::ZERO) } else { values::time(text) };
         profile.grace = self.get("grace", grace)?.unwrap_or(profile.grace);
         self.only(&[
             "like",
@@ -216,9 +208,7 @@ impl Fields {
             "replay",
             "grace",
         ])?;
-        if profile.refresh_idle > profile.refresh_max {
-            bail!("{}: refresh_idle is more than refresh_max", self.place);
-        }
+        profile.check().with_context(|| self.place.clone())?;
         Ok(profile)
     }
 }

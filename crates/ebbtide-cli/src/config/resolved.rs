@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use ebbtide::TtlPolicies;
 use ebbtide::stores::profile::Profile;
 
@@ -87,13 +87,20 @@ impl Resolved {
         self.file.policies()
     }
 
+    /// The profiles of one's own, by name.
+    pub(super) fn profiles(&self) -> Result<BTreeMap<String, Profile>> {
+        self.file.profiles()
+    }
+
+    /// The profile that is named: one of one's own, or a preset.
     pub(super) fn profile(&self) -> Result<Profile> {
         let name = self.required("profile", |text| Ok(text.to_owned()))?;
-        let Some(profile) = self.file.profile(&name)? else {
-            let names: Vec<_> = Profile::NAMES.into_iter().chain(self.file.profile_names()).collect();
-            bail!("{}: the profiles are {}", self.place("profile"), names.join(", "));
-        };
-        Ok(profile)
+        if let Some(own) = self.profiles()?.get(&name) {
+            return Ok(*own);
+        }
+        let names: Vec<_> = Profile::NAMES.into_iter().chain(self.file.profile_names()).collect();
+        let wrong = |_| anyhow!("{}: the profiles are {}", self.place("profile"), names.join(", "));
+        name.parse().map_err(wrong)
     }
 
     /// Every setting, with what it is and where that comes from. No secret is among them.

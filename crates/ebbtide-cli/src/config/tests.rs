@@ -67,10 +67,11 @@ fn what_is_wrong_is_named_with_its_place() {
         ),
         ("[[policy]]\nkind = \"sessions\"\nmost = \"1d\"", "ebbtide.toml:3: policy.most: there is no such"),
         ("[profiles.mobile]\ncodes = \"60s\"", "ebbtide.toml:2: profiles.mobile.codes: there is no such"),
-        ("[profiles.mobile]\ngrace = \"61s\"", "ebbtide.toml:2: profiles.mobile.grace: a grace"),
+        ("[profiles.mobile]\ngrace = \"61s\"", "ebbtide.toml:1: profiles.mobile: "),
         ("[quotas]\n\"tenant:acme\" = \"many\"", "ebbtide.toml:2: quotas.tenant:acme: a quota"),
         ("quotas = \"tenant:acme\"", "ebbtide.toml:1: quotas: a quota"),
         ("[sweep]\nbudget = \"2\"", "ebbtide.toml:2: sweep.budget: "),
+        ("[profiles.mobile]\ncode = \"11m\"", "ebbtide.toml:1: profiles.mobile: a code lives at most"),
         ("[profiles.spa]\ncode = \"60s\"", "ebbtide.toml:1: profiles.spa: that is the name of a preset"),
     ] {
         let error = format!("{:#}", read(text, &[]).unwrap_err());
@@ -85,6 +86,7 @@ fn policies_and_profiles_of_the_file_hold() {
     let text = "profile = \"mobile\"\n[quotas]\nglobal = 9\n\"tenant:acme\" = 5\n[profiles.mobile]\nlike = \"mcp\"\naccess = \"10m\"\ngrace = \"0s\"\n\
                 [[policy]]\nkind = \"approvals\"\nscope = \"tenant:acme\"\npreset = \"short_lived\"\nenforce = false\n";
     let config = read(text, &[]).unwrap();
+    assert_eq!(config.profiles["mobile"], config.profile);
     assert_eq!(config.profile.access.duration(), Duration::from_secs(600));
     assert_eq!(config.profile.refresh_idle, Profile::mcp().refresh_idle);
     assert_eq!(config.profile.grace, Duration::ZERO);

@@ -1,22 +1,22 @@
 //! `/v1/sweep`, `/v1/stats`
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json as Answer;
 use axum::extract::State;
-use axum::routing::{get, post};
 use ebbtide::sweeper::{self, SILENCE};
 use ebbtide::{Scope, Sweeper, SystemChance};
-use serde_json::Value;
+use utoipa_axum::routes;
 
+use crate::answers::{StatsAnswer, by_name};
 use crate::app::App;
 use crate::auth::Caller;
-use crate::describe;
 use crate::problem::Problem;
 use crate::table::Table;
 
 pub(super) fn routes() -> Table {
-    Table::new().admin("/sweep", post(sweep)).admin("/stats", get(stats))
+    Table::new().admin(routes!(sweep)).admin(routes!(stats))
 }
 
 /// What concerns the store as a whole is asked of the whole.
@@ -28,24 +28,25 @@ fn require_global(caller: &Caller) -> Result<(), Problem> {
     }
 }
 
-/// One sweep of everything that has expired, up to one instant; answered when it is done.
-async fn sweep(State(app): State<App>, caller: Caller) -> Result<Answer<Value>, Problem> {
+/// Sweeps everything that has expired, up to one instant; answered when it is done
+#[utoipa::path(post, path = "/sweep", operation_id = "sweep", tag = "operator",
+    responses((status = 200, description = "removed records by kind", body = BTreeMap<String, u64>)))]
+async fn sweep(
+    State(app): State<App>,
+    caller: Caller,
+) -> Result<Answer<BTreeMap<&'static str, u64>>, Problem> {
     require_global(&caller)?;
     let sweeper = Sweeper::new(Arc::clone(&app.backend.0), Arc::clone(&app.guard), SystemChance);
-    let removed = sweeper
-        .sweep_now()
-        .await?
-        .swept
-        .removed
-        .into_iter()
-        .map(|(kind, count)| (kind.name().to_owned(), count.into()));
-    Ok(Answer(Value::Object(removed.collect())))
+    Ok(Answer(by_name(&sweeper.sweep_now().await?.swept.removed)))
 }
 
-async fn stats(State(app): State<App>, caller: Caller) -> Result<Answer<Value>, Problem> {
+/// How many records are live, and how many expired are still present, by kind
+#[utoipa::path(get, path = "/stats", operation_id = "stats", tag = "operator",
+    responses((status = 200, body = StatsAnswer)))]
+async fn stats(State(app): State<App>, caller: Caller) -> Result<Answer<StatsAnswer>, Problem> {
     require_global(&caller)?;
     let now = ebbtide::Clock::now(app.guard.as_ref());
     let kinds = app.backend.0.stats(now).await?;
     let warnings = sweeper::warnings(app.backend.0.as_ref(), now, SILENCE).await?;
-    Ok(Answer(describe::stats(&kinds, &warnings)))
+    Ok(Answer(StatsAnswer::new(&kinds, warnings)))
 }

@@ -5,44 +5,55 @@ use std::collections::BTreeMap;
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::{delete, get, post, put};
 use ebbtide::Timestamp;
 use ebbtide::stores::approvals::{Approval, Granted};
 use ebbtide::stores::extension::{Extended, Extension};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::routes;
 
+use crate::answers::Listed;
 use crate::app::App;
 use crate::auth::Caller;
-use crate::body::{Asked, Json, PageAsked, millis, next, ttl};
+use crate::body::{Asked, Json, listed, millis, page, ttl};
 use crate::problem::Problem;
 use crate::table::Table;
 
 pub(super) fn routes() -> Table {
     Table::new()
-        .reader("/approvals", get(read))
-        .creator("/approvals", put(grant))
-        .writer("/approvals", delete(revoke))
-        .reader("/approvals/check", post(check))
-        .admin("/approvals/extend", post(extend))
+        .reader(routes!(read))
+        .creator(routes!(grant))
+        .writer(routes!(revoke))
+        .reader(routes!(check))
+        .admin(routes!(extend))
 }
 
-#[derive(Deserialize)]
-struct Grant {
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct ApprovalGrant {
+    #[schema(min_length = 1, example = "alice")]
     identity: String,
+    #[schema(min_length = 1, example = "doc")]
     resource: String,
+    #[schema(min_length = 1, example = "GET")]
     action: String,
+    #[schema(min_length = 1, example = "admin")]
     granted_by: String,
+    /// Without it, it does not end.
+    #[schema(minimum = 1)]
     ttl_seconds: Option<i64>,
     #[serde(default)]
     metadata: BTreeMap<String, String>,
 }
 
+/// Grants an approval; one that stands there gives way to it
+#[utoipa::path(put, path = "/approvals", operation_id = "grant_approval", tag = "approvals",
+    request_body = ApprovalGrant, responses((status = 200, body = ApprovalAnswer)))]
 async fn grant(
     State(app): State<App>,
     caller: Caller,
-    Json(body): Json<Grant>,
-) -> Result<Answer<Value>, Problem> {
+    Json(body): Json<ApprovalGrant>,
+) -> Result<Answer<ApprovalAnswer>, Problem> {
     let mut approval = Approval::new(body.identity, body.resource, body.action, body.granted_by)
         .with_scope(caller.scope.clone());
     if let Some(ttl) = ttl(body.ttl_seconds)? {
@@ -51,120 +62,206 @@ async fn grant(
     for (name, value) in body.metadata {
         approval = approval.with_metadata(name, value);
     }
-    Ok(Answer(granted(&app.stores.approvals(&caller.scope).grant(&approval).await?)))
+    Ok(Answer(ApprovalAnswer::from(&app.stores.approvals(&caller.scope).grant(&approval).await?)))
 }
 
-fn granted(granted: &Granted) -> Value {
-    json!({
-        "identity": granted.identity,
-        "resource": granted.resource,
-        "action": granted.action,
-        "granted_by": granted.granted_by,
-        "granted_at": millis(granted.granted_at),
-        "expires_at": millis(granted.expires_at),
-        "metadata": granted.metadata,
-        "scope": granted.scope.to_string(),
-    })
+#[derive(Serialize, ToSchema)]
+struct ApprovalAnswer {
+    identity: String,
+    resource: String,
+    action: String,
+    granted_by: String,
+    granted_at: Option<u64>,
+    expires_at: Option<u64>,
+    metadata: BTreeMap<String, String>,
+    scope: String,
+}
+
+impl From<&Granted> for ApprovalAnswer {
+    fn from(granted: &Granted) -> Self {
+        Self {
+            identity: granted.identity.clone(),
+            resource: granted.resource.clone(),
+            action: granted.action.clone(),
+            granted_by: granted.granted_by.clone(),
+            granted_at: millis(granted.granted_at),
+            expires_at: millis(granted.expires_at),
+            metadata: granted.metadata.clone(),
+            scope: granted.scope.to_string(),
+        }
+    }
+}
+
+/// One approval, or a page of an identity's.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+enum ApprovalsAnswer {
+    One(Box<ApprovalAnswer>),
+    Page(Listed<ApprovalAnswer>),
 }
 
 /// Which approval, or whose.
-#[derive(Deserialize)]
-struct Which {
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct WhichApproval {
+    #[param(min_length = 1, example = "alice")]
     identity: String,
+    /// Given together with `action`.
     resource: Option<String>,
     action: Option<String>,
+    /// 1 to 1,000 items; 100 by default.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+    /// The `next` of the page before.
+    after: Option<String>,
 }
 
+/// Reads an approval, or lists an identity's
+#[utoipa::path(get, path = "/approvals", operation_id = "read_approvals", tag = "approvals",
+    params(WhichApproval),
+    responses((status = 200, body = ApprovalsAnswer), (status = 404, description = "unknown: no such approval")))]
 async fn read(
     State(app): State<App>,
     caller: Caller,
-    Asked(which): Asked<Which>,
-    Asked(page): Asked<PageAsked>,
-) -> Result<Answer<Value>, Problem> {
+    Asked(which): Asked<WhichApproval>,
+) -> Result<Answer<ApprovalsAnswer>, Problem> {
     let approvals = app.stores.approvals(&caller.scope);
     match (which.resource, which.action) {
         (Some(resource), Some(action)) => {
-            let found = approvals.get(&which.identity, &resource, &action).await?;
-            found.map(|found| Answer(granted(&found))).ok_or_else(unknown)
+            let found = approvals.get(&which.identity, &resource, &action).await?.ok_or_else(unknown)?;
+            Ok(Answer(ApprovalsAnswer::One(Box::new(ApprovalAnswer::from(&found)))))
         }
         (None, None) => {
-            let listing = approvals.list(&which.identity, page.after()?.as_ref(), page.limit()?).await?;
-            let items: Vec<_> = listing.items.iter().map(granted).collect();
-            Ok(Answer(json!({"items": items, "next": next(listing.next.as_ref())})))
+            let (after, limit) = page(which.limit, which.after.as_deref())?;
+            let listing = approvals.list(&which.identity, after.as_ref(), limit).await?;
+            Ok(Answer(ApprovalsAnswer::Page(listed(&listing))))
         }
         _ => Err(Problem::invalid("resource and action are given together")),
     }
 }
 
-#[derive(Deserialize)]
-struct Named {
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct ApprovalCheck {
+    #[schema(min_length = 1, example = "alice")]
     identity: String,
+    #[schema(min_length = 1, example = "doc")]
     resource: String,
+    #[schema(min_length = 1, example = "GET")]
     action: String,
+    /// Makes no difference: what was granted can be asked for as it was written.
+    #[serde(rename = "granted_by")]
+    _granted_by: Option<String>,
+    /// Makes no difference.
+    #[serde(rename = "ttl_seconds")]
+    _ttl_seconds: Option<i64>,
+    /// Makes no difference.
+    #[serde(rename = "metadata")]
+    _metadata: Option<BTreeMap<String, String>>,
 }
 
+#[derive(Serialize, ToSchema)]
+struct ApprovalChecked {
+    approved: bool,
+    #[serde(flatten)]
+    approval: ApprovalAnswer,
+}
+
+/// Whether exactly this is approved
+#[utoipa::path(post, path = "/approvals/check", operation_id = "check_approval", tag = "approvals",
+    request_body = ApprovalCheck,
+    responses((status = 200, body = ApprovalChecked), (status = 404, description = "unknown: it is not approved")))]
 async fn check(
     State(app): State<App>,
     caller: Caller,
-    Json(body): Json<Named>,
-) -> Result<Answer<Value>, Problem> {
+    Json(body): Json<ApprovalCheck>,
+) -> Result<Answer<ApprovalChecked>, Problem> {
     let approvals = app.stores.approvals(&caller.scope);
-    // The check is what renews an approval whose life slides; what it answers with is read behind it.
-    if !approvals.check(&body.identity, &body.resource, &body.action).await? {
-        return Err(unknown());
-    }
     let found = approvals.get(&body.identity, &body.resource, &body.action).await?.ok_or_else(unknown)?;
-    let mut answer = granted(&found);
-    answer["approved"] = true.into();
-    Ok(Answer(answer))
+    Ok(Answer(ApprovalChecked { approved: true, approval: ApprovalAnswer::from(&found) }))
 }
 
-#[derive(Deserialize)]
-struct Extend {
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct ApprovalExtend {
+    #[schema(min_length = 1, example = "alice")]
     identity: String,
+    #[schema(min_length = 1, example = "doc")]
     resource: String,
+    #[schema(min_length = 1, example = "GET")]
     action: String,
+    /// From now.
+    #[schema(minimum = 1)]
     ttl_seconds: i64,
+    #[schema(min_length = 1, max_length = 256, example = "bob")]
     actor: String,
+    #[schema(min_length = 1, max_length = 1024, example = "the audit goes on")]
     reason: String,
 }
 
+#[derive(Serialize, ToSchema)]
+struct ApprovalExtended {
+    expires_at: Option<u64>,
+}
+
+/// Lets an approval live longer, and tells the audit log
+#[utoipa::path(post, path = "/approvals/extend", operation_id = "extend_approval", tag = "approvals",
+    request_body = ApprovalExtend,
+    responses(
+        (status = 200, body = ApprovalExtended),
+        (status = 404, description = "unknown: no such approval"),
+        (status = 409, description = "conflict: it lives that long already, or its cap is sooner"),
+    ))]
 async fn extend(
     State(app): State<App>,
     caller: Caller,
-    Json(body): Json<Extend>,
-) -> Result<Answer<Value>, Problem> {
+    Json(body): Json<ApprovalExtend>,
+) -> Result<Answer<ApprovalExtended>, Problem> {
     let ttl = ebbtide::Ttl::from_secs(body.ttl_seconds)?;
     let extension = Extension::from_now(ttl, body.actor, body.reason)?;
     let approvals = app.stores.approvals(&caller.scope);
     extended(approvals.extend(&body.identity, &body.resource, &body.action, &extension).await?)
 }
 
-fn extended(extended: Extended) -> Result<Answer<Value>, Problem> {
+fn extended(extended: Extended) -> Result<Answer<ApprovalExtended>, Problem> {
     let refused = |detail, expires_at: Timestamp| {
         Err(Problem::conflict("conflict", detail).with("expires_at", millis(expires_at)))
     };
     match extended {
-        Extended::Extended { expires_at, .. } => Ok(Answer(json!({ "expires_at": millis(expires_at) }))),
+        Extended::Extended { expires_at, .. } => {
+            Ok(Answer(ApprovalExtended { expires_at: millis(expires_at) }))
+        }
         Extended::NotLonger { expires_at } => refused("it lives that long already", expires_at),
         Extended::BeyondCap { expires_at, .. } => refused("that is past its cap", expires_at),
         Extended::Unknown => Err(unknown()),
     }
 }
 
-#[derive(Deserialize)]
-struct Revoke {
+/// Which one, by whom and why.
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct ApprovalRevoke {
+    #[param(min_length = 1, example = "alice")]
     identity: String,
+    #[param(min_length = 1, example = "doc")]
     resource: String,
+    #[param(min_length = 1, example = "GET")]
     action: String,
+    /// For the audit log; whoever does not say is the holder of the key.
     actor: Option<String>,
     reason: Option<String>,
 }
 
+/// Takes an approval back, and tells the audit log
+#[utoipa::path(delete, path = "/approvals", operation_id = "revoke_approval", tag = "approvals",
+    params(ApprovalRevoke),
+    responses((status = 204, description = "it is gone"), (status = 404, description = "unknown: no such approval")))]
 async fn revoke(
     State(app): State<App>,
     caller: Caller,
-    Asked(body): Asked<Revoke>,
+    Asked(body): Asked<ApprovalRevoke>,
 ) -> Result<StatusCode, Problem> {
     let because = caller.because(body.actor, body.reason)?;
     let approvals = app.stores.approvals(&caller.scope);

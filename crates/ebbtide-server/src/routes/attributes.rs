@@ -4,47 +4,69 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post, put};
 use ebbtide::stores::attributes::{Attribute, Change, Draft, Stamp, Swap};
 use ebbtide::{Timestamp, Version};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+use utoipa_axum::routes;
 
+use crate::answers::{Deleted, Listed};
 use crate::app::App;
 use crate::auth::Caller;
-use crate::body::{Asked, Json, Names, PageAsked, millis, next, ttl};
+use crate::body::{Asked, Json, Names, listed, millis, page, ttl};
 use crate::problem::Problem;
 use crate::table::Table;
 
 pub(super) fn routes() -> Table {
     Table::new()
-        .reader("/attributes/{owner}", get(list_buckets))
-        .writer("/attributes/{owner}", delete(delete_owner))
-        .reader("/attributes/{owner}/{bucket}", get(list))
-        .writer("/attributes/{owner}/{bucket}", delete(delete_bucket))
-        .reader("/attributes/{owner}/{bucket}/{name}", get(read))
-        .creator("/attributes/{owner}/{bucket}/{name}", put(set))
-        .writer("/attributes/{owner}/{bucket}/{name}", delete(remove))
-        .writer("/attributes/{owner}/{bucket}/{name}/compare-and-swap", post(compare_and_swap))
+        .reader(routes!(list_buckets))
+        .writer(routes!(delete_owner))
+        .reader(routes!(list))
+        .writer(routes!(delete_bucket))
+        .reader(routes!(read))
+        .creator(routes!(set))
+        .writer(routes!(remove))
+        .writer(routes!(compare_and_swap))
 }
 
 type Name = Names<(String, String, String)>;
 
-fn attribute(attribute: &Attribute) -> Value {
-    json!({
-        "name": attribute.name,
-        "data": attribute.data,
-        "timestamp": attribute.timestamp.map(millis),
-        "expires_at": millis(attribute.expires_at),
-        "version": attribute.version.to_string(),
-    })
+#[derive(Serialize, ToSchema)]
+struct AttributeAnswer {
+    name: String,
+    /// Any JSON value.
+    data: Value,
+    timestamp: Option<u64>,
+    expires_at: Option<u64>,
+    version: String,
 }
 
-fn stamp(stamp: Stamp) -> Value {
-    json!({"version": stamp.version.to_string(), "expires_at": millis(stamp.expires_at)})
+impl From<&Attribute> for AttributeAnswer {
+    fn from(attribute: &Attribute) -> Self {
+        Self {
+            name: attribute.name.clone(),
+            data: attribute.data.clone(),
+            timestamp: attribute.timestamp.and_then(millis),
+            expires_at: millis(attribute.expires_at),
+            version: attribute.version.to_string(),
+        }
+    }
 }
 
-fn tagged(version: Version, answer: Value) -> Response {
+#[derive(Serialize, ToSchema)]
+struct AttributeStamp {
+    version: String,
+    expires_at: Option<u64>,
+}
+
+impl From<Stamp> for AttributeStamp {
+    fn from(stamp: Stamp) -> Self {
+        Self { version: stamp.version.to_string(), expires_at: millis(stamp.expires_at) }
+    }
+}
+
+fn tagged(version: Version, answer: impl Serialize) -> Response {
     let mut response = Answer(answer).into_response();
     let tag = HeaderValue::from_str(&format!("\"{version}\"")).expect("hexadecimal digits are a good header");
     response.headers_mut().insert(header::ETAG, tag);
@@ -81,28 +103,51 @@ fn condition(headers: &HeaderMap) -> Result<Condition, Problem> {
     }
 }
 
+/// Reads an attribute
+#[utoipa::path(get, path = "/attributes/{owner}/{bucket}/{name}", operation_id = "read_attribute", tag = "attributes",
+    params(("owner" = String, Path), ("bucket" = String, Path), ("name" = String, Path)),
+    responses(
+        (status = 200, body = AttributeAnswer, headers(("etag" = String, description = "its version"))),
+        (status = 404, description = "unknown"),
+    ))]
 async fn read(
     State(app): State<App>,
     caller: Caller,
     Names((owner, bucket, name)): Name,
 ) -> Result<Response, Problem> {
     let found = app.stores.attributes(&caller.scope).bucket(owner, bucket)?.get(&name).await?;
-    found.map(|found| tagged(found.version, attribute(&found))).ok_or_else(unknown)
+    found.map(|found| tagged(found.version, AttributeAnswer::from(&found))).ok_or_else(unknown)
 }
 
-#[derive(Deserialize)]
-struct Set {
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct AttributeSet {
+    /// Any JSON value, also `false` and `null`.
     data: Value,
+    /// The caller's own, in milliseconds since 1970.
     timestamp: Option<u64>,
+    #[schema(minimum = 1)]
     ttl_seconds: Option<i64>,
 }
 
+/// Sets an attribute; with a condition, only if it holds
+#[utoipa::path(put, path = "/attributes/{owner}/{bucket}/{name}", operation_id = "set_attribute", tag = "attributes",
+    params(
+        ("owner" = String, Path), ("bucket" = String, Path), ("name" = String, Path),
+        ("if-match" = Option<String>, Header, description = "the version that must stand there"),
+        ("if-none-match" = Option<String>, Header, description = "`*`: nothing must stand there"),
+    ),
+    request_body = AttributeSet,
+    responses(
+        (status = 200, body = AttributeStamp, headers(("etag" = String, description = "its version"))),
+        (status = 412, description = "conflict: another version stands there, or none"),
+    ))]
 async fn set(
     State(app): State<App>,
     caller: Caller,
     Names((owner, bucket, name)): Name,
     headers: HeaderMap,
-    Json(body): Json<Set>,
+    Json(body): Json<AttributeSet>,
 ) -> Result<Response, Problem> {
     let mut draft = Draft::new(body.data);
     if let Some(millis) = body.timestamp {
@@ -118,11 +163,23 @@ async fn set(
         Condition::Version(expected) => bucket.replace(&name, expected, draft).await?,
     };
     match change {
-        Change::Applied(written) => Ok(tagged(written.version, stamp(written))),
+        Change::Applied(written) => Ok(tagged(written.version, AttributeStamp::from(written))),
         Change::Refused => Err(precondition_failed()),
     }
 }
 
+/// Deletes an attribute; with a condition, only if it holds
+#[utoipa::path(delete, path = "/attributes/{owner}/{bucket}/{name}", operation_id = "delete_attribute",
+    tag = "attributes",
+    params(
+        ("owner" = String, Path), ("bucket" = String, Path), ("name" = String, Path),
+        ("if-match" = Option<String>, Header, description = "the version that must stand there"),
+    ),
+    responses(
+        (status = 204, description = "it is gone"),
+        (status = 404, description = "unknown"),
+        (status = 412, description = "conflict: another version stands there, or none"),
+    ))]
 async fn remove(
     State(app): State<App>,
     caller: Caller,
@@ -140,18 +197,31 @@ async fn remove(
     }
 }
 
-#[derive(Deserialize)]
-struct CompareAndSwap {
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct AttributeSwap {
+    /// What must stand there, as a JSON value.
     old: Value,
     new: Value,
+    /// Without it, the life stays as it was.
+    #[schema(minimum = 1)]
     ttl_seconds: Option<i64>,
 }
 
+/// Changes an attribute if its value is the old one
+#[utoipa::path(post, path = "/attributes/{owner}/{bucket}/{name}/compare-and-swap", operation_id = "swap_attribute",
+    tag = "attributes",
+    params(("owner" = String, Path), ("bucket" = String, Path), ("name" = String, Path)),
+    request_body = AttributeSwap,
+    responses(
+        (status = 200, body = AttributeStamp, headers(("etag" = String, description = "its version"))),
+        (status = 409, description = "conflict: another value stands there, or none"),
+    ))]
 async fn compare_and_swap(
     State(app): State<App>,
     caller: Caller,
     Names((owner, bucket, name)): Name,
-    Json(body): Json<CompareAndSwap>,
+    Json(body): Json<AttributeSwap>,
 ) -> Result<Response, Problem> {
     let mut draft = Draft::new(body.new);
     if let Some(ttl) = ttl(body.ttl_seconds)? {
@@ -159,48 +229,75 @@ async fn compare_and_swap(
     }
     let bucket = app.stores.attributes(&caller.scope).bucket(owner, bucket)?;
     match bucket.compare_and_swap(&name, &body.old, draft).await? {
-        Swap::Swapped(written) => Ok(tagged(written.version, stamp(written))),
+        Swap::Swapped(written) => Ok(tagged(written.version, AttributeStamp::from(written))),
         Swap::Conflict { .. } => Err(Problem::conflict("conflict", "another value stands there, or none")),
     }
 }
 
+/// Which page.
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct AttributePage {
+    /// 1 to 1,000 items; 100 by default.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+/// Lists a bucket
+#[utoipa::path(get, path = "/attributes/{owner}/{bucket}", operation_id = "list_bucket", tag = "attributes",
+    params(("owner" = String, Path), ("bucket" = String, Path), AttributePage),
+    responses((status = 200, body = Listed<AttributeAnswer>)))]
 async fn list(
     State(app): State<App>,
     caller: Caller,
     Names((owner, bucket)): Names<(String, String)>,
-    Asked(page): Asked<PageAsked>,
-) -> Result<Answer<Value>, Problem> {
+    Asked(asked): Asked<AttributePage>,
+) -> Result<Answer<Listed<AttributeAnswer>>, Problem> {
+    let (after, limit) = page(asked.limit, asked.after.as_deref())?;
     let bucket = app.stores.attributes(&caller.scope).bucket(owner, bucket)?;
-    let listing = bucket.list(page.after()?.as_ref(), page.limit()?).await?;
-    let items: Vec<_> = listing.items.iter().map(attribute).collect();
-    Ok(Answer(json!({"items": items, "next": next(listing.next.as_ref())})))
+    Ok(Answer(listed(&bucket.list(after.as_ref(), limit).await?)))
 }
 
+/// Lists the names of an owner's buckets
+#[utoipa::path(get, path = "/attributes/{owner}", operation_id = "list_buckets", tag = "attributes",
+    params(("owner" = String, Path), AttributePage),
+    responses((status = 200, body = Listed<String>)))]
 async fn list_buckets(
     State(app): State<App>,
     caller: Caller,
     Names(owner): Names<String>,
-    Asked(page): Asked<PageAsked>,
-) -> Result<Answer<Value>, Problem> {
-    let attributes = app.stores.attributes(&caller.scope);
-    let listing = attributes.list_buckets(&owner, page.after()?.as_ref(), page.limit()?).await?;
-    Ok(Answer(json!({"items": listing.items, "next": next(listing.next.as_ref())})))
+    Asked(asked): Asked<AttributePage>,
+) -> Result<Answer<Listed<String>>, Problem> {
+    let (after, limit) = page(asked.limit, asked.after.as_deref())?;
+    let listing = app.stores.attributes(&caller.scope).list_buckets(&owner, after.as_ref(), limit).await?;
+    Ok(Answer(listed::<String, String>(&listing)))
 }
 
+/// Deletes a bucket
+#[utoipa::path(delete, path = "/attributes/{owner}/{bucket}", operation_id = "delete_bucket", tag = "attributes",
+    params(("owner" = String, Path), ("bucket" = String, Path)),
+    responses((status = 200, body = Deleted)))]
 async fn delete_bucket(
     State(app): State<App>,
     caller: Caller,
     Names((owner, bucket)): Names<(String, String)>,
-) -> Result<Answer<Value>, Problem> {
+) -> Result<Answer<Deleted>, Problem> {
     let deleted = app.stores.attributes(&caller.scope).bucket(owner, bucket)?.delete_bucket().await?;
-    Ok(Answer(json!({ "deleted": deleted })))
+    Ok(Answer(Deleted { deleted }))
 }
 
+/// Deletes every attribute of an owner
+#[utoipa::path(delete, path = "/attributes/{owner}", operation_id = "delete_owner_attributes", tag = "attributes",
+    params(("owner" = String, Path)),
+    responses((status = 200, body = Deleted)))]
 async fn delete_owner(
     State(app): State<App>,
     caller: Caller,
     Names(owner): Names<String>,
-) -> Result<Answer<Value>, Problem> {
+) -> Result<Answer<Deleted>, Problem> {
     let deleted = app.stores.attributes(&caller.scope).delete_owner(&owner).await?;
-    Ok(Answer(json!({ "deleted": deleted })))
+    Ok(Answer(Deleted { deleted }))
 }

@@ -1,52 +1,102 @@
 //! `/v1/clients`
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::{delete, get, post};
 use ebbtide::Secret;
 use ebbtide::stores::clients::{Client, ClientRequest, Registration, SecretRotation, Verification};
 use ebbtide::stores::payload::Payload;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+use utoipa_axum::routes;
 
-use super::owners::by_kind;
+use crate::answers::{Listed, by_name};
 use crate::app::App;
 use crate::auth::Caller;
-use crate::body::{Asked, Json, Names, PageAsked, given, millis, next, ttl};
+use crate::body::{Asked, Json, Names, given, listed, millis, page, ttl};
 use crate::problem::Problem;
 use crate::table::Table;
 
 pub(super) fn routes() -> Table {
     Table::new()
-        .creator("/clients", post(register))
-        .reader("/clients", get(list))
-        .reader("/clients/{id}", get(read))
-        .writer("/clients/{id}", delete(remove))
-        .reader("/clients/{id}/verify", post(verify))
-        .writer("/clients/{id}/rotate-secret", post(rotate_secret))
+        .creator(routes!(register))
+        .reader(routes!(list))
+        .reader(routes!(read))
+        .writer(routes!(remove))
+        .reader(routes!(verify))
+        .writer(routes!(rotate_secret))
 }
 
-#[derive(Deserialize)]
-struct Register {
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct ClientRegister {
+    /// One is made where none is given.
+    #[schema(min_length = 1, example = "app")]
     client_id: Option<String>,
+    #[schema(min_length = 1, example = "alice")]
     owner: Option<String>,
     name: Option<String>,
     #[serde(default)]
     redirect_uris: Vec<String>,
+    /// Any JSON value; kept sealed.
     #[serde(default, deserialize_with = "given")]
     metadata: Option<Value>,
+    /// Whether it has a secret; true by default.
     confidential: Option<bool>,
+    #[schema(minimum = 1)]
     ttl_seconds: Option<i64>,
 }
 
+/// A client; never its secret.
+#[derive(Serialize, ToSchema)]
+struct ClientAnswer {
+    client_id: String,
+    owner: Option<String>,
+    name: Option<String>,
+    redirect_uris: Vec<String>,
+    metadata: Option<Value>,
+    confidential: bool,
+    created_at: Option<u64>,
+    expires_at: Option<u64>,
+}
+
+impl From<&Client> for ClientAnswer {
+    fn from(client: &Client) -> Self {
+        Self {
+            client_id: client.client_id.clone(),
+            owner: client.owner.clone(),
+            name: client.name.clone(),
+            redirect_uris: client.redirect_uris.clone(),
+            metadata: client.metadata.clone().map(Payload::into_inner),
+            confidential: client.confidential,
+            created_at: millis(client.created_at),
+            expires_at: millis(client.expires_at),
+        }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+struct ClientRegistered {
+    /// Shown this once; a public client has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_secret: Option<String>,
+    #[serde(flatten)]
+    client: ClientAnswer,
+}
+
+/// Registers a client
+#[utoipa::path(post, path = "/clients", operation_id = "register_client", tag = "clients",
+    request_body = ClientRegister,
+    responses((status = 201, body = ClientRegistered), (status = 409, description = "conflict: the id is taken")))]
 async fn register(
     State(app): State<App>,
     caller: Caller,
-    Json(body): Json<Register>,
-) -> Result<(StatusCode, Answer<Value>), Problem> {
+    Json(body): Json<ClientRegister>,
+) -> Result<(StatusCode, Answer<ClientRegistered>), Problem> {
     let mut request = if body.confidential.unwrap_or(true) {
         ClientRequest::confidential()
     } else {
@@ -70,119 +120,164 @@ async fn register(
     }
     match app.stores.clients(&caller.scope).register(request).await? {
         Registration::Registered(registered) => {
-            let mut answer = description(registered.client);
-            if let Some(secret) = &registered.client_secret {
-                answer["client_secret"] = secret.expose().into();
-            }
-            Ok((StatusCode::CREATED, Answer(answer)))
+            let client_secret = registered.client_secret.as_ref().map(|secret| secret.expose().to_owned());
+            let client = ClientAnswer::from(&registered.client);
+            Ok((StatusCode::CREATED, Answer(ClientRegistered { client_secret, client })))
         }
         Registration::Taken => Err(Problem::conflict("conflict", "another client has that client_id")),
     }
 }
 
-/// Never the secret.
-fn description(client: Client) -> Value {
-    json!({
-        "client_id": client.client_id,
-        "owner": client.owner,
-        "name": client.name,
-        "redirect_uris": client.redirect_uris,
-        "metadata": client.metadata.map(Payload::into_inner),
-        "confidential": client.confidential,
-        "created_at": millis(client.created_at),
-        "expires_at": millis(client.expires_at),
-    })
-}
-
+/// Reads a client, never its secret
+#[utoipa::path(get, path = "/clients/{id}", operation_id = "read_client", tag = "clients",
+    params(("id" = String, Path)),
+    responses((status = 200, body = ClientAnswer), (status = 404, description = "unknown")))]
 async fn read(
     State(app): State<App>,
     caller: Caller,
     Names(id): Names<String>,
-) -> Result<Answer<Value>, Problem> {
+) -> Result<Answer<ClientAnswer>, Problem> {
     let client = app.stores.clients(&caller.scope).find(&id).await?;
-    client.map(|client| Answer(description(client))).ok_or_else(unknown)
+    client.map(|client| Answer(ClientAnswer::from(&client))).ok_or_else(unknown)
 }
 
-#[derive(Deserialize)]
-struct Whose {
+/// Whose clients.
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct WhoseClients {
+    #[param(example = "alice")]
     owner: String,
+    /// 1 to 1,000 items; 100 by default.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+    /// The `next` of the page before.
+    after: Option<String>,
 }
 
+/// Lists an owner's clients
+#[utoipa::path(get, path = "/clients", operation_id = "list_clients", tag = "clients", params(WhoseClients),
+    responses((status = 200, body = Listed<ClientAnswer>)))]
 async fn list(
     State(app): State<App>,
     caller: Caller,
-    Asked(whose): Asked<Whose>,
-    Asked(page): Asked<PageAsked>,
-) -> Result<Answer<Value>, Problem> {
-    let clients = app.stores.clients(&caller.scope);
-    let listing = clients.list(&whose.owner, page.after()?.as_ref(), page.limit()?).await?;
-    let items: Vec<_> = listing.items.into_iter().map(description).collect();
-    Ok(Answer(json!({"items": items, "next": next(listing.next.as_ref())})))
+    Asked(whose): Asked<WhoseClients>,
+) -> Result<Answer<Listed<ClientAnswer>>, Problem> {
+    let (after, limit) = page(whose.limit, whose.after.as_deref())?;
+    Ok(Answer(listed(&app.stores.clients(&caller.scope).list(&whose.owner, after.as_ref(), limit).await?)))
 }
 
-#[derive(Deserialize)]
-struct Presented {
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct ClientVerify {
     client_secret: String,
 }
 
+#[derive(Serialize, ToSchema)]
+struct ClientVerified {
+    verified: bool,
+    #[serde(flatten)]
+    client: ClientAnswer,
+}
+
+/// Checks a client's secret
+#[utoipa::path(post, path = "/clients/{id}/verify", operation_id = "verify_client", tag = "clients",
+    params(("id" = String, Path)),
+    request_body = ClientVerify,
+    responses(
+        (status = 200, body = ClientVerified),
+        (status = 404, description = "unknown"),
+        (status = 422, description = "mismatch: it is not the client's secret"),
+    ))]
 async fn verify(
     State(app): State<App>,
     caller: Caller,
     Names(id): Names<String>,
-    Json(body): Json<Presented>,
-) -> Result<Answer<Value>, Problem> {
+    Json(body): Json<ClientVerify>,
+) -> Result<Answer<ClientVerified>, Problem> {
     match app.stores.clients(&caller.scope).verify(&id, &Secret::new(body.client_secret)).await? {
         Verification::Verified(client) => {
-            let mut answer = description(*client);
-            answer["verified"] = true.into();
-            Ok(Answer(answer))
+            Ok(Answer(ClientVerified { verified: true, client: ClientAnswer::from(client.as_ref()) }))
         }
         Verification::Mismatch => Err(Problem::mismatch("client_secret")),
         Verification::Unknown => Err(unknown()),
     }
 }
 
-#[derive(Deserialize)]
-struct Rotate {
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct ClientRotate {
+    /// How long the old secret is good beside the new one; 0 by default.
     overlap_seconds: Option<u64>,
 }
 
-/// The body may be left out: then the old secret is good no longer.
+#[derive(Serialize, ToSchema)]
+struct ClientRotated {
+    /// Shown this once.
+    client_secret: String,
+    old_expires_at: Option<u64>,
+}
+
+/// Gives a client another secret; the body may be left out
+#[utoipa::path(post, path = "/clients/{id}/rotate-secret", operation_id = "rotate_client_secret", tag = "clients",
+    params(("id" = String, Path)),
+    request_body = Option<ClientRotate>,
+    responses(
+        (status = 200, body = ClientRotated),
+        (status = 404, description = "unknown"),
+        (status = 409, description = "conflict: a public client has no secret"),
+    ))]
 async fn rotate_secret(
     State(app): State<App>,
     caller: Caller,
     Names(id): Names<String>,
-    body: Option<Json<Rotate>>,
-) -> Result<Answer<Value>, Problem> {
+    body: Option<Json<ClientRotate>>,
+) -> Result<Answer<ClientRotated>, Problem> {
     let overlap = body.and_then(|Json(body)| body.overlap_seconds).unwrap_or_default();
     match app.stores.clients(&caller.scope).rotate_secret(&id, Duration::from_secs(overlap)).await? {
         SecretRotation::Rotated { client_secret, old_until } => {
-            let answer =
-                json!({"client_secret": client_secret.expose(), "old_expires_at": millis(old_until)});
-            Ok(Answer(answer))
+            let client_secret = client_secret.expose().to_owned();
+            Ok(Answer(ClientRotated { client_secret, old_expires_at: millis(old_until) }))
         }
         SecretRotation::Public => Err(Problem::conflict("conflict", "a public client has no secret")),
         SecretRotation::Unknown => Err(unknown()),
     }
 }
 
-#[derive(Deserialize)]
-struct Why {
+/// By whom and why.
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct ClientDelete {
+    /// For the audit log; whoever does not say is the holder of the key.
     actor: Option<String>,
     reason: Option<String>,
 }
 
+#[derive(Serialize, ToSchema)]
+struct ClientDeleted {
+    /// How many grants and tokens it had.
+    revoked: u64,
+    deleted: u64,
+    /// Deleted records by kind.
+    kinds: BTreeMap<&'static str, u64>,
+}
+
+/// Deletes a client, with its grants and tokens
+#[utoipa::path(delete, path = "/clients/{id}", operation_id = "delete_client", tag = "clients",
+    params(("id" = String, Path), ClientDelete),
+    responses((status = 200, body = ClientDeleted), (status = 404, description = "unknown")))]
 async fn remove(
     State(app): State<App>,
     caller: Caller,
     Names(id): Names<String>,
-    Asked(why): Asked<Why>,
-) -> Result<Answer<Value>, Problem> {
+    Asked(why): Asked<ClientDelete>,
+) -> Result<Answer<ClientDeleted>, Problem> {
     let because = caller.because(why.actor, why.reason)?;
     let deletion = app.stores.clients(&caller.scope).delete(&id, &because).await?;
     let removed = deletion.ok_or_else(unknown)?.finish().await?;
-    let deleted = by_kind(&removed);
-    Ok(Answer(json!({"revoked": removed.revoked, "deleted": removed.total(), "kinds": deleted})))
+    let kinds = by_name(&removed.records);
+    Ok(Answer(ClientDeleted { revoked: removed.revoked, deleted: removed.total(), kinds }))
 }
 
 fn unknown() -> Problem {

@@ -3,15 +3,16 @@
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::post;
 use ebbtide::Secret;
 use ebbtide::stores::codes::{CodeRequest, Presented, Redeemed, Redemption};
 use ebbtide::stores::grants::GrantId;
 use ebbtide::stores::payload::Payload;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+use utoipa_axum::routes;
 
-use super::grants::{Lifetimes, issued};
+use super::grants::{GrantIssued, Lifetimes};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::body::{Json, millis, ttl};
@@ -19,26 +20,43 @@ use crate::problem::Problem;
 use crate::table::Table;
 
 pub(super) fn routes() -> Table {
-    Table::new().creator("/codes", post(issue)).writer("/codes/redeem", post(redeem))
+    Table::new().creator(routes!(issue)).writer(routes!(redeem))
 }
 
-#[derive(Deserialize)]
-struct Issue {
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct CodeIssue {
+    #[schema(min_length = 1, example = "app")]
     client_id: String,
+    #[schema(min_length = 1, example = "alice")]
     subject: String,
+    #[schema(min_length = 1, max_length = 4096, example = "https://app.example/cb")]
     redirect_uri: String,
+    /// Of PKCE, by S256.
     code_challenge: Option<String>,
     dpop_jkt: Option<String>,
     scope: Option<String>,
+    /// Kept with the code, sealed; its grant gets it too.
     data: Option<Value>,
+    /// 60 by default, 600 at the most.
+    #[schema(minimum = 1, maximum = 600)]
     ttl_seconds: Option<i64>,
 }
 
+#[derive(Serialize, ToSchema)]
+struct CodeIssued {
+    code: String,
+    expires_at: Option<u64>,
+}
+
+/// Issues an authorization code
+#[utoipa::path(post, path = "/codes", operation_id = "issue_code", tag = "codes",
+    request_body = CodeIssue, responses((status = 201, body = CodeIssued)))]
 async fn issue(
     State(app): State<App>,
     caller: Caller,
-    Json(body): Json<Issue>,
-) -> Result<(StatusCode, Answer<Value>), Problem> {
+    Json(body): Json<CodeIssue>,
+) -> Result<(StatusCode, Answer<CodeIssued>), Problem> {
     let mut request = CodeRequest::new(body.client_id, body.subject, body.redirect_uri);
     if let Some(challenge) = body.code_challenge {
         request = request.challenge(challenge);
@@ -56,25 +74,64 @@ async fn issue(
         request = request.ttl(ttl);
     }
     let issued = app.stores.codes(&caller.scope).issue(request).await?;
-    let answer = json!({"code": issued.code.expose(), "expires_at": millis(issued.expires_at)});
-    Ok((StatusCode::CREATED, Answer(answer)))
+    let code = issued.code.expose().to_owned();
+    Ok((StatusCode::CREATED, Answer(CodeIssued { code, expires_at: millis(issued.expires_at) })))
 }
 
-#[derive(Deserialize)]
-struct Redeem {
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct CodePresented {
     code: String,
+    #[schema(example = "app")]
     client_id: String,
+    #[schema(example = "https://app.example/cb")]
     redirect_uri: String,
     code_verifier: Option<String>,
     dpop_jkt: Option<String>,
+    /// Asks for a grant, issued in the commit that redeems the code.
     grant: Option<Lifetimes>,
 }
 
+/// What a code stood for, and the grant that it gave.
+#[derive(Serialize, ToSchema)]
+pub(super) struct CodeRedeemed {
+    subject: String,
+    client_id: String,
+    scope: Option<String>,
+    data: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grant: Option<GrantIssued>,
+}
+
+impl From<Redeemed> for CodeRedeemed {
+    fn from(redeemed: Redeemed) -> Self {
+        Self {
+            grant: redeemed.grant.as_ref().map(GrantIssued::from),
+            subject: redeemed.subject,
+            client_id: redeemed.client_id,
+            scope: redeemed.scope,
+            data: redeemed.data.map(Payload::into_inner),
+        }
+    }
+}
+
+/// Redeems a code once
+///
+/// A second redemption is answered 409, and revokes the grant that the first one gave. A mismatch burns the code.
+#[utoipa::path(post, path = "/codes/redeem", operation_id = "redeem_code", tag = "codes",
+    request_body = CodePresented,
+    responses(
+        (status = 200, body = CodeRedeemed),
+        (status = 404, description = "unknown: not a code of this scope"),
+        (status = 409, description = "reused: what it gave is revoked; `grant_id` names it"),
+        (status = 410, description = "expired"),
+        (status = 422, description = "mismatch: `field` names what was not as bound"),
+    ))]
 async fn redeem(
     State(app): State<App>,
     caller: Caller,
-    Json(body): Json<Redeem>,
-) -> Result<Answer<Value>, Problem> {
+    Json(body): Json<CodePresented>,
+) -> Result<Answer<CodeRedeemed>, Problem> {
     let mut presented = Presented::new(Secret::new(body.code), body.client_id, body.redirect_uri);
     if let Some(verifier) = body.code_verifier {
         presented = presented.verifier(Secret::new(verifier));
@@ -86,26 +143,12 @@ async fn redeem(
         presented = presented.grant(lifetimes.terms(&app)?);
     }
     match app.stores.codes(&caller.scope).redeem(&presented).await? {
-        Redemption::Redeemed(code) => Ok(Answer(redeemed(*code))),
+        Redemption::Redeemed(code) => Ok(Answer((*code).into())),
         Redemption::Reused { grant_id } => Err(reused(grant_id)),
         Redemption::Mismatch(field) => Err(Problem::mismatch(field)),
         Redemption::Expired => Err(Problem::expired("the code was not redeemed in its time")),
         Redemption::Unknown => Err(Problem::not_found("not a code of this scope")),
     }
-}
-
-/// What a code stood for, and the grant that it gave.
-pub(super) fn redeemed(redeemed: Redeemed) -> Value {
-    let mut answer = json!({
-        "subject": redeemed.subject,
-        "client_id": redeemed.client_id,
-        "scope": redeemed.scope,
-        "data": redeemed.data.map(Payload::into_inner),
-    });
-    if let Some(grant) = &redeemed.grant {
-        answer["grant"] = issued(grant);
-    }
-    answer
 }
 
 pub(super) fn reused(grant_id: Option<GrantId>) -> Problem {

@@ -2,31 +2,31 @@
 
 use axum::Json as Answer;
 use axum::extract::State;
-use axum::routing::post;
 use ebbtide::Secret;
 use ebbtide::stores::explain::{Question, State as Fate};
 use ebbtide::stores::grants::GrantId;
 use ebbtide::stores::relationships::Edge;
 use ebbtide::stores::replays::Proof;
 use serde::Deserialize;
-use serde_json::Value;
+use utoipa::ToSchema;
+use utoipa_axum::routes;
 
-use super::relationships::Type;
+use super::relationships::RelationshipType;
+use crate::answers::ExplanationAnswer;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::body::Json;
-use crate::describe;
 use crate::problem::Problem;
 use crate::table::Table;
 
 pub(super) fn routes() -> Table {
-    Table::new().admin("/explain", post(explain))
+    Table::new().admin(routes!(explain))
 }
 
 /// A kind of record, and the names of one; or its secret, for what is known by one.
-#[derive(Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-enum Ask {
+#[derive(Deserialize, ToSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+enum ExplainQuestion {
     Replays { namespace: String, jti: String, jkt: Option<String> },
     Nonces { audience: String, nonce: String },
     Codes { code: String },
@@ -34,11 +34,11 @@ enum Ask {
     AccessTokens { access_token: String },
     Attributes { owner: String, bucket: String, name: String },
     Approvals { identity: String, resource: String, action: String },
-    Relationships { subject: String, relation: String, object: String, relation_type: Type },
+    Relationships { subject: String, relation: String, object: String, relation_type: RelationshipType },
     ApiKeys { id: String },
 }
 
-impl Ask {
+impl ExplainQuestion {
     fn question(self) -> Result<Question, Problem> {
         Ok(match self {
             Self::Replays { namespace, jti, jkt } => {
@@ -72,12 +72,17 @@ impl Ask {
     }
 }
 
+/// Says why a record is live, expired, used or revoked, and who extended it
+///
 /// What became of a record is an answer; that nothing is known of it is a refusal.
+#[utoipa::path(post, path = "/explain", operation_id = "explain", tag = "operator",
+    request_body = ExplainQuestion,
+    responses((status = 200, body = ExplanationAnswer), (status = 404, description = "unknown")))]
 async fn explain(
     State(app): State<App>,
     caller: Caller,
-    Json(body): Json<Ask>,
-) -> Result<Answer<Value>, Problem> {
+    Json(body): Json<ExplainQuestion>,
+) -> Result<Answer<ExplanationAnswer>, Problem> {
     let question = body.question()?;
     // The id of a key says where it stands.
     let scope = match &question {
@@ -88,6 +93,6 @@ async fn explain(
     let explanation = app.stores.explain(&scope).explain(&question).await?;
     match explanation.state {
         Fate::Unknown => Err(Problem::not_found(&explanation.why)),
-        _ => Ok(Answer(describe::explanation(&explanation))),
+        _ => Ok(Answer(ExplanationAnswer::from(&explanation))),
     }
 }

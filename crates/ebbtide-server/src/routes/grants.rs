@@ -3,15 +3,17 @@
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::{delete, get, post};
 use ebbtide::Secret;
 use ebbtide::stores::grants::{
     Grant, GrantId, GrantRequest, GrantState, Holder, IssuedGrant, Rotated, Rotation, Terms, Why,
 };
 use ebbtide::stores::payload::Payload;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+use utoipa_axum::routes;
 
+use crate::answers::Revoked;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::body::{Json, Names, millis, ttl};
@@ -20,18 +22,23 @@ use crate::table::Table;
 
 pub(super) fn routes() -> Table {
     Table::new()
-        .creator("/grants", post(issue))
-        .writer("/grants/rotate", post(rotate))
-        .writer("/grants/revoke", post(revoke))
-        .reader("/grants/{id}", get(read))
-        .writer("/grants/{id}", delete(remove))
+        .creator(routes!(issue))
+        .writer(routes!(rotate))
+        .writer(routes!(revoke))
+        .reader(routes!(read))
+        .writer(routes!(remove))
 }
 
 /// How long a grant lives.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Lifetimes {
+    /// `oauth`, `spa`, `mcp`, or one that was configured.
+    #[schema(example = "spa")]
     profile: Option<String>,
+    #[schema(minimum = 1)]
     idle_ttl_seconds: Option<i64>,
+    #[schema(minimum = 1)]
     max_ttl_seconds: Option<i64>,
 }
 
@@ -51,23 +58,63 @@ impl Lifetimes {
     }
 }
 
-#[derive(Deserialize)]
-struct Issue {
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct GrantIssue {
+    #[schema(min_length = 1, example = "alice")]
     subject: String,
+    #[schema(min_length = 1, example = "app")]
     client_id: String,
     scope: Option<String>,
+    /// Kept with the grant, sealed.
     data: Option<Value>,
     dpop_jkt: Option<String>,
-    #[serde(flatten)]
-    lifetimes: Lifetimes,
+    /// `oauth`, `spa`, `mcp`, or one that was configured.
+    #[schema(example = "spa")]
+    profile: Option<String>,
+    #[schema(minimum = 1)]
+    idle_ttl_seconds: Option<i64>,
+    #[schema(minimum = 1)]
+    max_ttl_seconds: Option<i64>,
 }
 
+/// A grant and its first refresh token.
+#[derive(Serialize, ToSchema)]
+pub(super) struct GrantIssued {
+    grant_id: String,
+    refresh_token: String,
+    /// When it ends unless it is rotated before.
+    expires_at: Option<u64>,
+    /// When it ends, however often it is rotated.
+    ends_at: Option<u64>,
+}
+
+impl From<&IssuedGrant> for GrantIssued {
+    fn from(grant: &IssuedGrant) -> Self {
+        Self {
+            grant_id: grant.grant_id.to_string(),
+            refresh_token: grant.refresh_token.expose().to_owned(),
+            expires_at: millis(grant.expires_at),
+            ends_at: millis(grant.ends_at),
+        }
+    }
+}
+
+/// Issues a grant: a family of refresh tokens
+#[utoipa::path(post, path = "/grants", operation_id = "issue_grant", tag = "grants",
+    request_body = GrantIssue, responses((status = 201, body = GrantIssued)))]
 async fn issue(
     State(app): State<App>,
     caller: Caller,
-    Json(body): Json<Issue>,
-) -> Result<(StatusCode, Answer<Value>), Problem> {
-    let mut request = GrantRequest::new(body.subject, body.client_id).terms(body.lifetimes.terms(&app)?);
+    Json(body): Json<GrantIssue>,
+) -> Result<(StatusCode, Answer<GrantIssued>), Problem> {
+    let GrantIssue { profile, idle_ttl_seconds, max_ttl_seconds, .. } = &body;
+    let lifetimes = Lifetimes {
+        profile: profile.clone(),
+        idle_ttl_seconds: *idle_ttl_seconds,
+        max_ttl_seconds: *max_ttl_seconds,
+    };
+    let mut request = GrantRequest::new(body.subject, body.client_id).terms(lifetimes.terms(&app)?);
     if let Some(scope) = body.scope {
         request = request.scope(scope);
     }
@@ -78,35 +125,73 @@ async fn issue(
         request = request.thumbprint(jkt);
     }
     let grant = app.stores.grants(&caller.scope).issue(request).await?;
-    Ok((StatusCode::CREATED, Answer(issued(&grant))))
+    Ok((StatusCode::CREATED, Answer(GrantIssued::from(&grant))))
 }
 
-pub(super) fn issued(grant: &IssuedGrant) -> Value {
-    json!({
-        "grant_id": grant.grant_id.to_string(),
-        "refresh_token": grant.refresh_token.expose(),
-        "expires_at": millis(grant.expires_at),
-        "ends_at": millis(grant.ends_at),
-    })
-}
-
-#[derive(Deserialize)]
-struct Rotate {
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct GrantRotate {
     refresh_token: String,
+    #[schema(example = "app")]
     client_id: String,
     dpop_jkt: Option<String>,
 }
 
+#[derive(Serialize, ToSchema)]
+struct GrantRotated {
+    refresh_token: String,
+    generation: u64,
+    /// Whether this is an answer that was given before.
+    retried: bool,
+    grant_id: String,
+    subject: String,
+    client_id: String,
+    scope: Option<String>,
+    data: Option<Value>,
+    expires_at: Option<u64>,
+    ends_at: Option<u64>,
+}
+
+impl GrantRotated {
+    fn new(rotated: Rotated, retried: bool) -> Self {
+        Self {
+            refresh_token: rotated.refresh_token.expose().to_owned(),
+            generation: rotated.generation,
+            retried,
+            grant_id: rotated.grant_id.to_string(),
+            subject: rotated.subject,
+            client_id: rotated.client_id,
+            scope: rotated.scope,
+            data: rotated.data.map(Payload::into_inner),
+            expires_at: millis(rotated.expires_at),
+            ends_at: millis(rotated.ends_at),
+        }
+    }
+}
+
+/// Exchanges a refresh token for its successor
+///
+/// A token that was rotated before gets the same successor again for a short time, while nothing was done with it.
+/// After that it is 409, and the family is revoked.
+#[utoipa::path(post, path = "/grants/rotate", operation_id = "rotate_grant", tag = "grants",
+    request_body = GrantRotate,
+    responses(
+        (status = 200, body = GrantRotated),
+        (status = 404, description = "unknown: not a refresh token of this scope"),
+        (status = 409, description = "reused: the family is revoked; `grant_id` names it"),
+        (status = 410, description = "expired, or `revoked` for the reason given"),
+        (status = 422, description = "mismatch: `field` names what was not as bound"),
+    ))]
 async fn rotate(
     State(app): State<App>,
     caller: Caller,
-    Json(body): Json<Rotate>,
-) -> Result<Answer<Value>, Problem> {
+    Json(body): Json<GrantRotate>,
+) -> Result<Answer<GrantRotated>, Problem> {
     let token = Secret::new(body.refresh_token);
     let grants = app.stores.grants(&caller.scope);
     match grants.rotate(&token, &body.client_id, body.dpop_jkt.as_deref()).await? {
-        Rotation::Rotated(rotated) => Ok(Answer(rotation(*rotated, false))),
-        Rotation::Retried(rotated) => Ok(Answer(rotation(*rotated, true))),
+        Rotation::Rotated(rotated) => Ok(Answer(GrantRotated::new(*rotated, false))),
+        Rotation::Retried(rotated) => Ok(Answer(GrantRotated::new(*rotated, true))),
         Rotation::Reused { grant_id } => {
             let problem = Problem::conflict("reused", "the token was used before; its family is revoked");
             Err(problem.with("grant_id", grant_id.to_string()))
@@ -116,21 +201,6 @@ async fn rotate(
         Rotation::Expired => Err(Problem::expired("the grant has ended")),
         Rotation::Unknown => Err(Problem::not_found("not a refresh token of this scope")),
     }
-}
-
-fn rotation(rotated: Rotated, retried: bool) -> Value {
-    json!({
-        "refresh_token": rotated.refresh_token.expose(),
-        "generation": rotated.generation,
-        "retried": retried,
-        "grant_id": rotated.grant_id.to_string(),
-        "subject": rotated.subject,
-        "client_id": rotated.client_id,
-        "scope": rotated.scope,
-        "data": rotated.data.map(Payload::into_inner),
-        "expires_at": millis(rotated.expires_at),
-        "ends_at": millis(rotated.ends_at),
-    })
 }
 
 /// A revoked grant is over, like one that has expired; the reason goes along.
@@ -146,54 +216,67 @@ fn reason(why: Why) -> &'static str {
     }
 }
 
-#[derive(Deserialize)]
-struct Revoke {
+/// One of the four is given.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct GrantRevoke {
     grant_id: Option<String>,
     refresh_token: Option<String>,
     subject: Option<String>,
     client_id: Option<String>,
 }
 
+/// Revokes a grant, or all of a subject or a client
+#[utoipa::path(post, path = "/grants/revoke", operation_id = "revoke_grants", tag = "grants",
+    request_body = GrantRevoke, responses((status = 200, body = Revoked)))]
 async fn revoke(
     State(app): State<App>,
     caller: Caller,
-    Json(body): Json<Revoke>,
-) -> Result<Answer<Value>, Problem> {
+    Json(body): Json<GrantRevoke>,
+) -> Result<Answer<Revoked>, Problem> {
     let grants = app.stores.grants(&caller.scope);
     let revoked = match body {
-        Revoke { grant_id: Some(id), refresh_token: None, subject: None, client_id: None } => {
+        GrantRevoke { grant_id: Some(id), refresh_token: None, subject: None, client_id: None } => {
             u64::from(grants.revoke(id.parse::<GrantId>()?).await?)
         }
-        Revoke { grant_id: None, refresh_token: Some(token), subject: None, client_id: None } => {
+        GrantRevoke { grant_id: None, refresh_token: Some(token), subject: None, client_id: None } => {
             u64::from(grants.revoke_token(&Secret::new(token)).await?)
         }
-        Revoke { grant_id: None, refresh_token: None, subject: Some(subject), client_id: None } => {
+        GrantRevoke { grant_id: None, refresh_token: None, subject: Some(subject), client_id: None } => {
             app.stores.revoke_all(&caller.scope, Holder::Subject(&subject)).await?
         }
-        Revoke { grant_id: None, refresh_token: None, subject: None, client_id: Some(client) } => {
+        GrantRevoke { grant_id: None, refresh_token: None, subject: None, client_id: Some(client) } => {
             app.stores.revoke_all(&caller.scope, Holder::Client(&client)).await?
         }
         _ => return Err(Problem::invalid("one of grant_id, refresh_token, subject or client_id is given")),
     };
-    Ok(Answer(json!({ "revoked": revoked })))
+    Ok(Answer(Revoked { revoked }))
 }
 
+/// What is known of a grant
+#[utoipa::path(get, path = "/grants/{id}", operation_id = "read_grant", tag = "grants",
+    params(("id" = String, Path, description = "32 hexadecimal digits")),
+    responses((status = 200, body = GrantAnswer), (status = 404, description = "unknown")))]
 async fn read(
     State(app): State<App>,
     caller: Caller,
     Names(id): Names<String>,
-) -> Result<Answer<Value>, Problem> {
+) -> Result<Answer<GrantAnswer>, Problem> {
     let grant = app.stores.grants(&caller.scope).get(id.parse::<GrantId>()?).await?;
-    grant.map(|grant| Answer(description(grant))).ok_or_else(unknown)
+    grant.map(|grant| Answer(grant.into())).ok_or_else(unknown)
 }
 
+/// Revokes a grant
+#[utoipa::path(delete, path = "/grants/{id}", operation_id = "revoke_grant", tag = "grants",
+    params(("id" = String, Path, description = "32 hexadecimal digits")),
+    responses((status = 200, body = Revoked), (status = 404, description = "unknown, or revoked before")))]
 async fn remove(
     State(app): State<App>,
     caller: Caller,
     Names(id): Names<String>,
-) -> Result<Answer<Value>, Problem> {
+) -> Result<Answer<Revoked>, Problem> {
     if app.stores.grants(&caller.scope).revoke(id.parse::<GrantId>()?).await? {
-        Ok(Answer(json!({"revoked": 1})))
+        Ok(Answer(Revoked { revoked: 1 }))
     } else {
         Err(unknown())
     }
@@ -203,24 +286,52 @@ fn unknown() -> Problem {
     Problem::not_found("no such grant in this scope")
 }
 
-fn description(grant: Grant) -> Value {
-    let state = match grant.state {
-        GrantState::Active => json!("active"),
-        GrantState::Revoked { at, why } => json!({"revoked": {"at": millis(at), "why": reason(why)}}),
-        GrantState::Expired => json!("expired"),
-    };
-    json!({
-        "grant_id": grant.id.to_string(),
-        "subject": grant.subject,
-        "client_id": grant.client_id,
-        "scope": grant.scope,
-        "dpop_jkt": grant.thumbprint,
-        "data": grant.data.map(Payload::into_inner),
-        "generation": grant.generation,
-        "created_at": millis(grant.created_at),
-        "rotated_at": millis(grant.rotated_at),
-        "expires_at": millis(grant.expires_at),
-        "ends_at": millis(grant.ends_at),
-        "state": state,
-    })
+/// What has become of a grant.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum GrantStateAnswer {
+    Active,
+    Expired,
+    Revoked { at: Option<u64>, why: &'static str },
+}
+
+#[derive(Serialize, ToSchema)]
+struct GrantAnswer {
+    grant_id: String,
+    subject: String,
+    client_id: String,
+    scope: Option<String>,
+    dpop_jkt: Option<String>,
+    data: Option<Value>,
+    generation: u64,
+    created_at: Option<u64>,
+    rotated_at: Option<u64>,
+    expires_at: Option<u64>,
+    ends_at: Option<u64>,
+    state: GrantStateAnswer,
+}
+
+impl From<Grant> for GrantAnswer {
+    fn from(grant: Grant) -> Self {
+        Self {
+            state: match grant.state {
+                GrantState::Active => GrantStateAnswer::Active,
+                GrantState::Revoked { at, why } => {
+                    GrantStateAnswer::Revoked { at: millis(at), why: reason(why) }
+                }
+                GrantState::Expired => GrantStateAnswer::Expired,
+            },
+            grant_id: grant.id.to_string(),
+            subject: grant.subject,
+            client_id: grant.client_id,
+            scope: grant.scope,
+            dpop_jkt: grant.thumbprint,
+            data: grant.data.map(Payload::into_inner),
+            generation: grant.generation,
+            created_at: millis(grant.created_at),
+            rotated_at: millis(grant.rotated_at),
+            expires_at: millis(grant.expires_at),
+            ends_at: millis(grant.ends_at),
+        }
+    }
 }

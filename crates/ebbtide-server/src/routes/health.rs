@@ -2,39 +2,57 @@
 
 use std::time::Duration;
 
+use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use axum::routing::get;
-use axum::{Json as Answer, Router};
 use ebbtide::sweeper::{self, SILENCE};
 use ebbtide::{Clock as _, Key, Kind, Scope};
-use serde_json::{Value, json};
+use serde::Serialize;
 use tokio::time::timeout;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::metrics::scrape;
 use crate::problem::Problem;
 
-pub(super) fn routes() -> Router<App> {
-    Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(health)).routes(routes!(ready)).routes(routes!(metrics))
+}
+
+/// Whether the process answers
+#[utoipa::path(get, path = "/healthz", operation_id = "health", tag = "open",
+    responses((status = 200, body = String, content_type = "text/plain")))]
+async fn health() -> &'static str {
+    "ok\n"
+}
+
+#[derive(Serialize, ToSchema)]
+struct Ready {
+    #[schema(example = "ready")]
+    status: &'static str,
+    /// What an operator should mend.
+    warnings: Vec<String>,
 }
 
 /// How long an engine may take to answer before it counts as one that does not.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Ready is a store that answers, on a node whose clock is right. What an operator should mend stands in the body.
-async fn ready(State(app): State<App>) -> Result<Answer<Value>, Problem> {
+/// Whether the store answers, on a node whose clock is right
+///
+/// What an operator should mend stands in the body.
+#[utoipa::path(get, path = "/readyz", operation_id = "ready", tag = "open",
+    responses((status = 200, body = Ready), (status = 503, description = "unavailable: not ready")))]
+async fn ready(State(app): State<App>) -> Result<Answer<Ready>, Problem> {
     if let Err(error) = app.edge.gate.check() {
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", error.message()));
     }
     let warnings = timeout(PATIENCE, warnings(&app)).await.map_err(|_| {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "the engine takes too long to answer")
     })??;
-    Ok(Answer(json!({"status": "ready", "warnings": warnings})))
+    Ok(Answer(Ready { status: "ready", warnings }))
 }
 
 /// Asks the engine for a record that nobody has, and for what is not as it should be.
@@ -47,6 +65,9 @@ async fn warnings(app: &App) -> ebbtide::Result<Vec<String>> {
     Ok(warnings)
 }
 
+/// Metrics, in the form that Prometheus reads
+#[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "open",
+    responses((status = 200, body = String, content_type = "text/plain")))]
 async fn metrics(State(app): State<App>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], scrape(&app).await)
 }

@@ -3,37 +3,59 @@
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::{delete, get, post};
 use ebbtide::stores::api_keys::{KeyId, KeyRequest, Role};
 use ebbtide::{Reach, Scope};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::routes;
 
+use crate::answers::{KeyAnswer, Listed};
 use crate::app::App;
 use crate::auth::Caller;
-use crate::body::{Asked, Json, Names, PageAsked, next, ttl};
-use crate::describe;
+use crate::body::{Asked, Json, Names, listed, page, ttl};
 use crate::problem::Problem;
 use crate::table::Table;
 
 pub(super) fn routes() -> Table {
-    Table::new().admin("/keys", post(create)).admin("/keys", get(list)).admin("/keys/{id}", delete(revoke))
+    Table::new().admin(routes!(create)).admin(routes!(list)).admin(routes!(revoke))
 }
 
-#[derive(Deserialize)]
-struct Create {
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct KeyCreate {
+    /// Where it is good, with what that covers.
+    #[schema(example = "tenant:acme")]
     scope: String,
+    /// `reader`, `writer` or `admin`.
+    #[schema(example = "writer")]
     role: String,
+    /// What it is for.
+    #[schema(min_length = 1, max_length = 128)]
     name: Option<String>,
+    /// Without it, it is good until it is revoked.
+    #[schema(minimum = 1)]
     ttl_seconds: Option<i64>,
+    /// The most requests in a second, on each node.
+    #[schema(minimum = 1, maximum = 1_000_000)]
     rate_limit: Option<u32>,
 }
 
+#[derive(Serialize, ToSchema)]
+struct KeyCreated {
+    /// The key, which is shown this once.
+    key: String,
+    #[serde(flatten)]
+    about: KeyAnswer,
+}
+
+/// Makes an API key for a scope that the caller's covers
+#[utoipa::path(post, path = "/keys", operation_id = "create_key", tag = "keys",
+    request_body = KeyCreate, responses((status = 201, body = KeyCreated)))]
 async fn create(
     State(app): State<App>,
     caller: Caller,
-    Json(body): Json<Create>,
-) -> Result<(StatusCode, Answer<Value>), Problem> {
+    Json(body): Json<KeyCreate>,
+) -> Result<(StatusCode, Answer<KeyCreated>), Problem> {
     let scope: Scope = body.scope.parse()?;
     caller.require(&scope)?;
     let mut request = KeyRequest::new(scope, body.role.parse::<Role>()?);
@@ -47,34 +69,47 @@ async fn create(
         request = request.rate_limit(per_second);
     }
     let created = app.stores.api_keys(&caller.scope).create(&request, &caller.because(None, None)?).await?;
-    let mut answer = describe::api_key(&created.about);
-    answer["key"] = created.key.expose().into();
-    Ok((StatusCode::CREATED, Answer(answer)))
+    let key = created.key.expose().to_owned();
+    Ok((StatusCode::CREATED, Answer(KeyCreated { key, about: KeyAnswer::from(&created.about) })))
 }
 
-#[derive(Deserialize)]
-struct Which {
+/// Whose keys.
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct WhichKeys {
+    /// Exactly this scope; without it, the request's and all below it.
+    #[param(example = "tenant:acme")]
     scope: Option<String>,
+    /// 1 to 1,000 items; 100 by default.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+    /// The `next` of the page before.
+    after: Option<String>,
 }
 
-/// The keys that the caller manages: of its scope and all below it, or of exactly the one that is named.
+/// Lists the keys that the caller manages, never the keys themselves
+#[utoipa::path(get, path = "/keys", operation_id = "list_keys", tag = "keys", params(WhichKeys),
+    responses((status = 200, body = Listed<KeyAnswer>)))]
 async fn list(
     State(app): State<App>,
     caller: Caller,
-    Asked(which): Asked<Which>,
-    Asked(page): Asked<PageAsked>,
-) -> Result<Answer<Value>, Problem> {
+    Asked(which): Asked<WhichKeys>,
+) -> Result<Answer<Listed<KeyAnswer>>, Problem> {
     let reach = match which.scope {
         Some(scope) => Reach::Exact(scope.parse()?),
         None => Reach::Below(caller.scope.clone()),
     };
     caller.require(reach.scope())?;
+    let (after, limit) = page(which.limit, which.after.as_deref())?;
     let keys = app.stores.api_keys(&caller.scope);
-    let listing = keys.list(&reach, page.after()?.as_ref(), page.limit()?).await?;
-    let items: Vec<_> = listing.items.iter().map(describe::api_key).collect();
-    Ok(Answer(json!({"items": items, "next": next(listing.next.as_ref())})))
+    Ok(Answer(listed(&keys.list(&reach, after.as_ref(), limit).await?)))
 }
 
+/// Takes a key back, and tells the audit log
+#[utoipa::path(delete, path = "/keys/{id}", operation_id = "revoke_key", tag = "keys",
+    params(("id" = String, Path)),
+    responses((status = 204, description = "it is refused from now on"), (status = 404, description = "unknown")))]
 async fn revoke(
     State(app): State<App>,
     caller: Caller,

@@ -3,11 +3,11 @@
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::post;
 use ebbtide::Secret;
 use ebbtide::stores::nonces::NonceAnswer;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::auth::Caller;
@@ -16,56 +16,95 @@ use crate::problem::Problem;
 use crate::table::Table;
 
 pub(super) fn routes() -> Table {
-    Table::new()
-        .creator("/nonces", post(issue))
-        .reader("/nonces/check", post(check))
-        .writer("/nonces/accept", post(accept))
+    Table::new().creator(routes!(issue)).reader(routes!(check)).writer(routes!(accept))
 }
 
-#[derive(Deserialize)]
-struct Issue {
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NonceRequest {
+    /// Whom it is for, such as one server.
+    #[schema(min_length = 1, max_length = 1024, example = "as.example")]
     audience: String,
+    /// 300 by default.
+    #[schema(minimum = 1)]
     ttl_seconds: Option<i64>,
 }
 
+#[derive(Serialize, ToSchema)]
+struct NonceIssued {
+    nonce: String,
+    expires_at: Option<u64>,
+}
+
+/// Issues a nonce
+#[utoipa::path(post, path = "/nonces", operation_id = "issue_nonce", tag = "nonces",
+    request_body = NonceRequest, responses((status = 201, body = NonceIssued)))]
 async fn issue(
     State(app): State<App>,
     caller: Caller,
-    Json(body): Json<Issue>,
-) -> Result<(StatusCode, Answer<Value>), Problem> {
+    Json(body): Json<NonceRequest>,
+) -> Result<(StatusCode, Answer<NonceIssued>), Problem> {
     let issued = app.stores.nonces(&caller.scope).issue(&body.audience, ttl(body.ttl_seconds)?).await?;
-    let answer = json!({"nonce": issued.nonce.expose(), "expires_at": millis(issued.expires_at)});
-    Ok((StatusCode::CREATED, Answer(answer)))
+    let nonce = issued.nonce.expose().to_owned();
+    Ok((StatusCode::CREATED, Answer(NonceIssued { nonce, expires_at: millis(issued.expires_at) })))
 }
 
-#[derive(Deserialize)]
-struct Presented {
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NoncePresented {
+    #[schema(example = "as.example")]
     audience: String,
     nonce: String,
 }
 
+#[derive(Serialize, ToSchema)]
+struct NonceGood {
+    /// `valid` or `accepted`.
+    #[schema(example = "accepted")]
+    outcome: &'static str,
+    expires_at: Option<u64>,
+}
+
+/// Whether a nonce is good; it may be used again
+#[utoipa::path(post, path = "/nonces/check", operation_id = "check_nonce", tag = "nonces",
+    request_body = NoncePresented,
+    responses(
+        (status = 200, body = NonceGood),
+        (status = 404, description = "unknown: not a nonce of this scope and audience"),
+        (status = 409, description = "used: it was accepted before"),
+        (status = 410, description = "expired"),
+    ))]
 async fn check(
     State(app): State<App>,
     caller: Caller,
-    Json(body): Json<Presented>,
-) -> Result<Answer<Value>, Problem> {
+    Json(body): Json<NoncePresented>,
+) -> Result<Answer<NonceGood>, Problem> {
     let nonce = Secret::new(body.nonce);
     answer("valid", app.stores.nonces(&caller.scope).check(&body.audience, &nonce).await?)
 }
 
+/// Accepts a nonce once
+#[utoipa::path(post, path = "/nonces/accept", operation_id = "accept_nonce", tag = "nonces",
+    request_body = NoncePresented,
+    responses(
+        (status = 200, body = NonceGood),
+        (status = 404, description = "unknown: not a nonce of this scope and audience"),
+        (status = 409, description = "used: it was accepted before"),
+        (status = 410, description = "expired"),
+    ))]
 async fn accept(
     State(app): State<App>,
     caller: Caller,
-    Json(body): Json<Presented>,
-) -> Result<Answer<Value>, Problem> {
+    Json(body): Json<NoncePresented>,
+) -> Result<Answer<NonceGood>, Problem> {
     let nonce = Secret::new(body.nonce);
     answer("accepted", app.stores.nonces(&caller.scope).accept(&body.audience, &nonce).await?)
 }
 
-fn answer(outcome: &str, answer: NonceAnswer) -> Result<Answer<Value>, Problem> {
+fn answer(outcome: &'static str, answer: NonceAnswer) -> Result<Answer<NonceGood>, Problem> {
     match answer {
         NonceAnswer::Accepted { expires_at } => {
-            Ok(Answer(json!({"outcome": outcome, "expires_at": millis(expires_at)})))
+            Ok(Answer(NonceGood { outcome, expires_at: millis(expires_at) }))
         }
         NonceAnswer::Used => Err(Problem::conflict("used", "the nonce was accepted before")),
         NonceAnswer::Expired => Err(Problem::expired("the nonce has expired")),

@@ -1,12 +1,13 @@
 //! `/v1/owners`
 
+use std::collections::BTreeMap;
+
 use axum::Json as Answer;
 use axum::extract::State;
-use axum::routing::delete;
-use ebbtide::stores::owners::Removed;
 use serde::Deserialize;
-use serde_json::Value;
+use utoipa_axum::routes;
 
+use crate::answers::by_name;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::body::{Asked, Names};
@@ -14,29 +15,32 @@ use crate::problem::Problem;
 use crate::table::Table;
 
 pub(super) fn routes() -> Table {
-    Table::new().writer("/owners/{owner}", delete(remove))
+    Table::new().writer(routes!(remove))
 }
 
-#[derive(Deserialize)]
-struct Why {
+/// By whom and why.
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct OwnerDelete {
+    /// For the audit log; whoever does not say is the holder of the key.
     actor: Option<String>,
     reason: Option<String>,
 }
 
-/// Everything of an owner in the scope, over all stores. After a fault, ask again: it goes on with what is left.
+/// Deletes everything of an owner in the scope, over all stores
+///
+/// After a fault, ask again: it goes on with what is left.
+#[utoipa::path(delete, path = "/owners/{owner}", operation_id = "delete_owner", tag = "owners",
+    params(("owner" = String, Path), OwnerDelete),
+    responses((status = 200, description = "deleted records by kind", body = BTreeMap<String, u64>)))]
 async fn remove(
     State(app): State<App>,
     caller: Caller,
     Names(owner): Names<String>,
-    Asked(why): Asked<Why>,
-) -> Result<Answer<Value>, Problem> {
+    Asked(why): Asked<OwnerDelete>,
+) -> Result<Answer<BTreeMap<&'static str, u64>>, Problem> {
     let because = caller.because(why.actor, why.reason)?;
     let removed = app.stores.owners(&caller.scope).delete(&owner, &because).await?.finish().await?;
-    Ok(Answer(by_kind(&removed)))
-}
-
-/// How many records went, by the name of their kind.
-pub(super) fn by_kind(removed: &Removed) -> Value {
-    let counts = removed.records.iter().map(|(kind, &count)| (kind.name().to_owned(), count.into()));
-    Value::Object(counts.collect())
+    Ok(Answer(by_name(&removed.records)))
 }

@@ -2,66 +2,79 @@
 
 use axum::Json as Answer;
 use axum::extract::State;
-use axum::routing::{delete, get};
 use ebbtide::{Reach, Scope};
 use serde::Deserialize;
-use serde_json::Value;
+use utoipa_axum::routes;
 
+use crate::answers::{ScopeCounts, ScopeDeleted};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::body::{Asked, Names};
-use crate::describe;
 use crate::problem::Problem;
 use crate::table::Table;
 
 pub(super) fn routes() -> Table {
-    Table::new().admin("/scopes/{scope}", get(count)).admin("/scopes/{scope}", delete(remove))
+    Table::new().admin(routes!(count)).admin(routes!(remove))
 }
 
-/// Exact is the rule; `below=true` reaches what the scope covers.
-#[derive(Deserialize)]
-struct Far {
+fn reach(caller: &Caller, scope: &str, below: bool) -> Result<Reach, Problem> {
+    let scope: Scope = scope.parse()?;
+    caller.require(&scope)?;
+    Ok(if below { Reach::Below(scope) } else { Reach::Exact(scope) })
+}
+
+/// How far.
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct ScopeReach {
+    /// The scopes that it covers too.
     #[serde(default)]
     below: bool,
 }
 
-impl Far {
-    fn reach(&self, caller: &Caller, scope: &str) -> Result<Reach, Problem> {
-        let scope: Scope = scope.parse()?;
-        caller.require(&scope)?;
-        Ok(if self.below { Reach::Below(scope) } else { Reach::Exact(scope) })
-    }
-}
-
-/// How many live records there are, by kind.
+/// How many live records a scope has, by kind
+#[utoipa::path(get, path = "/scopes/{scope}", operation_id = "count_scope", tag = "operator",
+    params(("scope" = String, Path, example = "tenant:acme"), ScopeReach),
+    responses((status = 200, body = ScopeCounts)))]
 async fn count(
     State(app): State<App>,
     caller: Caller,
     Names(scope): Names<String>,
-    Asked(far): Asked<Far>,
-) -> Result<Answer<Value>, Problem> {
-    let reach = far.reach(&caller, &scope)?;
+    Asked(far): Asked<ScopeReach>,
+) -> Result<Answer<ScopeCounts>, Problem> {
+    let reach = reach(&caller, &scope, far.below)?;
     let counts = app.stores.scopes(&caller.scope).count(&reach).await?;
-    Ok(Answer(describe::counts(&reach, "counts", &counts)))
+    Ok(Answer(ScopeCounts::new(&reach, &counts)))
 }
 
-#[derive(Deserialize)]
-struct Why {
+/// How far, by whom and why.
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct ScopeDelete {
+    /// The scopes that it covers too.
+    #[serde(default)]
+    below: bool,
+    /// For the audit log; whoever does not say is the holder of the key.
     actor: Option<String>,
     reason: Option<String>,
 }
 
-/// Deletes every record of the scope but its log; answered when it is done. After a fault, what is left is deleted by
-/// another call.
+/// Deletes every record of a scope but its audit log; answered when it is done
+///
+/// After a fault, what is left is deleted by another call.
+#[utoipa::path(delete, path = "/scopes/{scope}", operation_id = "delete_scope", tag = "operator",
+    params(("scope" = String, Path, example = "tenant:acme"), ScopeDelete),
+    responses((status = 200, body = ScopeDeleted)))]
 async fn remove(
     State(app): State<App>,
     caller: Caller,
     Names(scope): Names<String>,
-    Asked(far): Asked<Far>,
-    Asked(why): Asked<Why>,
-) -> Result<Answer<Value>, Problem> {
-    let reach = far.reach(&caller, &scope)?;
-    let because = caller.because(why.actor, why.reason)?;
+    Asked(asked): Asked<ScopeDelete>,
+) -> Result<Answer<ScopeDeleted>, Problem> {
+    let reach = reach(&caller, &scope, asked.below)?;
+    let because = caller.because(asked.actor, asked.reason)?;
     let deletion = app.stores.scopes(&caller.scope).delete(&reach, &because).await?;
-    Ok(Answer(describe::counts(&reach, "deleted", &deletion.finish().await?)))
+    Ok(Answer(ScopeDeleted::new(&reach, &deletion.finish().await?)))
 }

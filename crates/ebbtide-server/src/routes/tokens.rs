@@ -3,13 +3,14 @@
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::post;
-use ebbtide::stores::access_tokens::{AccessRequest, Introspection, Issuing};
-use ebbtide::stores::grants::{GrantId, GrantState};
+use ebbtide::stores::access_tokens::{AccessRequest, Active, Introspection, Issuing};
+use ebbtide::stores::grants::{Grant, GrantId, GrantState};
 use ebbtide::stores::payload::Payload;
 use ebbtide::{Secret, Timestamp};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+use utoipa_axum::routes;
 
 use super::grants::revoked;
 use crate::app::App;
@@ -19,24 +20,26 @@ use crate::problem::Problem;
 use crate::table::Table;
 
 pub(super) fn routes() -> Table {
-    Table::new()
-        .creator("/access-tokens", post(issue))
-        .reader("/introspect", post(introspect))
-        .writer("/revoke", post(revoke))
+    Table::new().creator(routes!(issue)).reader(routes!(introspect)).writer(routes!(revoke))
 }
 
-#[derive(Deserialize)]
-struct Issue {
+/// Under a grant, or alone: then with a subject and a client.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct AccessIssue {
     grant_id: Option<String>,
+    #[schema(example = "alice")]
     subject: Option<String>,
+    #[schema(example = "app")]
     client_id: Option<String>,
     scope: Option<String>,
     dpop_jkt: Option<String>,
     data: Option<Value>,
+    #[schema(minimum = 1)]
     ttl_seconds: Option<i64>,
 }
 
-impl Issue {
+impl AccessIssue {
     fn request(self) -> Result<AccessRequest, Problem> {
         let mut request = match (self.grant_id, self.subject, self.client_id) {
             (Some(id), subject, client_id) => {
@@ -68,14 +71,30 @@ impl Issue {
     }
 }
 
+#[derive(Serialize, ToSchema)]
+struct AccessIssued {
+    access_token: String,
+    expires_at: Option<u64>,
+}
+
+/// Issues an access token
+#[utoipa::path(post, path = "/access-tokens", operation_id = "issue_access_token", tag = "tokens",
+    request_body = AccessIssue,
+    responses(
+        (status = 201, body = AccessIssued),
+        (status = 404, description = "unknown: no such grant in this scope"),
+        (status = 410, description = "expired: the grant has ended, or was revoked"),
+        (status = 422, description = "mismatch: `field` contradicts the grant"),
+    ))]
 async fn issue(
     State(app): State<App>,
     caller: Caller,
-    Json(body): Json<Issue>,
-) -> Result<(StatusCode, Answer<Value>), Problem> {
+    Json(body): Json<AccessIssue>,
+) -> Result<(StatusCode, Answer<AccessIssued>), Problem> {
     match app.stores.access_tokens(&caller.scope).issue(body.request()?).await? {
         Issuing::Issued(issued) => {
-            let answer = json!({"access_token": issued.access_token.expose(), "expires_at": millis(issued.expires_at)});
+            let access_token = issued.access_token.expose().to_owned();
+            let answer = AccessIssued { access_token, expires_at: millis(issued.expires_at) };
             Ok((StatusCode::CREATED, Answer(answer)))
         }
         Issuing::Mismatch(field) => Err(Problem::mismatch(field)),
@@ -85,69 +104,111 @@ async fn issue(
     }
 }
 
-#[derive(Deserialize)]
+/// A token of either kind. Members that are not listed are ignored, as the RFCs want it.
+#[derive(Deserialize, ToSchema)]
 struct Token {
     token: String,
+    /// Revokes the token only if it is this client's.
     client_id: Option<String>,
 }
 
-/// The members of RFC 7662 §2.2, with its times in seconds.
-#[derive(Default)]
-struct Members(Map<String, Value>);
+/// The confirmation of RFC 9449 §6.
+#[derive(Serialize, ToSchema)]
+struct Confirmation {
+    jkt: String,
+}
 
-impl Members {
-    fn put(&mut self, name: &str, value: impl Into<Value>) {
-        let value = value.into();
-        if !value.is_null() {
-            self.0.insert(name.to_owned(), value);
-        }
-    }
+/// The members of RFC 7662 §2.2, with its times in seconds. What is not said is left out.
+#[derive(Default, Serialize, ToSchema)]
+struct IntrospectionAnswer {
+    active: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sub: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scope: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cnf: Option<Confirmation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grant_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    iat: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exp: Option<u64>,
+}
 
-    fn put_time(&mut self, name: &str, time: Timestamp) {
-        if !time.is_never() {
-            self.put(name, time.as_millis() / 1_000);
+fn seconds(time: Timestamp) -> Option<u64> {
+    millis(time).map(|millis| millis / 1_000)
+}
+
+fn confirmation(thumbprint: Option<String>) -> Option<Confirmation> {
+    thumbprint.map(|jkt| Confirmation { jkt })
+}
+
+impl From<Active> for IntrospectionAnswer {
+    fn from(active: Active) -> Self {
+        Self {
+            active: true,
+            token_type: Some(if active.thumbprint.is_some() { "DPoP" } else { "Bearer" }),
+            sub: Some(active.subject),
+            client_id: Some(active.client_id),
+            scope: active.scope,
+            cnf: confirmation(active.thumbprint),
+            data: active.data.map(Payload::into_inner),
+            grant_id: active.grant_id.map(|id| id.to_string()),
+            iat: seconds(active.issued_at),
+            exp: seconds(active.expires_at),
         }
     }
 }
 
+impl From<Grant> for IntrospectionAnswer {
+    fn from(grant: Grant) -> Self {
+        Self {
+            active: true,
+            token_type: None,
+            sub: Some(grant.subject),
+            client_id: Some(grant.client_id),
+            scope: grant.scope,
+            cnf: confirmation(grant.thumbprint),
+            data: None,
+            grant_id: Some(grant.id.to_string()),
+            iat: seconds(grant.created_at),
+            exp: seconds(grant.expires_at),
+        }
+    }
+}
+
+/// What a token stands for, if it is active (RFC 7662)
+#[utoipa::path(post, path = "/introspect", operation_id = "introspect", tag = "tokens",
+    request_body(content = Token, content_type = "application/x-www-form-urlencoded"),
+    responses((status = 200, description = "`active` says whether it is good", body = IntrospectionAnswer)))]
 async fn introspect(
     State(app): State<App>,
     caller: Caller,
     FormBody(body): FormBody<Token>,
-) -> Result<Answer<Value>, Problem> {
+) -> Result<Answer<IntrospectionAnswer>, Problem> {
     let token = Secret::new(body.token);
-    let mut members = Members::default();
     if let Introspection::Active(active) = app.stores.access_tokens(&caller.scope).introspect(&token).await? {
-        members.put("active", true);
-        members.put("token_type", if active.thumbprint.is_some() { "DPoP" } else { "Bearer" });
-        members.put("sub", active.subject);
-        members.put("client_id", active.client_id);
-        members.put("scope", active.scope);
-        members.put("cnf", active.thumbprint.map(|jkt| json!({ "jkt": jkt })));
-        members.put("data", active.data.map(Payload::into_inner));
-        members.put("grant_id", active.grant_id.map(|id| id.to_string()));
-        members.put_time("iat", active.issued_at);
-        members.put_time("exp", active.expires_at);
-        return Ok(Answer(Value::Object(members.0)));
+        return Ok(Answer((*active).into()));
     }
     // RFC 7662 leaves it to the server which kinds of token it looks at: refresh tokens too.
     let grant = app.stores.grants(&caller.scope).find(&token).await?;
-    if let Some(grant) = grant.filter(|grant| grant.state == GrantState::Active) {
-        members.put("active", true);
-        members.put("sub", grant.subject);
-        members.put("client_id", grant.client_id);
-        members.put("scope", grant.scope);
-        members.put("cnf", grant.thumbprint.map(|jkt| json!({ "jkt": jkt })));
-        members.put("grant_id", grant.id.to_string());
-        members.put_time("iat", grant.created_at);
-        members.put_time("exp", grant.expires_at);
-    } else {
-        members.put("active", false);
-    }
-    Ok(Answer(Value::Object(members.0)))
+    let grant = grant.filter(|grant| grant.state == GrantState::Active);
+    Ok(Answer(grant.map(IntrospectionAnswer::from).unwrap_or_default()))
 }
 
-/// RFC 7009 §2.2: an unknown token is answered like one that was revoked.
+/// Revokes a token, a refresh token with its family (RFC 7009)
+///
+/// An unknown token is answered like one that was revoked (§2.2).
+#[utoipa::path(post, path = "/revoke", operation_id = "revoke", tag = "tokens",
+    request_body(content = Token, content_type = "application/x-www-form-urlencoded"),
+    responses((status = 200, description = "it is good no more")))]
 async fn revoke(
     State(app): State<App>,
     caller: Caller,

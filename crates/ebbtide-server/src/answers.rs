@@ -1,0 +1,212 @@
+//! What several calls answer with.
+
+use std::collections::BTreeMap;
+
+use ebbtide::audit::Entry;
+use ebbtide::stores::api_keys::ApiKey;
+use ebbtide::stores::explain::Explanation;
+use ebbtide::{Kind, KindStats, Reach, Stats, Timestamp};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// A time as callers get it: milliseconds since 1970, or null where there is no end.
+pub(crate) fn millis(time: Timestamp) -> Option<u64> {
+    (!time.is_never()).then(|| time.as_millis())
+}
+
+/// A page of a listing.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Listed<T> {
+    pub(crate) items: Vec<T>,
+    /// Where the next page begins: the `after` of the next request. Null at the end.
+    pub(crate) next: Option<String>,
+}
+
+/// How many records were deleted.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Deleted {
+    pub(crate) deleted: u64,
+}
+
+/// How many were good until now, and are not any more.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Revoked {
+    pub(crate) revoked: u64,
+}
+
+/// An API key; never the secret.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct KeyAnswer {
+    pub(crate) id: String,
+    pub(crate) scope: String,
+    #[schema(example = "writer")]
+    pub(crate) role: &'static str,
+    pub(crate) name: Option<String>,
+    /// The most requests in a second, on each node.
+    pub(crate) rate_limit: Option<u32>,
+    pub(crate) created_at: Option<u64>,
+    pub(crate) expires_at: Option<u64>,
+}
+
+impl From<&ApiKey> for KeyAnswer {
+    fn from(key: &ApiKey) -> Self {
+        Self {
+            id: key.id.to_string(),
+            scope: key.scope.to_string(),
+            role: key.role.name(),
+            name: key.name.clone(),
+            rate_limit: key.rate_limit,
+            created_at: millis(key.created_at),
+            expires_at: millis(key.expires_at),
+        }
+    }
+}
+
+/// An entry of the audit log.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct EntryAnswer {
+    /// Its number, without a gap.
+    pub(crate) sequence: u64,
+    pub(crate) at: Option<u64>,
+    #[schema(example = "extend")]
+    pub(crate) action: &'static str,
+    pub(crate) actor: String,
+    pub(crate) reason: String,
+    pub(crate) kind: Option<&'static str>,
+    /// The names of the record.
+    pub(crate) target: Vec<String>,
+    /// When it would have ended, for a life that was changed.
+    pub(crate) before: Option<u64>,
+    /// When it ends since.
+    pub(crate) after: Option<u64>,
+    pub(crate) detail: Option<String>,
+    /// Its place in the chain: number and hash.
+    pub(crate) mark: String,
+}
+
+impl From<&Entry> for EntryAnswer {
+    fn from(entry: &Entry) -> Self {
+        Self {
+            sequence: entry.sequence,
+            at: millis(entry.at),
+            action: entry.action.name(),
+            actor: entry.actor.clone(),
+            reason: entry.reason.clone(),
+            kind: entry.kind.map(Kind::name),
+            target: entry.target.clone(),
+            before: entry.before.and_then(millis),
+            after: entry.after.and_then(millis),
+            detail: entry.detail.clone(),
+            mark: entry.mark().to_string(),
+        }
+    }
+}
+
+/// What became of a record.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ExplanationAnswer {
+    pub(crate) kind: &'static str,
+    pub(crate) scope: String,
+    /// `live`, `expired`, `used` or `revoked`.
+    #[schema(example = "live")]
+    pub(crate) state: &'static str,
+    /// Why, in words.
+    pub(crate) why: String,
+    pub(crate) created_at: Option<u64>,
+    pub(crate) expires_at: Option<u64>,
+    /// The latest end that it can have.
+    pub(crate) cap_at: Option<u64>,
+    /// The grant that it is, hangs on, or gave.
+    pub(crate) grant_id: Option<String>,
+    /// What the audit log tells of it, oldest first.
+    pub(crate) history: Vec<EntryAnswer>,
+}
+
+impl From<&Explanation> for ExplanationAnswer {
+    fn from(explanation: &Explanation) -> Self {
+        Self {
+            kind: explanation.kind.name(),
+            scope: explanation.scope.to_string(),
+            state: explanation.state.name(),
+            why: explanation.why.clone(),
+            created_at: explanation.created_at.and_then(millis),
+            expires_at: explanation.expires_at.and_then(millis),
+            cap_at: explanation.cap_at.and_then(millis),
+            grant_id: explanation.grant_id.map(|id| id.to_string()),
+            history: explanation.history.iter().map(EntryAnswer::from).collect(),
+        }
+    }
+}
+
+/// How many records a scope has, by kind.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ScopeCounts {
+    pub(crate) scope: String,
+    /// Whether the scopes that it covers are counted too.
+    pub(crate) below: bool,
+    pub(crate) counts: BTreeMap<&'static str, u64>,
+    pub(crate) total: u64,
+}
+
+/// How many records a scope had, by kind.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ScopeDeleted {
+    pub(crate) scope: String,
+    /// Whether the scopes that it covers are deleted too.
+    pub(crate) below: bool,
+    pub(crate) deleted: BTreeMap<&'static str, u64>,
+    pub(crate) total: u64,
+}
+
+impl ScopeCounts {
+    pub(crate) fn new(reach: &Reach, counts: &BTreeMap<Kind, u64>) -> Self {
+        Self {
+            scope: reach.scope().to_string(),
+            below: matches!(reach, Reach::Below(_)),
+            counts: by_name(counts),
+            total: counts.values().sum(),
+        }
+    }
+}
+
+impl ScopeDeleted {
+    pub(crate) fn new(reach: &Reach, deleted: &BTreeMap<Kind, u64>) -> Self {
+        let ScopeCounts { scope, below, counts, total } = ScopeCounts::new(reach, deleted);
+        Self { scope, below, deleted: counts, total }
+    }
+}
+
+/// Counts by the names of kinds.
+pub(crate) fn by_name(counts: &BTreeMap<Kind, u64>) -> BTreeMap<&'static str, u64> {
+    counts.iter().map(|(kind, count)| (kind.name(), *count)).collect()
+}
+
+/// The records of one kind, over all scopes.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct KindStatsAnswer {
+    live: u64,
+    /// Expired, and still present.
+    expired: u64,
+    oldest_overdue_seconds: Option<u64>,
+}
+
+impl From<&KindStats> for KindStatsAnswer {
+    fn from(stats: &KindStats) -> Self {
+        let oldest_overdue_seconds = stats.oldest_overdue.map(|age| age.as_secs());
+        Self { live: stats.live, expired: stats.expired, oldest_overdue_seconds }
+    }
+}
+
+/// The state of a store.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct StatsAnswer {
+    kinds: BTreeMap<&'static str, KindStatsAnswer>,
+    /// What an operator should mend.
+    warnings: Vec<String>,
+}
+
+impl StatsAnswer {
+    pub(crate) fn new(stats: &Stats, warnings: Vec<String>) -> Self {
+        Self { kinds: stats.iter().map(|(kind, stats)| (kind.name(), stats.into())).collect(), warnings }
+    }
+}

@@ -1,0 +1,132 @@
+//! The description of the API (OpenAPI 3.1), made from the routes.
+
+use std::sync::LazyLock;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+use utoipa::openapi::extensions::Extensions;
+use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn, PathItem};
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{
+    Components, Content, Info, License, OpenApi, Ref, RefOr, Required, Response, ResponseBuilder,
+};
+
+use crate::routes;
+use crate::table::Needs;
+
+/// What is not a success (RFC 9457), as `application/problem+json`.
+#[derive(Serialize, ToSchema)]
+struct Problem {
+    /// `urn:ebbtide:problem:` and the title.
+    #[schema(example = "urn:ebbtide:problem:replay")]
+    r#type: String,
+    /// A stable word for what happened.
+    #[schema(example = "replay")]
+    title: String,
+    #[schema(example = 409)]
+    status: u16,
+    /// For people.
+    detail: String,
+    /// Names the request in the server's log.
+    request_id: String,
+    #[serde(flatten)]
+    more: Map<String, Value>,
+}
+
+const BEARER: &str = "key";
+const PROBLEM: &str = "application/problem+json";
+
+/// The description, as it is served and checked in.
+#[must_use]
+pub fn text() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let text = document().to_pretty_json().expect("a description is JSON");
+        format!("{text}\n")
+    });
+    &TEXT
+}
+
+fn document() -> OpenApi {
+    let mut info = Info::new("Ebbtide", env!("CARGO_PKG_VERSION"));
+    info.description = Some(
+        "A store for authorization state that must expire. A refusal is never 2xx. Times are milliseconds since \
+         1970, TTLs are whole seconds."
+            .to_owned(),
+    );
+    let mut license = License::new(env!("CARGO_PKG_LICENSE"));
+    license.identifier = Some(env!("CARGO_PKG_LICENSE").to_owned());
+    info.license = Some(license);
+    let mut api = OpenApi::new(info, utoipa::openapi::Paths::new());
+    api.merge(routes::open().into_openapi());
+    with_components(api.nest("/v1", routes::v1().described()))
+}
+
+fn with_components(mut api: OpenApi) -> OpenApi {
+    for operation in api.paths.paths.values_mut().flat_map(operations) {
+        for (status, response) in &mut operation.responses.responses {
+            if let RefOr::T(response) = response
+                && !status.starts_with('2')
+                && response.content.is_empty()
+            {
+                response.content.insert(PROBLEM.to_owned(), problem());
+            }
+        }
+    }
+    let components = api.components.get_or_insert_with(Components::new);
+    components
+        .schemas
+        .insert(<Problem as ToSchema>::name().into_owned(), <Problem as utoipa::PartialSchema>::schema());
+    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("an API key, `ebk_…`"));
+    components.add_security_scheme(BEARER, SecurityScheme::Http(bearer.build()));
+    api
+}
+
+/// Adds what every guarded call has in common: the key, the scope, the role, and the refusals.
+pub(crate) fn guard(item: &mut PathItem, needs: Needs) {
+    for operation in operations(item) {
+        operation.security = Some(vec![SecurityRequirement::new::<_, _, &str>(BEARER, [])]);
+        let role = Extensions::builder().add("x-ebbtide-role", needs.role.name()).build();
+        operation.extensions.get_or_insert_default().merge(role);
+        operation.parameters.get_or_insert_default().push(RefOr::T(scope_header()));
+        refuse(operation, "400", "invalid: the request is not of the form that this call takes");
+        refuse(operation, "401", "unauthorized: no key, or one that is not good");
+        refuse(
+            operation,
+            "403",
+            "forbidden: the key's role is too small, or its scope does not cover this one",
+        );
+        refuse(operation, "429", "limited or quota: come again after `Retry-After` seconds");
+        refuse(operation, "500", "unavailable: an operator must look");
+        refuse(operation, "503", "unavailable: no answer; a write may have happened");
+        if operation.request_body.is_some() {
+            refuse(operation, "408", "invalid: the body came too slowly");
+            refuse(operation, "413", "invalid: the body is too large");
+        }
+    }
+}
+
+fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    [&mut item.get, &mut item.put, &mut item.post, &mut item.delete].into_iter().flatten()
+}
+
+fn refuse(operation: &mut Operation, status: &str, description: &str) {
+    let refusal: Response = ResponseBuilder::new().description(description).build();
+    operation.responses.responses.entry(status.to_owned()).or_insert(RefOr::T(refusal));
+}
+
+fn problem() -> RefOr<Content> {
+    RefOr::T(Content::new(Some(Ref::from_schema_name(<Problem as ToSchema>::name()))))
+}
+
+fn scope_header() -> Parameter {
+    ParameterBuilder::new()
+        .name("Ebbtide-Scope")
+        .parameter_in(ParameterIn::Header)
+        .required(Required::False)
+        .description(Some("The scope of the request; the key's own without it."))
+        .schema(Some(ObjectBuilder::new().schema_type(Type::String)))
+        .example(Some("tenant:acme".into()))
+        .build()
+}

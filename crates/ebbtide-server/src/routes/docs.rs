@@ -1,0 +1,33 @@
+//! `/openapi.json`, and `/docs`: a page to read it, from this server alone
+
+use axum::http::header;
+use axum::response::{Html, IntoResponse};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::app::App;
+use crate::openapi;
+
+const PAGE: &str = include_str!("docs.html");
+
+/// The page loads nothing but the description, from where it came itself.
+const POLICY: &str = "default-src 'none'; connect-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+                      base-uri 'none'; frame-ancestors 'none'";
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(description)).routes(routes!(page))
+}
+
+/// The description of this API
+#[utoipa::path(get, path = "/openapi.json", operation_id = "description", tag = "open",
+    responses((status = 200, body = Value)))]
+async fn description() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/json")], openapi::text())
+}
+
+/// A page to read it
+#[utoipa::path(get, path = "/docs", operation_id = "docs", tag = "open",
+    responses((status = 200, body = String, content_type = "text/html")))]
+async fn page() -> impl IntoResponse {
+    ([(header::CONTENT_SECURITY_POLICY, POLICY)], Html(PAGE))
+}
