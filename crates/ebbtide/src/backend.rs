@@ -379,8 +379,9 @@ pub async fn open(url: &str) -> Result<Arc<dyn Backend>> {
         #[cfg(feature = "dynamodb")]
         "dynamodb:" => {
             let store = dynamodb::DynamoDb::open(url, crate::chance::SystemChance).await?;
-            let links = crate::stores::LINKS.iter();
-            Ok(Arc::new(links.fold(store, |store, (index, target)| store.reconciling(*index, *target))))
+            // An engine knows nothing of stores; who opens one for them says what their indexes lead to.
+            let indexes = crate::stores::indexes::INDEXES.into_iter();
+            Ok(Arc::new(indexes.fold(store, |store, (index, leads_to)| store.reconciling(index, leads_to))))
         }
         #[cfg(feature = "postgres")]
         "postgres:" | "postgresql:" => Ok(Arc::new(postgres::open(url).await?)),

@@ -5,7 +5,9 @@ pub mod api_keys;
 pub mod clients;
 pub mod codes;
 pub mod device_codes;
+mod field;
 pub mod grants;
+pub mod indexes;
 pub mod nonces;
 pub mod owners;
 pub mod payload;
@@ -29,6 +31,8 @@ pub mod policies;
 pub mod relationships;
 pub mod scopes;
 
+pub use field::Field;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -36,7 +40,7 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 
-use crate::audit::{Audit, GATES};
+use crate::audit::{Audit, Because, GATES, Note};
 use crate::backend::Backend;
 use crate::chance::{Chance, SystemChance};
 use crate::error::{Error, Result};
@@ -204,6 +208,24 @@ impl Stores {
     pub async fn revoke_all(&self, scope: &Scope, holder: Holder<'_>) -> Result<u64> {
         let grants = self.grants(scope).revoke_all(holder).await?;
         Ok(grants + self.access_tokens(scope).revoke_all(holder).await?)
+    }
+
+    /// The same, and the audit log is told before and after, by whom and why.
+    pub async fn revoke_all_audited(
+        &self,
+        scope: &Scope,
+        holder: Holder<'_>,
+        because: &Because,
+    ) -> Result<u64> {
+        let (kind, name) = match holder {
+            Holder::Subject(subject) => (Kind::Grant, subject),
+            Holder::Client(client_id) => (Kind::Client, client_id),
+        };
+        let note = Note::revoked(because)?.about(kind, vec![name.to_owned()]);
+        self.audit(scope).append(&note.clone().with_detail("all, begins")).await?;
+        let revoked = self.revoke_all(scope, holder).await?;
+        self.audit(scope).append(&note.with_detail(format!("all, ended, {revoked} revoked"))).await?;
+        Ok(revoked)
     }
 
     /// The lives that records have where none is asked for.
@@ -381,38 +403,6 @@ pub(crate) fn check_length(what: &str, text: &str, most: usize) -> Result<()> {
 
 pub(crate) fn check_optional(what: &str, text: Option<&str>, most: usize) -> Result<()> {
     text.map_or(Ok(()), |text| check_length(what, text, most))
-}
-
-/// What did not fit, where something presented is compared with what was bound.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Field {
-    /// The client.
-    ClientId,
-    /// The redirect URI.
-    RedirectUri,
-    /// The PKCE verifier, or that there was one, or none.
-    CodeVerifier,
-    /// The thumbprint of the key, or that there was none.
-    Thumbprint,
-    /// The subject.
-    Subject,
-    /// The granted scope.
-    Scope,
-}
-
-impl fmt::Display for Field {
-    /// The name that the field has in a request.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ClientId => "client_id",
-            Self::RedirectUri => "redirect_uri",
-            Self::CodeVerifier => "code_verifier",
-            Self::Thumbprint => "dpop_jkt",
-            Self::Subject => "subject",
-            Self::Scope => "scope",
-        })
-    }
 }
 
 /// Builds [`Stores`].

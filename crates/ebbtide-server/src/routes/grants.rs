@@ -224,6 +224,8 @@ struct GrantRevoke {
     refresh_token: Option<String>,
     subject: Option<String>,
     client_id: Option<String>,
+    actor: Option<String>,
+    reason: Option<String>,
 }
 
 /// Revokes a grant, or all of a subject or a client
@@ -235,18 +237,19 @@ async fn revoke(
     Json(body): Json<GrantRevoke>,
 ) -> Result<Answer<Revoked>, Problem> {
     let grants = app.stores.grants(&caller.scope);
-    let revoked = match body {
-        GrantRevoke { grant_id: Some(id), refresh_token: None, subject: None, client_id: None } => {
-            u64::from(grants.revoke(id.parse::<GrantId>()?).await?)
+    let because = caller.because(body.actor, body.reason)?;
+    let revoked = match (body.grant_id, body.refresh_token, body.subject, body.client_id) {
+        (Some(id), None, None, None) => {
+            u64::from(grants.revoke_audited(id.parse::<GrantId>()?, &because).await?)
         }
-        GrantRevoke { grant_id: None, refresh_token: Some(token), subject: None, client_id: None } => {
-            u64::from(grants.revoke_token(&Secret::new(token)).await?)
+        (None, Some(token), None, None) => {
+            u64::from(grants.revoke_token_audited(&Secret::new(token), &because).await?)
         }
-        GrantRevoke { grant_id: None, refresh_token: None, subject: Some(subject), client_id: None } => {
-            app.stores.revoke_all(&caller.scope, Holder::Subject(&subject)).await?
+        (None, None, Some(subject), None) => {
+            app.stores.revoke_all_audited(&caller.scope, Holder::Subject(&subject), &because).await?
         }
-        GrantRevoke { grant_id: None, refresh_token: None, subject: None, client_id: Some(client) } => {
-            app.stores.revoke_all(&caller.scope, Holder::Client(&client)).await?
+        (None, None, None, Some(client)) => {
+            app.stores.revoke_all_audited(&caller.scope, Holder::Client(&client), &because).await?
         }
         _ => return Err(Problem::invalid("one of grant_id, refresh_token, subject or client_id is given")),
     };
@@ -275,7 +278,8 @@ async fn remove(
     caller: Caller,
     Names(id): Names<String>,
 ) -> Result<Answer<Revoked>, Problem> {
-    if app.stores.grants(&caller.scope).revoke(id.parse::<GrantId>()?).await? {
+    let because = caller.because(None, None)?;
+    if app.stores.grants(&caller.scope).revoke_audited(id.parse::<GrantId>()?, &because).await? {
         Ok(Answer(Revoked { revoked: 1 }))
     } else {
         Err(unknown())

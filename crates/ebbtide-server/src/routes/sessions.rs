@@ -278,6 +278,8 @@ async fn list(
 struct SessionsRevoke {
     #[schema(example = "alice")]
     subject: String,
+    actor: Option<String>,
+    reason: Option<String>,
 }
 
 /// Ends every session of a subject
@@ -288,7 +290,9 @@ async fn revoke(
     caller: Caller,
     Json(body): Json<SessionsRevoke>,
 ) -> Result<Answer<Revoked>, Problem> {
-    let revoked = app.stores.sessions(&caller.scope).revoke_all(&body.subject).await?;
+    let because = caller.because(body.actor, body.reason)?;
+    let sessions = app.stores.sessions(&caller.scope);
+    let revoked = sessions.revoke_all_audited(&body.subject, &because).await?;
     Ok(Answer(Revoked { revoked }))
 }
 

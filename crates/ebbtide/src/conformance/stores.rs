@@ -120,7 +120,8 @@ cases! {
         rotating_against_revoking_leaves_nothing_alive
         issuing_against_revoking_leaves_nothing_alive
         introspecting_against_rotating_loses_neither
-        one_revocation_of_many_is_counted;
+        one_revocation_of_many_is_counted
+        an_audited_revocation_is_told_once;
     interleavings:
         a_rotation_that_was_overtaken_gets_the_same_successor
         a_strict_rotation_that_was_overtaken_is_a_reuse

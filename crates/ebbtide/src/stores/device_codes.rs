@@ -38,6 +38,9 @@ pub struct DeviceCodes {
     scope: Scope,
 }
 
+/// What the keys of user codes begin with.
+pub(super) const USER_CODES: &str = "codes";
+
 /// A device code as it was read, and what a conditional write of it needs.
 struct Standing {
     key: Key,
@@ -318,6 +321,6 @@ impl DeviceCodes {
     }
 
     fn user_key(&self, user_code: &UserCode) -> Result<Key> {
-        Key::new(Kind::UserCode, &self.scope, &["codes".into(), user_code.digest().part()], &[])
+        Key::new(Kind::UserCode, &self.scope, &[USER_CODES.into(), user_code.digest().part()], &[])
     }
 }

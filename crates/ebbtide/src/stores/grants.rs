@@ -5,6 +5,7 @@ mod family;
 mod index;
 mod refresh;
 mod request;
+mod revocation;
 mod types;
 
 use family::{Beginning, Verdict};
@@ -294,10 +295,15 @@ impl Grants {
     }
 
     async fn replace(&self, standing: &Standing, now: Timestamp) -> Result<bool> {
+        let batch = Batch::try_from(self.replacement(standing))?;
+        Ok(self.stores.backend().commit(batch, now).await?.is_applied())
+    }
+
+    /// The write that puts the family in the place of what was read.
+    fn replacement(&self, standing: &Standing) -> Write {
         let Standing { key, family, version, ends_at } = standing;
         let record = self.stores.record(codec::encode(family), *ends_at);
-        let replace = Write::Replace { key: key.clone(), expected: *version, record };
-        Ok(self.stores.backend().commit(Batch::try_from(replace)?, now).await?.is_applied())
+        Write::Replace { key: key.clone(), expected: *version, record }
     }
 
     fn key(&self, id: GrantId) -> Result<Key> {

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use super::belongings::because;
 use super::grants::{access_token, get, grace, is_active, is_revoked, issue, request, rotate, rotated};
 use super::rig::StoreRig;
+use crate::audit::Action;
 use crate::secret::Secret;
 use crate::stores::access_tokens::{AccessRequest, Issuing};
 use crate::stores::grants::{GrantId, GrantRequest, GrantState, Holder, Rotation, Terms, Why};
+use crate::stores::sessions::SessionRequest;
 
 /// Nothing of the family can be used: neither a refresh token nor an access token.
 async fn assert_dead(rig: &StoreRig, id: GrantId, refresh: &[Secret], access: &[Secret]) {
@@ -257,4 +260,29 @@ pub(super) async fn one_revocation_of_many_is_counted(rig: StoreRig) {
         rig.stores.grants(&rig.scope).revoke(issued.grant_id).await.expect("revoke")
     });
     assert_eq!(answers.await.into_iter().filter(|was_active| *was_active).count(), 1);
+}
+
+pub(super) async fn an_audited_revocation_is_told_once(rig: StoreRig) {
+    let issued = issue(&rig, Terms::default()).await;
+    let id = issued.grant_id;
+    let answers = rig.together(16, |rig, _| async move {
+        rig.stores.grants(&rig.scope).revoke_audited(id, &because()).await.expect("revoke")
+    });
+    assert_eq!(answers.await.into_iter().filter(|revoked| *revoked).count(), 1);
+    assert_eq!(is_revoked(&rig, id).await, Some(Why::Requested));
+    let (stores, scope) = (&rig.stores, &rig.scope);
+    let log = async || stores.audit(scope).list(None, 100).await.expect("list").items;
+    let told = log().await;
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!((told[0].action, told[0].target.clone()), (Action::Revoke, vec![id.to_string()]));
+    let token = issue(&rig, Terms::default()).await.refresh_token;
+    assert!(stores.grants(scope).revoke_token_audited(&token, &because()).await.expect("revoke"));
+    assert!(!stores.grants(scope).revoke_token_audited(&token, &because()).await.expect("revoke"));
+    assert_eq!(log().await.len(), 2, "what changes nothing is not told");
+    issue(&rig, Terms::default()).await;
+    let revoked = stores.revoke_all_audited(scope, Holder::Subject("ada"), &because()).await;
+    assert_eq!(revoked.expect("revoke"), 1);
+    stores.sessions(scope).create(SessionRequest::default().subject("ada")).await.expect("create");
+    assert_eq!(stores.sessions(scope).revoke_all_audited("ada", &because()).await.expect("revoke"), 1);
+    assert_eq!(log().await.len(), 6, "before and after, for each");
 }

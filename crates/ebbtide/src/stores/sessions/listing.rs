@@ -5,6 +5,7 @@ use std::fmt;
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 
 use super::{Sessions, Stored};
+use crate::audit::{Because, Note};
 use crate::backend::Cursor;
 use crate::codec;
 use crate::digest::Digest;
@@ -76,6 +77,16 @@ impl Sessions {
                 return Ok(revoked);
             }
         }
+    }
+
+    /// The same, and the audit log is told before and after, by whom and why.
+    pub async fn revoke_all_audited(&self, subject: &str, because: &Because) -> Result<u64> {
+        let note = Note::revoked(because)?.about(Kind::Session, vec![subject.to_owned()]);
+        let audit = self.stores.audit(&self.scope);
+        audit.append(&note.clone().with_detail("all, begins")).await?;
+        let revoked = self.revoke_all(subject).await?;
+        audit.append(&note.with_detail(format!("all, ended, {revoked} revoked"))).await?;
+        Ok(revoked)
     }
 
     /// Deletes those of one page, and says how many lived and where the next page begins.
