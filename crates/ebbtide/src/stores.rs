@@ -23,8 +23,6 @@ pub mod approvals;
 pub mod attributes;
 pub mod explain;
 pub mod extension;
-#[cfg(feature = "dynamodb")]
-mod links;
 pub mod listing;
 pub(crate) mod lives;
 pub mod policies;
@@ -62,8 +60,6 @@ use codes::Codes;
 use device_codes::DeviceCodes;
 use explain::Explain;
 use grants::{Grants, Holder};
-#[cfg(feature = "dynamodb")]
-pub(crate) use links::LINKS;
 use nonces::Nonces;
 use owners::Owners;
 use policies::Policies;
