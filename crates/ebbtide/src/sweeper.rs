@@ -34,6 +34,9 @@ const WATCH_EVERY: Duration = Duration::from_secs(60);
 /// How long a sweep that does not end keeps others from beginning one. It is renewed while the sweep is at work.
 const TURN: Duration = Duration::from_secs(600);
 
+/// How many records the first step, and the smallest, removes at the most where steps are kept to a time.
+const FIRST_STEP: u64 = 32;
+
 /// A sweep that was stopped longer ago than this is not gone on with: a new one begins.
 const RESUMED_WITHIN: Duration = Duration::from_secs(86_400);
 
@@ -47,6 +50,8 @@ pub struct Sweeper {
     chance: Arc<dyn Chance>,
     share: Share,
     step: Budget,
+    /// About how long a step may take; without it, all of them are of one size.
+    step_time: Option<Duration>,
 }
 
 /// What a sweep did.
@@ -84,7 +89,7 @@ impl Sweeper {
     /// the work. Chance mints the versions of what the store remembers of it.
     pub fn new(backend: Arc<dyn Backend>, guard: Arc<ClockGuard>, chance: impl Chance) -> Self {
         let chance: Arc<dyn Chance> = Arc::new(chance);
-        Self { backend, guard, chance, share: Share::WHOLE, step: Budget::default() }
+        Self { backend, guard, chance, share: Share::WHOLE, step: Budget::default(), step_time: None }
     }
 
     /// Takes no more than this share of the time.
@@ -101,6 +106,14 @@ impl Sweeper {
         self
     }
 
+    /// Keeps the steps to about that time, where there is an end to be met: the first is small, and the next are larger
+    /// as long as there is time.
+    #[must_use]
+    pub fn step_time(mut self, time: Duration) -> Self {
+        self.step_time = Some(time);
+        self
+    }
+
     /// Removes everything that has expired, in one go, and answers when it is done. It waits for no turn: several
     /// sweeps do no harm. If the clock has leapt nothing is removed, and the error says why.
     pub async fn sweep_now(&self) -> Result<Report> {
@@ -110,7 +123,8 @@ impl Sweeper {
         let step = Budget::everything(Kind::ALL);
         while self.one_step(until, &step, &mut swept).await? {}
         let report = Report { until, swept, took: stopwatch.elapsed() };
-        self.conclude(&report).await;
+        // Whoever has a turn keeps it.
+        self.conclude(&report, |state| state).await;
         Ok(report)
     }
 
@@ -165,12 +179,12 @@ impl Sweeper {
         let report = Report { until, swept, took: stopwatch.elapsed() };
         match outcome {
             Ok(()) => {
-                self.conclude(&report).await;
+                self.conclude(&report, State::ended).await;
                 Ok(Turn::Swept(report))
             }
             Err(error) => {
                 // Whoever comes next need not wait for the turn to run out.
-                self.remember(|state| state.stopped(until)).await;
+                self.remember(|state| state.stopped(until).ended()).await;
                 Err(error)
             }
         }
@@ -183,10 +197,20 @@ impl Sweeper {
         F: Future<Output = ControlFlow<()>>,
     {
         let mut renewed = Stopwatch::start();
+        let mut step = self.step.clone();
+        if self.step_time.is_some() {
+            step.records = step.records.min(FIRST_STEP);
+        }
         loop {
             let stopwatch = Stopwatch::start();
-            let more = self.one_step(until, &self.step, swept).await?;
-            if rest(self.share.rest_after(stopwatch.elapsed())).await.is_break() {
+            let more = self.one_step(until, &step, swept).await?;
+            let took = stopwatch.elapsed();
+            if let Some(most) = self.step_time {
+                let records = if took > most { step.records / 2 } else { step.records.saturating_mul(2) };
+                // A step has a cost of its own, which smaller ones would only pay more often.
+                step.records = records.max(FIRST_STEP).min(self.step.records);
+            }
+            if rest(self.share.rest_after(took)).await.is_break() {
                 swept.more = more;
                 return Ok(ControlFlow::Break(()));
             }
@@ -260,7 +284,7 @@ impl Sweeper {
     }
 
     /// Remembers that the store was swept, and tells the metrics.
-    async fn conclude(&self, report: &Report) {
+    async fn conclude(&self, report: &Report, turn: impl Fn(State) -> State) {
         let overdue = match self.backend.stats_at_hand(self.guard.now()).await {
             Ok(stats) => stats.map(|stats| tell_overdue(&stats)),
             Err(error) => {
@@ -271,11 +295,12 @@ impl Sweeper {
         let bound = self.backend.reclaims_within();
         let Report { until, swept, took } = report;
         self.remember(|state| {
-            if swept.more {
+            let removed = swept.total();
+            turn(if swept.more {
                 state.stopped(*until)
             } else {
-                state.swept(*until, swept.total(), overdue, bound)
-            }
+                state.swept(*until, removed, overdue, bound)
+            })
         })
         .await;
         histogram!("ebbtide_sweep_seconds").record(*took);

@@ -1,7 +1,8 @@
 //! A copy from fjall to PostgreSQL to DynamoDB and back to fjall: what arrives is what left.
 //!
-//! `EBBTIDE_TEST_POSTGRES` and `EBBTIDE_TEST_DYNAMODB` name the servers. `EBBTIDE_TEST_JOURNEY` is how many records travel:
-//! 3,000 without it, and 100,000 in `make test-all`.
+//! `EBBTIDE_TEST_POSTGRES` and `EBBTIDE_TEST_DYNAMODB` name the servers; `EBBTIDE_TEST_DYNAMODB_SECOND`, where it is set,
+//! is the quicker emulator, and taken instead. `EBBTIDE_TEST_JOURNEY` is how many records travel: 1,000 without it, and
+//! 10,000 in `make test-all`, for the emulators take minutes for more.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -30,9 +31,10 @@ const KINDS: [Kind; 8] = [
 
 fn main() -> ExitCode {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let servers = variable("EBBTIDE_TEST_POSTGRES").zip(variable("EBBTIDE_TEST_DYNAMODB"));
+    let dynamodb = variable("EBBTIDE_TEST_DYNAMODB_SECOND").or_else(|| variable("EBBTIDE_TEST_DYNAMODB"));
+    let servers = variable("EBBTIDE_TEST_POSTGRES").zip(dynamodb);
     let records =
-        variable("EBBTIDE_TEST_JOURNEY").map_or(3_000, |text| text.parse().expect("a number of records"));
+        variable("EBBTIDE_TEST_JOURNEY").map_or(1_000, |text| text.parse().expect("a number of records"));
     let name = "a_copy_through_three_engines_is_what_it_was";
     let trial = match servers {
         Some((postgres, dynamodb)) => Trial::test(name, move || {

@@ -191,6 +191,20 @@ async fn it_rests_by_its_share() {
 }
 
 #[tokio::test]
+async fn steps_that_are_kept_to_a_time_grow_or_shrink_with_it() {
+    let site = Site::new().await;
+    let step = Budget { records: 1_000, ..Budget::default() };
+    for (time, least, most) in [(Duration::from_secs(3_600), 3, 8), (Duration::ZERO, 10, 12)] {
+        site.fill(Kind::Replay, 300, HOUR).await;
+        site.clock.advance(2 * HOUR);
+        let sweeper = site.sweeper().step(step.clone()).step_time(time);
+        assert_eq!(report(sweeper.sweep(never_stop).await.unwrap()).swept.total(), 300);
+        let steps = site.untils().len();
+        assert!((least..=most).contains(&steps), "{steps} steps of {time:?}");
+    }
+}
+
+#[tokio::test]
 async fn it_stops_between_steps_and_another_goes_on_up_to_the_same_instant() {
     let site = Site::new().await;
     site.fill(Kind::Replay, 45, HOUR).await;
@@ -245,6 +259,7 @@ async fn two_take_turns_and_a_dead_one_is_not_waited_for_long() {
         35,
         "asked for, it waits for no turn"
     );
+    assert!(matches!(second.sweep(never_stop).await.unwrap(), Turn::Busy { .. }), "and ends nobody's");
     site.clock.advance(Duration::from_secs(600));
     report(second.sweep(never_stop).await.unwrap());
 }

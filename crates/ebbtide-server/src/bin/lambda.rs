@@ -20,6 +20,9 @@ use tokio::sync::OnceCell;
 /// What is left for the answer, beside twice the time of the longest step: then no other step is begun.
 const FOR_THE_ANSWER: Duration = Duration::from_secs(1);
 
+/// About how long a step takes.
+const STEP: Duration = Duration::from_millis(500);
+
 type Store = OnceCell<Arc<dyn Backend>>;
 
 #[tokio::main(flavor = "current_thread")]
@@ -64,9 +67,9 @@ async fn sweep(store: &Arc<dyn Backend>, asked: &Asked, deadline: Timestamp) -> 
         None => configured_share()?,
     };
     // On DynamoDB, deleting what the engine's TTL deletes for nothing is asked for in the URL.
-    // Small steps: the last one ends in time.
-    let step = Budget { records: 500, force: store.engine() != "dynamodb", ..Budget::default() };
+    let step = Budget { force: store.engine() != "dynamodb", ..Budget::default() };
     let sweeper = Sweeper::new(Arc::clone(store), Arc::clone(&guard), SystemChance).share(share).step(step);
+    let sweeper = sweeper.step_time(STEP);
     let turn = sweeper.sweep(until_near(deadline)).await.map_err(|error| fault(&error))?;
     let report = match turn {
         Turn::Swept(report) => report,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{Backend, Budget, Cursor, Erased, Page, Stats, Swept};
+use super::{Backend, Budget, Counted, Cursor, Erased, Page, Stats, Swept};
 use crate::error::{Error, Result};
 use crate::key::{Key, Prefix};
 use crate::record::Record;
@@ -120,6 +120,11 @@ impl Backend for Gated {
         self.inner.reclaims_within()
     }
 
+    async fn count(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Counted> {
+        self.gate.check()?;
+        self.inner.count(prefixes, after, now).await
+    }
+
     async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {
         self.gate.check()?;
         self.inner.erase(prefix, now).await
@@ -173,6 +178,7 @@ mod tests {
             store.put(key.clone(), record(), now).await.err(),
             store.scan(&prefix, None, 1, now).await.err(),
             store.sweep(now, &Budget::default()).await.err(),
+            store.count(std::slice::from_ref(&prefix), None, now).await.err(),
             store.erase(&prefix, now).await.err(),
             store.set_clock_mark(now).await.err(),
         ];

@@ -59,8 +59,13 @@ impl State {
         Self { turn: Some(now.as_millis().saturating_add(millis(turn))), ..self }
     }
 
+    /// The turn is given back.
+    pub(super) fn ended(self) -> Self {
+        Self { turn: None, ..self }
+    }
+
     pub(super) fn stopped(self, until: Timestamp) -> Self {
-        Self { turn: None, stopped: Some(until.as_millis()), ..self }
+        Self { stopped: Some(until.as_millis()), ..self }
     }
 
     pub(super) fn swept(
@@ -78,14 +83,8 @@ impl State {
             _ => None,
         };
         let until = Some(until.as_millis());
-        Self {
-            turn: None,
-            stopped: None,
-            swept: self.swept.max(until),
-            overdue,
-            stuck,
-            since: self.since.or(until),
-        }
+        let (swept, since) = (self.swept.max(until), self.since.or(until));
+        Self { stopped: None, swept, since, overdue, stuck, ..self }
     }
 
     /// Up to when a sweep went that was stopped, unless that is too long ago.

@@ -3,6 +3,7 @@
 use ebbtide::backend::dynamodb::DynamoDb;
 use ebbtide::stores::access_tokens::{AccessRequest, Issuing};
 use ebbtide::stores::grants::GrantRequest;
+use ebbtide::stores::sessions::SessionRequest;
 use ebbtide::{
     Backend, BackendExt, Batch, Budget, Cursor, ErrorKind, Key, Kind, ManualClock, Prefix, Reach, Record,
     Scope, Stores, Write,
@@ -21,7 +22,7 @@ crate::trials! {
     a_walk_goes_on_where_its_last_step_ended
     a_sweep_is_gone_on_with_by_another_process
     a_count_is_gone_on_with_by_another_process
-    a_grant_that_is_gone_takes_its_index_records_with_it
+    what_is_gone_takes_its_index_records_with_it
 }
 
 fn key_in(scope: &Scope, kind: Kind, number: u64) -> Key {
@@ -236,7 +237,7 @@ async fn a_count_is_gone_on_with_by_another_process(site: &Site) {
     site.client().delete_table().table_name(table).send().await.unwrap();
 }
 
-async fn a_grant_that_is_gone_takes_its_index_records_with_it(site: &Site) {
+async fn what_is_gone_takes_its_index_records_with_it(site: &Site) {
     let url = site.url().await;
     let store = ebbtide::open(&url).await.unwrap();
     let clock = ManualClock::at(at(0));
@@ -255,7 +256,10 @@ async fn a_grant_that_is_gone_takes_its_index_records_with_it(site: &Site) {
     let id = gone.grant_id;
     let key = Key::new(Kind::Grant, &acme, &[id.as_bytes().into()], &[]).unwrap();
     assert!(store.delete(key, at(1)).await.unwrap().is_applied());
+    stores.sessions(&acme).create(SessionRequest::default().subject("dave")).await.unwrap();
+    let (session, _) = store.scan_all(&Prefix::kind_wide(Kind::Session), at(0)).await.unwrap().remove(0);
+    assert!(store.delete(session, at(1)).await.unwrap().is_applied());
     let swept = store.sweep_all(at(2), &Budget::default()).await.unwrap();
-    assert_eq!(swept.removed, [(Kind::GrantIndex, 2)].into());
+    assert_eq!(swept.removed, [(Kind::GrantIndex, 2), (Kind::SessionIndex, 1)].into());
     assert_eq!(store.scan_all(&index, at(2)).await.unwrap().len(), 4, "what is there stays listed");
 }
