@@ -211,7 +211,8 @@ cases! {
         an_owner_goes_with_everything_and_alone
         nothing_new_is_written_for_a_deleted_owner
         a_code_brings_nobody_back
-        the_tombstone_rests_and_then_goes
+        a_name_is_free_again_behind_the_last_step
+        a_name_that_is_free_again_is_deleted_again
         writing_against_deleting_leaves_nothing
         a_deletion_goes_in_steps_and_is_told
         an_owner_of_nothing_is_deleted_too

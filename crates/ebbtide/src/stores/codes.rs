@@ -273,7 +273,7 @@ impl Codes {
         let (code, digest) = token::mint(token::CODE, &[], self.stores.chance());
         let key = self.key(&digest)?;
         let data = request.data.as_ref().map(|data| self.stores.seal(&key, &[], data)).transpose()?;
-        let state = State::Open(Binding::new(&request, data)?);
+        let state = State::Open(Binding::new(&request, data, now)?);
         let record = self.remember(expires_at, state, expires_at)?;
         let whom = [Mortal::Owner(&request.subject), Mortal::Client(&request.client_id)];
         let put = vec![Write::Put { key, record }];
@@ -306,6 +306,7 @@ impl Codes {
                 State::Open(binding) => binding,
             };
             let (subject, client_id) = (binding.subject.clone(), binding.client_id.clone());
+            let issued_at = Some(binding.issued_at()?);
             let (answer, record, mut writes) = match binding.check(presented) {
                 Err(field) if presented.keeps => return Ok(Redemption::Mismatch(field)),
                 Err(field) => {
@@ -316,7 +317,7 @@ impl Codes {
             };
             writes.insert(0, Write::Replace { key: key.clone(), expected: standing.version, record });
             let whom = [Mortal::Owner(&subject), Mortal::Client(&client_id)];
-            match self.stores.commit_for(&self.scope, &whom, writes, now).await? {
+            match self.stores.commit_since(&self.scope, &whom, issued_at, writes, now).await? {
                 Outcome::Applied => return Ok(answer),
                 Outcome::Buried => return Ok(Redemption::Unknown),
                 Outcome::Refused { .. } => {}

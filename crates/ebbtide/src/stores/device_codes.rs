@@ -97,6 +97,7 @@ impl DeviceCodes {
             interval_seconds,
             polled_at: None,
             state: State::Pending,
+            started_at: now.as_millis(),
         };
         let record = self.record(&device, expires_at)?;
         for _ in 0..ATTEMPTS {
@@ -204,7 +205,8 @@ impl DeviceCodes {
             State::Denied => Poll::Denied,
             _ if now >= device.valid_until()? => Poll::Expired,
             State::Approved(subject) => {
-                if self.stores.is_buried(&self.scope, &[Mortal::Owner(subject), client], now).await? {
+                let (whom, began) = ([Mortal::Owner(subject), client], Some(device.started_at()?));
+                if self.stores.is_buried_since(&self.scope, &whom, began, now).await? {
                     return Ok(Some(Poll::Unknown));
                 }
                 Poll::Approved { subject: subject.clone(), scope: device.scope.clone() }
@@ -329,7 +331,7 @@ impl DeviceCodes {
         let Standing { key, device, version } = standing;
         let record = self.record(&device, keep_until.unwrap_or(Timestamp::ZERO))?;
         writes.insert(0, Write::Replace { key, expected: version, record });
-        self.stores.commit_for(&self.scope, whom, writes, now).await
+        self.stores.commit_since(&self.scope, whom, Some(device.started_at()?), writes, now).await
     }
 
     /// The record of a code: it stays for a day after the code's end, or until `keep_until` if that is later.

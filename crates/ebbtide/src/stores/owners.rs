@@ -86,9 +86,9 @@ impl Owners {
         Self { stores, scope }
     }
 
-    /// Whether nothing is written for that owner and nothing of theirs is honoured: they are being deleted, or were
-    /// within [`REST`](super::tombstones::REST).
-    pub async fn is_deleted(&self, owner: &str) -> Result<bool> {
+    /// Whether nothing is written for that owner and nothing of theirs is honoured: they are being deleted, or their
+    /// deletion has stopped half-way.
+    pub async fn is_being_deleted(&self, owner: &str) -> Result<bool> {
         self.stores.is_buried(&self.scope, &[Mortal::Owner(owner)], self.stores.now()).await
     }
 

@@ -103,6 +103,8 @@ struct Stored {
     params: Option<Vec<u8>>,
     #[n(2)]
     valid_until: u64,
+    #[n(3)]
+    pushed_at: u64,
 }
 
 impl PushedRequests {
@@ -140,7 +142,8 @@ impl PushedRequests {
         });
         let key = self.key(&request_uri)?;
         let params = Some(self.stores.seal(&key, &[], &push.params)?);
-        let stored = Stored { client_id: push.client_id, params, valid_until: expires_at.as_millis() };
+        let (valid_until, pushed_at) = (expires_at.as_millis(), now.as_millis());
+        let stored = Stored { client_id: push.client_id, params, valid_until, pushed_at };
         let insert = vec![Write::Insert { key, record: self.record(&stored)? }];
         let client = [Mortal::Client(&stored.client_id)];
         let commit = self.stores.commit_for(&self.scope, &client, insert, now).await?.for_the_living()?;
@@ -170,7 +173,9 @@ impl PushedRequests {
             let params = self.stores.open(&key, &[], &sealed)?;
             let record = self.record(&stored)?;
             let replace = vec![Write::Replace { key: key.clone(), expected: standing.version, record }];
-            match self.stores.commit_for(&self.scope, &[Mortal::Client(client_id)], replace, now).await? {
+            let (client, pushed_at) =
+                ([Mortal::Client(client_id)], Timestamp::from_stored(stored.pushed_at)?);
+            match self.stores.commit_since(&self.scope, &client, Some(pushed_at), replace, now).await? {
                 Outcome::Applied => return Ok(Take::Taken { client_id: stored.client_id, params }),
                 Outcome::Buried => return Ok(Take::Unknown),
                 Outcome::Refused { .. } => {}

@@ -1,9 +1,9 @@
 //! Tombstones: owners and clients that are being deleted, or were a moment ago.
 //!
-//! While a tombstone stands, nothing new is written for its owner or client, and nothing that is left is honoured:
-//! what makes a record checks in the same commit that there is none, and what honours one looks for it. It has no end
-//! until the deletion has come to its own; then it rests for [`REST`], so that what is listed nowhere and ends soon,
-//! such as a code, brings nobody back.
+//! While a deletion goes on, its tombstone has no end: nothing new is written for the owner or client, and nothing that
+//! is left is honoured. What makes a record checks in the same commit that there is none, and what honours one looks
+//! for it. When the deletion has come to its end the name is free again, but the tombstone rests for [`REST`] and
+//! knows when that was: what is listed nowhere, such as a code, and was made before, brings nobody back.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::scope::Scope;
 use crate::time::Timestamp;
 use crate::write::{Batch, Commit, Write};
 
-/// For how long a tombstone stands after its deletion has ended: at least as long as any code can be redeemed.
+/// For how long a tombstone rests after its deletion has ended: at least as long as any code can be redeemed.
 pub const REST: Duration = Duration::from_secs(3600);
 
 /// Who can be deleted with all that is theirs.
@@ -51,7 +51,7 @@ pub(crate) enum Outcome {
     Refused {
         index: usize,
     },
-    /// It is for someone who is being deleted, or was a moment ago.
+    /// It is for someone who is being deleted, or was deleted since.
     Buried,
 }
 
@@ -61,9 +61,9 @@ impl Outcome {
         match self {
             Self::Applied => Ok(Commit::Applied),
             Self::Refused { index } => Ok(Commit::Refused { index }),
-            Self::Buried => Err(Error::invalid(
-                "whose this would be was deleted, or is being deleted: nothing new is written for them",
-            )),
+            Self::Buried => {
+                Err(Error::invalid("whose this would be is being deleted: nothing new is written for them"))
+            }
         }
     }
 }
@@ -74,25 +74,72 @@ impl Stores {
         &self,
         scope: &Scope,
         whom: &[Mortal<'_>],
-        mut writes: Vec<Write>,
+        writes: Vec<Write>,
         now: Timestamp,
     ) -> Result<Outcome> {
-        let own = writes.len();
-        for key in tombstones(scope, whom)? {
-            writes.push(Write::Absent { key });
+        self.commit_since(scope, whom, None, writes, now).await
+    }
+
+    /// Commits `writes` if none of `whom` is being deleted, or was deleted since `made_at`: when that was made which they
+    /// go back to.
+    pub(crate) async fn commit_since(
+        &self,
+        scope: &Scope,
+        whom: &[Mortal<'_>],
+        made_at: Option<Timestamp>,
+        writes: Vec<Write>,
+        now: Timestamp,
+    ) -> Result<Outcome> {
+        let keys = tombstones(scope, whom)?;
+        let absent: Vec<_> = keys.iter().map(|key| Write::Absent { key: key.clone() }).collect();
+        match self.commit_all(&writes, absent, now).await? {
+            Outcome::Buried => {}
+            outcome => return Ok(outcome),
         }
-        Ok(match self.backend().commit(Batch::new(writes)?, now).await? {
+        // A tombstone that rests is in nobody's way who came after it. That it is still the same is checked.
+        let found = try_join_all(keys.iter().map(|key| self.backend().get(key, now))).await?;
+        let mut still = Vec::with_capacity(keys.len());
+        for (key, tombstone) in keys.into_iter().zip(found) {
+            still.push(match tombstone {
+                None => Write::Absent { key },
+                Some(tombstone) if buries(&tombstone, made_at)? => return Ok(Outcome::Buried),
+                Some(tombstone) => Write::Check { key, expected: tombstone.version },
+            });
+        }
+        self.commit_all(&writes, still, now).await
+    }
+
+    async fn commit_all(&self, writes: &[Write], conditions: Vec<Write>, now: Timestamp) -> Result<Outcome> {
+        let own = writes.len();
+        let batch = Batch::new(writes.iter().cloned().chain(conditions).collect())?;
+        Ok(match self.backend().commit(batch, now).await? {
             Commit::Applied => Outcome::Applied,
             Commit::Refused { index } if index < own => Outcome::Refused { index },
             Commit::Refused { .. } => Outcome::Buried,
         })
     }
 
-    /// Whether one of `whom` is being deleted, or was a moment ago. The reads are made at once.
+    /// Whether one of `whom` is being deleted. The reads are made at once.
     pub(crate) async fn is_buried(&self, scope: &Scope, whom: &[Mortal<'_>], now: Timestamp) -> Result<bool> {
+        self.is_buried_since(scope, whom, None, now).await
+    }
+
+    /// Whether one of `whom` is being deleted, or was deleted since `made_at`. The reads are made at once.
+    pub(crate) async fn is_buried_since(
+        &self,
+        scope: &Scope,
+        whom: &[Mortal<'_>],
+        made_at: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<bool> {
         let keys = tombstones(scope, whom)?;
         let found = try_join_all(keys.iter().map(|key| self.backend().get(key, now))).await?;
-        Ok(found.iter().any(Option::is_some))
+        for tombstone in found.iter().flatten() {
+            if buries(tombstone, made_at)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The tombstone of a deletion that goes on.
@@ -102,8 +149,20 @@ impl Stores {
 
     /// The tombstone of a deletion that ends now.
     pub(crate) fn resting_tombstone(&self, now: Timestamp) -> Result<Record> {
-        Ok(self.record("", now.checked_add(REST)?))
+        Ok(self.record(now.as_millis().to_be_bytes().to_vec(), now.checked_add(REST)?))
     }
+}
+
+/// Whether a tombstone is in the way of what was made at `made_at`: any, while the deletion goes on; afterwards only what
+/// was made no later than its end.
+fn buries(tombstone: &Record, made_at: Option<Timestamp>) -> Result<bool> {
+    if tombstone.expires_at.is_never() {
+        return Ok(true);
+    }
+    let ended_at = tombstone.value.as_ref().try_into().map(u64::from_be_bytes);
+    let ended_at =
+        ended_at.map_err(|_| Error::corrupt("a tombstone does not say when its deletion ended"))?;
+    Ok(made_at.is_some_and(|made_at| made_at.as_millis() <= ended_at))
 }
 
 /// Where their tombstones are, each once.

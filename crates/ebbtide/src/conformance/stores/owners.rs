@@ -53,13 +53,15 @@ pub(super) async fn nothing_new_is_written_for_a_deleted_owner(rig: StoreRig) {
     let deletion = rig.stores.owners(&rig.scope).delete("alice", &because()).await.expect("delete");
     assert_eq!(alice.made(&rig).await, [""; 0], "before the first step");
     assert_eq!(alice.honoured(&rig).await, [""; 0]);
-    deletion.finish().await.expect("finish");
-    assert_eq!(alice.made(&rig).await, [""; 0], "and behind the last");
-    assert_eq!(left(&rig).await, []);
-    assert!(rig.stores.owners(&rig.scope).is_deleted("alice").await.expect("ask"));
-    assert!(!rig.stores.owners(&rig.scope).is_deleted("bob").await.expect("ask"));
+    let owners = rig.stores.owners(&rig.scope);
+    assert!(owners.is_being_deleted("alice").await.expect("ask"));
+    assert!(!owners.is_being_deleted("bob").await.expect("ask"));
     let error = rig.stores.grants(&rig.scope).issue(GrantRequest::new("alice", "app")).await;
     assert!(error.expect_err("refused").message().contains("deleted"));
+    deletion.finish().await.expect("finish");
+    assert!(!owners.is_being_deleted("alice").await.expect("ask"));
+    assert_eq!(left(&rig).await, []);
+    assert_eq!(alice.honoured(&rig).await, [""; 0]);
 }
 
 pub(super) async fn a_code_brings_nobody_back(rig: StoreRig) {
@@ -78,19 +80,40 @@ pub(super) async fn a_code_brings_nobody_back(rig: StoreRig) {
     }
 }
 
-pub(super) async fn the_tombstone_rests_and_then_goes(rig: StoreRig) {
+pub(super) async fn a_name_is_free_again_behind_the_last_step(rig: StoreRig) {
     let bucket = rig.stores.attributes(&rig.scope).bucket("alice", "b").expect("good names");
-    delete(&rig, "alice").await;
-    rig.pass(3599);
-    assert!(bucket.set("a", json!(1)).await.is_err());
-    rig.sweep().await;
-    assert!(bucket.set("a", json!(1)).await.is_err());
-    rig.pass(1);
-    bucket.set("a", json!(1)).await.expect("a new alice");
+    let codes = rig.stores.codes(&rig.scope);
+    let presented = |code| Presented::new(code, "app", "https://a").grant(Terms::default());
+    for step in [0, 1, 3_599] {
+        bucket.set("old", json!(1)).await.expect("set");
+        let old = codes.issue(CodeRequest::new("app", "alice", "https://a")).await.expect("issue").code;
+        delete(&rig, "alice").await;
+        rig.pass(step);
+        bucket.set("new", json!(1)).await.expect("a new alice");
+        assert!(bucket.get("old").await.expect("get").is_none());
+        assert!(bucket.get("new").await.expect("get").is_some());
+        if step == 1 {
+            assert_eq!(codes.redeem(&presented(old)).await.expect("redeem"), Redemption::Unknown, "the old");
+            let new = codes.issue(CodeRequest::new("app", "alice", "https://a")).await.expect("issue").code;
+            let redeemed = codes.redeem(&presented(new)).await.expect("redeem");
+            assert!(matches!(redeemed, Redemption::Redeemed(_)), "{redeemed:?}");
+        }
+    }
     let deletion = rig.stores.owners(&rig.scope).delete("alice", &because()).await.expect("delete");
     rig.pass(365 * 24 * 3600);
     assert!(bucket.set("a", json!(1)).await.is_err(), "while it goes on, it does not end");
     deletion.finish().await.expect("finish");
+}
+
+pub(super) async fn a_name_that_is_free_again_is_deleted_again(rig: StoreRig) {
+    let bucket = rig.stores.attributes(&rig.scope).bucket("alice", "b").expect("good names");
+    for _ in 0..3 {
+        bucket.set("a", json!(1)).await.expect("set");
+        assert_eq!(delete(&rig, "alice").await.total(), 1);
+        let deletion = rig.stores.owners(&rig.scope).delete("alice", &because()).await.expect("delete");
+        assert!(bucket.set("a", json!(1)).await.is_err(), "a second deletion goes on");
+        deletion.finish().await.expect("finish");
+    }
 }
 
 pub(super) async fn writing_against_deleting_leaves_nothing(rig: StoreRig) {
@@ -101,7 +124,14 @@ pub(super) async fn writing_against_deleting_leaves_nothing(rig: StoreRig) {
             async move {
                 let (stores, scope) = (&rig.stores, &rig.scope);
                 match index % 4 {
-                    0 if index == 12 => drop(delete(&rig, &owner).await),
+                    // All but the last step, with which the name is free again.
+                    0 if index == 12 => {
+                        let deletion = stores.owners(scope).delete(&owner, &because()).await;
+                        let mut deletion = deletion.expect("delete");
+                        while deletion.stages_left() > 1 {
+                            assert!(deletion.step().await.expect("step"));
+                        }
+                    }
                     0 => {
                         let bucket = stores.attributes(scope).bucket(owner, "b").expect("good names");
                         drop(bucket.set(&format!("{index}"), json!(1)).await);
@@ -117,6 +147,7 @@ pub(super) async fn writing_against_deleting_leaves_nothing(rig: StoreRig) {
         })
         .await;
         assert_eq!(left(&rig).await, []);
+        assert_eq!(delete(&rig, &owner).await, Removed::default());
     }
 }
 
@@ -144,7 +175,6 @@ pub(super) async fn an_owner_of_nothing_is_deleted_too(rig: StoreRig) {
     // A name that no key can have, but subjects and clients may.
     for owner in ["nobody", "a\nb"] {
         assert_eq!(delete(&rig, owner).await, Removed::default());
-        assert!(rig.stores.grants(&rig.scope).issue(GrantRequest::new(owner, "app")).await.is_err());
     }
     for wrong in [String::new(), "x".repeat(1_025)] {
         assert!(rig.stores.owners(&rig.scope).delete(&wrong, &because()).await.is_err());

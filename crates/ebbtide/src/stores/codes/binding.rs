@@ -10,6 +10,7 @@ use super::{CodeRequest, Presented};
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 use crate::stores::Field;
+use crate::time::Timestamp;
 
 /// What the code was issued with, as it is stored until it is redeemed.
 #[derive(Debug, Encode, Decode)]
@@ -29,10 +30,12 @@ pub(super) struct Binding {
     /// Sealed for the code's record.
     #[cbor(n(6), with = "minicbor::bytes")]
     pub(super) data: Option<Vec<u8>>,
+    #[n(7)]
+    issued_at: u64,
 }
 
 impl Binding {
-    pub(super) fn new(request: &CodeRequest, data: Option<Vec<u8>>) -> Result<Self> {
+    pub(super) fn new(request: &CodeRequest, data: Option<Vec<u8>>, now: Timestamp) -> Result<Self> {
         Ok(Self {
             client_id: request.client_id.clone(),
             subject: request.subject.clone(),
@@ -41,7 +44,12 @@ impl Binding {
             thumbprint: request.thumbprint.clone(),
             scope: request.scope.clone(),
             data,
+            issued_at: now.as_millis(),
         })
+    }
+
+    pub(super) fn issued_at(&self) -> Result<Timestamp> {
+        Timestamp::from_stored(self.issued_at)
     }
 
     /// Whether what is presented fits; the error is the first field that does not.

@@ -27,6 +27,8 @@ pub(super) struct Device {
     pub(super) polled_at: Option<u64>,
     #[n(6)]
     pub(super) state: State,
+    #[n(7)]
+    pub(super) started_at: u64,
 }
 
 #[derive(Encode, Decode)]
@@ -53,6 +55,10 @@ pub(super) enum Pace {
 impl Device {
     pub(super) fn valid_until(&self) -> Result<Timestamp> {
         Timestamp::from_stored(self.valid_until)
+    }
+
+    pub(super) fn started_at(&self) -> Result<Timestamp> {
+        Timestamp::from_stored(self.started_at)
     }
 
     /// Takes note of a poll while nothing is decided. One that comes before the interval is over makes the interval
@@ -85,6 +91,7 @@ mod tests {
             interval_seconds: 5,
             polled_at: None,
             state: State::Pending,
+            started_at: 0,
         };
         let mut poll = |millis: u64| device.poll(Timestamp::from_millis(1_800_000_000_000 + millis).unwrap());
         assert_eq!(poll(0), Pace::Wait { interval_seconds: 5 }, "the first is never early");
