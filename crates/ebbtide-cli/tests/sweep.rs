@@ -2,8 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use ebbtide::{BackendExt as _, Clock as _, Key, Kind, Record, Scope, SystemChance, SystemClock, Timestamp};
 
 fn ebbtide(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ebbtide"))
@@ -19,27 +22,21 @@ fn said(output: &Output) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// A store with three approvals that have expired, and one that has not.
+/// A store with three records that expired two minutes ago, since engines may count by the minute, and one that has not.
 fn prepared(dir: &tempfile::TempDir) -> String {
     let url = format!("fjall:{}", dir.path().join("store").display());
-    let mut import = Command::new(env!("CARGO_BIN_EXE_ebbtide"))
-        .args(["import", "--store", &url, "--scope", "tenant:acme"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut lines = import.stdin.take().unwrap();
-    for (resource, ttl) in [("/a", 1), ("/b", 1), ("/c", 1), ("/d", 3_600)] {
-        writeln!(
-            lines,
-            "{{\"identity\":\"alice\",\"resource\":\"{resource}\",\"action\":\"read\",\
-             \"granted_by\":\"bob\",\"ttl_seconds\":{ttl}}}"
-        )
-        .unwrap();
-    }
-    drop(lines);
-    assert!(import.wait().unwrap().success());
-    std::thread::sleep(std::time::Duration::from_millis(1_100));
+    let fill = async {
+        let store = ebbtide::open(&url).await.unwrap();
+        let now = SystemClock.now();
+        let written = Timestamp::from_millis(now.as_millis() - 180_000).unwrap();
+        for (name, seconds) in [("a", 60), ("b", 60), ("c", 60), ("d", 3_600)] {
+            let key = Key::new(Kind::Approval, &Scope::Global, &[name.into()], &[]).unwrap();
+            let ends = written.checked_add(Duration::from_secs(seconds)).unwrap();
+            let put = store.put(key, Record::new("", ends, &SystemChance), written).await.unwrap();
+            assert!(put.is_applied());
+        }
+    };
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(fill);
     url
 }
 
@@ -89,7 +86,7 @@ fn the_sweeper_of_the_server_sweeps_at_its_interval_and_stops_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let url = prepared(&dir);
     let server = serve(&url, &["--sweep-interval", "1s", "--sweep-budget", "0.5"]);
-    std::thread::sleep(std::time::Duration::from_millis(2_500));
+    std::thread::sleep(Duration::from_millis(2_500));
     let stop = Command::new("kill").args(["-TERM", &server.id().to_string()]).status().unwrap();
     assert!(stop.success());
     let output = server.wait_with_output().unwrap();

@@ -31,7 +31,7 @@ pub(crate) struct Sweep {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Remove nothing, and tell what has expired and since when; on DynamoDB this reads the whole table
+    /// Remove nothing, and tell what has expired and since when, counted to the minute; on DynamoDB this reads the whole table
     #[arg(long)]
     pub(crate) dry_run: bool,
 
