@@ -77,7 +77,10 @@ pub(super) async fn a_deletion_of_a_client_that_crashes_anywhere_honours_nothing
             assert_eq!(held.made(&rig).await, [""; 0], "after write {skip}");
             let again = ClientRequest::public().client_id(&client_id);
             let again = rig.stores.clients(&rig.scope).register(again).await;
-            assert!(!matches!(again, Ok(Registration::Registered(_))), "nor is it made anew: after write {skip}");
+            assert!(
+                !matches!(again, Ok(Registration::Registered(_))),
+                "nor is it made anew: after write {skip}"
+            );
             going += 1;
         }
         // The last write is the end of it: then there is nothing left to go on with.
