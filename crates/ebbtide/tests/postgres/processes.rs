@@ -93,7 +93,8 @@ fn start(what: &str, process: usize, url: &str) -> Child {
 
 /// Runs the race in two processes that begin together; each round has exactly one winner.
 async fn race(what: &str) {
-    let url = migrated().await;
+    // A connection for each task: what is raced for are the rows.
+    let url = migrated().await.replace("&pool=8", &format!("&pool={TASKS}"));
     let store = open_at(&url).await;
     if ["take", "replace"].contains(&what) {
         for round in 0..ROUNDS {

@@ -4,7 +4,8 @@
 //! each other. Where nothing is, a placeholder is made and so locked; it is expired to every statement. What is only
 //! looked at is locked shared: batches that check one record do not wait for each other. Then one statement, on one
 //! snapshot, judges every condition, finds the first that does not hold in the batch's order, and writes if there is
-//! none. The commit follows on the same trip: what was refused has written nothing but placeholders, and takes those
+//! none. It waits for no row: one that was gone when it was to be locked and is another's by now would be waited for out of
+//! the order; it counts as not met, and the batch is sent again. The commit follows on the same trip: what was refused has written nothing but placeholders, and takes those
 //! back that it holds alone.
 
 use super::link::{Link, Params};
@@ -17,7 +18,7 @@ use crate::time::Timestamp;
 use crate::write::{Batch, Commit, Condition, Effect, Write};
 
 /// How often a batch is sent again when a row that it was to look at vanished between two of its steps.
-const ATTEMPTS: usize = 8;
+const ATTEMPTS: usize = 32;
 
 /// Some rows that are locked by one statement.
 enum Step<'a> {

@@ -90,7 +90,7 @@ impl Sql {
             let _ = write!(
                 sql,
                 ", s{code} AS MATERIALIZED (SELECT w.place, w.asks, w.expected, t.version, t.expires_at \
-                 FROM w JOIN {table} AS t ON t.key = w.key WHERE w.kind = {code} FOR SHARE OF t)"
+                 FROM w JOIN {table} AS t ON t.key = w.key WHERE w.kind = {code} FOR SHARE OF t SKIP LOCKED)"
             );
             standing.push(format!("SELECT * FROM s{code}"));
         }
