@@ -1,5 +1,6 @@
 //! What every route works with.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use ebbtide::backend::gated::Gate;
@@ -15,7 +16,11 @@ use crate::routes::Readiness;
 
 /// The stores that are served, and who may use them. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct App {
+pub struct App(Arc<Parts>);
+
+/// What the clones of an [`App`] share.
+#[derive(Debug, Clone)]
+pub struct Parts {
     pub(crate) stores: Stores,
     pub(crate) backend: Served,
     pub(crate) guard: Arc<ClockGuard>,
@@ -24,6 +29,14 @@ pub struct App {
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) access: Arc<Access>,
     pub(crate) quotas: Arc<Quotas>,
+}
+
+impl Deref for App {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
 }
 
 /// The backend that is served, for what concerns it as a whole.
@@ -41,7 +54,7 @@ impl App {
     /// its digest is kept.
     #[must_use]
     pub fn new(stores: Stores, backend: Arc<dyn Backend>, guard: Arc<ClockGuard>, root_key: &Secret) -> Self {
-        Self {
+        Self(Arc::new(Parts {
             stores,
             backend: Served(backend),
             guard,
@@ -50,20 +63,20 @@ impl App {
             readiness: Arc::default(),
             access: Arc::new(Access::new(root_key)),
             quotas: Arc::default(),
-        }
+        }))
     }
 
     /// The same within other limits, and behind the gate that the backend is behind.
     #[must_use]
     pub fn within(mut self, limits: Limits, gate: Gate) -> Self {
-        self.edge = Arc::new(Edge::new(limits, gate));
+        Arc::make_mut(&mut self.0).edge = Arc::new(Edge::new(limits, gate));
         self
     }
 
     /// The same with bounds on how many records scopes have.
     #[must_use]
     pub fn with_quotas(mut self, quotas: Quotas) -> Self {
-        self.quotas = Arc::new(quotas);
+        Arc::make_mut(&mut self.0).quotas = Arc::new(quotas);
         self
     }
 }

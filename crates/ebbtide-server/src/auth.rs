@@ -5,11 +5,9 @@ mod rate;
 
 use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, Request, State};
+use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
-use axum::middleware::Next;
-use axum::response::{IntoResponse as _, Response};
 use ebbtide::audit::Because;
 use ebbtide::stores::api_keys::{ApiKey, KeyId, Role};
 use ebbtide::{Clock as _, Digest, Scope, Secret, Stopwatch};
@@ -107,60 +105,39 @@ fn digest(key: &str) -> Digest {
     Digest::of("api-key", &[key.as_bytes()])
 }
 
-/// What stands before a route: the app, and what the route needs.
-#[derive(Debug)]
-pub(crate) struct Gate {
-    pub(crate) app: App,
-    pub(crate) needs: Needs,
-}
-
-/// Lets in who may, and tells the route who it is.
-pub(crate) async fn admit(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
-    let caller = match gate.admit(request.headers()).await {
-        Ok(caller) => caller,
-        Err(problem) => return problem.into_response(),
-    };
-    let scope = gate.needs.adds.then(|| caller.scope.clone());
-    request.extensions_mut().insert(caller);
-    let response = next.run(request).await;
-    if let Some(scope) = scope.filter(|_| response.status().is_success()) {
-        gate.app.quotas.added(&scope);
-    }
-    response
-}
-
-impl Gate {
-    async fn admit(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+impl App {
+    /// Who asks, if they may; else why not.
+    pub(crate) async fn admit(&self, needs: Needs, headers: &HeaderMap) -> Result<Caller, Problem> {
         let who = self.identify(headers).await?;
         if let Who::Key(held) = &who {
-            held.spend(self.app.guard.now())?;
+            held.spend(self.guard.now())?;
         }
-        if who.role() < self.needs.role {
-            return Err(Problem::forbidden(&format!("this call needs the role {}", self.needs.role)));
+        if who.role() < needs.role {
+            return Err(Problem::forbidden(&format!("this call needs the role {}", needs.role)));
         }
         let scope = requested(headers)?.unwrap_or_else(|| who.scope().clone());
         if !who.scope().covers(&scope) {
             return Err(not_covered());
         }
-        if self.needs.adds {
-            self.app.quotas.check(&self.app.stores, &scope, self.app.guard.now()).await?;
+        if needs.adds {
+            self.quotas.check(&self.stores, &scope, self.guard.now()).await?;
         }
         Ok(Caller { scope, who })
     }
 
     async fn identify(&self, headers: &HeaderMap) -> Result<Who, Problem> {
         let key = bearer(headers).ok_or_else(Problem::unauthorized)?;
-        let (access, digest) = (&self.app.access, digest(key));
+        let (access, digest) = (&self.access, digest(key));
         if digest == access.root_key {
             return Ok(Who::Root);
         }
-        let now = self.app.guard.now();
+        let now = self.guard.now();
         if let Some(held) = access.cache.get(&digest, now) {
             return if now < held.key.expires_at { Ok(Who::Key(held)) } else { Err(Problem::unauthorized()) };
         }
         // Both are taken before the read: what is held is never younger than it seems.
         let watch = Stopwatch::start();
-        let found: Option<ApiKey> = self.app.stores.find_api_key(&Secret::new(key)).await?;
+        let found: Option<ApiKey> = self.stores.find_api_key(&Secret::new(key)).await?;
         let key = found.ok_or_else(|| {
             access.cache.drop(&digest);
             Problem::unauthorized()

@@ -7,20 +7,20 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll};
 
-use axum::extract::{MatchedPath, Request};
-use axum::http::Method;
+use axum::extract::{DefaultBodyLimit, Request};
 use axum::response::{IntoResponse as _, Response};
 use ebbtide::backend::gated::Gate;
 use ebbtide::{Stopwatch, SystemChance};
 use http_body::Body as _;
-use metrics::{SharedString, counter, histogram};
 use tokio::sync::Semaphore;
 use tower::{Layer, Service};
 use tracing::Instrument as _;
 
+use crate::app::App;
 use crate::limits::Limits;
 use crate::problem::Problem;
 use crate::request_id::{HEADER, RequestId};
+use crate::route::{GOOD, Route, Routes, Verb};
 
 /// What the edge of a server knows, shared by its connections.
 #[derive(Debug)]
@@ -40,27 +40,37 @@ impl Edge {
     }
 }
 
-/// Puts the edge around the routes. It stands inside of the routing, so that it knows the route's template.
+/// Puts the edge around the routes. It stands inside of the routing, so that it knows the route.
 #[derive(Debug, Clone)]
-pub(crate) struct EdgeLayer(pub(crate) Arc<Edge>);
+pub(crate) struct EdgeLayer {
+    app: App,
+    routes: Arc<Routes>,
+}
+
+impl EdgeLayer {
+    pub(crate) fn new(app: App, routes: Routes) -> Self {
+        Self { app, routes: Arc::new(routes) }
+    }
+}
 
 impl<S> Layer<S> for EdgeLayer {
     type Service = EdgeService<S>;
 
     fn layer(&self, inner: S) -> EdgeService<S> {
-        EdgeService { edge: Arc::clone(&self.0), inner }
+        EdgeService { app: self.app.clone(), routes: Arc::clone(&self.routes), inner }
     }
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct EdgeService<S> {
-    edge: Arc<Edge>,
+    app: App,
+    routes: Arc<Routes>,
     inner: S,
 }
 
 impl<S> Service<Request> for EdgeService<S>
 where
-    S: Service<Request, Response = Response, Error = Infallible>,
+    S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
 {
     type Response = Response;
@@ -73,24 +83,23 @@ where
 
     fn call(&mut self, request: Request) -> Self::Future {
         let stopwatch = Stopwatch::start();
-        let edge = Arc::clone(&self.edge);
+        let app = self.app.clone();
         let id = RequestId::of(request.headers(), &SystemChance);
-        let asked = Asked::of(&request);
-        // Said in advance, a body that is too large is refused before it is sent.
-        let too_large = request.body().size_hint().lower() > edge.limits.body_bytes as u64;
-        let answer = self.inner.call(request);
+        let (route, verb) = self.routes.of(&request);
+        let asked = Asked { route, verb };
+        // The one that was told to be ready is called; a copy stays.
+        let copy = self.inner.clone();
+        let inner = std::mem::replace(&mut self.inner, copy);
         Box::pin(async move {
             let span = tracing::debug_span!(
                 "request",
-                method = asked.method,
-                route = asked.route(),
+                method = asked.verb.name(),
+                route = asked.route.template(),
                 request_id = id.as_str()
             );
-            let place = edge.places.try_acquire();
-            let response = if too_large {
-                Problem::too_large().into_response()
-            } else if place.is_ok() || asked.is_of_the_operator() {
-                answer.instrument(span).await?
+            let place = app.edge.places.try_acquire();
+            let response = if place.is_ok() || asked.is_of_the_operator() {
+                asked.answer(&app, request, inner).instrument(span).await?
             } else {
                 Problem::overloaded().into_response()
             };
@@ -101,33 +110,39 @@ where
 
 /// What is told of a request: never its path, which may name an owner, and never what stands behind the question mark.
 struct Asked {
-    method: &'static str,
-    route: Option<MatchedPath>,
+    route: Arc<Route>,
+    verb: Verb,
 }
 
 impl Asked {
-    fn of(request: &Request) -> Self {
-        // A method of the caller's invention would be a label of the caller's invention.
-        let method = match *request.method() {
-            Method::GET => "GET",
-            Method::POST => "POST",
-            Method::PUT => "PUT",
-            Method::DELETE => "DELETE",
-            Method::HEAD => "HEAD",
-            Method::OPTIONS => "OPTIONS",
-            Method::PATCH => "PATCH",
-            _ => "OTHER",
-        };
-        Self { method, route: request.extensions().get().cloned() }
-    }
-
-    fn route(&self) -> &str {
-        self.route.as_ref().map_or("none", MatchedPath::as_str)
-    }
-
     /// Whether an operator asks it of a server that is too busy for anyone else.
     fn is_of_the_operator(&self) -> bool {
-        ["/healthz", "/readyz", "/metrics"].contains(&self.route())
+        ["/healthz", "/readyz", "/metrics"].contains(&self.route.template())
+    }
+
+    /// Lets in who may, and hands on to the route, which is told who it is.
+    async fn answer<S>(&self, app: &App, mut request: Request, mut inner: S) -> Result<Response, Infallible>
+    where
+        S: Service<Request, Response = Response, Error = Infallible>,
+    {
+        let body_bytes = app.edge.limits.body_bytes;
+        // Said in advance, a body that is too large is refused before it is sent.
+        if request.body().size_hint().lower() > body_bytes as u64 {
+            return Ok(Problem::too_large().into_response());
+        }
+        DefaultBodyLimit::max(body_bytes).apply(&mut request);
+        let Some(needs) = self.route.needs(self.verb) else { return inner.call(request).await };
+        let caller = match app.admit(needs, request.headers()).await {
+            Ok(caller) => caller,
+            Err(problem) => return Ok(problem.into_response()),
+        };
+        let scope = needs.adds.then(|| caller.scope.clone());
+        request.extensions_mut().insert(caller);
+        let response = inner.call(request).await?;
+        if let Some(scope) = scope.filter(|_| response.status().is_success()) {
+            app.quotas.added(&scope);
+        }
+        Ok(response)
     }
 
     fn answered(self, mut response: Response, id: RequestId, stopwatch: Stopwatch) -> Response {
@@ -137,21 +152,16 @@ impl Asked {
                 *response.body_mut() = problem.body(id.as_str());
                 outcome
             }
-            None if response.status().is_success() => "ok",
+            None if response.status().is_success() => GOOD,
             None => "other",
         };
         let elapsed = stopwatch.elapsed();
-        let route: SharedString = Arc::<str>::from(self.route()).into();
-        histogram!("ebbtide_http_request_seconds", "method" => self.method, "route" => route.clone())
-            .record(elapsed);
-        counter!("ebbtide_http_requests_total",
-            "method" => self.method, "route" => route, "outcome" => outcome)
-        .increment(1);
+        self.route.count(self.verb, outcome, elapsed.as_secs_f64());
         tracing::info!(
             target: "ebbtide::request",
             request_id = id.as_str(),
-            method = self.method,
-            route = self.route(),
+            method = self.verb.name(),
+            route = self.route.template(),
             status = response.status().as_u16(),
             outcome,
             duration_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),

@@ -16,6 +16,7 @@ mod patience;
 mod problem;
 pub mod quota;
 mod request_id;
+mod route;
 mod routes;
 mod serve;
 mod table;
@@ -23,22 +24,22 @@ pub mod tls;
 pub mod upkeep;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
 
 pub use app::App;
 use edge::EdgeLayer;
 use problem::Problem;
+use route::Routes;
 pub use serve::{serve, serve_tls};
 
 /// The routes.
 pub fn router(app: App) -> Router {
-    let edge = app.edge.clone();
-    Router::new()
-        .merge(routes::open())
-        .nest("/v1", routes::v1().guarded(&app).into())
+    let open = routes::open();
+    let templates: Vec<String> = open.get_openapi().paths.paths.keys().cloned().collect();
+    let (guarded, needs) = routes::v1().under(routes::BASE);
+    let edge = EdgeLayer::new(app.clone(), Routes::new(needs, templates));
+    Router::from(open.merge(guarded))
         .fallback(|| async { Problem::not_found("no such path") })
         .method_not_allowed_fallback(|| async { Problem::method_not_allowed() })
-        .layer(DefaultBodyLimit::max(edge.limits.body_bytes))
-        .layer(EdgeLayer(edge))
+        .layer(edge)
         .with_state(app)
 }

@@ -60,7 +60,8 @@ fn document() -> OpenApi {
     info.license = Some(license);
     let mut api = OpenApi::new(info, utoipa::openapi::Paths::new());
     api.merge(routes::open().into_openapi());
-    with_components(api.nest("/v1", routes::v1().described()))
+    api.merge(routes::v1().under(routes::BASE).0.into_openapi());
+    with_components(api)
 }
 
 fn with_components(mut api: OpenApi) -> OpenApi {

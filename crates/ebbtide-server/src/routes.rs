@@ -33,6 +33,9 @@ pub(crate) fn open() -> OpenApiRouter<App> {
     docs::routes().merge(health::routes())
 }
 
+/// Under which everything stands that needs one.
+pub(crate) const BASE: &str = "/v1";
+
 /// What does.
 pub(crate) fn v1() -> Table {
     Table::new()

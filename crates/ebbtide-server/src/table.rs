@@ -1,15 +1,13 @@
 //! The routes that need a key, each with the role that it needs and what it says of itself: a route cannot be put in
 //! without them.
 
-use std::sync::Arc;
-
-use axum::middleware::from_fn_with_state;
 use ebbtide::stores::api_keys::Role;
+use utoipa::openapi::path::PathItem;
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 
 use crate::app::App;
-use crate::auth::{Gate, admit};
 use crate::openapi;
+use crate::route::Verb;
 
 /// What a route needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +18,7 @@ pub(crate) struct Needs {
     pub(crate) adds: bool,
 }
 
-/// Routes and what they need. They become a router only behind the gate that asks for it.
+/// Routes and what they need. They become a router only together with that, for the edge that asks for it.
 #[derive(Default)]
 pub(crate) struct Table(Vec<(Needs, UtoipaMethodRouter<App>)>);
 
@@ -59,23 +57,32 @@ impl Table {
         self
     }
 
-    /// The routes, each behind its gate, and their description.
-    pub(crate) fn guarded(self, app: &App) -> OpenApiRouter<App> {
-        self.0.into_iter().fold(OpenApiRouter::new(), |router, (needs, (schemas, mut paths, routes))| {
-            paths.paths.values_mut().for_each(|item| openapi::guard(item, needs));
-            let gate = Arc::new(Gate { app: app.clone(), needs });
-            router.routes((schemas, paths, routes.route_layer(from_fn_with_state(gate, admit))))
-        })
-    }
-
-    /// The description alone.
-    pub(crate) fn described(self) -> utoipa::openapi::OpenApi {
-        self.0
-            .into_iter()
-            .fold(OpenApiRouter::new(), |router, (needs, (schemas, mut paths, routes))| {
-                paths.paths.values_mut().for_each(|item| openapi::guard(item, needs));
+    /// The routes under `base` with their description, and what each of them needs. What is not among the needs has no
+    /// [`Caller`](crate::auth::Caller), and so refuses everyone.
+    pub(crate) fn under(self, base: &str) -> (OpenApiRouter<App>, Vec<(String, Verb, Needs)>) {
+        let mut all = Vec::new();
+        let router =
+            self.0.into_iter().fold(OpenApiRouter::new(), |router, (needs, (schemas, mut paths, routes))| {
+                let below = |(path, item)| (format!("{base}{path}"), item);
+                paths.paths = std::mem::take(&mut paths.paths).into_iter().map(below).collect();
+                for (path, item) in &mut paths.paths {
+                    all.extend(verbs(item).map(|verb| (path.clone(), verb, needs)));
+                    openapi::guard(item, needs);
+                }
                 router.routes((schemas, paths, routes))
-            })
-            .into_openapi()
+            });
+        (router, all)
     }
+}
+
+/// The methods that a path is described with.
+pub(crate) fn verbs(item: &PathItem) -> impl Iterator<Item = Verb> + use<> {
+    let methods = [
+        (Verb::Get, item.get.is_some()),
+        (Verb::Post, item.post.is_some()),
+        (Verb::Put, item.put.is_some()),
+        (Verb::Delete, item.delete.is_some()),
+        (Verb::Patch, item.patch.is_some()),
+    ];
+    methods.into_iter().filter_map(|(verb, there)| there.then_some(verb))
 }

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::{Key, Prefix};
@@ -49,6 +50,12 @@ pub trait Backend: Send + Sync + 'static {
     /// Writes the whole batch if every condition holds, and nothing if one does not. The refusal names the first
     /// write, in the batch's order, whose condition did not hold.
     async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit>;
+
+    /// Commits each of the batches by itself, as so many calls of [`commit`](Self::commit) at once would, and answers in
+    /// their order. Of batches that contend, any one may win. An error means that some may have been written.
+    async fn commit_each(&self, batches: Vec<Batch>, now: Timestamp) -> Result<Vec<Commit>> {
+        join_all(batches.into_iter().map(|batch| self.commit(batch, now))).await.into_iter().collect()
+    }
 
     /// Up to `limit` live records under `prefix`, behind `after`. Within a partition they come in the order of their
     /// keys; across partitions in the engine's own. A record that is live from the first page to the last comes
@@ -291,7 +298,7 @@ pub trait BackendExt: Backend {
 
     /// Writes if nothing is live there.
     async fn insert(&self, key: Key, record: Record, now: Timestamp) -> Result<Commit> {
-        self.write(Write::Insert { key, record }, now).await
+        self.commit(Batch::try_from(Write::Insert { key, record })?, now).await
     }
 
     /// Writes if that version is live there.

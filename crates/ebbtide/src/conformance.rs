@@ -71,6 +71,7 @@ cases! {
         a_batch_is_all_or_nothing
         the_first_refused_write_is_named
         a_batch_holds_a_hundred_writes
+        each_of_several_batches_is_judged_by_itself
         a_recreated_record_never_matches_an_old_version
         values_of_any_bytes_come_back
         keys_at_their_bounds_are_kept_apart;
@@ -90,6 +91,7 @@ cases! {
     races:
         one_insert_wins
         one_insert_over_an_expired_record_wins
+        one_of_the_inserts_of_several_batches_wins
         one_replace_wins
         one_take_wins
         one_remove_wins

@@ -169,6 +169,10 @@ impl<E: Engine> Backend for Embedded<E> {
         self.committer.commit(batch, now).await
     }
 
+    async fn commit_each(&self, batches: Vec<Batch>, now: Timestamp) -> Result<Vec<Commit>> {
+        self.committer.commit_each(batches, now).await
+    }
+
     async fn scan(
         &self,
         prefix: &Prefix,

@@ -88,6 +88,11 @@ impl Backend for Gated {
         self.inner.commit(batch, now).await
     }
 
+    async fn commit_each(&self, batches: Vec<Batch>, now: Timestamp) -> Result<Vec<Commit>> {
+        self.gate.check()?;
+        self.inner.commit_each(batches, now).await
+    }
+
     async fn scan(
         &self,
         prefix: &Prefix,
@@ -176,6 +181,7 @@ mod tests {
             store.get(&key, now).await.err(),
             store.take(&key, now).await.err(),
             store.put(key.clone(), record(), now).await.err(),
+            store.commit_each(Vec::new(), now).await.err(),
             store.scan(&prefix, None, 1, now).await.err(),
             store.sweep(now, &Budget::default()).await.err(),
             store.count(std::slice::from_ref(&prefix), None, now).await.err(),

@@ -152,6 +152,26 @@ pub(super) async fn a_batch_holds_a_hundred_writes(rig: Rig) {
     assert_eq!(rig.get(&keys[0], 0).await, None);
 }
 
+pub(super) async fn each_of_several_batches_is_judged_by_itself(rig: Rig) {
+    assert_eq!(rig.commit_each(Vec::new(), 0).await, []);
+    let [a, b, c, gone] = ["a", "b", "c", "gone"].map(|name| rig.key(name));
+    let old = rig.stored(&b, "old", 1_000).await;
+    rig.stored(&gone, "old", 100).await;
+    // Against the order of the keys, so that the answers are seen to come in the order of the calls.
+    let insert = |key: &Key| Write::Insert { key: key.clone(), record: rig.record("new", 1_000) };
+    let commits = rig.commit_each(vec![insert(&gone), insert(&c), insert(&b), insert(&a)], 100).await;
+    let (applied, refused) = (Commit::Applied, Commit::Refused { index: 0 });
+    assert_eq!(commits, [applied, applied, refused, applied]);
+    for key in [&a, &c, &gone] {
+        assert_eq!(rig.get(key, 100).await.expect("it was written").value, "new");
+    }
+    assert_eq!(rig.get(&b, 100).await, Some(old), "what was refused changed nothing");
+    // The same key twice in one call: one of them wins.
+    let twice = rig.key("twice");
+    let commits = rig.commit_each(vec![insert(&twice), insert(&twice)], 0).await;
+    assert_eq!(commits.iter().filter(|commit| commit.is_applied()).count(), 1);
+}
+
 pub(super) async fn a_recreated_record_never_matches_an_old_version(rig: Rig) {
     let key = rig.key("a");
     let old = rig.stored(&key, "same", 100).await;

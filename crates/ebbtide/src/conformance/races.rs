@@ -47,6 +47,29 @@ pub(super) async fn one_insert_over_an_expired_record_wins(rig: Rig) {
     }
 }
 
+pub(super) async fn one_of_the_inserts_of_several_batches_wins(rig: Rig) {
+    const KEYS: usize = 12;
+    let keys: Vec<Key> = (0..KEYS).map(|number| rig.key(&format!("k{number}"))).collect();
+    let answers = rig.together(TASKS, |rig, index| {
+        // Each begins elsewhere, so that no two come to the keys in one order.
+        let order: Vec<usize> = (0..KEYS).map(|number| (number + index) % KEYS).collect();
+        let insert = |number: &usize| Write::Insert {
+            key: keys[*number].clone(),
+            record: rig.record(&index.to_string(), 1_000),
+        };
+        let writes = order.iter().map(insert).collect();
+        async move { order.into_iter().zip(rig.commit_each(writes, 0).await).collect::<Vec<_>>() }
+    });
+    let answers = answers.await;
+    for (number, key) in keys.iter().enumerate() {
+        let won = |answer: &Vec<(usize, Commit)>| answer.contains(&(number, Commit::Applied));
+        let winners: Vec<usize> = (0..TASKS).filter(|index| won(&answers[*index])).collect();
+        assert_eq!(winners.len(), 1, "exactly one insert wins");
+        let stored = rig.get(key, 0).await.expect("the winner's record is there");
+        assert_eq!(stored.value, winners[0].to_string(), "what is stored is the winner's");
+    }
+}
+
 pub(super) async fn one_replace_wins(rig: Rig) {
     for round in 0..ROUNDS {
         let key = rig.key(&format!("r{round}"));

@@ -81,6 +81,13 @@ impl Rig {
         self.commit(vec![write], now).await.is_applied()
     }
 
+    /// Commits each write by itself at the time `now`, in one call.
+    pub(crate) async fn commit_each(&self, writes: Vec<Write>, now: u64) -> Vec<Commit> {
+        let batches =
+            writes.into_iter().map(|write| Batch::try_from(write).expect("cases make good batches"));
+        self.backend.commit_each(batches.collect(), self.at(now)).await.expect("commit each")
+    }
+
     /// Stores a record, and returns it.
     pub(crate) async fn stored(&self, key: &Key, value: &str, expires: u64) -> Record {
         let record = self.record(value, expires);

@@ -3,8 +3,6 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use futures_util::future::join_all;
-
 use super::explain::{Fate, State};
 use super::{Stores, check_length};
 use crate::backend::BackendExt;
@@ -15,6 +13,7 @@ use crate::kind::Kind;
 use crate::scope::Scope;
 use crate::time::Timestamp;
 use crate::ttl::Ttl;
+use crate::write::{Batch, Commit, Write};
 
 /// The replay store of one scope.
 #[derive(Debug, Clone)]
@@ -92,27 +91,41 @@ impl Replays {
     /// Records the proof if it is not recorded yet, in one step. Of any number of callers with one proof, exactly
     /// one is answered `Fresh`.
     pub async fn check_and_record(&self, proof: &Proof) -> Result<Seen> {
-        self.record(self.key(proof)?, proof).await
+        let now = self.stores.now();
+        let expires_at = self.end(proof, now)?;
+        let record = self.stores.record("", expires_at);
+        let commit = self.stores.backend().insert(self.key(proof)?, record, now).await?;
+        Ok(if commit.is_applied() { Seen::Fresh { expires_at } } else { Seen::Replay })
     }
 
     /// Checks each of the proofs, which may be many, and records those that are fresh. A proof that comes twice is
     /// fresh at most once. An error means that some may have been recorded.
     pub async fn check_and_record_batch(&self, proofs: &[Proof]) -> Result<Vec<Seen>> {
+        let now = self.stores.now();
         let keys = proofs.iter().map(|proof| self.key(proof)).collect::<Result<Vec<_>>>()?;
-        let mut met = HashSet::new();
-        let first: Vec<bool> = keys.iter().map(|key| met.insert(key.clone())).collect();
-        let checks = keys.into_iter().zip(proofs).zip(first).map(|((key, proof), first)| async move {
-            if first { self.record(key, proof).await } else { Ok(Seen::Replay) }
-        });
-        join_all(checks).await.into_iter().collect()
+        let mut met = HashSet::with_capacity(keys.len());
+        let mut ends = Vec::with_capacity(keys.len());
+        let mut inserts = Vec::with_capacity(keys.len());
+        for (key, proof) in keys.iter().zip(proofs) {
+            let end = met.insert(key).then(|| self.end(proof, now)).transpose()?;
+            if let Some(end) = end {
+                let record = self.stores.record("", end);
+                inserts.push(Batch::try_from(Write::Insert { key: key.clone(), record })?);
+            }
+            ends.push(end);
+        }
+        let mut commits = self.stores.backend().commit_each(inserts, now).await?.into_iter();
+        let seen = |end| match end {
+            Some(expires_at) if commits.next().is_some_and(Commit::is_applied) => Seen::Fresh { expires_at },
+            _ => Seen::Replay,
+        };
+        Ok(ends.into_iter().map(seen).collect())
     }
 
-    async fn record(&self, key: Key, proof: &Proof) -> Result<Seen> {
-        let now = self.stores.now();
+    /// Until when a proof that is fresh now will be refused.
+    fn end(&self, proof: &Proof, now: Timestamp) -> Result<Timestamp> {
         let ttl = self.stores.ttl(Kind::Replay, &self.scope, proof.ttl, self.stores.profile().replay)?;
-        let expires_at = ttl.expires_at(now)?.checked_add(proof.hold)?;
-        let commit = self.stores.backend().insert(key, self.stores.record("", expires_at), now).await?;
-        Ok(if commit.is_applied() { Seen::Fresh { expires_at } } else { Seen::Replay })
+        ttl.expires_at(now)?.checked_add(proof.hold)
     }
 
     pub(super) async fn fate(&self, proof: &Proof) -> Result<Fate> {

@@ -19,13 +19,16 @@ use crate::error::{Error, Result};
 use crate::key::{Key, Prefix};
 use crate::record::Record;
 use crate::time::Timestamp;
-use crate::write::{Batch, Commit};
+use crate::write::{Batch, Commit, Write};
 
 /// The most jobs that wait, and the most that are written together.
 pub(super) const QUEUE: usize = 2_048;
 
 /// The most KiB that wait: a queue full of the largest batches would take gigabytes.
 const QUEUE_KIB: usize = 64 * 1_024;
+
+/// The most bytes of batches that one job commits each by itself.
+const TOGETHER_BYTES: usize = 4 << 20;
 
 /// Where the clock mark is among what the store keeps of itself.
 pub(super) const MARK: &[u8] = b"mark";
@@ -34,10 +37,22 @@ pub(super) type Answer<T> = oneshot::Sender<Result<T>>;
 
 pub(super) enum Job {
     Commit { batch: Batch, now: Timestamp, answer: Answer<Commit>, room: OwnedSemaphorePermit },
+    Each { batches: Vec<Batch>, now: Timestamp, answer: Answer<Vec<Commit>>, room: OwnedSemaphorePermit },
     Take { key: Key, now: Timestamp, answer: Answer<Option<Record>> },
     Erase { prefix: Prefix, now: Timestamp, answer: Answer<Erased> },
     Settle { changes: Changes, answer: Answer<()> },
     SetMark { mark: Timestamp, answer: Answer<()> },
+}
+
+impl Job {
+    /// The first key that it is about.
+    pub(super) fn key(&self) -> Option<&Key> {
+        match self {
+            Self::Commit { batch, .. } => batch.writes().first().map(Write::key),
+            Self::Take { key, .. } => Some(key),
+            Self::Each { .. } | Self::Erase { .. } | Self::Settle { .. } | Self::SetMark { .. } => None,
+        }
+    }
 }
 
 /// What the committer shares with the readers.
@@ -121,9 +136,32 @@ impl Committer {
     }
 
     pub(super) async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
-        let kib = u32::try_from(batch.byte_size() / 1_024 + 1).unwrap_or(u32::MAX);
-        let room = Arc::clone(&self.room).acquire_many_owned(kib).await.map_err(|_| poisoned())?;
+        let room = self.room(batch.byte_size()).await?;
         self.ask(|answer| Job::Commit { batch, now, answer, room }).await
+    }
+
+    pub(super) async fn commit_each(&self, batches: Vec<Batch>, now: Timestamp) -> Result<Vec<Commit>> {
+        let mut commits = Vec::with_capacity(batches.len());
+        let mut left = batches.into_iter().peekable();
+        // So many together that they find room.
+        while left.peek().is_some() {
+            let mut bytes = 0;
+            let some: Vec<Batch> = std::iter::from_fn(|| {
+                let batch =
+                    left.next_if(|batch| bytes == 0 || bytes + batch.byte_size() <= TOGETHER_BYTES)?;
+                bytes += batch.byte_size();
+                Some(batch)
+            })
+            .collect();
+            let room = self.room(bytes).await?;
+            commits.extend(self.ask(|answer| Job::Each { batches: some, now, answer, room }).await?);
+        }
+        Ok(commits)
+    }
+
+    async fn room(&self, bytes: usize) -> Result<OwnedSemaphorePermit> {
+        let kib = u32::try_from(bytes / 1_024 + 1).unwrap_or(u32::MAX);
+        Arc::clone(&self.room).acquire_many_owned(kib).await.map_err(|_| poisoned())
     }
 
     /// The same as [`Committer::ask`], for a thread that is not one of an async runtime's.

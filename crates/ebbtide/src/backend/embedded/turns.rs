@@ -32,6 +32,7 @@ const ERASE_RUN: usize = 2_000;
 /// Who gets which answer once the group is durable.
 enum Reply {
     Commit(Answer<Commit>, Commit),
+    Each(Answer<Vec<Commit>>, Vec<Commit>),
     Take(Answer<Option<Record>>, Option<Record>),
     Erase(Answer<Erased>, Erased),
     Done(Answer<()>),
@@ -45,6 +46,7 @@ impl Reply {
         }
         match self {
             Self::Commit(answer, commit) => to(answer, commit, written),
+            Self::Each(answer, commits) => to(answer, commits, written),
             Self::Take(answer, record) => to(answer, record, written),
             Self::Erase(answer, erased) => to(answer, erased, written),
             Self::Done(answer) => to(answer, (), written),
@@ -179,8 +181,11 @@ impl<E: Engine> Turns<E> {
 
     /// Judges each job, and lays aside what is done alone.
     fn join_all(&self, group: &mut Group, before: &Writes, jobs: &mut Vec<Job>, alone: &mut Vec<Job>) {
+        // What waits together may be judged in any order. In the order of the keys, one look into the engine finds in
+        // the processor's caches what the last one left there.
+        jobs.sort_by(|one, other| one.key().cmp(&other.key()));
         for job in jobs.drain(..) {
-            if matches!(job, Job::Commit { .. } | Job::Take { .. }) {
+            if matches!(job, Job::Commit { .. } | Job::Each { .. } | Job::Take { .. }) {
                 self.join(group, before, job);
             } else {
                 alone.push(job);
@@ -194,6 +199,14 @@ impl<E: Engine> Turns<E> {
                 group.rooms.push(room);
                 match self.judge(group, before, batch, now) {
                     Ok(commit) => group.replies.push(Reply::Commit(answer, commit)),
+                    Err(error) => drop(answer.send(Err(error))),
+                }
+            }
+            Job::Each { batches, now, answer, room } => {
+                group.rooms.push(room);
+                let judged = batches.into_iter().map(|batch| self.judge(group, before, batch, now));
+                match judged.collect() {
+                    Ok(commits) => group.replies.push(Reply::Each(answer, commits)),
                     Err(error) => drop(answer.send(Err(error))),
                 }
             }
@@ -220,7 +233,7 @@ impl<E: Engine> Turns<E> {
                 group.mark = Some(mark);
                 group.replies.push(Reply::Done(answer));
             }
-            Job::Commit { .. } | Job::Take { .. } => {}
+            Job::Commit { .. } | Job::Each { .. } | Job::Take { .. } => {}
         }
         group
     }
@@ -318,7 +331,9 @@ impl<E: Engine> Turns<E> {
 
     fn store(&self, group: &Group, mark: Option<Timestamp>) -> Result<()> {
         let mut ops = Vec::with_capacity(group.writes.len() + 4);
-        for (key, written) in group.writes.iter() {
+        let mut writes: Vec<_> = group.writes.iter().collect();
+        writes.sort_unstable_by_key(|(key, _)| *key);
+        for (key, written) in writes {
             ops.push(match written {
                 Some(bytes) => Op::Put(key.kind(), key.as_bytes(), bytes.clone()),
                 None => Op::Delete(key.kind(), key.as_bytes()),

@@ -1,0 +1,142 @@
+//! What is known of a route before anyone asks for it: what each of its methods needs, and where it is measured.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use axum::extract::{MatchedPath, Request};
+use axum::http::Method;
+use metrics::{Counter, Histogram, SharedString, counter, histogram};
+
+use crate::table::Needs;
+
+/// A method that is told of. One of a caller's invention is [`Verb::Other`]: it would be a label of the caller's
+/// invention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Get,
+    Post,
+    Put,
+    Delete,
+    Head,
+    Options,
+    Patch,
+    Other,
+}
+
+impl Verb {
+    const COUNT: usize = Self::Other as usize + 1;
+
+    fn of(method: &Method) -> Self {
+        match *method {
+            Method::GET => Self::Get,
+            Method::POST => Self::Post,
+            Method::PUT => Self::Put,
+            Method::DELETE => Self::Delete,
+            Method::HEAD => Self::Head,
+            Method::OPTIONS => Self::Options,
+            Method::PATCH => Self::Patch,
+            _ => Self::Other,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Delete => "DELETE",
+            Self::Head => "HEAD",
+            Self::Options => "OPTIONS",
+            Self::Patch => "PATCH",
+            Self::Other => "OTHER",
+        }
+    }
+}
+
+/// A route by its template, such as `/v1/sessions/{handle}`.
+#[derive(Debug)]
+pub(crate) struct Route {
+    template: Arc<str>,
+    needs: [Option<Needs>; Verb::COUNT],
+    meters: [Meter; Verb::COUNT],
+}
+
+/// Where the answers of one method are measured; looked for when there is the first.
+#[derive(Default)]
+struct Meter {
+    seconds: OnceLock<Histogram>,
+    good: OnceLock<Counter>,
+}
+
+impl std::fmt::Debug for Meter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Meter")
+    }
+}
+
+/// The outcome of what is answered with a success.
+pub(crate) const GOOD: &str = "ok";
+
+impl Route {
+    fn new(template: &str) -> Self {
+        Self { template: template.into(), needs: Default::default(), meters: Default::default() }
+    }
+
+    pub(crate) fn template(&self) -> &str {
+        &self.template
+    }
+
+    /// What a call needs; none where nothing is asked for, or where the route has no such method.
+    pub(crate) fn needs(&self, verb: Verb) -> Option<Needs> {
+        // Whoever may have the body may have the head.
+        let verb = if verb == Verb::Head { Verb::Get } else { verb };
+        self.needs[verb as usize]
+    }
+
+    /// Counts an answer.
+    pub(crate) fn count(&self, verb: Verb, outcome: &'static str, seconds: f64) {
+        let label = || SharedString::from(Arc::clone(&self.template));
+        let meter = &self.meters[verb as usize];
+        let histogram =
+            || histogram!("ebbtide_http_request_seconds", "method" => verb.name(), "route" => label());
+        meter.seconds.get_or_init(histogram).record(seconds);
+        let counter = || {
+            counter!("ebbtide_http_requests_total",
+                "method" => verb.name(), "route" => label(), "outcome" => outcome)
+        };
+        if outcome == GOOD {
+            meter.good.get_or_init(counter).increment(1);
+        } else {
+            counter().increment(1);
+        }
+    }
+}
+
+/// The routes by their templates.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    guarded: HashMap<String, Arc<Route>>,
+    /// Those that need nothing, as they are asked for: the templates are few.
+    none: Arc<Route>,
+}
+
+impl Routes {
+    pub(crate) fn new(needs: Vec<(String, Verb, Needs)>, open: impl IntoIterator<Item = String>) -> Self {
+        let mut routes = HashMap::<String, Route>::new();
+        for template in open {
+            routes.insert(template.clone(), Route::new(&template));
+        }
+        for (template, verb, needs) in needs {
+            let route = routes.entry(template).or_insert_with_key(|template| Route::new(template));
+            route.needs[verb as usize] = Some(needs);
+        }
+        let guarded = routes.into_iter().map(|(template, route)| (template, Arc::new(route))).collect();
+        Self { guarded, none: Arc::new(Route::new("none")) }
+    }
+
+    /// The route that a request goes to, and its method.
+    pub(crate) fn of(&self, request: &Request) -> (Arc<Route>, Verb) {
+        let template = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+        (Arc::clone(self.guarded.get(template).unwrap_or(&self.none)), Verb::of(request.method()))
+    }
+}
