@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 use super::link::{Link, Repeat};
-use super::params::{Bytea, column, millis};
+use super::params::{Bytea, column, millis, only};
 use super::sql::Sql;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
@@ -21,7 +21,7 @@ use crate::time::Timestamp;
 const LANES: usize = 2;
 
 /// How many rows must wait for a further statement to go out beside one that is under way.
-const ENOUGH_FOR_A_LANE: usize = 64;
+const ENOUGH_FOR_A_LANE: usize = 16;
 
 /// The most rows, and the most bytes, of one statement.
 const MOST_ROWS: usize = 512;
@@ -82,9 +82,9 @@ impl Gatherer {
         let mut lane = Lane { gatherer: &self, open: true };
         while let Some(group) = lane.next() {
             self.send(group).await;
-            // Callers that were answered and come again at once are let in first, to share the next statement: one
-            // turn for them to wake, one for what they do to reach the queue. Nobody waits for anything here.
-            for _ in 0..2 {
+            // Callers that were answered and come again at once are let in first, to share the next statement: some
+            // turns for them to wake, and for what they do to reach the queue. Nobody waits for anything here.
+            for _ in 0..4 {
                 tokio::task::yield_now().await;
             }
         }
@@ -97,7 +97,7 @@ impl Gatherer {
             Ok(written) => {
                 let mut verdicts = HashMap::with_capacity(if followers.is_empty() { 0 } else { first.len() });
                 for insert in first {
-                    let written = written.contains(insert.key.as_bytes());
+                    let written = written.holds(&insert.key);
                     if !followers.is_empty() {
                         verdicts.insert(
                             insert.key,
@@ -116,8 +116,8 @@ impl Gatherer {
         }
     }
 
-    /// The keys that were written.
-    async fn write(&self, inserts: &[Insert]) -> Result<HashSet<Vec<u8>>> {
+    /// What was written.
+    async fn write(&self, inserts: &[Insert]) -> Result<Written> {
         let keys: Vec<_> = inserts.iter().map(|insert| Bytea(insert.key.as_bytes())).collect();
         let values: Vec<_> = inserts.iter().map(|insert| Bytea(&insert.record.value)).collect();
         let versions: Vec<_> = inserts.iter().map(|insert| Bytea(insert.record.version.as_bytes())).collect();
@@ -126,7 +126,11 @@ impl Gatherer {
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
             [&keys, &values, &versions, &expires_at, &nows];
         let answer = self.link.run(Repeat::Write, &self.sql.of(self.kind).insert, &params).await?;
-        answer.rows.iter().map(|row| column(row, 0)).collect()
+        let some: Option<Vec<Option<Vec<u8>>>> = column(only(&answer.rows)?, 0)?;
+        Ok(match some {
+            None => Written::All,
+            Some(keys) => Written::Some(keys.into_iter().flatten().collect()),
+        })
     }
 
     /// Those that came for a key behind another are judged as right after it, where that settles it; the others go
@@ -138,6 +142,21 @@ impl Gatherer {
             } else {
                 self.state().waiting.push(insert);
             }
+        }
+    }
+}
+
+/// Which inserts of a statement were written.
+enum Written {
+    All,
+    Some(HashSet<Vec<u8>>),
+}
+
+impl Written {
+    fn holds(&self, key: &Key) -> bool {
+        match self {
+            Self::All => true,
+            Self::Some(keys) => keys.contains(key.as_bytes()),
         }
     }
 }
@@ -196,10 +215,14 @@ impl Drop for Lane<'_> {
     }
 }
 
-/// The first insert of each key, and those behind it, in the order in which they came.
+/// The first insert of each key in the order of the keys, in which the server takes them, and those behind it, in the
+/// order in which they came.
 fn split(group: Vec<Insert>) -> (Vec<Insert>, Vec<Insert>) {
     let mut met = HashSet::with_capacity(group.len());
-    group.into_iter().partition(|insert| met.insert(insert.key.clone()))
+    let (mut first, followers): (Vec<_>, Vec<_>) =
+        group.into_iter().partition(|insert| met.insert(insert.key.clone()));
+    first.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+    (first, followers)
 }
 
 /// The same error for a further caller.

@@ -144,12 +144,15 @@ impl KindSql {
                  ON CONFLICT (key) DO UPDATE SET {overwrite}"
             ),
             // Each row brings its own now, as the time it is written at. Rows are taken in the order of their keys,
-            // so that no two statements wait for each other.
+            // so that no two statements wait for each other. Where all were written, as nearly always, their number says
+            // so; else which.
             insert: format!(
-                "INSERT INTO {table} AS t ({columns}) SELECT * FROM unnest($1::bytea[], $2::bytea[], \
+                "WITH done AS (INSERT INTO {table} AS t ({columns}) SELECT * FROM unnest($1::bytea[], $2::bytea[], \
                  $3::bytea[], $4::int8[], $5::int8[]) AS n ({columns}) ORDER BY key \
                  ON CONFLICT (key) DO UPDATE SET {overwrite} WHERE t.expires_at <= excluded.written_at \
-                 RETURNING key"
+                 RETURNING key) \
+                 SELECT CASE WHEN count(*) < cardinality($1::bytea[]) THEN coalesce(array_agg(key), '{{}}') END \
+                 FROM done"
             ),
             replace: format!(
                 "UPDATE {table} SET value = $4, version = $5, expires_at = $6, written_at = $3 \
