@@ -141,6 +141,11 @@ pub(crate) struct ScopeDelete {
     #[arg(long)]
     pub(crate) below: bool,
 
+    /// Go on where a deletion was stopped within the last day, instead of beginning anew: that reads less, and leaves
+    /// what was written since it began
+    #[arg(long)]
+    pub(crate) resume: bool,
+
     #[command(flatten)]
     pub(crate) why: Why,
 

@@ -63,7 +63,8 @@ pub(crate) async fn scope_delete(server: &Client, args: &ScopeDelete) -> Result<
         let counts = server.call("GET", &path, None, None).await?.success()?;
         bail!("this would delete most of {} records {extent}: say --yes to do it", counts["total"]);
     }
-    let why = format!("&actor={}&reason={}", encoded(&args.why.actor), encoded(&args.why.reason));
+    let resume = if args.resume { "&resume=true" } else { "" };
+    let why = format!("{resume}&actor={}&reason={}", encoded(&args.why.actor), encoded(&args.why.reason));
     let deleted = server.call("DELETE", &format!("{path}{why}"), None, None).await?.success()?;
     if args.json {
         println!("{deleted}");

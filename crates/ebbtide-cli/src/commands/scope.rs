@@ -92,6 +92,9 @@ async fn list(place: Where, json: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+const STOPPED: &str =
+    "the deletion was stopped; run it again to delete what is left, with --resume to go on where it was";
+
 async fn delete(args: ScopeDelete) -> Result<ExitCode> {
     if let Some(server) = args.place.at.server()? {
         return remote::scope_delete(&server, &args).await;
@@ -104,12 +107,21 @@ async fn delete(args: ScopeDelete) -> Result<ExitCode> {
         bail!("this would delete {records} records {}: say --yes to do it", extent(&reach));
     }
     let because = Because::new(args.why.actor, args.why.reason)?;
-    let mut deletion = scopes.delete(&reach, &because).await?;
-    let kinds = deletion.kinds_left() as u64;
-    let bar = ProgressBar::new(kinds);
-    bar.set_style(ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} kinds {elapsed}")?);
-    while deletion.step().await.context("the deletion was stopped; run it again to go on")? {
-        bar.set_position(kinds - deletion.kinds_left() as u64);
+    let resumed = if args.resume { scopes.resume_delete(&reach, &because).await? } else { None };
+    let mut deletion = match resumed {
+        Some(resumed) => {
+            let began_at = resumed.began_at();
+            eprintln!("going on with what began at {began_at}; what was written since may be left");
+            resumed
+        }
+        None => scopes.delete(&reach, &because).await?,
+    };
+    let bar = ProgressBar::new(1);
+    bar.set_style(ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} parts {elapsed}")?);
+    while deletion.step().await.context(STOPPED)? {
+        let (done, of) = deletion.done();
+        bar.set_length(of.into());
+        bar.set_position(done.into());
         bar.set_message(format!("{} deleted", deletion.removed().values().sum::<u64>()));
     }
     bar.finish_and_clear();

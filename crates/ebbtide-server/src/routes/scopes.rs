@@ -56,6 +56,10 @@ struct ScopeDelete {
     /// The scopes that it covers too.
     #[serde(default)]
     below: bool,
+    /// Goes on with a deletion that was stopped within the last day, if there is one: it leaves what was written since
+    /// that began.
+    #[serde(default)]
+    resume: bool,
     /// For the audit log; whoever does not say is the holder of the key.
     actor: Option<String>,
     reason: Option<String>,
@@ -75,6 +79,11 @@ async fn remove(
 ) -> Result<Answer<ScopeDeleted>, Problem> {
     let reach = reach(&caller, &scope, asked.below)?;
     let because = caller.because(asked.actor, asked.reason)?;
-    let deletion = app.stores.scopes(&caller.scope).delete(&reach, &because).await?;
+    let scopes = app.stores.scopes(&caller.scope);
+    let resumed = if asked.resume { scopes.resume_delete(&reach, &because).await? } else { None };
+    let deletion = match resumed {
+        Some(resumed) => resumed,
+        None => scopes.delete(&reach, &because).await?,
+    };
     Ok(Answer(ScopeDeleted::new(&reach, &deletion.finish().await?)))
 }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use metrics::{counter, histogram};
 use tracing::Instrument as _;
 
-use super::{Backend, Budget, Counted, Cursor, Erased, Page, Stats, Swept};
+use super::{Backend, Budget, Cleared, Counted, Cursor, Erased, Page, Stats, Swept};
 use crate::error::{Error, Result};
 use crate::key::{Key, Prefix};
 use crate::kind::Kind;
@@ -154,6 +154,20 @@ impl<B: Backend> Backend for Metered<B> {
 
     async fn count(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Counted> {
         self.measure("count", NO_KIND, |_| "done", self.0.count(prefixes, after, now)).await
+    }
+
+    async fn list(
+        &self,
+        prefixes: &[Prefix],
+        after: Option<&Cursor>,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Page> {
+        self.measure("list", NO_KIND, |_| "done", self.0.list(prefixes, after, limit, now)).await
+    }
+
+    async fn clear(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Cleared> {
+        self.measure("clear", NO_KIND, |_| "done", self.0.clear(prefixes, after, now)).await
     }
 
     async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {

@@ -298,6 +298,8 @@ cases! {
         statistics_are_by_scope_and_kind
         a_scope_is_deleted_alone
         a_deletion_is_gone_on_with
+        a_stopped_deletion_is_resumed_within_a_day
+        a_tombstone_goes_after_what_it_buries
         a_caller_reaches_only_what_it_covers
         one_store_is_deleted_alone;
     api_keys:

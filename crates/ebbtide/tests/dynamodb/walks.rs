@@ -3,6 +3,7 @@
 use ebbtide::backend::dynamodb::DynamoDb;
 use ebbtide::stores::access_tokens::{AccessRequest, Issuing};
 use ebbtide::stores::grants::GrantRequest;
+use ebbtide::stores::scopes::Scopes;
 use ebbtide::stores::sessions::SessionRequest;
 use ebbtide::{
     Backend, BackendExt, Batch, Budget, Cursor, ErrorKind, Key, Kind, ManualClock, Prefix, Reach, Record,
@@ -22,6 +23,8 @@ crate::trials! {
     a_walk_goes_on_where_its_last_step_ended
     a_sweep_is_gone_on_with_by_another_process
     a_count_is_gone_on_with_by_another_process
+    a_scope_is_cleared_by_one_walk_for_all_kinds
+    a_deletion_is_gone_on_with_by_another_process
     what_is_gone_takes_its_index_records_with_it
 }
 
@@ -235,6 +238,75 @@ async fn a_count_is_gone_on_with_by_another_process(site: &Site) {
     let error = second.count(&prefixes[..1], Some(&next), at(0)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "the place of one count is none of another");
     site.client().delete_table().table_name(table).send().await.unwrap();
+}
+
+fn of_every_kind(scope: &Scope) -> Vec<Prefix> {
+    let reach = Reach::Exact(scope.clone());
+    Scopes::deletable().map(|kind| Prefix::reach(kind, &reach).unwrap()).collect()
+}
+
+async fn a_scope_is_cleared_by_one_walk_for_all_kinds(site: &Site) {
+    let (proxy, store, past) = site.proxied().await;
+    let (acme, other) = (Scope::tenant("acme").unwrap(), Scope::tenant("other").unwrap());
+    let (kinds, prefixes) = ([Kind::Grant, Kind::Approval, Kind::ApiKey], of_every_kind(&acme));
+    for kind in kinds {
+        fill(&past, &acme, kind, 5, "v").await;
+        fill(&past, &other, kind, 5, "v").await;
+    }
+    proxy.take_total();
+    let cleared = store.clear(&prefixes, None, at(0)).await.unwrap();
+    assert_eq!(cleared.removed, kinds.map(|kind| (kind, 5)).into());
+    assert_eq!((cleared.next, cleared.done), (None, (4, 4)));
+    assert_eq!((proxy.requests("Scan"), proxy.requests("PutItem")), (4, 0), "four segments, once");
+    let left = past.list(&of_every_kind(&other), None, 100, at(0)).await.unwrap().items;
+    assert_eq!(left.len(), 15, "the other's");
+    // What a tombstone buries goes before it: with one that stands, there is a second walk.
+    for (expires, walks) in [(50, 1), (200, 2)] {
+        fill(&past, &acme, Kind::Grant, 5, "v").await;
+        let tombstone = key_in(&acme, Kind::Owner, 0);
+        assert!(past.put(tombstone.clone(), record("", expires), at(0)).await.unwrap().is_applied());
+        proxy.take_total();
+        let (mut steps, mut after) = (0, None);
+        loop {
+            let step = store.clear(&prefixes, after.as_ref(), at(60)).await.unwrap();
+            steps += 1;
+            after = step.next;
+            if steps < walks {
+                assert_eq!(step.removed, [(Kind::Grant, 5)].into());
+                assert!(past.get(&tombstone, at(60)).await.unwrap().is_some(), "it stands");
+            }
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!((steps, proxy.requests("Scan")), (walks, 4 * walks));
+        assert!(past.get(&tombstone, at(0)).await.unwrap().is_none());
+    }
+    let error = store.clear(&prefixes, Some(&Cursor::from_bytes([9])), at(0)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+}
+
+async fn a_deletion_is_gone_on_with_by_another_process(site: &Site) {
+    // More than the 32 megabytes that a step reads, of another tenant.
+    let (proxy, first, second) = site.proxied().await;
+    let (acme, other) = (Scope::tenant("acme").unwrap(), Scope::tenant("other").unwrap());
+    fill(&second, &other, Kind::Approval, 140, &"x".repeat(300_000)).await;
+    fill(&second, &acme, Kind::Approval, 40, "v").await;
+    let prefixes = of_every_kind(&acme);
+    let step = second.clear(&prefixes, None, at(0)).await.unwrap();
+    let mut removed = step.removed.values().sum::<u64>();
+    assert!(step.done.0 < step.done.1, "{:?}", step.done);
+    let mut after = step.next;
+    assert!(after.is_some(), "a step has an end");
+    proxy.take_total();
+    while let Some(place) = after {
+        let step = first.clear(&prefixes, Some(&place), at(0)).await.unwrap();
+        removed += step.removed.values().sum::<u64>();
+        after = step.next;
+    }
+    assert_eq!(removed, 40);
+    assert!(proxy.requests("Scan") <= 24, "it goes on, and does not begin again: {}", proxy.requests("Scan"));
+    assert_eq!(second.list(&of_every_kind(&other), None, 1, at(0)).await.unwrap().items.len(), 1);
 }
 
 async fn what_is_gone_takes_its_index_records_with_it(site: &Site) {
