@@ -54,7 +54,8 @@ fn one_of_each() -> BTreeMap<Kind, u64> {
 
 async fn count(rig: &StoreRig, reach: &Reach) -> BTreeMap<Kind, u64> {
     let mut counts = rig.stores.scopes(&Scope::Global).count(reach).await.expect("count");
-    counts.remove(&Kind::Audit);
+    // Neither the logs, nor where an engine remembers how far a listing has come.
+    counts.retain(|kind, _| !matches!(kind, Kind::Audit | Kind::System));
     counts
 }
 
@@ -126,7 +127,7 @@ pub(super) async fn a_scope_is_deleted_alone(rig: StoreRig) {
 
 /// Two kinds of which an engine with steps by kind deletes one first.
 async fn fill_two_kinds(rig: &StoreRig) {
-    for number in 0..120 {
+    for number in 0..30 {
         let user = format!("user{number}");
         let bucket = rig.stores.attributes(&rig.scope).bucket(&user, "b").expect("good names");
         bucket.set("a", json!(number)).await.expect("set");
@@ -165,7 +166,7 @@ pub(super) async fn a_deletion_is_gone_on_with(rig: StoreRig) {
     rig.stores.approvals(&rig.scope).grant(&approval).await.expect("grant");
     rig.pass(1);
     let rest = scopes.delete(&reach, &because()).await.expect("delete").finish().await.expect("delete");
-    assert_eq!(sum(&removed, &rest), [(Kind::Attribute, 120), (Kind::Approval, 121)].into());
+    assert_eq!(sum(&removed, &rest), [(Kind::Attribute, 30), (Kind::Approval, 31)].into());
     assert_eq!(count(&rig, &reach).await, BTreeMap::new());
 }
 
@@ -175,7 +176,7 @@ pub(super) async fn a_stopped_deletion_is_resumed_within_a_day(rig: StoreRig) {
     assert!(scopes.resume_delete(&reach, &because()).await.expect("resume").is_none(), "none was stopped");
     let began = rig.clock.now();
     let removed = stopped_deletion(&rig, &reach).await;
-    let all: BTreeMap<_, _> = [(Kind::Attribute, 120), (Kind::Approval, 120)].into();
+    let all: BTreeMap<_, _> = [(Kind::Attribute, 30), (Kind::Approval, 30)].into();
     rig.pass(3_600);
     let resumed = scopes.resume_delete(&reach, &because()).await.expect("resume");
     if removed == all {
