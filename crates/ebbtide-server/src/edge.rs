@@ -21,6 +21,7 @@ use tracing::Instrument as _;
 use crate::limits::Limits;
 use crate::problem::Problem;
 use crate::request_id::{HEADER, RequestId};
+use crate::trace::Trace;
 
 /// What the edge of a server knows, shared by its connections.
 #[derive(Debug)]
@@ -76,6 +77,7 @@ where
         let edge = Arc::clone(&self.edge);
         let id = RequestId::of(request.headers(), &SystemChance);
         let asked = Asked::of(&request);
+        let trace = Trace::of(request.headers());
         // Said in advance, a body that is too large is refused before it is sent.
         let too_large = request.body().size_hint().lower() > edge.limits.body_bytes as u64;
         let answer = self.inner.call(request);
@@ -84,8 +86,13 @@ where
                 "request",
                 method = asked.method,
                 route = asked.route(),
-                request_id = id.as_str()
+                request_id = id.as_str(),
+                trace_id = trace.as_ref().map(Trace::id)
             );
+            #[cfg(feature = "otel")]
+            if let Some(trace) = &trace {
+                trace.adopt(&span);
+            }
             let place = edge.places.try_acquire();
             let response = if too_large {
                 Problem::too_large().into_response()
@@ -94,7 +101,7 @@ where
             } else {
                 Problem::overloaded().into_response()
             };
-            Ok(asked.answered(response, id, stopwatch))
+            Ok(asked.answered(response, id, trace.as_ref(), stopwatch))
         })
     }
 }
@@ -130,7 +137,13 @@ impl Asked {
         ["/healthz", "/readyz", "/metrics"].contains(&self.route())
     }
 
-    fn answered(self, mut response: Response, id: RequestId, stopwatch: Stopwatch) -> Response {
+    fn answered(
+        self,
+        mut response: Response,
+        id: RequestId,
+        trace: Option<&Trace>,
+        stopwatch: Stopwatch,
+    ) -> Response {
         let outcome = match response.extensions_mut().remove::<Problem>() {
             Some(problem) => {
                 let outcome = problem.kind();
@@ -150,6 +163,7 @@ impl Asked {
         tracing::info!(
             target: "ebbtide::request",
             request_id = id.as_str(),
+            trace_id = trace.map(Trace::id),
             method = self.method,
             route = self.route(),
             status = response.status().as_u16(),
