@@ -76,20 +76,28 @@ fn by_kind(kinds: &BTreeMap<Kind, Statistics>) -> Value {
 }
 
 async fn list(place: Where, json: bool) -> Result<ExitCode> {
+    if let Some(server) = place.at.server()? {
+        return remote::scope_list(&server, &place.scope, json).await;
+    }
     let scopes =
         open(&place).await?.statistics(&place.reach(true)).await.context("the scopes cannot be read")?;
     if !json {
-        println!("{:>12}  SCOPE", "RECORDS");
+        println!("{LIST_HEAD}");
     }
     for (scope, kinds) in scopes {
-        let records: u64 = kinds.values().map(|of| of.live).sum();
-        if json {
-            println!("{}", json!({"scope": scope.to_string(), "records": records}));
-        } else {
-            println!("{records:>12}  {scope}");
-        }
+        print_row(&scope.to_string(), kinds.values().map(|of| of.live).sum(), json);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+pub(super) const LIST_HEAD: &str = "     RECORDS  SCOPE";
+
+pub(super) fn print_row(scope: &str, records: u64, as_json: bool) {
+    if as_json {
+        println!("{}", json!({"scope": scope, "records": records}));
+    } else {
+        println!("{records:>12}  {scope}");
+    }
 }
 
 const STOPPED: &str =
