@@ -133,6 +133,7 @@ pub(crate) enum ScopeCommand {
 }
 
 #[derive(Debug, ClapArgs)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct ScopeDelete {
     #[command(flatten)]
     pub(crate) place: Where,
