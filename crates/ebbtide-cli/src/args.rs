@@ -82,7 +82,8 @@ pub(crate) struct Place {
 #[command(after_help = "Examples:\n  \
     ebbtide audit list --store fjall:data --scope tenant:acme\n  \
     ebbtide audit list --server http://127.0.0.1:7878 --key-file data/root.key --scope tenant:acme\n  \
-    ebbtide audit verify --store fjall:data --scope global --below")]
+    ebbtide audit verify --store fjall:data --scope global --below\n  \
+    ebbtide audit verify --server http://127.0.0.1:7878 --key-file data/root.key --scope tenant:acme")]
 pub(crate) enum Audit {
     /// Write the log as JSON lines, oldest first
     List(Where),
@@ -99,7 +100,7 @@ pub(crate) enum Audit {
 )]
 pub(crate) struct AuditVerify {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: Where,
 
     /// The logs of the scopes that it covers too
     #[arg(long, conflicts_with = "mark")]

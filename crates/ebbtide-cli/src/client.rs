@@ -96,6 +96,14 @@ impl Answer {
         ))
     }
 
+    /// The same, or what the server says of a conflict.
+    pub(crate) fn or_conflict(self) -> Result<std::result::Result<Value, String>> {
+        if self.status == StatusCode::CONFLICT && self.body["title"] == "conflict" {
+            return Ok(Err(self.body["detail"].as_str().unwrap_or_default().to_owned()));
+        }
+        self.success().map(Ok)
+    }
+
     /// The same, but none where the server knows of no such thing.
     pub(crate) fn found(self) -> Result<Option<Value>> {
         let unknown = self.status == StatusCode::NOT_FOUND && self.body["title"] == "unknown";

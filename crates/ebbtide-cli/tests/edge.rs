@@ -144,7 +144,9 @@ fn a_request_has_a_name_in_its_answer_its_problem_and_the_log() {
         client.call("POST", "/v1/replays/check?secret=in-the-query", &[("x-request-id", "mine-1")], "{");
     let named = named.refused(400, "invalid");
     assert_eq!((named.header("x-request-id"), &named.body["request_id"]), (Some("mine-1"), &"mine-1".into()));
-    let made = client.call("GET", "/v1/attributes/alice/bucket/name", &[("x-request-id", "not { sane")], "");
+    let trace = ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+    let insane = [("x-request-id", "not { sane"), trace];
+    let made = client.call("GET", "/v1/attributes/alice/bucket/name", &insane, "");
     let made = made.refused(404, "unknown");
     let id = made.header("x-request-id").unwrap().to_owned();
     assert_eq!((id.len(), &made.body["request_id"]), (32, &id.as_str().into()));
@@ -155,6 +157,8 @@ fn a_request_has_a_name_in_its_answer_its_problem_and_the_log() {
     assert_eq!((&line("mine-1")["status"], &line("mine-1")["outcome"]), (&400.into(), &"invalid".into()));
     assert_eq!(line(&id)["route"], "/v1/attributes/{owner}/{bucket}/{name}");
     assert!(line(&id)["duration_us"].is_u64());
+    assert_eq!(line(&id)["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
+    assert_eq!(line("mine-1")["trace_id"], serde_json::Value::Null, "only where a caller names one");
     for secret in ["in-the-query", "alice", &server.key] {
         assert!(!log.contains(secret), "the log holds {secret}: {log}");
     }

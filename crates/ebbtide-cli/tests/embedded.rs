@@ -6,6 +6,10 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use ebbtide::audit::Because;
+use ebbtide::stores::approvals::Approval;
+use ebbtide::{Reach, Scope, Stores};
+
 fn ebbtide(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ebbtide")).args(arguments).env_remove("EBBTIDE_STORE").output().unwrap()
 }
@@ -80,4 +84,42 @@ fn a_store_that_cannot_be_opened_is_status_2_and_no_password_is_printed() {
     let output = ebbtide(&["verify", "--store", "mysql://root:hunter2@host"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(said(&output).contains("fjall:PATH") && !said(&output).contains("hunter2"), "{}", said(&output));
+}
+
+/// A scope with attributes and approvals, of which a process has deleted the former when it was killed.
+async fn half_deleted(url: &str, scope: &Scope) {
+    let stores = Stores::new(ebbtide::open(url).await.unwrap());
+    stores.attributes(scope).bucket("alice", "b").unwrap().set("a", serde_json::json!(1)).await.unwrap();
+    for resource in ["one", "two"] {
+        stores.approvals(scope).grant(&Approval::new("alice", resource, "GET", "admin")).await.unwrap();
+    }
+    let because = Because::new("bob", "gone").unwrap();
+    let reach = Reach::Exact(scope.clone());
+    let mut deletion = stores.scopes(scope).delete(&reach, &because).await.unwrap();
+    while deletion.removed().is_empty() {
+        assert!(deletion.step().await.unwrap(), "there is more");
+    }
+    stores.approvals(scope).grant(&Approval::new("alice", "late", "GET", "admin")).await.unwrap();
+}
+
+#[test]
+fn a_deletion_of_a_scope_is_gone_on_with_or_begun_anew() {
+    for (resume, told) in [(true, "going on with what began at"), (false, "3 records deleted")] {
+        let dir = tempfile::tempdir().unwrap();
+        let (url, scope) = (url(dir.path()), Scope::tenant("acme").unwrap());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(half_deleted(&url, &scope));
+        let mut arguments = vec!["scope", "delete", "--store", &url, "--scope", "tenant:acme", "--yes"];
+        arguments.extend(resume.then_some("--resume"));
+        let deleted = ebbtide(&arguments);
+        assert_eq!(deleted.status.code(), Some(0), "{}", said(&deleted));
+        assert!(said(&deleted).contains(told), "{}", said(&deleted));
+        // With what was deleted before it was killed.
+        assert_eq!(said(&deleted).contains("4 records deleted"), resume, "{}", said(&deleted));
+        let log = said(&ebbtide(&["audit", "list", "--store", &url, "--scope", "tenant:acme"]));
+        assert_eq!(log.contains("goes on, 1 records so far"), resume, "{log}");
+        arguments.retain(|argument| *argument != "--resume");
+        let again = said(&ebbtide(&arguments));
+        assert!(again.contains("0 records deleted"), "{again}");
+    }
 }

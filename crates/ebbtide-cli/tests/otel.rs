@@ -37,7 +37,14 @@ fn a_request_and_its_call_to_the_engine_are_spans_without_secrets() {
         }
     });
     let mut server = Server::start(&["--otel-endpoint", &endpoint]);
-    assert_eq!(server.post("/v1/replays/check", &proof("the-jti-of-the-test")).status, 200);
+    let traces = ["4bf92f3577b34da6a3ce929d0e0e4736", "0af7651916cd43dd8448eb211c80319c"];
+    let parent = |trace: &str, flags: &str| format!("00-{trace}-b7ad6b7169203331-{flags}");
+    for (trace, flags) in traces.iter().zip(["01", "00"]) {
+        let headers = [("traceparent", parent(trace, flags))];
+        let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
+        let proof = proof(&format!("the-jti-of-the-test-{flags}"));
+        assert_eq!(server.client().call("POST", "/v1/replays/check", &headers, &proof).status, 200);
+    }
     server.signal("-TERM");
     assert_eq!(server.wait().code(), Some(0), "{}", server.logged());
     let mut sent = Vec::new();
@@ -49,6 +56,15 @@ fn a_request_and_its_call_to_the_engine_are_spans_without_secrets() {
     for word in ["ebbtide", "request", "/v1/replays/check", "backend", "commit", "replays"] {
         assert!(text.contains(word), "{word} is in no span: {text}");
     }
+    // By the id of its trace, and below the caller's span; not where the caller says that nothing is collected.
+    let holds = |hex: &str| {
+        let bytes: Vec<_> =
+            (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16)).collect();
+        let bytes = bytes.into_iter().collect::<Result<Vec<_>, _>>().unwrap();
+        sent.windows(bytes.len()).any(|window| window == bytes)
+    };
+    assert!(holds(traces[0]) && holds("b7ad6b7169203331"), "a span is not part of its caller's trace");
+    assert!(!holds(traces[1]), "a span was sent that the caller does not collect");
     for secret in ["the-jti-of-the-test", server.key.as_str()] {
         assert!(!text.contains(secret), "a span holds a secret");
     }

@@ -1,27 +1,46 @@
 //! `ebbtide table` on a real endpoint.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "support/server.rs"]
+mod server;
+
 use std::process::{Command, ExitCode, Output};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use serde_json::Value;
+use server::{Server, ebbtide, said};
 
 const ENDPOINT: &str = "EBBTIDE_TEST_DYNAMODB";
 
 fn main() -> ExitCode {
     let endpoint = std::env::var(ENDPOINT).ok().filter(|endpoint| !endpoint.is_empty());
     let missing = endpoint.is_none() && std::env::var_os("CI").is_none();
-    let trial = Trial::test("a_table_is_made_described_and_made_again", move || match &endpoint {
-        Some(endpoint) => {
-            a_table_is_made_described_and_made_again(endpoint);
-            Ok(())
-        }
-        None => Err(Failed::from(format!("{ENDPOINT} is not set"))),
-    });
+    // The table without TTL is made by hand, with a request that only an emulator takes.
+    let local = endpoint.as_ref().is_some_and(|endpoint| endpoint.contains("//127.0.0.1"));
+    let on = |name: &str, run: fn(&str)| {
+        let endpoint = endpoint.clone();
+        Trial::test(name, move || match &endpoint {
+            Some(endpoint) => {
+                run(endpoint);
+                Ok(())
+            }
+            None => Err(Failed::from(format!("{ENDPOINT} is not set"))),
+        })
+    };
+    let made = on("a_table_is_made_described_and_made_again", a_table_is_made_described_and_made_again);
+    let warned = on(
+        "a_table_without_ttl_is_warned_of_until_it_has_it",
+        a_table_without_ttl_is_warned_of_until_it_has_it,
+    );
     let wrong = Trial::test("a_store_that_has_no_table_is_refused", || {
         a_store_that_has_no_table_is_refused();
         Ok(())
     });
-    libtest_mimic::run(&Arguments::from_args(), vec![trial.with_ignored_flag(missing), wrong]).exit_code()
+    let foreign = endpoint.is_some() && !local;
+    let trials = vec![made.with_ignored_flag(missing), warned.with_ignored_flag(missing || foreign), wrong];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
 fn table(action: &str, store: &str) -> Output {
@@ -58,6 +77,69 @@ fn a_table_is_made_described_and_made_again(endpoint: &str) {
     let enabled = table("enable-ttl", &store);
     assert_eq!(enabled.status.code(), Some(0), "{enabled:?}");
     assert!(text(&enabled).contains("on already"), "{enabled:?}");
+}
+
+/// As somebody would who has not read on.
+fn make_table_without_ttl(endpoint: &str, table: &str) {
+    let body = serde_json::json!({
+        "TableName": table,
+        "BillingMode": "PAY_PER_REQUEST",
+        "AttributeDefinitions":
+            [{"AttributeName": "pk", "AttributeType": "B"}, {"AttributeName": "sk", "AttributeType": "B"}],
+        "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+    });
+    let credential = "AWS4-HMAC-SHA256 Credential=test/20250101/us-east-1/dynamodb/aws4_request";
+    let made = ureq::post(endpoint)
+        .header("x-amz-target", "DynamoDB_20120810.CreateTable")
+        .header("x-amz-date", "20250101T000000Z")
+        .header("authorization", format!("{credential}, SignedHeaders=host, Signature=0"))
+        .header("content-type", "application/x-amz-json-1.0")
+        .send(body.to_string());
+    assert!(made.unwrap().status().is_success());
+}
+
+fn a_table_without_ttl_is_warned_of_until_it_has_it(endpoint: &str) {
+    let name = format!("ebbtide-cli-{}", unique());
+    make_table_without_ttl(endpoint, &name);
+    let store = format!("dynamodb:{name}?endpoint={endpoint}");
+    let folder = tempfile::tempdir().unwrap();
+    let keyring = folder.path().join("keyring.json");
+    let keyring = keyring.to_str().unwrap();
+    assert!(ebbtide(&["keyring", "--keyring", keyring, "init"]).output().unwrap().status.success());
+    let arguments = ["--store", &store, "--keyring", keyring];
+    let server = Server::start_with(
+        folder.path(),
+        &arguments,
+        &[("EBBTIDE_ROOT_KEY", "ebk_the-root-key-of-the-test")],
+    );
+    let warnings = |of: &Value| -> Vec<String> {
+        let warnings = of["warnings"].as_array().unwrap().iter();
+        warnings.map(|warning| warning.as_str().unwrap().to_owned()).collect()
+    };
+    let ready = || warnings(&server.get("/readyz").ok(200));
+    let stats = |flag: &str, place: &str| {
+        let mut command = ebbtide(&["stats", flag, place]);
+        said(&command.env("EBBTIDE_API_KEY", &server.key).output().unwrap())
+    };
+    let places = [("--store", store.as_str()), ("--server", &server.url())];
+    assert!(matches!(ready().as_slice(), [warning] if warning.contains("enable-ttl")), "{:?}", ready());
+    for (flag, place) in places {
+        let told = stats(flag, place);
+        assert!(told.contains("warning: TTL is not enabled on the table"), "{flag}: {told}");
+    }
+    let enabled = table("enable-ttl", &store);
+    assert_eq!(enabled.status.code(), Some(0), "{enabled:?}");
+    // A server asks its engine once a second.
+    let mut rounds = 0;
+    while !ready().is_empty() {
+        rounds += 1;
+        assert!(rounds < 100, "the warning stays: {:?}", ready());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for (flag, place) in places {
+        let told = stats(flag, place);
+        assert!(told.contains("KIND") && !told.contains("warning"), "{flag}: {told}");
+    }
 }
 
 fn a_store_that_has_no_table_is_refused() {

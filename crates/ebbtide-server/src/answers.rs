@@ -138,6 +138,25 @@ impl From<&Explanation> for ExplanationAnswer {
     }
 }
 
+/// A scope that has records.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ScopeAnswer {
+    #[schema(example = "tenant:acme")]
+    pub(crate) scope: String,
+    /// How many are live.
+    pub(crate) records: u64,
+}
+
+/// An audit log that is whole.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WholeLog {
+    #[schema(example = "tenant:acme")]
+    pub(crate) scope: String,
+    pub(crate) entries: u64,
+    /// Where the chain ends, number and hash: kept elsewhere, it is the `mark` of a later question.
+    pub(crate) head: Option<String>,
+}
+
 /// How many records a scope has, by kind.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ScopeCounts {

@@ -54,6 +54,14 @@ impl Caller {
         if self.scope.covers(scope) { Ok(()) } else { Err(not_covered()) }
     }
 
+    /// The scope that a query names, if the request's own covers it; without one, the request's own.
+    pub(crate) fn named(&self, scope: Option<String>) -> Result<Scope, Problem> {
+        let Some(scope) = scope else { return Ok(self.scope.clone()) };
+        let scope = scope.parse()?;
+        self.require(&scope)?;
+        Ok(scope)
+    }
+
     /// Who does what is audited, and why; whoever does not say is the holder of the key.
     pub(crate) fn because(&self, actor: Option<String>, reason: Option<String>) -> Result<Because, Problem> {
         let actor = actor.unwrap_or_else(|| match &self.who {

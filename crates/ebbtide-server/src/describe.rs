@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ebbtide::audit::Entry;
+use ebbtide::audit::{Break, Entry};
 use ebbtide::stores::api_keys::ApiKey;
 use ebbtide::stores::explain::Explanation;
 use ebbtide::{Kind, Reach, Stats, Timestamp};
@@ -39,6 +39,16 @@ pub fn entry(entry: &Entry) -> Value {
 #[must_use]
 pub fn explanation(explanation: &Explanation) -> Value {
     json(ExplanationAnswer::from(explanation))
+}
+
+/// What is wrong with an entry of the audit log, in words.
+#[must_use]
+pub fn broken(why: Break) -> &'static str {
+    match why {
+        Break::Changed => "is not what was written",
+        Break::Missing => "is missing",
+        Break::Added => "was not written by the log",
+    }
 }
 
 /// Counts by kind of what a scope has, or had: `what` is `counts` or `deleted`.

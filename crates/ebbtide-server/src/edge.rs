@@ -21,6 +21,7 @@ use crate::limits::Limits;
 use crate::problem::Problem;
 use crate::request_id::{HEADER, RequestId};
 use crate::route::{GOOD, Route, Routes, Verb};
+use crate::trace::Trace;
 
 /// What the edge of a server knows, shared by its connections.
 #[derive(Debug)]
@@ -87,6 +88,7 @@ where
         let id = RequestId::of(request.headers(), &SystemChance);
         let (route, verb) = self.routes.of(&request);
         let asked = Asked { route, verb };
+        let trace = Trace::of(request.headers());
         // The one that was told to be ready is called; a copy stays.
         let copy = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, copy);
@@ -95,15 +97,20 @@ where
                 "request",
                 method = asked.verb.name(),
                 route = asked.route.template(),
-                request_id = id.as_str()
+                request_id = id.as_str(),
+                trace_id = trace.as_ref().map(Trace::id)
             );
+            #[cfg(feature = "otel")]
+            if let Some(trace) = &trace {
+                trace.adopt(&span);
+            }
             let place = app.edge.places.try_acquire();
             let response = if place.is_ok() || asked.is_of_the_operator() {
                 asked.answer(&app, request, inner).instrument(span).await?
             } else {
                 Problem::overloaded().into_response()
             };
-            Ok(asked.answered(response, id, stopwatch))
+            Ok(asked.answered(response, id, trace.as_ref(), stopwatch))
         })
     }
 }
@@ -145,7 +152,13 @@ impl Asked {
         Ok(response)
     }
 
-    fn answered(self, mut response: Response, id: RequestId, stopwatch: Stopwatch) -> Response {
+    fn answered(
+        self,
+        mut response: Response,
+        id: RequestId,
+        trace: Option<&Trace>,
+        stopwatch: Stopwatch,
+    ) -> Response {
         let outcome = match response.extensions_mut().remove::<Problem>() {
             Some(problem) => {
                 let outcome = problem.kind();
@@ -160,6 +173,7 @@ impl Asked {
         tracing::info!(
             target: "ebbtide::request",
             request_id = id.as_str(),
+            trace_id = trace.map(Trace::id),
             method = self.verb.name(),
             route = self.route.template(),
             status = response.status().as_u16(),

@@ -21,6 +21,7 @@ mod routes;
 mod serve;
 mod table;
 pub mod tls;
+mod trace;
 pub mod upkeep;
 
 use axum::Router;

@@ -1,6 +1,7 @@
 //! The contract that every engine keeps.
 
 pub mod blocking;
+mod by_kind;
 #[cfg(feature = "dynamodb")]
 pub mod dynamodb;
 #[cfg(any(feature = "fjall", feature = "rocksdb"))]
@@ -99,31 +100,31 @@ pub trait Backend: Send + Sync + 'static {
         Duration::from_secs(2 * 3_600)
     }
 
-    /// Counts some of the live records under `prefixes`, behind `after`, by kind. Each prefix is of another kind. Call it
-    /// with `next` until there is none; the sum is the count. An administrator's operation: it reads what it counts,
-    /// and on an engine without order the whole table, once for all the prefixes.
+    /// Up to `limit` live records under `prefixes`, behind `after`, in the engine's own order; otherwise as
+    /// [`scan`](Self::scan). Each prefix is of another kind and holds whole scopes. An administrator's operation: on an
+    /// engine without order it reads the whole table, once for all the prefixes.
+    async fn list(
+        &self,
+        prefixes: &[Prefix],
+        after: Option<&Cursor>,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Page> {
+        by_kind::list(self, prefixes, after, limit, now).await
+    }
+
+    /// Counts some of the live records under such prefixes, behind `after`, by kind. Call it with `next` until there is
+    /// none; the sum is the count. It reads what it counts, and where [`list`](Self::list) reads the whole table, that.
     async fn count(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Counted> {
-        let (index, inner) = match after.map(|cursor| cursor.as_bytes().split_first()) {
-            None => (0, None),
-            Some(Some((&index, []))) => (index, None),
-            Some(Some((&index, inner))) => (index, Some(Cursor::from_bytes(inner))),
-            Some(None) => return Err(Error::invalid("this cursor is not one of this count")),
-        };
-        let Some(prefix) = prefixes.get(usize::from(index)) else { return Ok(Counted::default()) };
-        let page = self.scan(prefix, inner.as_ref(), COUNTED_AT_ONCE, now).await?;
-        let (index, inner) = match page.next {
-            Some(next) => (index, next.as_bytes().to_vec()),
-            None => (index + 1, Vec::new()),
-        };
-        let of = u32::try_from(prefixes.len()).unwrap_or(u32::MAX);
-        let mut counted = Counted { done: (index.into(), of), ..Counted::default() };
-        if !page.items.is_empty() {
-            counted.live.insert(prefix.kind(), page.items.len() as u64);
-        }
-        if u32::from(index) < of {
-            counted.next = Some(Cursor::from_bytes([&[index], inner.as_slice()].concat()));
-        }
-        Ok(counted)
+        by_kind::count(self, prefixes, after, now).await
+    }
+
+    /// Removes some of the live records under such prefixes, whatever their versions. Call it with `next` and the same
+    /// time until there is none, from whichever process: from then on nothing is left that was there at the first call.
+    /// A place that the engine has forgotten costs reading anew, and changes no answer. Tombstones go last, since what
+    /// they bury would be honoured without them; an engine without order has no other.
+    async fn clear(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Cleared> {
+        by_kind::clear(self, prefixes, after, now).await
     }
 
     /// Removes some of the live records under `prefix`, whatever their versions, and says whether there may be more:
@@ -261,6 +262,17 @@ pub struct Counted {
     /// How many live records, by kind; kinds of which there are none may be left out.
     pub live: BTreeMap<Kind, u64>,
     /// How far the count is: so many parts of so many are done.
+    pub done: (u32, u32),
+    /// Where it goes on; none at the end.
+    pub next: Option<Cursor>,
+}
+
+/// What one call of [`Backend::clear`] did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Cleared {
+    /// How many live records it removed, by kind; kinds of which none was are left out.
+    pub removed: BTreeMap<Kind, u64>,
+    /// How far it is: so many parts of so many are done.
     pub done: (u32, u32),
     /// Where it goes on; none at the end.
     pub next: Option<Cursor>,

@@ -126,6 +126,7 @@ cases! {
         every_operation_is_exact_in_scope
         below_is_what_a_scope_covers
         a_count_is_of_what_is_live_under_its_prefixes
+        kinds_are_listed_and_cleared_together
         a_joined_name_is_not_another_scope
         erasing_a_scope_leaves_the_others;
     model:

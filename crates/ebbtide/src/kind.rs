@@ -99,6 +99,12 @@ impl Kind {
         matches!(self, Self::Probe | Self::ProbeIndex)
     }
 
+    /// Whether records of this kind bury others: what is left of those would be honoured again without them.
+    #[must_use]
+    pub const fn is_tombstone(self) -> bool {
+        matches!(self, Self::Owner)
+    }
+
     /// The number that is stored for this kind.
     #[must_use]
     pub const fn code(self) -> u8 {

@@ -60,8 +60,8 @@ pub mod ttl;
 pub mod write;
 
 pub use backend::{
-    Backend, BackendExt, Budget, Counted, Cursor, Erased, KindStats, Page, Stats, Swept, memory::Memory,
-    metered::Metered, open,
+    Backend, BackendExt, Budget, Cleared, Counted, Cursor, Erased, KindStats, Page, Stats, Swept,
+    memory::Memory, metered::Metered, open,
 };
 pub use chance::{Chance, SeededChance, SystemChance};
 pub use digest::Digest;

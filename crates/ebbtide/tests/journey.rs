@@ -93,7 +93,7 @@ async fn journey(postgres: &str, dynamodb: &str, records: u64) {
     for url in &stops {
         let to = ebbtide::open(url).await.unwrap();
         let mut copier =
-            Copier::new(Arc::clone(&from), Arc::clone(&to), Reach::Below(Scope::Global), now()).unwrap();
+            Copier::new(Arc::clone(&from), Arc::clone(&to), &Reach::Below(Scope::Global), now()).unwrap();
         while copier.step().await.unwrap().is_some() {}
         let copied = copier.copied();
         assert!(copied.is_whole(), "{} to {}: {copied:?}", from.engine(), to.engine());

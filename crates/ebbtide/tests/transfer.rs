@@ -70,7 +70,7 @@ async fn everything(backend: &Arc<dyn Backend>) -> Vec<(Key, Record)> {
 }
 
 async fn copy(from: &Arc<dyn Backend>, to: &Arc<dyn Backend>, reach: Reach) -> ebbtide::Result<Copied> {
-    let mut copier = Copier::new(Arc::clone(from), Arc::clone(to), reach, now())?;
+    let mut copier = Copier::new(Arc::clone(from), Arc::clone(to), &reach, now())?;
     while copier.step().await?.is_some() {}
     Ok(copier.copied().clone())
 }

@@ -40,9 +40,6 @@ impl At {
     pub(crate) fn store(&self) -> Result<&str> {
         match &self.store {
             Some(url) => Ok(url),
-            None if self.server.is_some() => {
-                bail!("a server has no answer to this: name the store with --store")
-            }
             None => bail!("name the store with --store, or a server with --server"),
         }
     }

@@ -133,6 +133,7 @@ pub(crate) enum ScopeCommand {
 }
 
 #[derive(Debug, ClapArgs)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct ScopeDelete {
     #[command(flatten)]
     pub(crate) place: Where,
@@ -140,6 +141,11 @@ pub(crate) struct ScopeDelete {
     /// Those that it covers too
     #[arg(long)]
     pub(crate) below: bool,
+
+    /// Go on where a deletion was stopped within the last day, instead of beginning anew: that reads less, and leaves
+    /// what was written since it began
+    #[arg(long)]
+    pub(crate) resume: bool,
 
     #[command(flatten)]
     pub(crate) why: Why,

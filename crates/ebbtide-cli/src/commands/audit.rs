@@ -1,11 +1,12 @@
 //! `ebbtide audit`
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ebbtide::audit::{Break, Verdict};
+use ebbtide::audit::Verdict;
 use ebbtide::{Kind, Reach, Scope, Stores};
 use ebbtide_server::describe;
 
@@ -41,7 +42,10 @@ async fn list(place: Where) -> Result<ExitCode> {
 }
 
 async fn verify(args: AuditVerify) -> Result<ExitCode> {
-    let backend = ebbtide::open(&args.place.store).await.context("the store cannot be opened")?;
+    if let Some(server) = args.place.at.server()? {
+        return remote::audit_verify(&server, &args).await;
+    }
+    let backend = ebbtide::open(args.place.at.store()?).await.context("the store cannot be opened")?;
     let stores = Stores::new(backend);
     let scopes = if args.below {
         logs_below(&stores, args.place.scope).await.context("the logs cannot be found")?
@@ -53,25 +57,21 @@ async fn verify(args: AuditVerify) -> Result<ExitCode> {
         let verdict = stores.audit(&scope).verify(args.mark.as_ref()).await;
         match verdict.with_context(|| format!("the log of {scope} cannot be read"))? {
             Verdict::Intact { entries, head } => {
-                println!("the log of {scope} is whole: {entries} entries");
-                if let Some(head) = head {
-                    println!("head {head}");
-                }
+                print_whole(&scope, entries, head.map(|head| head.to_string()).as_deref());
             }
             Verdict::Broken { sequence, why } => {
                 whole = false;
-                println!("the log of {scope} is NOT whole: entry {sequence} {}", describe(why));
+                println!("the log of {scope} is NOT whole: entry {sequence} {}", describe::broken(why));
             }
         }
     }
     Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn describe(why: Break) -> &'static str {
-    match why {
-        Break::Changed => "is not what was written",
-        Break::Missing => "is missing",
-        Break::Added => "was not written by the log",
+pub(super) fn print_whole(scope: &impl Display, entries: u64, head: Option<&str>) {
+    println!("the log of {scope} is whole: {entries} entries");
+    if let Some(head) = head {
+        println!("head {head}");
     }
 }
 

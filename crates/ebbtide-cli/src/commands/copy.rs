@@ -15,7 +15,7 @@ pub(crate) async fn run(args: Copy) -> Result<ExitCode> {
     let now = SystemClock.now();
     let total = if args.below.is_none() { expected(from.as_ref(), now).await } else { None };
     let reach = Reach::Below(args.below.unwrap_or(Scope::Global));
-    let mut copy = Copier::new(from, to, reach, now)?;
+    let mut copy = Copier::new(from, to, &reach, now)?;
     let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
     bar.set_style(ProgressStyle::with_template(
         "{msg:9} {wide_bar} {human_pos}/{human_len} {per_sec} {eta}",

@@ -1,5 +1,6 @@
 //! The operator's commands on a server, over HTTP: the same answers as on a store.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
@@ -7,7 +8,7 @@ use ebbtide::Scope;
 use ebbtide::stores::relationships::RelationType;
 use serde_json::{Map, Value, json};
 
-use crate::args::{KeyCreate, KeyList, KeyRevoke, Record, ScopeDelete, Where};
+use crate::args::{AuditVerify, KeyCreate, KeyList, KeyRevoke, Record, ScopeDelete, Where};
 use crate::client::{Client, encoded};
 
 /// Prints what a sweep removed.
@@ -63,7 +64,8 @@ pub(crate) async fn scope_delete(server: &Client, args: &ScopeDelete) -> Result<
         let counts = server.call("GET", &path, None, None).await?.success()?;
         bail!("this would delete most of {} records {extent}: say --yes to do it", counts["total"]);
     }
-    let why = format!("&actor={}&reason={}", encoded(&args.why.actor), encoded(&args.why.reason));
+    let resume = if args.resume { "&resume=true" } else { "" };
+    let why = format!("{resume}&actor={}&reason={}", encoded(&args.why.actor), encoded(&args.why.reason));
     let deleted = server.call("DELETE", &format!("{path}{why}"), None, None).await?.success()?;
     if args.json {
         println!("{deleted}");
@@ -127,6 +129,51 @@ pub(crate) async fn key_revoke(server: &Client, args: &KeyRevoke) -> Result<Exit
 pub(crate) async fn audit_list(server: &Client, place: &Where) -> Result<ExitCode> {
     let which = format!("&scope={}", encoded(&place.scope.to_string()));
     each(server, "/v1/audit", &which, None, |entry| println!("{entry}")).await
+}
+
+/// Says of each log whether it is whole.
+pub(crate) async fn audit_verify(server: &Client, args: &AuditVerify) -> Result<ExitCode> {
+    let mut scopes = BTreeSet::from([args.place.scope.to_string()]);
+    if args.below {
+        // A log is of records too, so that every scope that has one is listed.
+        each_scope(server, &args.place.scope, |scope, _| {
+            scopes.insert(scope.to_owned());
+        })
+        .await?;
+    }
+    let mark = args.mark.as_ref().map(|mark| format!("&mark={mark}")).unwrap_or_default();
+    let mut whole = true;
+    for scope in scopes {
+        let path = format!("/v1/audit/verify?scope={}{mark}", encoded(&scope));
+        match server.call("GET", &path, None, None).await?.or_conflict()? {
+            Ok(log) => {
+                let entries = log["entries"].as_u64().unwrap_or_default();
+                super::audit::print_whole(&scope, entries, log["head"].as_str());
+            }
+            Err(detail) => {
+                whole = false;
+                println!("{}", detail.replace("is not whole", "is NOT whole"));
+            }
+        }
+    }
+    Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Tells of the scope and each that it covers, where they have records.
+pub(crate) async fn scope_list(server: &Client, scope: &Scope, as_json: bool) -> Result<ExitCode> {
+    if !as_json {
+        println!("{}", super::scope::LIST_HEAD);
+    }
+    each_scope(server, scope, |scope, records| super::scope::print_row(scope, records, as_json)).await
+}
+
+async fn each_scope(server: &Client, scope: &Scope, mut tell: impl FnMut(&str, u64)) -> Result<ExitCode> {
+    let path = format!("/v1/scopes?scope={}", encoded(&scope.to_string()));
+    let found = server.call("GET", &path, None, None).await?.success()?;
+    for item in found["items"].as_array().into_iter().flatten() {
+        tell(item["scope"].as_str().unwrap_or_default(), item["records"].as_u64().unwrap_or_default());
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Every item of a listing, page by page.

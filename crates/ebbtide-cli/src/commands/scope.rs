@@ -76,21 +76,32 @@ fn by_kind(kinds: &BTreeMap<Kind, Statistics>) -> Value {
 }
 
 async fn list(place: Where, json: bool) -> Result<ExitCode> {
+    if let Some(server) = place.at.server()? {
+        return remote::scope_list(&server, &place.scope, json).await;
+    }
     let scopes =
         open(&place).await?.statistics(&place.reach(true)).await.context("the scopes cannot be read")?;
     if !json {
-        println!("{:>12}  SCOPE", "RECORDS");
+        println!("{LIST_HEAD}");
     }
     for (scope, kinds) in scopes {
-        let records: u64 = kinds.values().map(|of| of.live).sum();
-        if json {
-            println!("{}", json!({"scope": scope.to_string(), "records": records}));
-        } else {
-            println!("{records:>12}  {scope}");
-        }
+        print_row(&scope.to_string(), kinds.values().map(|of| of.live).sum(), json);
     }
     Ok(ExitCode::SUCCESS)
 }
+
+pub(super) const LIST_HEAD: &str = "     RECORDS  SCOPE";
+
+pub(super) fn print_row(scope: &str, records: u64, as_json: bool) {
+    if as_json {
+        println!("{}", json!({"scope": scope, "records": records}));
+    } else {
+        println!("{records:>12}  {scope}");
+    }
+}
+
+const STOPPED: &str =
+    "the deletion was stopped; run it again to delete what is left, with --resume to go on where it was";
 
 async fn delete(args: ScopeDelete) -> Result<ExitCode> {
     if let Some(server) = args.place.at.server()? {
@@ -104,12 +115,21 @@ async fn delete(args: ScopeDelete) -> Result<ExitCode> {
         bail!("this would delete {records} records {}: say --yes to do it", extent(&reach));
     }
     let because = Because::new(args.why.actor, args.why.reason)?;
-    let mut deletion = scopes.delete(&reach, &because).await?;
-    let kinds = deletion.kinds_left() as u64;
-    let bar = ProgressBar::new(kinds);
-    bar.set_style(ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} kinds {elapsed}")?);
-    while deletion.step().await.context("the deletion was stopped; run it again to go on")? {
-        bar.set_position(kinds - deletion.kinds_left() as u64);
+    let resumed = if args.resume { scopes.resume_delete(&reach, &because).await? } else { None };
+    let mut deletion = match resumed {
+        Some(resumed) => {
+            let began_at = resumed.began_at();
+            eprintln!("going on with what began at {began_at}; what was written since may be left");
+            resumed
+        }
+        None => scopes.delete(&reach, &because).await?,
+    };
+    let bar = ProgressBar::new(1);
+    bar.set_style(ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} parts {elapsed}")?);
+    while deletion.step().await.context(STOPPED)? {
+        let (done, of) = deletion.done();
+        bar.set_length(of.into());
+        bar.set_position(done.into());
         bar.set_message(format!("{} deleted", deletion.removed().values().sum::<u64>()));
     }
     bar.finish_and_clear();

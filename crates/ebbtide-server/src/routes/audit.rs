@@ -2,19 +2,20 @@
 
 use axum::Json as Answer;
 use axum::extract::State;
-use ebbtide::Scope;
+use ebbtide::audit::{Mark, Verdict};
 use serde::Deserialize;
 use utoipa_axum::routes;
 
-use crate::answers::{EntryAnswer, Listed};
+use crate::answers::{EntryAnswer, Listed, WholeLog};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::body::{Asked, listed, page};
+use crate::describe::broken;
 use crate::problem::Problem;
 use crate::table::Table;
 
 pub(super) fn routes() -> Table {
-    Table::new().admin(routes!(list))
+    Table::new().admin(routes!(list)).admin(routes!(verify))
 }
 
 /// Which log.
@@ -40,8 +41,44 @@ async fn list(
     caller: Caller,
     Asked(which): Asked<WhichLog>,
 ) -> Result<Answer<Listed<EntryAnswer>>, Problem> {
-    let scope: Scope = which.scope.map_or_else(|| Ok(caller.scope.clone()), |scope| scope.parse())?;
-    caller.require(&scope)?;
+    let scope = caller.named(which.scope)?;
     let (after, limit) = page(which.limit, which.after.as_deref())?;
     Ok(Answer(listed(&app.stores.audit(&scope).list(after.as_ref(), limit).await?)))
+}
+
+/// Which log, and through what it must lead.
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct WhichChain {
+    /// That of this scope; without it, of the request's.
+    #[param(example = "tenant:acme")]
+    scope: Option<String>,
+    /// A head that was answered earlier and kept elsewhere: then a log that was rewritten as a whole is found too.
+    mark: Option<String>,
+}
+
+/// Whether the audit log of a scope is whole: no entry was changed, removed or added
+///
+/// It reads the whole log.
+#[utoipa::path(get, path = "/audit/verify", operation_id = "verify_audit", tag = "operator", params(WhichChain),
+    responses((status = 200, body = WholeLog),
+        (status = 409, description = "conflict: it is not whole; `sequence` is the first entry that is wrong")))]
+async fn verify(
+    State(app): State<App>,
+    caller: Caller,
+    Asked(which): Asked<WhichChain>,
+) -> Result<Answer<WholeLog>, Problem> {
+    let scope = caller.named(which.scope)?;
+    let mark: Option<Mark> = which.mark.map(|mark| mark.parse()).transpose()?;
+    match app.stores.audit(&scope).verify(mark.as_ref()).await? {
+        Verdict::Intact { entries, head } => {
+            let head = head.map(|head| head.to_string());
+            Ok(Answer(WholeLog { scope: scope.to_string(), entries, head }))
+        }
+        Verdict::Broken { sequence, why } => {
+            let detail = format!("the log of {scope} is not whole: entry {sequence} {}", broken(why));
+            Err(Problem::conflict("conflict", &detail).with("sequence", sequence))
+        }
+    }
 }

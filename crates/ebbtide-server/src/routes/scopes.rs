@@ -1,12 +1,15 @@
 //! `/v1/scopes`
 
+use std::collections::BTreeMap;
+
 use axum::Json as Answer;
 use axum::extract::State;
-use ebbtide::{Reach, Scope};
+use ebbtide::stores::scopes::Statistics;
+use ebbtide::{Kind, Reach, Scope};
 use serde::Deserialize;
 use utoipa_axum::routes;
 
-use crate::answers::{ScopeCounts, ScopeDeleted};
+use crate::answers::{Listed, ScopeAnswer, ScopeCounts, ScopeDeleted};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::body::{Asked, Names};
@@ -14,13 +17,42 @@ use crate::problem::Problem;
 use crate::table::Table;
 
 pub(super) fn routes() -> Table {
-    Table::new().admin(routes!(count)).admin(routes!(remove))
+    Table::new().admin(routes!(list)).admin(routes!(count)).admin(routes!(remove))
 }
 
 fn reach(caller: &Caller, scope: &str, below: bool) -> Result<Reach, Problem> {
     let scope: Scope = scope.parse()?;
     caller.require(&scope)?;
     Ok(if below { Reach::Below(scope) } else { Reach::Exact(scope) })
+}
+
+/// Which scopes.
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct WhichScopes {
+    /// This one and those that it covers; without it, the request's.
+    #[param(example = "tenant:acme")]
+    scope: Option<String>,
+}
+
+/// The scopes that have records: one and those that it covers, all at once
+///
+/// It reads everything in them.
+#[utoipa::path(get, path = "/scopes", operation_id = "list_scopes", tag = "operator", params(WhichScopes),
+    responses((status = 200, body = Listed<ScopeAnswer>)))]
+async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    Asked(which): Asked<WhichScopes>,
+) -> Result<Answer<Listed<ScopeAnswer>>, Problem> {
+    let scope = caller.named(which.scope)?;
+    let found = app.stores.scopes(&caller.scope).statistics(&Reach::Below(scope)).await?;
+    let item = |(scope, kinds): (Scope, BTreeMap<Kind, Statistics>)| ScopeAnswer {
+        scope: scope.to_string(),
+        records: kinds.values().map(|of| of.live).sum(),
+    };
+    Ok(Answer(Listed { items: found.into_iter().map(item).collect(), next: None }))
 }
 
 /// How far.
@@ -56,6 +88,10 @@ struct ScopeDelete {
     /// The scopes that it covers too.
     #[serde(default)]
     below: bool,
+    /// Goes on with a deletion that was stopped within the last day, if there is one: it leaves what was written since
+    /// that began.
+    #[serde(default)]
+    resume: bool,
     /// For the audit log; whoever does not say is the holder of the key.
     actor: Option<String>,
     reason: Option<String>,
@@ -75,6 +111,11 @@ async fn remove(
 ) -> Result<Answer<ScopeDeleted>, Problem> {
     let reach = reach(&caller, &scope, asked.below)?;
     let because = caller.because(asked.actor, asked.reason)?;
-    let deletion = app.stores.scopes(&caller.scope).delete(&reach, &because).await?;
+    let scopes = app.stores.scopes(&caller.scope);
+    let resumed = if asked.resume { scopes.resume_delete(&reach, &because).await? } else { None };
+    let deletion = match resumed {
+        Some(resumed) => resumed,
+        None => scopes.delete(&reach, &because).await?,
+    };
     Ok(Answer(ScopeDeleted::new(&reach, &deletion.finish().await?)))
 }

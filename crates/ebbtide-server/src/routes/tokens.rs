@@ -205,7 +205,7 @@ async fn introspect(
 
 /// Revokes a token, a refresh token with its family (RFC 7009)
 ///
-/// An unknown token is answered like one that was revoked (§2.2).
+/// An unknown token is answered like one that was revoked (§2.2). What was revoked is in the audit log.
 #[utoipa::path(post, path = "/revoke", operation_id = "revoke", tag = "tokens",
     request_body(content = Token, content_type = "application/x-www-form-urlencoded"),
     responses((status = 200, description = "it is good no more")))]
@@ -215,9 +215,7 @@ async fn revoke(
     FormBody(body): FormBody<Token>,
 ) -> Result<StatusCode, Problem> {
     let token = Secret::new(body.token);
-    match body.client_id {
-        Some(client_id) => app.stores.revoke_token_of(&caller.scope, &token, &client_id).await?,
-        None => app.stores.revoke_token(&caller.scope, &token).await?,
-    };
+    let because = caller.because(None, None)?;
+    app.stores.revoke_token_audited(&caller.scope, &token, body.client_id.as_deref(), &because).await?;
     Ok(StatusCode::OK)
 }

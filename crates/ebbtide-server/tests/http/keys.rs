@@ -165,7 +165,12 @@ async fn a_scope_that_is_not_covered_is_refused() {
         let revoked = server.call_as(&key, "DELETE", &path, &[], Value::Null).await;
         assert_eq!(revoked.status, if covered { 204 } else { 403 });
         let encoded = scope.replace('%', "%25").replace('/', "%2F");
-        for path in [format!("/v1/scopes/{encoded}"), format!("/v1/audit?scope={encoded}")] {
+        for path in [
+            format!("/v1/scopes/{encoded}"),
+            format!("/v1/scopes?scope={encoded}"),
+            format!("/v1/audit?scope={encoded}"),
+            format!("/v1/audit/verify?scope={encoded}"),
+        ] {
             let read = server.get_as(&key, &path).await;
             if covered {
                 read.ok(200)
@@ -240,11 +245,22 @@ async fn a_scope_is_counted_and_deleted_exactly_unless_asked_otherwise() {
     let exact = get("/v1/scopes/tenant:acme").await.ok(200);
     assert_eq!(exact, json!({"scope": "tenant:acme", "below": false, "counts": {"replays": 1}, "total": 1}));
     assert_eq!(get("/v1/scopes/tenant:acme?below=true").await.ok(200)["total"], 2);
+    let listed = get("/v1/scopes?scope=tenant:acme").await.ok(200);
+    let expected = [("tenant:acme", 1), ("tenant:acme/env:prod", 1)];
+    let expected = expected.map(|(scope, records)| json!({"scope": scope, "records": records}));
+    assert_eq!(listed, json!({"items": expected, "next": null}));
+    assert_eq!(
+        get("/v1/scopes").await.ok(200)["items"].as_array().unwrap().len(),
+        3,
+        "of the request's scope"
+    );
+    get("/v1/scopes?scope=nonsense").await.refused(400, "invalid");
     get("/v1/scopes/nonsense").await.refused(400, "invalid");
     get("/v1/scopes/tenant:acme?below=perhaps").await.refused(400, "invalid");
     let deleted = server.delete("/v1/scopes/tenant:acme?reason=gone").await.ok(200);
     assert_eq!(deleted["deleted"], json!({"replays": 1}));
-    assert_eq!(server.delete("/v1/scopes/tenant:acme?below=true").await.ok(200)["total"], 1);
+    let deleted = server.delete("/v1/scopes/tenant:acme?below=true&resume=true").await.ok(200);
+    assert_eq!(deleted["total"], 1, "where none was stopped, one begins");
     assert_eq!(get("/v1/scopes/tenant:acme2").await.ok(200)["total"], 1);
     let log = get("/v1/audit?scope=tenant:acme&limit=2").await.ok(200);
     assert_eq!(log["items"][0]["action"], "delete_scope");

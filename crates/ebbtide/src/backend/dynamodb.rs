@@ -29,7 +29,7 @@ use item::{Item, Space, record_of};
 use location::Location;
 use reclaim::Tally;
 
-use super::{Backend, Budget, Counted, Cursor, Erased, Page, Stats, Swept, Target};
+use super::{Backend, Budget, Cleared, Counted, Cursor, Erased, Page, Stats, Swept, Target};
 use crate::chance::Chance;
 use crate::error::Result;
 use crate::key::{Key, Prefix};
@@ -131,7 +131,10 @@ impl Backend for DynamoDb {
         limit: usize,
         now: Timestamp,
     ) -> Result<Page> {
-        self.list(prefix, after, limit, now).await
+        match prefix.within_partition() {
+            Some((_, sort)) => self.list_partition(prefix, sort, after, limit, now).await,
+            None => self.list_scopes(std::slice::from_ref(prefix), after, limit, now).await,
+        }
     }
 
     async fn sweep(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
@@ -158,6 +161,20 @@ impl Backend for DynamoDb {
     /// The engine's TTL begins an hour after the expiry, and may take some days.
     fn reclaims_within(&self) -> Duration {
         Duration::from_secs(if self.sweeps { 2 * 3_600 } else { 3 * 86_400 })
+    }
+
+    async fn list(
+        &self,
+        prefixes: &[Prefix],
+        after: Option<&Cursor>,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Page> {
+        self.list_scopes(prefixes, after, limit, now).await
+    }
+
+    async fn clear(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Cleared> {
+        self.clear_scopes(prefixes, after, now).await
     }
 
     async fn count(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Counted> {

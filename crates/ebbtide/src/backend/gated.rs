@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{Backend, Budget, Counted, Cursor, Erased, Page, Stats, Swept};
+use super::{Backend, Budget, Cleared, Counted, Cursor, Erased, Page, Stats, Swept};
 use crate::error::{Error, Result};
 use crate::key::{Key, Prefix};
 use crate::record::Record;
@@ -130,6 +130,22 @@ impl Backend for Gated {
         self.inner.count(prefixes, after, now).await
     }
 
+    async fn list(
+        &self,
+        prefixes: &[Prefix],
+        after: Option<&Cursor>,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Page> {
+        self.gate.check()?;
+        self.inner.list(prefixes, after, limit, now).await
+    }
+
+    async fn clear(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Cleared> {
+        self.gate.check()?;
+        self.inner.clear(prefixes, after, now).await
+    }
+
     async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {
         self.gate.check()?;
         self.inner.erase(prefix, now).await
@@ -185,6 +201,8 @@ mod tests {
             store.scan(&prefix, None, 1, now).await.err(),
             store.sweep(now, &Budget::default()).await.err(),
             store.count(std::slice::from_ref(&prefix), None, now).await.err(),
+            store.list(std::slice::from_ref(&prefix), None, 1, now).await.err(),
+            store.clear(std::slice::from_ref(&prefix), None, now).await.err(),
             store.erase(&prefix, now).await.err(),
             store.set_clock_mark(now).await.err(),
         ];

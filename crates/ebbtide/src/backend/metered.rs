@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use metrics::{Counter, Histogram, counter, histogram};
 use tracing::Instrument as _;
 
-use super::{Backend, Budget, Counted, Cursor, Erased, Page, Stats, Swept};
+use super::{Backend, Budget, Cleared, Counted, Cursor, Erased, Page, Stats, Swept};
 use crate::error::{Error, Result};
 use crate::key::{Key, Prefix};
 use crate::kind::Kind;
@@ -260,6 +260,20 @@ impl<B: Backend> Backend for Metered<B> {
 
     async fn count(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Counted> {
         self.measure(Call::rare("count", NO_KIND), done, self.inner.count(prefixes, after, now)).await
+    }
+
+    async fn list(
+        &self,
+        prefixes: &[Prefix],
+        after: Option<&Cursor>,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Page> {
+        self.measure(Call::rare("list", NO_KIND), done, self.inner.list(prefixes, after, limit, now)).await
+    }
+
+    async fn clear(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Cleared> {
+        self.measure(Call::rare("clear", NO_KIND), done, self.inner.clear(prefixes, after, now)).await
     }
 
     async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {

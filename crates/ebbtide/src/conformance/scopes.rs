@@ -110,6 +110,56 @@ pub(super) async fn a_count_is_of_what_is_live_under_its_prefixes(rig: Rig) {
     assert!(none.live.is_empty() && none.next.is_none());
 }
 
+pub(super) async fn kinds_are_listed_and_cleared_together(rig: Rig) {
+    let keys = |scope: &Scope| {
+        let of = |&kind: &Kind| Key::new(kind, scope, &["same".into()], &["name".into()]);
+        Kind::PROBES.iter().map(of).collect::<Result<Vec<_>, _>>().expect("good names")
+    };
+    for reach in [Reach::Exact(Scope::tenant(T).expect("a good name")), Reach::Below(Scope::Global)] {
+        for key in scopes().iter().flat_map(keys) {
+            rig.stored(&key, "v", 100).await;
+        }
+        let prefixes = Kind::PROBES.iter().map(|&kind| Prefix::reach(kind, &reach).expect("a good scope"));
+        let prefixes: Vec<_> = prefixes.collect();
+        let mut expected: Vec<_> =
+            scopes().iter().filter(|scope| reach.contains(scope)).flat_map(keys).collect();
+        expected.sort();
+        for limit in [1, 5, 100] {
+            let (mut listed, mut after) = (Vec::new(), None);
+            loop {
+                let page = rig.backend.list(&prefixes, after.as_ref(), limit, rig.at(0)).await.expect("list");
+                assert!(page.items.len() <= limit, "a page has no more than was asked for");
+                listed.extend(page.items.into_iter().map(|(key, _)| key));
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+            listed.sort();
+            assert_eq!(listed, expected, "{reach:?} in pages of {limit}");
+        }
+        let (mut removed, mut after) = (0, None);
+        loop {
+            let step = rig.backend.clear(&prefixes, after.as_ref(), rig.at(0)).await.expect("clear");
+            assert!(step.done.0 <= step.done.1, "so many parts of so many");
+            removed += step.removed.values().sum::<u64>();
+            after = step.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(removed, expected.len() as u64, "{reach:?}");
+        for scope in scopes() {
+            for key in keys(&scope) {
+                assert_eq!(rig.get(&key, 0).await.is_some(), !reach.contains(&scope), "{scope}");
+            }
+        }
+    }
+    let none = rig.backend.list(&[], None, 1, rig.at(0)).await.expect("list");
+    assert!(none.items.is_empty() && none.next.is_none());
+    assert_eq!(rig.backend.clear(&[], None, rig.at(0)).await.expect("clear").next, None);
+}
+
 pub(super) async fn a_joined_name_is_not_another_scope(rig: Rig) {
     let joined = Scope::tenant(format!("{T}:env:{T}")).expect("a good name");
     let nested = Scope::tenant_env(T, T).expect("good names");

@@ -121,7 +121,8 @@ cases! {
         issuing_against_revoking_leaves_nothing_alive
         introspecting_against_rotating_loses_neither
         one_revocation_of_many_is_counted
-        an_audited_revocation_is_told_once;
+        an_audited_revocation_is_told_once
+        a_revoked_token_is_told_of_once;
     interleavings:
         a_rotation_that_was_overtaken_gets_the_same_successor
         a_strict_rotation_that_was_overtaken_is_a_reuse
@@ -285,7 +286,8 @@ cases! {
         only_trust_and_membership_carry_on
         a_way_ends_with_its_weakest_step
         ways_keep_to_their_scope_and_relation
-        a_search_goes_both_ways;
+        a_search_goes_both_ways
+        nothing_is_reached_over_someone_who_is_being_deleted;
     policies:
         a_policy_holds_at_once_and_is_logged
         a_policy_reaches_other_nodes_when_they_reload
@@ -298,6 +300,8 @@ cases! {
         statistics_are_by_scope_and_kind
         a_scope_is_deleted_alone
         a_deletion_is_gone_on_with
+        a_stopped_deletion_is_resumed_within_a_day
+        a_tombstone_goes_after_what_it_buries
         a_caller_reaches_only_what_it_covers
         one_store_is_deleted_alone;
     api_keys:

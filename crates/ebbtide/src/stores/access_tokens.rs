@@ -1,6 +1,7 @@
 //! Access tokens: opaque, alive only while their grant is (RFC 7662, RFC 7009).
 
 mod alone;
+mod revocation;
 
 use futures_util::future::try_join;
 use minicbor::bytes::ByteArray;

@@ -185,7 +185,7 @@ impl Relationships {
     /// an error, call it again: it goes on with what is left.
     pub async fn delete_scope(&self, because: &Because) -> Result<u64> {
         let (scopes, reach) = (self.stores.scopes(&self.scope), Reach::Exact(self.scope.clone()));
-        // What is checked goes first: no half of a relationship is ever taken for a whole one.
+        // What is checked goes first, where an engine keeps kinds apart.
         let kinds = vec![Kind::Relationship, Kind::RelationshipReverse];
         let removed = scopes.delete_kinds(kinds, &reach, because).await?.finish().await?;
         Ok(removed.get(&Kind::Relationship).copied().unwrap_or_default())

@@ -3,11 +3,13 @@
 //! These are an administrator's operations: they read, or remove, everything in a scope, and may cost a scan of a
 //! table. Exact is the rule; [`Reach::Below`] reaches what a scope covers. A caller reaches only what it covers.
 
+mod deletion;
+
 use std::collections::BTreeMap;
 
 use super::Stores;
-use super::listing::{Listing, MAX_LIMIT, check_limit};
-use crate::audit::{Action, Because, Note};
+use super::listing::{Listing, check_limit};
+use crate::audit::Because;
 use crate::backend::Cursor;
 use crate::error::{Error, Result};
 use crate::key::{Key, Prefix};
@@ -15,6 +17,8 @@ use crate::kind::Kind;
 use crate::record::Record;
 use crate::scope::{Reach, Scope};
 use crate::time::Timestamp;
+
+pub use deletion::Deletion;
 
 /// The scopes that a caller covers.
 #[derive(Debug, Clone)]
@@ -39,8 +43,8 @@ pub struct Statistics {
 }
 
 impl Scopes {
-    /// What is deleted with a scope: everything but the log that tells of it, and what the store keeps of itself.
-    /// What grants access goes before what only leads to it.
+    /// What is deleted with a scope: everything but the log that tells of it, and what the store keeps of itself. Where an
+    /// engine keeps kinds apart, what grants access goes before what only leads to it.
     pub fn deletable() -> impl Iterator<Item = Kind> {
         let kept = |kind: &Kind| matches!(kind, Kind::Audit | Kind::System) || kind.is_probe();
         Kind::ALL.iter().copied().filter(move |kind| !kept(kind))
@@ -73,57 +77,44 @@ impl Scopes {
 
     /// Begins to count every live record of a scope, in steps. Nothing is read before the first.
     pub fn begin_count(&self, reach: &Reach) -> Result<Count> {
-        let prefixes = Kind::ALL.iter().map(|&kind| self.prefix(kind, reach)).collect::<Result<_>>()?;
+        self.begin_count_of(Kind::ALL.iter().copied(), reach)
+    }
+
+    fn begin_count_of(&self, kinds: impl Iterator<Item = Kind>, reach: &Reach) -> Result<Count> {
         Ok(Count {
             stores: self.stores.clone(),
             now: self.stores.now(),
-            prefixes,
+            prefixes: self.prefixes(kinds, reach)?,
             after: None,
             counted: BTreeMap::new(),
             done: (0, 1),
         })
     }
 
-    /// How many live records there are, of the kinds that are deleted with a scope, counting no further than `most`:
-    /// it reads that many at the most.
+    /// How many live records there are, of the kinds that are deleted with a scope, but no more than `most`: it reads
+    /// little more than that many.
     pub async fn count_up_to(&self, reach: &Reach, most: u64) -> Result<u64> {
-        let (now, mut counted) = (self.stores.now(), 0);
-        for kind in Self::deletable() {
-            let (prefix, mut after) = (self.prefix(kind, reach)?, None);
-            loop {
-                let left = usize::try_from(most - counted).unwrap_or(MAX_LIMIT).min(MAX_LIMIT);
-                if left == 0 {
-                    return Ok(counted);
-                }
-                let page = self.stores.backend().scan(&prefix, after.as_ref(), left, now).await?;
-                counted += page.items.len() as u64;
-                after = page.next;
-                if after.is_none() {
-                    break;
-                }
-            }
-        }
-        Ok(counted)
+        let mut count = self.begin_count_of(Self::deletable(), reach)?;
+        let counted = |count: &Count| count.counted.values().sum::<u64>();
+        while counted(&count) < most && count.step().await? {}
+        Ok(counted(&count).min(most))
     }
 
     /// How much there is, by scope and kind.
     pub async fn statistics(&self, reach: &Reach) -> Result<BTreeMap<Scope, BTreeMap<Kind, Statistics>>> {
-        let now = self.stores.now();
+        let (now, prefixes) = (self.stores.now(), self.prefixes(Kind::ALL.iter().copied(), reach)?);
         let mut all: BTreeMap<Scope, BTreeMap<Kind, Statistics>> = BTreeMap::new();
-        for &kind in Kind::ALL {
-            let (prefix, mut after) = (self.prefix(kind, reach)?, None);
-            loop {
-                let page = self.stores.backend().scan(&prefix, after.as_ref(), 500, now).await?;
-                for (key, record) in &page.items {
-                    all.entry(key.scope()).or_default().entry(kind).or_default().add(key, record);
-                }
-                after = page.next;
-                if after.is_none() {
-                    break;
-                }
+        let mut after = None;
+        loop {
+            let page = self.stores.backend().list(&prefixes, after.as_ref(), 500, now).await?;
+            for (key, record) in &page.items {
+                all.entry(key.scope()).or_default().entry(key.kind()).or_default().add(key, record);
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(all);
             }
         }
-        Ok(all)
     }
 
     /// Begins to delete every record of a scope, whatever its kind. The log of the scope is kept, and told first.
@@ -134,25 +125,23 @@ impl Scopes {
 
     /// Begins to delete every record of those kinds in a scope.
     pub async fn delete_kinds(&self, kinds: Vec<Kind>, reach: &Reach, because: &Because) -> Result<Deletion> {
-        let mut prefixes = Vec::new();
-        for kind in kinds {
-            if !Self::deletable().any(|deletable| deletable == kind) {
-                return Err(Error::invalid(format!(
-                    "records of the kind {kind} are not deleted with a scope"
-                )));
-            }
-            prefixes.push(self.prefix(kind, reach)?);
+        if let Some(kept) = kinds.iter().find(|kind| !Self::deletable().any(|deletable| deletable == **kind))
+        {
+            return Err(Error::invalid(format!("records of the kind {kept} are not deleted with a scope")));
         }
-        let deletion = Deletion {
-            stores: self.stores.clone(),
-            reach: reach.clone(),
-            because: because.clone(),
-            now: self.stores.now(),
-            left: prefixes.into_iter().rev().collect(),
-            removed: BTreeMap::new(),
-        };
-        deletion.tell("begins").await?;
-        Ok(deletion)
+        let prefixes = self.prefixes(kinds.into_iter(), reach)?;
+        Deletion::begin(&self.stores, reach, prefixes, because).await
+    }
+
+    /// Goes on with a [`delete`](Self::delete) of a scope that was stopped within the last day, in whichever process;
+    /// none if none was. What was written after it began may be left: only a new one deletes that too.
+    pub async fn resume_delete(&self, reach: &Reach, because: &Because) -> Result<Option<Deletion>> {
+        let prefixes = self.prefixes(Self::deletable(), reach)?;
+        Deletion::resume(&self.stores, reach, prefixes, because).await
+    }
+
+    fn prefixes(&self, kinds: impl Iterator<Item = Kind>, reach: &Reach) -> Result<Vec<Prefix>> {
+        kinds.map(|kind| self.prefix(kind, reach)).collect()
     }
 
     fn prefix(&self, kind: Kind, reach: &Reach) -> Result<Prefix> {
@@ -221,66 +210,5 @@ impl Count {
     #[must_use]
     pub fn place(&self) -> Option<&Cursor> {
         self.after.as_ref()
-    }
-}
-
-/// The deletion of a scope, in steps of a bounded size. One that was stopped or failed is gone on with by another:
-/// there is only less to delete.
-#[derive(Debug)]
-#[must_use = "nothing is deleted before the first step"]
-pub struct Deletion {
-    stores: Stores,
-    reach: Reach,
-    because: Because,
-    /// One time for all steps, so that an engine knows that they are one deletion, and goes on with it.
-    now: Timestamp,
-    left: Vec<Prefix>,
-    removed: BTreeMap<Kind, u64>,
-}
-
-impl Deletion {
-    /// Deletes some more, and says whether there may be more. The last step tells the log how many there were.
-    pub async fn step(&mut self) -> Result<bool> {
-        if let Some(prefix) = self.left.last() {
-            let step = self.stores.backend().erase(prefix, self.now).await?;
-            if step.removed > 0 {
-                *self.removed.entry(prefix.kind()).or_default() += step.removed;
-            }
-            if !step.more {
-                self.left.pop();
-                if self.left.is_empty() {
-                    self.tell(&format!("ended, {} records", self.removed.values().sum::<u64>())).await?;
-                }
-            }
-        }
-        Ok(!self.left.is_empty())
-    }
-
-    /// Deletes all that is left, and says how many there were, by kind.
-    pub async fn finish(mut self) -> Result<BTreeMap<Kind, u64>> {
-        while self.step().await? {}
-        Ok(self.removed)
-    }
-
-    /// How many were deleted so far, by kind.
-    #[must_use]
-    pub fn removed(&self) -> &BTreeMap<Kind, u64> {
-        &self.removed
-    }
-
-    /// How many kinds are still to be gone through.
-    #[must_use]
-    pub fn kinds_left(&self) -> usize {
-        self.left.len()
-    }
-
-    async fn tell(&self, how: &str) -> Result<()> {
-        let (far, scope) = match &self.reach {
-            Reach::Exact(scope) => ("exactly", scope),
-            Reach::Below(scope) => ("below", scope),
-        };
-        let detail = format!("{far} {scope}: {how}");
-        let note = Note::of(Action::DeleteScope, &self.because)?.with_detail(detail);
-        self.stores.audit(scope).append(&note).await
     }
 }

@@ -12,6 +12,9 @@ use crate::scope::{Reach, Scope};
 use crate::time::Timestamp;
 use crate::write::{Batch, Write};
 
+/// How many records are read at once.
+const AT_ONCE: usize = 500;
+
 /// Copies live records of every kind from one store to another, with their expiries and versions, in steps.
 ///
 /// What stands in the target already is never written over: a record of the same version is passed over, so that a
@@ -21,10 +24,10 @@ pub struct Copier {
     from: Arc<dyn Backend>,
     to: Arc<dyn Backend>,
     now: Timestamp,
-    left: Vec<Prefix>,
+    prefixes: Vec<Prefix>,
     after: Option<Cursor>,
     verifying: bool,
-    reach: Reach,
+    is_over: bool,
     copied: Copied,
 }
 
@@ -59,10 +62,9 @@ impl std::fmt::Debug for Copier {
 
 impl Copier {
     /// A copy of what `reach` reaches, as it is at `now`.
-    pub fn new(from: Arc<dyn Backend>, to: Arc<dyn Backend>, reach: Reach, now: Timestamp) -> Result<Self> {
-        let left = prefixes(&reach)?;
-        let (after, verifying, copied) = (None, false, Copied::default());
-        Ok(Self { from, to, now, left, after, verifying, reach, copied })
+    pub fn new(from: Arc<dyn Backend>, to: Arc<dyn Backend>, reach: &Reach, now: Timestamp) -> Result<Self> {
+        let (prefixes, copied) = (prefixes(reach)?, Copied::default());
+        Ok(Self { from, to, now, prefixes, after: None, verifying: false, is_over: false, copied })
     }
 
     /// How far it is.
@@ -77,17 +79,15 @@ impl Copier {
         self.verifying
     }
 
-    /// Copies, and afterwards compares, up to a hundred records; answers how many, or none at the end.
+    /// Copies, and afterwards compares, up to five hundred records; answers how many, or none at the end.
     pub async fn step(&mut self) -> Result<Option<u64>> {
-        let Some(prefix) = self.left.last() else {
+        if self.is_over {
             if self.verifying {
                 return Ok(None);
             }
-            self.verifying = true;
-            self.left = prefixes(&self.reach)?;
-            return Ok(Some(0));
-        };
-        let page = self.from.scan(prefix, self.after.as_ref(), Batch::MAX_WRITES, self.now).await?;
+            (self.verifying, self.is_over) = (true, false);
+        }
+        let page = self.from.list(&self.prefixes, self.after.as_ref(), AT_ONCE, self.now).await?;
         let count = page.items.len() as u64;
         if self.verifying {
             self.compare(page.items).await?;
@@ -95,9 +95,7 @@ impl Copier {
             self.copy(page.items).await?;
         }
         self.after = page.next;
-        if self.after.is_none() {
-            self.left.pop();
-        }
+        self.is_over = self.after.is_none();
         Ok(Some(count))
     }
 
@@ -106,7 +104,7 @@ impl Copier {
         let mut bytes = 0;
         for (key, record) in items {
             let size = key.as_bytes().len() + record.value.len();
-            if bytes + size > Batch::MAX_BYTES {
+            if bytes + size > Batch::MAX_BYTES || batch.len() == Batch::MAX_WRITES {
                 self.write(std::mem::take(&mut batch)).await?;
                 bytes = 0;
             }
@@ -158,9 +156,9 @@ impl Copier {
     }
 }
 
-/// What is copied, the last first.
+/// What is copied.
 fn prefixes(reach: &Reach) -> Result<Vec<Prefix>> {
-    let kinds = Kind::ALL.iter().filter(|kind| **kind != Kind::System && !kind.is_probe()).rev();
+    let kinds = Kind::ALL.iter().filter(|kind| **kind != Kind::System && !kind.is_probe());
     let everything = *reach == Reach::Below(Scope::Global);
     kinds
         .map(|&kind| if everything { Ok(Prefix::kind_wide(kind)) } else { Prefix::reach(kind, reach) })

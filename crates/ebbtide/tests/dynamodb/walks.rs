@@ -3,6 +3,7 @@
 use ebbtide::backend::dynamodb::DynamoDb;
 use ebbtide::stores::access_tokens::{AccessRequest, Issuing};
 use ebbtide::stores::grants::GrantRequest;
+use ebbtide::stores::scopes::Scopes;
 use ebbtide::stores::sessions::SessionRequest;
 use ebbtide::{
     Backend, BackendExt, Batch, Budget, Cursor, ErrorKind, Key, Kind, ManualClock, Prefix, Reach, Record,
@@ -21,7 +22,8 @@ crate::trials! {
     a_sweep_removes_index_records_whose_record_is_gone
     a_walk_goes_on_where_its_last_step_ended
     a_sweep_is_gone_on_with_by_another_process
-    a_count_is_gone_on_with_by_another_process
+    a_scope_is_cleared_by_one_walk_for_all_kinds
+    a_count_and_a_deletion_are_gone_on_with_by_another_process
     what_is_gone_takes_its_index_records_with_it
 }
 
@@ -99,19 +101,19 @@ async fn a_large_table_is_gone_through_and_no_cursor_names_anothers_record(site:
     store.create_table().await.unwrap();
     let (acme, other) = (Scope::tenant("acme").unwrap(), Scope::tenant("secret-tenant").unwrap());
     fill(&store, &other, Kind::Probe, 80, &"x".repeat(300_000)).await;
-    fill(&store, &acme, Kind::Probe, 2, "v").await;
-    let (mut listed, mut after, mut empty) = (0, None, 0);
+    let (mut pages, mut after) = (0, None);
     loop {
         let page = store.scan(&wide(&acme), after.as_ref(), 5, at(0)).await.unwrap();
-        listed += page.items.len();
-        empty += usize::from(page.items.is_empty() && page.next.is_some());
+        assert_eq!(page.items, []);
+        pages += 1;
         after = page.next;
         let Some(cursor) = &after else { break };
         let bytes = cursor.as_bytes();
         assert!(!bytes.windows(6).any(|window| window == b"secret"), "a cursor names another's record");
     }
-    assert_eq!(listed, 2);
-    assert!(empty > 0, "a page has an end, also where it finds nothing");
+    assert!(pages > 1, "a page has an end, also where it finds nothing");
+    fill(&store, &acme, Kind::Probe, 2, "v").await;
+    assert_eq!(store.scan_all(&wide(&acme), at(0)).await.unwrap().len(), 2);
     // Each segment of a walk is many pages here, and all of them count.
     assert_eq!(store.stats(at(0)).await.unwrap()[&Kind::Probe].live, 82);
     assert_eq!(store.erase_all(&wide(&other), at(0)).await.unwrap(), 80);
@@ -209,32 +211,91 @@ async fn a_sweep_is_gone_on_with_by_another_process(site: &Site) {
     assert_eq!(again.total(), 50);
 }
 
-async fn a_count_is_gone_on_with_by_another_process(site: &Site) {
-    // More than the 32 megabytes that a step reads, in a table of their own.
-    let table = format!("ebbtide-test-{}", ebbtide::Version::mint(&ebbtide::SystemChance));
-    let url = format!("dynamodb:{table}");
-    let (first, second) = (site.store(&url).await, site.store(&url).await);
-    first.create_table().await.unwrap();
-    let acme = Scope::tenant("acme").unwrap();
-    fill(&first, &acme, Kind::Probe, 140, &"x".repeat(300_000)).await;
-    fill(&first, &acme, Kind::ProbeIndex, 7, "v").await;
-    let prefixes = Kind::PROBES.iter().map(|&kind| Prefix::reach(kind, &Reach::Exact(acme.clone())).unwrap());
-    let prefixes: Vec<_> = prefixes.collect();
-    let step = first.count(&prefixes, None, at(0)).await.unwrap();
+fn of_every_kind(scope: &Scope) -> Vec<Prefix> {
+    let reach = Reach::Exact(scope.clone());
+    Scopes::deletable().map(|kind| Prefix::reach(kind, &reach).unwrap()).collect()
+}
+
+async fn a_scope_is_cleared_by_one_walk_for_all_kinds(site: &Site) {
+    let (proxy, store, past) = site.proxied().await;
+    let (acme, other) = (Scope::tenant("acme").unwrap(), Scope::tenant("other").unwrap());
+    let (kinds, prefixes) = ([Kind::Grant, Kind::Approval, Kind::ApiKey], of_every_kind(&acme));
+    for kind in kinds {
+        fill(&past, &acme, kind, 5, "v").await;
+        fill(&past, &other, kind, 5, "v").await;
+    }
+    proxy.take_total();
+    let cleared = store.clear(&prefixes, None, at(0)).await.unwrap();
+    assert_eq!(cleared.removed, kinds.map(|kind| (kind, 5)).into());
+    assert_eq!((cleared.next, cleared.done), (None, (4, 4)));
+    assert_eq!((proxy.requests("Scan"), proxy.requests("PutItem")), (4, 0), "four segments, once");
+    let left = past.list(&of_every_kind(&other), None, 100, at(0)).await.unwrap().items;
+    assert_eq!(left.len(), 15, "the other's");
+    // What a tombstone buries goes before it: with one that stands, there is a second walk.
+    for (expires, walks) in [(50, 1), (200, 2)] {
+        fill(&past, &acme, Kind::Grant, 5, "v").await;
+        let tombstone = key_in(&acme, Kind::Owner, 0);
+        assert!(past.put(tombstone.clone(), record("", expires), at(0)).await.unwrap().is_applied());
+        proxy.take_total();
+        let (mut steps, mut after) = (0, None);
+        loop {
+            let step = store.clear(&prefixes, after.as_ref(), at(60)).await.unwrap();
+            steps += 1;
+            after = step.next;
+            if steps < walks {
+                assert_eq!(step.removed, [(Kind::Grant, 5)].into());
+                assert!(past.get(&tombstone, at(60)).await.unwrap().is_some(), "it stands");
+            }
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!((steps, proxy.requests("Scan")), (walks, 4 * walks));
+        assert!(past.get(&tombstone, at(0)).await.unwrap().is_none());
+    }
+    let error = store.clear(&prefixes, Some(&Cursor::from_bytes([9])), at(0)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+}
+
+async fn a_count_and_a_deletion_are_gone_on_with_by_another_process(site: &Site) {
+    // More than the 32 megabytes that a step reads, of one tenant.
+    let (proxy, first, second) = site.proxied().await;
+    let (acme, other) = (Scope::tenant("acme").unwrap(), Scope::tenant("other").unwrap());
+    fill(&second, &acme, Kind::Approval, 140, &"x".repeat(300_000)).await;
+    fill(&second, &acme, Kind::Grant, 7, "v").await;
+    let prefixes = of_every_kind(&acme);
+    let step = second.count(&prefixes, None, at(0)).await.unwrap();
     let next = step.next.expect("a step has an end");
     assert!(step.done.0 < step.done.1, "{:?}", step.done);
     let (mut counted, mut after) = (step.live, Some(next.clone()));
     while let Some(place) = after {
-        let step = second.count(&prefixes, Some(&place), at(0)).await.unwrap();
+        let step = first.count(&prefixes, Some(&place), at(0)).await.unwrap();
+        assert!(proxy.requests("Scan") <= 24, "it goes on, and does not begin again");
         for (kind, live) in step.live {
             *counted.entry(kind).or_default() += live;
         }
         after = step.next;
     }
-    assert_eq!(counted, [(Kind::Probe, 140), (Kind::ProbeIndex, 7)].into());
-    let error = second.count(&prefixes[..1], Some(&next), at(0)).await.unwrap_err();
+    assert_eq!(counted, [(Kind::Approval, 140), (Kind::Grant, 7)].into());
+    let error = first.count(&prefixes[..1], Some(&next), at(0)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "the place of one count is none of another");
-    site.client().delete_table().table_name(table).send().await.unwrap();
+    // The few of another are found among these.
+    fill(&second, &other, Kind::Approval, 40, "v").await;
+    let prefixes = of_every_kind(&other);
+    let step = second.clear(&prefixes, None, at(0)).await.unwrap();
+    let mut removed = step.removed.values().sum::<u64>();
+    assert!(step.done.0 < step.done.1, "{:?}", step.done);
+    let mut after = step.next;
+    assert!(after.is_some(), "a step has an end");
+    proxy.take_total();
+    while let Some(place) = after {
+        let step = first.clear(&prefixes, Some(&place), at(0)).await.unwrap();
+        assert!(proxy.requests("Scan") <= 24, "it goes on, and does not begin again");
+        removed += step.removed.values().sum::<u64>();
+        after = step.next;
+    }
+    assert_eq!(removed, 40);
+    assert_eq!(second.list(&of_every_kind(&acme), None, 1, at(0)).await.unwrap().items.len(), 1);
 }
 
 async fn what_is_gone_takes_its_index_records_with_it(site: &Site) {

@@ -1,6 +1,7 @@
 //! Sweeping, erasing and counting.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,8 +13,9 @@ use super::DynamoDb;
 use super::attempt::{Fault, busy, fault};
 use super::condition::{Asked, begins_with, live, overdue, same_version};
 use super::item::{EXPIRES, Item, PK, SK, VALUE, VERSION, expiry_of, only_key, record_of, version_of};
-use super::walk::{Allowance, Errand, Walk};
-use crate::backend::{Budget, Counted, Cursor, Erased, KindStats, Stats, Swept};
+use super::scan::walk_of;
+use super::walk::{Allowance, Dealt, Errand, Look, Walk};
+use crate::backend::{Budget, Cleared, Counted, Cursor, Erased, KindStats, Stats, Swept};
 use crate::error::{Error, Result};
 use crate::key::Prefix;
 use crate::kind::Kind;
@@ -59,10 +61,11 @@ impl DynamoDb {
                     let mut swept = swept.lock().unwrap_or_else(PoisonError::into_inner);
                     removed.into_iter().flatten().for_each(|kind| swept.add(kind, 1));
                 }
-                Ok(drawn == items.len())
+                Dealt::first(drawn, &items)
             }
         };
-        self.step(&mut walk, &filter, &format!("{PK}, {SK}"), &allowance, deal).await?;
+        let look = Look::new(filter, format!("{PK}, {SK}"));
+        self.step(&mut walk, &look, &allowance, deal).await?;
         let mut swept = swept.into_inner().unwrap_or_else(PoisonError::into_inner);
         swept.more = self.keep_walk(&errand, &walk, until).await?;
         Ok(swept)
@@ -92,10 +95,11 @@ impl DynamoDb {
                     let mut swept = swept.lock().unwrap_or_else(PoisonError::into_inner);
                     removed.into_iter().flatten().for_each(|kind| swept.add(kind, 1));
                 }
-                Ok(true)
+                Ok(Dealt::All)
             }
         };
-        self.step(&mut walk, &filter, &projection, &Allowance::new(budget.records), deal).await?;
+        let look = Look::new(filter, projection);
+        self.step(&mut walk, &look, &Allowance::new(budget.records), deal).await?;
         let mut swept = swept.into_inner().unwrap_or_else(PoisonError::into_inner);
         let is_seen_whole = walk.is_seen_whole();
         swept.more = self.keep_walk(&errand, &walk, until).await?;
@@ -181,8 +185,11 @@ impl DynamoDb {
             let (items, last) =
                 self.patience.repeat(|| self.send_partition(prefix, sort, start.clone())).await?;
             dealt += items.len() as u64;
-            for some in items.chunks(BATCH) {
-                removed += self.delete_all(some, now).await?;
+            for some in items.iter().collect::<Vec<_>>().chunks(BATCH) {
+                self.delete_all(some).await?;
+                for item in some {
+                    removed += u64::from(now < expiry_of(item)?);
+                }
             }
             start = last;
             if start.is_none() {
@@ -205,32 +212,97 @@ impl DynamoDb {
 
     /// Removes what is in a scope, expired or not, in requests of 25: it costs a walk through the table.
     pub(super) async fn erase_scope(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {
-        let filter = begins_with(&[self.space.begin(prefix)]);
         let errand = errand(b'e', &[prefix.kind()], prefix.as_bytes(), now);
         let mut walk = self.take_walk(&errand, now).await?;
-        let (allowance, removed) = (Allowance::new(ERASED_AT_ONCE), Mutex::new(0));
-        let deal = |items: Vec<Item>| {
-            let (allowance, removed) = (&allowance, &removed);
-            async move {
-                let drawn = allowance.draw(items.len());
-                for some in items[..drawn].chunks(BATCH) {
-                    let live = self.delete_all(some, now).await?;
-                    *removed.lock().unwrap_or_else(PoisonError::into_inner) += live;
-                }
-                Ok(drawn == items.len())
-            }
-        };
-        self.step(&mut walk, &filter, &wanted(&[SK]), &allowance, deal).await?;
-        let removed = removed.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok(Erased { removed, more: self.keep_walk(&errand, &walk, now).await? })
+        let look = Look::new(begins_with(&[self.space.begin(prefix)]), wanted(&[SK]));
+        let (removed, _) = self.erase_step(&mut walk, &look, |_| false, now).await?;
+        Ok(Erased { removed: removed.values().sum(), more: self.keep_walk(&errand, &walk, now).await? })
     }
 
-    /// Deletes these, and says how many of them were live.
-    pub(super) async fn delete_all(&self, items: &[Item], now: Timestamp) -> Result<u64> {
-        let mut live = 0;
+    /// Removes what is under these prefixes by one walk for all of them, and by another for the tombstones if it has met
+    /// any that stand: what they bury goes first. The places are kept in the table, by what the walk is for and its
+    /// time.
+    pub(super) async fn clear_scopes(
+        &self,
+        prefixes: &[Prefix],
+        after: Option<&Cursor>,
+        now: Timestamp,
+    ) -> Result<Cleared> {
+        if prefixes.is_empty() {
+            return Ok(Cleared::default());
+        }
+        let stage = Stage::read(after)?;
+        let of_stage = |prefix: &&Prefix| stage != Stage::Tombstones || prefix.kind().is_tombstone();
+        let prefixes: Vec<_> = prefixes.iter().filter(of_stage).cloned().collect();
+        let kinds: Vec<_> = prefixes.iter().map(Prefix::kind).collect();
+        let beginnings = self.beginnings_of(&prefixes);
+        let errand = errand(b'c', &kinds, walk_of(&beginnings).as_bytes(), now);
+        let mut walk = match after {
+            Some(_) => self.take_walk(&errand, now).await?,
+            None => Walk::new(),
+        };
+        let look = Look::new(begins_with(&beginnings), wanted(&[SK]));
+        let spares = |kind: Kind| stage != Stage::Tombstones && kind.is_tombstone();
+        let (removed, spared) = self.erase_step(&mut walk, &look, spares, now).await?;
+        let more = self.keep_walk(&errand, &walk, now).await?;
+        let spared = spared || stage == Stage::Spared;
+        let next = match stage {
+            _ if more && spared => Some(Stage::Spared),
+            _ if more => Some(stage),
+            Stage::Tombstones => None,
+            Stage::All | Stage::Spared => spared.then_some(Stage::Tombstones),
+        };
+        let walks = if spared || stage == Stage::Tombstones { 2 } else { 1 };
+        let behind = if stage == Stage::Tombstones { walk.segments() } else { 0 };
+        Ok(Cleared {
+            removed,
+            done: (number(behind + walk.segments_over()), number(walks * walk.segments())),
+            next: next.map(|stage| Cursor::from_bytes([CLEARING, stage as u8])),
+        })
+    }
+
+    /// Deletes some of what a walk comes by, but for what is live of the kinds that are spared. Says how many were live,
+    /// by kind, and whether some were spared.
+    async fn erase_step(
+        &self,
+        walk: &mut Walk,
+        look: &Look,
+        spares: impl Fn(Kind) -> bool,
+        now: Timestamp,
+    ) -> Result<(BTreeMap<Kind, u64>, bool)> {
+        let allowance = Allowance::new(ERASED_AT_ONCE);
+        let (removed, spared) = (Mutex::new(BTreeMap::new()), AtomicBool::new(false));
+        let deal = |items: Vec<Item>| {
+            let (removed, spared, spares) = (&removed, &spared, &spares);
+            let drawn = allowance.draw(items.len());
+            async move {
+                let mut going = Vec::with_capacity(drawn);
+                for item in &items[..drawn] {
+                    if spares(self.space.kind_of(item)?) && now < expiry_of(item)? {
+                        spared.store(true, Ordering::SeqCst);
+                    } else {
+                        going.push(item);
+                    }
+                }
+                for some in going.chunks(BATCH) {
+                    self.delete_all(some).await?;
+                    let mut removed = removed.lock().unwrap_or_else(PoisonError::into_inner);
+                    for item in some {
+                        if now < expiry_of(item)? {
+                            *removed.entry(self.space.kind_of(item)?).or_default() += 1;
+                        }
+                    }
+                }
+                Dealt::first(drawn, &items)
+            }
+        };
+        self.step(walk, look, &allowance, deal).await?;
+        Ok((removed.into_inner().unwrap_or_else(PoisonError::into_inner), spared.into_inner()))
+    }
+
+    async fn delete_all(&self, items: &[&Item]) -> Result<()> {
         let mut requests = Vec::with_capacity(items.len());
         for item in items {
-            live += u64::from(now < expiry_of(item)?);
             let delete = DeleteRequest::builder().set_key(Some(only_key(item)?)).build();
             let delete = delete.map_err(|error| Error::invalid("a delete has no key").caused_by(error))?;
             requests.push(WriteRequest::builder().delete_request(delete).build());
@@ -249,15 +321,15 @@ impl DynamoDb {
                 Err(error) => attempts.pause(fault(error)).await?,
             }
         }
-        Ok(live)
+        Ok(())
     }
 
     /// Counts everything, by a walk through the whole table.
     pub(super) async fn count_all(&self, now: Timestamp) -> Result<Stats> {
-        let filter = begins_with(&self.beginnings(Kind::ALL));
+        let look = Look::new(begins_with(&self.beginnings(Kind::ALL)), wanted(&[]));
         let (tally, mut walk) = (Mutex::new(Tally::default()), Walk::new());
         while !walk.is_over() {
-            self.count_step(&mut walk, &filter, &tally, now).await?;
+            self.count_step(&mut walk, &look, &tally, now).await?;
         }
         Ok(tally.into_inner().unwrap_or_else(PoisonError::into_inner).0)
     }
@@ -273,31 +345,23 @@ impl DynamoDb {
         if prefixes.is_empty() {
             return Ok(Counted::default());
         }
-        let beginnings: Vec<_> = prefixes.iter().map(|prefix| self.space.begin(prefix)).collect();
-        let filter = begins_with(&beginnings).and(live(now));
-        let mut walk = match after {
-            Some(cursor) => self.walk_at(&beginnings, cursor, now).await?,
-            None => Walk::new(),
-        };
+        let beginnings = self.beginnings_of(prefixes);
+        let look = Look::new(begins_with(&beginnings).and(live(now)), wanted(&[]));
+        let mut walk = self.walk_at(&beginnings, after, now).await?;
         let tally = Mutex::new(Tally::default());
-        self.count_step(&mut walk, &filter, &tally, now).await?;
+        self.count_step(&mut walk, &look, &tally, now).await?;
         let tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner).0;
-        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         Ok(Counted {
             live: tally.into_iter().map(|(kind, stats)| (kind, stats.live)).collect(),
             done: (number(walk.segments_over()), number(walk.segments())),
-            next: if walk.is_over() {
-                None
-            } else {
-                Some(self.bookmark_walk(&beginnings, &walk, now).await?)
-            },
+            next: self.bookmark_walk(&beginnings, &walk, now).await?,
         })
     }
 
     async fn count_step(
         &self,
         walk: &mut Walk,
-        filter: &Asked,
+        look: &Look,
         tally: &Mutex<Tally>,
         now: Timestamp,
     ) -> Result<()> {
@@ -306,10 +370,39 @@ impl DynamoDb {
             for item in &items {
                 tally.note(self.space.kind_of(item)?, item, now)?;
             }
-            Ok(true)
+            Ok(Dealt::All)
         };
-        self.step(walk, filter, &wanted(&[]), &Allowance::new(u64::MAX), deal).await
+        self.step(walk, look, &Allowance::new(u64::MAX), deal).await
     }
+}
+
+/// Where a deletion goes on: its places are kept in the table.
+const CLEARING: u8 = 4;
+
+/// What a deletion is at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Everything, and no tombstone was met yet.
+    All = 0,
+    /// Everything, and some tombstones were spared.
+    Spared = 1,
+    /// The tombstones.
+    Tombstones = 2,
+}
+
+impl Stage {
+    fn read(after: Option<&Cursor>) -> Result<Self> {
+        match after.map(Cursor::as_bytes) {
+            None | Some([CLEARING, 0]) => Ok(Self::All),
+            Some([CLEARING, 1]) => Ok(Self::Spared),
+            Some([CLEARING, 2]) => Ok(Self::Tombstones),
+            Some(_) => Err(Error::invalid("this cursor is not one of this deletion")),
+        }
+    }
+}
+
+fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 /// The attributes that a walk needs: partition key and expiry, and these.

@@ -1,4 +1,4 @@
-//! Walking the whole table, in segments side by side: what sweeping, erasing and counting share.
+//! Walking the whole table, in segments side by side: what sweeping, erasing, counting and listing share.
 //!
 //! A walk is done in steps of a bounded number of requests. Between the steps its place is kept in the table for a day,
 //! under what it is for and the time it was handed: whichever process is handed the same goes on. A walk whose place is
@@ -12,7 +12,7 @@ use futures_util::future::try_join_all;
 use super::DynamoDb;
 use super::attempt::{Fault, fault};
 use super::condition::Asked;
-use super::item::{Item, PK, SK, bytes_of, item_key};
+use super::item::{Item, PK, SK, bytes_of, item_key, only_key};
 use crate::backend::BackendExt as _;
 use crate::digest::Digest;
 use crate::error::Result;
@@ -24,7 +24,7 @@ use crate::time::Timestamp;
 use crate::write::Write;
 
 /// How many segments are read side by side.
-const SEGMENTS: usize = 4;
+pub(super) const SEGMENTS: usize = 4;
 
 /// How many requests a step takes, each of which reads up to a megabyte: about a second of work.
 const REQUESTS: u64 = 32;
@@ -116,6 +116,45 @@ impl Walk {
     }
 }
 
+/// What a walk looks at.
+#[derive(Debug, Clone)]
+pub(super) struct Look {
+    pub(super) filter: Asked,
+    /// The attributes that are needed; all, if none are named.
+    pub(super) projection: Option<String>,
+    /// How many items the first request of each segment reads. Each one after it reads four times as many, since
+    /// little was found.
+    pub(super) at_first: Option<usize>,
+    /// How many requests a step takes.
+    pub(super) requests: u64,
+}
+
+impl Look {
+    /// At these attributes of what the filter lets through.
+    pub(super) fn new(filter: Asked, projection: String) -> Self {
+        Self { filter, projection: Some(projection), at_first: None, requests: REQUESTS }
+    }
+}
+
+/// How much of a page was dealt with. What was not comes again in the next step.
+#[derive(Debug)]
+pub(super) enum Dealt {
+    All,
+    UpTo(Item),
+    Nothing,
+}
+
+impl Dealt {
+    /// The first so many of `items`.
+    pub(super) fn first(dealt: usize, items: &[Item]) -> Result<Self> {
+        Ok(match dealt.checked_sub(1) {
+            _ if dealt == items.len() => Self::All,
+            Some(last) => Self::UpTo(only_key(&items[last])?),
+            None => Self::Nothing,
+        })
+    }
+}
+
 /// What a walk is for: the same name goes on where the last step ended.
 pub(super) type Errand = Vec<u8>;
 
@@ -176,36 +215,36 @@ impl DynamoDb {
         Ok(true)
     }
 
-    /// Goes on with a walk over the items that `filter` lets through. `deal` is handed each page, and answers whether
-    /// it has dealt with all of it: if not, the page comes again in the next step.
+    /// Goes on with a walk. `deal` is handed each page, and answers how much of it it has dealt with.
     pub(super) async fn step<F>(
         &self,
         walk: &mut Walk,
-        filter: &Asked,
-        projection: &str,
+        look: &Look,
         allowance: &Allowance,
         deal: impl Fn(Vec<Item>) -> F,
     ) -> Result<()>
     where
-        F: Future<Output = Result<bool>>,
+        F: Future<Output = Result<Dealt>>,
     {
-        let requests = AtomicU64::new(REQUESTS);
+        let requests = AtomicU64::new(look.requests);
         let (requests, deal) = (&requests, &deal);
         let segments = walk.places.iter_mut().enumerate().map(|(segment, place)| async move {
+            let mut most = look.at_first;
             while *place != Place::End && !allowance.is_spent() {
                 let one = |left: u64| left.checked_sub(1);
                 if requests.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one).is_err() {
                     break;
                 }
                 let start = if let Place::Behind(start) = &*place { Some(start.clone()) } else { None };
-                let (items, last) = self
-                    .patience
-                    .repeat(|| self.send_walk(segment, start.clone(), filter, projection))
-                    .await?;
-                if !items.is_empty() && !deal(items).await? {
-                    break;
-                }
-                *place = last.map_or(Place::End, Place::Behind);
+                let (items, last) =
+                    self.patience.repeat(|| self.send_walk(segment, start.clone(), look, most)).await?;
+                most = most.map(|most| most.saturating_mul(4));
+                let dealt = if items.is_empty() { Dealt::All } else { deal(items).await? };
+                *place = match dealt {
+                    Dealt::All => last.map_or(Place::End, Place::Behind),
+                    Dealt::UpTo(item) => Place::Behind(item),
+                    Dealt::Nothing => break,
+                };
             }
             Ok(())
         });
@@ -216,8 +255,8 @@ impl DynamoDb {
         &self,
         segment: usize,
         start: Option<Item>,
-        filter: &Asked,
-        projection: &str,
+        look: &Look,
+        most: Option<usize>,
     ) -> Result<(Vec<Item>, Option<Item>), Fault> {
         let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
         let answer = self
@@ -227,9 +266,11 @@ impl DynamoDb {
             .consistent_read(true)
             .segment(number(segment))
             .total_segments(number(SEGMENTS))
-            .projection_expression(projection)
-            .filter_expression(&filter.expression)
-            .set_expression_attribute_values(Some(filter.values.clone()))
+            .set_projection_expression(look.projection.clone())
+            .filter_expression(&look.filter.expression)
+            .set_expression_attribute_values(Some(look.filter.values.clone()))
+            // Beyond this the engine's own bound of a megabyte is met first.
+            .set_limit(most.map(|most| number(most.min(100_000))))
             .set_exclusive_start_key(start)
             .send()
             .await

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 
-use crate::backend::{Backend, Budget, Cursor, Erased, Page, Stats, Swept};
+use crate::backend::{Backend, Budget, Cleared, Counted, Cursor, Erased, Page, Stats, Swept};
 use crate::error::Result;
 use crate::key::{Key, Prefix};
 use crate::kind::Kind;
@@ -73,6 +73,24 @@ impl Backend for Meanwhile {
 
     async fn stats(&self, now: Timestamp) -> Result<Stats> {
         self.inner.stats(now).await
+    }
+
+    async fn list(
+        &self,
+        prefixes: &[Prefix],
+        after: Option<&Cursor>,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Page> {
+        self.inner.list(prefixes, after, limit, now).await
+    }
+
+    async fn count(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Counted> {
+        self.inner.count(prefixes, after, now).await
+    }
+
+    async fn clear(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Cleared> {
+        self.inner.clear(prefixes, after, now).await
     }
 
     async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {

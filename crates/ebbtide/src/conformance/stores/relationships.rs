@@ -297,6 +297,37 @@ pub(super) async fn ways_keep_to_their_scope_and_relation(rig: StoreRig) {
     assert_eq!(not, Transitive::NotRelated { depth_reached: false });
 }
 
+pub(super) async fn nothing_is_reached_over_someone_who_is_being_deleted(rig: StoreRig) {
+    let relationships = relationships(&rig);
+    chain(&relationships, &["a", "b", "c", "d"]).await;
+    chain(&relationships, &["a", "e"]).await;
+    let deletion = rig.stores.owners(&rig.scope).delete("b", &because()).await.expect("a tombstone");
+    let of = &RelationType::Membership;
+    for (from, there, back) in [
+        ("a", vec![("e", 1)], vec![]),
+        ("b", vec![], vec![]),
+        ("c", vec![("d", 1)], vec![]),
+        ("d", vec![], vec![("c", 1)]),
+    ] {
+        let named = |names: Vec<(&str, usize)>| -> Vec<(String, usize)> {
+            names.into_iter().map(|(name, distance)| (name.to_owned(), distance)).collect()
+        };
+        let reached = relationships.reachable(from, "member", of, 10).await.expect("search");
+        assert_eq!((reached.names, reached.depth_reached), (named(there), false), "from {from}");
+        let reached = relationships.reaching(from, "member", of, 10).await.expect("search");
+        assert_eq!((reached.names, reached.depth_reached), (named(back), false), "to {from}");
+    }
+    assert_eq!(relationships.path(&member("a", "d"), 10).await.expect("path"), None);
+    assert_eq!(
+        relationships.path(&member("c", "d"), 10).await.expect("path").map(|path| path.len()),
+        Some(2)
+    );
+    deletion.finish().await.expect("finish");
+    chain(&relationships, &["a", "b", "c"]).await;
+    let reached = relationships.reachable("a", "member", of, 10).await.expect("search");
+    assert_eq!(reached.names.len(), 4, "the name is free again");
+}
+
 pub(super) async fn a_search_goes_both_ways(rig: StoreRig) {
     let relationships = relationships(&rig);
     chain(&relationships, &["alice", "team", "company"]).await;

@@ -6,6 +6,7 @@ use super::belongings::because;
 use super::grants::{access_token, get, grace, is_active, is_revoked, issue, request, rotate, rotated};
 use super::rig::StoreRig;
 use crate::audit::Action;
+use crate::kind::Kind;
 use crate::secret::Secret;
 use crate::stores::access_tokens::{AccessRequest, Issuing};
 use crate::stores::grants::{GrantId, GrantRequest, GrantState, Holder, Rotation, Terms, Why};
@@ -285,4 +286,51 @@ pub(super) async fn an_audited_revocation_is_told_once(rig: StoreRig) {
     stores.sessions(scope).create(SessionRequest::default().subject("ada")).await.expect("create");
     assert_eq!(stores.sessions(scope).revoke_all_audited("ada", &because()).await.expect("revoke"), 1);
     assert_eq!(log().await.len(), 6, "before and after, for each");
+}
+
+pub(super) async fn a_revoked_token_is_told_of_once(rig: StoreRig) {
+    let (stores, scope) = (&rig.stores, &rig.scope);
+    let log = async || stores.audit(scope).list(None, 100).await.expect("list").items;
+    let issued = stores.access_tokens(scope).issue(AccessRequest::alone("ada", "app")).await.expect("issue");
+    let Issuing::Issued(alone) = issued else { panic!("it needs no grant, but: {issued:?}") };
+    let family = issue(&rig, Terms::default()).await;
+    let access = access_token(&rig, family.grant_id).await;
+    let tokens = [alone.access_token, access, family.refresh_token.clone()];
+    let revoke = async |token: &Secret, client: Option<&str>| {
+        stores.revoke_token_audited(scope, token, client, &because()).await.expect("revoke")
+    };
+    for token in &tokens {
+        assert!(!revoke(token, Some("evil")).await, "another client's");
+    }
+    assert!(is_active(&rig, &tokens[0]).await && is_active(&rig, &tokens[1]).await);
+    assert_eq!(log().await.len(), 0, "what changes nothing is not told");
+    for (token, client) in tokens.iter().zip([None, Some("app"), Some("app")]) {
+        assert!(revoke(token, client).await);
+        assert!(!revoke(token, client).await, "it is good no more");
+    }
+    assert!(!is_active(&rig, &tokens[0]).await && !is_active(&rig, &tokens[1]).await);
+    assert_dead(&rig, family.grant_id, &tokens[2..], &[]).await;
+    assert_eq!(stores.revoke_all(scope, Holder::Subject("ada")).await.expect("revoke"), 0, "nor listed");
+    let told: Vec<_> =
+        log().await.into_iter().map(|entry| (entry.action, entry.kind, entry.target)).collect();
+    let id = family.grant_id.to_string();
+    let expected = [
+        (Kind::AccessToken, vec!["ada".to_owned(), "app".to_owned()]),
+        (Kind::AccessToken, vec!["ada".to_owned(), "app".to_owned()]),
+        (Kind::Grant, vec![id]),
+    ];
+    assert_eq!(told, expected.map(|(kind, target)| (Action::Revoke, Some(kind), target)));
+    for token in ["", "ebr_", "eba_AAAA", "nonsense"] {
+        assert!(!revoke(&Secret::new(token.to_owned()), None).await, "{token}");
+    }
+    let racing = access_token(&rig, issue(&rig, Terms::default()).await.grant_id).await;
+    let answers =
+        rig.together(16, |rig, _| {
+            let token = racing.clone();
+            async move {
+                rig.stores.revoke_token_audited(&rig.scope, &token, None, &because()).await.expect("revoke")
+            }
+        });
+    assert_eq!(answers.await.into_iter().filter(|revoked| *revoked).count(), 1);
+    assert_eq!(log().await.len(), 4, "one of many is told");
 }

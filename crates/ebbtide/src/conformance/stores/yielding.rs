@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::backend::{Backend, Budget, Cursor, Erased, Page, Stats, Swept};
+use crate::backend::{Backend, Budget, Cleared, Counted, Cursor, Erased, Page, Stats, Swept};
 use crate::chance::SeededChance;
 use crate::error::Result;
 use crate::key::{Key, Prefix};
@@ -66,6 +66,24 @@ impl Backend for Yielding {
 
     async fn stats(&self, now: Timestamp) -> Result<Stats> {
         self.inner.stats(now).await
+    }
+
+    async fn list(
+        &self,
+        prefixes: &[Prefix],
+        after: Option<&Cursor>,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Page> {
+        self.give_way().await.list(prefixes, after, limit, now).await
+    }
+
+    async fn count(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Counted> {
+        self.give_way().await.count(prefixes, after, now).await
+    }
+
+    async fn clear(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Cleared> {
+        self.give_way().await.clear(prefixes, after, now).await
     }
 
     async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {

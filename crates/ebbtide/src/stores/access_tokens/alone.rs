@@ -91,7 +91,7 @@ impl AccessTokens {
         Ok(())
     }
 
-    fn index_keys(&self, digest: &Digest, stored: &Stored) -> Result<[Key; 2]> {
+    pub(super) fn index_keys(&self, digest: &Digest, stored: &Stored) -> Result<[Key; 2]> {
         let key = |holder: Holder<'_>| holder.key(Listed::AccessTokens, &self.scope, digest.as_bytes());
         Ok([key(Holder::Subject(&stored.subject))?, key(Holder::Client(&stored.client_id))?])
     }

@@ -1,22 +1,58 @@
 //! Revocations that the audit log is told of.
 
+use super::family::Family;
 use super::refresh::Refresh;
 use super::{GrantId, GrantState, Grants, Why};
 use crate::audit::{Because, Note};
 use crate::error::Result;
 use crate::kind::Kind;
+use crate::scope::Scope;
 use crate::secret::Secret;
+use crate::stores::{Stores, token};
 
 impl Grants {
     /// Revokes a grant as [`revoke`](Self::revoke) does, and tells the audit log in the same commit.
     pub async fn revoke_audited(&self, id: GrantId, because: &Because) -> Result<bool> {
+        self.revoke_audited_if(id, because, |_| true).await
+    }
+
+    /// Revokes a family as [`revoke_token`](Self::revoke_token) does, and tells the audit log in the same commit.
+    pub async fn revoke_token_audited(&self, token: &Secret, because: &Because) -> Result<bool> {
+        match Refresh::read(token, self.stores.keyring(), &self.scope) {
+            Some(token) => self.revoke_audited(token.grant_id, because).await,
+            None => Ok(false),
+        }
+    }
+
+    /// Revokes a family as [`revoke_token_of`](Self::revoke_token_of) does, and tells the audit log in the same commit.
+    pub async fn revoke_token_of_audited(
+        &self,
+        token: &Secret,
+        client_id: &str,
+        because: &Because,
+    ) -> Result<bool> {
+        match Refresh::read(token, self.stores.keyring(), &self.scope) {
+            Some(token) => {
+                let is_theirs = |family: &Family| family.client_id == client_id;
+                self.revoke_audited_if(token.grant_id, because, is_theirs).await
+            }
+            None => Ok(false),
+        }
+    }
+
+    async fn revoke_audited_if(
+        &self,
+        id: GrantId,
+        because: &Because,
+        condition: impl Fn(&Family) -> bool,
+    ) -> Result<bool> {
         let note = Note::revoked(because)?.about(Kind::Grant, vec![id.to_string()]);
         let audit = self.stores.audit(&self.scope);
         let mut changes = audit.changes().await;
         loop {
             let now = changes.attempt()?;
             let Some(mut standing) = self.read(id, now).await? else { return Ok(false) };
-            if standing.family.state(now) != GrantState::Active {
+            if standing.family.state(now) != GrantState::Active || !condition(&standing.family) {
                 return Ok(false);
             }
             standing.family.revoke(Why::Requested, now);
@@ -25,12 +61,24 @@ impl Grants {
             }
         }
     }
+}
 
-    /// Revokes a family as [`revoke_token`](Self::revoke_token) does, and tells the audit log in the same commit.
-    pub async fn revoke_token_audited(&self, token: &Secret, because: &Because) -> Result<bool> {
-        match Refresh::read(token, self.stores.keyring(), &self.scope) {
-            Some(token) => self.revoke_audited(token.grant_id, because).await,
-            None => Ok(false),
+impl Stores {
+    /// Revokes a token of either kind as [`revoke_token`](Self::revoke_token) does, or where a client is named as
+    /// [`revoke_token_of`](Self::revoke_token_of) does, and tells the audit log in the same commit.
+    pub async fn revoke_token_audited(
+        &self,
+        scope: &Scope,
+        token: &Secret,
+        client_id: Option<&str>,
+        because: &Because,
+    ) -> Result<bool> {
+        if !token.expose().starts_with(token::REFRESH) {
+            return self.access_tokens(scope).revoke_audited(token, client_id, because).await;
+        }
+        match client_id {
+            Some(client_id) => self.grants(scope).revoke_token_of_audited(token, client_id, because).await,
+            None => self.grants(scope).revoke_token_audited(token, because).await,
         }
     }
 }

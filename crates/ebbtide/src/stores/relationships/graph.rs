@@ -104,7 +104,8 @@ impl Relationships {
         })
     }
 
-    /// All that a subject reaches over relationships of one type and relation.
+    /// All that a subject reaches over relationships of one type and relation. For each name it looks at, it also looks
+    /// whether they are being deleted: then nothing is reached over them.
     pub async fn reachable(
         &self,
         subject: &str,
@@ -116,7 +117,7 @@ impl Relationships {
         self.search(Kind::Relationship, subject, &like, max_depth)?.all().await
     }
 
-    /// All who reach an object over relationships of one type and relation.
+    /// All who reach an object over relationships of one type and relation, as [`reachable`](Self::reachable) does.
     pub async fn reaching(
         &self,
         object: &str,
@@ -226,13 +227,28 @@ impl Search<'_> {
         Ok(met)
     }
 
+    /// Everyone who is met, but for those who are being deleted, and whoever is met only over them.
     async fn all(mut self) -> Result<Reached> {
         let (mut names, mut distance) = (Vec::new(), 0);
+        self.frontier = self.living(vec![self.origin.clone()]).await?;
         while let Some(level) = self.next_level().await? {
             distance += 1;
-            names.extend(level.into_iter().map(|name| (name, distance)));
+            let living = self.living(level).await?;
+            self.frontier = living.iter().filter(|name| **name != self.origin).cloned().collect();
+            names.extend(living.into_iter().map(|name| (name, distance)));
         }
         Ok(Reached { names, depth_reached: self.cut_short })
+    }
+
+    /// Those of the names that are not being deleted.
+    async fn living(&self, names: Vec<String>) -> Result<Vec<String>> {
+        let (stores, scope) = (&self.relationships.stores, &self.relationships.scope);
+        let asked = stream::iter(names).map(|name| async move {
+            let is_buried = stores.is_buried(scope, &[Mortal::Owner(&name)], self.now).await?;
+            Ok::<_, Error>((!is_buried).then_some(name))
+        });
+        let living: Vec<_> = asked.buffered(AT_ONCE).try_collect().await?;
+        Ok(living.into_iter().flatten().collect())
     }
 
     fn path_to(&self, object: &str) -> Vec<String> {

@@ -1,0 +1,46 @@
+//! Revocations that the audit log is told of.
+
+use super::{AccessTokens, Stored};
+use crate::audit::{Because, Note};
+use crate::codec;
+use crate::error::Result;
+use crate::kind::Kind;
+use crate::secret::Secret;
+use crate::stores::grants::GrantId;
+use crate::stores::token;
+use crate::write::Write;
+
+impl AccessTokens {
+    /// Revokes this one token as [`revoke`](Self::revoke) does, or where a client is named as
+    /// [`revoke_of`](Self::revoke_of) does, and tells the audit log in the same commit whose it was.
+    pub async fn revoke_audited(
+        &self,
+        token: &Secret,
+        client_id: Option<&str>,
+        because: &Because,
+    ) -> Result<bool> {
+        let Some(digest) = token::read(token::ACCESS, &[], token) else { return Ok(false) };
+        let key = self.key(&digest)?;
+        let audit = self.stores.audit(&self.scope);
+        let mut changes = audit.changes().await;
+        loop {
+            let now = changes.attempt()?;
+            let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(false) };
+            let stored: Stored = codec::decode(&record.value)?;
+            if client_id.is_some_and(|client_id| client_id != stored.client_id) {
+                return Ok(false);
+            }
+            let whose = vec![stored.subject.clone(), stored.client_id.clone()];
+            let mut note = Note::revoked(because)?.about(Kind::AccessToken, whose);
+            let mut writes = vec![Write::Remove { key: key.clone(), expected: record.version }];
+            if let Some(under) = &stored.grant {
+                note = note.with_detail(format!("under the grant {}", GrantId::from_bytes(*under.id)));
+            } else {
+                writes.extend(self.index_keys(&digest, &stored)?.map(|key| Write::Delete { key }));
+            }
+            if changes.commit(writes, &note, now).await? {
+                return Ok(true);
+            }
+        }
+    }
+}
