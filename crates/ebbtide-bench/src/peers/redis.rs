@@ -17,8 +17,8 @@ use crate::load::Caller;
 use crate::load::rounds::{Round, Side};
 use crate::records::next;
 
-/// How many calls a second `redis-benchmark` is first thought to make.
-const FIRST_GUESS: u64 = 20_000;
+/// How many calls a second `redis-benchmark` is first thought to make over one connection.
+const FIRST_GUESS: usize = 300;
 
 /// When Redis writes its log of changes to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl Redis {
     /// `SET NX EX` by Redis's own load generator, one command at a time on each connection, for about so long.
     pub(crate) fn set_nx(self: &Arc<Self>, connections: usize, time: Duration) -> Side {
         let redis = Arc::clone(self);
-        let pace = Arc::new(AtomicU64::new(FIRST_GUESS));
+        let pace = Arc::new(AtomicU64::new((FIRST_GUESS * connections) as u64));
         Side::new(self.name(connections), move || {
             let (redis, pace) = (Arc::clone(&redis), Arc::clone(&pace));
             Box::pin(async move {
@@ -103,7 +103,7 @@ impl Redis {
                 let calls = (pace.load(Ordering::Relaxed) as f64 * time.as_secs_f64()) as u64;
                 let meter =
                     Meter::start(&[("client", Whose::Children), ("server", Whose::Server(redis.pid))])?;
-                let figure = redis.benchmark(connections, calls.max(1_000)).await?;
+                let figure = redis.benchmark(connections, calls).await?;
                 pace.store(figure as u64, Ordering::Relaxed);
                 Ok(Round { figure, operations: calls, cpu: meter.stop()? })
             })
