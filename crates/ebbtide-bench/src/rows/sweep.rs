@@ -9,6 +9,7 @@ use ebbtide::{Backend, BackendExt as _, Budget, Clock as _, Stopwatch, SystemClo
 use ebbtide_bench::results::{Bar, Figure};
 use tokio_postgres::Client;
 
+use super::grouped;
 use super::watch::{sweeper, watchers};
 use crate::context::{Context, ENGINES, embedded, shown};
 use crate::cpu::{Meter, Whose};
@@ -21,16 +22,18 @@ const EACH: u64 = 1_000_000;
 
 pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()> {
     let rounds = if context.quick { 1 } else { 3 };
+    let each = context.scaled(EACH);
+    let swept = format!("{} expired of {} records", grouped(each), grouped(2 * each));
     let peer = delete_and_vacuum(context, rounds).await?;
     let mut lines = Vec::new();
     for engine in ENGINES {
         let folder = context.folder(engine)?;
         let store = embedded(engine, folder.path()).await?;
-        let mut field = Field::new(Arc::clone(&store), context.scaled(EACH)).await?;
+        let mut field = Field::new(Arc::clone(&store), each).await?;
         let ours = field.rates(rounds, shown(engine)).await?;
         let draft = Draft {
             id: format!("sweep-{engine}-rate"),
-            what: format!("sweeping 1 M expired of 2 M records, {}", shown(engine)),
+            what: format!("sweeping {swept}, {}", shown(engine)),
             unit: "records per second",
             bar: Some(Bar::AtLeast(1.0)),
             note: "Without other load on either side, flat out. Ours rewrites the tables of the kind without what has \
@@ -71,7 +74,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
             }
             let draft = Draft {
                 id: format!("sweep-{engine}-{id}"),
-                what: format!("p99 of replay checks while 1 M expired of 2 M are swept, {name}"),
+                what: format!("p99 of replay checks while {swept} are swept, {name}"),
                 unit: "ms",
                 bar: Some(Bar::AtMost(2.0)),
                 note: "Replay checks come by a schedule, at a quarter of the most that 64 callers do, before the sweep \
