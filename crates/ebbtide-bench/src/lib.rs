@@ -2,4 +2,5 @@
 //!
 //! `make bench` runs every row and writes `bench/results/latest.json`, a table and charts. This crate is not published.
 
+pub mod render;
 pub mod results;

@@ -11,12 +11,13 @@ mod peers;
 mod records;
 mod rows;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand};
 use ebbtide::Stopwatch;
+use ebbtide_bench::render::{LATEST, write_all};
 use ebbtide_bench::results::Results;
 
 use crate::context::Context;
@@ -43,8 +44,9 @@ enum Command {
         /// Fewer records and shorter rounds: the whole in less than five minutes
         #[arg(long)]
         quick: bool,
-        /// The file to write; where only some parts are run, what it holds of the others stays
-        #[arg(long, value_name = "FILE", default_value = "bench/results/latest.json")]
+        /// The file to write; where only some parts are run, what it holds of the others stays. Only the usual one is
+        /// shown in the table, the charts and the pages
+        #[arg(long, value_name = "FILE", default_value = LATEST)]
         results: PathBuf,
     },
     /// Lists the parts
@@ -94,7 +96,7 @@ async fn told_to_stop() -> Result<()> {
     bail!("stopped; the parts that were done are written")
 }
 
-async fn run(names: &[String], quick: bool, path: &std::path::Path) -> Result<()> {
+async fn run(names: &[String], quick: bool, path: &Path) -> Result<()> {
     let parts = chosen(names)?;
     let context = Context::new(quick)?;
     let mut results = Results::default();
@@ -114,6 +116,10 @@ async fn run(names: &[String], quick: bool, path: &std::path::Path) -> Result<()
         measured.merge_into(&mut results);
         results.write(path).with_context(|| format!("cannot write {}", path.display()))?;
         eprintln!("{}: {:.0} s", part.name, stopwatch.elapsed().as_secs_f64());
+    }
+    // Another file is somebody's own: the pages do not show it.
+    if path == Path::new(LATEST) {
+        write_all(&results, Path::new(".")).context("cannot write the table, the charts and the pages")?;
     }
     eprintln!("{} is written, after {:.0} s", path.display(), all.elapsed().as_secs_f64());
     Ok(())

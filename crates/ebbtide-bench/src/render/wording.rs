@@ -1,0 +1,84 @@
+//! A row in words: its figures, its ratio, its bar and whether that is met.
+
+use super::number::{DIGITS, rounded};
+use crate::results::{Bar, Figure, Row};
+
+/// The most digits that a ratio is shown with.
+const MOST_DIGITS: usize = 9;
+
+/// The ratio, with as many more digits as are needed for the reader to come to the same verdict.
+pub(super) fn ratio(row: &Row) -> String {
+    let agrees = |text: &str| {
+        let shown = text.replace(',', "").parse().unwrap_or(row.ratio);
+        Row { ratio: shown, ..row.clone() }.met() == row.met()
+    };
+    let mut shown = (DIGITS..=MOST_DIGITS).map(|digits| rounded(row.ratio, digits));
+    shown.find(|text| agrees(text)).unwrap_or_else(|| row.ratio.to_string())
+}
+
+/// The ratio, and of what: `1.28 ×`, or without a peer `150 ms`.
+pub(super) fn ratio_with_unit(row: &Row) -> String {
+    with_unit(&ratio(row), row)
+}
+
+/// The bar as it was set, without its direction and unit; nothing without one.
+pub(super) fn bar(row: &Row) -> String {
+    match row.bar {
+        Some(Bar::AtLeast(bar) | Bar::AtMost(bar)) => bar.to_string(),
+        None => String::new(),
+    }
+}
+
+/// The bar in full: `≥ 2 ×`.
+pub(super) fn bar_with_unit(row: &Row) -> String {
+    match row.bar {
+        Some(Bar::AtLeast(_)) => format!("≥ {}", with_unit(&bar(row), row)),
+        Some(Bar::AtMost(_)) => format!("≤ {}", with_unit(&bar(row), row)),
+        None => String::new(),
+    }
+}
+
+/// `met` or `missed`; nothing without a bar.
+pub(super) fn verdict(row: &Row) -> &'static str {
+    match row.met() {
+        Some(true) => "met",
+        Some(false) => "missed",
+        None => "",
+    }
+}
+
+/// `51,700 /s`.
+pub(super) fn amount(value: f64, unit: &str) -> String {
+    let value = rounded(value, DIGITS);
+    match unit {
+        "" => value,
+        "per second" => format!("{value} /s"),
+        unit => format!("{value} {unit}"),
+    }
+}
+
+/// The middle round, and the lowest and highest: `51,700 /s (48,000 to 53,100)`.
+pub(super) fn with_spread(figure: &Figure, unit: &str) -> String {
+    let (low, high) = figure.spread();
+    let median = amount(figure.median(), unit);
+    match figure.rounds.len() {
+        0 => median,
+        1 => format!("{median} (one round)"),
+        _ => format!("{median} ({} to {})", rounded(low, DIGITS), rounded(high, DIGITS)),
+    }
+}
+
+/// Processor seconds for a million operations: `client 10.1, server 12.0`.
+pub(super) fn cpu(figure: &Figure) -> String {
+    let parts =
+        figure.cpu.iter().map(|(process, seconds)| format!("{process} {}", rounded(*seconds, DIGITS)));
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+fn with_unit(value: &str, row: &Row) -> String {
+    match (&row.peer, row.unit.as_str()) {
+        (Some(_), _) => format!("{value} ×"),
+        (None, "per second") => format!("{value} /s"),
+        (None, unit) => format!("{value} {unit}"),
+    }
+}
