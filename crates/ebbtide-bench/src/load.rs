@@ -29,6 +29,16 @@ where
     }
 }
 
+/// The number without what is behind its point.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "rates and counts fit, and are not negative"
+)]
+pub(crate) fn whole(number: f64) -> u64 {
+    number as u64
+}
+
 /// So many callers alike.
 pub(crate) fn callers<C: Clone>(caller: &C, number: usize) -> Vec<C> {
     vec![caller.clone(); number]

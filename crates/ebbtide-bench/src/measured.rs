@@ -1,5 +1,7 @@
 //! What a part has measured, on its way into the results.
 
+use std::collections::BTreeMap;
+
 use ebbtide_bench::results::{Axis, Bar, Chart, Figure, Line, Results, Row};
 
 /// The rows and charts of one part.
@@ -55,6 +57,11 @@ impl Measured {
             }
         }
     }
+}
+
+/// A figure for which nobody's processor time was looked at.
+pub(crate) fn plain(name: impl Into<String>, rounds: Vec<f64>) -> Figure {
+    Figure { name: name.into(), rounds, cpu: BTreeMap::new() }
 }
 
 /// An axis with numbers on it.
@@ -124,4 +131,59 @@ fn throughput(rows: &[Row]) -> Option<Chart> {
         y: axis("per second"),
         lines,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(name: &'static str, ids: &[&str], ours: f64) -> Measured {
+        let mut measured = Measured::new(name);
+        for id in ids {
+            let draft = Draft {
+                id: (*id).to_owned(),
+                what: String::new(),
+                unit: "per second",
+                bar: Some(Bar::AtLeast(2.0)),
+                note: String::new(),
+            };
+            measured.row(draft, plain("ours", vec![ours]), Some(plain("peer", vec![2.0])));
+        }
+        measured.chart(name, "a chart", axis("x"), axis("y"), vec![]);
+        measured
+    }
+
+    fn ids(results: &Results) -> Vec<&str> {
+        results.rows.iter().map(|row| row.id.as_str()).collect()
+    }
+
+    #[test]
+    fn a_part_that_is_run_alone_replaces_its_own_rows_and_charts_where_they_stood() {
+        let mut results = Results::default();
+        part("replays", &["replays-fjall-64", "replays-gone"], 4.0).merge_into(&mut results);
+        part("http", &["http-one"], 4.0).merge_into(&mut results);
+        part("replays", &["replays-fjall-64", "replays-new"], 8.0).merge_into(&mut results);
+        assert_eq!(ids(&results), ["replays-fjall-64", "replays-new", "http-one"]);
+        assert!((results.rows[0].ratio - 4.0).abs() < f64::EPSILON, "{}", results.rows[0].ratio);
+        let charts: Vec<_> = results.charts.iter().map(|chart| chart.id.as_str()).collect();
+        assert_eq!(charts, ["replays", "throughput", "http"]);
+    }
+
+    #[test]
+    fn the_chart_of_rates_shows_what_there_is_of_both_sides() {
+        let mut results = Results::default();
+        part("http", &["http-one"], 4.0).merge_into(&mut results);
+        part("replays", &["replays-fjall-64"], 8.0).merge_into(&mut results);
+        let chart = results.charts.iter().find(|chart| chart.id == "throughput").unwrap();
+        assert_eq!(chart.x.names, ["Redis, always", "fjall, 64", "HTTP, one"]);
+        assert_eq!(chart.lines[0].points, [(0.0, 2.0), (1.0, 8.0), (2.0, 4.0)]);
+    }
+
+    #[test]
+    fn a_printed_row_says_whether_its_bar_is_met() {
+        let met = part("http", &["http-one"], 4.0).rows.remove(0);
+        assert!(line(&met).ends_with("2.00, at least 2: met"), "{}", line(&met));
+        let missed = part("http", &["http-one"], 3.0).rows.remove(0);
+        assert!(line(&missed).ends_with("1.50, at least 2: MISSED"), "{}", line(&missed));
+    }
 }

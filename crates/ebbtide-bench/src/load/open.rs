@@ -70,7 +70,7 @@ pub(crate) async fn drive<C: Caller>(
     while let Some(sample) = told.recv().await {
         outcome.samples.push(sample?);
     }
-    outcome.seconds = (stopwatch.elapsed() - begun).as_secs_f64();
+    outcome.seconds = stopwatch.elapsed().saturating_sub(begun).as_secs_f64();
     *callers = std::mem::take(&mut pool.lock().unwrap_or_else(PoisonError::into_inner));
     Ok(outcome)
 }

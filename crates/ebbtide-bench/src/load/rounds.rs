@@ -122,3 +122,29 @@ async fn rate(who: &[(&'static str, Whose)], load: impl Future<Output = Result<O
     let outcome = load.await?;
     Ok(Round { figure: outcome.rate(), operations: outcome.calls(), cpu: meter.stop()? })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// A side whose rounds are numbered in the order in which they are run, over all sides.
+    fn side(name: &str, turns: &Arc<AtomicUsize>) -> Side {
+        let turns = Arc::clone(turns);
+        Side::new(name, move || {
+            let figure = turns.fetch_add(1, Ordering::Relaxed) as f64;
+            let cpu = BTreeMap::from([("both".to_owned(), 1.0)]);
+            Box::pin(std::future::ready(Ok(Round { figure, operations: 500_000, cpu })))
+        })
+    }
+
+    #[tokio::test]
+    async fn sides_take_turns_and_the_first_round_is_dropped() {
+        let turns = Arc::default();
+        let figures = alternate(2, &mut [side("ours", &turns), side("peer", &turns)]).await.unwrap();
+        assert_eq!(figures[0].rounds, [2.0, 4.0]);
+        assert_eq!(figures[1].rounds, [3.0, 5.0]);
+        assert!((figures[0].cpu["both"] - 2.0).abs() < f64::EPSILON, "seconds for a million operations");
+    }
+}

@@ -13,8 +13,8 @@ use tokio::process::{Child, Command};
 use super::resp::{Connection, Reply};
 use crate::context::Context;
 use crate::cpu::{Meter, Whose};
-use crate::load::Caller;
 use crate::load::rounds::{Round, Side};
+use crate::load::{Caller, whole};
 use crate::records::next;
 
 /// How many calls a second `redis-benchmark` is first thought to make over one connection.
@@ -100,11 +100,11 @@ impl Redis {
             let (redis, pace) = (Arc::clone(&redis), Arc::clone(&pace));
             Box::pin(async move {
                 // It counts calls and not time: as many as the last round would have made.
-                let calls = (pace.load(Ordering::Relaxed) as f64 * time.as_secs_f64()) as u64;
+                let calls = whole(pace.load(Ordering::Relaxed) as f64 * time.as_secs_f64());
                 let meter =
                     Meter::start(&[("client", Whose::Children), ("server", Whose::Server(redis.pid))])?;
                 let figure = redis.benchmark(connections, calls).await?;
-                pace.store(figure as u64, Ordering::Relaxed);
+                pace.store(whole(figure), Ordering::Relaxed);
                 Ok(Round { figure, operations: calls, cpu: meter.stop()? })
             })
         })

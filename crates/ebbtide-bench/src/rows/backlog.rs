@@ -11,7 +11,7 @@ use super::grouped;
 use super::watch::{sweeper, watchers};
 use crate::context::{Context, embedded};
 use crate::cpu::{Meter, Whose};
-use crate::measured::{Draft, Measured};
+use crate::measured::{Draft, Measured, plain};
 use crate::peers::postgres::fresh;
 use crate::records::{fill, in_seconds};
 
@@ -48,7 +48,7 @@ async fn backlog(
         let [before, during, after] = watched.p99()?;
         let millions = (watched.calls() + watched.removed) as f64 / 1e6;
         let cpu = meter.stop()?.into_iter().map(|(who, seconds)| (who, seconds / millions)).collect();
-        let figure = |name: &str, figure, cpu| Figure { name: name.to_owned(), rounds: vec![figure], cpu };
+        let ours = |figure| plain(format!("{engine}, {name}"), vec![figure]);
         let note = format!(
             "One sweep by the server's sweeper, which takes {name}; it took {:.1} s with its rests. Replay checks come by a \
              schedule, at a quarter of the most that 64 callers do; their p99 was {before:.2} ms before, {during:.2} ms \
@@ -60,11 +60,11 @@ async fn backlog(
         let what = format!("{} expired on {engine}, swept in {name}", grouped(expired));
         let rate = watched.removed as f64 / watched.seconds();
         let row = draft(format!("backlog-{engine}-{id}-rate"), what.clone(), "records per second");
-        measured.row(row, figure(&format!("{engine}, {name}"), rate, cpu), None);
+        measured.row(row, Figure { cpu, ..ours(rate) }, None);
         let row =
             draft(format!("backlog-{engine}-{id}-p99"), format!("p99 of replay checks beside {what}"), "ms");
-        let calm = figure("the same callers before it", before, Default::default());
-        measured.row(row, figure(&format!("{engine}, {name}"), during, Default::default()), Some(calm));
+        let calm = plain("the same callers before it", vec![before]);
+        measured.row(row, ours(during), Some(calm));
     }
     Ok(())
 }

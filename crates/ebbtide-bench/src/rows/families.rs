@@ -3,11 +3,11 @@
 use anyhow::{Result, bail};
 use ebbtide::stores::grants::{GrantRequest, Rotation};
 use ebbtide::{Backend, BackendExt as _, Clock as _, Key, Kind, Prefix, Record, Stores, SystemClock};
-use ebbtide_bench::results::{Bar, Figure, Line};
+use ebbtide_bench::results::{Bar, Line};
 
 use super::grouped;
 use crate::context::{Context, embedded};
-use crate::measured::{Draft, Measured, log_axis};
+use crate::measured::{Draft, Measured, axis, log_axis, plain};
 use crate::records::scope;
 
 const LEVELS: [u64; 5] = [1, 10, 100, 1_000, 10_000];
@@ -34,11 +34,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
     let first = points[0].1;
     let figure = |rotations: u64, bytes: f64| {
         let plural = if rotations == 1 { "rotation" } else { "rotations" };
-        Figure {
-            name: format!("after {} {plural}", grouped(rotations)),
-            rounds: vec![bytes],
-            cpu: Default::default(),
-        }
+        plain(format!("after {} {plural}", grouped(rotations)), vec![bytes])
     };
     for (&level, &(_, bytes)) in LEVELS.iter().zip(&points).skip(1) {
         let draft = Draft {
@@ -53,7 +49,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
         measured.row(draft, figure(level, bytes), Some(figure(1, first)));
     }
     let lines = vec![Line { name: "one family".to_owned(), points }];
-    let (x, y) = (log_axis("rotations"), crate::measured::axis("bytes stored"));
+    let (x, y) = (log_axis("rotations"), axis("bytes stored"));
     measured.chart("families", "Bytes of a family of refresh tokens", x, y, lines);
     Ok(())
 }

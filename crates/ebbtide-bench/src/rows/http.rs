@@ -11,6 +11,7 @@ use tokio::process::Command;
 use crate::context::Context;
 use crate::cpu::{Meter, Whose};
 use crate::load::rounds::{Round, Side, alternate};
+use crate::load::whole;
 use crate::measured::{Draft, Measured};
 use crate::peers::redis::{Log, Redis};
 use crate::peers::server::Server;
@@ -58,7 +59,7 @@ fn wrk(server: &Arc<Server>, items: u64, time: Duration) -> Side {
             let meter = Meter::start(&[("client", Whose::Children), ("server", Whose::Server(server.pid))])?;
             let requests = requests_per_second(&server, items, time).await?;
             let figure = requests * items as f64;
-            let operations = (figure * time.as_secs_f64()) as u64;
+            let operations = whole(figure * time.as_secs_f64());
             Ok(Round { figure, operations, cpu: meter.stop()? })
         })
     })

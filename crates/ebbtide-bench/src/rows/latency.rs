@@ -15,7 +15,7 @@ use crate::context::{Context, ENGINES, embedded, shown};
 use crate::cpu::{Meter, Whose};
 use crate::load::open::Until;
 use crate::load::rounds::{Kept, Round};
-use crate::load::{Caller, Outcome, callers, closed, open};
+use crate::load::{Caller, Outcome, callers, closed, open, whole};
 use crate::measured::{Draft, Measured, axis, log_axis};
 use crate::peers::http::ReplayChecks;
 use crate::peers::redis::{Log, Redis, SetNx};
@@ -150,7 +150,7 @@ async fn cells(context: &Context, sides: &[Side]) -> Result<Vec<Cell>> {
                 eprintln!("  {}: {rate:.0} per second are too many, and left out", side.name);
                 continue;
             }
-            let name = format!("{}, {in_flight} at once, {} per second", side.name, grouped(rate as u64));
+            let name = format!("{}, {in_flight} at once, {} per second", side.name, grouped(whole(rate)));
             let kept = PERCENTILES.map(|_| Kept::new(name.clone()));
             cells.push(Cell { side: index, in_flight, share, rate, kept });
         }

@@ -6,14 +6,13 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use ebbtide::{Clock as _, SystemClock, Timestamp, open};
-use ebbtide_bench::results::Figure;
 use tempfile::TempDir;
 use tokio::process::Command;
 
 use super::grouped;
 use crate::context::{Context, ENGINES, shown};
 use crate::cpu::resident_mib;
-use crate::measured::{Draft, Measured};
+use crate::measured::{Draft, Measured, plain};
 use crate::peers::redis::{Log, Redis};
 use crate::peers::resp::Reply;
 use crate::records;
@@ -71,7 +70,6 @@ pub(crate) async fn fill(url: &str, number: u64) -> Result<()> {
     }
     let (resident, most) = resident_mib(std::process::id())?;
     println!("{resident} {most}");
-    let _ = store.stats_at_hand(now).await?;
     Ok(())
 }
 
@@ -88,7 +86,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
     let peer = redis_mib(context).await?;
     for &engine in ENGINES {
         let filled = Filled::of(context, engine).await?;
-        let ours = figure(&format!("{}, a process of its own", shown(engine)), filled.resident_mib);
+        let ours = plain(format!("{}, a process of its own", shown(engine)), vec![filled.resident_mib]);
         let draft = Draft {
             id: format!("memory-{engine}"),
             what: format!("resident memory with {} records, {}", grouped(filled.records), shown(engine)),
@@ -102,13 +100,9 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
                 filled.most_mib
             ),
         };
-        measured.row(draft, ours, Some(figure("Redis, AOF off", peer)));
+        measured.row(draft, ours, Some(plain("Redis, AOF off", vec![peer])));
     }
     Ok(())
-}
-
-fn figure(name: &str, mib: f64) -> Figure {
-    Figure { name: name.to_owned(), rounds: vec![mib], cpu: Default::default() }
 }
 
 /// Redis with as many keys, each a digest with an expiry.

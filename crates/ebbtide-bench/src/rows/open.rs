@@ -4,12 +4,12 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 use ebbtide::{Clock as _, Stopwatch, SystemClock};
-use ebbtide_bench::results::{Bar, Figure};
+use ebbtide_bench::results::Bar;
 
 use super::grouped;
 use super::memory::Filled;
 use crate::context::{Context, ENGINES, embedded, shown};
-use crate::measured::{Draft, Measured};
+use crate::measured::{Draft, Measured, plain};
 use crate::peers::server::Server;
 use crate::records::key;
 
@@ -37,9 +37,8 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
                    opening is the journal since the last flush, which is bounded, and the list of tables."
                 .to_owned(),
         };
-        let figure = |name: String, rounds| Figure { name, rounds, cpu: Default::default() };
-        let full = figure(format!("{}, {} records", shown(engine), grouped(filled.records)), ours);
-        measured.row(draft, full, Some(figure(format!("{}, empty", shown(engine)), peer)));
+        let full = plain(format!("{}, {} records", shown(engine), grouped(filled.records)), ours);
+        measured.row(draft, full, Some(plain(format!("{}, empty", shown(engine)), peer)));
     }
     let mut rounds = Vec::new();
     for number in 0..=context.rounds() {
@@ -55,8 +54,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
         bar: Some(Bar::AtMost(200.0)),
         note: "From the start of the process. It makes the store, a keyring and the root key.".to_owned(),
     };
-    let ours = Figure { name: "ebbtide serve, fjall".to_owned(), rounds, cpu: Default::default() };
-    measured.row(draft, ours, None);
+    measured.row(draft, plain("ebbtide serve, fjall", rounds), None);
     Ok(())
 }
 

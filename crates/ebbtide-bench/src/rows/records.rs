@@ -46,7 +46,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
             fill(store, records - held, |_| late).await?;
         }
         held = records;
-        let rounds = if level == last { context.rounds() } else { context.rounds().min(3) };
+        let rounds = if level == last { context.rounds() } else { context.rounds().div_ceil(2) };
         let mut figures = alternate(rounds, &mut sides).await?;
         for (line, figure) in lines.iter_mut().zip(&figures) {
             line.points.push((records as f64 / 1e6, figure.median()));

@@ -1,6 +1,7 @@
 //! A million expired records among a million live ones: how fast they are swept, beside PostgreSQL, and what callers
 //! feel of it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
@@ -67,7 +68,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
                     watched.seconds()
                 );
                 during.add(&Round { figure: busy, operations: watched.calls(), cpu: meter.stop()? });
-                before.add(&Round { figure: calm, operations: watched.calls(), cpu: Default::default() });
+                before.add(&Round { figure: calm, operations: watched.calls(), cpu: BTreeMap::new() });
                 if round == rounds {
                     lines.push(watched.line(name.clone()));
                 }

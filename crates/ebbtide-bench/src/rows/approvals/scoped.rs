@@ -8,13 +8,13 @@ use ebbtide::{
     Backend, BackendExt as _, Batch, Budget, Clock as _, Digest, Key, Kind, Record, Scope, Stopwatch,
     SystemChance, SystemClock, Timestamp, Write,
 };
-use ebbtide_bench::results::{Bar, Figure};
+use ebbtide_bench::results::Bar;
 use tempfile::TempDir;
 
 use super::super::families::stored_bytes;
 use super::{Graph, middle};
 use crate::context::{Context, embedded};
-use crate::measured::{Draft, Measured};
+use crate::measured::{Draft, Measured, plain};
 use crate::records::in_seconds;
 
 const KIND: Kind = Kind::AccessToken;
@@ -57,11 +57,11 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
     let note = "The sum of keys, values, versions and expiries, as a scan finds them: what is handed to the engine, before \
          it leaves out what neighbouring keys have in common.";
     let row = draft("scope-bytes-raw", "keys and values", None, note);
-    measured.row(row, figure(SCOPED, vec![ours]), Some(figure(GLOBAL, vec![peer])));
+    measured.row(row, plain(SCOPED, vec![ours]), Some(plain(GLOBAL, vec![peer])));
     let (ours, peer) = (scoped.table_bytes().await?, global.table_bytes().await?);
     let note = "The tables after a compaction, without the journal, which is of a fixed size. The values do not compress.";
     let row = draft("scope-bytes", "bytes on the disk", BAR, note);
-    measured.row(row, figure(SCOPED, vec![ours]), Some(figure(GLOBAL, vec![peer])));
+    measured.row(row, plain(SCOPED, vec![ours]), Some(plain(GLOBAL, vec![peer])));
     Ok(())
 }
 
@@ -98,7 +98,7 @@ async fn lookups(context: &Context, measured: &mut Measured, scoped: &Side, glob
              the middle one of {pairs} pairs of blocks; a round's figure is the middle of a part of them."
         ),
     };
-    let (ours, theirs) = (figure(SCOPED, rounds(&ours)), figure(GLOBAL, rounds(&theirs)));
+    let (ours, theirs) = (plain(SCOPED, rounds(&ours)), plain(GLOBAL, rounds(&theirs)));
     measured.row_with_ratio(draft, ours, Some(theirs), middle(ratios));
     Ok(())
 }
@@ -161,10 +161,6 @@ impl Side {
         ensure!(bytes > 0, "no tables are found");
         Ok(bytes as f64)
     }
-}
-
-fn figure(name: &str, rounds: Vec<f64>) -> Figure {
-    Figure { name: name.to_owned(), rounds, cpu: Default::default() }
 }
 
 fn record(ends: Timestamp) -> Record {
