@@ -114,6 +114,8 @@ async fn run(names: &[String], quick: bool, path: &Path) -> Result<()> {
         let mut measured = Measured::new(part.name);
         (part.run)(&context, &mut measured).await.with_context(|| format!("the part {}", part.name))?;
         measured.merge_into(&mut results);
+        // Stable, so that the rows of a part stay in their order.
+        results.rows.sort_by_key(|row| PARTS.iter().position(|part| part.name == row.part));
         results.write(path).with_context(|| format!("cannot write {}", path.display()))?;
         eprintln!("{}: {:.0} s", part.name, stopwatch.elapsed().as_secs_f64());
     }
