@@ -17,7 +17,7 @@ test: ## Run every suite but RocksDB's
 test-all: ## Run every suite
 	scripts/test --all
 
-bench: ## Measure the engines beside their peers
+bench: ## Measure beside Redis and PostgreSQL (ROW=part QUICK=1)
 	scripts/bench
 
 lint: ## Format, clippy, docs: no warnings

@@ -1,0 +1,141 @@
+//! An open loop: calls are due at times that were fixed beforehand, whether or not the last ones are answered, and
+//! their latency counts from when they were due. A store that stalls is charged for every call that would have come
+//! meanwhile: nothing is left out because the callers were waiting (coordinated omission).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use ebbtide::{SeededChance, Stopwatch};
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, mpsc};
+
+use super::{Caller, Outcome, Sample};
+
+/// When the calls stop coming.
+#[derive(Clone, Debug)]
+pub(crate) enum Until {
+    /// After so long.
+    Time(Duration),
+    /// When it is set.
+    Set(Arc<AtomicBool>),
+}
+
+impl Until {
+    fn is_over(&self, due: Duration) -> bool {
+        match self {
+            Self::Time(time) => due >= *time,
+            Self::Set(flag) => flag.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Makes calls come `rate` times a second, independently of each other (a Poisson process), each taken by the first
+/// caller that is free. Times in the outcome are those since `stopwatch` was started.
+pub(crate) async fn drive<C: Caller>(
+    callers: &mut Vec<C>,
+    rate: f64,
+    until: Until,
+    stopwatch: Stopwatch,
+) -> Result<Outcome> {
+    let number = callers.len();
+    // Callers are handed out in the order in which they were asked for.
+    let free = Arc::new(Semaphore::new(number));
+    let pool = Arc::new(Mutex::new(std::mem::take(callers)));
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let (runtime, begun) = (Handle::current(), stopwatch.elapsed());
+    let arrivals = {
+        let (free, pool) = (Arc::clone(&free), Arc::clone(&pool));
+        // A thread of its own: the runtime's timer is a millisecond coarse, which is longer than most calls take.
+        move || {
+            let chance = SeededChance::new(number as u64);
+            let mut due = begun;
+            while !until.is_over(due.saturating_sub(begun)) {
+                let early = due.saturating_sub(stopwatch.elapsed());
+                if !early.is_zero() {
+                    std::thread::sleep(early);
+                }
+                let (free, pool, tell) = (Arc::clone(&free), Arc::clone(&pool), tell.clone());
+                runtime.spawn(async move {
+                    let _ = tell.send(take(&free, &pool, due, stopwatch).await);
+                });
+                due += gap(&chance, rate);
+            }
+        }
+    };
+    tokio::task::spawn_blocking(arrivals).await?;
+    let mut outcome = Outcome::default();
+    // Ends when the last call is answered.
+    while let Some(sample) = told.recv().await {
+        outcome.samples.push(sample?);
+    }
+    outcome.seconds = stopwatch.elapsed().saturating_sub(begun).as_secs_f64();
+    *callers = std::mem::take(&mut pool.lock().unwrap_or_else(PoisonError::into_inner));
+    Ok(outcome)
+}
+
+async fn take<C: Caller>(
+    free: &Semaphore,
+    pool: &Mutex<Vec<C>>,
+    due: Duration,
+    stopwatch: Stopwatch,
+) -> Result<Sample> {
+    let _permit = free.acquire().await?;
+    let caller = pool.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let mut caller = caller.context("as many callers as permits")?;
+    caller.call().await?;
+    let took = stopwatch.elapsed().saturating_sub(due);
+    pool.lock().unwrap_or_else(PoisonError::into_inner).push(caller);
+    Ok(Sample::new(due, took))
+}
+
+/// The time to the next call: exponential, so that calls are as often close together as those of people are.
+fn gap(chance: &SeededChance, rate: f64) -> Duration {
+    const STEPS: u64 = 1 << 53;
+    // Above zero, at most one.
+    let even = (chance.below(STEPS) + 1) as f64 / STEPS as f64;
+    Duration::from_secs_f64(-even.ln() / rate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Call;
+    use super::*;
+
+    #[test]
+    fn gaps_are_as_long_as_the_rate_asks_for() {
+        let chance = SeededChance::new(1);
+        let sum: Duration = (0..100_000).map(|_| gap(&chance, 1_000.0)).sum();
+        assert!((95.0..105.0).contains(&sum.as_secs_f64()), "{sum:?}");
+    }
+
+    /// A store that stalls for half a second, asked a hundred times a second by one caller: a closed loop would see one
+    /// slow call, and half of the calls of a second are.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_stall_is_charged_to_all_that_came_meanwhile() {
+        let stalled = Arc::new(AtomicBool::new(false));
+        let call = Call(move || {
+            let first = !stalled.swap(true, Ordering::Relaxed);
+            async move {
+                if first {
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                }
+                Ok(())
+            }
+        });
+        let mut callers = vec![call];
+        let second = Until::Time(Duration::from_secs(1));
+        let outcome = drive(&mut callers, 100.0, second, Stopwatch::start()).await.unwrap();
+        let slow = outcome.samples.iter().filter(|sample| sample.took_micros > 100_000).count();
+        assert!(slow > 20, "{slow} of {}", outcome.samples.len());
+        assert_eq!(callers.len(), 1, "the caller comes back");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_call_that_fails_ends_it() {
+        let mut callers = vec![Call(|| async { anyhow::bail!("refused") })];
+        let short = Until::Time(Duration::from_millis(20));
+        assert!(drive(&mut callers, 1_000.0, short, Stopwatch::start()).await.is_err());
+    }
+}

@@ -1,0 +1,136 @@
+//! Measures Ebbtide beside its peers on one machine in one run. `scripts/bench` builds it and starts what it needs.
+
+#![expect(clippy::cast_precision_loss, reason = "figures are rounded anyway")]
+
+mod context;
+mod cpu;
+mod load;
+mod machine;
+mod measured;
+mod peers;
+mod records;
+mod rows;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Parser, Subcommand};
+use ebbtide::Stopwatch;
+use ebbtide_bench::render::{LATEST, write_all};
+use ebbtide_bench::results::Results;
+
+use crate::context::Context;
+use crate::measured::Measured;
+use crate::rows::{PARTS, Part};
+
+/// The allocator of the `ebbtide` command.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Measures Ebbtide beside its peers.
+#[derive(Parser)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs parts, all of them by default, and writes what they measured
+    Run {
+        /// The parts
+        parts: Vec<String>,
+        /// Fewer records and shorter rounds: the whole in less than five minutes
+        #[arg(long)]
+        quick: bool,
+        /// The file to write; where only some parts are run, what it holds of the others stays. Only the usual one is
+        /// shown in the table, the charts and the pages
+        #[arg(long, value_name = "FILE", default_value = LATEST)]
+        results: PathBuf,
+    },
+    /// Lists the parts
+    Parts,
+    /// Fills a store and tells how much memory that took: a process of its own for the part `memory`
+    #[command(hide = true)]
+    Fill {
+        /// The store's URL
+        store: String,
+        /// How many records
+        records: u64,
+    },
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let outcome = match Args::parse().command {
+        Command::Parts => {
+            for part in PARTS {
+                println!("{:10} {}", part.name, part.about);
+            }
+            Ok(())
+        }
+        Command::Fill { store, records } => rows::memory::fill(&store, records).await,
+        Command::Run { parts, quick, results } => tokio::select! {
+            outcome = run(&parts, quick, &results) => outcome,
+            // What was started is stopped by being dropped.
+            outcome = told_to_stop() => outcome,
+        },
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ebbtide-bench: {error:#}");
+            // Calls that are still under way are not waited for.
+            std::process::exit(1)
+        }
+    }
+}
+
+async fn told_to_stop() -> Result<()> {
+    let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        outcome = tokio::signal::ctrl_c() => outcome?,
+        _ = terminated.recv() => {}
+    }
+    bail!("stopped; the parts that were done are written")
+}
+
+async fn run(names: &[String], quick: bool, path: &Path) -> Result<()> {
+    let parts = chosen(names)?;
+    let context = Context::new(quick)?;
+    let mut results = Results::default();
+    if parts.len() < PARTS.len() && path.exists() {
+        results = Results::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    }
+    machine::describe(&context, &mut results).await?;
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let all = Stopwatch::start();
+    for part in parts {
+        eprintln!("{}: {}", part.name, part.about);
+        let stopwatch = Stopwatch::start();
+        let mut measured = Measured::new(part.name);
+        (part.run)(&context, &mut measured).await.with_context(|| format!("the part {}", part.name))?;
+        measured.merge_into(&mut results);
+        // Stable, so that the rows of a part stay in their order.
+        results.rows.sort_by_key(|row| PARTS.iter().position(|part| part.name == row.part));
+        results.write(path).with_context(|| format!("cannot write {}", path.display()))?;
+        eprintln!("{}: {:.0} s", part.name, stopwatch.elapsed().as_secs_f64());
+    }
+    // Another file is somebody's own: the pages do not show it.
+    if path == Path::new(LATEST) {
+        write_all(&results, Path::new(".")).context("cannot write the table, the charts and the pages")?;
+    }
+    eprintln!("{} is written, after {:.0} s", path.display(), all.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn chosen(names: &[String]) -> Result<Vec<&'static Part>> {
+    if let Some(unknown) = names.iter().find(|name| PARTS.iter().all(|part| part.name != **name)) {
+        let known: Vec<_> = PARTS.iter().map(|part| part.name).collect();
+        bail!("no part is called {unknown}; there are {}", known.join(", "));
+    }
+    Ok(PARTS.iter().filter(|part| names.is_empty() || names.iter().any(|name| name == part.name)).collect())
+}

@@ -1,0 +1,7 @@
+//! What Ebbtide is measured beside, and its own server: processes on loopback that end with their handles.
+
+pub(crate) mod http;
+pub(crate) mod postgres;
+pub(crate) mod redis;
+pub(crate) mod resp;
+pub(crate) mod server;

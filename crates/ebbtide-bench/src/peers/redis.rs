@@ -1,0 +1,141 @@
+//! Redis.
+
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use ebbtide::Stopwatch;
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+
+use super::resp::{Connection, Reply};
+use crate::context::Context;
+use crate::cpu::{Meter, Whose};
+use crate::load::rounds::{Round, Side};
+use crate::load::{Caller, whole};
+use crate::records::next;
+
+/// How many calls a second `redis-benchmark` is first thought to make over one connection.
+const FIRST_GUESS: usize = 300;
+
+/// When Redis writes its log of changes to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Log {
+    /// Before it answers: the durability of Ebbtide.
+    Always,
+    /// Every second: a crash takes what was answered in the last one or two.
+    EverySecond,
+    /// Never: it keeps none.
+    Off,
+}
+
+/// A server of our own. It is killed when this is dropped.
+pub(crate) struct Redis {
+    _process: Child,
+    _folder: TempDir,
+    pub(crate) pid: u32,
+    pub(crate) port: u16,
+    pub(crate) log: Log,
+}
+
+impl Redis {
+    pub(crate) async fn start(context: &Context, log: Log) -> Result<Arc<Self>> {
+        let folder = context.folder("redis")?;
+        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let (append, fsync) = match log {
+            Log::Always => ("yes", "always"),
+            Log::EverySecond => ("yes", "everysec"),
+            Log::Off => ("no", "no"),
+        };
+        let process = Command::new("redis-server")
+            .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
+            .args(["--appendonly", append, "--appendfsync", fsync])
+            .current_dir(folder.path())
+            .stdout(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .context("redis-server does not start; scripts/bench installs it")?;
+        let pid = process.id().context("it has just been started")?;
+        let redis = Self { _process: process, _folder: folder, pid, port, log };
+        let stopwatch = Stopwatch::start();
+        while redis.connect().await.is_err() {
+            ensure!(stopwatch.elapsed() < Duration::from_secs(20), "redis-server does not listen");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(Arc::new(redis))
+    }
+
+    pub(crate) async fn connect(&self) -> Result<Connection> {
+        let mut connection = Connection::open(self.port).await?;
+        ensure!(connection.ask(&[b"PING"]).await? == Reply::Status("PONG".to_owned()), "it is not ready");
+        Ok(connection)
+    }
+
+    pub(crate) async fn connections(&self, number: usize) -> Result<Vec<Connection>> {
+        let mut connections = Vec::new();
+        for _ in 0..number {
+            connections.push(self.connect().await?);
+        }
+        Ok(connections)
+    }
+
+    /// How it is called in a row.
+    pub(crate) fn name(&self, connections: usize) -> String {
+        let log = match self.log {
+            Log::Always => "always",
+            Log::EverySecond => "everysec",
+            Log::Off => "off",
+        };
+        let plural = if connections == 1 { "connection" } else { "connections" };
+        format!("Redis, AOF {log}, {connections} {plural}")
+    }
+
+    /// `SET NX EX` by Redis's own load generator, one command at a time on each connection, for about so long.
+    pub(crate) fn set_nx(self: &Arc<Self>, connections: usize, time: Duration) -> Side {
+        let redis = Arc::clone(self);
+        let pace = Arc::new(AtomicU64::new((FIRST_GUESS * connections) as u64));
+        Side::new(self.name(connections), move || {
+            let (redis, pace) = (Arc::clone(&redis), Arc::clone(&pace));
+            Box::pin(async move {
+                // It counts calls and not time: as many as the last round would have made.
+                let calls = whole(pace.load(Ordering::Relaxed) as f64 * time.as_secs_f64());
+                let meter =
+                    Meter::start(&[("client", Whose::Children), ("server", Whose::Server(redis.pid))])?;
+                let figure = redis.benchmark(connections, calls).await?;
+                pace.store(whole(figure), Ordering::Relaxed);
+                Ok(Round { figure, operations: calls, cpu: meter.stop()? })
+            })
+        })
+    }
+
+    async fn benchmark(&self, connections: usize, calls: u64) -> Result<f64> {
+        let output = Command::new("redis-benchmark")
+            .args(["-p", &self.port.to_string(), "-c", &connections.to_string(), "-n", &calls.to_string()])
+            .args(["-r", "1000000000", "--csv"])
+            .args(["SET", "replay:__rand_int__:aaaaaaaaaaaaaaaaaaaaaaaa", "1", "NX", "EX", "60"])
+            .stderr(Stdio::inherit())
+            .kill_on_drop(true)
+            .output()
+            .await?;
+        ensure!(output.status.success(), "redis-benchmark fails");
+        let text = String::from_utf8(output.stdout)?;
+        let row = text.lines().last().context("redis-benchmark says nothing")?;
+        // The command in the first column may hold commas of its own; the rate is the first number behind it.
+        let mut fields = row.split("\",\"").map(|field| field.trim_matches('"'));
+        fields.find_map(|field| field.parse().ok()).context("redis-benchmark names no rate")
+    }
+}
+
+/// `SET NX EX` of a key that was not used before, over a connection of ours.
+pub(crate) struct SetNx(pub(crate) Connection);
+
+impl Caller for SetNx {
+    async fn call(&mut self) -> Result<()> {
+        let key = format!("replay:{:012}:aaaaaaaaaaaaaaaaaaaaaaaa", next());
+        let reply = self.0.ask(&[b"SET", key.as_bytes(), b"1", b"NX", b"EX", b"60"]).await?;
+        ensure!(reply == Reply::Status("OK".to_owned()), "a new key is taken: {reply:?}");
+        Ok(())
+    }
+}

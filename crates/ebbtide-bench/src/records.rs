@@ -1,0 +1,82 @@
+//! The records of the measurements, and callers that write them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use ebbtide::stores::replays::{Proof, Seen};
+use ebbtide::{
+    Backend, Batch, Clock as _, Digest, Key, Kind, Record, Scope, Stores, SystemChance, SystemClock,
+    Timestamp, Write,
+};
+use tokio::task::JoinSet;
+
+use crate::load::{Call, Caller};
+
+/// A number that no other call of this run was given.
+pub(crate) fn next() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The scope of everything.
+pub(crate) fn scope() -> Scope {
+    Scope::tenant("acme").expect("a good name")
+}
+
+/// So long from now.
+pub(crate) fn in_seconds(now: Timestamp, seconds: u64) -> Result<Timestamp> {
+    Ok(now.checked_add(Duration::from_secs(seconds))?)
+}
+
+/// The key of a replay record.
+pub(crate) fn key(number: u64) -> Result<Key> {
+    let digest = Digest::of("replay", &[&number.to_be_bytes()]);
+    Ok(Key::new(Kind::Replay, &scope(), &[digest.part()], &[])?)
+}
+
+/// A replay record.
+pub(crate) fn record(expires_at: Timestamp) -> Record {
+    Record::new("", expires_at, &SystemChance)
+}
+
+/// Writes so many records by large batches, 64 at once, with the expiry that each number is given.
+pub(crate) async fn fill(
+    store: &Arc<dyn Backend>,
+    records: u64,
+    expires_at: impl Fn(u64) -> Timestamp,
+) -> Result<()> {
+    let now = SystemClock.now();
+    let mut commits = JoinSet::new();
+    let mut number = 0;
+    while number < records || !commits.is_empty() {
+        while number < records && commits.len() < 64 {
+            let upto = (number + Batch::MAX_WRITES as u64).min(records);
+            let writes = (number..upto)
+                .map(|number| Ok(Write::Insert { key: key(next())?, record: record(expires_at(number)) }))
+                .collect::<Result<Vec<_>>>()?;
+            number = upto;
+            let (store, batch) = (Arc::clone(store), Batch::new(writes)?);
+            commits.spawn(async move { store.commit(batch, now).await });
+        }
+        if let Some(commit) = commits.join_next().await {
+            ensure!(commit??.is_applied(), "a key of the filling is taken");
+        }
+    }
+    Ok(())
+}
+
+/// One durable replay check of a proof that was not seen before.
+pub(crate) fn replay_check(stores: &Stores) -> impl Caller + Clone + use<> {
+    let replays = stores.replays(&scope());
+    Call(move || {
+        let replays = replays.clone();
+        async move {
+            let proof = Proof::new("https://api.example/token", format!("jti-{:020}", next()))?;
+            let seen = replays.check_and_record(&proof).await?;
+            ensure!(matches!(seen, Seen::Fresh { .. }), "a new proof is a replay");
+            Ok(())
+        }
+    })
+}

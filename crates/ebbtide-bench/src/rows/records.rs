@@ -1,0 +1,73 @@
+//! The rate of replay checks as the store grows, beside Redis.
+
+use anyhow::Result;
+use ebbtide::{Clock as _, Stores, SystemClock};
+use ebbtide_bench::results::{Bar, Line};
+
+use super::grouped;
+use super::replays::checks;
+use crate::context::{Context, ENGINES, embedded, shown};
+use crate::load::rounds::alternate;
+use crate::measured::{Draft, Measured, axis};
+use crate::peers::redis::{Log, Redis};
+use crate::records::{fill, in_seconds};
+
+const LEVELS: [u64; 5] = [0, 1_000_000, 5_000_000, 10_000_000, 20_000_000];
+const IN_FLIGHT: usize = 1_024;
+
+pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()> {
+    let redis = Redis::start(context, Log::Always).await?;
+    let time = context.round();
+    // Declared before what is kept in them, so that the stores are closed first.
+    let mut folders = Vec::new();
+    let mut stores = Vec::new();
+    let mut sides = vec![redis.set_nx(64, time)];
+    for engine in ENGINES {
+        let folder = context.folder(engine)?;
+        let store = embedded(engine, folder.path()).await?;
+        folders.push(folder);
+        sides.push(checks(engine, &Stores::new(store.clone()), IN_FLIGHT, time));
+        stores.push(store);
+    }
+    let mut lines: Vec<Line> = ["Redis, AOF always, 64 connections"]
+        .into_iter()
+        .chain(ENGINES.iter().map(|engine| shown(engine)))
+        .map(|name| Line { name: name.to_owned(), points: Vec::new() })
+        .collect();
+    let (mut held, last) = (0, LEVELS[LEVELS.len() - 1]);
+    for level in LEVELS {
+        let records = context.scaled(level);
+        for (store, engine) in stores.iter().zip(ENGINES) {
+            if records > held {
+                eprintln!("  filling {} up to {} records", shown(engine), grouped(records));
+            }
+            // They live on through the run.
+            let late = in_seconds(SystemClock.now(), 86_400)?;
+            fill(store, records - held, |_| late).await?;
+        }
+        held = records;
+        let rounds = if level == last { context.rounds() } else { context.rounds().div_ceil(2) };
+        let mut figures = alternate(rounds, &mut sides).await?;
+        for (line, figure) in lines.iter_mut().zip(&figures) {
+            line.points.push((records as f64 / 1e6, figure.median()));
+        }
+        let peer = figures.remove(0);
+        for (engine, ours) in ENGINES.iter().zip(figures) {
+            let bar = if *engine == "fjall" { 1.3 } else { 2.5 };
+            let draft = Draft {
+                id: format!("records-{engine}-{}m", level / 1_000_000),
+                what: format!("replay checks, {}, {} live records", shown(engine), grouped(records)),
+                unit: "per second",
+                bar: (level == last).then_some(Bar::AtLeast(bar)),
+                note: "Both answer when it is on the disk; 1,024 in flight in the process beside 64 connections. Redis \
+                       holds only what its rounds have left, and has all of it in memory; what was measured before \
+                       is also in our store."
+                    .to_owned(),
+            };
+            measured.row(draft, ours, Some(peer.clone()));
+        }
+    }
+    let (x, y) = (axis("million live records"), axis("replay checks per second"));
+    measured.chart("records", "Replay checks per second as the store grows", x, y, lines);
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! What callers feel of a sweep: a load that comes by a schedule before it, while it is at work, and after it.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use ebbtide::clock_guard::ClockGuard;
+use ebbtide::sweeper::{Share, Sweeper, Turn};
+use ebbtide::{Backend, ManualClock, Stopwatch, Stores, SystemChance, Timestamp};
+use ebbtide_bench::results::Line;
+
+use crate::context::Context;
+use crate::load::open::Until;
+use crate::load::{Caller, Outcome, callers, closed, open};
+use crate::records::replay_check;
+
+const CALLERS: usize = 64;
+
+/// Of the most that the callers do in a closed loop, the share that comes while they are watched.
+const SHARE: f64 = 0.25;
+
+/// How long they are watched before and after.
+fn margin(context: &Context) -> Duration {
+    Duration::from_secs(if context.quick { 1 } else { 3 })
+}
+
+/// What was seen of one sweep, in seconds since the watching began.
+pub(super) struct Watched {
+    outcome: Outcome,
+    began: f64,
+    ended: f64,
+    pub(super) removed: u64,
+}
+
+impl Watched {
+    /// The 99th percentile in milliseconds before, during and after.
+    pub(super) fn p99(&self) -> Result<[f64; 3]> {
+        let part = |from, to| self.outcome.between(from, to).millis(99.0).context("no calls came");
+        Ok([part(0.0, self.began)?, part(self.began, self.ended)?, part(self.ended, f64::INFINITY)?])
+    }
+
+    /// How many calls came in all.
+    pub(super) fn calls(&self) -> u64 {
+        self.outcome.calls()
+    }
+
+    /// How long the sweep took.
+    pub(super) fn seconds(&self) -> f64 {
+        self.ended - self.began
+    }
+
+    /// The 99th percentile of each half second, by when the sweep began.
+    pub(super) fn line(&self, name: String) -> Line {
+        const STEP: f64 = 0.5;
+        let first = -(self.began / STEP).floor();
+        let last = ((self.outcome.seconds - self.began) / STEP).floor();
+        let mut points = Vec::new();
+        let mut step = first;
+        while step < last {
+            let from = self.began + step * STEP;
+            if let Some(p99) = self.outcome.between(from, from + STEP).millis(99.0) {
+                points.push((step * STEP, p99));
+            }
+            step += 1.0;
+        }
+        Line { name, points }
+    }
+}
+
+/// Callers whose highest rate is known.
+pub(super) struct Watchers<C> {
+    callers: Vec<C>,
+    rate: f64,
+}
+
+/// Callers of this store, and the rate at which calls are to come to them.
+pub(super) async fn watchers(
+    context: &Context,
+    store: &Arc<dyn Backend>,
+) -> Result<Watchers<impl Caller + use<>>> {
+    let mut callers = callers(&replay_check(&Stores::new(Arc::clone(store))), CALLERS);
+    closed::drive(&mut callers, context.round() / 2).await?;
+    let rate = SHARE * closed::drive(&mut callers, context.round()).await?.rate();
+    eprintln!("  {}: calls come {rate:.0} times a second", store.engine());
+    Ok(Watchers { callers, rate })
+}
+
+impl<C: Caller> Watchers<C> {
+    /// Watches a sweep, which answers how many records it has removed.
+    pub(super) async fn watch(
+        &mut self,
+        context: &Context,
+        sweep: impl Future<Output = Result<u64>>,
+    ) -> Result<Watched> {
+        let (stop, stopwatch) = (Arc::new(AtomicBool::new(false)), Stopwatch::start());
+        let load = open::drive(&mut self.callers, self.rate, Until::Set(Arc::clone(&stop)), stopwatch);
+        let sweeping = async {
+            tokio::time::sleep(margin(context)).await;
+            let began = stopwatch.elapsed().as_secs_f64();
+            let removed = sweep.await;
+            let ended = stopwatch.elapsed().as_secs_f64();
+            if removed.is_ok() {
+                tokio::time::sleep(margin(context)).await;
+            }
+            stop.store(true, Ordering::Relaxed);
+            Ok((began, ended, removed?))
+        };
+        let (outcome, (began, ended, removed)) = tokio::try_join!(load, sweeping)?;
+        Ok(Watched { outcome, began, ended, removed })
+    }
+}
+
+/// One sweep by the sweeper that a server runs, which takes no more than this share of the time. Its clock shows
+/// `now`, so that nobody waits for the records to expire.
+pub(super) async fn sweeper(store: Arc<dyn Backend>, share: Share, now: Timestamp) -> Result<u64> {
+    let clock = ManualClock::at(now);
+    let guard = ClockGuard::new(Arc::clone(&store), clock, ClockGuard::DEFAULT_BOUND).await?;
+    let sweeper = Sweeper::new(store, Arc::new(guard), SystemChance).share(share);
+    let rest = |time| async move {
+        tokio::time::sleep(time).await;
+        ControlFlow::Continue(())
+    };
+    match sweeper.sweep(rest).await? {
+        Turn::Swept(report) => Ok(report.swept.total()),
+        Turn::Busy { .. } => bail!("nobody else sweeps, and yet it is another's turn"),
+    }
+}
