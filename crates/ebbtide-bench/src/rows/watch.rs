@@ -26,6 +26,12 @@ fn margin(context: &Context) -> Duration {
     Duration::from_secs(if context.quick { 1 } else { 3 })
 }
 
+/// How long the engine is left alone after it was filled: compactions that still run would make the time before the sweep
+/// look worse than it is, and the sweep better.
+fn rest(context: &Context) -> Duration {
+    Duration::from_secs(if context.quick { 1 } else { 10 })
+}
+
 /// What was seen of one sweep, in seconds since the watching began.
 pub(super) struct Watched {
     outcome: Outcome,
@@ -88,12 +94,13 @@ pub(super) async fn watchers(
 }
 
 impl<C: Caller> Watchers<C> {
-    /// Watches a sweep, which answers how many records it has removed.
+    /// Watches a sweep, which answers how many records it has removed, after a rest.
     pub(super) async fn watch(
         &mut self,
         context: &Context,
         sweep: impl Future<Output = Result<u64>>,
     ) -> Result<Watched> {
+        tokio::time::sleep(rest(context)).await;
         let (stop, stopwatch) = (Arc::new(AtomicBool::new(false)), Stopwatch::start());
         let load = open::drive(&mut self.callers, self.rate, Until::Set(Arc::clone(&stop)), stopwatch);
         let sweeping = async {
