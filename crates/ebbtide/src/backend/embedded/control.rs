@@ -72,9 +72,9 @@ impl Control {
 impl Drop for Control {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Release);
-        // Wakes the thread from its wait.
-        let _ = UnixStream::connect(&self.path);
-        if let Some(thread) = self.thread.take() {
+        // Wakes the thread from its wait. Where someone has removed the folder meanwhile nobody can, and it is left.
+        let woken = UnixStream::connect(&self.path).is_ok();
+        if let Some(thread) = self.thread.take().filter(|_| woken) {
             let _ = thread.join();
         }
         let _ = std::fs::remove_file(&self.path);

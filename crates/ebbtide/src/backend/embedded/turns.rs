@@ -150,13 +150,13 @@ impl<E: Engine> Turns<E> {
                 Err(TryLockError::Poisoned(_)) => return None,
             }
             // While the other writes, what comes is judged.
-            receive(&mut judge.jobs, &mut waiting, QUEUE - group.len());
+            receive(&mut judge.jobs, &mut waiting, QUEUE.saturating_sub(group.len()));
             if waiting.is_empty() {
                 break self.writing.lock().ok()?;
             }
         };
         // What has come since goes along.
-        receive(&mut judge.jobs, &mut waiting, QUEUE - group.len());
+        receive(&mut judge.jobs, &mut waiting, QUEUE.saturating_sub(group.len()));
         self.join_all(&mut group, &judge.before, &mut waiting, &mut alone);
         histogram!("ebbtide_committer_group_size").record(u32::try_from(group.len()).unwrap_or(u32::MAX));
         if alone.is_empty() {
