@@ -1,6 +1,9 @@
 //! A connection to the server that is kept, and asked one thing at a time.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
+use ebbtide::Stopwatch;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
@@ -11,6 +14,9 @@ use crate::records::next;
 /// Replay checks of proofs that were not seen before.
 pub(crate) struct ReplayChecks {
     stream: BufReader<TcpStream>,
+    address: String,
+    /// Since it was used last.
+    idle: Stopwatch,
     /// The lines of a request that do not change.
     head: String,
     line: String,
@@ -19,14 +25,14 @@ pub(crate) struct ReplayChecks {
 
 impl ReplayChecks {
     pub(crate) async fn connect(server: &Server) -> Result<Self> {
-        let stream = TcpStream::connect(&server.address).await?;
-        stream.set_nodelay(true)?;
+        let stream = stream(&server.address).await?;
         let head = format!(
             "POST /v1/replays/check HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\
              Content-Type: application/json\r\n",
             server.address, server.root_key
         );
-        Ok(Self { stream: BufReader::new(stream), head, line: String::new(), body: Vec::new() })
+        let (address, idle) = (server.address.clone(), Stopwatch::start());
+        Ok(Self { stream, address, idle, head, line: String::new(), body: Vec::new() })
     }
 
     /// The status of the answer, whose body is read and forgotten.
@@ -53,8 +59,22 @@ impl ReplayChecks {
     }
 }
 
+/// The server hangs up on a connection that nobody has used for a minute, as those of one side are while the others are
+/// measured.
+const LONG_IDLE: Duration = Duration::from_secs(20);
+
+async fn stream(address: &str) -> Result<BufReader<TcpStream>> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok(BufReader::new(stream))
+}
+
 impl Caller for ReplayChecks {
     async fn call(&mut self) -> Result<()> {
+        if self.idle.elapsed() > LONG_IDLE {
+            self.stream = stream(&self.address).await?;
+        }
+        self.idle = Stopwatch::start();
         let body = format!(r#"{{"namespace":"bench","jti":"open-{}"}}"#, next());
         let request = format!("{}Content-Length: {}\r\n\r\n{body}", self.head, body.len());
         self.stream.write_all(request.as_bytes()).await?;
