@@ -115,8 +115,8 @@ impl Route {
 /// The routes by their templates.
 #[derive(Debug)]
 pub(crate) struct Routes {
-    guarded: HashMap<String, Arc<Route>>,
-    /// Those that need nothing, as they are asked for: the templates are few.
+    known: HashMap<String, Arc<Route>>,
+    /// Where a request goes that is for none of them.
     none: Arc<Route>,
 }
 
@@ -130,13 +130,13 @@ impl Routes {
             let route = routes.entry(template).or_insert_with_key(|template| Route::new(template));
             route.needs[verb as usize] = Some(needs);
         }
-        let guarded = routes.into_iter().map(|(template, route)| (template, Arc::new(route))).collect();
-        Self { guarded, none: Arc::new(Route::new("none")) }
+        let known = routes.into_iter().map(|(template, route)| (template, Arc::new(route))).collect();
+        Self { known, none: Arc::new(Route::new("none")) }
     }
 
     /// The route that a request goes to, and its method.
     pub(crate) fn of(&self, request: &Request) -> (Arc<Route>, Verb) {
         let template = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
-        (Arc::clone(self.guarded.get(template).unwrap_or(&self.none)), Verb::of(request.method()))
+        (Arc::clone(self.known.get(template).unwrap_or(&self.none)), Verb::of(request.method()))
     }
 }

@@ -76,7 +76,7 @@ impl Table {
 }
 
 /// The methods that a path is described with.
-pub(crate) fn verbs(item: &PathItem) -> impl Iterator<Item = Verb> + use<> {
+fn verbs(item: &PathItem) -> impl Iterator<Item = Verb> + use<> {
     let methods = [
         (Verb::Get, item.get.is_some()),
         (Verb::Post, item.post.is_some()),
