@@ -29,6 +29,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::key::{Key, Prefix};
 use crate::kind::Kind;
 use crate::record::{Record, Version};
+use crate::sweeper::Share;
 use crate::time::Timestamp;
 use crate::write::{Batch, Commit, Write};
 
@@ -206,12 +207,14 @@ pub struct Budget {
     pub kinds: Vec<Kind>,
     /// Whether to remove everything that can be, or only what an engine finds worth the work.
     pub force: bool,
+    /// How much of the time it may take: an engine that reclaims in larger steps rests within them.
+    pub share: Share,
 }
 
 impl Default for Budget {
     /// Ten thousand records, of any kind, where it is worth the work.
     fn default() -> Self {
-        Self { records: 10_000, kinds: Kind::ALL.to_vec(), force: false }
+        Self { records: 10_000, kinds: Kind::ALL.to_vec(), force: false, share: Share::WHOLE }
     }
 }
 
@@ -219,7 +222,7 @@ impl Budget {
     /// Everything of these kinds, in one call.
     #[must_use]
     pub fn everything(kinds: &[Kind]) -> Self {
-        Self { records: u64::MAX, kinds: kinds.to_vec(), force: true }
+        Self { records: u64::MAX, kinds: kinds.to_vec(), force: true, share: Share::WHOLE }
     }
 }
 
@@ -230,6 +233,8 @@ pub struct Swept {
     pub removed: BTreeMap<Kind, u64>,
     /// Whether the budget ended before the work did.
     pub more: bool,
+    /// How long it rested meanwhile.
+    pub rested: Duration,
 }
 
 impl Swept {

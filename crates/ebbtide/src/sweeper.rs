@@ -197,20 +197,24 @@ impl Sweeper {
         F: Future<Output = ControlFlow<()>>,
     {
         let mut renewed = Stopwatch::start();
-        let mut step = self.step.clone();
+        let mut step = Budget { share: self.share, ..self.step.clone() };
         if self.step_time.is_some() {
             step.records = step.records.min(FIRST_STEP);
         }
         loop {
             let stopwatch = Stopwatch::start();
+            let before = swept.rested;
             let more = self.one_step(until, &step, swept).await?;
-            let took = stopwatch.elapsed();
+            let (took, rested) = (stopwatch.elapsed(), swept.rested.saturating_sub(before));
             if let Some(most) = self.step_time {
                 let records = if took > most { step.records / 2 } else { step.records.saturating_mul(2) };
                 // A step has a cost of its own, which smaller ones would only pay more often.
                 step.records = records.max(FIRST_STEP).min(self.step.records);
             }
-            if rest(self.share.rest_after(took)).await.is_break() {
+            if rest(self.share.rest_after(took.saturating_sub(rested)).saturating_sub(rested))
+                .await
+                .is_break()
+            {
                 swept.more = more;
                 return Ok(ControlFlow::Break(()));
             }
@@ -230,6 +234,7 @@ impl Sweeper {
         for (kind, removed) in step.removed {
             swept.add(kind, removed);
         }
+        swept.rested += step.rested;
         Ok(step.more)
     }
 

@@ -17,13 +17,15 @@ use ebbtide::{
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A memory store that writes down up to when it is swept, can be made to remove nothing or to fail, and has a mark.
+/// A memory store that writes down up to when it is swept, can be made to remove nothing, to fail, or to say that it has
+/// rested, and has a mark.
 #[derive(Default)]
 struct Observed {
     inner: Memory,
     until: Mutex<Vec<Timestamp>>,
     idle: AtomicBool,
     broken: AtomicBool,
+    rested: Mutex<Duration>,
     mark: Mutex<Option<Timestamp>>,
 }
 
@@ -59,7 +61,9 @@ impl Backend for Observed {
         if self.idle.load(Ordering::SeqCst) {
             return Ok(Swept::default());
         }
-        self.inner.sweep(until, budget).await
+        let swept = self.inner.sweep(until, budget).await?;
+        let rested = if budget.share == Share::WHOLE { Duration::ZERO } else { *self.rested.lock().unwrap() };
+        Ok(Swept { rested, ..swept })
     }
 
     async fn stats(&self, now: Timestamp) -> Result<Stats> {
@@ -188,6 +192,24 @@ async fn it_rests_by_its_share() {
     site.clock.advance(2 * HOUR);
     report(site.sweeper().sweep(&rest).await.unwrap());
     assert!(rests.lock().unwrap().iter().all(Duration::is_zero), "all of the time: no rests");
+}
+
+/// An engine whose steps are long rests within them, and is not made to rest for that time again.
+#[tokio::test]
+async fn what_was_rested_within_a_step_counts() {
+    let site = Site::new().await;
+    site.fill(Kind::Replay, 100, HOUR).await;
+    site.clock.advance(2 * HOUR);
+    *site.store.rested.lock().unwrap() = Duration::from_secs(10);
+    let rests = Mutex::new(Vec::new());
+    let rest = |time| {
+        rests.lock().unwrap().push(time);
+        never_stop(time)
+    };
+    let swept = report(site.sweeper().share(Share::QUARTER).sweep(&rest).await.unwrap()).swept;
+    let times = rests.lock().unwrap();
+    assert!(times.len() >= 10 && times.iter().all(Duration::is_zero), "{times:?}");
+    assert!(swept.rested >= Duration::from_secs(100), "{:?}", swept.rested);
 }
 
 #[tokio::test]

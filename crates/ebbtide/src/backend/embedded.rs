@@ -5,6 +5,7 @@ mod control;
 mod engine;
 mod folder;
 mod ledger;
+mod pace;
 mod stored;
 mod sweep;
 mod turns;
@@ -22,6 +23,7 @@ use committer::{Committer, Job, Shared};
 use control::Control;
 pub(super) use engine::{Engine, Op, Visitor, Walk};
 use folder::Folder;
+pub(super) use pace::Pace;
 use sweep::Worth;
 
 use super::{Backend, Budget, Cursor, Erased, Page, Stats, Swept};
@@ -223,9 +225,16 @@ impl<E: Engine> Backend for Embedded<E> {
                 swept.more = true;
                 break;
             }
-            let removed =
-                self.aside(move |shared, committer, _| sweep::sweep_kind(shared, committer, kind, until));
-            swept.add(kind, removed.await?);
+            let pace = Arc::new(Pace::new(budget.share));
+            // When nobody waits any more, the folder is to be free soon.
+            let _hurry = Hurry(Arc::clone(&pace));
+            let step = self.aside(move |shared, committer, _| {
+                let removed = sweep::sweep_kind(shared, committer, kind, until, &pace)?;
+                Ok((removed, pace.rested()))
+            });
+            let (removed, rested) = step.await?;
+            swept.add(kind, removed);
+            swept.rested += rested;
         }
         Ok(swept)
     }
@@ -259,6 +268,15 @@ impl<E: Engine> Backend for Embedded<E> {
     async fn backup(&self, dir: &Path) -> Result<()> {
         let target = dir.to_owned();
         self.aside(move |shared, _, folder| copy(shared, folder, &target)).await
+    }
+}
+
+/// Has a step rest no more when this is dropped.
+struct Hurry(Arc<Pace>);
+
+impl Drop for Hurry {
+    fn drop(&mut self) {
+        self.0.hurry();
     }
 }
 

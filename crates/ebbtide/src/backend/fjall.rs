@@ -1,19 +1,19 @@
 //! The embedded default: fjall, in pure Rust.
 
-use std::cell::Cell;
+mod memtables;
+mod reclaim;
+
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use bytes::Bytes;
-use fjall::compaction::filter::{
-    CompactionFilter, CompactionFilterResult, Context, Factory, ItemAccessor, Verdict,
-};
+use fjall::compaction::filter::Factory;
 use fjall::{Database, Guard, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
 
-use super::embedded::{Embedded, Engine, Op, Options, Visitor, Walk, stored_millis};
+use self::memtables::Memtables;
+use self::reclaim::Expiry;
+use super::embedded::{Embedded, Engine, Op, Options, Pace, Visitor, Walk};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kind::Kind;
 use crate::time::Timestamp;
@@ -30,12 +30,16 @@ pub(super) struct Fjall {
     meta: Keyspace,
     /// By the code of the kind. Made when the first record of a kind is written: an empty store opens in no time.
     spaces: Vec<OnceLock<Keyspace>>,
-    cutoff: Arc<AtomicU64>,
+    memtables: Memtables,
 }
 
 impl Fjall {
     fn space(&self, kind: Kind) -> Option<&Keyspace> {
         self.spaces[usize::from(kind.code())].get()
+    }
+
+    fn all_spaces(&self) -> impl Iterator<Item = &Keyspace> {
+        self.spaces.iter().filter_map(OnceLock::get).chain([&self.meta])
     }
 
     /// Only whoever writes for the committer calls this, so no two threads make one keyspace.
@@ -55,10 +59,10 @@ impl Engine for Fjall {
     const NAME: &'static str = "fjall";
 
     fn open(dir: &Path, cache_bytes: u64) -> Result<Self> {
-        let cutoff = Arc::new(AtomicU64::new(0));
-        let factory = Arc::new(Expiry(Arc::clone(&cutoff)));
+        let factory = Arc::new(Expiry);
         let database = Database::builder(dir)
             .cache_size(cache_bytes)
+            .worker_threads(reclaim::WORKERS)
             // The committer asks for durability by itself, once for a group.
             .manual_journal_persist(true)
             .with_compaction_filter_factories(Arc::new(move |name| {
@@ -74,7 +78,7 @@ impl Engine for Fjall {
                 spaces[usize::from(kind.code())].get_or_init(|| space);
             }
         }
-        Ok(Self { database, meta, spaces, cutoff })
+        Ok(Self { database, meta, spaces, memtables: Memtables::default() })
     }
 
     fn get(&self, kind: Kind, key: &[u8]) -> Result<Option<Bytes>> {
@@ -104,6 +108,7 @@ impl Engine for Fjall {
                 Op::DeleteMeta(key) => batch.remove(&self.meta, key),
             }
         }
+        self.memtables.hold(self.all_spaces());
         batch.commit().map_err(failed)
     }
 
@@ -120,18 +125,9 @@ impl Engine for Fjall {
         visit_all(snapshot.iter(&self.meta), &[], visit)
     }
 
-    fn compact(&self, kind: Kind, cutoff: Timestamp) -> Result<()> {
+    fn compact(&self, kind: Kind, cutoff: Timestamp, pace: &Arc<Pace>) -> Result<()> {
         let Some(space) = self.space(kind) else { return Ok(()) };
-        space.rotate_memtable().map_err(failed)?;
-        while space.sealed_memtable_count() > 0 {
-            // The engine's own workers flush, and tell nobody when they have.
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        self.cutoff.store(cutoff.as_millis(), Ordering::Release);
-        SWEEPING.set(true);
-        let outcome = space.major_compact();
-        SWEEPING.set(false);
-        outcome.map_err(failed)
+        reclaim::compact(&self.database, space, cutoff, pace).map_err(failed)
     }
 
     fn checkpoint(&self, dir: &Path) -> Result<()> {
@@ -197,40 +193,6 @@ fn visit_all(items: impl Iterator<Item = Guard>, prefix: &[u8], visit: Visitor<'
         }
     }
     Ok(())
-}
-
-thread_local! {
-    /// Whether this thread runs the compaction of a sweep. The engine's own compactions drop nothing by its expiry.
-    static SWEEPING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Makes the filter of each compaction.
-struct Expiry(Arc<AtomicU64>);
-
-impl Factory for Expiry {
-    fn name(&self) -> &'static str {
-        "expiry"
-    }
-
-    fn make_filter(&self, _: &Context) -> Box<dyn CompactionFilter> {
-        let cutoff = if SWEEPING.get() { self.0.load(Ordering::Acquire) } else { 0 };
-        Box::new(DropExpired { cutoff })
-    }
-}
-
-struct DropExpired {
-    cutoff: u64,
-}
-
-impl CompactionFilter for DropExpired {
-    fn filter_item(&mut self, item: ItemAccessor<'_>, _: &Context) -> CompactionFilterResult {
-        if self.cutoff == 0 {
-            return Ok(Verdict::Keep);
-        }
-        let expired = stored_millis(&item.value()?).is_some_and(|millis| millis < self.cutoff);
-        // A tombstone, not nothing: what was there before must not come back.
-        Ok(if expired { Verdict::Remove } else { Verdict::Keep })
-    }
 }
 
 fn failed(error: fjall::Error) -> Error {

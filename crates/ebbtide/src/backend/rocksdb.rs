@@ -16,7 +16,7 @@ use rocksdb::{
     Options as DbOptions, ReadOptions, SnapshotWithThreadMode, WriteBatch, WriteOptions,
 };
 
-use super::embedded::{Embedded, Engine, Op, Options, Visitor, Walk, stored_millis};
+use super::embedded::{Embedded, Engine, Op, Options, Pace, Visitor, Walk, stored_millis};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kind::Kind;
 use crate::time::Timestamp;
@@ -148,7 +148,7 @@ impl Engine for RocksDb {
         visit_all(items, &[], visit)
     }
 
-    fn compact(&self, kind: Kind, cutoff: Timestamp) -> Result<()> {
+    fn compact(&self, kind: Kind, cutoff: Timestamp, _: &Arc<Pace>) -> Result<()> {
         let Some(column) = self.column(kind) else { return Ok(()) };
         self.db.flush_cf(&column).map_err(failed)?;
         self.cutoff.store(cutoff.as_millis(), Ordering::Release);

@@ -9,6 +9,9 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Share(f64);
 
+// None of them is NaN.
+impl Eq for Share {}
+
 impl Share {
     /// All of it: no rests.
     pub const WHOLE: Self = Self(1.0);

@@ -3,9 +3,11 @@
 use std::ops::Bound;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::pace::Pace;
 use crate::error::Result;
 use crate::kind::Kind;
 use crate::time::Timestamp;
@@ -70,8 +72,9 @@ pub(in crate::backend) trait Engine: Sized + Send + Sync + 'static {
     fn walk_meta(&self, snapshot: &Self::Snapshot<'_>, visit: Visitor<'_>) -> Result<()>;
 
     /// Rewrites a kind without what has expired before `cutoff`, strictly. Only this drops records by their expiry:
-    /// the engine's own compactions leave them, so that the ledger can be set right afterwards.
-    fn compact(&self, kind: Kind, cutoff: Timestamp) -> Result<()>;
+    /// the engine's own compactions leave them, so that the ledger can be set right afterwards. Rests at that pace,
+    /// unless the engine limits by itself what it writes.
+    fn compact(&self, kind: Kind, cutoff: Timestamp, pace: &Arc<Pace>) -> Result<()>;
 
     /// Writes a consistent copy of the engine's files into `dir`, which does not exist yet.
     fn checkpoint(&self, dir: &Path) -> Result<()>;

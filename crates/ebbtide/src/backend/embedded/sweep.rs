@@ -1,11 +1,13 @@
 //! Sweeping an embedded store: compact what is worth it, then count what is left.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::committer::{Committer, Job, Shared};
 use super::engine::Engine;
 use super::ledger::{Ledger, Minutes, minute, settle};
+use super::pace::Pace;
 use super::stored;
 use crate::backend::Budget;
 use crate::error::{Error, Result};
@@ -41,9 +43,10 @@ pub(super) fn sweep_kind<E: Engine>(
     committer: &Committer,
     kind: Kind,
     until: Timestamp,
+    pace: &Arc<Pace>,
 ) -> Result<u64> {
     shared.check()?;
-    shared.engine.compact(kind, until)?;
+    shared.engine.compact(kind, until, pace)?;
     // One instant for both: the ledger's rows are written with the records they count.
     let snapshot = shared.engine.snapshot();
     let mut ledger = Ledger::default();
@@ -56,6 +59,7 @@ pub(super) fn sweep_kind<E: Engine>(
     let mut counted = Minutes::new();
     let mut malformed = 0;
     shared.engine.walk_snapshot(&snapshot, kind, &mut |_, value| {
+        pace.record();
         match stored::millis(value) {
             Some(millis) => *counted.entry(minute(millis)).or_default() += 1,
             None => malformed += 1,
