@@ -25,6 +25,12 @@ pub(super) fn open(rest: &str) -> Result<Embedded<Fjall>> {
 
 const META: &str = "meta";
 
+/// The size from which a memtable is flushed. In a larger one the searches take longer, of which a commit makes two.
+const MEMTABLE_BYTES: u64 = 16 << 20;
+
+/// The most journal that is kept, and so the most that opening reads again. What is seldom written is flushed for it.
+const JOURNAL_BYTES: u64 = 128 << 20;
+
 pub(super) struct Fjall {
     database: Database,
     meta: Keyspace,
@@ -48,7 +54,8 @@ impl Fjall {
         if let Some(space) = slot.get() {
             return Ok(space);
         }
-        let space = self.database.keyspace(kind.name(), KeyspaceCreateOptions::default).map_err(failed)?;
+        let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES);
+        let space = self.database.keyspace(kind.name(), options).map_err(failed)?;
         Ok(slot.get_or_init(|| space))
     }
 }
@@ -63,6 +70,7 @@ impl Engine for Fjall {
         let database = Database::builder(dir)
             .cache_size(cache_bytes)
             .worker_threads(reclaim::WORKERS)
+            .max_journaling_size(JOURNAL_BYTES)
             // The committer asks for durability by itself, once for a group.
             .manual_journal_persist(true)
             .with_compaction_filter_factories(Arc::new(move |name| {
