@@ -28,6 +28,9 @@ use crate::rows::{PARTS, Part};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Where the figures of a quick run are written.
+const QUICK: &str = "bench/results/quick.json";
+
 /// Measures Ebbtide beside its peers.
 #[derive(Parser)]
 struct Args {
@@ -44,10 +47,11 @@ enum Command {
         /// Fewer records and shorter rounds: the whole in less than five minutes
         #[arg(long)]
         quick: bool,
-        /// The file to write; where only some parts are run, what it holds of the others stays. Only the usual one is
-        /// shown in the table, the charts and the pages
-        #[arg(long, value_name = "FILE", default_value = LATEST)]
-        results: PathBuf,
+        /// The file to write; where only some parts are run, what it holds of the others stays. By default it is
+        /// bench/results/latest.json, which the table, the charts and the pages show, and bench/results/quick.json
+        /// for a quick run, which nothing shows
+        #[arg(long, value_name = "FILE")]
+        results: Option<PathBuf>,
     },
     /// Lists the parts
     Parts,
@@ -71,11 +75,14 @@ async fn main() -> ExitCode {
             Ok(())
         }
         Command::Fill { store, records } => rows::memory::fill(&store, records).await,
-        Command::Run { parts, quick, results } => tokio::select! {
-            outcome = run(&parts, quick, &results) => outcome,
-            // What was started is stopped by being dropped.
-            outcome = told_to_stop() => outcome,
-        },
+        Command::Run { parts, quick, results } => {
+            let results = results.unwrap_or_else(|| PathBuf::from(if quick { QUICK } else { LATEST }));
+            tokio::select! {
+                outcome = run(&parts, quick, &results) => outcome,
+                // What was started is stopped by being dropped.
+                outcome = told_to_stop() => outcome,
+            }
+        }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
