@@ -9,8 +9,8 @@ use std::time::Duration;
 use ebbtide::backend::blocking::Blocking;
 use ebbtide::clock_guard::ClockGuard;
 use ebbtide::{
-    Backend, BackendExt, Batch, Budget, Clock, Error, ErrorKind, Key, Kind, ManualClock, Prefix, Record,
-    Scope, SystemChance, Timestamp, Write, open,
+    Backend, BackendExt, Batch, Budget, Chance as _, Clock, Error, ErrorKind, Key, Kind, ManualClock, Prefix,
+    Record, Scope, SystemChance, Timestamp, Write, open,
 };
 
 const ENGINES: &[&str] = if cfg!(feature = "rocksdb") { &["fjall", "rocksdb"] } else { &["fjall"] };
@@ -151,6 +151,43 @@ async fn a_sweep_compacts_what_is_worth_it() {
         assert_eq!(store.sweep(at(6_100), &usual).await.unwrap().total(), 12, "and so does a quarter");
         let stats = store.stats(at(6_100)).await.unwrap()[&Kind::Code];
         assert_eq!((stats.live, stats.expired, stats.oldest_overdue), (32, 0, None));
+    }
+}
+
+/// The bytes of all files but the journals, which are of a fixed size.
+fn table_bytes(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let bytes = entries.map(|path| match path.extension().and_then(|extension| extension.to_str()) {
+        Some("jnl" | "log") => 0,
+        _ if path.is_dir() => table_bytes(&path),
+        // What is being removed may be gone already.
+        _ => path.metadata().map_or(0, |metadata| metadata.len()),
+    });
+    bytes.sum()
+}
+
+/// At once, and not when something is written next, or when the store is opened again.
+#[tokio::test]
+async fn a_sweep_gives_the_disk_its_space_back() {
+    const RECORDS: usize = 20_000;
+    for engine in ENGINES {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(engine, dir.path()).await;
+        for first in (0..RECORDS).step_by(Batch::MAX_WRITES) {
+            let writes = (first..(first + Batch::MAX_WRITES).min(RECORDS)).map(|number| {
+                // What is random does not compress.
+                let mut value = vec![0; 1_000];
+                SystemChance.fill(&mut value);
+                let record = Record::new(value, at(if number == 0 { 9_000 } else { 60 }), &SystemChance);
+                Write::Put { key: key(&number.to_string()), record }
+            });
+            assert!(store.commit(Batch::new(writes.collect()).unwrap(), at(0)).await.unwrap().is_applied());
+        }
+        let swept = store.sweep(at(1_000), &Budget::default()).await.unwrap().total();
+        assert_eq!(swept, RECORDS as u64 - 1);
+        let bytes = table_bytes(dir.path());
+        assert!(bytes < 1_000_000, "{engine}: {bytes} bytes are left of 20 million");
+        assert_eq!(live_names(store.as_ref(), at(1_000)).await, [key("0")]);
     }
 }
 

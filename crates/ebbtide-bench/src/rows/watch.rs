@@ -21,8 +21,14 @@ const CALLERS: usize = 64;
 /// Of the most that the callers do in a closed loop, the share that comes while they are watched.
 const SHARE: f64 = 0.25;
 
-/// How long they are watched before and after.
-fn margin(context: &Context) -> Duration {
+/// How long they are watched before: as long as most sweeps take, since a moment at which the disk stands still weighs more
+/// in a shorter time.
+fn before(context: &Context) -> Duration {
+    Duration::from_secs(if context.quick { 1 } else { 10 })
+}
+
+/// How long they are watched after it.
+fn after(context: &Context) -> Duration {
     Duration::from_secs(if context.quick { 1 } else { 3 })
 }
 
@@ -104,12 +110,12 @@ impl<C: Caller> Watchers<C> {
         let (stop, stopwatch) = (Arc::new(AtomicBool::new(false)), Stopwatch::start());
         let load = open::drive(&mut self.callers, self.rate, Until::Set(Arc::clone(&stop)), stopwatch);
         let sweeping = async {
-            tokio::time::sleep(margin(context)).await;
+            tokio::time::sleep(before(context)).await;
             let began = stopwatch.elapsed().as_secs_f64();
             let removed = sweep.await;
             let ended = stopwatch.elapsed().as_secs_f64();
             if removed.is_ok() {
-                tokio::time::sleep(margin(context)).await;
+                tokio::time::sleep(after(context)).await;
             }
             stop.store(true, Ordering::Relaxed);
             Ok((began, ended, removed?))

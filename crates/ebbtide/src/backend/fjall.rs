@@ -5,14 +5,14 @@ mod reclaim;
 
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use fjall::compaction::filter::Factory;
 use fjall::{Database, Guard, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
 
 use self::memtables::Memtables;
-use self::reclaim::Expiry;
+use self::reclaim::{Expiry, Replaced};
 use super::embedded::{Embedded, Engine, Op, Options, Pace, Visitor, Walk};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kind::Kind;
@@ -37,6 +37,8 @@ pub(super) struct Fjall {
     /// By the code of the kind. Made when the first record of a kind is written: an empty store opens in no time.
     spaces: Vec<OnceLock<Keyspace>>,
     memtables: Memtables,
+    /// Tables that sweeps have replaced, and that the engine may still have.
+    replaced: Mutex<Vec<Replaced>>,
 }
 
 impl Fjall {
@@ -86,7 +88,7 @@ impl Engine for Fjall {
                 spaces[usize::from(kind.code())].get_or_init(|| space);
             }
         }
-        Ok(Self { database, meta, spaces, memtables: Memtables::default() })
+        Ok(Self { database, meta, spaces, memtables: Memtables::default(), replaced: Mutex::default() })
     }
 
     fn get(&self, kind: Kind, key: &[u8]) -> Result<Option<Bytes>> {
@@ -135,7 +137,16 @@ impl Engine for Fjall {
 
     fn compact(&self, kind: Kind, cutoff: Timestamp, pace: &Arc<Pace>) -> Result<()> {
         let Some(space) = self.space(kind) else { return Ok(()) };
-        reclaim::compact(&self.database, space, cutoff, pace).map_err(failed)
+        let replaced = reclaim::compact(&self.database, space, cutoff, pace).map_err(failed)?;
+        self.replaced.lock().unwrap_or_else(PoisonError::into_inner).push(replaced);
+        Ok(())
+    }
+
+    fn give_back(&self) -> Result<()> {
+        // With a rotation the engine lets go of what has been replaced in all keyspaces, unless someone still reads it.
+        self.meta.rotate_memtable().map_err(failed)?;
+        self.replaced.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        Ok(())
     }
 
     fn checkpoint(&self, dir: &Path) -> Result<()> {

@@ -76,6 +76,12 @@ pub(in crate::backend) trait Engine: Sized + Send + Sync + 'static {
     /// unless the engine limits by itself what it writes.
     fn compact(&self, kind: Kind, cutoff: Timestamp, pace: &Arc<Pace>) -> Result<()>;
 
+    /// Called when a compaction has been counted: gives the disk back what it has replaced, where the engine does not do
+    /// so by itself.
+    fn give_back(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Writes a consistent copy of the engine's files into `dir`, which does not exist yet.
     fn checkpoint(&self, dir: &Path) -> Result<()>;
 }

@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn a_quarter_rests_three_times_as_long_as_it_works() {
         let (took, rested) = work(&Pace::new(Share::QUARTER));
-        assert!(rested > (took - rested) * 2, "{rested:?} of {took:?}");
+        assert!(rested > took.saturating_sub(rested) * 2, "{rested:?} of {took:?}");
         assert!(rested < took, "{rested:?} of {took:?}");
     }
 

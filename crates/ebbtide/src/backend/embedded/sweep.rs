@@ -66,6 +66,7 @@ pub(super) fn sweep_kind<E: Engine>(
         }
         ControlFlow::Continue(())
     })?;
+    drop(snapshot);
     if malformed > 0 {
         return Err(Error::corrupt(format!("{malformed} stored records are shorter than their head")));
     }
@@ -73,5 +74,6 @@ pub(super) fn sweep_kind<E: Engine>(
     if !changes.is_empty() {
         committer.ask_blocking(|answer| Job::Settle { changes, answer })?;
     }
+    shared.engine.give_back()?;
     Ok(removed)
 }

@@ -1,5 +1,6 @@
 //! Compacting a keyspace without what has expired.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use fjall::compaction::filter::{
     CompactionFilter, CompactionFilterResult, Context, Factory, ItemAccessor, Verdict,
 };
-use fjall::{Database, Keyspace};
+use fjall::{AbstractTree as _, Database, Keyspace};
 
 use crate::backend::embedded::{Pace, stored_millis};
 use crate::time::{Stopwatch, Timestamp};
@@ -27,13 +28,17 @@ pub(super) const WORKERS: usize = 4;
 /// How long the engine's own compactions are waited for, which a flush brings about.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Rewrites the keyspace without what has expired before `cutoff`.
+/// The tables before a compaction. Their files are removed when the last who has them lets go of them; the engine would do
+/// so while nobody else can read or write, so that they are kept until it has.
+pub(super) type Replaced = Box<dyn Any + Send>;
+
+/// Rewrites the keyspace without what has expired before `cutoff`, and answers with what it has replaced.
 pub(super) fn compact(
     database: &Database,
     space: &Keyspace,
     cutoff: Timestamp,
     pace: &Arc<Pace>,
-) -> fjall::Result<()> {
+) -> fjall::Result<Replaced> {
     let mut tables = Tables::of(space);
     let (waiting, compactions) = (Stopwatch::start(), database.compactions_completed());
     // The engine's own workers flush, and tell nobody when they have. Then each of them looks for something to compact;
@@ -56,10 +61,12 @@ pub(super) fn compact(
         flushed,
         seen: 0,
     };
+    let replaced = space.tree.current_version();
     RECLAIM.set(Some(reclaim));
     let outcome = space.major_compact();
     RECLAIM.take();
-    outcome
+    outcome?;
+    Ok(Box::new(replaced))
 }
 
 thread_local! {
