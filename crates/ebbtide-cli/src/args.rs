@@ -391,6 +391,20 @@ mod tests {
         assert!(help("key").contains("shown once"), "{}", help("key"));
     }
 
+    /// What is minted by chance does, once in 64.
+    #[test]
+    fn an_id_may_begin_with_a_hyphen() {
+        let explain = |record: &[&str]| {
+            let before = ["ebbtide", "explain", "--store", "memory:", "--scope", "global"];
+            Args::try_parse_from(before.iter().chain(record))
+        };
+        for id in ["-L_x", "-h_x", "--x"] {
+            assert!(explain(&["client", id]).is_ok(), "{id}");
+            assert!(explain(&["--json", "replay", "proofs", id]).is_ok(), "{id}");
+        }
+        assert!(explain(&["--jsn", "client", "x"]).is_err(), "a flag that is none is refused");
+    }
+
     #[test]
     fn the_command_line_is_sound() {
         use clap::CommandFactory as _;

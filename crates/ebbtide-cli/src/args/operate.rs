@@ -90,6 +90,8 @@ pub(crate) struct KeyRevoke {
     pub(crate) at: At,
 
     /// The key's id, as it was shown with the key
+    // One in 64 begins with a hyphen.
+    #[arg(allow_hyphen_values = true)]
     pub(crate) id: KeyId,
 
     #[command(flatten)]
@@ -188,6 +190,7 @@ pub(crate) enum Record {
     /// Whether a proof was seen
     Replay {
         namespace: String,
+        #[arg(allow_hyphen_values = true)]
         jti: String,
         /// The thumbprint of the key that it was bound to
         #[arg(long)]
@@ -221,7 +224,13 @@ pub(crate) enum Record {
     /// A device code, which is read from standard input
     DeviceCode,
     /// A client, by its id
-    Client { id: String },
+    Client {
+        #[arg(allow_hyphen_values = true)]
+        id: String,
+    },
     /// An API key, by its id
-    Key { id: KeyId },
+    Key {
+        #[arg(allow_hyphen_values = true)]
+        id: KeyId,
+    },
 }
