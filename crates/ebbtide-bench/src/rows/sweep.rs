@@ -78,7 +78,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
                 what: format!("p99 of replay checks while {swept} are swept, {name}"),
                 unit: "ms",
                 bar: Some(Bar::AtMost(2.0)),
-                note: "After filling, the engine rests for ten seconds, so that no compaction is left over. Replay checks come by a schedule, at a quarter of the most that 64 callers do, before the sweep \
+                note: "After filling, the engine rests for ten seconds; compactions that take longer fall into the time before. Replay checks come by a schedule, at a quarter of the most that 64 callers do, before the sweep \
                        and on through it, and their time counts from when they were due. The processors' time is that \
                        of the calls and the sweep together."
                     .to_owned(),
