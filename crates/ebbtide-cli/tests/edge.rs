@@ -35,7 +35,6 @@ fn requests_beyond_the_limit_are_refused_at_once_and_the_operators_are_not() {
     let server = Server::start(&["--limits-requests", "2"]);
     let mut slow = begin(&server);
     let _other = begin(&server);
-    // The scrape itself is one more.
     wait_for_in_flight(&server, 2);
     let refused = server.post(CHECK, &proof("a")).refused(503, "unavailable");
     assert_eq!(refused.header("retry-after"), Some("1"));
@@ -111,7 +110,7 @@ fn a_server_that_is_told_to_stop_answers_what_it_has_begun() {
     let mut server = Server::start(&[]);
     let mut slow = begin(&server);
     let idle = server.client();
-    wait_for_in_flight(&server, 2);
+    wait_for_in_flight(&server, 1);
     server.signal("-TERM");
     let gone = (0..200).any(|_| {
         std::thread::sleep(Duration::from_millis(20));
@@ -128,7 +127,7 @@ fn a_server_that_is_told_to_stop_answers_what_it_has_begun() {
 fn a_server_that_is_told_to_stop_does_not_wait_for_ever() {
     let mut server = Server::start(&["--limits-shutdown-timeout", "1s"]);
     let _slow = begin(&server);
-    wait_for_in_flight(&server, 2);
+    wait_for_in_flight(&server, 1);
     let stopwatch = Stopwatch::start();
     server.signal("-TERM");
     assert_eq!(server.wait().code(), Some(0));

@@ -29,7 +29,7 @@ pub(crate) struct Edge {
     pub(crate) limits: Limits,
     /// Closed while the node must not serve.
     pub(crate) gate: Gate,
-    /// A permit for each request that may be worked on.
+    /// A permit for each request that may be worked on; what the operator asks needs none and takes none.
     pub(crate) places: Semaphore,
     pub(crate) connections: AtomicUsize,
 }
@@ -104,11 +104,11 @@ where
             if let Some(trace) = &trace {
                 trace.adopt(&span);
             }
-            let place = app.edge.places.try_acquire();
-            let response = if place.is_ok() || asked.is_of_the_operator() {
-                asked.answer(&app, request, inner).instrument(span).await?
-            } else {
+            let place = (!asked.is_of_the_operator()).then(|| app.edge.places.try_acquire());
+            let response = if matches!(place, Some(Err(_))) {
                 Problem::overloaded().into_response()
+            } else {
+                asked.answer(&app, request, inner).instrument(span).await?
             };
             Ok(asked.answered(response, id, trace.as_ref(), stopwatch))
         })

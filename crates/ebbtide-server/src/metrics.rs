@@ -49,7 +49,10 @@ pub fn recorder() -> &'static PrometheusHandle {
 fn describe() {
     describe_counter!("ebbtide_http_requests_total", "Requests, by method, route and outcome.");
     describe_histogram!("ebbtide_http_request_seconds", Unit::Seconds, "Time to answer a request.");
-    describe_gauge!("ebbtide_http_requests_in_flight", "Requests that are being worked on.");
+    describe_gauge!(
+        "ebbtide_http_requests_in_flight",
+        "Requests that are being worked on, without the operator's."
+    );
     describe_gauge!("ebbtide_connections", "Open connections.");
     describe_counter!("ebbtide_connections_refused_total", "Connections beyond the limit.");
     describe_counter!("ebbtide_backend_calls_total", "Calls to the engine, by operation, kind and outcome.");
