@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -154,16 +154,20 @@ async fn a_sweep_compacts_what_is_worth_it() {
     }
 }
 
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+fn is_journal(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "jnl" || extension == "log")
+}
+
 /// The bytes of all files but the journals, which are of a fixed size.
 fn table_bytes(folder: &Path) -> u64 {
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let bytes = entries.map(|path| match path.extension().and_then(|extension| extension.to_str()) {
-        Some("jnl" | "log") => 0,
-        _ if path.is_dir() => table_bytes(&path),
-        // What is being removed may be gone already.
-        _ => path.metadata().map_or(0, |metadata| metadata.len()),
-    });
-    bytes.sum()
+    let tables = files(folder).into_iter().filter(|path| !is_journal(path));
+    // What is being removed may be gone already.
+    tables.map(|path| path.metadata().map_or(0, |metadata| metadata.len())).sum()
 }
 
 /// At once, and not when something is written next, or when the store is opened again.
@@ -188,6 +192,34 @@ async fn a_sweep_gives_the_disk_its_space_back() {
         let bytes = table_bytes(dir.path());
         assert!(bytes < 1_000_000, "{engine}: {bytes} bytes are left of 20 million");
         assert_eq!(live_names(store.as_ref(), at(1_000)).await, [key("0")]);
+    }
+}
+
+/// A journal that was opened again is written to at its end, so that nothing may be put there.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_journal_is_filled_before_it_is_needed_and_loses_nothing() {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let dir = tempfile::tempdir().unwrap();
+    let mut written = Vec::new();
+    for opening in 0..3 {
+        let store = store("fjall", dir.path()).await;
+        assert_eq!(live_names(store.as_ref(), at(0)).await, written, "opened {opening} times before");
+        for number in 0..150 {
+            let key = key(&format!("{opening}/{number:03}"));
+            let record = Record::new(vec![7; 1_000], at(60), &SystemChance);
+            assert!(store.insert(key.clone(), record, at(0)).await.unwrap().is_applied());
+            written.push(key);
+        }
+        let journal = files(dir.path()).into_iter().find(|path| is_journal(path)).unwrap();
+        let journal = journal.metadata().unwrap();
+        let blocks = journal.blocks() * 512;
+        if opening == 0 {
+            assert!(blocks > 1_000_000, "{blocks} bytes are ready for what comes");
+        } else {
+            assert!(journal.len() < 600_000, "{} bytes are more than what was written", journal.len());
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The embedded default: fjall, in pure Rust.
 
+mod journals;
 mod memtables;
 mod reclaim;
 
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use fjall::compaction::filter::Factory;
 use fjall::{Database, Guard, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
 
+use self::journals::Journals;
 use self::memtables::Memtables;
 use self::reclaim::{Expiry, Replaced};
 use super::embedded::{Embedded, Engine, Op, Options, Pace, Visitor, Walk};
@@ -36,6 +38,7 @@ pub(super) struct Fjall {
     meta: Keyspace,
     /// By the code of the kind. Made when the first record of a kind is written: an empty store opens in no time.
     spaces: Vec<OnceLock<Keyspace>>,
+    journals: Journals,
     memtables: Memtables,
     /// Tables that sweeps have replaced, and that the engine may still have.
     replaced: Mutex<Vec<Replaced>>,
@@ -88,7 +91,14 @@ impl Engine for Fjall {
                 spaces[usize::from(kind.code())].get_or_init(|| space);
             }
         }
-        Ok(Self { database, meta, spaces, memtables: Memtables::default(), replaced: Mutex::default() })
+        Ok(Self {
+            database,
+            meta,
+            spaces,
+            journals: Journals::new(dir.to_owned()),
+            memtables: Memtables::default(),
+            replaced: Mutex::default(),
+        })
     }
 
     fn get(&self, kind: Kind, key: &[u8]) -> Result<Option<Bytes>> {
@@ -103,6 +113,7 @@ impl Engine for Fjall {
     }
 
     fn write(&self, ops: Vec<Op<'_>>) -> Result<()> {
+        let _room = self.journals.room(ops.iter().map(Op::changes).sum(), ops.iter().map(Op::bytes).sum());
         let mut batch = self.database.batch().durability(Some(PersistMode::SyncData));
         for op in ops {
             match op {

@@ -27,6 +27,26 @@ pub(in crate::backend) enum Op<'a> {
     DeleteMeta(Vec<u8>),
 }
 
+impl Op<'_> {
+    /// How many keys it changes.
+    #[cfg(feature = "fjall")]
+    pub(in crate::backend) fn changes(&self) -> usize {
+        if let Self::DeleteRun(_, keys) = self { keys.len() } else { 1 }
+    }
+
+    /// The bytes of its keys and values.
+    #[cfg(feature = "fjall")]
+    pub(in crate::backend) fn bytes(&self) -> usize {
+        match self {
+            Self::Put(_, key, value) => key.len() + value.len(),
+            Self::Delete(_, key) => key.len(),
+            Self::DeleteRun(_, keys) => keys.iter().map(Vec::len).sum(),
+            Self::PutMeta(key, value) => key.len() + value.len(),
+            Self::DeleteMeta(key) => key.len(),
+        }
+    }
+}
+
 /// Where a walk begins, and the prefix at whose end it ends.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::backend) struct Walk<'a> {
