@@ -45,15 +45,16 @@ async fn backlog(
         fill(&store, expired, |_| soon).await?;
         let meter = Meter::start(who)?;
         let sweep = sweeper(Arc::clone(&store), share, in_seconds(now, 300)?);
-        let watched = watchers.watch(context, sweep).await?;
+        let watched = watchers.watch(context, who, sweep).await?;
         ensure!(watched.removed >= expired, "{} of {expired} were swept", watched.removed);
         let [before, during, after] = watched.p99()?;
         let millions = (watched.calls() + watched.removed) as f64 / 1e6;
         let cpu = meter.stop()?.into_iter().map(|(who, seconds)| (who, seconds / millions)).collect();
         let ours = |figure| plain(format!("{engine}, {name}"), vec![figure]);
         let note = format!(
-            "One sweep by the server's sweeper, which takes {name}; it took {:.1} s with its rests. After filling, the engine rests \
-             for ten seconds; compactions that take longer fall into the time before. Replay checks come by a schedule, at a quarter of the most that 64 callers do; their p99 was {before:.2} ms before, {during:.2} ms \
+            "One sweep by the server's sweeper, which takes {name}; it took {:.1} s with its rests. After filling, it is \
+             waited until nothing is compacted any more and all is on the disk. Replay checks come by a schedule, at a \
+             quarter of the most that 64 callers do; their p99 was {before:.2} ms before, {during:.2} ms \
              during and {after:.2} ms after. The processors' time is for a million calls and records removed together.",
             watched.seconds()
         );

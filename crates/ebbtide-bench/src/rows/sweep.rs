@@ -59,8 +59,9 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
                         sweeper(Arc::clone(&store), Share::QUARTER, until).await
                     }
                 };
-                let meter = Meter::start(&[("both", Whose::Ours)])?;
-                let watched = watchers.watch(context, sweep).await?;
+                let who = [("both", Whose::Ours)];
+                let meter = Meter::start(&who)?;
+                let watched = watchers.watch(context, &who, sweep).await?;
                 field.check(watched.removed)?;
                 let [calm, busy, after] = watched.p99()?;
                 eprintln!(
@@ -78,8 +79,9 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
                 what: format!("p99 of replay checks while {swept} are swept, {name}"),
                 unit: "ms",
                 bar: Some(Bar::AtMost(2.0)),
-                note: "After filling, the engine rests for ten seconds; compactions that take longer fall into the time before. Replay checks come by a schedule, at a quarter of the most that 64 callers do, before the sweep \
-                       and on through it, and their time counts from when they were due. The processors' time is that \
+                note: "After filling, it is waited until nothing is compacted any more and all is on the disk. Replay checks \
+                       come by a schedule, at a quarter of the most that 64 callers do, before the sweep and on through \
+                       it, and their time counts from when they were due. The processors' time is that \
                        of the calls and the sweep together."
                     .to_owned(),
             };

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use ebbtide::clock_guard::ClockGuard;
 use ebbtide::sweeper::{Share, Sweeper, Turn};
 use ebbtide::{Backend, ManualClock, Stopwatch, Stores, SystemChance, Timestamp};
 use ebbtide_bench::results::Line;
 
 use crate::context::Context;
+use crate::cpu::{Meter, Whose};
 use crate::load::open::Until;
 use crate::load::{Caller, Outcome, callers, closed, open};
 use crate::records::replay_check;
@@ -32,10 +33,21 @@ fn after(context: &Context) -> Duration {
     Duration::from_secs(if context.quick { 1 } else { 3 })
 }
 
-/// How long the engine is left alone after it was filled: compactions that still run would make the time before the sweep
-/// look worse than it is, and the sweep better.
-fn rest(context: &Context) -> Duration {
-    Duration::from_secs(if context.quick { 1 } else { 10 })
+/// The longest that is waited for those who are measured to come to rest.
+const PATIENCE: u64 = 120;
+
+/// Waits until they do nothing any more, and until what they have written is on the disk: compactions that still run after
+/// filling would make the time before a sweep look worse than it is, and the sweep better.
+async fn settle(who: &[(&'static str, Whose)]) -> Result<()> {
+    for _ in 0..PATIENCE {
+        let meter = Meter::start(who)?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if meter.stop()?.values().sum::<f64>() < 0.05 {
+            break;
+        }
+    }
+    ensure!(tokio::process::Command::new("sync").status().await?.success(), "sync failed");
+    Ok(())
 }
 
 /// What was seen of one sweep, in seconds since the watching began.
@@ -100,13 +112,14 @@ pub(super) async fn watchers(
 }
 
 impl<C: Caller> Watchers<C> {
-    /// Watches a sweep, which answers how many records it has removed, after a rest.
+    /// Watches a sweep, which answers how many records it has removed, once these have come to rest.
     pub(super) async fn watch(
         &mut self,
         context: &Context,
+        who: &[(&'static str, Whose)],
         sweep: impl Future<Output = Result<u64>>,
     ) -> Result<Watched> {
-        tokio::time::sleep(rest(context)).await;
+        settle(who).await?;
         let (stop, stopwatch) = (Arc::new(AtomicBool::new(false)), Stopwatch::start());
         let load = open::drive(&mut self.callers, self.rate, Until::Set(Arc::clone(&stop)), stopwatch);
         let sweeping = async {

@@ -6,6 +6,7 @@ mod engine;
 mod folder;
 mod ledger;
 mod pace;
+mod priority;
 mod stored;
 mod sweep;
 mod turns;
@@ -24,6 +25,7 @@ use control::Control;
 pub(super) use engine::{Engine, Op, Visitor, Walk};
 use folder::Folder;
 pub(super) use pace::Pace;
+pub(super) use priority::give_way;
 use sweep::Worth;
 
 use super::{Backend, Budget, Cursor, Erased, Page, Stats, Swept};
@@ -145,6 +147,7 @@ impl<E: Engine> Embedded<E> {
         std::thread::Builder::new()
             .name("ebbtide-maintenance".to_owned())
             .spawn(move || {
+                give_way();
                 let outcome = work(&shared, &committer, &folder);
                 drop((committer, shared, folder, alone));
                 let _ = answer.send(outcome);

@@ -15,7 +15,7 @@ use fjall::{Database, Guard, Keyspace, KeyspaceCreateOptions, PersistMode, Reada
 use self::journals::Journals;
 use self::memtables::Memtables;
 use self::reclaim::{Expiry, Replaced};
-use super::embedded::{Embedded, Engine, Op, Options, Pace, Visitor, Walk};
+use super::embedded::{Embedded, Engine, Op, Options, Pace, Visitor, Walk, give_way};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kind::Kind;
 use crate::time::Timestamp;
@@ -72,7 +72,7 @@ impl Engine for Fjall {
 
     fn open(dir: &Path, cache_bytes: u64) -> Result<Self> {
         let factory = Arc::new(Expiry);
-        let database = Database::builder(dir)
+        let builder = Database::builder(dir)
             .cache_size(cache_bytes)
             .worker_threads(reclaim::WORKERS)
             .max_journaling_size(JOURNAL_BYTES)
@@ -80,9 +80,15 @@ impl Engine for Fjall {
             .manual_journal_persist(true)
             .with_compaction_filter_factories(Arc::new(move |name| {
                 (name != META).then(|| Arc::clone(&factory) as Arc<dyn Factory>)
-            }))
-            .open()
-            .map_err(failed)?;
+            }));
+        // The engine's own threads are as nice as the one that starts them.
+        let opening = || {
+            give_way();
+            builder.open().map_err(failed)
+        };
+        let opened = std::thread::scope(|scope| scope.spawn(opening).join());
+        let database =
+            opened.map_err(|_| Error::unavailable("the engine panicked while it was opened"))??;
         let meta = database.keyspace(META, KeyspaceCreateOptions::default).map_err(failed)?;
         let spaces: Vec<OnceLock<Keyspace>> = (0..=u8::MAX).map(|_| OnceLock::new()).collect();
         for &kind in Kind::ALL {

@@ -2,14 +2,14 @@
 //!
 //! The engine makes a journal as a file of some length with nothing in it. A commit that writes where nothing is has the
 //! file system look for blocks, and its fsync then waits for the file system's own journal as well: nearly twice as long
-//! as it waits where something has been written before. So what comes next is filled with zeros, a mebibyte at a time.
+//! as it waits where something has been written before. So what comes next is filled with zeros, some at a time.
 //! That changes nothing that can be read, since a hole reads as zeros.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How much is filled at once.
-const STEP: u64 = 1 << 20;
+const STEP: u64 = 256 << 10;
 
 /// So much is written before anything is filled: a store that is hardly written to stays small.
 const FIRST: u64 = 64 << 10;

@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fjall::{AbstractTree as _, Keyspace};
 
+use crate::backend::embedded::give_way;
+
 /// A memtable takes dozens of the largest batches, so that it is enough to look at every sixteenth.
 const EVERY: u32 = 16;
 
@@ -35,9 +37,12 @@ impl Memtables {
         }
         let done: Vec<_> = held.extract_if(.., |memtable| Arc::strong_count(memtable) == 1).collect();
         if !done.is_empty() {
+            let free = move || {
+                give_way();
+                drop(done);
+            };
             // Where no thread can be had, they are freed here and now.
-            let _ =
-                std::thread::Builder::new().name("ebbtide-memtables".to_owned()).spawn(move || drop(done));
+            let _ = std::thread::Builder::new().name("ebbtide-memtables".to_owned()).spawn(free);
         }
     }
 }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ pub(super) fn compact(
     cutoff: Timestamp,
     pace: &Arc<Pace>,
 ) -> fjall::Result<Replaced> {
-    let mut tables = Tables::of(space);
+    let tables = Tables::of(space);
     let (waiting, compactions) = (Stopwatch::start(), database.compactions_completed());
     // The engine's own workers flush, and tell nobody when they have. Then each of them looks for something to compact;
     // one that cannot, because all of the keyspace is being compacted, turns in circles until it can.
@@ -127,19 +128,25 @@ impl CompactionFilter for Reclaim {
     }
 }
 
-/// The tables that are being written.
+/// The tables that are being written. A thread has them on the disk as they grow, while the next records are looked at.
 struct Tables {
-    folder: PathBuf,
-    /// The length of each when it was last looked at.
-    lengths: HashMap<PathBuf, u64>,
+    grown: Option<SyncSender<()>>,
     unsynced: usize,
 }
 
 impl Tables {
     fn of(space: &Keyspace) -> Self {
-        let mut tables = Self { folder: space.path().join("tables"), lengths: HashMap::new(), unsynced: 0 };
-        tables.grown();
-        tables
+        let mut lengths = Lengths { folder: space.path().join("tables"), known: HashMap::new() };
+        lengths.grown();
+        // When one is waiting, whoever writes waits for the disk as well.
+        let (grown, asked) = sync_channel(1);
+        let thread = std::thread::Builder::new().name("ebbtide-tables".to_owned()).spawn(move || {
+            while asked.recv().is_ok() {
+                lengths.sync();
+            }
+        });
+        // Without a thread the engine does all at the end, as it would by itself.
+        Self { grown: thread.is_ok().then_some(grown), unsynced: 0 }
     }
 
     fn wrote(&mut self, bytes: usize) {
@@ -150,6 +157,21 @@ impl Tables {
         }
     }
 
+    fn sync(&self) {
+        if let Some(grown) = &self.grown {
+            // The thread ends when this is gone, and not before.
+            let _ = grown.send(());
+        }
+    }
+}
+
+/// The length of each table when it was last looked at.
+struct Lengths {
+    folder: PathBuf,
+    known: HashMap<PathBuf, u64>,
+}
+
+impl Lengths {
     fn sync(&mut self) {
         for path in self.grown() {
             // Only to have it over with: the engine asks again, and sees what goes wrong.
@@ -162,7 +184,7 @@ impl Tables {
         let entries = self.folder.read_dir().into_iter().flatten().filter_map(Result::ok);
         let lengths = entries.filter_map(|entry| Some((entry.path(), entry.metadata().ok()?.len())));
         lengths
-            .filter(|(path, len)| self.lengths.insert(path.clone(), *len) != Some(*len))
+            .filter(|(path, len)| self.known.insert(path.clone(), *len) != Some(*len))
             .map(|(path, _)| path)
             .collect()
     }
