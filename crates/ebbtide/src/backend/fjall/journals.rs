@@ -1,9 +1,9 @@
 //! Room in the journal before it is needed.
 //!
 //! The engine makes a journal as a file of some length with nothing in it. A commit that writes where nothing is has the
-//! file system look for blocks, and its fsync then waits for the file system's own journal as well: nearly twice as long
-//! as it waits where something has been written before. So what comes next is filled with zeros, some at a time.
-//! That changes nothing that can be read, since a hole reads as zeros.
+//! file system look for blocks, and its fsync then writes down where they are as well: it takes half as long again, or twice
+//! as long. So what comes next is filled with zeros, some at a time. That changes nothing that can be read, since a hole
+//! reads as zeros.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
