@@ -33,13 +33,15 @@ fn after(context: &Context) -> Duration {
     Duration::from_secs(if context.quick { 1 } else { 3 })
 }
 
-/// The longest that is waited for those who are measured to come to rest.
-const PATIENCE: u64 = 120;
+/// How many seconds are waited for those who are measured to come to rest, at most.
+fn patience(context: &Context) -> u64 {
+    if context.quick { 2 } else { 120 }
+}
 
 /// Waits until they do nothing any more, and until what they have written is on the disk: compactions that still run after
 /// filling would make the time before a sweep look worse than it is, and the sweep better.
-async fn settle(who: &[(&'static str, Whose)]) -> Result<()> {
-    for _ in 0..PATIENCE {
+async fn settle(context: &Context, who: &[(&'static str, Whose)]) -> Result<()> {
+    for _ in 0..patience(context) {
         let meter = Meter::start(who)?;
         tokio::time::sleep(Duration::from_secs(1)).await;
         if meter.stop()?.values().sum::<f64>() < 0.05 {
@@ -119,7 +121,7 @@ impl<C: Caller> Watchers<C> {
         who: &[(&'static str, Whose)],
         sweep: impl Future<Output = Result<u64>>,
     ) -> Result<Watched> {
-        settle(who).await?;
+        settle(context, who).await?;
         let (stop, stopwatch) = (Arc::new(AtomicBool::new(false)), Stopwatch::start());
         let load = open::drive(&mut self.callers, self.rate, Until::Set(Arc::clone(&stop)), stopwatch);
         let sweeping = async {

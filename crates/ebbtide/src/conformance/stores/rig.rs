@@ -98,6 +98,8 @@ impl StoreRig {
             let records = self.backend.scan_all(&Prefix::kind_wide(kind), self.clock.now()).await;
             contents.extend(records.expect("scan"));
         }
+        // A walk over all partitions has no order of its own.
+        contents.sort_by(|(one, _), (other, _)| one.cmp(other));
         contents
     }
 
