@@ -223,6 +223,56 @@ async fn a_journal_is_filled_before_it_is_needed_and_loses_nothing() {
     }
 }
 
+/// Also while the engine flushes and compacts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nobody_sees_half_of_a_batch_through_sweeps() {
+    const RECORDS: usize = 90;
+    for engine in ENGINES {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(engine, dir.path()).await;
+        let put = |round: usize| {
+            let put = |number| {
+                let record = Record::new(round.to_string(), at(9_000), &SystemChance);
+                Write::Put { key: key(&format!("{number:03}")), record }
+            };
+            let passing = Write::Put { key: key("passing"), record: record(60) };
+            Batch::new((0..RECORDS).map(put).chain([passing]).collect()).unwrap()
+        };
+        assert!(store.commit(put(0), at(0)).await.unwrap().is_applied());
+        let (ended, told) = tokio::sync::watch::channel(false);
+        let readers: Vec<_> = (0..3)
+            .map(|_| {
+                let (store, told) = (Arc::clone(&store), told.clone());
+                tokio::spawn(async move {
+                    while !*told.borrow() {
+                        let seen = store.scan_all(&Prefix::kind_wide(Kind::Code), at(100)).await.unwrap();
+                        assert_eq!(seen.len(), RECORDS);
+                        let first = &seen[0].1.value;
+                        assert!(seen.iter().all(|(_, record)| record.value == *first), "half of a batch");
+                        tokio::task::yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        let sweeper = tokio::spawn({
+            let store = Arc::clone(&store);
+            async move {
+                let all = Budget { force: true, ..Budget::default() };
+                while !*told.borrow() {
+                    store.sweep(at(100), &all).await.unwrap();
+                }
+            }
+        });
+        for round in 1..300 {
+            assert!(store.commit(put(round), at(0)).await.unwrap().is_applied());
+        }
+        ended.send(true).unwrap();
+        for task in readers.into_iter().chain([sweeper]) {
+            task.await.unwrap();
+        }
+    }
+}
+
 /// Compactions must not take the processors from those who wait for an answer.
 #[cfg(target_os = "linux")]
 #[tokio::test]

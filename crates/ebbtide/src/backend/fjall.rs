@@ -3,6 +3,7 @@
 mod journals;
 mod memtables;
 mod reclaim;
+mod views;
 
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
@@ -15,6 +16,7 @@ use fjall::{Database, Guard, Keyspace, KeyspaceCreateOptions, PersistMode, Reada
 use self::journals::Journals;
 use self::memtables::Memtables;
 use self::reclaim::{Expiry, Replaced};
+use self::views::Views;
 use super::embedded::{Embedded, Engine, Op, Options, Pace, Visitor, Walk, give_way};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kind::Kind;
@@ -40,6 +42,7 @@ pub(super) struct Fjall {
     spaces: Vec<OnceLock<Keyspace>>,
     journals: Journals,
     memtables: Memtables,
+    views: Views,
     /// Tables that sweeps have replaced, and that the engine may still have.
     replaced: Mutex<Vec<Replaced>>,
 }
@@ -103,6 +106,7 @@ impl Engine for Fjall {
             spaces,
             journals: Journals::new(dir.to_owned()),
             memtables: Memtables::default(),
+            views: Views::default(),
             replaced: Mutex::default(),
         })
     }
@@ -114,7 +118,7 @@ impl Engine for Fjall {
 
     fn walk(&self, kind: Kind, walk: Walk<'_>, visit: Visitor<'_>) -> Result<()> {
         let Some(space) = self.space(kind) else { return Ok(()) };
-        let items = space.range::<&[u8], _>((walk.start, Bound::Unbounded));
+        let items = self.snapshot().range::<&[u8], _>(space, (walk.start, Bound::Unbounded));
         visit_all(items, walk.prefix, visit)
     }
 
@@ -136,11 +140,11 @@ impl Engine for Fjall {
             }
         }
         self.memtables.hold(self.all_spaces());
-        batch.commit().map_err(failed)
+        self.views.write(&self.database, || batch.commit()).map_err(failed)
     }
 
     fn snapshot(&self) -> Snapshot {
-        self.database.snapshot()
+        self.views.open(&self.database)
     }
 
     fn walk_snapshot(&self, snapshot: &Snapshot, kind: Kind, visit: Visitor<'_>) -> Result<()> {
