@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use ebbtide::Scope;
-use ebbtide::audit::Mark;
 use ebbtide::keyring::KeyId;
+use ebbtide::stores::audit::Mark;
 
 use crate::config::{Settings, time as interval};
 

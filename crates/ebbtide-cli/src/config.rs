@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use ebbtide::TtlPolicies;
+use ebbtide::ops::sweeper::Share;
 use ebbtide::stores::profile::Profile;
-use ebbtide::sweeper::Share;
 use ebbtide_server::limits::Limits;
 use ebbtide_server::quota::Quota;
 

@@ -6,8 +6,8 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use ebbtide::audit::Because;
 use ebbtide::stores::approvals::Approval;
+use ebbtide::stores::audit::Because;
 use ebbtide::{Reach, Scope, Stores};
 
 fn ebbtide(arguments: &[&str]) -> Output {

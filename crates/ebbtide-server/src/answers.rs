@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use ebbtide::audit::Entry;
+use ebbtide::ops::explain::Explanation;
 use ebbtide::stores::api_keys::ApiKey;
-use ebbtide::stores::explain::Explanation;
+use ebbtide::stores::audit::Entry;
 use ebbtide::{Kind, KindStats, Reach, Stats, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;

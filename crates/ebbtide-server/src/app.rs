@@ -3,8 +3,8 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use ebbtide::backend::gated::Gate;
-use ebbtide::clock_guard::ClockGuard;
+use ebbtide::layers::gated::Gate;
+use ebbtide::ops::clock_guard::ClockGuard;
 use ebbtide::{Backend, Secret, Stores};
 
 use crate::auth::Access;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
-use ebbtide::audit::Because;
 use ebbtide::stores::api_keys::{ApiKey, KeyId, Role};
+use ebbtide::stores::audit::Because;
 use ebbtide::{Clock as _, Digest, Scope, Secret, Stopwatch};
 
 use crate::app::App;

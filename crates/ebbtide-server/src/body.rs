@@ -5,7 +5,7 @@ use axum::extract::rejection::{BytesRejection, FormRejection, JsonRejection, Pat
 use axum::extract::{Form, FromRequest, FromRequestParts, OptionalFromRequest, Path, Query, Request};
 use axum::http::StatusCode;
 use base64ct::{Base64UrlUnpadded, Encoding as _};
-use ebbtide::stores::listing::Listing;
+use ebbtide::stores::shared::paging::Listing;
 use ebbtide::{Cursor, Ttl};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};

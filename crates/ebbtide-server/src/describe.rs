@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use ebbtide::audit::{Break, Entry};
+use ebbtide::ops::explain::Explanation;
 use ebbtide::stores::api_keys::ApiKey;
-use ebbtide::stores::explain::Explanation;
+use ebbtide::stores::audit::{Break, Entry};
 use ebbtide::{Kind, Reach, Stats, Timestamp};
 use serde::Serialize;
 use serde_json::Value;

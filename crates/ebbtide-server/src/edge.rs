@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::response::{IntoResponse as _, Response};
-use ebbtide::backend::gated::Gate;
+use ebbtide::layers::gated::Gate;
 use ebbtide::{Stopwatch, SystemChance};
 use http_body::Body as _;
 use tokio::sync::Semaphore;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebbtide::backend::skew::compare;
+use ebbtide::ops::skew::compare;
 use ebbtide::{Clock, Scope};
 use metrics::gauge;
 use tokio::time::{MissedTickBehavior, interval};

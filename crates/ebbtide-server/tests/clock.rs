@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ebbtide::audit::Because;
-use ebbtide::backend::gated::{Gate, Gated};
-use ebbtide::clock_guard::ClockGuard;
+use ebbtide::layers::gated::{Gate, Gated};
+use ebbtide::ops::clock_guard::ClockGuard;
+use ebbtide::stores::audit::Because;
 use ebbtide::{
     Backend, Batch, Budget, Clock as _, Commit, Cursor, Key, Kind, ManualClock, Memory, Page, Prefix, Record,
     Scope, Secret, Stores, Swept, Timestamp, TtlPolicy,

@@ -1,37 +1,22 @@
 //! The contract that every engine keeps.
 
-pub mod blocking;
-mod by_kind;
-#[cfg(feature = "dynamodb")]
-pub mod dynamodb;
-#[cfg(any(feature = "fjall", feature = "rocksdb"))]
-pub mod embedded;
-#[cfg(feature = "fjall")]
-mod fjall;
-pub mod gated;
-pub mod memory;
-pub mod metered;
-#[cfg(feature = "postgres")]
-pub mod postgres;
-#[cfg(feature = "rocksdb")]
-mod rocksdb;
-pub mod skew;
+mod share;
+
+pub use share::Share;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::key::{Key, Prefix};
-use crate::kind::Kind;
-use crate::record::{Record, Version};
-use crate::sweeper::Share;
-use crate::time::Timestamp;
-use crate::write::{Batch, Commit, Write};
+use crate::model::error::{Error, ErrorKind, Result};
+use crate::model::key::{Key, Prefix};
+use crate::model::kind::Kind;
+use crate::model::record::{Record, Version};
+use crate::model::time::Timestamp;
+use crate::model::write::{Batch, Commit, Write};
 
 /// A store of records that expire. Five methods are required; all are handed the time.
 ///
@@ -111,13 +96,13 @@ pub trait Backend: Send + Sync + 'static {
         limit: usize,
         now: Timestamp,
     ) -> Result<Page> {
-        by_kind::list(self, prefixes, after, limit, now).await
+        crate::admin::by_kind::list(self, prefixes, after, limit, now).await
     }
 
     /// Counts some of the live records under such prefixes, behind `after`, by kind. Call it with `next` until there is
     /// none; the sum is the count. It reads what it counts, and where [`list`](Self::list) reads the whole table, that.
     async fn count(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Counted> {
-        by_kind::count(self, prefixes, after, now).await
+        crate::admin::by_kind::count(self, prefixes, after, now).await
     }
 
     /// Removes some of the live records under such prefixes, whatever their versions. Call it with `next` and the same
@@ -125,7 +110,7 @@ pub trait Backend: Send + Sync + 'static {
     /// A place that the engine has forgotten costs reading anew, and changes no answer. Tombstones go last, since what
     /// they bury would be honoured without them; an engine without order has no other.
     async fn clear(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Cleared> {
-        by_kind::clear(self, prefixes, after, now).await
+        crate::admin::by_kind::clear(self, prefixes, after, now).await
     }
 
     /// Removes some of the live records under `prefix`, whatever their versions, and says whether there may be more:
@@ -169,7 +154,7 @@ pub trait Backend: Send + Sync + 'static {
 }
 
 /// How many records one call of [`Backend::count`] reads, where it reads them.
-const COUNTED_AT_ONCE: usize = 1_000;
+pub(crate) const COUNTED_AT_ONCE: usize = 1_000;
 
 /// Where a scan goes on. Only the engine that gave it understands it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -375,63 +360,3 @@ pub trait BackendExt: Backend {
 }
 
 impl<B: Backend + ?Sized> BackendExt for B {}
-
-/// The schemes that [`open`] knows, whether or not this build has their engine.
-const SCHEMES: &[(&str, &str)] = &[
-    ("memory:", "memory:"),
-    ("fjall:", "fjall:PATH"),
-    ("rocksdb:", "rocksdb:PATH"),
-    ("postgres:", "postgres://…"),
-    ("postgresql:", "postgresql://…"),
-    ("dynamodb:", "dynamodb:TABLE?region=…&endpoint=…"),
-];
-
-/// Opens the store that `url` names. An unknown scheme is answered with the known ones; the URL itself is not
-/// repeated, since it may hold a password.
-pub async fn open(url: &str) -> Result<Arc<dyn Backend>> {
-    let Some((scheme, _)) = SCHEMES.iter().find(|(scheme, _)| url.starts_with(scheme)) else {
-        let forms: Vec<_> = SCHEMES.iter().map(|(_, form)| *form).collect();
-        return Err(Error::invalid(format!("no engine for this store URL; known are {}", forms.join(", "))));
-    };
-    match *scheme {
-        "memory:" if url == "memory:" => Ok(Arc::new(memory::Memory::default())),
-        #[cfg(feature = "fjall")]
-        "fjall:" => Ok(Arc::new(fjall::open(&url["fjall:".len()..])?)),
-        #[cfg(feature = "rocksdb")]
-        "rocksdb:" => Ok(Arc::new(rocksdb::open(&url["rocksdb:".len()..])?)),
-        "memory:" => Err(Error::invalid("the memory engine's URL is memory: and nothing more")),
-        #[cfg(feature = "dynamodb")]
-        "dynamodb:" => {
-            let store = dynamodb::DynamoDb::open(url, crate::chance::SystemChance).await?;
-            // An engine knows nothing of stores; who opens one for them says what their indexes lead to.
-            let indexes = crate::stores::indexes::INDEXES.into_iter();
-            Ok(Arc::new(indexes.fold(store, |store, (index, leads_to)| store.reconciling(index, leads_to))))
-        }
-        #[cfg(feature = "postgres")]
-        "postgres:" | "postgresql:" => Ok(Arc::new(postgres::open(url).await?)),
-        scheme => {
-            let name = scheme.trim_end_matches(':');
-            Err(Error::invalid(format!("this build has no {name} engine: build it with that feature")))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn an_unknown_scheme_is_answered_with_the_known_ones() {
-        let error = open("redis://user:hunter2@host").await.err().unwrap();
-        for scheme in ["memory:", "fjall:", "rocksdb:", "postgres:", "dynamodb:"] {
-            assert!(error.message().contains(scheme), "{error}");
-        }
-        assert!(!error.message().contains("hunter2"));
-    }
-
-    #[tokio::test]
-    async fn memory_opens_and_takes_no_path() {
-        assert_eq!(open("memory:").await.unwrap().engine(), "memory");
-        assert!(open("memory:/tmp").await.is_err());
-    }
-}

@@ -14,10 +14,10 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::chance::Chance;
-use crate::error::{Error, Result};
-use crate::key::Key;
-use crate::time::Timestamp;
+use crate::model::error::{Error, Result};
+use crate::model::key::Key;
+use crate::model::rng::Chance;
+use crate::model::time::Timestamp;
 
 /// Names a key of a keyring. It is no secret: it stands in tokens and in sealed values.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -249,10 +249,10 @@ impl fmt::Debug for Keyring {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chance::SeededChance;
-    use crate::error::ErrorKind;
-    use crate::kind::Kind;
-    use crate::scope::Scope;
+    use crate::model::error::ErrorKind;
+    use crate::model::kind::Kind;
+    use crate::model::rng::SeededChance;
+    use crate::model::scope::Scope;
 
     fn key(kind: Kind, name: &str) -> Key {
         Key::new(kind, &Scope::Global, &[name.into()], &[]).unwrap()

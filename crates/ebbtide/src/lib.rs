@@ -37,46 +37,35 @@
 //! # }
 //! ```
 
-pub mod audit;
+mod admin;
 pub mod backend;
-pub mod chance;
-pub mod clock_guard;
-mod codec;
-#[cfg(feature = "conformance")]
-pub mod conformance;
-pub mod digest;
-pub mod error;
-pub mod key;
+pub mod engines;
 pub mod keyring;
-pub mod kind;
-pub mod record;
-pub mod scope;
-pub mod secret;
+pub mod layers;
+pub mod model;
+pub mod ops;
 pub mod stores;
-pub mod sweeper;
-pub mod time;
-pub mod transfer;
-pub mod ttl;
-pub mod write;
 
 pub use backend::{
-    Backend, BackendExt, Budget, Cleared, Counted, Cursor, Erased, KindStats, Page, Stats, Swept,
-    memory::Memory, metered::Metered, open,
+    Backend, BackendExt, Budget, Cleared, Counted, Cursor, Erased, KindStats, Page, Share, Stats, Swept,
 };
-pub use chance::{Chance, SeededChance, SystemChance};
-pub use digest::Digest;
-pub use error::{Error, ErrorKind, Result};
-pub use key::{Key, Part, Prefix};
+pub use engines::memory::Memory;
+pub use engines::open;
 pub use keyring::Keyring;
-pub use kind::Kind;
-pub use record::{Record, Version};
-pub use scope::{Name, Reach, Scope};
-pub use secret::Secret;
+pub use layers::metered::Metered;
+pub use model::digest::Digest;
+pub use model::error::{Error, ErrorKind, Result};
+pub use model::key::{Key, Part, Prefix};
+pub use model::kind::Kind;
+pub use model::record::{Record, Version};
+pub use model::rng::{Chance, SeededChance, SystemChance};
+pub use model::scope::{Name, Reach, Scope};
+pub use model::secret::Secret;
+pub use model::time::{Clock, ManualClock, Stopwatch, SystemClock, Timestamp};
+pub use model::ttl::{Ttl, TtlPolicies, TtlPolicy};
+pub use model::write::{Batch, Commit, Condition, Effect, Write};
+pub use ops::sweeper::Sweeper;
 pub use stores::Stores;
-pub use sweeper::Sweeper;
-pub use time::{Clock, ManualClock, Stopwatch, SystemClock, Timestamp};
-pub use ttl::{Ttl, TtlPolicies, TtlPolicy};
-pub use write::{Batch, Commit, Condition, Effect, Write};
 
 /// The README's example is compiled with the documentation's.
 #[cfg(doctest)]

@@ -2,34 +2,26 @@
 
 pub mod access_tokens;
 pub mod api_keys;
+pub mod approvals;
+pub mod attributes;
+pub mod audit;
 pub mod clients;
 pub mod codes;
 pub mod device_codes;
-mod field;
 pub mod grants;
-pub mod indexes;
 pub mod nonces;
 pub mod owners;
-pub mod payload;
+pub mod policies;
 pub mod profile;
 pub mod provider_tokens;
 pub mod pushed_requests;
-pub mod replays;
-pub mod sessions;
-mod token;
-pub mod tombstones;
-
-pub mod approvals;
-pub mod attributes;
-pub mod explain;
-pub mod extension;
-pub mod listing;
-pub(crate) mod lives;
-pub mod policies;
 pub mod relationships;
+pub mod replays;
 pub mod scopes;
+pub mod sessions;
+pub mod shared;
 
-pub use field::Field;
+pub use shared::field::Field;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,17 +30,17 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 
-use crate::audit::{Audit, Because, GATES, Note};
 use crate::backend::Backend;
-use crate::chance::{Chance, SystemChance};
-use crate::error::{Error, Result};
 use crate::keyring::Keyring;
-use crate::kind::Kind;
-use crate::record::Record;
-use crate::scope::Scope;
-use crate::secret::Secret;
-use crate::time::{Clock, SystemClock, Timestamp};
-use crate::ttl::{Ttl, TtlPolicies, TtlPolicy};
+use crate::model::error::{Error, Result};
+use crate::model::kind::Kind;
+use crate::model::record::Record;
+use crate::model::rng::{Chance, SystemChance};
+use crate::model::scope::Scope;
+use crate::model::secret::Secret;
+use crate::model::time::{Clock, SystemClock, Timestamp};
+use crate::model::ttl::{Ttl, TtlPolicies, TtlPolicy};
+use crate::stores::audit::{Audit, Because, GATES, Note};
 
 use access_tokens::AccessTokens;
 use api_keys::ApiKeys;
@@ -58,7 +50,6 @@ use clients::Clients;
 use clients::hashing::{HashCost, Hashers};
 use codes::Codes;
 use device_codes::DeviceCodes;
-use explain::Explain;
 use grants::{Grants, Holder};
 use nonces::Nonces;
 use owners::Owners;
@@ -70,6 +61,7 @@ use relationships::Relationships;
 use replays::Replays;
 use scopes::Scopes;
 use sessions::Sessions;
+use shared::token;
 
 /// Every store on one backend. Cheap to clone.
 #[derive(Clone)]
@@ -291,12 +283,6 @@ impl Stores {
     #[must_use]
     pub fn api_keys(&self, caller: &Scope) -> ApiKeys {
         ApiKeys::new(self.clone(), caller.clone())
-    }
-
-    /// Why records are as they are.
-    #[must_use]
-    pub fn explain(&self, scope: &Scope) -> Explain {
-        Explain::new(self.clone(), scope.clone())
     }
 
     /// Who changed what, and why.

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ebbtide::audit::Verdict;
-use ebbtide::conformance::faulty::{Fault, Faulty};
 use ebbtide::stores::attributes::{Bucket, Draft, Swap};
-use ebbtide::stores::extension::Extension;
+use ebbtide::stores::audit::Verdict;
+use ebbtide::stores::shared::extension::Extension;
 use ebbtide::{
     Backend, Batch, Budget, Commit, Cursor, ErrorKind, Key, ManualClock, Memory, Page, Prefix, Record,
     Result, Scope, Stores, Swept, Timestamp, Ttl,
 };
+use ebbtide_conformance::faulty::{Fault, Faulty};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebbtide::backend::blocking::Blocking;
-use ebbtide::clock_guard::ClockGuard;
+use ebbtide::engines::blocking::Blocking;
+use ebbtide::ops::clock_guard::ClockGuard;
 use ebbtide::{
     Backend, BackendExt, Batch, Budget, Chance as _, Clock, Error, ErrorKind, Key, Kind, ManualClock, Prefix,
     Record, Scope, SystemChance, Timestamp, Write, open,

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ebbtide::conformance::faulty::{Fault, Faulty};
 use ebbtide::stores::access_tokens::{AccessRequest, Introspection, Issuing};
 use ebbtide::stores::codes::{CodeRequest, Presented, Redemption};
 use ebbtide::stores::grants::{GrantRequest, GrantState, Rotation, Terms};
@@ -16,6 +15,7 @@ use ebbtide::{
     Backend, BackendExt, Batch, Budget, Clock, Commit, Cursor, ErrorKind, Key, Kind, ManualClock, Memory,
     Page, Prefix, Record, Result, Scope, Secret, SeededChance, Stores, Swept, Timestamp, Ttl,
 };
+use ebbtide_conformance::faulty::{Fault, Faulty};
 use proptest::prelude::*;
 
 fn begin() -> ManualClock {

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ebbtide::conformance::{self, CASES};
 use ebbtide::{
     Backend, BackendExt, Batch, Budget, Commit, Cursor, Effect, Key, Kind, Memory, Page, Prefix, Record,
     Result, Stats, Swept, Timestamp, Write,
 };
+use ebbtide_conformance::CASES;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Flaw {
@@ -178,7 +178,7 @@ async fn failing_cases(flaw: Flaw) -> Vec<&'static str> {
     let mut failing = Vec::new();
     for case in CASES {
         let store = Flawed { inner: Memory::default(), flaw };
-        let run = conformance::run(case, Arc::new(store), 1);
+        let run = ebbtide_conformance::run(case, Arc::new(store), 1);
         // A flawed engine may also keep a case from ending.
         let ended = tokio::time::timeout(Duration::from_secs(20), run).await;
         if !matches!(ended, Ok(Ok(()))) {

@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebbtide::backend::dynamodb::DynamoDb;
-use ebbtide::transfer::Copier;
+use ebbtide::engines::dynamodb::DynamoDb;
+use ebbtide::ops::transfer::Copier;
 use ebbtide::{
     BackendExt as _, Batch, Key, Kind, Prefix, Reach, Record, Scope, SystemChance, Timestamp, Version, Write,
 };
@@ -76,7 +76,7 @@ async fn journey(postgres: &str, dynamodb: &str, records: u64) {
     let folder = |name: &str| format!("fjall:{}", dir.path().join(name).display());
     let schema = format!("journey_{}", Version::mint(&SystemChance));
     let on_postgres = format!("{postgres}?schema={schema}&sslmode=disable");
-    ebbtide::backend::postgres::migrate(&on_postgres).await.unwrap();
+    ebbtide::engines::postgres::migrate(&on_postgres).await.unwrap();
     let on_dynamodb = format!("dynamodb:ebbtide-{schema}?endpoint={dynamodb}&region=us-east-1");
     DynamoDb::open(&on_dynamodb, SystemChance).await.unwrap().create_table().await.unwrap();
 

@@ -6,25 +6,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebbtide::audit::Because;
 use ebbtide::stores::access_tokens::{AccessRequest, Issuing};
 use ebbtide::stores::api_keys::{KeyRequest, Role};
 use ebbtide::stores::approvals::Approval;
 use ebbtide::stores::attributes::Draft;
+use ebbtide::stores::audit::Because;
 use ebbtide::stores::clients::hashing::HashCost;
 use ebbtide::stores::clients::{ClientRequest, Registration};
 use ebbtide::stores::codes::CodeRequest;
 use ebbtide::stores::device_codes::{DeviceRequest, Verdict};
-use ebbtide::stores::extension::Extension;
 use ebbtide::stores::grants::{GrantRequest, IssuedGrant, Rotation};
-use ebbtide::stores::indexes::INDEXES;
-use ebbtide::stores::payload::Payload;
 use ebbtide::stores::profile::Profile;
 use ebbtide::stores::pushed_requests::{Push, Pushing};
 use ebbtide::stores::relationships::Relationship;
 use ebbtide::stores::replays::{Proof, Seen};
 use ebbtide::stores::scopes::Scopes;
 use ebbtide::stores::sessions::{CreatedSession, SessionRequest, Touch};
+use ebbtide::stores::shared::extension::Extension;
+use ebbtide::stores::shared::indexes::INDEXES;
+use ebbtide::stores::shared::payload::Payload;
 use ebbtide::{
     Backend, BackendExt, Clock, Kind, ManualClock, Memory, Prefix, Scope, Stores, Timestamp, Ttl, TtlPolicy,
 };

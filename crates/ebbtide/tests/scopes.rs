@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ebbtide::audit::Because;
 use ebbtide::stores::approvals::Approval;
+use ebbtide::stores::audit::Because;
 use ebbtide::stores::relationships::Relationship;
 use ebbtide::{Memory, Name, Reach, Scope, Stores};
 use proptest::prelude::*;

@@ -10,21 +10,21 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
-use ebbtide::conformance::faulty::{Fault, Faulty};
 use ebbtide::stores::access_tokens::{AccessRequest, Issuing};
 use ebbtide::stores::clients::hashing::HashCost;
 use ebbtide::stores::clients::{ClientRequest, Registration, SecretRotation};
 use ebbtide::stores::codes::{CodeRequest, Presented, Redemption};
 use ebbtide::stores::device_codes::{DeviceRequest, PresentedDevice, Verdict};
 use ebbtide::stores::grants::{GrantRequest, Holder, Rotation, Terms};
-use ebbtide::stores::payload::Payload;
 use ebbtide::stores::pushed_requests::{Push, PushedRequests, Pushing};
 use ebbtide::stores::replays::Proof;
 use ebbtide::stores::sessions::{SessionFields, SessionRequest};
+use ebbtide::stores::shared::payload::Payload;
 use ebbtide::{
     Backend, BackendExt, Error, Keyring, Kind, ManualClock, Memory, Metered, Prefix, Scope, Secret,
     SeededChance, Stores, Timestamp,
 };
+use ebbtide_conformance::faulty::{Fault, Faulty};
 use proptest::prelude::*;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};

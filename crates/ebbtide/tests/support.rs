@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ebbtide::Backend;
-use ebbtide::conformance::stores::{self, STORE_CASES};
-use ebbtide::conformance::{self, CASES};
+use ebbtide_conformance::CASES;
+use ebbtide_conformance::stores::{self, STORE_CASES};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Runs both tables of the kit, with a store of its own for each case.
@@ -25,7 +25,7 @@ where
     let contract = CASES.iter().map(|case| {
         let open = open.clone();
         Trial::test(format!("{group}{}::{}", case.group, case.name), move || {
-            run(async { conformance::run(case, open().await, 1).await })
+            run(async { ebbtide_conformance::run(case, open().await, 1).await })
         })
     });
     let typed = STORE_CASES.iter().map(|case| {

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ebbtide::clock_guard::ClockGuard;
-use ebbtide::sweeper::{self, SILENCE, Share, Sweeper, Turn};
+use ebbtide::ops::clock_guard::ClockGuard;
+use ebbtide::ops::sweeper::{self, SILENCE, Share, Sweeper, Turn};
 use ebbtide::{
     Backend, BackendExt as _, Batch, Budget, Clock as _, Commit, Cursor, Error, Key, Kind, ManualClock,
     Memory, Page, Prefix, Record, Result, Scope, Stats, Swept, SystemChance, Timestamp,

@@ -5,15 +5,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebbtide::conformance::faulty::{Fault, Faulty};
+use ebbtide::ops::transfer::{Copied, Copier, Exporter, Imported, Importer};
 use ebbtide::stores::approvals::Approval;
-use ebbtide::stores::extension::Extension;
 use ebbtide::stores::relationships::{Edge, RelationType, Relationship};
-use ebbtide::transfer::{Copied, Copier, Exporter, Imported, Importer};
+use ebbtide::stores::shared::extension::Extension;
 use ebbtide::{
     Backend, BackendExt, ErrorKind, Key, Kind, ManualClock, Memory, Prefix, Reach, Record, Scope, Stores,
     SystemChance, Timestamp, Ttl,
 };
+use ebbtide_conformance::faulty::{Fault, Faulty};
 use serde_json::json;
 
 fn now() -> Timestamp {
@@ -89,7 +89,7 @@ async fn a_copy_holds_every_live_record_as_it_was() {
     assert!(copy(&to, &back, all()).await.unwrap().is_whole());
     assert_eq!(everything(&back).await, everything(&from).await, "values, versions and expiries");
     let intact = stores(&back).audit(&scope("tenant:acme")).verify(None).await.unwrap();
-    assert!(matches!(intact, ebbtide::audit::Verdict::Intact { entries: 1, .. }));
+    assert!(matches!(intact, ebbtide::stores::audit::Verdict::Intact { entries: 1, .. }));
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ pub(crate) async fn fresh(server: &str) -> Result<(Arc<dyn Backend>, Client)> {
     client.batch_execute(&format!("DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")).await?;
     // Neither side encrypts.
     let url = format!("{server}?schema={SCHEMA}&sslmode=disable");
-    ebbtide::backend::postgres::migrate(&url).await?;
+    ebbtide::engines::postgres::migrate(&url).await?;
     Ok((ebbtide::open(&url).await?, client))
 }
 

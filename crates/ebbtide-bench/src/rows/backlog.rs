@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use ebbtide::sweeper::Share;
+use ebbtide::ops::sweeper::Share;
 use ebbtide::{Backend, Clock as _, SystemClock};
 use ebbtide_bench::results::Figure;
 

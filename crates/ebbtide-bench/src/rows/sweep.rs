@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use ebbtide::sweeper::Share;
+use ebbtide::ops::sweeper::Share;
 use ebbtide::{Backend, BackendExt as _, Budget, Clock as _, Stopwatch, SystemClock, Timestamp};
 use ebbtide_bench::results::{Bar, Figure};
 use tokio_postgres::Client;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use ebbtide::clock_guard::ClockGuard;
-use ebbtide::sweeper::{Share, Sweeper, Turn};
+use ebbtide::ops::clock_guard::ClockGuard;
+use ebbtide::ops::sweeper::{Share, Sweeper, Turn};
 use ebbtide::{Backend, ManualClock, Stopwatch, Stores, SystemChance, Timestamp};
 use ebbtide_bench::results::Line;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use ebbtide::sweeper::Share;
+use ebbtide::ops::sweeper::Share;
 
 use super::{At, interval};
 

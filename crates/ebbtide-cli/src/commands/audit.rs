@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ebbtide::audit::Verdict;
+use ebbtide::stores::audit::Verdict;
 use ebbtide::{Kind, Reach, Scope, Stores};
 use ebbtide_server::describe;
 

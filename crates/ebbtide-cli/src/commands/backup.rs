@@ -18,7 +18,7 @@ pub(crate) async fn run(args: Backup) -> Result<ExitCode> {
         #[cfg(any(feature = "fjall", feature = "rocksdb"))]
         Err(error) if error.kind() == ebbtide::ErrorKind::Unavailable && is_embedded(&args.store) => {
             eprintln!("asking the process that has the store open to copy it into {} …", args.dir.display());
-            ebbtide::backend::embedded::backup_served(&args.store, &args.dir)
+            ebbtide::engines::embedded::backup_served(&args.store, &args.dir)
                 .with_context(|| error.to_string())?;
         }
         Err(error) => return Err(error).context("the store cannot be opened"),

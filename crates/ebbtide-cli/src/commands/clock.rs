@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use ebbtide::SystemClock;
-use ebbtide::clock_guard::ClockGuard;
+use ebbtide::ops::clock_guard::ClockGuard;
 
 use crate::args::{Clock, ClockAction};
 

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ebbtide::transfer::Copier;
+use ebbtide::ops::transfer::Copier;
 use ebbtide::{Backend, Clock, Reach, Scope, SystemClock, Timestamp};
 use indicatif::{ProgressBar, ProgressStyle};
 

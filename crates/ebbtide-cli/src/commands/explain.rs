@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ebbtide::stores::explain::{Explanation, Question, State};
+use ebbtide::ops::explain::{self, Explanation, Question, State};
 use ebbtide::stores::relationships::Edge;
 use ebbtide::stores::replays::Proof;
 use ebbtide::{Secret, Stores};
@@ -19,7 +19,7 @@ pub(crate) async fn run(args: Explain) -> Result<ExitCode> {
     }
     let question = question(args.record)?;
     let backend = ebbtide::open(args.place.at.store()?).await.context("the store cannot be opened")?;
-    let explain = Stores::new(backend).explain(&args.place.scope);
+    let explain = explain::Explain::new(Stores::new(backend), args.place.scope.clone());
     let explanation = explain.explain(&question).await.context("the store has no answer")?;
     if args.json {
         println!("{}", describe::explanation(&explanation));

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use ebbtide::Stores;
-use ebbtide::transfer::Exporter;
+use ebbtide::ops::transfer::Exporter;
 
 use crate::args::Export;
 

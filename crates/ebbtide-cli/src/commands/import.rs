@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, stdin};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ebbtide::transfer::{Imported, Importer};
+use ebbtide::ops::transfer::{Imported, Importer};
 use ebbtide::{Kind, Stores};
 
 use crate::args::Import;

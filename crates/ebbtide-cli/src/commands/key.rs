@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use ebbtide::audit::Because;
 use ebbtide::stores::api_keys::{ApiKey, KeyRequest};
+use ebbtide::stores::audit::Because;
 use ebbtide::{Scope, Stores, Ttl};
 use ebbtide_server::describe;
 

@@ -24,7 +24,7 @@ pub(crate) fn has_schema(url: &str) -> bool {
 pub(crate) async fn migrate(url: &str) -> Result<String> {
     use anyhow::Context as _;
 
-    let migrated = ebbtide::backend::postgres::migrate(url).await.context("the schema cannot be migrated")?;
+    let migrated = ebbtide::engines::postgres::migrate(url).await.context("the schema cannot be migrated")?;
     let to = migrated.to;
     Ok(match migrated.from {
         0 => format!("the schema was made, in version {to}"),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use ebbtide::audit::Because;
+use ebbtide::stores::audit::Because;
 use ebbtide::stores::scopes::{Scopes, Statistics};
 use ebbtide::{Kind, Reach, Scope, Stores};
 use ebbtide_server::describe;

@@ -4,10 +4,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use ebbtide::backend::gated::{Gate, Gated};
-use ebbtide::backend::skew::check_engine_clock;
-use ebbtide::clock_guard::ClockGuard;
 use ebbtide::keyring::Keyring;
+use ebbtide::layers::gated::{Gate, Gated};
+use ebbtide::ops::clock_guard::ClockGuard;
+use ebbtide::ops::skew::check_engine_clock;
 use ebbtide::stores::Builder;
 use ebbtide::stores::profile::Profile;
 use ebbtide::{Backend, Clock, Metered, Scope, Stores, Sweeper, SystemChance, SystemClock};

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ebbtide::sweeper::{self, SILENCE};
+use ebbtide::ops::sweeper::{self, SILENCE};
 use ebbtide::{Clock as _, SystemClock};
 use ebbtide_server::describe;
 use serde_json::Value;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use ebbtide::clock_guard::ClockGuard;
-use ebbtide::sweeper::{Report, Turn};
+use ebbtide::ops::clock_guard::ClockGuard;
+use ebbtide::ops::sweeper::{Report, Turn};
 use ebbtide::{
     Backend, Budget, Clock as _, ErrorKind, Kind, KindStats, Stats, Stopwatch, Sweeper, SystemChance,
     SystemClock,

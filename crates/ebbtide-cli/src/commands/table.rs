@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use ebbtide::SystemChance;
-use ebbtide::backend::dynamodb::DynamoDb;
-use ebbtide::backend::dynamodb::table::Description;
+use ebbtide::engines::dynamodb::DynamoDb;
+use ebbtide::engines::dynamodb::table::Description;
 
 use crate::args::Table;
 

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use ebbtide::conformance::{self, CASES, Case};
 use ebbtide::{Backend, Stopwatch};
+use ebbtide_conformance::{CASES, Case};
 
 use crate::args::Verify;
 
@@ -44,8 +44,8 @@ fn full_name(case: &Case) -> String {
 
 async fn run_one(backend: &Arc<dyn Backend>, case: &Case, seed: u64) -> Result<Result<(), String>> {
     // Before, for what an interrupted run left; after, so that this one leaves nothing.
-    conformance::clear(backend.as_ref()).await.context("the kit's own records cannot be cleared")?;
-    let found = conformance::run(case, Arc::clone(backend), seed).await;
-    conformance::clear(backend.as_ref()).await.context("the kit's own records cannot be cleared")?;
+    ebbtide_conformance::clear(backend.as_ref()).await.context("the kit's own records cannot be cleared")?;
+    let found = ebbtide_conformance::run(case, Arc::clone(backend), seed).await;
+    ebbtide_conformance::clear(backend.as_ref()).await.context("the kit's own records cannot be cleared")?;
     Ok(found)
 }

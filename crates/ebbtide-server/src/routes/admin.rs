@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Json as Answer;
 use axum::extract::State;
-use ebbtide::sweeper::{self, SILENCE};
+use ebbtide::ops::sweeper::{self, SILENCE};
 use ebbtide::{Scope, Sweeper, SystemChance};
 use utoipa_axum::routes;
 

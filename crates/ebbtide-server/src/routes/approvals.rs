@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::Timestamp;
 use ebbtide::stores::approvals::{Approval, Granted};
-use ebbtide::stores::extension::{Extended, Extension};
+use ebbtide::stores::shared::extension::{Extended, Extension};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;

@@ -2,7 +2,7 @@
 
 use axum::Json as Answer;
 use axum::extract::State;
-use ebbtide::audit::{Mark, Verdict};
+use ebbtide::stores::audit::{Mark, Verdict};
 use serde::Deserialize;
 use utoipa_axum::routes;
 

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::Secret;
 use ebbtide::stores::clients::{Client, ClientRequest, Registration, SecretRotation, Verification};
-use ebbtide::stores::payload::Payload;
+use ebbtide::stores::shared::payload::Payload;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use ebbtide::Secret;
 use ebbtide::stores::codes::{CodeRequest, Presented, Redeemed, Redemption};
 use ebbtide::stores::grants::GrantId;
-use ebbtide::stores::payload::Payload;
+use ebbtide::stores::shared::payload::Payload;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;

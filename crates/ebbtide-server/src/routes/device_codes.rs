@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use ebbtide::stores::device_codes::{
     Deciding, DeviceRedemption, DeviceRequest, Poll, PresentedDevice, Verdict,
 };
-use ebbtide::stores::payload::Payload;
+use ebbtide::stores::shared::payload::Payload;
 use ebbtide::{Clock as _, Secret};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -7,7 +7,7 @@ use ebbtide::Secret;
 use ebbtide::stores::grants::{
     Grant, GrantId, GrantRequest, GrantState, Holder, IssuedGrant, Rotated, Rotation, Terms, Why,
 };
-use ebbtide::stores::payload::Payload;
+use ebbtide::stores::shared::payload::Payload;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;

@@ -6,7 +6,7 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use ebbtide::sweeper::{self, SILENCE};
+use ebbtide::ops::sweeper::{self, SILENCE};
 use ebbtide::{Clock as _, Key, Kind, Scope, Stopwatch};
 use serde::Serialize;
 use tokio::sync::Mutex;

@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::stores::access_tokens::{AccessRequest, Active, Introspection, Issuing};
 use ebbtide::stores::grants::{Grant, GrantId, GrantState};
-use ebbtide::stores::payload::Payload;
+use ebbtide::stores::shared::payload::Payload;
 use ebbtide::{Secret, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebbtide::clock_guard::ClockGuard;
+use ebbtide::ops::clock_guard::ClockGuard;
 use ebbtide::stores::clients::hashing::HashCost;
 use ebbtide::{ManualClock, Memory, Secret, Stores, Timestamp};
 use ebbtide_server::App;

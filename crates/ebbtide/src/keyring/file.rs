@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::{Entry, KeyId, Keyring};
-use crate::chance::Chance;
-use crate::error::{Error, Result};
-use crate::time::Timestamp;
+use crate::model::error::{Error, Result};
+use crate::model::rng::Chance;
+use crate::model::time::Timestamp;
 
 /// The layout of the file. Another one is not guessed at.
 const FORMAT: u32 = 1;

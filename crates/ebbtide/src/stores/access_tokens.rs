@@ -7,23 +7,24 @@ use futures_util::future::try_join;
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 
-use super::explain::{Fate, State};
 use super::grants::{
     Family, GrantId, GrantState, MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, Why,
 };
-use super::payload::Payload;
-use super::tombstones::Mortal;
-use super::{ATTEMPTS, Field, Stores, check_length, check_optional, contended, token};
-use crate::codec;
-use crate::digest::Digest;
-use crate::error::Result;
-use crate::key::Key;
-use crate::kind::Kind;
-use crate::scope::Scope;
-use crate::secret::Secret;
-use crate::time::Timestamp;
-use crate::ttl::Ttl;
-use crate::write::{Batch, Write};
+use super::shared::finding::{Fate, State};
+use super::shared::payload::Payload;
+use super::shared::token;
+use super::shared::tombstones::Mortal;
+use super::{ATTEMPTS, Field, Stores, check_length, check_optional, contended};
+use crate::model::codec;
+use crate::model::digest::Digest;
+use crate::model::error::Result;
+use crate::model::key::Key;
+use crate::model::kind::Kind;
+use crate::model::scope::Scope;
+use crate::model::secret::Secret;
+use crate::model::time::Timestamp;
+use crate::model::ttl::Ttl;
+use crate::model::write::{Batch, Write};
 
 /// The access tokens of one scope.
 #[derive(Debug, Clone)]
@@ -322,7 +323,7 @@ impl AccessTokens {
         })))
     }
 
-    pub(super) async fn fate(&self, token: &Secret) -> Result<Fate> {
+    pub(crate) async fn fate(&self, token: &Secret) -> Result<Fate> {
         let unknown =
             || Fate::unknown("not an access token of this scope, or one that was revoked or is over");
         let Some(digest) = token::read(token::ACCESS, &[], token) else { return Ok(unknown()) };

@@ -14,22 +14,22 @@ use minicbor::{Decode, Encode};
 pub use id::KeyId;
 
 use super::Stores;
-use super::explain::Fate;
-use super::listing::{Listing, check_limit};
-use super::lives::{Lifetime, Standing};
-use crate::audit::{Action, Because, Note, check_text};
+use super::shared::finding::Fate;
+use super::shared::lifetime::{Lifetime, Standing};
+use super::shared::paging::{Listing, check_limit};
 use crate::backend::Cursor;
-use crate::codec;
-use crate::digest::Digest;
-use crate::error::{Error, Result};
-use crate::key::{Key, Part, Prefix};
-use crate::kind::Kind;
-use crate::record::Record;
-use crate::scope::{Reach, Scope};
-use crate::secret::Secret;
-use crate::time::Timestamp;
-use crate::ttl::Ttl;
-use crate::write::Write;
+use crate::model::codec;
+use crate::model::digest::Digest;
+use crate::model::error::{Error, Result};
+use crate::model::key::{Key, Part, Prefix};
+use crate::model::kind::Kind;
+use crate::model::record::Record;
+use crate::model::scope::{Reach, Scope};
+use crate::model::secret::Secret;
+use crate::model::time::Timestamp;
+use crate::model::ttl::Ttl;
+use crate::model::write::Write;
+use crate::stores::audit::{Action, Because, Note, check_text};
 
 /// What a key is good for. Each role may do what those before it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
@@ -240,7 +240,7 @@ impl ApiKeys {
         self.standing(id)?.revoke(because).await
     }
 
-    pub(super) async fn fate(&self, id: &KeyId) -> Result<Fate> {
+    pub(crate) async fn fate(&self, id: &KeyId) -> Result<Fate> {
         Fate::of(&self.standing(id)?).await
     }
 

@@ -79,22 +79,22 @@ use futures_util::future::join_all;
 use minicbor::{Decode, Encode};
 
 use super::Stores;
-use super::explain::Fate;
-use super::extension::{Extended, Extension};
-use super::listing::{Listing, check_limit};
-use super::lives::{Lifetime, Restored, Span, Standing, restore};
-use super::tombstones::Mortal;
-use crate::audit::{Because, check_text};
+use super::shared::extension::{Extended, Extension};
+use super::shared::finding::Fate;
+use super::shared::lifetime::{Lifetime, Restored, Span, Standing, restore};
+use super::shared::paging::{Listing, check_limit};
+use super::shared::tombstones::Mortal;
 use crate::backend::Cursor;
-use crate::codec;
-use crate::error::{Error, Result};
-use crate::key::{Key, Part, Prefix};
-use crate::kind::Kind;
-use crate::record::{Record, Version};
-use crate::scope::{Reach, Scope};
-use crate::time::Timestamp;
-use crate::ttl::Ttl;
-use crate::write::Write;
+use crate::model::codec;
+use crate::model::error::{Error, Result};
+use crate::model::key::{Key, Part, Prefix};
+use crate::model::kind::Kind;
+use crate::model::record::{Record, Version};
+use crate::model::scope::{Reach, Scope};
+use crate::model::time::Timestamp;
+use crate::model::ttl::Ttl;
+use crate::model::write::Write;
+use crate::stores::audit::{Because, check_text};
 
 /// The most bytes that the names and values of metadata have together.
 pub const MAX_METADATA_BYTES: usize = 16 * 1024;
@@ -345,7 +345,7 @@ impl Approvals {
 
     /// How many approvals an identity has. It reads them all.
     pub async fn count(&self, identity: &str) -> Result<u64> {
-        super::listing::count(&self.stores, &self.prefix(identity)?).await
+        super::shared::paging::count(&self.stores, &self.prefix(identity)?).await
     }
 
     /// Takes an approval back, and tells the audit log. True only for the caller that took it back.
@@ -378,7 +378,7 @@ impl Approvals {
         Ok(removed.values().sum())
     }
 
-    pub(super) async fn fate(&self, identity: &str, resource: &str, action: &str) -> Result<Fate> {
+    pub(crate) async fn fate(&self, identity: &str, resource: &str, action: &str) -> Result<Fate> {
         Fate::of(&self.standing(identity, resource, action)?).await
     }
 

@@ -33,14 +33,14 @@ pub use changes::Changes;
 pub use draft::{Attribute, Draft, Stamp};
 
 use super::Stores;
-use super::listing::{Listing, check_limit};
-use crate::audit::{Action, Because, Note};
+use super::shared::paging::{Listing, check_limit};
 use crate::backend::{BackendExt, Cursor, Erased};
-use crate::codec;
-use crate::error::{Error, Result};
-use crate::key::{Key, Part, Prefix};
-use crate::kind::Kind;
-use crate::scope::Scope;
+use crate::model::codec;
+use crate::model::error::{Error, Result};
+use crate::model::key::{Key, Part, Prefix};
+use crate::model::kind::Kind;
+use crate::model::scope::Scope;
+use crate::stores::audit::{Action, Because, Note};
 use presets::{Holder, Preset};
 
 /// The attributes of one scope.

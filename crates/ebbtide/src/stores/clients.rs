@@ -14,23 +14,24 @@ pub use deletion::ClientDeletion;
 use hashing::SecretHash;
 pub use types::{Client, ClientRequest, RegisteredClient, Registration, SecretRotation, Verification};
 
-use super::explain::{Fate, State};
 use super::grants::{MAX_NAME_BYTES, PAGE, listed_id};
-use super::listing::{Listing, check_limit};
-use super::payload::Payload;
-use super::tombstones::{Mortal, Outcome};
-use super::{ATTEMPTS, Stores, check_length, check_optional, contended, token};
+use super::shared::finding::{Fate, State};
+use super::shared::paging::{Listing, check_limit};
+use super::shared::payload::Payload;
+use super::shared::token;
+use super::shared::tombstones::{Mortal, Outcome};
+use super::{ATTEMPTS, Stores, check_length, check_optional, contended};
 use crate::backend::Cursor;
-use crate::codec;
-use crate::digest::Digest;
-use crate::error::{Error, Result};
-use crate::key::{Key, Prefix};
-use crate::kind::Kind;
-use crate::record::Record;
-use crate::scope::Scope;
-use crate::secret::Secret;
-use crate::time::Timestamp;
-use crate::write::Write;
+use crate::model::codec;
+use crate::model::digest::Digest;
+use crate::model::error::{Error, Result};
+use crate::model::key::{Key, Prefix};
+use crate::model::kind::Kind;
+use crate::model::record::Record;
+use crate::model::scope::Scope;
+use crate::model::secret::Secret;
+use crate::model::time::Timestamp;
+use crate::model::write::Write;
 
 /// The clients of one scope.
 #[derive(Debug, Clone)]
@@ -253,7 +254,7 @@ impl Clients {
         Ok((digests.collect::<Result<_>>()?, page.next))
     }
 
-    pub(super) async fn fate(&self, client_id: &str) -> Result<Fate> {
+    pub(crate) async fn fate(&self, client_id: &str) -> Result<Fate> {
         let mut fate = match self.standing(client_id, self.stores.now()).await? {
             Some((_, stored, record)) => Fate::new(State::Live, "it is registered")
                 .since(Timestamp::from_stored(stored.created_at)?)

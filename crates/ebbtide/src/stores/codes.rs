@@ -9,25 +9,26 @@ use minicbor::{Decode, Encode};
 
 use binding::Binding;
 
-use super::explain::{Fate, State as Known};
 use super::grants::{
     GrantId, GrantRequest, Grants, IssuedGrant, MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, Terms,
     Why,
 };
-use super::payload::Payload;
-use super::tombstones::{Mortal, Outcome};
-use super::{ATTEMPTS, Field, MEMORY, Stores, check_length, check_optional, contended, token};
-use crate::codec;
-use crate::digest::Digest;
-use crate::error::{Error, Result};
-use crate::key::Key;
-use crate::kind::Kind;
-use crate::record::Record;
-use crate::scope::Scope;
-use crate::secret::Secret;
-use crate::time::Timestamp;
-use crate::ttl::Ttl;
-use crate::write::Write;
+use super::shared::finding::{Fate, State as Known};
+use super::shared::payload::Payload;
+use super::shared::token;
+use super::shared::tombstones::{Mortal, Outcome};
+use super::{ATTEMPTS, Field, MEMORY, Stores, check_length, check_optional, contended};
+use crate::model::codec;
+use crate::model::digest::Digest;
+use crate::model::error::{Error, Result};
+use crate::model::key::Key;
+use crate::model::kind::Kind;
+use crate::model::record::Record;
+use crate::model::scope::Scope;
+use crate::model::secret::Secret;
+use crate::model::time::Timestamp;
+use crate::model::ttl::Ttl;
+use crate::model::write::Write;
 
 /// The codes of one scope.
 ///
@@ -350,7 +351,7 @@ impl Codes {
         Ok((Redemption::Redeemed(Box::new(redeemed)), marker, writes))
     }
 
-    pub(super) async fn fate(&self, code: &Secret) -> Result<Fate> {
+    pub(crate) async fn fate(&self, code: &Secret) -> Result<Fate> {
         let unknown = || Fate::unknown("not a code of this scope, or one from long ago");
         let Some(digest) = token::read(token::CODE, &[], code) else { return Ok(unknown()) };
         let now = self.stores.now();

@@ -13,21 +13,22 @@ pub use types::{Deciding, DeviceRedemption, DeviceRequest, Poll, PresentedDevice
 use user_code::UserCode;
 
 use super::codes::Redeemed;
-use super::explain::{Fate, State as Known};
 use super::grants::{GrantId, MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, Why};
-use super::tombstones::{Mortal, Outcome};
-use super::{ATTEMPTS, Field, MEMORY, Stores, check_length, check_optional, contended, token};
-use crate::codec;
-use crate::digest::Digest;
-use crate::error::{Error, Result};
-use crate::key::Key;
-use crate::kind::Kind;
-use crate::record::{Record, Version};
-use crate::scope::Scope;
-use crate::secret::Secret;
-use crate::time::Timestamp;
-use crate::ttl::Ttl;
-use crate::write::Write;
+use super::shared::finding::{Fate, State as Known};
+use super::shared::token;
+use super::shared::tombstones::{Mortal, Outcome};
+use super::{ATTEMPTS, Field, MEMORY, Stores, check_length, check_optional, contended};
+use crate::model::codec;
+use crate::model::digest::Digest;
+use crate::model::error::{Error, Result};
+use crate::model::key::Key;
+use crate::model::kind::Kind;
+use crate::model::record::{Record, Version};
+use crate::model::scope::Scope;
+use crate::model::secret::Secret;
+use crate::model::time::Timestamp;
+use crate::model::ttl::Ttl;
+use crate::model::write::Write;
 
 /// The device codes of one scope.
 ///
@@ -276,7 +277,7 @@ impl DeviceCodes {
         Err(contended())
     }
 
-    pub(super) async fn fate(&self, device_code: &Secret) -> Result<Fate> {
+    pub(crate) async fn fate(&self, device_code: &Secret) -> Result<Fate> {
         let unknown = || Fate::unknown("not a device code of this scope, or one from long ago");
         let Some(digest) = token::read(token::DEVICE, &[], device_code) else { return Ok(unknown()) };
         let now = self.stores.now();

@@ -18,20 +18,20 @@ pub use request::{GrantRequest, Terms};
 pub(crate) use request::{MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, check_grace};
 pub use types::{Grant, GrantId, GrantState, IssuedGrant, Rotated, Rotation, Why};
 
-use super::explain::{Fate, State};
-use super::payload::Payload;
-use super::tombstones::Mortal;
+use super::shared::finding::{Fate, State};
+use super::shared::payload::Payload;
+use super::shared::tombstones::Mortal;
 use super::{ATTEMPTS, Stores, contended};
-use crate::codec;
-use crate::error::{Error, Result};
-use crate::key::Key;
 use crate::keyring::Keyring;
-use crate::kind::Kind;
-use crate::record::Version;
-use crate::scope::Scope;
-use crate::secret::Secret;
-use crate::time::Timestamp;
-use crate::write::{Batch, Write};
+use crate::model::codec;
+use crate::model::error::{Error, Result};
+use crate::model::key::Key;
+use crate::model::kind::Kind;
+use crate::model::record::Version;
+use crate::model::scope::Scope;
+use crate::model::secret::Secret;
+use crate::model::time::Timestamp;
+use crate::model::write::{Batch, Write};
 
 /// The grants of one scope.
 #[derive(Debug, Clone)]
@@ -201,7 +201,7 @@ impl Grants {
         Ok(grant.filter(|grant| grant.state == GrantState::Active && grant.generation == token.generation))
     }
 
-    pub(super) async fn fate(&self, id: GrantId) -> Result<Fate> {
+    pub(crate) async fn fate(&self, id: GrantId) -> Result<Fate> {
         let now = self.stores.now();
         let Some(standing) = self.standing(id, now).await? else {
             return Ok(Fate::unknown("not a grant of this scope, or one that has reached its cap"));
@@ -219,7 +219,7 @@ impl Grants {
         Ok(fate.of_grant(Some(id)))
     }
 
-    pub(super) async fn fate_of_token(&self, token: &Secret) -> Result<Fate> {
+    pub(crate) async fn fate_of_token(&self, token: &Secret) -> Result<Fate> {
         let Some(token) = Refresh::read(token, self.stores.keyring(), &self.scope) else {
             return Ok(Fate::unknown("not a refresh token of this scope"));
         };

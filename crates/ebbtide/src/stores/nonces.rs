@@ -2,19 +2,20 @@
 
 use minicbor::{Decode, Encode};
 
-use super::explain::{Fate, State};
-use super::{ATTEMPTS, Stores, check_length, contended, token};
+use super::shared::finding::{Fate, State};
+use super::shared::token;
+use super::{ATTEMPTS, Stores, check_length, contended};
 use crate::backend::BackendExt;
-use crate::codec;
-use crate::digest::Digest;
-use crate::error::Result;
-use crate::key::Key;
-use crate::kind::Kind;
-use crate::record::Record;
-use crate::scope::Scope;
-use crate::secret::Secret;
-use crate::time::Timestamp;
-use crate::ttl::Ttl;
+use crate::model::codec;
+use crate::model::digest::Digest;
+use crate::model::error::Result;
+use crate::model::key::Key;
+use crate::model::kind::Kind;
+use crate::model::record::Record;
+use crate::model::scope::Scope;
+use crate::model::secret::Secret;
+use crate::model::time::Timestamp;
+use crate::model::ttl::Ttl;
 
 /// The nonces of one scope.
 ///
@@ -107,7 +108,7 @@ impl Nonces {
         Err(contended())
     }
 
-    pub(super) async fn fate(&self, audience: &str, nonce: &Secret) -> Result<Fate> {
+    pub(crate) async fn fate(&self, audience: &str, nonce: &Secret) -> Result<Fate> {
         let unknown = || Fate::unknown("not a nonce of this scope and audience, or one from long ago");
         let Some(key) = self.find(audience, nonce)? else { return Ok(unknown()) };
         let now = self.stores.now();

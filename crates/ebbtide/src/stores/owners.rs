@@ -8,16 +8,16 @@ use std::collections::BTreeMap;
 
 use super::clients::ClientDeletion;
 use super::grants::{Holder, MAX_NAME_BYTES};
-use super::tombstones::Mortal;
+use super::shared::tombstones::Mortal;
 use super::{Stores, check_length};
-use crate::audit::{Action, Because, Note};
 use crate::backend::{Cursor, Erased};
-use crate::error::{ErrorKind, Result};
-use crate::key::Prefix;
-use crate::kind::Kind;
-use crate::record::Record;
-use crate::scope::Scope;
-use crate::write::Write;
+use crate::model::error::{ErrorKind, Result};
+use crate::model::key::Prefix;
+use crate::model::kind::Kind;
+use crate::model::record::Record;
+use crate::model::scope::Scope;
+use crate::model::write::Write;
+use crate::stores::audit::{Action, Because, Note};
 
 /// The owners of one scope.
 #[derive(Debug, Clone)]
@@ -235,7 +235,7 @@ impl OwnerDeletion {
     async fn bury(
         &self,
         how: String,
-        tombstone: impl Fn(&Stores, crate::time::Timestamp) -> Result<Record>,
+        tombstone: impl Fn(&Stores, crate::model::time::Timestamp) -> Result<Record>,
     ) -> Result<()> {
         let key = Mortal::Owner(&self.owner).tombstone(&self.scope)?;
         let note = Note::of(Action::DeleteOwner, &self.because)?;

@@ -7,17 +7,17 @@
 use minicbor::{Decode, Encode};
 
 use super::Stores;
-use crate::audit::{Action, Because, Note};
 use crate::backend::BackendExt;
-use crate::codec;
-use crate::error::{Error, Result};
-use crate::key::{Key, Part, Prefix};
-use crate::kind::Kind;
-use crate::record::Record;
-use crate::scope::Scope;
-use crate::time::Timestamp;
-use crate::ttl::{Ttl, TtlPolicies, TtlPolicy};
-use crate::write::Write;
+use crate::model::codec;
+use crate::model::error::{Error, Result};
+use crate::model::key::{Key, Part, Prefix};
+use crate::model::kind::Kind;
+use crate::model::record::Record;
+use crate::model::scope::Scope;
+use crate::model::time::Timestamp;
+use crate::model::ttl::{Ttl, TtlPolicies, TtlPolicy};
+use crate::model::write::Write;
+use crate::stores::audit::{Action, Because, Note};
 
 /// The policies that a caller of one scope sees and changes: those of the scopes that it covers.
 #[derive(Debug, Clone)]
@@ -165,7 +165,7 @@ fn check_default(kind: Kind, policy: &TtlPolicy) -> Result<()> {
         Kind::Nonce => 300,
         Kind::Session => 600,
         Kind::AccessToken => 900,
-        Kind::Audit => crate::audit::Audit::DEFAULT_RETENTION_SECONDS,
+        Kind::Audit => crate::stores::audit::Audit::DEFAULT_RETENTION_SECONDS,
         _ => return Ok(()),
     };
     let own = Ttl::from_secs(seconds)?;

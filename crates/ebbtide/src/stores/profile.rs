@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::codes::Codes;
 use super::grants::check_grace;
-use crate::error::{Error, Result};
-use crate::ttl::Ttl;
+use crate::model::error::{Error, Result};
+use crate::model::ttl::Ttl;
 
 /// The lives that the stores give where none is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,15 +1,15 @@
 //! An upstream provider's tokens: sealed, attached to a grant, and gone with it.
 
 use super::grants::{GrantId, Grants, Standing};
-use super::payload::Payload;
+use super::shared::payload::Payload;
 use super::{ATTEMPTS, Stores, check_length, contended};
-use crate::error::Result;
-use crate::key::Key;
-use crate::kind::Kind;
-use crate::scope::Scope;
-use crate::time::Timestamp;
-use crate::ttl::Ttl;
-use crate::write::{Batch, Write};
+use crate::model::error::Result;
+use crate::model::key::Key;
+use crate::model::kind::Kind;
+use crate::model::scope::Scope;
+use crate::model::time::Timestamp;
+use crate::model::ttl::Ttl;
+use crate::model::write::{Batch, Write};
 
 /// The provider tokens of one scope.
 ///

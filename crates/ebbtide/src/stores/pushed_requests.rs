@@ -4,22 +4,23 @@ use std::time::Duration;
 
 use minicbor::{Decode, Encode};
 
-use super::explain::{Fate, State};
 use super::grants::MAX_NAME_BYTES;
-use super::payload::Payload;
-use super::tombstones::{Mortal, Outcome};
-use super::{ATTEMPTS, Field, MEMORY, Stores, check_length, contended, token};
-use crate::codec;
-use crate::digest::Digest;
-use crate::error::{Error, Result};
-use crate::key::Key;
-use crate::kind::Kind;
-use crate::record::Record;
-use crate::scope::Scope;
-use crate::secret::Secret;
-use crate::time::Timestamp;
-use crate::ttl::Ttl;
-use crate::write::Write;
+use super::shared::finding::{Fate, State};
+use super::shared::payload::Payload;
+use super::shared::token;
+use super::shared::tombstones::{Mortal, Outcome};
+use super::{ATTEMPTS, Field, MEMORY, Stores, check_length, contended};
+use crate::model::codec;
+use crate::model::digest::Digest;
+use crate::model::error::{Error, Result};
+use crate::model::key::Key;
+use crate::model::kind::Kind;
+use crate::model::record::Record;
+use crate::model::scope::Scope;
+use crate::model::secret::Secret;
+use crate::model::time::Timestamp;
+use crate::model::ttl::Ttl;
+use crate::model::write::Write;
 
 /// The pushed requests of one scope. What became of one is remembered for a day after its end.
 #[derive(Debug, Clone)]
@@ -184,7 +185,7 @@ impl PushedRequests {
         Err(contended())
     }
 
-    pub(super) async fn fate(&self, request_uri: &Secret) -> Result<Fate> {
+    pub(crate) async fn fate(&self, request_uri: &Secret) -> Result<Fate> {
         let now = self.stores.now();
         let Some(standing) = self.stores.backend().get(&self.key(request_uri)?, now).await? else {
             return Ok(Fate::unknown("not a request of this scope, or one from long ago"));

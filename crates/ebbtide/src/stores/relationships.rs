@@ -35,21 +35,21 @@ pub use relationship::{Edge, Related, RelationType, Relationship};
 
 use super::Stores;
 use super::approvals::{MAX_GRANTOR_BYTES, check_metadata};
-use super::explain::Fate;
-use super::extension::{Extended, Extension};
-use super::listing::{Listing, check_limit};
-use super::lives::{Lifetime, Restored, Standing, restore};
-use super::tombstones::Mortal;
-use crate::audit::{Because, check_text};
+use super::shared::extension::{Extended, Extension};
+use super::shared::finding::Fate;
+use super::shared::lifetime::{Lifetime, Restored, Standing, restore};
+use super::shared::paging::{Listing, check_limit};
+use super::shared::tombstones::Mortal;
 use crate::backend::{Cursor, Erased};
-use crate::codec;
-use crate::error::{Error, Result};
-use crate::key::{Key, Part, Prefix};
-use crate::kind::Kind;
-use crate::record::Record;
-use crate::scope::{Reach, Scope};
-use crate::time::Timestamp;
-use crate::write::{Batch, Write};
+use crate::model::codec;
+use crate::model::error::{Error, Result};
+use crate::model::key::{Key, Part, Prefix};
+use crate::model::kind::Kind;
+use crate::model::record::Record;
+use crate::model::scope::{Reach, Scope};
+use crate::model::time::Timestamp;
+use crate::model::write::{Batch, Write};
+use crate::stores::audit::{Because, check_text};
 
 /// The relationships of one scope. A handle covers a scope as that of [approvals](super::approvals) does.
 #[derive(Debug, Clone)]
@@ -225,7 +225,7 @@ impl Relationships {
         Listing::read(page, |key, record| Related::read(&key, &record))
     }
 
-    pub(super) async fn fate(&self, edge: &Edge) -> Result<Fate> {
+    pub(crate) async fn fate(&self, edge: &Edge) -> Result<Fate> {
         Fate::of(&self.standing(edge)?).await
     }
 

@@ -3,17 +3,17 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::explain::{Fate, State};
+use super::shared::finding::{Fate, State};
 use super::{Stores, check_length};
 use crate::backend::BackendExt;
-use crate::digest::Digest;
-use crate::error::Result;
-use crate::key::Key;
-use crate::kind::Kind;
-use crate::scope::Scope;
-use crate::time::Timestamp;
-use crate::ttl::Ttl;
-use crate::write::{Batch, Commit, Write};
+use crate::model::digest::Digest;
+use crate::model::error::Result;
+use crate::model::key::Key;
+use crate::model::kind::Kind;
+use crate::model::scope::Scope;
+use crate::model::time::Timestamp;
+use crate::model::ttl::Ttl;
+use crate::model::write::{Batch, Commit, Write};
 
 /// The replay store of one scope.
 #[derive(Debug, Clone)]
@@ -128,7 +128,7 @@ impl Replays {
         ttl.expires_at(now)?.checked_add(proof.hold)
     }
 
-    pub(super) async fn fate(&self, proof: &Proof) -> Result<Fate> {
+    pub(crate) async fn fate(&self, proof: &Proof) -> Result<Fate> {
         let record = self.stores.backend().get(&self.key(proof)?, self.stores.now()).await?;
         Ok(match record {
             Some(record) => {

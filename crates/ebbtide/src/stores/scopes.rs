@@ -8,15 +8,15 @@ mod deletion;
 use std::collections::BTreeMap;
 
 use super::Stores;
-use super::listing::{Listing, check_limit};
-use crate::audit::Because;
+use super::shared::paging::{Listing, check_limit};
 use crate::backend::Cursor;
-use crate::error::{Error, Result};
-use crate::key::{Key, Prefix};
-use crate::kind::Kind;
-use crate::record::Record;
-use crate::scope::{Reach, Scope};
-use crate::time::Timestamp;
+use crate::model::error::{Error, Result};
+use crate::model::key::{Key, Prefix};
+use crate::model::kind::Kind;
+use crate::model::record::Record;
+use crate::model::scope::{Reach, Scope};
+use crate::model::time::Timestamp;
+use crate::stores::audit::Because;
 
 pub use deletion::Deletion;
 

@@ -11,22 +11,23 @@ use minicbor::{Decode, Encode};
 pub use fields::SessionFields;
 pub use listing::SessionInfo;
 
-use super::explain::{Fate, State};
-use super::payload::Payload;
-use super::tombstones::Mortal;
-use super::{ATTEMPTS, Stores, check_optional, contended, token};
-use crate::codec;
-use crate::digest::Digest;
-use crate::error::{Error, Result};
-use crate::key::Key;
-use crate::kind::Kind;
-use crate::record::{Record, Version};
-use crate::scope::Scope;
-use crate::secret::Secret;
+use super::shared::finding::{Fate, State};
+use super::shared::payload::Payload;
+use super::shared::token;
+use super::shared::tombstones::Mortal;
+use super::{ATTEMPTS, Stores, check_optional, contended};
+use crate::model::codec;
+use crate::model::digest::Digest;
+use crate::model::error::{Error, Result};
+use crate::model::key::Key;
+use crate::model::kind::Kind;
+use crate::model::record::{Record, Version};
+use crate::model::scope::Scope;
+use crate::model::secret::Secret;
+use crate::model::time::Timestamp;
+use crate::model::ttl::Ttl;
+use crate::model::write::Write;
 use crate::stores::grants::MAX_NAME_BYTES;
-use crate::time::Timestamp;
-use crate::ttl::Ttl;
-use crate::write::Write;
 
 /// The sessions of one scope.
 ///
@@ -218,7 +219,7 @@ impl Sessions {
         })
     }
 
-    pub(super) async fn fate(&self, session_id: &Secret) -> Result<Fate> {
+    pub(crate) async fn fate(&self, session_id: &Secret) -> Result<Fate> {
         Ok(match self.find(session_id, self.stores.now()).await? {
             Found::Live(Standing { stored, .. }) => {
                 let fate = Fate::new(State::Live, "it was not claimed, and a touch renews it")

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ebbtide::backend::dynamodb::DynamoDb;
+use ebbtide::engines::dynamodb::DynamoDb;
 use ebbtide::{Backend, BackendExt, Batch, Commit, ErrorKind, Key, Record, Write};
 
 use crate::proxy::Act;

@@ -5,7 +5,7 @@ use std::sync::{Mutex, OnceLock};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
-use ebbtide::backend::dynamodb::DynamoDb;
+use ebbtide::engines::dynamodb::DynamoDb;
 use ebbtide::{Key, Kind, Record, Scope, SystemChance, Timestamp, Version};
 use tokio::sync::OnceCell;
 

@@ -1,6 +1,6 @@
 //! What goes through a whole scope or table: listing, erasing, reconciling.
 
-use ebbtide::backend::dynamodb::DynamoDb;
+use ebbtide::engines::dynamodb::DynamoDb;
 use ebbtide::stores::access_tokens::{AccessRequest, Issuing};
 use ebbtide::stores::grants::GrantRequest;
 use ebbtide::stores::scopes::Scopes;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebbtide::backend::skew::{DEFAULT_BOUND, check_engine_clock};
+use ebbtide::ops::skew::{DEFAULT_BOUND, check_engine_clock};
 use ebbtide::{BackendExt, Clock, ErrorKind, Kind, ManualClock, SystemClock, Timestamp, Write};
 
 use crate::service::{at, cases, key, migrated, open, open_at, record, server, sql};

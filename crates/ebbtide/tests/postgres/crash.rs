@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ebbtide::backend::postgres;
+use ebbtide::engines::postgres;
 use ebbtide::{Backend, BackendExt, Batch, Commit, ErrorKind, Write};
 
 use crate::proxy::Proxy;

@@ -1,6 +1,6 @@
 //! The schema: made once, checked at every start, and named in every statement.
 
-use ebbtide::backend::postgres::migrate;
+use ebbtide::engines::postgres::migrate;
 use ebbtide::{BackendExt, Budget, ErrorKind, Kind, Prefix, Write};
 
 use crate::service::{

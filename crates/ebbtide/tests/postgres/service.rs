@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ebbtide::backend::postgres;
+use ebbtide::engines::postgres;
 use ebbtide::{Backend, BackendExt, Key, Kind, Record, Scope, SystemChance, Timestamp};
 
 /// A test by its name.

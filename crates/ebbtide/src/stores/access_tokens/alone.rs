@@ -2,13 +2,13 @@
 
 use super::{AccessRequest, AccessTokens, Issuing, Stored};
 use crate::backend::Cursor;
-use crate::codec;
-use crate::digest::Digest;
-use crate::error::{Error, Result};
-use crate::key::Key;
+use crate::model::codec;
+use crate::model::digest::Digest;
+use crate::model::error::{Error, Result};
+use crate::model::key::Key;
+use crate::model::write::{Batch, Write};
 use crate::stores::grants::{Holder, Listed, PAGE, listed_id};
-use crate::stores::tombstones::Mortal;
-use crate::write::{Batch, Write};
+use crate::stores::shared::tombstones::Mortal;
 
 impl AccessTokens {
     /// Issues a token and its indexes, which end with it, in one commit.

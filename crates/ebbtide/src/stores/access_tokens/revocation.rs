@@ -1,14 +1,14 @@
 //! Revocations that the audit log is told of.
 
 use super::{AccessTokens, Stored};
-use crate::audit::{Because, Note};
-use crate::codec;
-use crate::error::Result;
-use crate::kind::Kind;
-use crate::secret::Secret;
+use crate::model::codec;
+use crate::model::error::Result;
+use crate::model::kind::Kind;
+use crate::model::secret::Secret;
+use crate::model::write::Write;
+use crate::stores::audit::{Because, Note};
 use crate::stores::grants::GrantId;
-use crate::stores::token;
-use crate::write::Write;
+use crate::stores::shared::token;
 
 impl AccessTokens {
     /// Revokes this one token as [`revoke`](Self::revoke) does, or where a client is named as

@@ -6,12 +6,12 @@ use std::str::FromStr;
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use zeroize::Zeroizing;
 
-use crate::chance::Chance;
-use crate::digest::Digest;
-use crate::error::{Error, Result};
-use crate::scope::Scope;
-use crate::secret::Secret;
-use crate::stores::token;
+use crate::model::digest::Digest;
+use crate::model::error::{Error, Result};
+use crate::model::rng::Chance;
+use crate::model::scope::Scope;
+use crate::model::secret::Secret;
+use crate::stores::shared::token;
 
 /// Names an API key, and says in which scope it stands. It is no secret.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -101,7 +101,7 @@ impl FromStr for KeyId {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chance::SeededChance;
+    use crate::model::rng::SeededChance;
 
     #[test]
     fn an_id_has_one_text_and_tells_its_scope() {

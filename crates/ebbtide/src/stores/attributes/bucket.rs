@@ -6,17 +6,17 @@ use serde_json::Value;
 use super::draft::{Attribute, Draft, Stamp, Stored};
 use super::{Attributes, names_of};
 use crate::backend::{BackendExt, Cursor, Erased};
-use crate::error::{Error, Result};
-use crate::key::{Key, Prefix};
-use crate::kind::Kind;
-use crate::record::{Record, Version};
-use crate::scope::Scope;
+use crate::model::error::{Error, Result};
+use crate::model::key::{Key, Prefix};
+use crate::model::kind::Kind;
+use crate::model::record::{Record, Version};
+use crate::model::scope::Scope;
+use crate::model::time::Timestamp;
+use crate::model::ttl::Ttl;
+use crate::model::write::{Commit, Write};
 use crate::stores::Stores;
-use crate::stores::listing::{Listing, check_limit};
-use crate::stores::tombstones::Mortal;
-use crate::time::Timestamp;
-use crate::ttl::Ttl;
-use crate::write::{Commit, Write};
+use crate::stores::shared::paging::{Listing, check_limit};
+use crate::stores::shared::tombstones::Mortal;
 
 /// How often a change by value is judged anew because another was faster.
 const MAX_ATTEMPTS: usize = 200;

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use super::Attributes;
 use super::bucket::Bucket;
 use super::draft::Draft;
-use crate::error::{Error, Result};
-use crate::key::Key;
-use crate::record::{Record, Version};
-use crate::stores::tombstones::Mortal;
-use crate::time::Timestamp;
-use crate::write::{Commit, Write};
+use crate::model::error::{Error, Result};
+use crate::model::key::Key;
+use crate::model::record::{Record, Version};
+use crate::model::time::Timestamp;
+use crate::model::write::{Commit, Write};
+use crate::stores::shared::tombstones::Mortal;
 
 /// Changes to attributes of one scope that happen all together or not at all: at least one, to distinct
 /// attributes, and with one more for each owner whose attributes are stored no more than

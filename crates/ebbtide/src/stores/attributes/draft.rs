@@ -5,12 +5,12 @@ use std::fmt;
 use minicbor::{Decode, Encode};
 use serde_json::Value;
 
-use crate::codec;
-use crate::error::{Error, Result};
-use crate::record::{Record, Version};
-use crate::stores::lives::{Lifetime, Span};
-use crate::time::Timestamp;
-use crate::ttl::Ttl;
+use crate::model::codec;
+use crate::model::error::{Error, Result};
+use crate::model::record::{Record, Version};
+use crate::model::time::Timestamp;
+use crate::model::ttl::Ttl;
+use crate::stores::shared::lifetime::{Lifetime, Span};
 
 /// What to store: any JSON value, `false`, `0`, `""`, `[]`, `{}` and `null` included.
 #[derive(Clone)]

@@ -2,11 +2,11 @@
 
 use super::bucket::Bucket;
 use super::draft::{Attribute, Stored};
-use crate::error::Result;
-use crate::stores::explain::Fate;
-use crate::stores::extension::{Extended, Extension};
-use crate::stores::lives::Standing;
-use crate::stores::tombstones::Mortal;
+use crate::model::error::Result;
+use crate::stores::shared::extension::{Extended, Extension};
+use crate::stores::shared::finding::Fate;
+use crate::stores::shared::lifetime::Standing;
+use crate::stores::shared::tombstones::Mortal;
 
 impl Bucket {
     /// The attribute, if there is one. An error is no answer: never take it for absence.
@@ -24,7 +24,7 @@ impl Bucket {
         self.standing(name)?.extend(extension).await
     }
 
-    pub(in crate::stores) async fn fate(&self, name: &str) -> Result<Fate> {
+    pub(crate) async fn fate(&self, name: &str) -> Result<Fate> {
         Fate::of(&self.standing(name)?).await
     }
 

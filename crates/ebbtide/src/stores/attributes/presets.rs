@@ -1,8 +1,8 @@
 //! Buckets with a name and a life that are agreed on. Codes, tokens and sessions have stores of their own, which do
 //! what a bucket cannot: `docs/attributes.md` says which.
 
-use crate::error::Result;
-use crate::ttl::Ttl;
+use crate::model::error::Result;
+use crate::model::ttl::Ttl;
 
 use super::Attributes;
 

@@ -1,16 +1,16 @@
 //! The end of a client: refused from the first step on, whatever happens to the others.
 
 use super::{Clients, Stored};
-use crate::audit::{Because, Note};
 use crate::backend::Cursor;
-use crate::codec;
-use crate::digest::Digest;
-use crate::error::Result;
-use crate::kind::Kind;
+use crate::model::codec;
+use crate::model::digest::Digest;
+use crate::model::error::Result;
+use crate::model::kind::Kind;
+use crate::model::write::Write;
+use crate::stores::audit::{Because, Note};
 use crate::stores::grants::Holder;
 use crate::stores::owners::Removed;
-use crate::stores::tombstones::Mortal;
-use crate::write::Write;
+use crate::stores::shared::tombstones::Mortal;
 
 /// The deletion of a client, in steps of a bounded size. Its tombstone stands before the first: from then on neither
 /// the client nor anything that it was given is honoured, and nothing new is given to it. One that was stopped or

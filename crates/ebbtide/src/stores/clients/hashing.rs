@@ -11,9 +11,9 @@ use subtle::ConstantTimeEq;
 use tokio::sync::{Semaphore, oneshot};
 use zeroize::Zeroizing;
 
-use crate::chance::Chance;
-use crate::error::{Error, Result};
-use crate::secret::Secret;
+use crate::model::error::{Error, Result};
+use crate::model::rng::Chance;
+use crate::model::secret::Secret;
 
 /// How many hashes are made at once: each takes a core, and its memory.
 const AT_ONCE: usize = 2;
@@ -137,7 +137,7 @@ impl fmt::Debug for Hashers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chance::SeededChance;
+    use crate::model::rng::SeededChance;
 
     #[tokio::test]
     async fn a_secret_fits_its_own_hash_and_no_other() {

@@ -1,9 +1,9 @@
 //! Clients and answers, as callers see them.
 
-use crate::secret::Secret;
-use crate::stores::payload::Payload;
-use crate::time::Timestamp;
-use crate::ttl::Ttl;
+use crate::model::secret::Secret;
+use crate::model::time::Timestamp;
+use crate::model::ttl::Ttl;
+use crate::stores::shared::payload::Payload;
 
 /// A client to be registered.
 #[derive(Debug, Clone)]

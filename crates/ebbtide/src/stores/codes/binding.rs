@@ -7,10 +7,10 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::{CodeRequest, Presented};
-use crate::error::{Error, Result};
-use crate::secret::Secret;
+use crate::model::error::{Error, Result};
+use crate::model::secret::Secret;
+use crate::model::time::Timestamp;
 use crate::stores::Field;
-use crate::time::Timestamp;
 
 /// What the code was issued with, as it is stored until it is redeemed.
 #[derive(Debug, Encode, Decode)]

@@ -3,9 +3,9 @@
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 
-use crate::error::Result;
+use crate::model::error::Result;
+use crate::model::time::Timestamp;
 use crate::stores::grants::GrantId;
-use crate::time::Timestamp;
 
 /// What a `slow_down` adds to the interval, for good (RFC 8628 §3.5).
 pub(super) const SLOWER_BY_SECONDS: u64 = 5;

@@ -5,14 +5,14 @@ use std::time::Duration;
 use minicbor::{Decode, Encode};
 
 use super::DeviceCodes;
-use crate::codec;
-use crate::digest::Digest;
-use crate::error::Result;
-use crate::key::Key;
-use crate::kind::Kind;
+use crate::model::codec;
+use crate::model::digest::Digest;
+use crate::model::error::Result;
+use crate::model::key::Key;
+use crate::model::kind::Kind;
+use crate::model::time::Timestamp;
+use crate::model::write::Write;
 use crate::stores::{ATTEMPTS, contended};
-use crate::time::Timestamp;
-use crate::write::Write;
 
 /// How long guesses are counted together.
 const WINDOW: Duration = Duration::from_secs(600);

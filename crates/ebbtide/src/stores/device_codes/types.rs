@@ -1,12 +1,12 @@
 //! Requests and answers, as callers see them.
 
-use crate::secret::Secret;
+use crate::model::secret::Secret;
+use crate::model::time::Timestamp;
+use crate::model::ttl::Ttl;
 use crate::stores::Field;
 use crate::stores::codes::Redeemed;
 use crate::stores::grants::{GrantId, Terms};
-use crate::stores::payload::Payload;
-use crate::time::Timestamp;
-use crate::ttl::Ttl;
+use crate::stores::shared::payload::Payload;
 
 /// A flow to be started.
 #[derive(Debug, Clone)]

@@ -2,9 +2,9 @@
 
 use zeroize::Zeroizing;
 
-use crate::chance::Chance;
-use crate::digest::Digest;
-use crate::secret::Secret;
+use crate::model::digest::Digest;
+use crate::model::rng::Chance;
+use crate::model::secret::Secret;
 
 /// Consonants that are not taken for one another, and spell no words (RFC 8628 §6.1).
 pub(super) const ALPHABET: &[u8; 20] = b"BCDFGHJKLMNPQRSTVWXZ";
@@ -61,7 +61,7 @@ impl UserCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chance::SeededChance;
+    use crate::model::rng::SeededChance;
 
     #[test]
     fn what_is_shown_is_read_however_it_is_typed() {

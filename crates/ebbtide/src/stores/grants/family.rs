@@ -7,10 +7,10 @@ use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 
 use super::{GrantState, Why};
-use crate::error::Result;
 use crate::keyring::KeyId;
+use crate::model::error::Result;
+use crate::model::time::Timestamp;
 use crate::stores::Field;
-use crate::time::Timestamp;
 
 /// The value of a grant's record; the record itself expires at the family's cap. Every field that rotation changes
 /// has a fixed width, so that a family takes the same bytes however often it is rotated.
@@ -240,7 +240,7 @@ fn stored(millis: u64) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec;
+    use crate::model::codec;
 
     fn at(millis: u64) -> Timestamp {
         Timestamp::from_millis(1_800_000_000_000 + millis).unwrap()

@@ -3,14 +3,14 @@
 use super::family::Family;
 use super::{Grant, GrantId, Grants, Standing, Why, describe};
 use crate::backend::{BackendExt, Cursor};
-use crate::digest::Digest;
-use crate::error::{Error, Result};
-use crate::key::{Key, Part, Prefix};
-use crate::kind::Kind;
-use crate::scope::Scope;
+use crate::model::digest::Digest;
+use crate::model::error::{Error, Result};
+use crate::model::key::{Key, Part, Prefix};
+use crate::model::kind::Kind;
+use crate::model::scope::Scope;
+use crate::model::write::{Batch, Write};
 use crate::stores::owners::Removed;
 use crate::stores::{ATTEMPTS, contended};
-use crate::write::{Batch, Write};
 
 /// Whose grants are meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

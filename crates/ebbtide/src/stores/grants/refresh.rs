@@ -4,9 +4,9 @@ use zeroize::Zeroizing;
 
 use super::GrantId;
 use crate::keyring::{KeyId, Keyring};
-use crate::scope::Scope;
-use crate::secret::Secret;
-use crate::stores::token;
+use crate::model::scope::Scope;
+use crate::model::secret::Secret;
+use crate::stores::shared::token;
 
 const PURPOSE: &str = "refresh-mac";
 const KEY: usize = KeyId::BYTES;

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use super::Grants;
-use crate::error::{Error, Result};
-use crate::kind::Kind;
-use crate::stores::payload::Payload;
+use crate::model::error::{Error, Result};
+use crate::model::kind::Kind;
+use crate::model::ttl::Ttl;
 use crate::stores::profile::Profile;
+use crate::stores::shared::payload::Payload;
 use crate::stores::{check_length, check_optional};
-use crate::ttl::Ttl;
 
 /// How long a family lives. What is not said comes from the profile.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -3,12 +3,13 @@
 use super::family::Family;
 use super::refresh::Refresh;
 use super::{GrantId, GrantState, Grants, Why};
-use crate::audit::{Because, Note};
-use crate::error::Result;
-use crate::kind::Kind;
-use crate::scope::Scope;
-use crate::secret::Secret;
-use crate::stores::{Stores, token};
+use crate::model::error::Result;
+use crate::model::kind::Kind;
+use crate::model::scope::Scope;
+use crate::model::secret::Secret;
+use crate::stores::Stores;
+use crate::stores::audit::{Because, Note};
+use crate::stores::shared::token;
 
 impl Grants {
     /// Revokes a grant as [`revoke`](Self::revoke) does, and tells the audit log in the same commit.

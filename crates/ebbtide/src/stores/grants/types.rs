@@ -5,12 +5,12 @@ use std::str::FromStr;
 
 use minicbor::{Decode, Encode};
 
-use crate::error::{Error, Result};
-use crate::record::Version;
-use crate::secret::Secret;
+use crate::model::error::{Error, Result};
+use crate::model::record::Version;
+use crate::model::secret::Secret;
+use crate::model::time::Timestamp;
 use crate::stores::Field;
-use crate::stores::payload::Payload;
-use crate::time::Timestamp;
+use crate::stores::shared::payload::Payload;
 
 /// Names a grant. It is no secret, and no token can be made from it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

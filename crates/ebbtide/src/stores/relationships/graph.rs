@@ -7,11 +7,11 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use super::Relationships;
 use super::relationship::{Edge, RelationType, edge_of};
-use crate::error::{Error, Result};
-use crate::key::{Part, Prefix};
-use crate::kind::Kind;
-use crate::stores::tombstones::Mortal;
-use crate::time::Timestamp;
+use crate::model::error::{Error, Result};
+use crate::model::key::{Part, Prefix};
+use crate::model::kind::Kind;
+use crate::model::time::Timestamp;
+use crate::stores::shared::tombstones::Mortal;
 
 /// How many listings of a level are under way at once.
 const AT_ONCE: usize = 16;

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use minicbor::{Decode, Encode};
 
-use crate::codec;
-use crate::error::{Error, Result};
-use crate::key::{Key, Part};
-use crate::kind::Kind;
-use crate::record::{Record, Version};
-use crate::scope::Scope;
-use crate::stores::lives::{Lifetime, Span};
-use crate::time::Timestamp;
-use crate::ttl::Ttl;
+use crate::model::codec;
+use crate::model::error::{Error, Result};
+use crate::model::key::{Key, Part};
+use crate::model::kind::Kind;
+use crate::model::record::{Record, Version};
+use crate::model::scope::Scope;
+use crate::model::time::Timestamp;
+use crate::model::ttl::Ttl;
+use crate::stores::shared::lifetime::{Lifetime, Span};
 
 /// What sort of relationship it is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -237,7 +237,7 @@ impl fmt::Debug for Related {
 
 impl Related {
     /// Reads a relationship, from its own record or from its reverse.
-    pub(crate) fn read(key: &Key, record: &Record) -> Result<Self> {
+    pub fn read(key: &Key, record: &Record) -> Result<Self> {
         let stored: Stored = codec::decode(&record.value)?;
         Ok(Self {
             edge: edge_of(key)?,

@@ -6,16 +6,16 @@ use std::time::Duration;
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 
-use crate::audit::{Action, Because, Note};
 use crate::backend::{BackendExt as _, Cursor};
-use crate::codec;
-use crate::digest::Digest;
-use crate::error::{Error, Result};
-use crate::key::{Key, Prefix};
-use crate::kind::Kind;
-use crate::scope::{Reach, Scope};
+use crate::model::codec;
+use crate::model::digest::Digest;
+use crate::model::error::{Error, Result};
+use crate::model::key::{Key, Prefix};
+use crate::model::kind::Kind;
+use crate::model::scope::{Reach, Scope};
+use crate::model::time::Timestamp;
 use crate::stores::Stores;
-use crate::time::Timestamp;
+use crate::stores::audit::{Action, Because, Note};
 
 /// For how long a deletion that was stopped is remembered.
 const KEPT: Duration = Duration::from_secs(86_400);

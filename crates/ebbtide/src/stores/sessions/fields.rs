@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::error::{Error, Result};
-use crate::secret::Secret;
-use crate::stores::payload::Payload;
+use crate::model::error::{Error, Result};
+use crate::model::secret::Secret;
+use crate::stores::shared::payload::Payload;
 
 /// What is kept in a session: all of it optional, sealed together, and never printed.
 #[derive(Clone, Default, PartialEq)]

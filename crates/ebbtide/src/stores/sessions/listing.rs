@@ -5,19 +5,19 @@ use std::fmt;
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 
 use super::{Sessions, Stored};
-use crate::audit::{Because, Note};
 use crate::backend::Cursor;
-use crate::codec;
-use crate::digest::Digest;
-use crate::error::Result;
-use crate::key::{Key, Prefix};
-use crate::kind::Kind;
+use crate::model::codec;
+use crate::model::digest::Digest;
+use crate::model::error::Result;
+use crate::model::key::{Key, Prefix};
+use crate::model::kind::Kind;
+use crate::model::time::Timestamp;
+use crate::model::write::{Batch, Write};
+use crate::stores::audit::{Because, Note};
 use crate::stores::grants::{PAGE, listed_id};
-use crate::stores::listing::{Listing, check_limit};
-use crate::stores::tombstones::Mortal;
+use crate::stores::shared::paging::{Listing, check_limit};
+use crate::stores::shared::tombstones::Mortal;
 use crate::stores::{ATTEMPTS, contended};
-use crate::time::Timestamp;
-use crate::write::{Batch, Write};
 
 /// What a listing tells of a session: no session can be asked for with it.
 #[derive(Clone, PartialEq, Eq)]

@@ -1,0 +1,143 @@
+//! A backend that fails when it is told to, for testing what stands on one.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+
+use ebbtide::backend::{Backend, Budget, Cursor, Page, Stats, Swept};
+use ebbtide::model::error::{Error, Result};
+use ebbtide::model::key::{Key, Prefix};
+use ebbtide::model::record::Record;
+use ebbtide::model::time::Timestamp;
+use ebbtide::model::write::{Batch, Commit};
+
+/// When a failing call fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Before the write: nothing has happened.
+    Before,
+    /// After the write: it has happened, and its answer is lost.
+    After,
+}
+
+/// Passes every call on to `B`, but for one: the write (a commit or a take) with the number that it was told
+/// answers `Unavailable`, before or after it happened. With [`Faulty::stay_down`] so does every call after it, as
+/// when a process dies there.
+#[derive(Debug)]
+pub struct Faulty<B> {
+    inner: B,
+    writes: AtomicU64,
+    plan: Mutex<Option<Plan>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    at: u64,
+    fault: Fault,
+    stay_down: bool,
+}
+
+impl<B: Backend> Faulty<B> {
+    /// Passes every call on, until it is told otherwise.
+    pub fn new(inner: B) -> Self {
+        Self { inner, writes: AtomicU64::new(0), plan: Mutex::new(None) }
+    }
+
+    /// From now on, fails the write that comes after `skip` others, once.
+    pub fn fail(&self, skip: u64, fault: Fault) {
+        self.arm(skip, fault, false);
+    }
+
+    /// From now on, fails the write that comes after `skip` others, and every call after it.
+    pub fn stay_down(&self, skip: u64, fault: Fault) {
+        self.arm(skip, fault, true);
+    }
+
+    /// Passes every call on again.
+    pub fn mend(&self) {
+        *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// How many writes were asked for so far.
+    pub fn writes(&self) -> u64 {
+        self.writes.load(Ordering::SeqCst)
+    }
+
+    /// The backend behind the faults.
+    pub fn inner(&self) -> &B {
+        &self.inner
+    }
+
+    fn arm(&self, skip: u64, fault: Fault, stay_down: bool) {
+        let plan = Plan { at: self.writes() + skip, fault, stay_down };
+        *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = Some(plan);
+    }
+
+    fn plan(&self) -> Option<Plan> {
+        *self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_up(&self) -> Result<()> {
+        match self.plan() {
+            Some(plan) if plan.stay_down && self.writes() > plan.at => Err(fault()),
+            _ => Ok(()),
+        }
+    }
+
+    async fn write<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        self.check_up()?;
+        let number = self.writes.fetch_add(1, Ordering::SeqCst);
+        match self.plan().filter(|plan| plan.at == number).map(|plan| plan.fault) {
+            Some(Fault::Before) => Err(fault()),
+            Some(Fault::After) => call.await.and(Err(fault())),
+            None => call.await,
+        }
+    }
+}
+
+fn fault() -> Error {
+    Error::unavailable("a fault was put here on purpose")
+}
+
+#[async_trait]
+impl<B: Backend> Backend for Faulty<B> {
+    async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
+        self.check_up()?;
+        self.inner.get(key, now).await
+    }
+
+    async fn take(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
+        self.write(self.inner.take(key, now)).await
+    }
+
+    async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
+        self.write(self.inner.commit(batch, now)).await
+    }
+
+    async fn scan(
+        &self,
+        prefix: &Prefix,
+        after: Option<&Cursor>,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Page> {
+        self.check_up()?;
+        self.inner.scan(prefix, after, limit, now).await
+    }
+
+    async fn sweep(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
+        self.check_up()?;
+        self.inner.sweep(until, budget).await
+    }
+
+    fn engine(&self) -> &'static str {
+        self.inner.engine()
+    }
+
+    async fn stats(&self, now: Timestamp) -> Result<Stats> {
+        self.check_up()?;
+        self.inner.stats(now).await
+    }
+}

@@ -1,0 +1,208 @@
+//! Codes are redeemed once, by whom they were issued to.
+
+use serde_json::json;
+
+use super::rig::{StoreRig, secs};
+use ebbtide::model::scope::Scope;
+use ebbtide::model::secret::Secret;
+use ebbtide::model::time::Clock as _;
+use ebbtide::stores::Field;
+use ebbtide::stores::codes::{CodeRequest, IssuedCode, Presented, Redeemed, Redemption};
+use ebbtide::stores::grants::{GrantState, Rotation, Terms, Why};
+use ebbtide::stores::shared::payload::Payload;
+
+const URI: &str = "https://app.example/cb";
+/// The example of RFC 7636, appendix B.
+const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
+const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
+
+fn plain() -> CodeRequest {
+    CodeRequest::new("app", "ada", URI).scope("read write").data(json!({ "acr": "mfa" }))
+}
+
+fn bound() -> CodeRequest {
+    plain().challenge(CHALLENGE).thumbprint("jkt-1")
+}
+
+async fn issue(rig: &StoreRig, request: CodeRequest) -> IssuedCode {
+    rig.stores.codes(&rig.scope).issue(request).await.expect("issue")
+}
+
+fn present(code: &IssuedCode) -> Presented {
+    Presented::new(code.code.clone(), "app", URI)
+}
+
+fn present_bound(code: &IssuedCode) -> Presented {
+    present(code).verifier(Secret::new(VERIFIER)).thumbprint("jkt-1")
+}
+
+async fn redeem(rig: &StoreRig, presented: &Presented) -> Redemption {
+    rig.stores.codes(&rig.scope).redeem(presented).await.expect("redeem")
+}
+
+async fn redeemed(rig: &StoreRig, presented: &Presented) -> Redeemed {
+    match redeem(rig, presented).await {
+        Redemption::Redeemed(redeemed) => *redeemed,
+        other => panic!("the code was good, but: {other:?}"),
+    }
+}
+
+const SPENT: Redemption = Redemption::Reused { grant_id: None };
+
+pub(super) async fn a_code_is_redeemed_once(rig: StoreRig) {
+    for (request, bound) in [(plain(), false), (bound(), true)] {
+        let code = issue(&rig, request).await;
+        let presented = if bound { present_bound(&code) } else { present(&code) };
+        let redeemed = redeemed(&rig, &presented).await;
+        assert_eq!((redeemed.subject.as_str(), redeemed.client_id.as_str()), ("ada", "app"));
+        assert_eq!(redeemed.scope.as_deref(), Some("read write"));
+        assert_eq!(redeemed.data.map(Payload::into_inner), Some(json!({ "acr": "mfa" })));
+        assert_eq!(redeemed.grant, None, "none was asked for");
+        assert_eq!(redeem(&rig, &presented).await, SPENT);
+    }
+}
+
+pub(super) async fn a_code_ends_at_the_instant(rig: StoreRig) {
+    for (ttl, seconds) in [(None, 60), (Some(secs(600)), 600)] {
+        let began = rig.clock.now();
+        let request = || ttl.map_or_else(plain, |ttl| plain().ttl(ttl));
+        let (early, late) = (issue(&rig, request()).await, issue(&rig, request()).await);
+        assert_eq!(late.expires_at.since(began).as_secs(), seconds);
+        rig.go_to(early.expires_at, 1);
+        redeemed(&rig, &present(&early)).await;
+        rig.go_to(late.expires_at, 0);
+        assert_eq!(redeem(&rig, &present(&late)).await, Redemption::Expired);
+        rig.pass(24 * 3600 - 1);
+        rig.sweep().await;
+        assert_eq!(redeem(&rig, &present(&late)).await, Redemption::Expired, "remembered for a day");
+        assert_eq!(redeem(&rig, &present(&early)).await, SPENT);
+        rig.pass(1);
+        assert_eq!(redeem(&rig, &present(&late)).await, Redemption::Unknown, "and then forgotten");
+    }
+}
+
+pub(super) async fn a_code_lives_ten_minutes_at_most(rig: StoreRig) {
+    let codes = rig.stores.codes(&rig.scope);
+    let error = codes.issue(plain().ttl(secs(601))).await.expect_err("too long");
+    assert!(error.message().contains("600"), "{error}");
+}
+
+/// What does not fit, one thing at a time, and how it is called.
+fn misfits(code: &IssuedCode) -> Vec<(Field, Presented)> {
+    let secret = || code.code.clone();
+    let verifier = || Secret::new(VERIFIER);
+    let with_key = |presented: Presented| presented.thumbprint("jkt-1");
+    vec![
+        (Field::ClientId, with_key(Presented::new(secret(), "evil", URI).verifier(verifier()))),
+        (
+            Field::RedirectUri,
+            with_key(Presented::new(secret(), "app", "https://app.example/cb/").verifier(verifier())),
+        ),
+        (Field::CodeVerifier, with_key(present(code))),
+        (Field::CodeVerifier, with_key(present(code).verifier(Secret::new("a".repeat(43))))),
+        (Field::CodeVerifier, with_key(present(code).verifier(Secret::new(CHALLENGE)))),
+        (Field::Thumbprint, present(code).verifier(verifier())),
+        (Field::Thumbprint, present(code).verifier(verifier()).thumbprint("jkt-2")),
+    ]
+}
+
+pub(super) async fn what_does_not_fit_is_named_and_burns_the_code(rig: StoreRig) {
+    for case in 0..7 {
+        let code = issue(&rig, bound()).await;
+        let (field, presented) = misfits(&code).swap_remove(case);
+        assert_eq!(redeem(&rig, &presented).await, Redemption::Mismatch(field));
+        assert_eq!(redeem(&rig, &present_bound(&code)).await, SPENT, "it is burned");
+    }
+}
+
+pub(super) async fn a_code_can_be_kept_on_a_mismatch(rig: StoreRig) {
+    let code = issue(&rig, bound()).await;
+    for (field, presented) in misfits(&code) {
+        assert_eq!(redeem(&rig, &presented.keep_on_mismatch()).await, Redemption::Mismatch(field));
+    }
+    redeemed(&rig, &present_bound(&code)).await;
+}
+
+pub(super) async fn a_verifier_without_a_challenge_is_refused(rig: StoreRig) {
+    let code = issue(&rig, plain()).await;
+    let presented = present(&code).verifier(Secret::new(VERIFIER));
+    assert_eq!(redeem(&rig, &presented).await, Redemption::Mismatch(Field::CodeVerifier));
+}
+
+pub(super) async fn a_key_that_comes_with_the_code_binds_the_grant(rig: StoreRig) {
+    let code = issue(&rig, plain()).await;
+    let presented = present(&code).thumbprint("jkt-9").grant(Terms::default());
+    let grant = redeemed(&rig, &presented).await.grant.expect("a grant");
+    let grants = rig.stores.grants(&rig.scope);
+    let stolen = grants.rotate(&grant.refresh_token, "app", None).await.expect("rotate");
+    assert_eq!(stolen, Rotation::Mismatch(Field::Thumbprint));
+    let own = grants.rotate(&grant.refresh_token, "app", Some("jkt-9")).await.expect("rotate");
+    assert!(matches!(own, Rotation::Rotated(_)), "{own:?}");
+}
+
+pub(super) async fn redeeming_gives_the_grant_that_was_asked_for(rig: StoreRig) {
+    let code = issue(&rig, plain()).await;
+    let terms = Terms::default().idle(secs(100)).max(secs(1_000));
+    let issued = redeemed(&rig, &present(&code).grant(terms)).await.grant.expect("a grant");
+    assert_eq!(issued.expires_at.since(rig.clock.now()).as_secs(), 100);
+    assert_eq!(issued.ends_at.since(rig.clock.now()).as_secs(), 1_000);
+    let grant = rig.stores.grants(&rig.scope).get(issued.grant_id).await.expect("get").expect("it is there");
+    assert_eq!((grant.subject.as_str(), grant.client_id.as_str()), ("ada", "app"));
+    assert_eq!(grant.scope.as_deref(), Some("read write"));
+    assert_eq!(grant.data.map(Payload::into_inner), Some(json!({ "acr": "mfa" })));
+}
+
+pub(super) async fn a_second_redemption_revokes_what_the_first_gave(rig: StoreRig) {
+    let grants = rig.stores.grants(&rig.scope);
+    let week = 7 * 24 * 3600;
+    for later in [0, 59, 3_600, week - 1] {
+        let code = issue(&rig, plain()).await;
+        let terms = Terms::default().max(secs(i64::try_from(week).expect("small")));
+        let issued = redeemed(&rig, &present(&code).grant(terms)).await.grant.expect("a grant");
+        rig.pass(later);
+        rig.sweep().await;
+        // Whoever presents it: that it is in two hands is what counts.
+        let again = redeem(&rig, &Presented::new(code.code.clone(), "evil", "https://evil.example")).await;
+        assert_eq!(again, Redemption::Reused { grant_id: Some(issued.grant_id) }, "after {later} s");
+        let state = grants.get(issued.grant_id).await.expect("get").expect("it is there").state;
+        assert!(matches!(state, GrantState::Revoked { why: Why::CodeReused, .. }), "{state:?}");
+        let rotation = grants.rotate(&issued.refresh_token, "app", None).await.expect("rotate");
+        assert!(matches!(rotation, Rotation::Revoked { .. }), "{rotation:?}");
+    }
+}
+
+pub(super) async fn one_of_many_redemptions_wins_and_the_others_revoke(rig: StoreRig) {
+    for _ in 0..6 {
+        let code = issue(&rig, bound()).await;
+        let presented = present_bound(&code).grant(Terms::default());
+        let answers = rig.together(20, |rig, _| {
+            let presented = presented.clone();
+            async move { redeem(&rig, &presented).await }
+        });
+        let (won, lost): (Vec<_>, Vec<_>) =
+            answers.await.into_iter().partition(|answer| matches!(answer, Redemption::Redeemed(_)));
+        let [Redemption::Redeemed(won)] = won.as_slice() else { panic!("{} winners", won.len()) };
+        let id = won.grant.as_ref().expect("a grant").grant_id;
+        assert!(lost.iter().all(|answer| *answer == Redemption::Reused { grant_id: Some(id) }), "{lost:?}");
+        let state = rig.stores.grants(&rig.scope).get(id).await.expect("get").expect("it is there").state;
+        assert!(matches!(state, GrantState::Revoked { .. }), "{state:?}");
+    }
+}
+
+pub(super) async fn one_of_many_without_a_grant_wins(rig: StoreRig) {
+    let code = issue(&rig, bound()).await;
+    let answers = rig.together(24, |rig, _| {
+        let presented = present_bound(&code);
+        async move { redeem(&rig, &presented).await }
+    });
+    assert_eq!(answers.await.iter().filter(|answer| **answer != SPENT).count(), 1);
+}
+
+pub(super) async fn codes_of_another_scope_are_unknown(rig: StoreRig) {
+    let code = issue(&rig, bound()).await;
+    for scope in [Scope::Global, Scope::tenant("acme2").expect("a good name")] {
+        let answer = rig.stores.codes(&scope).redeem(&present(&code)).await.expect("redeem");
+        assert_eq!(answer, Redemption::Unknown, "{scope}");
+    }
+    redeemed(&rig, &present_bound(&code)).await;
+}

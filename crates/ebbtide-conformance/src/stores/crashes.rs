@@ -1,0 +1,98 @@
+//! A deletion that crashes between any two of its writes: nothing is honoured from the first on, and another run
+//! leaves nothing.
+
+use super::belongings::{Belongings, Held, because, is_taken, push};
+use super::clients::{find, is_good, register};
+use super::owners::left;
+use super::rig::StoreRig;
+use crate::faulty::Fault;
+use ebbtide::model::error::Result;
+use ebbtide::model::time::Clock as _;
+use ebbtide::stores::clients::{ClientRequest, Registration};
+use ebbtide::stores::owners::Removed;
+use ebbtide::stores::shared::tombstones::Mortal;
+
+async fn delete_owner(rig: &StoreRig, owner: &str) -> Result<Removed> {
+    rig.stores.owners(&rig.scope).delete(owner, &because()).await?.finish().await
+}
+
+async fn delete_client(rig: &StoreRig, client_id: &str) -> Result<Option<Removed>> {
+    match rig.stores.clients(&rig.scope).delete(client_id, &because()).await? {
+        Some(deletion) => Ok(Some(deletion.finish().await?)),
+        None => Ok(None),
+    }
+}
+
+async fn goes_on(rig: &StoreRig, mortal: Mortal<'_>) -> bool {
+    rig.stores.is_buried(&rig.scope, &[mortal], rig.clock.now()).await.expect("ask")
+}
+
+/// How many writes there may be at the most: a deletion that never gets through fails the case.
+const MOST_WRITES: u64 = 200;
+
+pub(super) async fn a_deletion_of_an_owner_that_crashes_anywhere_honours_nothing(rig: StoreRig) {
+    let (mut crashes, mut going) = (0, 0);
+    for skip in 0..MOST_WRITES {
+        let owner = format!("alice-{skip}");
+        let belongings = Belongings::new(&rig, &owner).await;
+        assert_eq!(belongings.honoured(&rig).await.len(), Belongings::ALL);
+        let (crashing, faulty) = rig.faulty();
+        // The write happens, and nothing behind it.
+        faulty.stay_down(skip, Fault::After);
+        let crashed = delete_owner(&crashing, &owner).await.is_err();
+        assert_eq!(belongings.honoured(&rig).await, [""; 0], "after write {skip}");
+        // With its last write the deletion has ended, and the name is free again.
+        if goes_on(&rig, Mortal::Owner(&owner)).await {
+            assert_eq!(belongings.made(&rig).await, [""; 0], "after write {skip}");
+            going += 1;
+        }
+        delete_owner(&rig, &owner).await.expect("the second run");
+        assert_eq!(left(&rig).await, [], "after write {skip}, and another run");
+        assert_eq!(belongings.given().honoured(&rig).await, [""; 0], "what their client was given");
+        if !crashed {
+            break;
+        }
+        crashes += 1;
+    }
+    assert!((10..MOST_WRITES).contains(&crashes), "{crashes}");
+    assert_eq!(going + 1, crashes, "all but the last write leave it going on");
+}
+
+pub(super) async fn a_deletion_of_a_client_that_crashes_anywhere_honours_nothing(rig: StoreRig) {
+    let (mut crashes, mut going) = (0, 0);
+    for skip in 0..MOST_WRITES {
+        let client_id = format!("app-{skip}");
+        let request = ClientRequest::confidential().client_id(&client_id).owner("alice");
+        let secret = register(&rig, request).await.client_secret.expect("it keeps one");
+        let held = Held::new(&rig, "bob", &client_id).await;
+        let pushed = push(&rig, &client_id).await;
+        let (crashing, faulty) = rig.faulty();
+        faulty.stay_down(skip, Fault::After);
+        let crashed = delete_client(&crashing, &client_id).await.is_err();
+        assert_eq!(find(&rig, &client_id).await, None, "after write {skip}");
+        assert!(!is_good(&rig, &client_id, &secret).await, "after write {skip}");
+        assert_eq!(held.honoured(&rig).await, [""; 0], "after write {skip}");
+        assert!(!is_taken(&rig, &pushed, &client_id).await, "after write {skip}");
+        if goes_on(&rig, Mortal::Client(&client_id)).await {
+            assert_eq!(held.made(&rig).await, [""; 0], "after write {skip}");
+            let again = ClientRequest::public().client_id(&client_id);
+            let again = rig.stores.clients(&rig.scope).register(again).await;
+            assert!(
+                !matches!(again, Ok(Registration::Registered(_))),
+                "nor is it made anew: after write {skip}"
+            );
+            going += 1;
+        }
+        // The last write is the end of it: then there is nothing left to go on with.
+        delete_client(&rig, &client_id).await.expect("the second run");
+        let left: Vec<_> =
+            left(&rig).await.into_iter().filter(|kind| *kind != ebbtide::Kind::PushedRequest).collect();
+        assert_eq!(left, [], "after write {skip}, and another run");
+        if !crashed {
+            break;
+        }
+        crashes += 1;
+    }
+    assert!((5..MOST_WRITES).contains(&crashes), "{crashes}");
+    assert_eq!(going + 1, crashes, "all but the last write leave it going on");
+}

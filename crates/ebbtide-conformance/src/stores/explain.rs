@@ -1,0 +1,232 @@
+//! An explanation tells what the store would answer by, and who made it so.
+
+use super::approvals::because;
+use super::attribute_lives::by;
+use super::rig::{StoreRig, secs};
+use ebbtide::model::scope::Scope;
+use ebbtide::model::secret::Secret;
+use ebbtide::ops::explain::{Explanation, Question, State};
+use ebbtide::stores::access_tokens::{AccessRequest, Issuing};
+use ebbtide::stores::approvals::Approval;
+use ebbtide::stores::attributes::Draft;
+use ebbtide::stores::audit::Action;
+use ebbtide::stores::clients::{ClientRequest, Registration};
+use ebbtide::stores::codes::{CodeRequest, Presented, Redemption};
+use ebbtide::stores::device_codes::{DeviceRequest, Verdict};
+use ebbtide::stores::grants::{GrantRequest, Terms};
+use ebbtide::stores::pushed_requests::{Push, Pushing};
+use ebbtide::stores::relationships::Relationship;
+use ebbtide::stores::replays::Proof;
+use ebbtide::stores::sessions::SessionRequest;
+use ebbtide::stores::shared::payload::Payload;
+
+async fn explain(rig: &StoreRig, question: &Question) -> Explanation {
+    ebbtide::ops::explain::Explain::new(rig.stores.clone(), rig.scope.clone())
+        .explain(question)
+        .await
+        .expect("explain")
+}
+
+async fn state(rig: &StoreRig, question: &Question) -> State {
+    let explanation = explain(rig, question).await;
+    assert_eq!((explanation.kind, &explanation.scope), (question.kind(), &rig.scope));
+    explanation.state
+}
+
+fn approval() -> Question {
+    Question::Approval { identity: "alice".into(), resource: "doc".into(), action: "GET".into() }
+}
+
+pub(super) async fn a_replay_record_is_live_until_its_end(rig: StoreRig) {
+    let proof = Proof::new("n", "j").expect("a good proof").with_ttl(secs(60));
+    let question = Question::Replay(proof.clone());
+    assert_eq!(state(&rig, &question).await, State::Unknown);
+    assert_eq!(state(&rig, &question).await, State::Unknown, "asking records nothing");
+    let _ = rig.stores.replays(&rig.scope).check_and_record(&proof).await.expect("check");
+    assert_eq!(state(&rig, &question).await, State::Live);
+    rig.pass(60);
+    assert_eq!(state(&rig, &question).await, State::Unknown, "expired is absent, whether swept or not");
+}
+
+pub(super) async fn a_nonce_is_live_used_or_expired(rig: StoreRig) {
+    let nonces = rig.stores.nonces(&rig.scope);
+    let (one, two) = (nonces.issue("as", Some(secs(60))).await, nonces.issue("as", Some(secs(60))).await);
+    let ask = |nonce: &Secret| Question::Nonce { audience: "as".into(), nonce: nonce.clone() };
+    let (one, two) = (one.expect("issue").nonce, two.expect("issue").nonce);
+    let _ = nonces.accept("as", &one).await.expect("accept");
+    assert_eq!((state(&rig, &ask(&one)).await, state(&rig, &ask(&two)).await), (State::Used, State::Live));
+    rig.pass(60);
+    assert_eq!((state(&rig, &ask(&one)).await, state(&rig, &ask(&two)).await), (State::Used, State::Expired));
+    let other = Question::Nonce { audience: "rs".into(), nonce: two };
+    assert_eq!(state(&rig, &other).await, State::Unknown);
+}
+
+pub(super) async fn a_code_tells_what_it_gave(rig: StoreRig) {
+    let codes = rig.stores.codes(&rig.scope);
+    let issue =
+        || async { codes.issue(CodeRequest::new("app", "ada", "https://a")).await.expect("issue").code };
+    let (good, burned, late) = (issue().await, issue().await, issue().await);
+    let question = Question::Code(good.clone());
+    assert_eq!(state(&rig, &question).await, State::Live);
+    let presented = Presented::new(good, "app", "https://a").grant(Terms::default());
+    let Redemption::Redeemed(redeemed) = codes.redeem(&presented).await.expect("redeem") else {
+        panic!("a good code is redeemed");
+    };
+    let explanation = explain(&rig, &question).await;
+    assert_eq!(explanation.state, State::Used);
+    assert_eq!(explanation.grant_id, redeemed.grant.map(|grant| grant.grant_id));
+    let _ = codes.redeem(&Presented::new(burned.clone(), "other", "https://a")).await.expect("redeem");
+    assert_eq!(state(&rig, &Question::Code(burned)).await, State::Used);
+    rig.pass(60);
+    assert_eq!(state(&rig, &Question::Code(late)).await, State::Expired);
+    assert_eq!(state(&rig, &Question::Code(Secret::new("ebc_garbage"))).await, State::Unknown);
+}
+
+pub(super) async fn a_grant_tells_why_it_was_revoked(rig: StoreRig) {
+    let grants = rig.stores.grants(&rig.scope);
+    let issued = grants.issue(GrantRequest::new("ada", "app")).await.expect("issue");
+    let (grant, first) =
+        (Question::Grant(issued.grant_id), Question::RefreshToken(issued.refresh_token.clone()));
+    assert_eq!((state(&rig, &grant).await, state(&rig, &first).await), (State::Live, State::Live));
+    let _ = grants.rotate(&issued.refresh_token, "app", None).await.expect("rotate");
+    assert_eq!((state(&rig, &grant).await, state(&rig, &first).await), (State::Live, State::Used));
+    rig.pass(60);
+    let _ = grants.rotate(&issued.refresh_token, "app", None).await.expect("rotate");
+    let explanation = explain(&rig, &grant).await;
+    assert_eq!(explanation.state, State::Revoked);
+    assert!(explanation.why.contains("used a second time"), "{}", explanation.why);
+    assert_eq!(state(&rig, &first).await, State::Revoked);
+    let idle = grants.issue(GrantRequest::new("ada", "app").terms(Terms::default().idle(secs(60)))).await;
+    rig.pass(60);
+    assert_eq!(state(&rig, &Question::Grant(idle.expect("issue").grant_id)).await, State::Expired);
+}
+
+pub(super) async fn an_access_token_ends_with_its_grant(rig: StoreRig) {
+    let grants = rig.stores.grants(&rig.scope);
+    let grant_id = grants.issue(GrantRequest::new("ada", "app")).await.expect("issue").grant_id;
+    let issue = |request| async { rig.stores.access_tokens(&rig.scope).issue(request).await.expect("issue") };
+    let (under, alone) = (issue(AccessRequest::under(grant_id)), issue(AccessRequest::alone("ada", "app")));
+    let (Issuing::Issued(under), Issuing::Issued(alone)) = (under.await, alone.await) else {
+        panic!("nothing refuses them");
+    };
+    let (under, alone) =
+        (Question::AccessToken(under.access_token), Question::AccessToken(alone.access_token));
+    assert_eq!((state(&rig, &under).await, state(&rig, &alone).await), (State::Live, State::Live));
+    assert_eq!(explain(&rig, &under).await.grant_id, Some(grant_id));
+    assert!(grants.revoke(grant_id).await.expect("revoke"));
+    assert_eq!((state(&rig, &under).await, state(&rig, &alone).await), (State::Revoked, State::Live));
+    rig.pass(900);
+    assert_eq!(state(&rig, &alone).await, State::Unknown);
+}
+
+pub(super) async fn an_extension_tells_who_and_why(rig: StoreRig) {
+    let approvals = rig.stores.approvals(&rig.scope);
+    let granted = Approval::new("alice", "doc", "GET", "admin").with_ttl(secs(60)).with_cap(secs(200));
+    approvals.grant(&granted).await.expect("grant");
+    approvals
+        .grant(&Approval::new("alice", "other", "GET", "admin").with_ttl(secs(60)))
+        .await
+        .expect("grant");
+    let ends = approvals.get("alice", "doc", "GET").await.expect("get").expect("it stands").expires_at;
+    assert!(approvals.extend("alice", "doc", "GET", &by(40)).await.expect("extend").is_extended());
+    assert!(approvals.extend("alice", "other", "GET", &by(40)).await.expect("extend").is_extended());
+    let explanation = explain(&rig, &approval()).await;
+    assert_eq!(explanation.state, State::Live);
+    let [entry] = explanation.history.as_slice() else { panic!("one entry, and not the other's") };
+    assert_eq!(
+        (entry.action, entry.before, entry.after),
+        (Action::Extend, Some(ends), explanation.expires_at)
+    );
+    assert!(explanation.cap_at.is_some_and(|cap| Some(cap) > explanation.expires_at));
+    rig.pass(100);
+    assert_eq!(state(&rig, &approval()).await, State::Expired, "the log tells until when it was extended");
+}
+
+pub(super) async fn what_was_revoked_is_told_from_the_log(rig: StoreRig) {
+    assert_eq!(state(&rig, &approval()).await, State::Unknown);
+    let approvals = rig.stores.approvals(&rig.scope);
+    approvals.grant(&Approval::new("alice", "doc", "GET", "admin")).await.expect("grant");
+    assert!(approvals.revoke("alice", "doc", "GET", &because()).await.expect("revoke"));
+    let explanation = explain(&rig, &approval()).await;
+    assert_eq!((explanation.state, explanation.history.len()), (State::Revoked, 1));
+    approvals.grant(&Approval::new("alice", "doc", "GET", "admin")).await.expect("grant");
+    assert_eq!(state(&rig, &approval()).await, State::Live, "what stands is stronger than the log");
+    let role = Relationship::role("alice", "editor", "doc", "admin");
+    let question = Question::Relationship(role.edge());
+    rig.stores.relationships(&rig.scope).add(&role).await.expect("add");
+    assert_eq!(state(&rig, &question).await, State::Live);
+    assert!(rig.stores.relationships(&rig.scope).remove(&role.edge(), &because()).await.expect("remove"));
+    assert_eq!(state(&rig, &question).await, State::Revoked);
+}
+
+pub(super) async fn an_explanation_renews_nothing(rig: StoreRig) {
+    let bucket = rig.stores.attributes(&rig.scope).bucket("alice", "b").expect("good names");
+    let draft = Draft::new(serde_json::json!(1)).with_sliding_ttl(secs(60), secs(600));
+    bucket.set("a", draft).await.expect("set");
+    let question = Question::Attribute { owner: "alice".into(), bucket: "b".into(), name: "a".into() };
+    rig.pass(50);
+    let before = rig.contents().await;
+    assert_eq!(state(&rig, &question).await, State::Live);
+    assert_eq!(rig.contents().await, before);
+    rig.pass(10);
+    assert_eq!(state(&rig, &question).await, State::Unknown);
+}
+
+pub(super) async fn explanations_keep_to_their_scope(rig: StoreRig) {
+    let other: Scope = "tenant:acme/env:prod".parse().expect("a good scope");
+    rig.stores.approvals(&other).grant(&Approval::new("alice", "doc", "GET", "admin")).await.expect("grant");
+    let code =
+        rig.stores.codes(&other).issue(CodeRequest::new("app", "ada", "https://a")).await.expect("issue");
+    assert_eq!(state(&rig, &approval()).await, State::Unknown);
+    assert_eq!(state(&rig, &Question::Code(code.code)).await, State::Unknown);
+    let explained = ebbtide::ops::explain::Explain::new(rig.stores.clone(), other.clone())
+        .explain(&approval())
+        .await
+        .expect("explain");
+    assert_eq!(explained.state, State::Live);
+}
+
+pub(super) async fn what_a_session_a_request_and_a_device_came_to(rig: StoreRig) {
+    let (sessions, requests) = (rig.stores.sessions(&rig.scope), rig.stores.pushed_requests(&rig.scope));
+    let devices = rig.stores.device_codes(&rig.scope);
+    let session = || async { sessions.create(SessionRequest::default()).await.expect("create").session_id };
+    let (claimed, late) = (session().await, session().await);
+    let push = || async {
+        match requests.put(Push::new("app", Payload::new("x"))).await.expect("put") {
+            Pushing::Pushed { request_uri, .. } => request_uri,
+            Pushing::Conflict => panic!("a URI that is made up is taken"),
+        }
+    };
+    let (taken, left) = (push().await, push().await);
+    let start = || async { devices.start(DeviceRequest::new("tv")).await.expect("start") };
+    let (denied, pending) = (start().await, start().await);
+    let before = [
+        (Question::Session(claimed.clone()), State::Used),
+        (Question::Session(late), State::Expired),
+        (Question::PushedRequest(taken.clone()), State::Used),
+        (Question::PushedRequest(left), State::Expired),
+        (Question::DeviceCode(denied.device_code), State::Revoked),
+        (Question::DeviceCode(pending.device_code), State::Expired),
+    ];
+    for (question, _) in &before {
+        assert_eq!(state(&rig, question).await, State::Live, "{question:?}");
+    }
+    let _ = sessions.claim(&claimed).await.expect("claim");
+    let _ = requests.take(&taken, "app").await.expect("take");
+    let _ = devices.decide(denied.user_code.expose(), Verdict::deny()).await.expect("decide");
+    rig.pass(600);
+    for (question, after) in &before {
+        assert_eq!(state(&rig, question).await, *after, "{question:?}");
+    }
+    let client = Question::Client("app".into());
+    assert_eq!(state(&rig, &client).await, State::Unknown);
+    let request = ClientRequest::public().client_id("app");
+    assert!(matches!(
+        rig.stores.clients(&rig.scope).register(request).await,
+        Ok(Registration::Registered(_))
+    ));
+    assert_eq!(state(&rig, &client).await, State::Live);
+    for garbage in [Question::Session(Secret::new("x")), Question::DeviceCode(Secret::new("x"))] {
+        assert_eq!(state(&rig, &garbage).await, State::Unknown);
+    }
+}

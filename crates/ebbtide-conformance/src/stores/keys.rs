@@ -1,0 +1,83 @@
+//! Keys come and go; tokens stay good until theirs is retired.
+
+use super::grants::{request, rotate, rotated};
+use super::rig::StoreRig;
+use ebbtide::keyring::Keyring;
+use ebbtide::model::error::ErrorKind;
+use ebbtide::model::rng::SeededChance;
+use ebbtide::model::time::Clock as _;
+use ebbtide::stores::access_tokens::{AccessRequest, Issuing};
+use ebbtide::stores::codes::{CodeRequest, Presented, Redemption};
+use ebbtide::stores::grants::{Holder, Rotation};
+use ebbtide::stores::shared::payload::Payload;
+
+/// A ring with one key, the same with a second and active one, and the second alone.
+fn rings(rig: &StoreRig) -> [Keyring; 3] {
+    let chance = SeededChance::new(7);
+    let old = Keyring::generate(&chance, rig.clock.now());
+    let mut both = old.clone();
+    let id = both.add(&chance, rig.clock.now()).expect("there is room");
+    both.activate(id).expect("it is in the ring");
+    let mut new = both.clone();
+    new.retire(old.active()).expect("it is not active");
+    [old, both, new]
+}
+
+pub(super) async fn old_tokens_are_good_until_their_key_is_retired(rig: StoreRig) {
+    let [old, both, new] = rings(&rig).map(|ring| rig.with_keyring(ring));
+    let kept = old.stores.grants(&rig.scope).issue(request()).await.expect("issue");
+    let left = old.stores.grants(&rig.scope).issue(request()).await.expect("issue");
+    let next = rotated(&both, &kept.refresh_token).await;
+    assert_eq!(rotate(&new, &left.refresh_token).await, Rotation::Unknown, "its key is gone");
+    let last = rotated(&new, &next.refresh_token).await;
+    assert_eq!(last.data, next.data, "rotation moved the data to the new key too");
+    assert_eq!(rotate(&old, &last.refresh_token).await, Rotation::Unknown, "a node without the new key");
+    rotated(&both, &left.refresh_token).await;
+}
+
+pub(super) async fn a_retry_gets_the_same_successor_across_a_change_of_keys(rig: StoreRig) {
+    let [old, both, new] = rings(&rig).map(|ring| rig.with_keyring(ring));
+    let issued = old.stores.grants(&rig.scope).issue(request()).await.expect("issue");
+    let Rotation::Rotated(first) = rotate(&old, &issued.refresh_token).await else { panic!("it was good") };
+    assert_eq!(rotate(&both, &issued.refresh_token).await, Rotation::Retried(first.clone()));
+    assert_eq!(rotate(&new, &issued.refresh_token).await, Rotation::Unknown);
+    rotated(&both, &first.refresh_token).await;
+}
+
+pub(super) async fn tokens_of_another_ring_are_unknown(rig: StoreRig) {
+    let issued = rig.stores.grants(&rig.scope).issue(request()).await.expect("issue");
+    let other = rig.with_keyring(Keyring::generate(&SeededChance::new(8), rig.clock.now()));
+    let before = rig.contents().await;
+    assert_eq!(rotate(&other, &issued.refresh_token).await, Rotation::Unknown);
+    assert!(!other.stores.revoke_token(&rig.scope, &issued.refresh_token).await.expect("revoke"));
+    assert_eq!(rig.contents().await, before);
+}
+
+/// What cannot be read is no answer: not "unknown", and not "without data".
+pub(super) async fn what_is_sealed_under_a_retired_key_is_a_fault(rig: StoreRig) {
+    let [old, _, new] = rings(&rig).map(|ring| rig.with_keyring(ring));
+    let request = CodeRequest::new("app", "ada", "https://a").data(Payload::new("x"));
+    let code = old.stores.codes(&rig.scope).issue(request).await.expect("issue").code;
+    let presented = Presented::new(code, "app", "https://a");
+    let error = new.stores.codes(&rig.scope).redeem(&presented).await.expect_err("its key is gone");
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    let answer = old.stores.codes(&rig.scope).redeem(&presented).await.expect("redeem");
+    assert!(matches!(answer, Redemption::Redeemed(_)), "a fault burns nothing");
+    let access = AccessRequest::alone("ada", "app").data(Payload::new("x"));
+    let Issuing::Issued(access) = old.stores.access_tokens(&rig.scope).issue(access).await.expect("issue")
+    else {
+        panic!("nothing refuses a token alone");
+    };
+    let tokens = new.stores.access_tokens(&rig.scope);
+    assert_eq!(tokens.introspect(&access.access_token).await.expect_err("gone").kind(), ErrorKind::Corrupt);
+}
+
+pub(super) async fn a_retired_key_hinders_no_listing_and_no_revocation(rig: StoreRig) {
+    let [old, _, new] = rings(&rig).map(|ring| rig.with_keyring(ring));
+    let issued = old.stores.grants(&rig.scope).issue(request()).await.expect("issue");
+    let grants = new.stores.grants(&rig.scope);
+    let listed = grants.list(Holder::Subject("ada"), None, 10).await.expect("list").items;
+    assert_eq!(listed.iter().map(|grant| grant.id).collect::<Vec<_>>(), [issued.grant_id]);
+    assert_eq!(grants.get(issued.grant_id).await.expect_err("its data is lost").kind(), ErrorKind::Corrupt);
+    assert_eq!(grants.revoke_all(Holder::Subject("ada")).await.expect("revoke"), 1);
+}

@@ -1,0 +1,99 @@
+//! Nonces come back once, or many times, and from the right place.
+
+use super::rig::{StoreRig, secs};
+use ebbtide::model::scope::Scope;
+use ebbtide::model::secret::Secret;
+use ebbtide::model::time::Clock as _;
+use ebbtide::stores::nonces::{IssuedNonce, NonceAnswer, Nonces};
+
+const AUDIENCE: &str = "https://as.example";
+
+async fn issue(nonces: &Nonces) -> IssuedNonce {
+    nonces.issue(AUDIENCE, None).await.expect("issue")
+}
+
+async fn check(nonces: &Nonces, nonce: &Secret) -> NonceAnswer {
+    nonces.check(AUDIENCE, nonce).await.expect("check")
+}
+
+async fn accept(nonces: &Nonces, nonce: &Secret) -> NonceAnswer {
+    nonces.accept(AUDIENCE, nonce).await.expect("accept")
+}
+
+pub(super) async fn a_nonce_is_checked_many_times(rig: StoreRig) {
+    let nonces = rig.stores.nonces(&rig.scope);
+    let issued = issue(&nonces).await;
+    let good = NonceAnswer::Accepted { expires_at: issued.expires_at };
+    for _ in 0..3 {
+        assert_eq!(check(&nonces, &issued.nonce).await, good);
+    }
+    assert_eq!(accept(&nonces, &issued.nonce).await, good);
+}
+
+pub(super) async fn a_nonce_is_accepted_once(rig: StoreRig) {
+    let nonces = rig.stores.nonces(&rig.scope);
+    let issued = issue(&nonces).await;
+    assert!(matches!(accept(&nonces, &issued.nonce).await, NonceAnswer::Accepted { .. }));
+    assert_eq!(accept(&nonces, &issued.nonce).await, NonceAnswer::Used);
+    assert_eq!(check(&nonces, &issued.nonce).await, NonceAnswer::Used);
+    assert!(matches!(check(&nonces, &issue(&nonces).await.nonce).await, NonceAnswer::Accepted { .. }));
+}
+
+pub(super) async fn a_nonce_ends_at_the_instant(rig: StoreRig) {
+    let nonces = rig.stores.nonces(&rig.scope);
+    for (ttl, seconds) in [(None, 300), (Some(secs(20)), 20)] {
+        let began = rig.clock.now();
+        let issued = nonces.issue(AUDIENCE, ttl).await.expect("issue");
+        assert_eq!(issued.expires_at.since(began).as_secs(), seconds);
+        rig.go_to(issued.expires_at, 1);
+        assert!(matches!(check(&nonces, &issued.nonce).await, NonceAnswer::Accepted { .. }));
+        rig.go_to(issued.expires_at, 0);
+        assert_eq!(check(&nonces, &issued.nonce).await, NonceAnswer::Expired);
+        assert_eq!(accept(&nonces, &issued.nonce).await, NonceAnswer::Expired);
+        rig.pass(seconds - 1);
+        rig.sweep().await;
+        assert_eq!(accept(&nonces, &issued.nonce).await, NonceAnswer::Expired, "remembered as long again");
+        rig.pass(1);
+        assert_eq!(accept(&nonces, &issued.nonce).await, NonceAnswer::Unknown, "and then forgotten");
+    }
+}
+
+pub(super) async fn an_accepted_nonce_stays_used(rig: StoreRig) {
+    let nonces = rig.stores.nonces(&rig.scope);
+    let issued = issue(&nonces).await;
+    assert!(matches!(accept(&nonces, &issued.nonce).await, NonceAnswer::Accepted { .. }));
+    rig.go_to(issued.expires_at, 0);
+    rig.sweep().await;
+    assert_eq!(accept(&nonces, &issued.nonce).await, NonceAnswer::Used);
+    rig.pass(300);
+    assert_eq!(accept(&nonces, &issued.nonce).await, NonceAnswer::Unknown);
+}
+
+pub(super) async fn a_nonce_is_of_its_audience_and_scope(rig: StoreRig) {
+    let nonces = rig.stores.nonces(&rig.scope);
+    let issued = issue(&nonces).await;
+    let elsewhere = nonces.accept("https://rs.example", &issued.nonce).await.expect("accept");
+    assert_eq!(elsewhere, NonceAnswer::Unknown);
+    for scope in [Scope::Global, Scope::tenant_env("acme", "prod").expect("good names")] {
+        assert_eq!(accept(&rig.stores.nonces(&scope), &issued.nonce).await, NonceAnswer::Unknown, "{scope}");
+    }
+    assert!(
+        matches!(accept(&nonces, &issued.nonce).await, NonceAnswer::Accepted { .. }),
+        "nothing was burned"
+    );
+}
+
+pub(super) async fn one_of_many_callers_gets_a_nonce_accepted(rig: StoreRig) {
+    let nonces = rig.stores.nonces(&rig.scope);
+    for _ in 0..8 {
+        let issued = issue(&nonces).await;
+        let answers = rig.together(24, |rig, _| {
+            let nonce = issued.nonce.clone();
+            async move { accept(&rig.stores.nonces(&rig.scope), &nonce).await }
+        });
+        let answers = answers.await;
+        let used = answers.iter().filter(|answer| **answer == NonceAnswer::Used).count();
+        assert_eq!(used, 23, "{answers:?}");
+        assert!(answers.contains(&NonceAnswer::Accepted { expires_at: issued.expires_at }));
+    }
+}

@@ -1,0 +1,213 @@
+//! The function, run by the platform's own runtime interface emulator, on a store in DynamoDB.
+//!
+//! `EBBTIDE_TEST_LAMBDA` is the emulator, `EBBTIDE_TEST_DYNAMODB` the endpoint.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebbtide::engines::dynamodb::DynamoDb;
+use ebbtide::stores::grants::GrantRequest;
+use ebbtide::{
+    Backend, BackendExt as _, Batch, Clock as _, Key, Kind, Record, Scope, Stores, SystemChance, SystemClock,
+    Version, Write,
+};
+use libtest_mimic::{Arguments, Trial};
+use serde_json::{Value, json};
+
+/// Handed the emulator and the endpoint.
+type Case = fn(&str, &str);
+
+fn main() -> ExitCode {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let needed = (variable("EBBTIDE_TEST_LAMBDA"), variable("EBBTIDE_TEST_DYNAMODB"));
+    let cases: [(&str, Case); 4] = [
+        ("a_schedule_event_is_answered_with_counts", a_schedule_event_is_answered_with_counts),
+        ("a_bad_event_is_refused_and_sweeps_nothing", a_bad_event_is_refused_and_sweeps_nothing),
+        ("a_time_out_that_is_near_stops_in_time", a_time_out_that_is_near_stops_in_time),
+        ("nothing_is_opened_before_the_first_event", nothing_is_opened_before_the_first_event),
+    ];
+    let trials = cases.into_iter().map(|(name, case)| match needed.clone() {
+        (Some(emulator), Some(endpoint)) => Trial::test(name, move || {
+            case(&emulator, &endpoint);
+            Ok(())
+        }),
+        _ if std::env::var_os("CI").is_some() => {
+            Trial::test(name, || Err("EBBTIDE_TEST_LAMBDA and EBBTIDE_TEST_DYNAMODB are not set".into()))
+        }
+        _ => Trial::test(name, || Ok(())).with_ignored_flag(true),
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}
+
+/// The function in the emulator.
+struct Function {
+    emulator: Child,
+    port: u16,
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl Function {
+    fn start(emulator: &str, store: &str, timeout: u32) -> Self {
+        let (port, runtime) = (free_port(), free_port());
+        let mut emulator = Command::new(emulator)
+            .args(["--log-level", "error"])
+            .args(["--runtime-interface-emulator-address", &format!("127.0.0.1:{port}")])
+            .args(["--runtime-api-address", &format!("127.0.0.1:{runtime}")])
+            .arg(env!("CARGO_BIN_EXE_ebbtide-lambda"))
+            .env("EBBTIDE_STORE", store)
+            .env("AWS_LAMBDA_FUNCTION_TIMEOUT", timeout.to_string())
+            .env("AWS_LAMBDA_FUNCTION_NAME", "ebbtide-sweep")
+            .env("AWS_REGION", "us-east-1")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // What it prints is read, so that it never waits for it to be.
+        let printed = BufReader::new(emulator.stdout.take().unwrap());
+        std::thread::spawn(move || printed.lines().count());
+        Self { emulator, port }
+    }
+
+    fn invoke(&self, event: &Value) -> Value {
+        let mut stream = (0..200).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(50));
+            TcpStream::connect(("127.0.0.1", self.port)).ok()
+        });
+        let stream = stream.as_mut().expect("the emulator listens");
+        let body = event.to_string();
+        write!(
+            stream,
+            "POST /2015-03-31/functions/function/invocations HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (_, body) = answer.split_once("\r\n\r\n").expect("an answer has a body");
+        serde_json::from_str(body).unwrap_or_else(|_| panic!("not JSON: {answer}"))
+    }
+}
+
+impl Drop for Function {
+    fn drop(&mut self) {
+        // It ends its function when it is asked to end, and not when it is killed.
+        let _ = Command::new("kill").args(["-TERM", &self.emulator.id().to_string()]).status();
+        for _ in 0..40 {
+            if self.emulator.try_wait().is_ok_and(|ended| ended.is_some()) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let _ = self.emulator.kill();
+        let _ = self.emulator.wait();
+    }
+}
+
+fn scheduled() -> Value {
+    json!({
+        "version": "0", "id": "53dc4d37-cffa-4f76-80c9-8b7d4a4d2eaa", "detail-type": "Scheduled Event",
+        "source": "aws.events", "account": "123456789012", "time": "2026-11-16T03:00:00Z", "region": "us-east-1",
+        "resources": ["arn:aws:events:us-east-1:123456789012:rule/ebbtide-sweep"], "detail": {},
+    })
+}
+
+/// A new table, and the URL of a store in it.
+async fn table(endpoint: &str) -> (Arc<DynamoDb>, String) {
+    let url = format!(
+        "dynamodb:ebbtide-lambda-{}?endpoint={endpoint}&region=us-east-1",
+        Version::mint(&SystemChance)
+    );
+    let store = DynamoDb::open(&url, SystemChance).await.unwrap();
+    store.create_table().await.unwrap();
+    (Arc::new(store), url)
+}
+
+fn on_a_runtime<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+/// Stores so many records that expired a second ago.
+async fn expired(store: &dyn Backend, count: u64, value: &str) {
+    let now = SystemClock.now();
+    let ended = ebbtide::Timestamp::from_millis(now.as_millis() - 1_000).unwrap();
+    let put = |number: u64| Write::Put {
+        key: Key::new(Kind::Replay, &Scope::Global, &[number.into()], &[]).unwrap(),
+        record: Record::new(value.to_owned(), ended, &SystemChance),
+    };
+    for some in (0..count).collect::<Vec<_>>().chunks(10) {
+        let batch = Batch::new(some.iter().copied().map(put).collect()).unwrap();
+        assert!(store.commit(batch, now).await.unwrap().is_applied());
+    }
+}
+
+fn a_schedule_event_is_answered_with_counts(emulator: &str, endpoint: &str) {
+    let url = on_a_runtime(async {
+        let (store, url) = table(endpoint).await;
+        let stores = Stores::new(store.clone());
+        let grants = stores.grants(&Scope::Global);
+        grants.issue(GrantRequest::new("alice", "app")).await.unwrap();
+        let gone = grants.issue(GrantRequest::new("bob", "app")).await.unwrap().grant_id;
+        let key = Key::new(Kind::Grant, &Scope::Global, &[gone.as_bytes().into()], &[]).unwrap();
+        assert!(store.delete(key, SystemClock.now()).await.unwrap().is_applied());
+        expired(store.as_ref(), 30, "v").await;
+        url
+    });
+    let function = Function::start(emulator, &url, 60);
+    let dry = json!({"detail-type": "Scheduled Event", "detail": {"dry_run": true}});
+    assert_eq!(function.invoke(&dry), json!({"replays": 30}));
+    assert_eq!(function.invoke(&scheduled()), json!({"grant_index": 2}), "what is overdue is the engine's");
+    drop(function);
+    let function = Function::start(emulator, &format!("{url}&sweep=delete"), 60);
+    assert_eq!(function.invoke(&scheduled()), json!({"replays": 30}));
+    assert_eq!(function.invoke(&scheduled()), json!({}));
+}
+
+fn a_bad_event_is_refused_and_sweeps_nothing(emulator: &str, endpoint: &str) {
+    let url = on_a_runtime(async {
+        let (store, url) = table(endpoint).await;
+        expired(store.as_ref(), 5, "v").await;
+        url
+    });
+    let function = Function::start(emulator, &format!("{url}&sweep=delete"), 60);
+    for event in [json!({"Records": []}), json!([1]), json!({"budget": 7})] {
+        let answer = function.invoke(&event);
+        assert_eq!(answer["errorType"], "InvalidEvent", "{event}: {answer}");
+    }
+    assert_eq!(function.invoke(&scheduled()), json!({"replays": 5}), "and goes on with good ones");
+}
+
+fn a_time_out_that_is_near_stops_in_time(emulator: &str, endpoint: &str) {
+    let url = on_a_runtime(async {
+        let (store, url) = table(endpoint).await;
+        expired(store.as_ref(), 500, "v").await;
+        format!("{url}&sweep=delete")
+    });
+    // With a hundredth of the time there is too little of it, however quick the machine is.
+    let function = Function::start(emulator, &url, 4);
+    let slow = json!({"detail-type": "Scheduled Event", "detail": {"budget": 0.01}});
+    let answer = function.invoke(&slow);
+    assert_eq!(answer["more"], true, "{answer}");
+    let removed = answer["replays"].as_u64().unwrap();
+    assert!(removed > 0 && removed < 500, "{answer}");
+    drop(function);
+    let function = Function::start(emulator, &url, 120);
+    assert_eq!(function.invoke(&scheduled()), json!({"replays": 500 - removed}), "the next one goes on");
+}
+
+fn nothing_is_opened_before_the_first_event(emulator: &str, _: &str) {
+    // A store that cannot be: were it opened at the start, the function would not come to its first event.
+    let function = Function::start(emulator, "nowhere:", 10);
+    let answer = function.invoke(&json!({"no": "such event"}));
+    assert_eq!(answer["errorType"], "InvalidEvent", "{answer}");
+    let answer = function.invoke(&scheduled());
+    assert_eq!(answer["errorType"], "StoreError", "{answer}");
+}

@@ -1,0 +1,3 @@
+//! Operations that only operators call.
+
+pub(crate) mod by_kind;

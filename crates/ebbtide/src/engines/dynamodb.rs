@@ -1,0 +1,206 @@
+//! Records in one table of DynamoDB, by the official SDK.
+//!
+//! Every foreground operation is one request: a consistent read, one conditional write, or one transaction. Opening
+//! sends none. The engine's TTL deletes what has expired, an hour or more after its expiry; every read and every
+//! condition goes by the expiry itself.
+
+mod attempt;
+mod client;
+mod commit;
+mod condition;
+mod item;
+mod location;
+mod reclaim;
+mod scan;
+pub mod table;
+mod walk;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use aws_sdk_dynamodb::Client;
+
+use attempt::{Fault, Patience, fault};
+use client::DateOfAnswer;
+use item::{Item, Space, record_of};
+use location::Location;
+use reclaim::Tally;
+
+use crate::backend::{Backend, Budget, Cleared, Counted, Cursor, Erased, Page, Stats, Swept, Target};
+use crate::model::error::Result;
+use crate::model::key::{Key, Prefix};
+use crate::model::kind::Kind;
+use crate::model::record::{Record, Version};
+use crate::model::rng::Chance;
+use crate::model::time::Timestamp;
+use crate::model::write::{Batch, Commit};
+
+/// A store in a table of DynamoDB, which it may share with other stores by a prefix.
+pub struct DynamoDb {
+    client: Client,
+    table: String,
+    space: Space,
+    chance: Arc<dyn Chance>,
+    patience: Patience,
+    /// Whether every sweep deletes what is overdue.
+    sweeps: bool,
+    links: Vec<(Kind, Target)>,
+    /// Names this process in the walks that it has begun.
+    walker: Version,
+    /// What the present look through the table has found.
+    tally: Mutex<Tally>,
+    /// When the table was last looked through, for which kinds.
+    looked: Mutex<HashMap<Vec<Kind>, Timestamp>>,
+    /// What the last look found.
+    found: Mutex<Option<Stats>>,
+}
+
+impl fmt::Debug for DynamoDb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DynamoDb({})", self.table)
+    }
+}
+
+impl DynamoDb {
+    /// Opens `dynamodb:TABLE?region=…&endpoint=…&prefix=…&sweep=…`. Nothing is sent, and nothing is created.
+    /// Chance names transactions and spreads the pauses between attempts.
+    pub async fn open(url: &str, chance: impl Chance) -> Result<Self> {
+        let location = Location::parse(url)?;
+        let chance: Arc<dyn Chance> = Arc::new(chance);
+        let walker = Version::mint(chance.as_ref());
+        Ok(Self {
+            client: client::connect(&location).await?,
+            space: Space::new(&location.prefix),
+            table: location.table,
+            patience: Patience::new(Arc::clone(&chance)),
+            chance,
+            sweeps: location.sweeps,
+            links: Vec::new(),
+            walker,
+            tally: Mutex::default(),
+            looked: Mutex::default(),
+            found: Mutex::default(),
+        })
+    }
+
+    /// Has sweeps remove the records of kind `index` whose record is gone: the engine's TTL may delete a record long
+    /// before its index.
+    #[must_use]
+    pub fn reconciling(mut self, index: Kind, target: Target) -> Self {
+        self.links.push((index, target));
+        self
+    }
+
+    /// What stands at the key, expired or not.
+    async fn read(&self, key: &Key) -> Result<Option<Record>> {
+        let key = self.space.key(key);
+        let item = self.patience.repeat(|| self.send_read(&key)).await?;
+        item.map(|item| record_of(&item)).transpose()
+    }
+
+    async fn send_read(&self, key: &Item) -> Result<Option<Item>, Fault> {
+        let request = self.client.get_item().table_name(&self.table).set_key(Some(key.clone()));
+        Ok(request.consistent_read(true).send().await.map_err(fault)?.item)
+    }
+}
+
+#[async_trait]
+impl Backend for DynamoDb {
+    async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
+        Ok(self.read(key).await?.filter(|record| record.is_live(now)))
+    }
+
+    async fn take(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
+        self.take_one(key, now).await
+    }
+
+    async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
+        match batch.writes() {
+            [write] => self.commit_one(write, now).await,
+            _ => self.commit_all(&batch, now).await,
+        }
+    }
+
+    async fn scan(
+        &self,
+        prefix: &Prefix,
+        after: Option<&Cursor>,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Page> {
+        match prefix.within_partition() {
+            Some((_, sort)) => self.list_partition(prefix, sort, after, limit, now).await,
+            None => self.list_scopes(std::slice::from_ref(prefix), after, limit, now).await,
+        }
+    }
+
+    async fn sweep(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
+        if self.sweeps || budget.force {
+            self.sweep_overdue(until, budget).await
+        } else {
+            self.reconcile(until, budget).await
+        }
+    }
+
+    fn engine(&self) -> &'static str {
+        "dynamodb"
+    }
+
+    async fn stats(&self, now: Timestamp) -> Result<Stats> {
+        self.count_all(now).await
+    }
+
+    /// As of the last look through the table.
+    async fn stats_at_hand(&self, _now: Timestamp) -> Result<Option<Stats>> {
+        Ok(self.found.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    /// The engine's TTL begins an hour after the expiry, and may take some days.
+    fn reclaims_within(&self) -> Duration {
+        Duration::from_secs(if self.sweeps { 2 * 3_600 } else { 3 * 86_400 })
+    }
+
+    async fn list(
+        &self,
+        prefixes: &[Prefix],
+        after: Option<&Cursor>,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Page> {
+        self.list_scopes(prefixes, after, limit, now).await
+    }
+
+    async fn clear(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Cleared> {
+        self.clear_scopes(prefixes, after, now).await
+    }
+
+    async fn count(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Counted> {
+        self.count_scope(prefixes, after, now).await
+    }
+
+    async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {
+        match prefix.within_partition() {
+            Some((_, sort)) => self.erase_partition(prefix, sort, now).await,
+            None => self.erase_scope(prefix, now).await,
+        }
+    }
+
+    async fn warnings(&self) -> Result<Vec<String>> {
+        self.table_warnings().await
+    }
+
+    async fn engine_clock(&self) -> Result<Option<Timestamp>> {
+        let date = DateOfAnswer::default();
+        // A key that no record has: the answer is as small as answers are.
+        let key = item::item_key(&[u8::MAX], &[0]);
+        let ask = || async {
+            let request = self.client.get_item().table_name(&self.table).set_key(Some(key.clone()));
+            request.customize().interceptor(date.clone()).send().await.map_err(fault)
+        };
+        self.patience.repeat(ask).await?;
+        Ok(date.read())
+    }
+}

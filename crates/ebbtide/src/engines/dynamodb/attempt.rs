@@ -1,0 +1,183 @@
+//! What a request that brought no answer means, and how often it is repeated.
+
+use std::error::Error as StdError;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+
+use crate::model::error::Error;
+use crate::model::rng::Chance;
+
+/// Why an attempt brought no answer.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// The endpoint did nothing, and may do it when it is asked again.
+    Busy(Error),
+    /// Nobody can tell whether it was done.
+    Lost(Error),
+    /// The endpoint did nothing, and will not.
+    Failed(Error),
+}
+
+impl Fault {
+    fn into_error(self) -> Error {
+        match self {
+            Self::Busy(error) | Self::Lost(error) | Self::Failed(error) => error,
+        }
+    }
+}
+
+/// How patient a store is.
+#[derive(Clone)]
+pub(super) struct Patience {
+    chance: Arc<dyn Chance>,
+}
+
+/// How often a request is sent while the endpoint is busy: about a second and a half in all, four at the most.
+const BUSY_ATTEMPTS: u32 = 10;
+
+/// How often a request is sent whose answers are lost.
+const LOST_ATTEMPTS: u32 = 3;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(25);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+impl Patience {
+    pub(super) fn new(chance: Arc<dyn Chance>) -> Self {
+        Self { chance }
+    }
+
+    pub(super) fn begin(&self) -> Attempts<'_> {
+        Attempts { patience: self, busy: 0, lost: 0 }
+    }
+
+    /// Sends a request that may be repeated whatever became of it, until it is answered or patience ends.
+    pub(super) async fn repeat<T, F>(&self, request: impl Fn() -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Fault>>,
+    {
+        let mut attempts = self.begin();
+        loop {
+            match request().await {
+                Ok(answer) => return Ok(answer),
+                Err(fault) => attempts.pause(fault).await?,
+            }
+        }
+    }
+}
+
+/// The attempts at one request.
+pub(super) struct Attempts<'a> {
+    patience: &'a Patience,
+    busy: u32,
+    lost: u32,
+}
+
+impl Attempts<'_> {
+    /// Waits before the next attempt, longer each time and by chance, so that those who collided do not collide
+    /// again. The error is the answer if there is no next attempt.
+    pub(super) async fn pause(&mut self, fault: Fault) -> Result<(), Error> {
+        match fault {
+            Fault::Busy(_) => self.busy += 1,
+            Fault::Lost(_) => self.lost += 1,
+            Fault::Failed(error) => return Err(error),
+        }
+        if self.busy >= BUSY_ATTEMPTS || self.lost >= LOST_ATTEMPTS {
+            return Err(fault.into_error());
+        }
+        let longest = FIRST_PAUSE.saturating_mul(1 << (self.busy + self.lost).min(10)).min(LONGEST_PAUSE);
+        let share = u32::from_be_bytes(self.patience.chance.bytes());
+        tokio::time::sleep(longest.mul_f64(f64::from(share) / f64::from(u32::MAX))).await;
+        Ok(())
+    }
+}
+
+/// Codes of errors that say: not now.
+const BUSY: &[&str] = &[
+    "ProvisionedThroughputExceededException",
+    "ProvisionedThroughputExceeded",
+    "ThrottlingException",
+    "ThrottlingError",
+    "Throttling",
+    "RequestLimitExceeded",
+    "LimitExceededException",
+    "TransactionConflictException",
+    "TransactionConflict",
+    "TransactionInProgressException",
+    "ReplicatedWriteConflictException",
+];
+
+/// Whether a code, of an error or of a reason for cancelling, says: not now.
+pub(super) fn is_busy(code: &str) -> bool {
+    BUSY.contains(&code)
+}
+
+/// An answer to every code that says: not now.
+pub(super) fn busy(code: &str) -> Error {
+    Error::unavailable("the table is busy: throttled, or others write the same items").caused_by(code)
+}
+
+/// Maps the SDK's errors. Neither the errors of the service nor its answers go into the cause: they may hold items.
+pub(super) fn fault<E: ProvideErrorMetadata + StdError + 'static>(error: SdkError<E, HttpResponse>) -> Fault {
+    match error {
+        SdkError::ServiceError(service) => {
+            let code = service.err().code().unwrap_or("no code").to_owned();
+            service_fault(&code, service.raw().status().as_u16())
+        }
+        SdkError::ConstructionFailure(_) => {
+            Fault::Failed(unsent("no request could be made: credentials or region are missing", &error))
+        }
+        SdkError::DispatchFailure(_) if was_refused(&error) => {
+            Fault::Busy(unsent("the endpoint accepts no connection", &error))
+        }
+        SdkError::DispatchFailure(ref failure) if failure.is_user() => {
+            Fault::Failed(unsent("the request could not be sent", &error))
+        }
+        error => Fault::Lost(unsent("the endpoint gave no answer", &error)),
+    }
+}
+
+fn service_fault(code: &str, status: u16) -> Fault {
+    let cause = format!("{code}, status {status}");
+    match code {
+        code if is_busy(code) => Fault::Busy(busy(code)),
+        "ResourceNotFoundException" => {
+            let message = "the table does not exist: make it with `ebbtide table create`";
+            Fault::Failed(Error::unavailable(message).caused_by(cause))
+        }
+        "AccessDeniedException"
+        | "ExpiredTokenException"
+        | "IncompleteSignatureException"
+        | "InvalidSignatureException"
+        | "MissingAuthenticationTokenException"
+        | "UnrecognizedClientException" => {
+            Fault::Failed(Error::unavailable("the endpoint refused the credentials").caused_by(cause))
+        }
+        "ValidationException" => Fault::Failed(
+            Error::invalid("the endpoint refused the request: is the table made for Ebbtide?")
+                .caused_by(cause),
+        ),
+        _ if status >= 500 => Fault::Lost(Error::unavailable("the endpoint failed").caused_by(cause)),
+        _ => Fault::Failed(Error::unavailable("the endpoint refused the request").caused_by(cause)),
+    }
+}
+
+/// An error of the way to the endpoint, which holds nothing of the store's.
+fn unsent(message: &str, error: &(dyn StdError + 'static)) -> Error {
+    let texts: Vec<_> = chain(error).skip(1).map(ToString::to_string).collect();
+    Error::unavailable(message).caused_by(texts.join(": "))
+}
+
+/// Whether there was no connection, and so no request.
+fn was_refused(error: &(dyn StdError + 'static)) -> bool {
+    chain(error)
+        .filter_map(|error| error.downcast_ref::<io::Error>())
+        .any(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
+}

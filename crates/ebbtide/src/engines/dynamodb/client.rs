@@ -1,0 +1,96 @@
+//! The SDK's client, and what is asked of it that its answers do not hold.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use aws_config::environment::region::EnvironmentVariableRegionProvider;
+use aws_config::meta::region::RegionProviderChain;
+use aws_config::profile::region::ProfileFileRegionProvider;
+use aws_config::retry::RetryConfig;
+use aws_config::timeout::TimeoutConfig;
+use aws_config::{BehaviorVersion, Region};
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::interceptors::BeforeDeserializationInterceptorContextRef;
+use aws_sdk_dynamodb::config::{ConfigBag, Intercept, RuntimeComponents};
+use aws_sdk_dynamodb::error::BoxError;
+use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
+use aws_smithy_http_client::Builder;
+use aws_smithy_http_client::tls::Provider;
+use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
+
+use super::location::Location;
+use crate::model::error::{Error, Result};
+use crate::model::time::Timestamp;
+
+/// How long an attempt may take. A write that takes longer is answered as lost.
+const ATTEMPT: Duration = Duration::from_secs(5);
+const CONNECT: Duration = Duration::from_secs(2);
+
+/// How long a connection is kept that nobody uses: shorter than the service does, so that no request is sent into a
+/// connection that is being closed.
+const IDLE: Duration = Duration::from_secs(15);
+
+/// Builds the client. Nothing is sent: credentials are sought with the first request.
+pub(super) async fn connect(location: &Location) -> Result<Client> {
+    // Every repetition is ours: the SDK's own would hide that an answer was lost.
+    let retries = RetryConfig::disabled();
+    let timeouts =
+        TimeoutConfig::builder().connect_timeout(CONNECT).operation_attempt_timeout(ATTEMPT).build();
+    let http =
+        Builder::new().pool_idle_timeout(IDLE).tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https();
+    let mut loader = aws_config::defaults(BehaviorVersion::v2026_01_12())
+        .region(regions(location))
+        .retry_config(retries)
+        .timeout_config(timeouts)
+        .http_client(http);
+    if let Some(endpoint) = &location.endpoint {
+        loader = loader.endpoint_url(endpoint);
+    }
+    let config = loader.load().await;
+    if config.region().is_none() {
+        return Err(Error::invalid(
+            "no region: say region=… in the store URL, or set AWS_REGION, or a profile",
+        ));
+    }
+    Ok(Client::new(&config))
+}
+
+/// The URL's region, else the environment's, else the profile's. Never by a request to the instance.
+fn regions(location: &Location) -> RegionProviderChain {
+    let chain = RegionProviderChain::first_try(location.region.clone().map(Region::new))
+        .or_else(EnvironmentVariableRegionProvider::new())
+        .or_else(ProfileFileRegionProvider::new());
+    // An endpoint of one's own has no regions, and signatures name one all the same.
+    if location.is_elsewhere() { chain.or_else(Region::from_static("us-east-1")) } else { chain }
+}
+
+/// Notes the `Date` of an answer.
+#[derive(Debug, Clone, Default)]
+pub(super) struct DateOfAnswer(Arc<Mutex<Option<String>>>);
+
+impl DateOfAnswer {
+    /// The engine's clock when it answered: the header counts whole seconds, so the middle of its second.
+    pub(super) fn read(&self) -> Option<Timestamp> {
+        let date = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let date = DateTime::from_str(&date, DateTimeFormat::HttpDate).ok()?;
+        let millis = u64::try_from(date.to_millis().ok()?).ok()?;
+        Timestamp::from_millis(millis + 500).ok()
+    }
+}
+
+impl Intercept for DateOfAnswer {
+    fn name(&self) -> &'static str {
+        "DateOfAnswer"
+    }
+
+    fn read_before_deserialization(
+        &self,
+        context: &BeforeDeserializationInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> std::result::Result<(), BoxError> {
+        let date = context.response().headers().get("date").map(ToOwned::to_owned);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = date;
+        Ok(())
+    }
+}

@@ -1,0 +1,284 @@
+//! Conditional writes: one request each, and the truth about those whose answers are lost.
+//!
+//! A write that names the version it supersedes can happen once only, so it may be sent again. Any other write could
+//! happen a second time, after somebody else has consumed what the first wrote; it is sent again only where it is
+//! certain that it was not done. A transaction has a token by which the engine knows it again.
+
+use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::types::{
+    ConditionCheck, Delete, Put, ReturnValue, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
+};
+
+use super::DynamoDb;
+use super::attempt::{Fault, busy, fault, is_busy};
+use super::condition::{Asked, asked, live};
+use super::item::{Item, record_of, version_of};
+use crate::model::error::{Error, Result};
+use crate::model::key::Key;
+use crate::model::record::{Record, Version};
+use crate::model::time::Timestamp;
+use crate::model::write::{Batch, Commit, Condition, Effect, Write};
+
+/// The engine's answer to one write.
+enum Answer {
+    Done,
+    /// The condition did not hold. The version that stood there is known where it was asked for.
+    Refused(Option<Version>),
+}
+
+impl DynamoDb {
+    /// One request; a second one where it was certain that the first did nothing. A lost answer is no answer: whoever
+    /// asked must not get the record, for the request may have removed it, or another's may have.
+    pub(super) async fn take_one(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
+        let mut attempts = self.patience.begin();
+        loop {
+            match self.send_take(key, now).await {
+                Ok(item) => return item.map(|item| record_of(&item)).transpose(),
+                Err(Fault::Lost(error)) => return Err(error),
+                Err(fault) => attempts.pause(fault).await?,
+            }
+        }
+    }
+
+    async fn send_take(&self, key: &Key, now: Timestamp) -> Result<Option<Item>, Fault> {
+        let Asked { expression, values } = live(now);
+        let request = self.client.delete_item().table_name(&self.table).set_key(Some(self.space.key(key)));
+        let answer = request
+            .condition_expression(expression)
+            .set_expression_attribute_values(Some(values))
+            .return_values(ReturnValue::AllOld)
+            .send()
+            .await;
+        match answer {
+            Ok(output) => Ok(output.attributes),
+            Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
+                Ok(None)
+            }
+            Err(error) => Err(fault(error)),
+        }
+    }
+
+    /// Commits one write in one request.
+    pub(super) async fn commit_one(&self, write: &Write, now: Timestamp) -> Result<Commit> {
+        if write.effect() == Effect::Nothing {
+            return self.judge(write, now).await;
+        }
+        let mut attempts = self.patience.begin();
+        let mut lost = None;
+        loop {
+            let fault = match self.send(write, now, lost.is_some()).await {
+                Ok(Answer::Done) => return Ok(Commit::Applied),
+                Ok(Answer::Refused(standing)) => {
+                    let ours = standing.is_some() && standing == written(write);
+                    return match lost {
+                        None => Ok(Commit::Refused { index: 0 }),
+                        Some(_) if ours => Ok(Commit::Applied),
+                        // Ours may have been done, and have been followed by another's.
+                        Some(error) => Err(error),
+                    };
+                }
+                Err(Fault::Lost(error)) if !happens_once(write) => return self.settle(write, error).await,
+                Err(fault) => fault,
+            };
+            if let Fault::Lost(_) = fault {
+                lost = Some(unknown());
+            }
+            let paused = attempts.pause(fault).await;
+            // That a later attempt did nothing says nothing of the one that was lost.
+            paused.map_err(|error| if lost.is_some() { unknown().caused_by(error) } else { error })?;
+        }
+    }
+
+    /// Answers a condition that writes nothing, by a read.
+    async fn judge(&self, write: &Write, now: Timestamp) -> Result<Commit> {
+        let standing = self.read(write.key()).await?;
+        let standing = standing.map(|record| (record.version, record.expires_at));
+        let holds = write.condition().holds(standing, now);
+        Ok(if holds { Commit::Applied } else { Commit::Refused { index: 0 } })
+    }
+
+    /// Looks whether a write whose answer was lost was done. If it is not seen, nobody can tell.
+    async fn settle(&self, write: &Write, lost: Error) -> Result<Commit> {
+        let Some(written) = written(write) else { return Err(lost) };
+        match self.read(write.key()).await? {
+            Some(record) if record.version == written => Ok(Commit::Applied),
+            _ => Err(lost),
+        }
+    }
+
+    async fn send(&self, write: &Write, now: Timestamp, again: bool) -> Result<Answer, Fault> {
+        let (expression, values) = asked(write.condition(), now).map(Asked::into_parts).unzip();
+        // What stands there is needed only to know our own write again.
+        let standing = again.then_some(ReturnValuesOnConditionCheckFailure::AllOld);
+        if let Effect::Store(record) = write.effect() {
+            let request = self
+                .client
+                .put_item()
+                .table_name(&self.table)
+                .set_item(Some(self.space.item(write.key(), record)))
+                .set_condition_expression(expression)
+                .set_expression_attribute_values(values)
+                .set_return_values_on_condition_check_failure(standing);
+            match request.send().await {
+                Ok(_) => Ok(Answer::Done),
+                Err(SdkError::ServiceError(error)) => match error.err() {
+                    PutItemError::ConditionalCheckFailedException(refused) => {
+                        Ok(Answer::Refused(refused.item().and_then(|item| version_of(item).ok())))
+                    }
+                    _ => Err(fault(SdkError::ServiceError(error))),
+                },
+                Err(error) => Err(fault(error)),
+            }
+        } else {
+            let request = self
+                .client
+                .delete_item()
+                .table_name(&self.table)
+                .set_key(Some(self.space.key(write.key())))
+                .set_condition_expression(expression)
+                .set_expression_attribute_values(values);
+            match request.send().await {
+                Ok(_) => Ok(Answer::Done),
+                Err(SdkError::ServiceError(error)) => match error.err() {
+                    DeleteItemError::ConditionalCheckFailedException(_) => Ok(Answer::Refused(None)),
+                    _ => Err(fault(SdkError::ServiceError(error))),
+                },
+                Err(error) => Err(fault(error)),
+            }
+        }
+    }
+
+    /// Commits several writes in one transaction.
+    pub(super) async fn commit_all(&self, batch: &Batch, now: Timestamp) -> Result<Commit> {
+        let items = batch.writes().iter().map(|write| self.transact_item(write, now));
+        let items = items.collect::<Result<Vec<_>>>()?;
+        // The engine answers the repetition of a transaction that was done, for ten minutes, as it did the first.
+        let token = Version::mint(self.chance.as_ref()).to_string();
+        let mut attempts = self.patience.begin();
+        let mut lost = false;
+        loop {
+            let fault = match self.send_all(&items, &token).await {
+                Ok(None) => return Ok(Commit::Applied),
+                Ok(Some(reasons)) => match judged(batch, &reasons, lost) {
+                    Ok(commit) => return Ok(commit),
+                    Err(fault) => fault,
+                },
+                Err(fault) => fault,
+            };
+            lost |= matches!(fault, Fault::Lost(_));
+            let paused = attempts.pause(fault).await;
+            paused.map_err(|error| if lost { unknown().caused_by(error) } else { error })?;
+        }
+    }
+
+    fn transact_item(&self, write: &Write, now: Timestamp) -> Result<TransactWriteItem> {
+        let (expression, values) = asked(write.condition(), now).map(Asked::into_parts).unzip();
+        let standing = ReturnValuesOnConditionCheckFailure::AllOld;
+        let (table, key) = (&self.table, || Some(self.space.key(write.key())));
+        let item = TransactWriteItem::builder();
+        let unfinished = |error| Error::invalid("a write could not be put into a request").caused_by(error);
+        let item = match write.effect() {
+            Effect::Store(record) => item.put(
+                Put::builder()
+                    .table_name(table)
+                    .set_item(Some(self.space.item(write.key(), record)))
+                    .set_condition_expression(expression)
+                    .set_expression_attribute_values(values)
+                    .return_values_on_condition_check_failure(standing)
+                    .build()
+                    .map_err(unfinished)?,
+            ),
+            Effect::Erase => item.delete(
+                Delete::builder()
+                    .table_name(table)
+                    .set_key(key())
+                    .set_condition_expression(expression)
+                    .set_expression_attribute_values(values)
+                    .build()
+                    .map_err(unfinished)?,
+            ),
+            Effect::Nothing => item.condition_check(
+                ConditionCheck::builder()
+                    .table_name(table)
+                    .set_key(key())
+                    .set_condition_expression(expression)
+                    .set_expression_attribute_values(values)
+                    .build()
+                    .map_err(unfinished)?,
+            ),
+        };
+        Ok(item.build())
+    }
+
+    /// Nothing if the transaction was done, and why each write was not if it was not.
+    async fn send_all(&self, items: &[TransactWriteItem], token: &str) -> Result<Option<Vec<Reason>>, Fault> {
+        let request = self.client.transact_write_items().set_transact_items(Some(items.to_vec()));
+        match request.client_request_token(token).send().await {
+            Ok(_) => Ok(None),
+            Err(SdkError::ServiceError(error)) => match error.err() {
+                TransactWriteItemsError::TransactionCanceledException(cancelled) => {
+                    Ok(Some(cancelled.cancellation_reasons().iter().map(Reason::from).collect()))
+                }
+                _ => Err(fault(SdkError::ServiceError(error))),
+            },
+            Err(error) => Err(fault(error)),
+        }
+    }
+}
+
+/// Why a write of a transaction was not done; in the order of the writes.
+struct Reason {
+    code: String,
+    standing: Option<Version>,
+}
+
+impl From<&aws_sdk_dynamodb::types::CancellationReason> for Reason {
+    fn from(reason: &aws_sdk_dynamodb::types::CancellationReason) -> Self {
+        Self {
+            code: reason.code().unwrap_or("None").to_owned(),
+            standing: reason.item().and_then(|item| version_of(item).ok()),
+        }
+    }
+}
+
+/// The answer to a cancelled transaction: the first write whose condition did not hold, unless a write before it was
+/// not judged at all.
+fn judged(batch: &Batch, reasons: &[Reason], lost: bool) -> Result<Commit, Fault> {
+    // All or nothing: where one of our records stands, an attempt whose answer was lost was done.
+    let ours =
+        |(write, reason): (&Write, &Reason)| reason.standing.is_some() && reason.standing == written(write);
+    if lost && batch.writes().iter().zip(reasons).any(ours) {
+        return Ok(Commit::Applied);
+    }
+    let first = reasons.iter().position(|reason| reason.code != "None");
+    match first.map(|index| (index, reasons[index].code.as_str())) {
+        Some((index, "ConditionalCheckFailed")) if index < batch.writes().len() => {
+            Ok(Commit::Refused { index })
+        }
+        Some((_, code)) if is_busy(code) => Err(Fault::Busy(busy(code))),
+        Some((_, code)) => Err(Fault::Failed(
+            Error::invalid("the endpoint refused a write of the batch").caused_by(code.to_owned()),
+        )),
+        None => Err(Fault::Failed(Error::unavailable("a transaction was cancelled for no reason"))),
+    }
+}
+
+fn unknown() -> Error {
+    Error::unavailable("the answer to a write was lost")
+}
+
+/// The version that a write stores.
+fn written(write: &Write) -> Option<Version> {
+    match write.effect() {
+        Effect::Store(record) => Some(record.version),
+        Effect::Erase | Effect::Nothing => None,
+    }
+}
+
+/// Whether the write ends its own condition for good, so that it cannot happen twice.
+fn happens_once(write: &Write) -> bool {
+    matches!(write.condition(), Condition::Version(_))
+}

@@ -1,0 +1,71 @@
+//! What is asked of the item that stands at a key, in the engine's words.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+
+use super::item::{EXPIRES, PK, VERSION, binary, number};
+use crate::model::record::Version;
+use crate::model::time::Timestamp;
+use crate::model::write::Condition;
+
+/// An expression and the values in it.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    pub(super) expression: String,
+    pub(super) values: HashMap<String, AttributeValue>,
+}
+
+impl Asked {
+    fn new<const N: usize>(expression: String, values: [(&str, AttributeValue); N]) -> Self {
+        let values = values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        Self { expression, values }
+    }
+
+    pub(super) fn into_parts(self) -> (String, HashMap<String, AttributeValue>) {
+        (self.expression, self.values)
+    }
+
+    /// That both hold. Their values have different names.
+    #[must_use]
+    pub(super) fn and(mut self, other: Self) -> Self {
+        self.expression = format!("({}) AND ({})", self.expression, other.expression);
+        self.values.extend(other.values);
+        self
+    }
+}
+
+/// What a write asks; nothing, if it has no condition.
+pub(super) fn asked(condition: Condition, now: Timestamp) -> Option<Asked> {
+    match condition {
+        Condition::Always => None,
+        Condition::Absent => Some(Asked::new(
+            format!("attribute_not_exists({PK}) OR {EXPIRES} <= :now"),
+            [(":now", number(now.as_millis()))],
+        )),
+        Condition::Version(expected) => Some(same_version(expected).and(live(now))),
+    }
+}
+
+/// That the record is live.
+pub(super) fn live(now: Timestamp) -> Asked {
+    Asked::new(format!("{EXPIRES} > :now"), [(":now", number(now.as_millis()))])
+}
+
+/// That a sweep up to `until` removes the record: strictly.
+pub(super) fn overdue(until: Timestamp) -> Asked {
+    Asked::new(format!("{EXPIRES} < :until"), [(":until", number(until.as_millis()))])
+}
+
+/// That the version is this one, whatever its expiry.
+pub(super) fn same_version(version: Version) -> Asked {
+    Asked::new(format!("{VERSION} = :ver"), [(":ver", binary(version.as_bytes()))])
+}
+
+/// That the partition key begins with one of these.
+pub(super) fn begins_with(beginnings: &[Vec<u8>]) -> Asked {
+    let names: Vec<_> = (0..beginnings.len()).map(|index| format!(":p{index}")).collect();
+    let terms: Vec<_> = names.iter().map(|name| format!("begins_with({PK}, {name})")).collect();
+    let values = names.into_iter().zip(beginnings.iter().map(|bytes| binary(bytes))).collect();
+    Asked { expression: terms.join(" OR "), values }
+}

@@ -1,0 +1,238 @@
+//! Making a table, and looking at one: for people, and never on the serving path.
+
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, PointInTimeRecoverySpecification,
+    PointInTimeRecoveryStatus, ScalarAttributeType, TableStatus, TimeToLiveSpecification, TimeToLiveStatus,
+};
+
+use super::DynamoDb;
+use super::attempt::{Fault, fault};
+use super::item::{PK, SK, TTL};
+use crate::model::error::{Error, Result};
+use crate::model::time::Stopwatch;
+
+use std::time::Duration;
+
+/// How long a new table may take to be ready.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A table as the endpoint describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Description {
+    /// The table's name.
+    pub table: String,
+    /// `ACTIVE` when it can be used.
+    pub status: String,
+    /// Whether the keys are those that this engine uses.
+    pub is_fit: bool,
+    /// Whether it is paid by the request.
+    pub on_demand: bool,
+    /// Whether the engine deletes what has expired, by the right attribute.
+    pub ttl: bool,
+    /// Whether the table can be restored to a point in time; none where the endpoint cannot say.
+    pub point_in_time_recovery: Option<bool>,
+    /// About how many items it holds, as of some hours ago.
+    pub items: u64,
+    /// About how many bytes it holds, as of some hours ago.
+    pub bytes: u64,
+}
+
+/// What was done, a line each, in the order in which it was done.
+pub type Done = Vec<String>;
+
+impl DynamoDb {
+    /// Makes the table unless it is there: on-demand, with TTL, and with point-in-time recovery where the endpoint
+    /// has it. What is there already is left, and told.
+    pub async fn create_table(&self) -> Result<Done> {
+        let mut done = Vec::new();
+        if let Some(description) = self.find_table().await? {
+            if !description.is_fit {
+                return Err(Error::invalid(
+                    "there is a table of that name with other keys: pk and sk, both binary, are needed",
+                ));
+            }
+            done.push(format!("the table {} is there already", self.table));
+        } else {
+            self.make_table().await?;
+            done.push(format!("made the table {}, paid by the request", self.table));
+        }
+        self.wait_until_active().await?;
+        done.extend(self.enable_ttl().await?);
+        done.push(self.enable_recovery().await?);
+        Ok(done)
+    }
+
+    /// Has the engine delete what has expired, unless it does already.
+    pub async fn enable_ttl(&self) -> Result<Done> {
+        match self.ttl_attribute().await? {
+            Some(attribute) if attribute == TTL => Ok(vec![format!("TTL is on already, by {TTL}")]),
+            Some(_) => Err(Error::invalid(
+                "TTL is on by another attribute: turn that off first, the engine takes an hour over it",
+            )),
+            None => {
+                let wanted = TimeToLiveSpecification::builder().attribute_name(TTL).enabled(true).build();
+                let wanted = wanted.map_err(incomplete)?;
+                let send = || async {
+                    let request = self.client.update_time_to_live().table_name(&self.table);
+                    request.time_to_live_specification(wanted.clone()).send().await.map_err(fault)
+                };
+                self.patience.repeat(send).await?;
+                Ok(vec![format!("turned TTL on, by {TTL}: the engine may take an hour to begin")])
+            }
+        }
+    }
+
+    /// The table as it is; none if there is none of that name.
+    pub async fn describe_table(&self) -> Result<Option<Description>> {
+        let Some(mut description) = self.find_table().await? else { return Ok(None) };
+        description.ttl = self.ttl_attribute().await?.as_deref() == Some(TTL);
+        description.point_in_time_recovery = self.recovery().await?;
+        Ok(Some(description))
+    }
+
+    /// What an operator should know of the table.
+    pub(super) async fn table_warnings(&self) -> Result<Vec<String>> {
+        if self.sweeps || self.ttl_attribute().await?.as_deref() == Some(TTL) {
+            return Ok(Vec::new());
+        }
+        Ok(vec![
+            "TTL is not enabled on the table, so that what has expired stays and is paid for: run \
+             `ebbtide table enable-ttl`"
+                .to_owned(),
+        ])
+    }
+
+    async fn find_table(&self) -> Result<Option<Description>> {
+        let send = || async {
+            match self.client.describe_table().table_name(&self.table).send().await {
+                Ok(output) => Ok(output.table),
+                Err(SdkError::ServiceError(error)) if error.err().is_resource_not_found_exception() => {
+                    Ok(None)
+                }
+                Err(error) => Err(fault(error)),
+            }
+        };
+        let Some(table) = self.patience.repeat(send).await? else { return Ok(None) };
+        let has = |name: &str, role: &KeyType| {
+            let in_keys = |key: &KeySchemaElement| key.attribute_name == name && key.key_type == *role;
+            let is_binary = |attribute: &AttributeDefinition| {
+                attribute.attribute_name == name && attribute.attribute_type == ScalarAttributeType::B
+            };
+            table.key_schema().iter().any(in_keys) && table.attribute_definitions().iter().any(is_binary)
+        };
+        let billing = table.billing_mode_summary().and_then(|summary| summary.billing_mode());
+        let count = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok()).unwrap_or(0);
+        Ok(Some(Description {
+            table: self.table.clone(),
+            status: table.table_status().map_or("unknown", TableStatus::as_str).to_owned(),
+            is_fit: table.key_schema().len() == 2 && has(PK, &KeyType::Hash) && has(SK, &KeyType::Range),
+            on_demand: billing == Some(&BillingMode::PayPerRequest),
+            ttl: false,
+            point_in_time_recovery: None,
+            items: count(table.item_count()),
+            bytes: count(table.table_size_bytes()),
+        }))
+    }
+
+    async fn make_table(&self) -> Result<()> {
+        let mut request =
+            self.client.create_table().table_name(&self.table).billing_mode(BillingMode::PayPerRequest);
+        for (name, role) in [(PK, KeyType::Hash), (SK, KeyType::Range)] {
+            let key = KeySchemaElement::builder().attribute_name(name).key_type(role).build();
+            let attribute = AttributeDefinition::builder()
+                .attribute_name(name)
+                .attribute_type(ScalarAttributeType::B)
+                .build();
+            request = request
+                .key_schema(key.map_err(incomplete)?)
+                .attribute_definitions(attribute.map_err(incomplete)?);
+        }
+        let send = || async {
+            match request.clone().send().await {
+                Ok(_) => Ok(()),
+                // Somebody else, or an attempt whose answer was lost, has made it meanwhile.
+                Err(SdkError::ServiceError(error)) if error.err().is_resource_in_use_exception() => Ok(()),
+                Err(error) => Err(fault(error)),
+            }
+        };
+        self.patience.repeat(send).await
+    }
+
+    async fn wait_until_active(&self) -> Result<()> {
+        let stopwatch = Stopwatch::start();
+        while stopwatch.elapsed() < PATIENCE {
+            let table = self.find_table().await?;
+            if table.is_some_and(|table| table.status == TableStatus::Active.as_str()) {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        Err(Error::unavailable("the table was made, and is not ready after two minutes: try again"))
+    }
+
+    /// The attribute by which the engine deletes; none if it does not.
+    async fn ttl_attribute(&self) -> Result<Option<String>> {
+        let send = || async {
+            let request = self.client.describe_time_to_live().table_name(&self.table);
+            Ok(request.send().await.map_err(fault)?.time_to_live_description)
+        };
+        let description = self.patience.repeat(send).await?;
+        let on = |status: Option<&TimeToLiveStatus>| {
+            matches!(status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling))
+        };
+        let description = description.filter(|description| on(description.time_to_live_status()));
+        Ok(description.and_then(|description| description.attribute_name))
+    }
+
+    async fn enable_recovery(&self) -> Result<String> {
+        match self.recovery().await? {
+            None => return Ok("the endpoint has no point-in-time recovery".to_owned()),
+            Some(true) => return Ok("point-in-time recovery is on already".to_owned()),
+            Some(false) => {}
+        }
+        let wanted = PointInTimeRecoverySpecification::builder().point_in_time_recovery_enabled(true).build();
+        let wanted = wanted.map_err(incomplete)?;
+        let send = || async {
+            let request = self.client.update_continuous_backups().table_name(&self.table);
+            let answer = request.point_in_time_recovery_specification(wanted.clone()).send().await;
+            answer.map(|_| true).or_else(unknown_operation)
+        };
+        Ok(if self.patience.repeat(send).await? {
+            "turned point-in-time recovery on".to_owned()
+        } else {
+            "the endpoint has no point-in-time recovery".to_owned()
+        })
+    }
+
+    async fn recovery(&self) -> Result<Option<bool>> {
+        let send = || async {
+            match self.client.describe_continuous_backups().table_name(&self.table).send().await {
+                Ok(output) => Ok(output.continuous_backups_description),
+                Err(error) => unknown_operation(error).map(|_| None),
+            }
+        };
+        let recovery = self.patience.repeat(send).await?;
+        let recovery = recovery.and_then(|backups| backups.point_in_time_recovery_description);
+        let status = recovery.and_then(|recovery| recovery.point_in_time_recovery_status);
+        Ok(status.map(|status| status == PointInTimeRecoveryStatus::Enabled))
+    }
+}
+
+/// False for an operation that the endpoint does not have.
+fn unknown_operation<E>(
+    error: SdkError<E, aws_smithy_runtime_api::client::orchestrator::HttpResponse>,
+) -> Result<bool, Fault>
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+{
+    let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
+    if matches!(code, Some("UnknownOperationException" | "InvalidAction" | "NotImplemented")) {
+        return Ok(false);
+    }
+    Err(fault(error))
+}
+
+fn incomplete(error: aws_sdk_dynamodb::error::BuildError) -> Error {
+    Error::invalid("a request about the table could not be made").caused_by(error)
+}

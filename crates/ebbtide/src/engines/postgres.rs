@@ -1,0 +1,284 @@
+//! PostgreSQL: one store for many nodes. See `docs/engines/postgres.md`.
+//!
+//! A write is one statement with its condition inside; a batch is one transaction in one round trip;
+//! inserts that arrive together are one statement. Nothing asks the server for the time.
+
+mod batch;
+mod gather;
+mod link;
+mod names;
+mod params;
+mod schema;
+mod settings;
+mod sql;
+mod sweep;
+mod tls;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use async_trait::async_trait;
+
+use crate::backend::{Backend, Budget, Cursor, Erased, KindStats, Page, Stats, Swept};
+use crate::model::error::Result;
+use crate::model::key::{Key, Prefix};
+use crate::model::kind::Kind;
+use crate::model::record::Record;
+use crate::model::time::Timestamp;
+use crate::model::write::{Batch, Commit, Write};
+
+use gather::Gatherer;
+use link::{Link, Repeat};
+use names::Names;
+use params::{Bytea, column, malformed, millis, only, record, timestamp};
+pub use schema::Migrated;
+use settings::Settings;
+use sql::Sql;
+
+/// The most records, rows looked at, and bytes of values of one page.
+const MOST_IN_PAGE: usize = 10_000;
+const MOST_LOOKED_AT: usize = 30_000;
+const MOST_PAGE_BYTES: i64 = 8_000_000;
+
+/// How many records one call of `erase` removes at the most.
+const ERASE_STEP: i64 = 1_000;
+
+/// How often, in the callers' own milliseconds, the clock mark is moved.
+const MARK_EVERY: i64 = 10_000;
+
+/// After every key: their first byte is the scope's tag.
+const AFTER_ALL_KEYS: &[u8] = &[0xFF];
+
+/// A store in PostgreSQL, shared by any number of nodes.
+pub struct Postgres {
+    link: Arc<Link>,
+    sql: Arc<Sql>,
+    gatherers: BTreeMap<Kind, Arc<Gatherer>>,
+    names: Names,
+    marked: Arc<AtomicI64>,
+}
+
+/// Opens a store whose schema is there, in this build's version.
+pub async fn open(url: &str) -> Result<Postgres> {
+    let settings = Settings::parse(url)?;
+    let link = Link::new(&settings)?;
+    schema::check(&link, &settings.names).await?;
+    Ok(Postgres::new(link, settings.names))
+}
+
+/// Makes the schema, or brings it to this build's version. Does nothing where it is there already; of several at
+/// once, one does it.
+pub async fn migrate(url: &str) -> Result<Migrated> {
+    let settings = Settings::parse(url)?;
+    schema::migrate(&Link::new(&settings)?, &settings.names).await
+}
+
+impl Postgres {
+    fn new(link: Link, names: Names) -> Self {
+        let (link, sql) = (Arc::new(link), Arc::new(Sql::new(&names)));
+        let gatherer =
+            |&kind: &Kind| (kind, Arc::new(Gatherer::new(kind, Arc::clone(&link), Arc::clone(&sql))));
+        let gatherers = Kind::ALL.iter().map(gatherer).collect();
+        Self { link, sql, gatherers, names, marked: Arc::new(AtomicI64::new(i64::MIN)) }
+    }
+
+    /// One write: a statement with its condition inside. Whether it was applied.
+    async fn single(&self, write: Write, now: Timestamp) -> Result<bool> {
+        let sql = self.sql.of(write.key().kind());
+        let at = millis(now);
+        let run =
+            async |text: &str, params: link::Params<'_>| self.link.run(Repeat::Write, text, params).await;
+        match write {
+            Write::Insert { key, record } => self.gatherers[&key.kind()].insert(key, record, now).await,
+            Write::Put { key, record } => {
+                let (value, version) = (Bytea(&record.value), Bytea(record.version.as_bytes()));
+                let expires_at = millis(record.expires_at);
+                let params: link::Params<'_> = &[&Bytea(key.as_bytes()), &value, &version, &expires_at, &at];
+                run(&sql.put, params).await.map(|_| true)
+            }
+            Write::Replace { key, expected, record } => {
+                let (value, version) = (Bytea(&record.value), Bytea(record.version.as_bytes()));
+                let (expected, expires_at) = (Bytea(expected.as_bytes()), millis(record.expires_at));
+                let params: link::Params<'_> =
+                    &[&Bytea(key.as_bytes()), &expected, &at, &value, &version, &expires_at];
+                Ok(run(&sql.replace, params).await?.affected == 1)
+            }
+            Write::Delete { key } => run(&sql.delete, &[&Bytea(key.as_bytes())]).await.map(|_| true),
+            Write::Remove { key, expected } => {
+                let params: link::Params<'_> = &[&Bytea(key.as_bytes()), &Bytea(expected.as_bytes()), &at];
+                Ok(run(&sql.remove, params).await?.affected == 1)
+            }
+            Write::Check { key, expected } => {
+                Ok(self.standing(&key, at).await?.is_some_and(|version| version == expected.as_bytes()))
+            }
+            Write::Absent { key } => Ok(self.standing(&key, at).await?.is_none()),
+        }
+    }
+
+    /// The version of the live record.
+    async fn standing(&self, key: &Key, now: i64) -> Result<Option<Vec<u8>>> {
+        let sql = &self.sql.of(key.kind()).standing;
+        let rows = self.link.read(sql, &[&Bytea(key.as_bytes()), &now]).await?;
+        rows.first().map(|row| column(row, 0)).transpose()
+    }
+
+    /// Moves the clock mark now and then, beside the work: an answer does not wait for it, and a mark that could not
+    /// be moved is moved the next time.
+    fn note_time(&self, kind: Kind, now: Timestamp) {
+        let (now, before) = (millis(now), self.marked.load(Ordering::Relaxed));
+        let is_due = before == i64::MIN || now.saturating_sub(before).abs() >= MARK_EVERY;
+        if kind.is_probe() || !is_due {
+            return;
+        }
+        if self.marked.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            let (link, sql) = (Arc::clone(&self.link), Arc::clone(&self.sql));
+            tokio::spawn(async move {
+                if let Err(error) = link.run(Repeat::Write, &sql.move_clock_mark, &[&now]).await {
+                    tracing::warn!(%error, "the clock mark could not be moved");
+                }
+            });
+        }
+    }
+}
+
+#[async_trait]
+impl Backend for Postgres {
+    async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
+        let sql = &self.sql.of(key.kind()).get;
+        let rows = self.link.read(sql, &[&Bytea(key.as_bytes()), &millis(now)]).await?;
+        rows.first().map(|row| record(row, 0)).transpose()
+    }
+
+    async fn take(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
+        let sql = &self.sql.of(key.kind()).take;
+        let params: link::Params<'_> = &[&Bytea(key.as_bytes()), &millis(now)];
+        let answer = self.link.run(Repeat::Write, sql, params).await?;
+        self.note_time(key.kind(), now);
+        answer.rows.first().map(|row| record(row, 0)).transpose()
+    }
+
+    async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
+        let kind = batch.writes()[0].key().kind();
+        let commit = if batch.writes().len() > 1 {
+            batch::commit(&self.link, &self.sql, &batch, now).await?
+        } else {
+            let write = batch.into_writes().pop().expect("a batch has at least one write");
+            if self.single(write, now).await? { Commit::Applied } else { Commit::Refused { index: 0 } }
+        };
+        self.note_time(kind, now);
+        Ok(commit)
+    }
+
+    async fn scan(
+        &self,
+        prefix: &Prefix,
+        after: Option<&Cursor>,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Page> {
+        let limit = limit.min(MOST_IN_PAGE);
+        if limit == 0 {
+            return Ok(Page::default());
+        }
+        // A key is always longer than the prefix it begins with.
+        let start = after.map_or(prefix.as_bytes(), |cursor| cursor.as_bytes().max(prefix.as_bytes()));
+        let end = prefix.end();
+        let end = Bytea(end.as_deref().unwrap_or(AFTER_ALL_KEYS));
+        // What has expired and is not swept yet is looked at too, but not without end.
+        let most = i64::try_from((2 * limit + 1_000).min(MOST_LOOKED_AT)).expect("a small number");
+        let place = i64::try_from(limit).expect("a small number");
+        let params: link::Params<'_> = &[&Bytea(start), &end, &millis(now), &most, &place, &MOST_PAGE_BYTES];
+        let rows = self.link.read(&self.sql.of(prefix.kind()).scan, params).await?;
+        let mut page = Page::default();
+        let mut summary = None;
+        for row in &rows {
+            if let Some(looked_at) = column::<Option<i64>>(row, 4)? {
+                summary = Some((looked_at, column::<i64>(row, 5)?, column::<Option<&[u8]>>(row, 0)?));
+            } else {
+                page.items.push((Key::decode(prefix.kind(), column(row, 0)?)?, record(row, 1)?));
+            }
+        }
+        page.items.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
+        let (looked_at, live, last) = summary.ok_or_else(|| malformed("an answer"))?;
+        page.next = if i64::try_from(page.items.len()).is_ok_and(|listed| listed < live) {
+            page.items.last().map(|(key, _)| Cursor::from_bytes(key.as_bytes()))
+        } else {
+            last.filter(|_| looked_at == most).map(Cursor::from_bytes)
+        };
+        Ok(page)
+    }
+
+    async fn sweep(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
+        sweep::sweep(&self.link, &self.sql, self.names.lock("sweep"), until, budget).await
+    }
+
+    fn engine(&self) -> &'static str {
+        "postgres"
+    }
+
+    async fn stats(&self, now: Timestamp) -> Result<Stats> {
+        self.link.report_pool();
+        let rows = self.link.read(&self.sql.stats, &[&millis(now)]).await?;
+        let mut stats = Stats::new();
+        for row in &rows {
+            let code: i16 = column(row, 0)?;
+            let kind =
+                u8::try_from(code).ok().and_then(Kind::from_code).ok_or_else(|| malformed("a kind"))?;
+            let counts = read_stats(row, now)?;
+            if counts != KindStats::default() {
+                stats.insert(kind, counts);
+            }
+        }
+        Ok(stats)
+    }
+
+    async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {
+        let end = prefix.end();
+        let end = Bytea(end.as_deref().unwrap_or(AFTER_ALL_KEYS));
+        let params: link::Params<'_> = &[&Bytea(prefix.as_bytes()), &end, &millis(now), &ERASE_STEP];
+        let answer = self.link.run(Repeat::Write, &self.sql.of(prefix.kind()).erase, params).await?;
+        let row = only(&answer.rows)?;
+        let (gone, live): (i64, i64) = (column(row, 0)?, column(row, 1)?);
+        Ok(Erased { removed: u64::try_from(live).unwrap_or_default(), more: gone == ERASE_STEP })
+    }
+
+    async fn clock_mark(&self) -> Result<Option<Timestamp>> {
+        let rows = self.link.read(&self.sql.clock_mark, &[]).await?;
+        rows.first().map(|row| timestamp(column(row, 0)?)).transpose()
+    }
+
+    async fn set_clock_mark(&self, mark: Timestamp) -> Result<()> {
+        self.link.run(Repeat::Write, &self.sql.set_clock_mark, &[&millis(mark)]).await.map(|_| ())
+    }
+
+    async fn engine_clock(&self) -> Result<Option<Timestamp>> {
+        let rows = self.link.read(sql::CLOCK, &[]).await?;
+        timestamp(column(only(&rows)?, 0)?).map(Some)
+    }
+}
+
+fn read_stats(row: &tokio_postgres::Row, now: Timestamp) -> Result<KindStats> {
+    let (live, expired): (i64, i64) = (column(row, 1)?, column(row, 2)?);
+    let (earliest, estimate): (Option<i64>, Option<f64>) = (column(row, 3)?, column(row, 4)?);
+    let count = |counted: i64| u64::try_from(counted).unwrap_or_default();
+    let (mut live, expired) = (count(live), count(expired));
+    if live >= count(sql::MOST_COUNTED_LIVE) {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "an estimate, not negative"
+        )]
+        let all = estimate.unwrap_or_default().max(0.0) as u64;
+        live = live.max(all.saturating_sub(expired));
+    }
+    let oldest_overdue = earliest.map(timestamp).transpose()?.map(|earliest| now.since(earliest));
+    Ok(KindStats { live, expired, oldest_overdue })
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Postgres({})", self.names.schema())
+    }
+}

@@ -1,0 +1,114 @@
+//! The names of a store's tables, and the numbers of its locks.
+
+use sha2::{Digest as _, Sha256};
+
+use crate::model::error::{Error, Result};
+use crate::model::kind::Kind;
+
+/// The schema and the table prefix of a store. Every statement, migration and sweep takes its names from here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Names {
+    schema: String,
+    prefix: String,
+}
+
+impl Names {
+    pub(super) const DEFAULT_SCHEMA: &str = "ebbtide";
+
+    /// What PostgreSQL keeps of an identifier.
+    const MAX_BYTES: usize = 63;
+
+    /// The longest prefix: every table's and index's name fits behind it.
+    const MAX_PREFIX_BYTES: usize = 24;
+
+    /// Small letters, digits and underscores, not a digit first: a name that needs no quotes in any tool.
+    pub(super) fn new(schema: &str, prefix: &str) -> Result<Self> {
+        check("schema", schema, 1, Self::MAX_BYTES)?;
+        check("prefix", prefix, 0, Self::MAX_PREFIX_BYTES)?;
+        if schema.starts_with("pg_") {
+            return Err(Error::invalid("a schema whose name begins with pg_ belongs to the server"));
+        }
+        Ok(Self { schema: schema.to_owned(), prefix: prefix.to_owned() })
+    }
+
+    pub(super) fn schema(&self) -> &str {
+        &self.schema
+    }
+
+    pub(super) fn quoted_schema(&self) -> String {
+        format!("\"{}\"", self.schema)
+    }
+
+    /// The table of a kind, qualified and quoted.
+    pub(super) fn table(&self, kind: Kind) -> String {
+        self.qualified(kind.name())
+    }
+
+    /// The table of the schema's version and the clock mark.
+    pub(super) fn meta(&self) -> String {
+        self.qualified("meta")
+    }
+
+    /// The index by expiry of a kind's table; an index lives in its table's schema.
+    pub(super) fn expiry_index(&self, kind: Kind) -> String {
+        format!("\"{}{}_expiry\"", self.prefix, kind.name())
+    }
+
+    fn qualified(&self, table: &str) -> String {
+        format!("\"{}\".\"{}{table}\"", self.schema, self.prefix)
+    }
+
+    /// The number of the advisory lock for `purpose`. Two stores in one database have different ones.
+    pub(super) fn lock(&self, purpose: &str) -> i64 {
+        let mut hash = Sha256::new();
+        for part in ["ebbtide", purpose, &self.schema, &self.prefix] {
+            hash.update(part.as_bytes());
+            hash.update([0]);
+        }
+        let hash: [u8; 32] = hash.finalize().into();
+        let first = hash.first_chunk::<8>().expect("a SHA-256 has 32 bytes");
+        i64::from_be_bytes(*first)
+    }
+}
+
+fn check(what: &str, name: &str, least: usize, most: usize) -> Result<()> {
+    let good = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
+    if !good || name.len() < least || name.len() > most || name.starts_with(|c: char| c.is_ascii_digit()) {
+        return Err(Error::invalid(format!(
+            "a {what} has {least} to {most} small letters, digits and underscores, and no digit first"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_need_quoting_is_refused_by_name() {
+        for bad in ["", "a b", "a\"b", "a;drop", "Ä", "A", "1a", "a.b", "a-b", "pg_x", &"x".repeat(64)] {
+            assert!(Names::new(bad, "").is_err(), "{bad}");
+        }
+        let error = Names::new("ok", "no\"").unwrap_err();
+        assert!(error.message().contains("prefix"), "{error}");
+        assert!(Names::new("ok", &"x".repeat(25)).is_err());
+    }
+
+    #[test]
+    fn every_name_fits_behind_the_longest_prefix() {
+        let names = Names::new("s", &"x".repeat(Names::MAX_PREFIX_BYTES)).unwrap();
+        for &kind in Kind::ALL {
+            let index = names.expiry_index(kind);
+            assert!(index.len() - 2 <= Names::MAX_BYTES, "{index}");
+        }
+    }
+
+    #[test]
+    fn two_stores_have_different_locks() {
+        let [a, b, c] = [("a", "b"), ("ab", ""), ("a", "")].map(|(s, p)| Names::new(s, p).unwrap());
+        assert_ne!(a.lock("sweep"), b.lock("sweep"));
+        assert_ne!(a.lock("sweep"), c.lock("sweep"));
+        assert_ne!(a.lock("sweep"), a.lock("migrate"));
+    }
+}

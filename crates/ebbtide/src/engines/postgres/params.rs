@@ -1,0 +1,93 @@
+//! What goes to the server and comes from it.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use bytes::{Bytes, BytesMut};
+use tokio_postgres::Row;
+use tokio_postgres::types::{IsNull, ToSql, Type, accepts, to_sql_checked};
+
+use super::link::explain;
+use crate::model::error::{Error, Result};
+use crate::model::record::{Record, Version};
+use crate::model::time::Timestamp;
+
+/// Bytes that do not print: the driver writes parameters to its log.
+#[derive(Clone, Copy)]
+pub(super) struct Bytea<'a>(pub(super) &'a [u8]);
+
+impl fmt::Debug for Bytea<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Bytea({} bytes)", self.0.len())
+    }
+}
+
+impl ToSql for Bytea<'_> {
+    fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn StdError + Sync + Send>> {
+        self.0.to_sql(ty, out)
+    }
+
+    accepts!(BYTEA);
+    to_sql_checked!();
+}
+
+/// A time as it is stored.
+pub(super) fn millis(time: Timestamp) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// A time that was stored.
+pub(super) fn timestamp(stored: i64) -> Result<Timestamp> {
+    u64::try_from(stored).ok().map_or_else(
+        || Err(malformed("a time")),
+        |millis| Timestamp::from_stored(millis).map_err(|error| malformed("a time").caused_by(error)),
+    )
+}
+
+/// The record in these columns of a row: value, version and expiry.
+pub(super) fn record(row: &Row, first: usize) -> Result<Record> {
+    let value: &[u8] = column(row, first)?;
+    let version: &[u8] = column(row, first + 1)?;
+    let version = version.try_into().map_err(|_| malformed("a version"))?;
+    Ok(Record {
+        value: Bytes::copy_from_slice(value),
+        version: Version::from_bytes(version),
+        expires_at: timestamp(column(row, first + 2)?)?,
+    })
+}
+
+/// A column of a row.
+pub(super) fn column<'a, T>(row: &'a Row, index: usize) -> Result<T>
+where
+    T: tokio_postgres::types::FromSql<'a>,
+{
+    row.try_get(index).map_err(|error| malformed("a column").caused_by(explain(&error)))
+}
+
+/// The only row of an answer that always has one.
+pub(super) fn only(rows: &[Row]) -> Result<&Row> {
+    rows.first().ok_or_else(|| malformed("an answer"))
+}
+
+pub(super) fn malformed(what: &str) -> Error {
+    Error::corrupt(format!("{what} in the database is not as this engine writes it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parameter_does_not_print_its_bytes() {
+        assert_eq!(format!("{:?}", [Bytea(b"hunter2")]), "[Bytea(7 bytes)]");
+    }
+
+    #[test]
+    fn times_are_read_as_they_are_stored() {
+        for time in [Timestamp::ZERO, Timestamp::MAX, Timestamp::NEVER] {
+            assert_eq!(timestamp(millis(time)).unwrap(), time);
+        }
+        assert!(timestamp(-1).is_err());
+        assert!(timestamp(i64::MAX - 1).is_err());
+    }
+}

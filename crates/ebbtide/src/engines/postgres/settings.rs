@@ -1,0 +1,244 @@
+//! What a store URL says: libpq's words, which go to the driver, and a few of our own.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio_postgres::Config;
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+
+use super::names::Names;
+use crate::model::error::{Error, Result};
+
+/// How to reach a store. Made from a URL; holds the password, and so prints nothing.
+pub(super) struct Settings {
+    pub(super) driver: Config,
+    pub(super) names: Names,
+    pub(super) pool: usize,
+    pub(super) statement_timeout: Duration,
+    pub(super) trust: Trust,
+}
+
+/// Whom the TLS connection trusts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// Anyone: encrypted, where the server can, and not authenticated (`prefer`, `require`).
+    Anyone,
+    /// Whoever shows a certificate of a known authority; `host` too must be the certificate's for `verify-full`.
+    Authority { roots: Roots, host: bool },
+}
+
+/// The authorities that are known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Roots {
+    /// Those of the system.
+    System,
+    /// Those in a PEM file.
+    File(PathBuf),
+}
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
+const DEFAULT_POOL: usize = 16;
+const MOST_POOL: usize = 1_000;
+const DEFAULT_STATEMENT_TIMEOUT_MS: u64 = 10_000;
+const MOST_STATEMENT_TIMEOUT_MS: u64 = 600_000;
+
+impl Settings {
+    pub(super) fn parse(url: &str) -> Result<Self> {
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        let mut own = Own::default();
+        let mut passed_on = Vec::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            if !own.take(name, value)? {
+                passed_on.push(pair);
+            }
+        }
+        let passed_on = passed_on.join("&");
+        let mark = if passed_on.is_empty() { "" } else { "?" };
+        // What the driver says of a URL that it cannot read may repeat a part of it, and that may be the password.
+        let mut driver: Config = format!("{base}{mark}{passed_on}").parse().map_err(|_| {
+            Error::invalid("the store URL is not one of PostgreSQL: postgres://USER@HOST:PORT/DATABASE?…")
+        })?;
+        if driver.get_hosts().is_empty() && driver.get_hostaddrs().is_empty() {
+            return Err(Error::invalid("the store URL names no host"));
+        }
+        driver.ssl_mode(match own.ssl {
+            Ssl::Disable => SslMode::Disable,
+            Ssl::Prefer => SslMode::Prefer,
+            Ssl::Require | Ssl::VerifyCa | Ssl::VerifyFull => SslMode::Require,
+        });
+        // A standby answers with the past.
+        driver.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        if driver.get_connect_timeout().is_none() {
+            driver.connect_timeout(CONNECT_TIMEOUT);
+        }
+        if driver.get_tcp_user_timeout().is_none() {
+            driver.tcp_user_timeout(TCP_USER_TIMEOUT);
+        }
+        if driver.get_application_name().is_none() {
+            driver.application_name("ebbtide");
+        }
+        let names = Names::new(own.schema.as_deref().unwrap_or(Names::DEFAULT_SCHEMA), &own.prefix)?;
+        let roots = own.roots.unwrap_or(Roots::System);
+        let trust = match own.ssl {
+            Ssl::Disable | Ssl::Prefer | Ssl::Require => Trust::Anyone,
+            Ssl::VerifyCa => Trust::Authority { roots, host: false },
+            Ssl::VerifyFull => Trust::Authority { roots, host: true },
+        };
+        Ok(Self { driver, names, pool: own.pool, statement_timeout: own.statement_timeout, trust })
+    }
+}
+
+impl std::fmt::Debug for Settings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Settings({}, …)", self.names.schema())
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Ssl {
+    Disable,
+    Prefer,
+    Require,
+    VerifyCa,
+    VerifyFull,
+}
+
+/// What the driver does not know, or not as we mean it.
+struct Own {
+    schema: Option<String>,
+    prefix: String,
+    pool: usize,
+    statement_timeout: Duration,
+    ssl: Ssl,
+    roots: Option<Roots>,
+}
+
+impl Default for Own {
+    fn default() -> Self {
+        Self {
+            schema: None,
+            prefix: String::new(),
+            pool: DEFAULT_POOL,
+            statement_timeout: Duration::from_millis(DEFAULT_STATEMENT_TIMEOUT_MS),
+            ssl: Ssl::Prefer,
+            roots: None,
+        }
+    }
+}
+
+impl Own {
+    /// Whether the word is one of ours; it is kept then.
+    fn take(&mut self, name: &str, value: &str) -> Result<bool> {
+        match name {
+            "schema" => self.schema = Some(decode(name, value)?),
+            "prefix" => self.prefix = decode(name, value)?,
+            "pool" => self.pool = number(name, value, 1, MOST_POOL)?,
+            "statement_timeout_ms" => {
+                let millis = number(name, value, 1, MOST_STATEMENT_TIMEOUT_MS)?;
+                self.statement_timeout = Duration::from_millis(millis);
+            }
+            "sslmode" => {
+                self.ssl = match value {
+                    "disable" => Ssl::Disable,
+                    "prefer" => Ssl::Prefer,
+                    "require" => Ssl::Require,
+                    "verify-ca" => Ssl::VerifyCa,
+                    "verify-full" => Ssl::VerifyFull,
+                    _ => {
+                        return Err(Error::invalid(
+                            "sslmode is disable, prefer, require, verify-ca or verify-full",
+                        ));
+                    }
+                }
+            }
+            "sslrootcert" => {
+                self.roots = Some(match decode(name, value)?.as_str() {
+                    "system" => Roots::System,
+                    path => Roots::File(path.into()),
+                });
+            }
+            // The node's clock and the store's own writes need a primary, whatever the URL says.
+            "target_session_attrs" if value != "read-write" => {
+                return Err(Error::invalid("target_session_attrs is read-write, or left out"));
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+fn number<N>(name: &str, value: &str, least: N, most: N) -> Result<N>
+where
+    N: std::str::FromStr + PartialOrd + std::fmt::Display + Copy,
+{
+    let read = value.parse().ok().filter(|number| (least..=most).contains(number));
+    read.ok_or_else(|| Error::invalid(format!("{name} is a number from {least} to {most}")))
+}
+
+fn decode(name: &str, value: &str) -> Result<String> {
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digits = rest.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let read = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(read.ok_or_else(|| Error::invalid(format!("{name} is not well percent-encoded")))?);
+        rest = &rest[2..];
+    }
+    String::from_utf8(bytes).map_err(|_| Error::invalid(format!("{name} is not UTF-8")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_words_are_kept_and_the_others_passed_on() {
+        let url = "postgres://me:hunter2@db:5433/auth?schema=tokens&connect_timeout=3&pool=4&prefix=a_";
+        let settings = Settings::parse(url).unwrap();
+        assert_eq!(settings.names, Names::new("tokens", "a_").unwrap());
+        assert_eq!(settings.pool, 4);
+        assert_eq!(settings.driver.get_connect_timeout(), Some(&Duration::from_secs(3)));
+        assert_eq!(settings.driver.get_dbname(), Some("auth"));
+        assert!(!format!("{settings:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn verification_is_asked_for_by_name() {
+        let trust = |query: &str| Settings::parse(&format!("postgres://u@h/d?{query}")).unwrap().trust;
+        assert_eq!(trust(""), Trust::Anyone);
+        assert_eq!(trust("sslmode=require"), Trust::Anyone);
+        let file = Roots::File("/etc/a b.pem".into());
+        assert_eq!(
+            trust("sslmode=verify-full&sslrootcert=/etc/a%20b.pem"),
+            Trust::Authority { roots: file, host: true }
+        );
+        assert_eq!(trust("sslmode=verify-ca"), Trust::Authority { roots: Roots::System, host: false });
+    }
+
+    #[test]
+    fn a_bad_word_is_named_and_the_url_is_not_repeated() {
+        for (query, named) in [
+            ("schema=a%22b", "schema"),
+            ("prefix=A", "prefix"),
+            ("pool=0", "pool"),
+            ("pool=x", "pool"),
+            ("statement_timeout_ms=0", "statement_timeout_ms"),
+            ("sslmode=maybe", "sslmode"),
+            ("sslrootcert=%zz", "sslrootcert"),
+            ("sslrootcert=%", "sslrootcert"),
+            ("target_session_attrs=any", "target_session_attrs"),
+            ("unheard_of=1", "PostgreSQL"),
+        ] {
+            let error = Settings::parse(&format!("postgres://u:hunter2@h/d?{query}")).unwrap_err();
+            assert!(error.message().contains(named), "{query}: {error}");
+            assert!(!format!("{error:?}").contains("hunter2"), "{query}");
+        }
+    }
+}

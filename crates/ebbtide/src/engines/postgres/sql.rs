@@ -1,0 +1,291 @@
+//! Every statement of the engine. Times are parameters: none of them asks the server for its own, but for the one
+//! that is compared with the node's and used for nothing else.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::names::Names;
+use crate::model::kind::Kind;
+
+/// The expiry of a placeholder: a row that stands for "nothing is here", so that it can be locked. It is before
+/// all time, and so expired to every statement; it is not counted, and a sweep removes it.
+pub(super) const PLACEHOLDER: i64 = -1;
+
+/// The server's clock in milliseconds since 1970, whatever the session's time zone.
+pub(super) const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::int8";
+
+/// How far a commit may move the clock mark: a day. More is an operator's to confirm.
+const MOST_LEAP: i64 = 86_400_000;
+
+/// Above so many, live records are estimated and not counted.
+pub(super) const MOST_COUNTED_LIVE: i64 = 100_000;
+
+/// Above so many, expired records are no longer counted.
+pub(super) const MOST_COUNTED_EXPIRED: i64 = 1_000_000;
+
+/// The statements of a store.
+pub(super) struct Sql {
+    kinds: BTreeMap<Kind, KindSql>,
+    pub(super) stats: String,
+    pub(super) clock_mark: String,
+    pub(super) move_clock_mark: String,
+    pub(super) set_clock_mark: String,
+    names: Names,
+}
+
+/// The statements of one kind.
+pub(super) struct KindSql {
+    pub(super) get: String,
+    pub(super) take: String,
+    pub(super) put: String,
+    pub(super) insert: String,
+    pub(super) replace: String,
+    pub(super) delete: String,
+    pub(super) remove: String,
+    pub(super) standing: String,
+    pub(super) scan: String,
+    pub(super) erase: String,
+    pub(super) sweep: String,
+    pub(super) lock: String,
+    pub(super) claim: String,
+    pub(super) share: String,
+}
+
+impl Sql {
+    pub(super) fn new(names: &Names) -> Self {
+        let meta = names.meta();
+        Self {
+            kinds: Kind::ALL.iter().map(|&kind| (kind, KindSql::new(&names.table(kind)))).collect(),
+            stats: stats(names),
+            clock_mark: format!("SELECT value FROM {meta} WHERE name = 'clock_mark'"),
+            // Nodes move the mark forwards in any order, and by no more than a leap that needs no confirmation.
+            move_clock_mark: format!(
+                "INSERT INTO {meta} AS m (name, value) VALUES ('clock_mark', $1) \
+                 ON CONFLICT (name) DO UPDATE SET value = excluded.value \
+                 WHERE m.value < excluded.value AND excluded.value - m.value <= {MOST_LEAP}"
+            ),
+            set_clock_mark: format!(
+                "INSERT INTO {meta} (name, value) VALUES ('clock_mark', $1) \
+                 ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+            ),
+            names: names.clone(),
+        }
+    }
+
+    pub(super) fn of(&self, kind: Kind) -> &KindSql {
+        &self.kinds[&kind]
+    }
+
+    /// Judges a batch over these kinds, whose rows are locked, and carries it out if every condition holds; all in
+    /// one statement, so on one snapshot. See [`super::batch`].
+    pub(super) fn carry_out(&self, kinds: &[Kind]) -> String {
+        let mut sql = String::from(
+            "WITH w AS MATERIALIZED (SELECT * FROM unnest($1::int2[], $2::bytea[], $3::int2[], $4::bytea[], \
+             $5::int2[], $6::bytea[], $7::bytea[], $8::int8[]) WITH ORDINALITY \
+             AS w (kind, key, asks, expected, does, value, version, expires_at, place))",
+        );
+        let mut standing = Vec::new();
+        for &kind in kinds {
+            let (code, table) = (kind.code(), self.names.table(kind));
+            let _ = write!(
+                sql,
+                ", s{code} AS MATERIALIZED (SELECT w.place, w.asks, w.expected, t.version, t.expires_at \
+                 FROM w JOIN {table} AS t ON t.key = w.key WHERE w.kind = {code} FOR SHARE OF t SKIP LOCKED)"
+            );
+            standing.push(format!("SELECT * FROM s{code}"));
+        }
+        let _ = write!(
+            sql,
+            ", verdict AS MATERIALIZED (SELECT count(*) AS met, min(place) FILTER (WHERE NOT CASE asks \
+             WHEN {ALWAYS} THEN true WHEN {ABSENT} THEN expires_at <= $9 \
+             ELSE version = expected AND expires_at > $9 END) AS refused FROM ({}) AS s), \
+             go AS MATERIALIZED (SELECT refused IS NULL AND met = $10::int8 AS go FROM verdict)",
+            standing.join(" UNION ALL ")
+        );
+        for &kind in kinds {
+            let (code, table) = (kind.code(), self.names.table(kind));
+            let _ = write!(
+                sql,
+                ", u{code} AS (UPDATE {table} AS t SET value = w.value, version = w.version, \
+                 expires_at = w.expires_at, written_at = $9 FROM w WHERE t.key = w.key AND w.kind = {code} \
+                 AND w.does = {STORE} AND (SELECT go FROM go)), \
+                 d{code} AS (DELETE FROM {table} AS t USING w WHERE t.key = w.key AND w.kind = {code} AND ( \
+                 (w.does = {ERASE} AND (SELECT go FROM go)) OR \
+                 (w.does <> {NOTHING} AND NOT (SELECT go FROM go) AND t.expires_at < 0)))"
+            );
+        }
+        sql.push_str(" SELECT met, refused FROM verdict");
+        sql
+    }
+}
+
+/// What a write asks for, as [`Sql::carry_out`] reads it.
+pub(super) const ALWAYS: i16 = 0;
+pub(super) const ABSENT: i16 = 1;
+pub(super) const VERSION: i16 = 2;
+
+/// What a write does.
+pub(super) const NOTHING: i16 = 0;
+pub(super) const STORE: i16 = 1;
+pub(super) const ERASE: i16 = 2;
+
+impl KindSql {
+    fn new(table: &str) -> Self {
+        let columns = "key, value, version, expires_at, written_at";
+        let overwrite = "value = excluded.value, version = excluded.version, \
+                         expires_at = excluded.expires_at, written_at = excluded.written_at";
+        Self {
+            get: format!("SELECT value, version, expires_at FROM {table} WHERE key = $1 AND expires_at > $2"),
+            take: format!(
+                "DELETE FROM {table} WHERE key = $1 AND expires_at > $2 RETURNING value, version, expires_at"
+            ),
+            put: format!(
+                "INSERT INTO {table} ({columns}) VALUES ($1, $2, $3, $4, $5) \
+                 ON CONFLICT (key) DO UPDATE SET {overwrite}"
+            ),
+            // Each row brings its own now, as the time it is written at. Rows are taken in the order of their keys,
+            // so that no two statements wait for each other. Where all were written, as nearly always, their number says
+            // so; else which.
+            insert: format!(
+                "WITH done AS (INSERT INTO {table} AS t ({columns}) SELECT * FROM unnest($1::bytea[], $2::bytea[], \
+                 $3::bytea[], $4::int8[], $5::int8[]) AS n ({columns}) ORDER BY key \
+                 ON CONFLICT (key) DO UPDATE SET {overwrite} WHERE t.expires_at <= excluded.written_at \
+                 RETURNING key) \
+                 SELECT CASE WHEN count(*) < cardinality($1::bytea[]) THEN coalesce(array_agg(key), '{{}}') END \
+                 FROM done"
+            ),
+            replace: format!(
+                "UPDATE {table} SET value = $4, version = $5, expires_at = $6, written_at = $3 \
+                 WHERE key = $1 AND version = $2 AND expires_at > $3"
+            ),
+            delete: format!("DELETE FROM {table} WHERE key = $1"),
+            remove: format!("DELETE FROM {table} WHERE key = $1 AND version = $2 AND expires_at > $3"),
+            standing: format!("SELECT version FROM {table} WHERE key = $1 AND expires_at > $2"),
+            scan: scan(table),
+            erase: format!(
+                "WITH part AS (SELECT key FROM {table} WHERE key > $1 AND key < $2 ORDER BY key LIMIT $4 \
+                 FOR UPDATE), gone AS (DELETE FROM {table} AS t USING part WHERE t.key = part.key \
+                 RETURNING t.expires_at) \
+                 SELECT count(*), count(*) FILTER (WHERE expires_at > $3) FROM gone"
+            ),
+            sweep: sweep(table),
+            // Makes a placeholder where nothing is, and locks what is there otherwise: also where the row is not to
+            // be changed, PostgreSQL locks it before it asks.
+            lock: format!(
+                "INSERT INTO {table} AS t ({columns}) SELECT key, ''::bytea, ''::bytea, {PLACEHOLDER}, \
+                 {PLACEHOLDER} FROM unnest($1::bytea[]) AS k (key) ORDER BY key \
+                 ON CONFLICT (key) DO UPDATE SET expires_at = t.expires_at WHERE false"
+            ),
+            claim: format!(
+                "INSERT INTO {table} ({columns}) VALUES ($1, '', '', {PLACEHOLDER}, {PLACEHOLDER}) \
+                 ON CONFLICT (key) DO NOTHING"
+            ),
+            share: format!("SELECT 1 FROM {table} WHERE key = $1 FOR SHARE"),
+        }
+    }
+}
+
+/// Looks at so many rows at the most, and answers with the live ones that fit the page, and a last row: how many it
+/// looked at, how many of them were live, and the last key.
+fn scan(table: &str) -> String {
+    format!(
+        "WITH part AS MATERIALIZED (SELECT key, value, version, expires_at FROM {table} \
+         WHERE key > $1 AND key < $2 ORDER BY key LIMIT $4), \
+         live AS MATERIALIZED (SELECT *, row_number() OVER w AS place, \
+         sum(octet_length(value)) OVER w AS bytes FROM part WHERE expires_at > $3 WINDOW w AS (ORDER BY key)) \
+         SELECT key, value, version, expires_at, NULL::int8, NULL::int8 FROM live \
+         WHERE place <= $5 AND (place = 1 OR bytes <= $6) \
+         UNION ALL SELECT (SELECT key FROM part ORDER BY key DESC LIMIT 1), NULL, NULL, NULL, \
+         (SELECT count(*) FROM part), (SELECT count(*) FROM live)"
+    )
+}
+
+/// Removes some of what has expired, if nobody else is sweeping. Nothing is waited for. A row that is locked stays
+/// where it is, so that it is found again by its place, which costs a third of finding it by its key; its expiry is
+/// asked for again there, in the step that deletes.
+fn sweep(table: &str) -> String {
+    format!(
+        "WITH turn AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($4) AS mine), \
+         gone AS (DELETE FROM {table} AS t WHERE t.ctid = ANY (ARRAY(SELECT d.ctid FROM {table} AS d \
+         WHERE (SELECT mine FROM turn) AND d.expires_at >= $1 AND d.expires_at < $2 \
+         ORDER BY d.expires_at LIMIT $3 FOR UPDATE SKIP LOCKED)) AND t.expires_at < $2 \
+         RETURNING t.expires_at) \
+         SELECT (SELECT mine FROM turn), count(*), count(*) FILTER (WHERE expires_at >= 0), max(expires_at) \
+         FROM gone"
+    )
+}
+
+/// By kind: live records up to a bound and the planner's estimate, expired ones up to a bound, and the earliest
+/// expiry. Each is a walk of the index by expiry that ends at its bound.
+fn stats(names: &Names) -> String {
+    let of = |kind: &Kind| {
+        let (code, table) = (kind.code(), names.table(*kind));
+        format!(
+            "SELECT {code}::int2, \
+             (SELECT count(*) FROM (SELECT 1 FROM {table} WHERE expires_at > $1 ORDER BY expires_at \
+             LIMIT {MOST_COUNTED_LIVE}) AS l), \
+             (SELECT count(*) FROM (SELECT 1 FROM {table} WHERE expires_at BETWEEN 0 AND $1 \
+             ORDER BY expires_at LIMIT {MOST_COUNTED_EXPIRED}) AS e), \
+             (SELECT min(expires_at) FROM {table} WHERE expires_at BETWEEN 0 AND $1), \
+             (SELECT reltuples::float8 FROM pg_class WHERE oid = '{table}'::regclass)"
+        )
+    };
+    Kind::ALL.iter().map(of).collect::<Vec<_>>().join(" UNION ALL ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn every_statement(names: &Names) -> Vec<String> {
+        let sql = Sql::new(names);
+        let mut all = vec![sql.carry_out(Kind::ALL)];
+        for kind in sql.kinds.into_values() {
+            let KindSql { get, take, put, insert, replace, delete, remove, .. } = kind;
+            let KindSql { standing, scan, erase, sweep, lock, claim, share, .. } = KindSql::new("t");
+            all.extend([get, take, put, insert, replace, delete, remove]);
+            all.extend([standing, scan, erase, sweep, lock, claim, share]);
+        }
+        all.extend([sql.stats, sql.clock_mark, sql.move_clock_mark, sql.set_clock_mark]);
+        all.extend(super::super::schema::steps(names).into_iter().flatten());
+        all
+    }
+
+    #[test]
+    fn no_statement_asks_the_server_for_the_time() {
+        let clocks = ["now(", "_timestamp", "localtime", "current_date", "current_time", "timeofday"];
+        for statement in every_statement(&Names::new("s", "p_").unwrap()) {
+            let lower = statement.to_lowercase();
+            for clock in clocks {
+                assert!(!lower.contains(clock), "{clock} in {statement}");
+            }
+        }
+        assert!(CLOCK.contains("clock_timestamp"), "the one that is compared");
+    }
+
+    #[test]
+    fn every_table_is_named_with_its_schema_and_prefix() {
+        let names = Names::new("elsewhere", "mine_").unwrap();
+        let sql = Sql::new(&names);
+        let kind = sql.of(Kind::Code);
+        for statement in [
+            &kind.get,
+            &kind.take,
+            &kind.put,
+            &kind.insert,
+            &kind.replace,
+            &kind.delete,
+            &kind.remove,
+            &kind.standing,
+            &kind.scan,
+            &kind.erase,
+            &kind.sweep,
+            &kind.lock,
+            &kind.claim,
+            &kind.share,
+            &sql.stats,
+        ] {
+            assert!(statement.contains("\"elsewhere\".\"mine_codes\""), "{statement}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! How the typed stores write their values: a format byte, then CBOR with numbered fields, so that a field can be
+//! added later and an old record still be read.
+
+use minicbor::{Decode, Encode};
+
+use crate::model::error::{Error, Result};
+
+/// The format that this build writes. Another one is corrupt, not guessed at.
+const FORMAT: u8 = 1;
+
+pub(crate) fn encode<T: Encode<()>>(value: &T) -> Vec<u8> {
+    let mut bytes = vec![FORMAT];
+    minicbor::encode(value, &mut bytes).expect("a vector takes all that is written to it");
+    bytes
+}
+
+pub(crate) fn decode<'b, T: Decode<'b, ()>>(bytes: &'b [u8]) -> Result<T> {
+    match bytes.split_first() {
+        Some((&FORMAT, body)) => minicbor::decode(body)
+            .map_err(|error| Error::corrupt("a stored value cannot be read").caused_by(error)),
+        Some((format, _)) => {
+            Err(Error::corrupt(format!("a stored value has the format {format}; this build reads {FORMAT}")))
+        }
+        None => Err(Error::corrupt("a stored value is empty")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, Encode, Decode)]
+    struct Old {
+        #[n(0)]
+        name: String,
+    }
+
+    #[derive(Debug, PartialEq, Encode, Decode)]
+    struct New {
+        #[n(0)]
+        name: String,
+        #[n(1)]
+        more: Option<u64>,
+    }
+
+    #[test]
+    fn a_field_can_be_added() {
+        let old = encode(&Old { name: "a".into() });
+        assert_eq!(decode::<New>(&old).unwrap(), New { name: "a".into(), more: None });
+        let new = encode(&New { name: "a".into(), more: Some(1) });
+        assert_eq!(decode::<Old>(&new).unwrap(), Old { name: "a".into() });
+    }
+
+    #[test]
+    fn what_is_not_ours_is_corrupt() {
+        for bytes in [&b""[..], b"\x01", b"\x02\x81\x61a", b"\x01\xff\xff"] {
+            assert_eq!(decode::<Old>(bytes).unwrap_err().kind(), crate::ErrorKind::Corrupt);
+        }
+    }
+}

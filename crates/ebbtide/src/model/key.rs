@@ -1,0 +1,370 @@
+//! Keys: kind, scope, partition, sort; and the prefixes that a scan walks.
+
+mod tuple;
+
+use std::fmt;
+
+pub use tuple::Part;
+use tuple::{END, Reader, encode_text, malformed};
+
+use crate::model::error::{Error, Result};
+use crate::model::kind::Kind;
+use crate::model::scope::{Name, Reach, Scope};
+
+const GLOBAL: u8 = 0x10;
+const TENANT: u8 = 0x11;
+const ENVIRONMENT: u8 = 0x12;
+const CUSTOM: u8 = 0x13;
+
+/// Where a record stands. Listing happens within a partition, in the order of the sort tuple.
+///
+/// Bounds are checked here, once; no engine repeats them. They are those of the strictest engine: DynamoDB's
+/// partition and sort keys, PostgreSQL's index entries.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    kind: Kind,
+    bytes: Box<[u8]>,
+    scope_len: u16,
+    partition_len: u16,
+}
+
+impl Key {
+    /// The most bytes that scope and partition take together, encoded.
+    pub const MAX_PARTITION_BYTES: usize = 1_536;
+
+    /// The most bytes that the sort tuple takes, encoded.
+    pub const MAX_SORT_BYTES: usize = 1_000;
+
+    /// A key. Every text is non-empty and free of control characters, the partition has a part, and the whole is
+    /// within the bounds; anything else is invalid.
+    pub fn new(kind: Kind, scope: &Scope, partition: &[Part<'_>], sort: &[Part<'_>]) -> Result<Self> {
+        let mut bytes = partition_bytes(scope, partition)?;
+        let scope_len = scope_bytes(scope).len() + 1;
+        let partition_len = bytes.len();
+        for part in sort {
+            part.check()?;
+            part.encode(&mut bytes);
+        }
+        bytes.push(END);
+        check_sort(bytes.len() - partition_len)?;
+        Ok(Self {
+            kind,
+            bytes: bytes.into(),
+            scope_len: length(scope_len),
+            partition_len: length(partition_len),
+        })
+    }
+
+    /// The kind.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The scope, read back from the encoding.
+    #[must_use]
+    pub fn scope(&self) -> Scope {
+        read_scope(&mut Reader::new(&self.bytes)).expect("a key's encoding was checked when the key was made")
+    }
+
+    /// The parts of the partition, read back from the encoding.
+    #[must_use]
+    pub fn partition(&self) -> Vec<Part<'static>> {
+        self.parts(usize::from(self.scope_len))
+    }
+
+    /// The parts of the sort tuple, read back from the encoding.
+    #[must_use]
+    pub fn sort(&self) -> Vec<Part<'static>> {
+        self.parts(usize::from(self.partition_len))
+    }
+
+    fn parts(&self, from: usize) -> Vec<Part<'static>> {
+        let tuple = Reader::new(&self.bytes[from..]).tuple();
+        tuple.expect("a key's encoding was checked when the key was made")
+    }
+
+    /// Scope, partition and sort, encoded: unique within the kind, and ordered as the key is.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Scope and partition, encoded.
+    #[must_use]
+    pub fn partition_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.partition_len)]
+    }
+
+    /// The sort tuple, encoded; never empty.
+    #[must_use]
+    pub fn sort_bytes(&self) -> &[u8] {
+        &self.bytes[usize::from(self.partition_len)..]
+    }
+
+    /// Reads what [`as_bytes`](Self::as_bytes) gave. Anything that no key encodes to is corrupt.
+    pub fn decode(kind: Kind, bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(bytes);
+        let scope = read_scope(&mut reader)?;
+        let partition = reader.tuple()?;
+        let sort = reader.tuple()?;
+        let key = Self::new(kind, &scope, &partition, &sort).map_err(|error| malformed().caused_by(error))?;
+        // One key, one encoding: bytes that are read but not written are not ours.
+        if *key.bytes == *bytes { Ok(key) } else { Err(malformed()) }
+    }
+}
+
+impl fmt::Debug for Key {
+    /// Kind and scope alone: the rest may hold what must not be printed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({} in {}, …)", self.kind, self.scope())
+    }
+}
+
+/// A contiguous range of keys of one kind.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Prefix {
+    kind: Kind,
+    bytes: Vec<u8>,
+    partition_len: Option<usize>,
+}
+
+impl Prefix {
+    /// The records of one partition whose sort tuple begins with `sort`; with no parts, all of the partition.
+    pub fn partition(kind: Kind, scope: &Scope, partition: &[Part<'_>], sort: &[Part<'_>]) -> Result<Self> {
+        let mut bytes = partition_bytes(scope, partition)?;
+        let partition_len = bytes.len();
+        for part in sort {
+            part.check()?;
+            part.encode(&mut bytes);
+        }
+        check_sort(bytes.len() - partition_len)?;
+        Ok(Self { kind, bytes, partition_len: Some(partition_len) })
+    }
+
+    /// The records of a scope, or of all below it. An administrator's operation: it may cost a scan of a table.
+    pub fn reach(kind: Kind, reach: &Reach) -> Result<Self> {
+        reach.scope().check()?;
+        let bytes = match reach {
+            Reach::Exact(scope) => {
+                let mut bytes = scope_bytes(scope);
+                bytes.push(END);
+                bytes
+            }
+            Reach::Below(Scope::Global) => Vec::new(),
+            // What has nothing below it is a prefix of nothing else, so that it needs no end.
+            Reach::Below(scope) => scope_bytes(scope),
+        };
+        Ok(Self { kind, bytes, partition_len: None })
+    }
+
+    /// Every record of a kind.
+    #[must_use]
+    pub fn kind_wide(kind: Kind) -> Self {
+        Self { kind, bytes: Vec::new(), partition_len: None }
+    }
+
+    /// The kind.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// What the encodings of the keys begin with.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Within one partition: the partition's bytes, and what the sort tuples begin with.
+    #[must_use]
+    pub fn within_partition(&self) -> Option<(&[u8], &[u8])> {
+        self.partition_len.map(|at| self.bytes.split_at(at))
+    }
+
+    /// The first byte string after all those that begin with the prefix; none if there is no end.
+    #[must_use]
+    pub fn end(&self) -> Option<Vec<u8>> {
+        let last = self.bytes.iter().rposition(|&byte| byte != 0xFF)?;
+        let mut end = self.bytes[..=last].to_vec();
+        end[last] += 1;
+        Some(end)
+    }
+
+    /// Whether the key is in the range.
+    #[must_use]
+    pub fn contains(&self, key: &Key) -> bool {
+        self.kind == key.kind && key.bytes.starts_with(&self.bytes)
+    }
+}
+
+impl fmt::Debug for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Prefix({}, {} bytes)", self.kind, self.bytes.len())
+    }
+}
+
+/// The scope without its end, so that it is a prefix of the scopes below it.
+fn scope_bytes(scope: &Scope) -> Vec<u8> {
+    let mut bytes = vec![match scope {
+        Scope::Global => GLOBAL,
+        Scope::Tenant(_) | Scope::TenantEnvironment { .. } => TENANT,
+        Scope::Environment(_) => ENVIRONMENT,
+        Scope::Custom(_) => CUSTOM,
+    }];
+    for name in scope.names() {
+        encode_text(name.as_str(), &mut bytes);
+    }
+    bytes
+}
+
+fn read_scope(reader: &mut Reader<'_>) -> Result<Scope> {
+    let tag = reader.byte()?;
+    let mut names = Vec::new();
+    for part in reader.tuple()? {
+        let Part::Text(text) = part else { return Err(malformed()) };
+        names.push(Name::new(text.into_owned()).map_err(|error| malformed().caused_by(error))?);
+    }
+    let mut names = names.into_iter();
+    let scope = match (tag, names.len()) {
+        (GLOBAL, 0) => Some(Scope::Global),
+        (TENANT, 1) => names.next().map(Scope::Tenant),
+        (TENANT, 2) => names
+            .next()
+            .zip(names.next())
+            .map(|(tenant, environment)| Scope::TenantEnvironment { tenant, environment }),
+        (ENVIRONMENT, 1) => names.next().map(Scope::Environment),
+        (CUSTOM, 1..) => Some(Scope::Custom(names.collect())),
+        _ => None,
+    };
+    scope.ok_or_else(malformed)
+}
+
+fn partition_bytes(scope: &Scope, partition: &[Part<'_>]) -> Result<Vec<u8>> {
+    scope.check()?;
+    if partition.is_empty() {
+        return Err(Error::invalid("the partition of a key has at least one part"));
+    }
+    let mut bytes = scope_bytes(scope);
+    bytes.push(END);
+    for part in partition {
+        part.check()?;
+        part.encode(&mut bytes);
+    }
+    bytes.push(END);
+    if bytes.len() > Key::MAX_PARTITION_BYTES {
+        return Err(Error::invalid(format!(
+            "scope and partition of a key take at most {} bytes; these take {}",
+            Key::MAX_PARTITION_BYTES,
+            bytes.len()
+        )));
+    }
+    Ok(bytes)
+}
+
+fn check_sort(bytes: usize) -> Result<()> {
+    if bytes > Key::MAX_SORT_BYTES {
+        return Err(Error::invalid(format!(
+            "the sort part of a key takes at most {} bytes; this one takes {bytes}",
+            Key::MAX_SORT_BYTES
+        )));
+    }
+    Ok(())
+}
+
+fn length(bytes: usize) -> u16 {
+    u16::try_from(bytes).expect("the bounds of a key are below 65,536 bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(scope: &str, partition: &str, sort: &[Part<'_>]) -> Key {
+        Key::new(Kind::Probe, &scope.parse().unwrap(), &[partition.into()], sort).unwrap()
+    }
+
+    #[test]
+    fn a_joined_name_is_not_another_scope() {
+        let joined = key("tenant:acme%3Aenv%3Aprod", "p", &[]);
+        let nested = key("tenant:acme/env:prod", "p", &[]);
+        assert_ne!(joined.as_bytes(), nested.as_bytes());
+    }
+
+    #[test]
+    fn a_name_that_begins_another_is_not_its_prefix() {
+        let scope = "tenant:a".parse().unwrap();
+        let bucket = Prefix::partition(Kind::Probe, &scope, &["owner".into()], &["a".into()]).unwrap();
+        assert!(bucket.contains(&key("tenant:a", "owner", &["a".into(), "x".into()])));
+        for other in ["ab", "a:b", "a/b"] {
+            assert!(!bucket.contains(&key("tenant:a", "owner", &[other.into(), "x".into()])));
+        }
+        assert!(!bucket.contains(&key("tenant:a", "owner2", &["a".into()])));
+    }
+
+    #[test]
+    fn below_a_tenant_are_its_environments_and_no_other_tenant() {
+        let below = Prefix::reach(Kind::Probe, &Reach::Below("tenant:a".parse().unwrap())).unwrap();
+        let exact = Prefix::reach(Kind::Probe, &Reach::Exact("tenant:a".parse().unwrap())).unwrap();
+        for (scope, is_below) in [
+            ("tenant:a", true),
+            ("tenant:a/env:x", true),
+            ("tenant:ab", false),
+            ("env:a", false),
+            ("global", false),
+        ] {
+            assert_eq!(below.contains(&key(scope, "p", &[])), is_below, "{scope}");
+            assert_eq!(exact.contains(&key(scope, "p", &[])), scope == "tenant:a", "{scope}");
+        }
+    }
+
+    #[test]
+    fn bounds_are_refused_by_name() {
+        let scope = Scope::Global;
+        let long = "x".repeat(2_000);
+        let partition = Key::new(Kind::Probe, &scope, &[long.as_str().into()], &[]).unwrap_err();
+        assert!(partition.message().contains("1536"), "{partition}");
+        let sort = Key::new(Kind::Probe, &scope, &["p".into()], &[long.as_str().into()]).unwrap_err();
+        assert!(sort.message().contains("1000"), "{sort}");
+        for bad in ["", "a\u{0}", "a\n"] {
+            assert!(Key::new(Kind::Probe, &scope, &[bad.into()], &[]).is_err());
+            assert!(Key::new(Kind::Probe, &scope, &["p".into()], &[bad.into()]).is_err());
+        }
+        assert!(Key::new(Kind::Probe, &scope, &[], &[]).is_err());
+        assert!(Key::new(Kind::Probe, &Scope::Custom(Vec::new()), &["p".into()], &[]).is_err());
+    }
+
+    #[test]
+    fn what_is_no_key_is_corrupt_and_does_not_panic() {
+        for bytes in
+            [&b""[..], b"\x10", b"\x10\x00", b"\x10\x00\x02a", b"\x11\x00\x02a\x00\x00\x00", b"\xff\xff"]
+        {
+            assert!(Key::decode(Kind::Probe, bytes).is_err(), "{bytes:?}");
+        }
+        let mut longer = key("global", "p", &[]).as_bytes().to_vec();
+        longer.push(0);
+        assert!(Key::decode(Kind::Probe, &longer).is_err());
+    }
+
+    #[test]
+    fn a_prefix_of_whole_parts_holds_no_longer_part() {
+        let key =
+            |bytes: &[u8]| Key::new(Kind::Probe, &Scope::Global, &["p".into()], &[bytes.into()]).unwrap();
+        for part in [&[1][..], &[0], &[0, 0], &[1, 1], &[0xFF]] {
+            let prefix =
+                Prefix::partition(Kind::Probe, &Scope::Global, &["p".into()], &[part.into()]).unwrap();
+            assert!(prefix.contains(&key(part)));
+            for more in [0, 1, 2, 0xFF] {
+                assert!(!prefix.contains(&key(&[part, &[more]].concat())), "{part:?} and {more}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_prefix_is_after_all_it_contains() {
+        let prefix = Prefix::reach(Kind::Probe, &Reach::Below("tenant:a".parse().unwrap())).unwrap();
+        let inside = key("tenant:a/env:\u{10FFFF}", "p", &[]);
+        assert!(inside.as_bytes() < prefix.end().unwrap().as_slice());
+        assert_eq!(Prefix::kind_wide(Kind::Probe).end(), None);
+    }
+}

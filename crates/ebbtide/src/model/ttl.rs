@@ -1,0 +1,263 @@
+//! Lives of records, and the policies that bound them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use crate::model::error::{Error, Result};
+use crate::model::kind::Kind;
+use crate::model::scope::Scope;
+use crate::model::time::Timestamp;
+
+/// How long a record lives: at least a millisecond, at most a hundred years.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ttl(Duration);
+
+impl Ttl {
+    /// The longest life: a hundred years of 365 days.
+    pub const MAX: Self = Self(Duration::from_secs(100 * 365 * 24 * 3600));
+
+    /// So many seconds; zero, a negative number and more than [`Ttl::MAX`] are invalid.
+    pub fn from_secs(seconds: i64) -> Result<Self> {
+        let duration = u64::try_from(seconds).map(Duration::from_secs);
+        duration.map_or_else(|_| Err(out_of_bounds()), Self::new)
+    }
+
+    /// That long; less than a millisecond and more than [`Ttl::MAX`] are invalid.
+    pub fn new(duration: Duration) -> Result<Self> {
+        if duration < Duration::from_millis(1) || duration > Self::MAX.0 {
+            return Err(out_of_bounds());
+        }
+        Ok(Self(duration))
+    }
+
+    pub(crate) const fn secs(seconds: u64) -> Self {
+        Self(Duration::from_secs(seconds))
+    }
+
+    /// The life as a duration.
+    #[must_use]
+    pub const fn duration(self) -> Duration {
+        self.0
+    }
+
+    /// When a record that begins at `now` ends.
+    pub fn expires_at(self, now: Timestamp) -> Result<Timestamp> {
+        now.checked_add(self.0)
+    }
+}
+
+impl fmt::Display for Ttl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.subsec_millis() == 0 {
+            write!(f, "{} s", self.0.as_secs())
+        } else {
+            write!(f, "{} ms", self.0.as_millis())
+        }
+    }
+}
+
+fn out_of_bounds() -> Error {
+    Error::invalid(format!(
+        "a TTL is more than zero and at most {} seconds (a hundred years)",
+        Ttl::MAX.0.as_secs()
+    ))
+}
+
+/// The bounds of the lives of a kind of record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TtlPolicy {
+    /// The life of a record that was written without one; none means that it does not expire.
+    pub default: Option<Ttl>,
+    /// The shortest life.
+    pub min: Ttl,
+    /// The longest life.
+    pub max: Ttl,
+    /// Whether a life outside the bounds is refused, or accepted and logged.
+    pub enforce: bool,
+}
+
+const HOUR: u64 = 3600;
+const DAY: u64 = 24 * HOUR;
+
+impl Default for TtlPolicy {
+    /// No default life, a minute to a year, enforced.
+    fn default() -> Self {
+        Self { default: None, min: Ttl::secs(60), max: Ttl::secs(365 * DAY), enforce: true }
+    }
+}
+
+impl TtlPolicy {
+    /// An hour by default, a minute to a day, enforced.
+    #[must_use]
+    pub const fn temporary() -> Self {
+        Self { default: Some(Ttl::secs(HOUR)), min: Ttl::secs(60), max: Ttl::secs(DAY), enforce: true }
+    }
+
+    /// A day by default, an hour to a week, enforced.
+    #[must_use]
+    pub const fn short_lived() -> Self {
+        Self { default: Some(Ttl::secs(DAY)), min: Ttl::secs(HOUR), max: Ttl::secs(7 * DAY), enforce: true }
+    }
+
+    /// Thirty days by default, a day to a year, enforced.
+    #[must_use]
+    pub const fn long_lived() -> Self {
+        Self {
+            default: Some(Ttl::secs(30 * DAY)),
+            min: Ttl::secs(DAY),
+            max: Ttl::secs(365 * DAY),
+            enforce: true,
+        }
+    }
+
+    /// Refuses a policy whose bounds cross, or whose default is outside of them.
+    pub fn check(&self) -> Result<()> {
+        if self.min > self.max {
+            return Err(Error::invalid(format!(
+                "the shortest TTL of a policy, {}, is more than its longest, {}",
+                self.min, self.max
+            )));
+        }
+        match self.default {
+            Some(default) if default < self.min || default > self.max => Err(Error::invalid(format!(
+                "the default TTL of a policy, {default}, is not within its bounds, {} to {}",
+                self.min, self.max
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// The life of a record for which `requested` was asked; none means that it does not expire. Out of bounds is
+    /// invalid where the policy is enforced, and a log line where it is not.
+    pub fn apply(&self, requested: Option<Ttl>) -> Result<Option<Ttl>> {
+        let Some(ttl) = requested else { return Ok(self.default) };
+        if ttl < self.min || ttl > self.max {
+            let message = format!("a TTL is {} to {} here; {ttl} was asked for", self.min, self.max);
+            if self.enforce {
+                return Err(Error::invalid(message));
+            }
+            tracing::warn!("{message}; the policy is not enforced");
+        }
+        Ok(Some(ttl))
+    }
+
+    /// When a record that is written at `now` ends.
+    pub fn expires_at(&self, requested: Option<Ttl>, now: Timestamp) -> Result<Timestamp> {
+        self.apply(requested)?.map_or(Ok(Timestamp::NEVER), |ttl| ttl.expires_at(now))
+    }
+}
+
+/// Policies per kind and per scope. The most specific wins: the record's own scope, then each scope that covers it,
+/// up to Global. Where none is set, a store's own bounds hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TtlPolicies(BTreeMap<(Kind, Scope), TtlPolicy>);
+
+impl TtlPolicies {
+    /// Sets the policy of a kind in a scope and all that it covers. Returns the one that stood there.
+    pub fn set(&mut self, kind: Kind, scope: Scope, policy: TtlPolicy) -> Result<Option<TtlPolicy>> {
+        scope.check()?;
+        policy.check()?;
+        Ok(self.0.insert((kind, scope), policy))
+    }
+
+    /// Removes the policy that was set for exactly that kind and scope.
+    pub fn unset(&mut self, kind: Kind, scope: &Scope) -> Option<TtlPolicy> {
+        self.0.remove(&(kind, scope.clone()))
+    }
+
+    /// The policy for records of that kind in that scope, if one is set there or above.
+    #[must_use]
+    pub fn of(&self, kind: Kind, scope: &Scope) -> Option<TtlPolicy> {
+        if self.0.is_empty() {
+            return None;
+        }
+        scope.ancestry().into_iter().find_map(|ancestor| self.0.get(&(kind, ancestor))).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_negative_and_endless_lives_are_invalid() {
+        for seconds in [0, -1, i64::MIN, i64::MAX, 100 * 365 * 24 * 3600 + 1] {
+            let error = Ttl::from_secs(seconds).unwrap_err();
+            assert!(error.message().contains("3153600000"), "{error}");
+        }
+        assert!(Ttl::new(Duration::from_micros(999)).is_err());
+        assert!(Ttl::from_secs(1).is_ok());
+    }
+
+    #[test]
+    fn a_life_past_the_last_time_is_invalid() {
+        assert!(Ttl::from_secs(1).unwrap().expires_at(Timestamp::MAX).is_err());
+    }
+
+    #[test]
+    fn presets_are_those_of_the_design() {
+        let seconds = |policy: TtlPolicy| {
+            let of = |ttl: Ttl| ttl.duration().as_secs();
+            (policy.default.map(of), of(policy.min), of(policy.max), policy.enforce)
+        };
+        assert_eq!(seconds(TtlPolicy::default()), (None, 60, 31_536_000, true));
+        assert_eq!(seconds(TtlPolicy::temporary()), (Some(3_600), 60, 86_400, true));
+        assert_eq!(seconds(TtlPolicy::short_lived()), (Some(86_400), 3_600, 604_800, true));
+        assert_eq!(seconds(TtlPolicy::long_lived()), (Some(2_592_000), 86_400, 31_536_000, true));
+    }
+
+    #[test]
+    fn an_enforced_policy_refuses_and_names_the_bounds() {
+        let policy = TtlPolicy::temporary();
+        for seconds in [59, 86_401] {
+            let error = policy.apply(Some(Ttl::from_secs(seconds).unwrap())).unwrap_err();
+            assert!(error.message().contains("60 s to 86400 s"), "{error}");
+        }
+        for seconds in [60, 86_400] {
+            let ttl = Ttl::from_secs(seconds).unwrap();
+            assert_eq!(policy.apply(Some(ttl)).unwrap(), Some(ttl));
+        }
+        let advisory = TtlPolicy { enforce: false, ..policy };
+        let ttl = Ttl::from_secs(1).unwrap();
+        assert_eq!(advisory.apply(Some(ttl)).unwrap(), Some(ttl));
+    }
+
+    #[test]
+    fn the_default_life_stands_in_and_none_is_never() {
+        let now = Timestamp::from_millis(1_000).unwrap();
+        assert_eq!(TtlPolicy::default().expires_at(None, now).unwrap(), Timestamp::NEVER);
+        assert_eq!(TtlPolicy::temporary().expires_at(None, now).unwrap().as_millis(), 3_601_000);
+    }
+
+    #[test]
+    fn a_policy_that_contradicts_itself_is_refused() {
+        let mut policies = TtlPolicies::default();
+        let crossed = TtlPolicy { min: Ttl::secs(10), max: Ttl::secs(5), default: None, enforce: true };
+        assert!(policies.set(Kind::Code, Scope::Global, crossed).is_err());
+        let outside = TtlPolicy { default: Some(Ttl::secs(1)), ..TtlPolicy::temporary() };
+        assert!(policies.set(Kind::Code, Scope::Global, outside).is_err());
+    }
+
+    #[test]
+    fn the_most_specific_policy_wins() {
+        let mut policies = TtlPolicies::default();
+        let scope = |text: &str| text.parse::<Scope>().unwrap();
+        policies.set(Kind::Approval, Scope::Global, TtlPolicy::long_lived()).unwrap();
+        policies.set(Kind::Approval, scope("tenant:a"), TtlPolicy::short_lived()).unwrap();
+        policies.set(Kind::Approval, scope("tenant:a/env:dev"), TtlPolicy::temporary()).unwrap();
+        for (text, policy) in [
+            ("tenant:a/env:dev", TtlPolicy::temporary()),
+            ("tenant:a/env:prod", TtlPolicy::short_lived()),
+            ("tenant:a", TtlPolicy::short_lived()),
+            ("tenant:b/env:dev", TtlPolicy::long_lived()),
+            ("env:dev", TtlPolicy::long_lived()),
+            ("custom:a/b", TtlPolicy::long_lived()),
+        ] {
+            assert_eq!(policies.of(Kind::Approval, &scope(text)), Some(policy), "{text}");
+        }
+        assert_eq!(policies.of(Kind::Code, &scope("tenant:a")), None);
+        assert_eq!(policies.unset(Kind::Approval, &scope("tenant:a")), Some(TtlPolicy::short_lived()));
+        assert_eq!(policies.of(Kind::Approval, &scope("tenant:a")), Some(TtlPolicy::long_lived()));
+    }
+}

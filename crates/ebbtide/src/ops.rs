@@ -1,0 +1,7 @@
+//! Operations on a whole store: sweeping, the clock, explanations, transfer.
+
+pub mod clock_guard;
+pub mod explain;
+pub mod skew;
+pub mod sweeper;
+pub mod transfer;

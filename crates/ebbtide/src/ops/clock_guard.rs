@@ -1,0 +1,115 @@
+//! The clock guard: time never runs backwards in a store, and a leap erases nothing.
+//!
+//! The store keeps a mark, the latest time it was used at. `now` is the greater of the node's clock and the mark, so
+//! a clock that is set back revives nothing, also across a restart. A clock that is ahead of the mark by more than a
+//! bound has leapt: what it says is answered with (everything may look expired: that fails closed), but it is not
+//! remembered, and nothing is swept by it, until an operator confirms that it is right.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::backend::{Backend, BackendExt, Budget, Swept};
+use crate::model::error::{Error, Result};
+use crate::model::time::{Clock, Timestamp};
+
+/// A clock for one store.
+pub struct ClockGuard {
+    backend: Arc<dyn Backend>,
+    clock: Arc<dyn Clock>,
+    bound: Duration,
+    /// The latest time that was answered with, in milliseconds; leaps are not.
+    latest: AtomicU64,
+}
+
+/// How far the clock is ahead of what the store remembers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leap {
+    /// The latest time that the store was used at.
+    pub mark: Timestamp,
+    /// What the clock says.
+    pub clock: Timestamp,
+}
+
+impl fmt::Display for Leap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ahead = self.clock.since(self.mark);
+        let hours = ahead.as_secs() / 3_600;
+        write!(
+            f,
+            "the clock is {} days and {} hours ahead of when this store was last used; nothing is swept until an \
+             operator confirms the clock",
+            hours / 24,
+            hours % 24
+        )
+    }
+}
+
+impl ClockGuard {
+    /// A clock may be ahead of the mark by this much: a day.
+    pub const DEFAULT_BOUND: Duration = Duration::from_secs(24 * 3_600);
+
+    /// Guards `backend` against `clock`.
+    pub async fn new(backend: Arc<dyn Backend>, clock: impl Clock, bound: Duration) -> Result<Self> {
+        let mark = backend.clock_mark().await?.unwrap_or(Timestamp::ZERO);
+        let latest = AtomicU64::new(mark.as_millis());
+        Ok(Self { backend, clock: Arc::new(clock), bound, latest })
+    }
+
+    /// Whether the clock has leapt, by the mark that the store has now.
+    pub async fn leap(&self) -> Result<Option<Leap>> {
+        let (mark, clock) = (self.backend.clock_mark().await?, self.clock.now());
+        Ok(mark.filter(|mark| clock.since(*mark) > self.bound).map(|mark| Leap { mark, clock }))
+    }
+
+    /// An operator says that the clock is right: it becomes the mark.
+    pub async fn confirm(&self) -> Result<Timestamp> {
+        let now = self.clock.now();
+        self.backend.set_clock_mark(now).await?;
+        self.latest.fetch_max(now.as_millis(), Ordering::AcqRel);
+        Ok(now)
+    }
+
+    /// Moves the mark of a store that is open but idle, so that a quiet week is no leap. Call it every minute.
+    pub async fn tick(&self) -> Result<()> {
+        const WORTH_A_WRITE: Duration = Duration::from_secs(60);
+        let (mark, now) = (self.backend.clock_mark().await?, self.now());
+        if self.leap().await?.is_none() && mark.is_none_or(|mark| now.since(mark) >= WORTH_A_WRITE) {
+            self.backend.set_clock_mark(now).await?;
+        }
+        Ok(())
+    }
+
+    /// The one `now` of a sweep, captured once for all of its steps; unless the clock has leapt: then nothing may be
+    /// removed, and the error says why.
+    pub async fn sweep_until(&self) -> Result<Timestamp> {
+        match self.leap().await? {
+            Some(leap) => Err(Error::unavailable(leap.to_string())),
+            None => Ok(self.now()),
+        }
+    }
+
+    /// A whole sweep, in steps of `budget`, up to one `now`; unless the clock has leapt.
+    pub async fn sweep(&self, budget: &Budget) -> Result<Swept> {
+        self.backend.sweep_all(self.sweep_until().await?, budget).await
+    }
+}
+
+impl Clock for ClockGuard {
+    fn now(&self) -> Timestamp {
+        let clock = self.clock.now();
+        let latest = Timestamp::from_stored(self.latest.load(Ordering::Acquire)).unwrap_or(Timestamp::ZERO);
+        if latest > Timestamp::ZERO && clock.since(latest) > self.bound {
+            return clock;
+        }
+        self.latest.fetch_max(clock.as_millis(), Ordering::AcqRel);
+        clock.max(latest)
+    }
+}
+
+impl fmt::Debug for ClockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClockGuard").field("bound", &self.bound).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,246 @@
+//! What a store remembers of its sweeping: one record.
+
+use std::time::Duration;
+
+use minicbor::{Decode, Encode};
+
+use crate::backend::{Backend, BackendExt as _};
+use crate::model::codec;
+use crate::model::error::{Error, Result};
+use crate::model::key::Key;
+use crate::model::kind::Kind;
+use crate::model::record::{Record, Version};
+use crate::model::rng::Chance;
+use crate::model::scope::Scope;
+use crate::model::time::Timestamp;
+
+/// How often a change is judged anew when others got ahead.
+const ATTEMPTS: usize = 8;
+
+/// Times are milliseconds since 1970; lengths are milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
+pub(super) struct State {
+    /// Since when somebody looks after the sweeping.
+    #[n(0)]
+    since: Option<u64>,
+    /// Up to when the last whole sweep went.
+    #[n(1)]
+    swept: Option<u64>,
+    /// A sweep is at work, until then at the latest.
+    #[n(2)]
+    turn: Option<u64>,
+    /// Up to when a sweep went that was stopped.
+    #[n(3)]
+    stopped: Option<u64>,
+    /// How long the oldest record had been expired after the last whole sweep.
+    #[n(4)]
+    overdue: Option<u64>,
+    /// Since when sweeps remove nothing while that grows.
+    #[n(5)]
+    stuck: Option<u64>,
+}
+
+/// What is wrong with the sweeping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Signals {
+    /// For how long nothing has swept, if that is too long.
+    pub(super) silent: Option<Duration>,
+    /// How long the oldest record has been expired, if sweeps remove nothing while that grows.
+    pub(super) stuck: Option<Duration>,
+}
+
+impl State {
+    /// Somebody looks after the sweeping from now on.
+    pub(super) fn seen(self, now: Timestamp) -> Self {
+        Self { since: self.since.or(Some(now.as_millis())), ..self }
+    }
+
+    pub(super) fn renewed(self, now: Timestamp, turn: Duration) -> Self {
+        Self { turn: Some(now.as_millis().saturating_add(millis(turn))), ..self }
+    }
+
+    /// The turn is given back.
+    pub(super) fn ended(self) -> Self {
+        Self { turn: None, ..self }
+    }
+
+    pub(super) fn stopped(self, until: Timestamp) -> Self {
+        Self { stopped: Some(until.as_millis()), ..self }
+    }
+
+    pub(super) fn swept(
+        self,
+        until: Timestamp,
+        removed: u64,
+        overdue: Option<Duration>,
+        bound: Duration,
+    ) -> Self {
+        let overdue = overdue.map(millis).or(self.overdue);
+        let is_late = overdue.is_some_and(|overdue| overdue > millis(bound));
+        let stuck = match removed {
+            0 if is_late && overdue > self.overdue => self.stuck.or(Some(until.as_millis())),
+            0 if is_late => self.stuck,
+            _ => None,
+        };
+        let until = Some(until.as_millis());
+        let (swept, since) = (self.swept.max(until), self.since.or(until));
+        Self { stopped: None, swept, since, overdue, stuck, ..self }
+    }
+
+    /// Up to when a sweep went that was stopped, unless that is too long ago.
+    pub(super) fn unfinished(&self, now: Timestamp, within: Duration) -> Option<Timestamp> {
+        let stopped = self.stopped.and_then(|millis| Timestamp::from_millis(millis).ok())?;
+        (stopped < now && now.since(stopped) <= within).then_some(stopped)
+    }
+
+    pub(super) fn signals(&self, now: Timestamp, silence: Duration) -> Signals {
+        let last = self.swept.max(self.since).and_then(|millis| Timestamp::from_millis(millis).ok());
+        Signals {
+            silent: last.map(|last| now.since(last)).filter(|silent| *silent > silence),
+            stuck: self.stuck.and(self.overdue).map(Duration::from_millis),
+        }
+    }
+}
+
+impl Signals {
+    /// A sentence each, for an operator.
+    pub(super) fn sentences(&self) -> Vec<String> {
+        let hours = |time: Duration| time.as_secs() / 3_600;
+        let silent = self.silent.map(|silent| {
+            format!(
+                "nothing has swept this store for {} hours: serve with --sweep-interval, or run `ebbtide sweep` \
+                 from a timer",
+                hours(silent)
+            )
+        });
+        let stuck = self.stuck.map(|overdue| {
+            format!(
+                "sweeps remove nothing while what is overdue grows older: the oldest record has been expired for \
+                 {} hours",
+                hours(overdue)
+            )
+        });
+        silent.into_iter().chain(stuck).collect()
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn key() -> Result<Key> {
+    Key::new(Kind::System, &Scope::Global, &["sweep".into()], &[])
+}
+
+async fn read_with_version(backend: &dyn Backend) -> Result<(State, Option<Version>)> {
+    // It has no end, so that any time will do.
+    match backend.get(&key()?, Timestamp::ZERO).await? {
+        Some(record) => Ok((codec::decode(&record.value)?, Some(record.version))),
+        None => Ok((State::default(), None)),
+    }
+}
+
+pub(super) async fn read(backend: &dyn Backend) -> Result<State> {
+    Ok(read_with_version(backend).await?.0)
+}
+
+/// Reads and changes that record.
+pub(super) struct Notes<'a> {
+    pub(super) backend: &'a dyn Backend,
+    pub(super) chance: &'a dyn Chance,
+}
+
+impl Notes<'_> {
+    pub(super) async fn read(&self) -> Result<State> {
+        read(self.backend).await
+    }
+
+    /// Takes a turn, and answers what was remembered before; or, if another has it, until when.
+    pub(super) async fn begin(
+        &self,
+        now: Timestamp,
+        turn: Duration,
+    ) -> Result<std::result::Result<State, Timestamp>> {
+        for _ in 0..ATTEMPTS {
+            let (state, version) = read_with_version(self.backend).await?;
+            if let Some(turn) = state.turn.filter(|turn| *turn > now.as_millis()) {
+                return Ok(Err(Timestamp::from_millis(turn)?));
+            }
+            if self.write(state.renewed(now, turn), version, now).await? {
+                return Ok(Ok(state));
+            }
+        }
+        Err(crowded())
+    }
+
+    /// Changes what is remembered; nothing is written if nothing changes.
+    pub(super) async fn change(&self, now: Timestamp, change: impl Fn(State) -> State) -> Result<()> {
+        for _ in 0..ATTEMPTS {
+            let (state, version) = read_with_version(self.backend).await?;
+            let changed = change(state);
+            if changed == state || self.write(changed, version, now).await? {
+                return Ok(());
+            }
+        }
+        Err(crowded())
+    }
+
+    async fn write(&self, state: State, expected: Option<Version>, now: Timestamp) -> Result<bool> {
+        let record = Record::new(codec::encode(&state), Timestamp::NEVER, self.chance);
+        let commit = match expected {
+            Some(expected) => self.backend.replace(key()?, expected, record, now).await?,
+            None => self.backend.insert(key()?, record, now).await?,
+        };
+        Ok(commit.is_applied())
+    }
+}
+
+fn crowded() -> Error {
+    Error::unavailable("others change what the store remembers of its sweeping all the time: try again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    fn at(hours: u32) -> Timestamp {
+        Timestamp::ZERO.checked_add(HOUR * hours).unwrap()
+    }
+
+    #[test]
+    fn a_store_that_nobody_sweeps_is_told_of_after_the_bound() {
+        let state = State::default().seen(at(100));
+        assert_eq!(state.seen(at(120)).signals(at(126), 26 * HOUR), Signals::default());
+        let signals = state.signals(at(127), 26 * HOUR);
+        assert_eq!(signals.silent, Some(27 * HOUR));
+        assert!(signals.sentences()[0].contains("27 hours"), "{:?}", signals.sentences());
+        let swept = state.swept(at(126), 0, None, HOUR);
+        assert_eq!(swept.signals(at(127), 26 * HOUR), Signals::default());
+        assert!(swept.signals(at(153), 26 * HOUR).silent.is_some(), "and again, when that was the last");
+    }
+
+    #[test]
+    fn a_sweep_that_removes_nothing_while_the_overdue_age_grows_is_told_of() {
+        let state = State::default().swept(at(1), 5, Some(HOUR), 2 * HOUR);
+        let state = state.swept(at(2), 0, Some(2 * HOUR), 2 * HOUR);
+        assert_eq!(state.signals(at(2), 26 * HOUR).stuck, None, "it is within the engine's time");
+        let state = state.swept(at(3), 0, Some(3 * HOUR), 2 * HOUR);
+        assert_eq!(state.signals(at(3), 26 * HOUR).stuck, Some(3 * HOUR));
+        let same = state.swept(at(4), 0, Some(3 * HOUR), 2 * HOUR);
+        assert!(same.signals(at(4), 26 * HOUR).stuck.is_some(), "until something is removed");
+        let moving = same.swept(at(5), 1, Some(4 * HOUR), 2 * HOUR);
+        assert_eq!(moving.signals(at(5), 26 * HOUR).stuck, None);
+        let done = same.swept(at(5), 0, Some(Duration::ZERO), 2 * HOUR);
+        assert_eq!(done.signals(at(5), 26 * HOUR).stuck, None);
+    }
+
+    #[test]
+    fn a_stopped_sweep_is_resumed_for_a_day() {
+        let state = State::default().stopped(at(10));
+        assert_eq!(state.unfinished(at(12), 24 * HOUR), Some(at(10)));
+        assert_eq!(state.unfinished(at(35), 24 * HOUR), None);
+        assert_eq!(state.swept(at(12), 0, None, HOUR).unfinished(at(13), 24 * HOUR), None);
+    }
+}

@@ -1,0 +1,166 @@
+//! From one engine to another.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::backend::{Backend, BackendExt, Cursor};
+use crate::model::error::Result;
+use crate::model::key::{Key, Prefix};
+use crate::model::kind::Kind;
+use crate::model::record::Record;
+use crate::model::scope::{Reach, Scope};
+use crate::model::time::Timestamp;
+use crate::model::write::{Batch, Write};
+
+/// How many records are read at once.
+const AT_ONCE: usize = 500;
+
+/// Copies live records of every kind from one store to another, with their expiries and versions, in steps.
+///
+/// What stands in the target already is never written over: a record of the same version is passed over, so that a
+/// copy that was stopped is gone on with by another; one of another version is counted as a conflict. The source
+/// should not be written to meanwhile. What a store keeps of itself, and the conformance kit's records, stay.
+pub struct Copier {
+    from: Arc<dyn Backend>,
+    to: Arc<dyn Backend>,
+    now: Timestamp,
+    prefixes: Vec<Prefix>,
+    after: Option<Cursor>,
+    verifying: bool,
+    is_over: bool,
+    copied: Copied,
+}
+
+/// How far a copy has come.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Copied {
+    /// How many records were written, by kind.
+    pub written: BTreeMap<Kind, u64>,
+    /// How many stood in the target already.
+    pub already: u64,
+    /// How many stand in the target with another version: they were left as they are.
+    pub conflicts: u64,
+    /// How many were compared with the source afterwards, and are equal in value, version and expiry.
+    pub verified: u64,
+    /// How many were not equal, or not there.
+    pub different: u64,
+}
+
+impl Copied {
+    /// Whether every record of the source is in the target, as it was.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.conflicts == 0 && self.different == 0
+    }
+}
+
+impl std::fmt::Debug for Copier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Copier({} to {}, {:?})", self.from.engine(), self.to.engine(), self.copied)
+    }
+}
+
+impl Copier {
+    /// A copy of what `reach` reaches, as it is at `now`.
+    pub fn new(from: Arc<dyn Backend>, to: Arc<dyn Backend>, reach: &Reach, now: Timestamp) -> Result<Self> {
+        let (prefixes, copied) = (prefixes(reach)?, Copied::default());
+        Ok(Self { from, to, now, prefixes, after: None, verifying: false, is_over: false, copied })
+    }
+
+    /// How far it is.
+    #[must_use]
+    pub fn copied(&self) -> &Copied {
+        &self.copied
+    }
+
+    /// Whether it is comparing what was copied.
+    #[must_use]
+    pub fn is_verifying(&self) -> bool {
+        self.verifying
+    }
+
+    /// Copies, and afterwards compares, up to five hundred records; answers how many, or none at the end.
+    pub async fn step(&mut self) -> Result<Option<u64>> {
+        if self.is_over {
+            if self.verifying {
+                return Ok(None);
+            }
+            (self.verifying, self.is_over) = (true, false);
+        }
+        let page = self.from.list(&self.prefixes, self.after.as_ref(), AT_ONCE, self.now).await?;
+        let count = page.items.len() as u64;
+        if self.verifying {
+            self.compare(page.items).await?;
+        } else {
+            self.copy(page.items).await?;
+        }
+        self.after = page.next;
+        self.is_over = self.after.is_none();
+        Ok(Some(count))
+    }
+
+    async fn copy(&mut self, items: Vec<(Key, Record)>) -> Result<()> {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        for (key, record) in items {
+            let size = key.as_bytes().len() + record.value.len();
+            if bytes + size > Batch::MAX_BYTES || batch.len() == Batch::MAX_WRITES {
+                self.write(std::mem::take(&mut batch)).await?;
+                bytes = 0;
+            }
+            bytes += size;
+            batch.push((key, record));
+        }
+        self.write(batch).await
+    }
+
+    async fn write(&mut self, items: Vec<(Key, Record)>) -> Result<()> {
+        if items.is_empty() {
+            return Ok(());
+        }
+        let insert =
+            |(key, record): &(Key, Record)| Write::Insert { key: key.clone(), record: record.clone() };
+        let batch = Batch::new(items.iter().map(insert).collect())?;
+        if self.to.commit(batch, self.now).await?.is_applied() {
+            for (key, _) in &items {
+                *self.copied.written.entry(key.kind()).or_default() += 1;
+            }
+            return Ok(());
+        }
+        // Some stand there already: one by one.
+        for (key, record) in items {
+            let kind = key.kind();
+            if self.to.insert(key.clone(), record.clone(), self.now).await?.is_applied() {
+                *self.copied.written.entry(kind).or_default() += 1;
+            } else if self.to.get(&key, self.now).await?.is_some_and(|there| there.version == record.version)
+            {
+                self.copied.already += 1;
+            } else {
+                self.copied.conflicts += 1;
+            }
+        }
+        Ok(())
+    }
+
+    async fn compare(&mut self, items: Vec<(Key, Record)>) -> Result<()> {
+        let gets = items.iter().map(|(key, _)| self.to.get(key, self.now));
+        let there = futures_util::future::join_all(gets).await;
+        for ((_, record), there) in items.into_iter().zip(there) {
+            if there? == Some(record) {
+                self.copied.verified += 1;
+            } else {
+                self.copied.different += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is copied.
+fn prefixes(reach: &Reach) -> Result<Vec<Prefix>> {
+    let kinds = Kind::ALL.iter().filter(|kind| **kind != Kind::System && !kind.is_probe());
+    let everything = *reach == Reach::Below(Scope::Global);
+    kinds
+        .map(|&kind| if everything { Ok(Prefix::kind_wide(kind)) } else { Prefix::reach(kind, reach) })
+        .collect()
+}

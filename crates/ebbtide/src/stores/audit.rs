@@ -1,0 +1,160 @@
+//! The audit log: who changed what, and why. A log for each scope, its entries chained by hash.
+//!
+//! An entry is written in the commit that makes the change it tells of: there is neither without the other. Each
+//! carries the hash of the one before it, and a head keeps the last number and hash, so that an entry that was
+//! changed, removed or put in between is found by [`Audit::verify`]. Whoever can rewrite the whole log and its head
+//! can forge a new one: keep a [`Mark`] elsewhere, and verify against it, to find that too.
+//!
+//! Entries end after the life that the policy for [`Kind::Audit`] gives them, a year by default. An entry tells when
+//! the one before it ends, so that what ended is not taken for missing, nor what is missing for ended.
+
+mod entry;
+mod verify;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use tokio::sync::MutexGuard;
+
+pub use entry::{Action, Because, Entry, Mark, Note};
+pub use verify::{Break, Verdict};
+
+use entry::{Head, Sealed};
+pub(crate) use entry::{check_text, check_words};
+
+use crate::backend::Cursor;
+use crate::model::codec;
+use crate::model::error::{Error, Result};
+use crate::model::key::{Key, Prefix};
+use crate::model::kind::Kind;
+use crate::model::record::{Record, Version};
+use crate::model::scope::Scope;
+use crate::model::time::Timestamp;
+use crate::model::ttl::Ttl;
+use crate::model::write::{Batch, Write};
+use crate::stores::Stores;
+use crate::stores::shared::paging::{Listing, check_limit};
+
+/// How many audited changes of one process go on at once. More scopes than these share one another's turn.
+pub(crate) const GATES: usize = 16;
+
+/// How often a change is judged anew because another was faster.
+const MAX_ATTEMPTS: usize = 200;
+
+/// The audit log of one scope.
+#[derive(Debug, Clone)]
+pub struct Audit {
+    stores: Stores,
+    scope: Scope,
+}
+
+impl Audit {
+    /// How long an entry is kept, unless a policy for [`Kind::Audit`] says something else.
+    pub const DEFAULT_RETENTION_SECONDS: i64 = 365 * 24 * 3600;
+
+    pub(crate) fn new(stores: Stores, scope: Scope) -> Self {
+        Self { stores, scope }
+    }
+
+    /// The entries, oldest first.
+    pub async fn list(&self, after: Option<&Cursor>, limit: usize) -> Result<Listing<Entry>> {
+        check_limit(limit)?;
+        let page = self.stores.backend().scan(&self.log()?, after, limit, self.stores.now()).await?;
+        Listing::read(page, |key, record| Entry::read(&key, &record))
+    }
+
+    /// The last entry's number and hash: what to keep elsewhere, for a later [`verify`](Self::verify). None before
+    /// the first entry.
+    pub async fn mark(&self) -> Result<Option<Mark>> {
+        Ok(self.head(self.stores.now()).await?.map(|(head, _)| head.mark()))
+    }
+
+    /// Writes an entry that goes with no change of its own.
+    pub async fn append(&self, note: &Note) -> Result<()> {
+        self.changes().await.finish(note).await
+    }
+
+    /// Begins an audited change. The change is judged again as long as another is faster:
+    ///
+    /// 1. `attempt()` gives the time, or gives up;
+    /// 2. read what stands, and judge;
+    /// 3. `commit(writes, note)` writes both, or says that something was faster.
+    pub(crate) async fn changes(&self) -> Changes<'_> {
+        let mut hasher = DefaultHasher::new();
+        self.scope.hash(&mut hasher);
+        let gates = self.stores.audit_gates();
+        let gate = usize::try_from(hasher.finish() % GATES as u64).expect("it is less than the gates");
+        // Within a process the changes of a scope queue up instead of outrunning one another.
+        Changes { audit: self, _turn: gates[gate].lock().await, attempts: 0 }
+    }
+
+    fn log(&self) -> Result<Prefix> {
+        Prefix::partition(Kind::Audit, &self.scope, &["log".into()], &[])
+    }
+
+    fn entry_key(&self, sequence: u64) -> Result<Key> {
+        Key::new(Kind::Audit, &self.scope, &["log".into()], &[sequence.into()])
+    }
+
+    fn head_key(&self) -> Result<Key> {
+        Key::new(Kind::Audit, &self.scope, &["head".into()], &[])
+    }
+
+    async fn head(&self, now: Timestamp) -> Result<Option<(Head, Version)>> {
+        let record = self.stores.backend().get(&self.head_key()?, now).await?;
+        record.map(|record| Ok((codec::decode(&record.value)?, record.version))).transpose()
+    }
+
+    /// The entry behind `head`, and the head that it leaves.
+    fn seal(&self, head: &Head, note: &Note, now: Timestamp) -> Result<(Record, Head)> {
+        let default = Ttl::from_secs(Self::DEFAULT_RETENTION_SECONDS)?;
+        let life = self.stores.ttl(Kind::Audit, &self.scope, None, default)?;
+        // No entry ends before the one in front of it, so that what is kept is always the end of the chain.
+        let expires_at = life.expires_at(now)?.max(head.expires_at()?);
+        let sealed = Sealed::new(&self.scope, head, note, now)?;
+        let record = self.stores.record(codec::encode(&sealed), expires_at);
+        Ok((record, sealed.head(expires_at)))
+    }
+}
+
+/// One audited change, until it is made or given up.
+pub(crate) struct Changes<'a> {
+    audit: &'a Audit,
+    _turn: MutexGuard<'a, ()>,
+    attempts: usize,
+}
+
+impl Changes<'_> {
+    /// The time of the next attempt. After many it is unavailable: the store is overrun, and nothing was written.
+    pub(crate) fn attempt(&mut self) -> Result<Timestamp> {
+        self.attempts += 1;
+        if self.attempts > MAX_ATTEMPTS {
+            return Err(Error::unavailable("other changes kept being faster: nothing was written"));
+        }
+        Ok(self.audit.stores.now())
+    }
+
+    /// Commits the writes together with the entry that tells of them; false if something has changed meanwhile.
+    pub(crate) async fn commit(&self, mut writes: Vec<Write>, note: &Note, now: Timestamp) -> Result<bool> {
+        let standing = self.audit.head(now).await?;
+        let (head, version) =
+            standing.map_or((Head::genesis(), None), |(head, version)| (head, Some(version)));
+        let (entry, next) = self.audit.seal(&head, note, now)?;
+        writes.push(Write::Insert { key: self.audit.entry_key(next.sequence)?, record: entry });
+        let key = self.audit.head_key()?;
+        let record = self.audit.stores.record(codec::encode(&next), Timestamp::NEVER);
+        writes.push(match version {
+            Some(expected) => Write::Replace { key, expected, record },
+            None => Write::Insert { key, record },
+        });
+        Ok(self.audit.stores.backend().commit(Batch::new(writes)?, now).await?.is_applied())
+    }
+
+    async fn finish(mut self, note: &Note) -> Result<()> {
+        loop {
+            let now = self.attempt()?;
+            if self.commit(Vec::new(), note, now).await? {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What a caller keeps with a record: any JSON, stored sealed, and never printed.
+
+use std::fmt;
+
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+use crate::model::error::{Error, Result};
+use crate::model::key::Key;
+use crate::stores::Stores;
+
+/// JSON that is stored sealed and does not print.
+#[derive(Clone, PartialEq, Default)]
+pub struct Payload(Value);
+
+impl Payload {
+    /// The most bytes that a payload has as JSON text.
+    pub const MAX_BYTES: usize = 131_072;
+
+    /// Keeps `value` from being printed.
+    pub fn new(value: impl Into<Value>) -> Self {
+        Self(value.into())
+    }
+
+    /// The JSON itself. Every call of this is a place to look at in a review.
+    #[must_use]
+    pub fn expose(&self) -> &Value {
+        &self.0
+    }
+
+    /// The JSON itself, taken out.
+    #[must_use]
+    pub fn into_inner(self) -> Value {
+        self.0
+    }
+}
+
+impl From<Value> for Payload {
+    fn from(value: Value) -> Self {
+        Self(value)
+    }
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Payload(…)")
+    }
+}
+
+impl Stores {
+    /// Seals a payload for the record at `key`. None is no payload, and null is one.
+    pub(crate) fn seal(&self, key: &Key, context: &[u8], payload: &Payload) -> Result<Vec<u8>> {
+        let text = serde_json::to_vec(&payload.0)
+            .map_err(|error| Error::invalid("a payload is not JSON").caused_by(error))?;
+        let text = Zeroizing::new(text);
+        if text.len() > Payload::MAX_BYTES {
+            return Err(Error::invalid(format!(
+                "a payload has at most {} bytes as JSON; this one has {}",
+                Payload::MAX_BYTES,
+                text.len()
+            )));
+        }
+        Ok(self.keyring().seal(key, context, &text, self.chance()))
+    }
+
+    /// Opens what [`seal`](Self::seal) sealed for the record at `key`.
+    pub(crate) fn open(&self, key: &Key, context: &[u8], sealed: &[u8]) -> Result<Payload> {
+        let text = self.keyring().open(key, context, sealed)?;
+        // The parser's error may quote the text, so it is left out.
+        serde_json::from_slice(&text).map(Payload).map_err(|_| Error::corrupt("a sealed payload is not JSON"))
+    }
+
+    /// Opens a payload that may not be there.
+    pub(crate) fn open_some(&self, key: &Key, sealed: Option<&[u8]>) -> Result<Option<Payload>> {
+        sealed.map(|sealed| self.open(key, &[], sealed)).transpose()
+    }
+}
