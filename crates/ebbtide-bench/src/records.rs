@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use ebbtide::stores::replays::{Proof, Seen};
+use ebbtide::stores::replays::{Proof, ReplayOutcome};
 use ebbtide::{
-    Backend, Batch, Clock as _, Digest, Key, Kind, Record, Scope, Stores, SystemChance, SystemClock,
-    Timestamp, Write,
+    Backend, Batch, Clock as _, Digest, Key, Kind, Record, Scope, Stores, SystemClock, SystemRng, Timestamp,
+    Write,
 };
 use tokio::task::JoinSet;
 
@@ -38,7 +38,7 @@ pub(crate) fn key(number: u64) -> Result<Key> {
 
 /// A replay record.
 pub(crate) fn record(expires_at: Timestamp) -> Record {
-    Record::new("", expires_at, &SystemChance)
+    Record::new("", expires_at, &SystemRng)
 }
 
 /// Writes so many records by large batches, 64 at once, with the expiry that each number is given.
@@ -75,7 +75,7 @@ pub(crate) fn replay_check(stores: &Stores) -> impl Caller + Clone + use<> {
         async move {
             let proof = Proof::new("https://api.example/token", format!("jti-{:020}", next()))?;
             let seen = replays.check_and_record(&proof).await?;
-            ensure!(matches!(seen, Seen::Fresh { .. }), "a new proof is a replay");
+            ensure!(matches!(seen, ReplayOutcome::Fresh { .. }), "a new proof is a replay");
             Ok(())
         }
     })

@@ -391,7 +391,7 @@ mod tests {
         assert!(help("key").contains("shown once"), "{}", help("key"));
     }
 
-    /// What is minted by chance does, once in 64.
+    /// What is minted by rng does, once in 64.
     #[test]
     fn an_id_may_begin_with_a_hyphen() {
         let explain = |record: &[&str]| {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use base64ct::{Base64UrlUnpadded, Encoding as _};
-use ebbtide::{Chance, Secret, SystemChance};
+use ebbtide::{Rng, Secret, SystemRng};
 
 const FILE: &str = "root.key";
 
@@ -52,7 +52,7 @@ fn read(path: &Path) -> Result<Option<Secret>> {
 
 fn make(path: &Path) -> Result<Secret> {
     let mut bytes = [0; 32];
-    SystemChance.fill(&mut bytes);
+    SystemRng.fill(&mut bytes);
     let key = Secret::new(format!("ebk_{}", Base64UrlUnpadded::encode_string(&bytes)));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     writeln!(file, "{}", key.expose())?;

@@ -62,8 +62,8 @@ fn a_key_is_made_listed_and_revoked() {
     );
     cli.ok(&["key", "revoke", "--yes", "--reason", "a test", id]);
     cli.fails(1, &["key", "revoke", "--yes", id]);
-    let fate = cli.json(&["explain", "--scope", "tenant:acme/env:prod", "--json", "key", id]);
-    assert_eq!((&fate["state"], &fate["history"][1]["actor"]), (&"revoked".into(), &"tester".into()));
+    let finding = cli.json(&["explain", "--scope", "tenant:acme/env:prod", "--json", "key", id]);
+    assert_eq!((&finding["state"], &finding["history"][1]["actor"]), (&"revoked".into(), &"tester".into()));
     let told = cli.ok(&["explain", "--scope", "tenant:acme/env:prod", "key", id]);
     assert!(told.contains("api_keys in tenant:acme/env:prod: revoked") && told.contains("a test"), "{told}");
     for bad in

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use ebbtide::stores::approvals::Approval;
-use ebbtide::stores::audit::Because;
+use ebbtide::stores::audit::AuditContext;
 use ebbtide::{Reach, Scope, Stores};
 
 fn ebbtide(arguments: &[&str]) -> Output {
@@ -93,9 +93,9 @@ async fn half_deleted(url: &str, scope: &Scope) {
     for resource in ["one", "two"] {
         stores.approvals(scope).grant(&Approval::new("alice", resource, "GET", "admin")).await.unwrap();
     }
-    let because = Because::new("bob", "gone").unwrap();
+    let context = AuditContext::new("bob", "gone").unwrap();
     let reach = Reach::Exact(scope.clone());
-    let mut deletion = stores.scopes(scope).delete(&reach, &because).await.unwrap();
+    let mut deletion = stores.scopes(scope).delete(&reach, &context).await.unwrap();
     while deletion.removed().is_empty() {
         assert!(deletion.step().await.unwrap(), "there is more");
     }

@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use ebbtide::{BackendExt as _, Clock as _, Key, Kind, Record, Scope, SystemChance, SystemClock, Timestamp};
+use ebbtide::{BackendExt as _, Clock as _, Key, Kind, Record, Scope, SystemClock, SystemRng, Timestamp};
 
 fn ebbtide(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ebbtide"))
@@ -32,7 +32,7 @@ fn prepared(dir: &tempfile::TempDir) -> String {
         for (name, seconds) in [("a", 60), ("b", 60), ("c", 60), ("d", 3_600)] {
             let key = Key::new(Kind::Approval, &Scope::Global, &[name.into()], &[]).unwrap();
             let ends = written.checked_add(Duration::from_secs(seconds)).unwrap();
-            let put = store.put(key, Record::new("", ends, &SystemChance), written).await.unwrap();
+            let put = store.put(key, Record::new("", ends, &SystemRng), written).await.unwrap();
             assert!(put.is_applied());
         }
     };

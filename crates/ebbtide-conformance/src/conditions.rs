@@ -4,7 +4,7 @@ use super::Rig;
 use ebbtide::model::key::{Key, Part};
 use ebbtide::model::kind::Kind;
 use ebbtide::model::record::Record;
-use ebbtide::model::rng::Chance;
+use ebbtide::model::rng::Rng;
 use ebbtide::model::scope::Scope;
 use ebbtide::model::write::{Batch, Commit, Write};
 
@@ -186,11 +186,11 @@ pub(super) async fn a_recreated_record_never_matches_an_old_version(rig: Rig) {
 
 pub(super) async fn values_of_any_bytes_come_back(rig: Rig) {
     let mut largest = vec![0; Record::MAX_VALUE_BYTES];
-    rig.chance.fill(&mut largest);
+    rig.rng.fill(&mut largest);
     let every_byte = (0..=u8::MAX).collect::<Vec<_>>();
     for (name, value) in [("none", Vec::new()), ("every", every_byte), ("largest", largest)] {
         let key = rig.key(name);
-        let record = Record::new(value, rig.at(100), rig.chance.as_ref() as &dyn Chance);
+        let record = Record::new(value, rig.at(100), rig.rng.as_ref() as &dyn Rng);
         assert!(rig.applied(Write::Insert { key: key.clone(), record: record.clone() }, 0).await);
         assert!(rig.get(&key, 0).await.as_ref() == Some(&record), "{name}");
         assert!(rig.take(&key, 0).await == Some(record), "{name}");

@@ -49,7 +49,7 @@ impl Run {
 
     fn below(&self, bound: usize) -> usize {
         let bound = u64::try_from(bound).expect("a small number");
-        usize::try_from(self.rig.chance.below(bound)).expect("a small number")
+        usize::try_from(self.rig.rng.below(bound)).expect("a small number")
     }
 
     fn key(&self) -> Key {
@@ -64,7 +64,7 @@ impl Run {
 
     fn write(&mut self, key: Key) -> Write {
         // Lives are short and time moves in the same small steps, so that the instant itself is met often.
-        let expires = self.now + self.rig.chance.below(6) * 5;
+        let expires = self.now + self.rig.rng.below(6) * 5;
         let record = self.rig.record(&self.below(1_000).to_string(), expires);
         let expected = self.version();
         let write = match self.below(9) {
@@ -85,7 +85,7 @@ impl Run {
     async fn steps(mut self, most_writes: usize) {
         for step in 0..STEPS {
             if self.below(3) == 0 {
-                self.now += self.rig.chance.below(3) * 5;
+                self.now += self.rig.rng.below(3) * 5;
             }
             self.step(step, most_writes).await;
         }
@@ -130,7 +130,7 @@ impl Run {
             10 => self.compare_scans(step).await,
             _ => {
                 let budget =
-                    Budget { records: 1 + self.rig.chance.below(5), ..Budget::everything(Kind::PROBES) };
+                    Budget { records: 1 + self.rig.rng.below(5), ..Budget::everything(Kind::PROBES) };
                 engine.sweep(now, &budget).await.expect("sweep");
             }
         }

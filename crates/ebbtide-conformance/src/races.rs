@@ -192,7 +192,7 @@ pub(super) async fn crossing_absences_do_not_both_win(rig: Rig) {
 }
 
 pub(super) async fn an_inserted_tombstone_and_an_absence_check_do_not_cross(rig: Rig) {
-    // The one that buries an owner lists what is the owner's only after its tombstone stands: whatever was applied
+    // The one that ends_for an owner lists what is the owner's only after its tombstone stands: whatever was applied
     // must be in that list.
     for round in 0..ROUNDS {
         let tombstone = rig.key(&format!("tombstone{round}"));

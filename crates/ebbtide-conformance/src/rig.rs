@@ -7,7 +7,7 @@ use ebbtide::backend::{Backend, BackendExt, Budget, Swept};
 use ebbtide::model::key::{Key, Part, Prefix};
 use ebbtide::model::kind::Kind;
 use ebbtide::model::record::Record;
-use ebbtide::model::rng::{Chance, SeededChance};
+use ebbtide::model::rng::{Rng, SeededRng};
 use ebbtide::model::scope::Scope;
 use ebbtide::model::time::Timestamp;
 use ebbtide::model::write::{Batch, Commit, Write};
@@ -22,8 +22,8 @@ pub(crate) struct Rig {
     pub(crate) backend: Arc<dyn Backend>,
     /// A scope that no other case uses.
     pub(crate) scope: Scope,
-    /// Repeatable chance.
-    pub(crate) chance: Arc<SeededChance>,
+    /// Repeatable rng.
+    pub(crate) rng: Arc<SeededRng>,
     begin: Timestamp,
 }
 
@@ -32,7 +32,7 @@ impl Rig {
     pub(crate) fn new(backend: Arc<dyn Backend>, case: &str, seed: u64) -> Self {
         let scope = Scope::custom(["ebbtide-verify", case]).expect("names of cases are short");
         let begin = Timestamp::ZERO.checked_add(BEGIN).expect("the year 2100 is before 9999");
-        Self { backend, scope, chance: Arc::new(SeededChance::new(seed)), begin }
+        Self { backend, scope, rng: Arc::new(SeededRng::new(seed)), begin }
     }
 
     /// The time so many milliseconds after the kit's time began.
@@ -57,7 +57,7 @@ impl Rig {
 
     /// A record with a new version that ends so many milliseconds after the kit's time began.
     pub(crate) fn record(&self, value: &str, expires: u64) -> Record {
-        Record::new(value.to_owned(), self.at(expires), self.chance.as_ref() as &dyn Chance)
+        Record::new(value.to_owned(), self.at(expires), self.rng.as_ref() as &dyn Rng)
     }
 
     /// The live record at the time `now`.

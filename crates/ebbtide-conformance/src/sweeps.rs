@@ -8,7 +8,7 @@ use super::Rig;
 use ebbtide::backend::{BackendExt, Budget};
 use ebbtide::model::key::Key;
 use ebbtide::model::kind::Kind;
-use ebbtide::model::rng::Chance;
+use ebbtide::model::rng::Rng;
 use ebbtide::model::write::Write;
 
 /// What is stored, expired or not: at the first instant of all nothing has expired.
@@ -182,7 +182,7 @@ pub(super) async fn a_sweep_removes_nothing_that_a_read_would_honour(rig: Rig) {
 /// A life of some random milliseconds, extended as long as it lasts, and then at its end.
 async fn live_and_be_extended(rig: &Rig, clock: &AtomicU64, key: &Key) {
     let random = || {
-        let [byte] = (rig.chance.as_ref() as &dyn Chance).bytes();
+        let [byte] = (rig.rng.as_ref() as &dyn Rng).bytes();
         u64::from(byte) + 1
     };
     let mut ends = tick(clock) + random();

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebbtide::ops::clock_guard::ClockGuard;
-use ebbtide::ops::sweeper::{Share, Turn};
-use ebbtide::{Backend, Budget, Clock as _, Stats, Stopwatch, Sweeper, SystemChance, SystemClock, Timestamp};
+use ebbtide::ops::sweeper::{Share, SweepOutcome};
+use ebbtide::{Backend, Budget, Clock as _, Stats, Stopwatch, Sweeper, SystemClock, SystemRng, Timestamp};
 use lambda_runtime::{Diagnostic, LambdaEvent, service_fn};
 use serde_json::{Map, Value, json};
 use tokio::sync::OnceCell;
@@ -68,12 +68,12 @@ async fn sweep(store: &Arc<dyn Backend>, asked: &Asked, deadline: Timestamp) -> 
     };
     // On DynamoDB, deleting what the engine's TTL deletes for nothing is asked for in the URL.
     let step = Budget { force: store.engine() != "dynamodb", ..Budget::default() };
-    let sweeper = Sweeper::new(Arc::clone(store), Arc::clone(&guard), SystemChance).share(share).step(step);
+    let sweeper = Sweeper::new(Arc::clone(store), Arc::clone(&guard), SystemRng).share(share).step(step);
     let sweeper = sweeper.step_time(STEP);
     let turn = sweeper.sweep(until_near(deadline)).await.map_err(|error| fault(&error))?;
     let report = match turn {
-        Turn::Swept(report) => report,
-        Turn::Busy { until } => return Ok(json!({ "more": true, "busy_until": until.as_millis() })),
+        SweepOutcome::Swept(report) => report,
+        SweepOutcome::Busy { until } => return Ok(json!({ "more": true, "busy_until": until.as_millis() })),
     };
     let stats = store.stats_at_hand(guard.now()).await.map_err(|error| fault(&error))?;
     println!("{}", measures(report.swept.total(), report.swept.more, stats.as_ref(), report.until));

@@ -13,7 +13,7 @@ use std::time::Duration;
 use ebbtide::engines::dynamodb::DynamoDb;
 use ebbtide::stores::grants::GrantRequest;
 use ebbtide::{
-    Backend, BackendExt as _, Batch, Clock as _, Key, Kind, Record, Scope, Stores, SystemChance, SystemClock,
+    Backend, BackendExt as _, Batch, Clock as _, Key, Kind, Record, Scope, Stores, SystemClock, SystemRng,
     Version, Write,
 };
 use libtest_mimic::{Arguments, Trial};
@@ -122,11 +122,9 @@ fn scheduled() -> Value {
 
 /// A new table, and the URL of a store in it.
 async fn table(endpoint: &str) -> (Arc<DynamoDb>, String) {
-    let url = format!(
-        "dynamodb:ebbtide-lambda-{}?endpoint={endpoint}&region=us-east-1",
-        Version::mint(&SystemChance)
-    );
-    let store = DynamoDb::open(&url, SystemChance).await.unwrap();
+    let url =
+        format!("dynamodb:ebbtide-lambda-{}?endpoint={endpoint}&region=us-east-1", Version::mint(&SystemRng));
+    let store = DynamoDb::open(&url, SystemRng).await.unwrap();
     store.create_table().await.unwrap();
     (Arc::new(store), url)
 }
@@ -141,7 +139,7 @@ async fn expired(store: &dyn Backend, count: u64, value: &str) {
     let ended = ebbtide::Timestamp::from_millis(now.as_millis() - 1_000).unwrap();
     let put = |number: u64| Write::Put {
         key: Key::new(Kind::Replay, &Scope::Global, &[number.into()], &[]).unwrap(),
-        record: Record::new(value.to_owned(), ended, &SystemChance),
+        record: Record::new(value.to_owned(), ended, &SystemRng),
     };
     for some in (0..count).collect::<Vec<_>>().chunks(10) {
         let batch = Batch::new(some.iter().copied().map(put).collect()).unwrap();

@@ -9,7 +9,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use ebbtide::stores::api_keys::{ApiKey, KeyId, Role};
-use ebbtide::stores::audit::Because;
+use ebbtide::stores::audit::AuditContext;
 use ebbtide::{Clock as _, Digest, Scope, Secret, Stopwatch};
 
 use crate::app::App;
@@ -63,7 +63,11 @@ impl Caller {
     }
 
     /// Who does what is audited, and why; whoever does not say is the holder of the key.
-    pub(crate) fn because(&self, actor: Option<String>, reason: Option<String>) -> Result<Because, Problem> {
+    pub(crate) fn context(
+        &self,
+        actor: Option<String>,
+        reason: Option<String>,
+    ) -> Result<AuditContext, Problem> {
         let actor = actor.unwrap_or_else(|| match &self.who {
             Who::Root => "the root key".to_owned(),
             // An id may be longer than the log takes for a name.
@@ -73,7 +77,7 @@ impl Caller {
             },
         });
         let reason = reason.unwrap_or_else(|| format!("asked for over HTTP in {}", self.scope));
-        Ok(Because::new(actor, reason)?)
+        Ok(AuditContext::new(actor, reason)?)
     }
 }
 

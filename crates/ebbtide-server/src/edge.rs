@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::response::{IntoResponse as _, Response};
 use ebbtide::layers::gated::Gate;
-use ebbtide::{Stopwatch, SystemChance};
+use ebbtide::{Stopwatch, SystemRng};
 use http_body::Body as _;
 use tokio::sync::Semaphore;
 use tower::{Layer, Service};
@@ -85,7 +85,7 @@ where
     fn call(&mut self, request: Request) -> Self::Future {
         let stopwatch = Stopwatch::start();
         let app = self.app.clone();
-        let id = RequestId::of(request.headers(), &SystemChance);
+        let id = RequestId::of(request.headers(), &SystemRng);
         let (route, verb) = self.routes.of(&request);
         let asked = Asked { route, verb };
         let trace = Trace::of(request.headers());

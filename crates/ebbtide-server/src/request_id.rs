@@ -1,7 +1,7 @@
 //! A name for each request, by which its answer and its line in the log are found together.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
-use ebbtide::Chance;
+use ebbtide::Rng;
 
 pub(crate) const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -13,17 +13,17 @@ const MOST_BYTES: usize = 128;
 pub(crate) struct RequestId(HeaderValue);
 
 impl RequestId {
-    pub(crate) fn of(headers: &HeaderMap, chance: &dyn Chance) -> Self {
+    pub(crate) fn of(headers: &HeaderMap, rng: &dyn Rng) -> Self {
         match headers.get(HEADER) {
             Some(given) if is_sane(given.as_bytes()) => Self(given.clone()),
-            _ => Self::made(chance),
+            _ => Self::made(rng),
         }
     }
 
-    fn made(chance: &dyn Chance) -> Self {
+    fn made(rng: &dyn Rng) -> Self {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut hex = [0; 32];
-        for (pair, byte) in hex.chunks_exact_mut(2).zip(chance.bytes::<16>()) {
+        for (pair, byte) in hex.chunks_exact_mut(2).zip(rng.bytes::<16>()) {
             pair[0] = DIGITS[usize::from(byte >> 4)];
             pair[1] = DIGITS[usize::from(byte & 15)];
         }
@@ -48,14 +48,14 @@ fn is_sane(id: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebbtide::SeededChance;
+    use ebbtide::SeededRng;
 
     fn of(given: Option<&str>) -> String {
         let mut headers = HeaderMap::new();
         if let Some(given) = given {
             headers.insert(HEADER, HeaderValue::from_str(given).unwrap());
         }
-        RequestId::of(&headers, &SeededChance::new(1)).as_str().to_owned()
+        RequestId::of(&headers, &SeededRng::new(1)).as_str().to_owned()
     }
 
     #[test]

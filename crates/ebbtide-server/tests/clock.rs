@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ebbtide::layers::gated::{Gate, Gated};
 use ebbtide::ops::clock_guard::ClockGuard;
-use ebbtide::stores::audit::Because;
+use ebbtide::stores::audit::AuditContext;
 use ebbtide::{
     Backend, Batch, Budget, Clock as _, Commit, Cursor, Key, Kind, ManualClock, Memory, Page, Prefix, Record,
     Scope, Secret, Stores, Swept, Timestamp, TtlPolicy,
@@ -134,9 +134,9 @@ async fn a_policy_that_another_node_sets_holds_after_a_round() {
     let mut node = Node::start().await;
     let other =
         Stores::builder(Arc::clone(&node.records) as Arc<dyn Backend>).clock(node.own.clone()).build();
-    let because = Because::new("operator", "less is more").unwrap();
+    let context = AuditContext::new("operator", "less is more").unwrap();
     let policies = other.policies(&Scope::Global);
-    policies.set(Kind::Nonce, &Scope::Global, TtlPolicy::temporary(), &because).await.unwrap();
+    policies.set(Kind::Nonce, &Scope::Global, TtlPolicy::temporary(), &context).await.unwrap();
     let long = r#"{"audience":"as","ttl_seconds":172800}"#;
     assert_eq!(node.ask("POST", "/v1/nonces", long).await.0, 201);
     node.upkeep.round().await;

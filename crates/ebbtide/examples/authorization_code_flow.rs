@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
-use ebbtide::stores::access_tokens::{AccessRequest, Introspection, Issuing};
-use ebbtide::stores::codes::{CodeRequest, Presented, Redemption};
-use ebbtide::stores::grants::{GrantId, IssuedGrant, Rotation, Terms};
-use ebbtide::stores::nonces::NonceAnswer;
-use ebbtide::stores::replays::{Proof, Seen};
+use ebbtide::stores::access_tokens::{AccessRequest, IntrospectOutcome, IssueOutcome};
+use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
+use ebbtide::stores::grants::{GrantId, GrantTtls, IssuedGrant, RotateOutcome};
+use ebbtide::stores::nonces::NonceOutcome;
+use ebbtide::stores::replays::{Proof, ReplayOutcome};
 use ebbtide::{Clock, ManualClock, Memory, Result, Scope, Secret, Stores, SystemClock};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -99,24 +99,24 @@ impl Server {
     async fn check_proof(&self, nonce: &Secret, jti: &str) -> Result<()> {
         let nonces = self.stores.nonces(&self.scope);
         match nonces.check("https://as.example", nonce).await? {
-            NonceAnswer::Accepted { .. } => tell("nonce is good"),
+            NonceOutcome::Accepted { .. } => tell("nonce is good"),
             other => panic!("the nonce is good, but: {other:?}"),
         }
         let proof = Proof::new("https://as.example/token", jti)?.with_thumbprint(KEY)?;
         match self.stores.replays(&self.scope).check_and_record(&proof).await? {
-            Seen::Fresh { .. } => tell("proof is fresh"),
-            Seen::Replay => tell("proof REFUSED: it was seen before"),
+            ReplayOutcome::Fresh { .. } => tell("proof is fresh"),
+            ReplayOutcome::Replay => tell("proof REFUSED: it was seen before"),
         }
         Ok(())
     }
 
     async fn token(&self, code: &Secret, verifier: &Secret) -> Result<Option<IssuedGrant>> {
-        let presented = Presented::new(code.clone(), CLIENT, REDIRECT)
+        let presented = Redeem::new(code.clone(), CLIENT, REDIRECT)
             .verifier(verifier.clone())
             .thumbprint(KEY)
-            .grant(Terms::default());
+            .grant(GrantTtls::default());
         match self.stores.codes(&self.scope).redeem(&presented).await? {
-            Redemption::Redeemed(redeemed) => {
+            RedeemOutcome::Redeemed(redeemed) => {
                 let grant = redeemed.grant;
                 let id = grant.as_ref().map(|grant| grant.grant_id.to_string()).unwrap_or_default();
                 tell(&format!("code redeemed for {}: grant {id}, in the same commit", redeemed.subject));
@@ -132,7 +132,7 @@ impl Server {
     async fn access(&self, grant_id: GrantId) -> Result<Secret> {
         let request = AccessRequest::under(grant_id).scope("photos.read");
         match self.stores.access_tokens(&self.scope).issue(request).await? {
-            Issuing::Issued(issued) => {
+            IssueOutcome::Issued(issued) => {
                 tell(&format!("access token issued, good until {}", issued.expires_at));
                 Ok(issued.access_token)
             }
@@ -142,11 +142,11 @@ impl Server {
 
     async fn resource(&self, what: &str, token: &Secret) -> Result<()> {
         match self.stores.access_tokens(&self.scope).introspect(token).await? {
-            Introspection::Active(active) => {
+            IntrospectOutcome::Active(active) => {
                 let scope = active.scope.unwrap_or_default();
                 tell(&format!("{what} is active: {} may {scope}", active.subject));
             }
-            Introspection::Inactive => tell(&format!("{what} is INACTIVE")),
+            IntrospectOutcome::Inactive => tell(&format!("{what} is INACTIVE")),
         }
         Ok(())
     }
@@ -154,8 +154,8 @@ impl Server {
     async fn refresh(&self, who: &str, token: &Secret) -> Result<Option<Secret>> {
         let answer = self.stores.grants(&self.scope).rotate(token, CLIENT, Some(KEY)).await?;
         let (how, rotated) = match answer {
-            Rotation::Rotated(rotated) => ("rotated to", rotated),
-            Rotation::Retried(rotated) => ("retried, again", rotated),
+            RotateOutcome::Rotated(rotated) => ("rotated to", rotated),
+            RotateOutcome::Retried(rotated) => ("retried, again", rotated),
             other => {
                 tell(&format!("{who} REFUSED: {other:?}"));
                 return Ok(None);

@@ -44,7 +44,7 @@ pub async fn open(url: &str) -> Result<Arc<dyn Backend>> {
         "memory:" => Err(Error::invalid("the memory engine's URL is memory: and nothing more")),
         #[cfg(feature = "dynamodb")]
         "dynamodb:" => {
-            let store = dynamodb::DynamoDb::open(url, crate::model::rng::SystemChance).await?;
+            let store = dynamodb::DynamoDb::open(url, crate::model::rng::SystemRng).await?;
             // An engine knows nothing of stores; who opens one for them says what their indexes lead to.
             let indexes = crate::stores::shared::indexes::INDEXES.into_iter();
             Ok(Arc::new(indexes.fold(store, |store, (index, leads_to)| store.reconciling(index, leads_to))))

@@ -16,7 +16,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
-use crate::model::rng::Chance;
+use crate::model::rng::Rng;
 use crate::model::time::Timestamp;
 
 /// Names a key of a keyring. It is no secret: it stands in tokens and in sealed values.
@@ -99,13 +99,13 @@ impl Keyring {
 
     /// A ring with one new key.
     #[must_use]
-    pub fn generate(chance: &dyn Chance, now: Timestamp) -> Self {
-        let (id, entry) = new_key(chance, now);
+    pub fn generate(rng: &dyn Rng, now: Timestamp) -> Self {
+        let (id, entry) = new_key(rng, now);
         Self { keys: BTreeMap::from([(id, entry)]), active: id }
     }
 
     /// Adds a new key and returns its id. It is not active yet, so that it can be brought to every node first.
-    pub fn add(&mut self, chance: &dyn Chance, now: Timestamp) -> Result<KeyId> {
+    pub fn add(&mut self, rng: &dyn Rng, now: Timestamp) -> Result<KeyId> {
         if self.keys.len() >= Self::MAX_KEYS {
             return Err(Error::invalid(format!(
                 "a keyring has at most {} keys: retire one first",
@@ -113,7 +113,7 @@ impl Keyring {
             )));
         }
         loop {
-            let (id, entry) = new_key(chance, now);
+            let (id, entry) = new_key(rng, now);
             // Ids are short, so two may meet; a key is never written over.
             if let Slot::Vacant(slot) = self.keys.entry(id) {
                 slot.insert(entry);
@@ -193,9 +193,9 @@ impl Keyring {
 
     /// Seals `plain` for the record at `key` under the active key: elsewhere, or with another `context`, it does
     /// not open.
-    pub(crate) fn seal(&self, key: &Key, context: &[u8], plain: &[u8], chance: &dyn Chance) -> Vec<u8> {
+    pub(crate) fn seal(&self, key: &Key, context: &[u8], plain: &[u8], rng: &dyn Rng) -> Vec<u8> {
         let subkey = self.subkey(self.active, SEAL, context).expect("the active key is in the ring");
-        let nonce: [u8; NONCE_BYTES] = chance.bytes();
+        let nonce: [u8; NONCE_BYTES] = rng.bytes();
         let payload = Payload { msg: plain, aad: &associated(key) };
         let sealed = XChaCha20Poly1305::new((&*subkey).into())
             .encrypt((&nonce).into(), payload)
@@ -232,8 +232,8 @@ fn associated(key: &Key) -> Vec<u8> {
     [&[key.kind().code()], key.as_bytes()].concat()
 }
 
-fn new_key(chance: &dyn Chance, created_at: Timestamp) -> (KeyId, Entry) {
-    (KeyId(chance.bytes()), Entry { secret: chance.bytes(), created_at })
+fn new_key(rng: &dyn Rng, created_at: Timestamp) -> (KeyId, Entry) {
+    (KeyId(rng.bytes()), Entry { secret: rng.bytes(), created_at })
 }
 
 fn no_such_key(id: KeyId) -> Error {
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
     use crate::model::error::ErrorKind;
     use crate::model::kind::Kind;
-    use crate::model::rng::SeededChance;
+    use crate::model::rng::SeededRng;
     use crate::model::scope::Scope;
 
     fn key(kind: Kind, name: &str) -> Key {
@@ -260,16 +260,16 @@ mod tests {
 
     #[test]
     fn a_sealed_value_opens_at_its_own_key_alone() {
-        let chance = SeededChance::new(1);
-        let ring = Keyring::generate(&chance, Timestamp::ZERO);
-        let sealed = ring.seal(&key(Kind::Code, "a"), b"", b"hunter2", &chance);
+        let rng = SeededRng::new(1);
+        let ring = Keyring::generate(&rng, Timestamp::ZERO);
+        let sealed = ring.seal(&key(Kind::Code, "a"), b"", b"hunter2", &rng);
         assert!(!sealed.windows(7).any(|window| window == b"hunter2"));
         assert_eq!(ring.open(&key(Kind::Code, "a"), b"", &sealed).unwrap().as_slice(), b"hunter2");
         let elsewhere = [
             ring.open(&key(Kind::Code, "b"), b"", &sealed),
             ring.open(&key(Kind::Grant, "a"), b"", &sealed),
             ring.open(&key(Kind::Code, "a"), b"x", &sealed),
-            Keyring::generate(&chance, Timestamp::ZERO).open(&key(Kind::Code, "a"), b"", &sealed),
+            Keyring::generate(&rng, Timestamp::ZERO).open(&key(Kind::Code, "a"), b"", &sealed),
         ];
         for opened in elsewhere {
             assert_eq!(opened.unwrap_err().kind(), ErrorKind::Corrupt);
@@ -284,12 +284,12 @@ mod tests {
 
     #[test]
     fn old_keys_are_good_until_they_are_retired() {
-        let chance = SeededChance::new(1);
-        let mut ring = Keyring::generate(&chance, Timestamp::ZERO);
+        let rng = SeededRng::new(1);
+        let mut ring = Keyring::generate(&rng, Timestamp::ZERO);
         let old = ring.active();
         let mac = ring.mac(old, "p", &[b"a"]).unwrap();
-        let sealed = ring.seal(&key(Kind::Code, "a"), b"", b"x", &chance);
-        let new = ring.add(&chance, Timestamp::ZERO).unwrap();
+        let sealed = ring.seal(&key(Kind::Code, "a"), b"", b"x", &rng);
+        let new = ring.add(&rng, Timestamp::ZERO).unwrap();
         assert_eq!(ring.active(), old, "a new key waits until every node has it");
         ring.activate(new).unwrap();
         assert!(ring.verify(old, "p", &[b"a"], &mac));
@@ -304,9 +304,9 @@ mod tests {
 
     #[test]
     fn a_mac_is_of_its_purpose_its_key_and_whole_parts() {
-        let chance = SeededChance::new(1);
-        let mut ring = Keyring::generate(&chance, Timestamp::ZERO);
-        let (first, second) = (ring.active(), ring.add(&chance, Timestamp::ZERO).unwrap());
+        let rng = SeededRng::new(1);
+        let mut ring = Keyring::generate(&rng, Timestamp::ZERO);
+        let (first, second) = (ring.active(), ring.add(&rng, Timestamp::ZERO).unwrap());
         let mac = ring.mac(first, "p", &[b"ab", b"c"]).unwrap();
         assert!(ring.verify(first, "p", &[b"ab", b"c"], &mac));
         assert!(!ring.verify(first, "p", &[b"a", b"bc"], &mac));

@@ -11,7 +11,7 @@
 //! | [`kind`] | the kinds of record |
 //! | [`scope`] | [`Scope`], its text form, what it covers, and [`Reach`] |
 //! | [`record`], [`write`](mod@write) | [`Record`], [`Version`], [`Write`], [`Batch`], [`Commit`] |
-//! | [`time`], [`chance`] | the clocks and the random numbers that are handed in |
+//! | [`time`], [`rng`] | the clocks and the random numbers that are handed in |
 //! | [`clock_guard`] | a clock that never runs backwards in a store, and whose leaps erase nothing |
 //! | [`ttl`] | [`Ttl`] and the policies that bound it |
 //! | [`keyring`] | the keys that refresh tokens are derived with and payloads are sealed under |
@@ -23,14 +23,14 @@
 //! | `conformance` | the suite that every engine passes (feature `conformance`) |
 //!
 //! ```
-//! use ebbtide::{BackendExt, Clock, Key, Kind, Record, Scope, SystemChance, SystemClock, Ttl, open};
+//! use ebbtide::{BackendExt, Clock, Key, Kind, Record, Scope, SystemRng, SystemClock, Ttl, open};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> ebbtide::Result<()> {
 //! let store = open("memory:").await?;
 //! let now = SystemClock.now();
 //! let key = Key::new(Kind::Replay, &Scope::tenant("acme")?, &["jti-1".into()], &[])?;
-//! let record = Record::new("", Ttl::from_secs(60)?.expires_at(now)?, &SystemChance);
+//! let record = Record::new("", Ttl::from_secs(60)?.expires_at(now)?, &SystemRng);
 //! assert!(store.insert(key.clone(), record.clone(), now).await?.is_applied());
 //! assert!(!store.insert(key, record, now).await?.is_applied(), "the second is a replay");
 //! # Ok(())
@@ -58,7 +58,7 @@ pub use model::error::{Error, ErrorKind, Result};
 pub use model::key::{Key, Part, Prefix};
 pub use model::kind::Kind;
 pub use model::record::{Record, Version};
-pub use model::rng::{Chance, SeededChance, SystemChance};
+pub use model::rng::{Rng, SeededRng, SystemRng};
 pub use model::scope::{Name, Reach, Scope};
 pub use model::secret::Secret;
 pub use model::time::{Clock, ManualClock, Stopwatch, SystemClock, Timestamp};

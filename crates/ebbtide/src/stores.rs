@@ -35,12 +35,12 @@ use crate::keyring::Keyring;
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
-use crate::model::rng::{Chance, SystemChance};
+use crate::model::rng::{Rng, SystemRng};
 use crate::model::scope::Scope;
 use crate::model::secret::Secret;
 use crate::model::time::{Clock, SystemClock, Timestamp};
 use crate::model::ttl::{Ttl, TtlPolicies, TtlPolicy};
-use crate::stores::audit::{Audit, Because, GATES, Note};
+use crate::stores::audit::{Audit, AuditContext, GATES, Note};
 
 use access_tokens::AccessTokens;
 use api_keys::ApiKeys;
@@ -70,7 +70,7 @@ pub struct Stores(Arc<Shared>);
 struct Shared {
     backend: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
-    chance: Arc<dyn Chance>,
+    rng: Arc<dyn Rng>,
     profile: Profile,
     profiles: BTreeMap<String, Profile>,
     hashers: Hashers,
@@ -83,19 +83,19 @@ struct Shared {
 }
 
 impl Stores {
-    /// The stores on `backend`, with the system's clock and chance, and a keyring that is made up for as long as
+    /// The stores on `backend`, with the system's clock and rng, and a keyring that is made up for as long as
     /// they live: for tests, and for the memory engine.
     #[must_use]
     pub fn new(backend: Arc<dyn Backend>) -> Self {
         Self::builder(backend).build()
     }
 
-    /// The stores on `backend`, with a keyring, clock, chance, policies and lifetimes of your own.
+    /// The stores on `backend`, with a keyring, clock, rng, policies and lifetimes of your own.
     pub fn builder(backend: Arc<dyn Backend>) -> Builder {
         Builder {
             backend,
             clock: Arc::new(SystemClock),
-            chance: Arc::new(SystemChance),
+            rng: Arc::new(SystemRng),
             policies: TtlPolicies::default(),
             profile: Profile::default(),
             profiles: BTreeMap::new(),
@@ -203,13 +203,13 @@ impl Stores {
         &self,
         scope: &Scope,
         holder: Holder<'_>,
-        because: &Because,
+        context: &AuditContext,
     ) -> Result<u64> {
         let (kind, name) = match holder {
             Holder::Subject(subject) => (Kind::Grant, subject),
             Holder::Client(client_id) => (Kind::Client, client_id),
         };
-        let note = Note::revoked(because)?.about(kind, vec![name.to_owned()]);
+        let note = Note::revoked(context)?.about(kind, vec![name.to_owned()]);
         self.audit(scope).append(&note.clone().with_detail("all, begins")).await?;
         let revoked = self.revoke_all(scope, holder).await?;
         self.audit(scope).append(&note.with_detail(format!("all, ended, {revoked} revoked"))).await?;
@@ -245,8 +245,8 @@ impl Stores {
         &self.0.keyring
     }
 
-    pub(crate) fn chance(&self) -> &dyn Chance {
-        self.0.chance.as_ref()
+    pub(crate) fn rng(&self) -> &dyn Rng {
+        self.0.rng.as_ref()
     }
 
     /// Who may do what.
@@ -300,7 +300,7 @@ impl Stores {
     }
 
     pub(crate) fn record(&self, value: impl Into<bytes::Bytes>, expires_at: Timestamp) -> Record {
-        Record::new(value, expires_at, self.0.chance.as_ref())
+        Record::new(value, expires_at, self.0.rng.as_ref())
     }
 
     /// The life of a record: what was asked for, else what the policy says, else the store's own default; within
@@ -392,7 +392,7 @@ pub(crate) fn check_optional(what: &str, text: Option<&str>, most: usize) -> Res
 pub struct Builder {
     backend: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
-    chance: Arc<dyn Chance>,
+    rng: Arc<dyn Rng>,
     policies: TtlPolicies,
     profile: Profile,
     profiles: BTreeMap<String, Profile>,
@@ -407,9 +407,9 @@ impl Builder {
         self
     }
 
-    /// Takes random bytes from `chance`.
-    pub fn chance(mut self, chance: impl Chance) -> Self {
-        self.chance = Arc::new(chance);
+    /// Takes random bytes from `rng`.
+    pub fn rng(mut self, rng: impl Rng) -> Self {
+        self.rng = Arc::new(rng);
         self
     }
 
@@ -447,12 +447,12 @@ impl Builder {
     /// The stores.
     #[must_use]
     pub fn build(self) -> Stores {
-        let Self { backend, clock, chance, policies, profile, profiles, hash_cost, keyring } = self;
-        let keyring = keyring.unwrap_or_else(|| Keyring::generate(chance.as_ref(), clock.now()));
+        let Self { backend, clock, rng, policies, profile, profiles, hash_cost, keyring } = self;
+        let keyring = keyring.unwrap_or_else(|| Keyring::generate(rng.as_ref(), clock.now()));
         Stores(Arc::new(Shared {
             backend,
             clock,
-            chance,
+            rng,
             profile,
             profiles,
             hashers: Hashers::new(hash_cost),

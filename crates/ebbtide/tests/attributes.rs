@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ebbtide::stores::attributes::{Bucket, Draft, Swap};
-use ebbtide::stores::audit::Verdict;
+use ebbtide::stores::attributes::{Bucket, Draft, SwapOutcome};
+use ebbtide::stores::audit::AuditOutcome;
 use ebbtide::stores::shared::extension::Extension;
 use ebbtide::{
     Backend, Batch, Budget, Commit, Cursor, ErrorKind, Key, ManualClock, Memory, Page, Prefix, Record,
@@ -106,7 +106,7 @@ async fn an_extension_and_its_entry_are_never_one_without_the_other() {
         let longer = bucket.get("a").await.unwrap().unwrap().expires_at > first.expires_at;
         let told = !audit.list(None, 10).await.unwrap().items.is_empty();
         assert_eq!((longer, told), (happened, happened));
-        assert!(matches!(audit.verify(None).await.unwrap(), Verdict::Intact { .. }));
+        assert!(matches!(audit.verify(None).await.unwrap(), AuditOutcome::Intact { .. }));
     }
 }
 
@@ -151,9 +151,9 @@ proptest! {
             bucket.set("a", value.clone()).await.unwrap();
             assert_eq!(bucket.get("a").await.unwrap().unwrap().data, value);
             let swap = bucket.compare_and_swap("a", &other, json!("other")).await.unwrap();
-            assert_eq!(matches!(swap, Swap::Swapped(_)), value == other);
+            assert_eq!(matches!(swap, SwapOutcome::Swapped(_)), value == other);
             let swap = bucket.compare_and_swap("a", &value, other.clone()).await.unwrap();
-            assert_eq!(matches!(swap, Swap::Swapped(_)), value != other || value == json!("other"));
+            assert_eq!(matches!(swap, SwapOutcome::Swapped(_)), value != other || value == json!("other"));
         });
     }
 }

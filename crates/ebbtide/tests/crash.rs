@@ -12,8 +12,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 
 use ebbtide::{
-    Backend, BackendExt, Budget, Chance, ErrorKind, Key, Kind, Prefix, Record, Scope, SeededChance,
-    SystemChance, Timestamp, open,
+    Backend, BackendExt, Budget, ErrorKind, Key, Kind, Prefix, Record, Rng, Scope, SeededRng, SystemRng,
+    Timestamp, open,
 };
 use libtest_mimic::{Arguments, Trial};
 
@@ -59,7 +59,7 @@ fn key(round: u64, number: u64) -> Key {
 /// Every fifth has ended long ago when the sweeps come.
 fn record(number: u64) -> Record {
     let expires_at = if number.is_multiple_of(5) { at(1 + number) } else { at(1_000_000_000) };
-    Record::new(number.to_string(), expires_at, &SystemChance)
+    Record::new(number.to_string(), expires_at, &SystemRng)
 }
 
 const SWEEP_AT: u64 = 500_000_000;
@@ -96,8 +96,8 @@ async fn write_until_refused(store: Arc<dyn Backend>) {
     let_the_disk_be_full_soon();
     // Random bytes, since an engine would compress others to nothing.
     let mut value = vec![0; 300_000];
-    SystemChance.fill(&mut value);
-    let large = |number: u64| Record::new(value.clone(), record(number | 1).expires_at, &SystemChance);
+    SystemRng.fill(&mut value);
+    let large = |number: u64| Record::new(value.clone(), record(number | 1).expires_at, &SystemRng);
     for number in 0..10_000 {
         match store.insert(key(0, number), large(number), at(0)).await {
             Ok(commit) if commit.is_applied() => say('i', number),
@@ -171,10 +171,10 @@ struct Heard {
 
 async fn parent(engine: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let chance = SeededChance::new(7);
+    let rng = SeededRng::new(7);
     let mut rounds = BTreeMap::new();
     for round in 0..KILLS {
-        let heard = run_and_kill(engine, dir.path(), round, 1 + chance.below(1_500));
+        let heard = run_and_kill(engine, dir.path(), round, 1 + rng.below(1_500));
         check(engine, dir.path(), &BTreeMap::from([(round, &heard)])).await;
         rounds.insert(round, heard);
     }

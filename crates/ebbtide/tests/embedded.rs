@@ -9,8 +9,8 @@ use std::time::Duration;
 use ebbtide::engines::blocking::Blocking;
 use ebbtide::ops::clock_guard::ClockGuard;
 use ebbtide::{
-    Backend, BackendExt, Batch, Budget, Chance as _, Clock, Error, ErrorKind, Key, Kind, ManualClock, Prefix,
-    Record, Scope, SystemChance, Timestamp, Write, open,
+    Backend, BackendExt, Batch, Budget, Clock, Error, ErrorKind, Key, Kind, ManualClock, Prefix, Record,
+    Rng as _, Scope, SystemRng, Timestamp, Write, open,
 };
 
 const ENGINES: &[&str] = if cfg!(feature = "rocksdb") { &["fjall", "rocksdb"] } else { &["fjall"] };
@@ -28,7 +28,7 @@ fn key(name: &str) -> Key {
 }
 
 fn record(seconds: u64) -> Record {
-    Record::new("value", at(seconds), &SystemChance)
+    Record::new("value", at(seconds), &SystemRng)
 }
 
 async fn store(engine: &str, path: &Path) -> Arc<dyn Backend> {
@@ -181,8 +181,8 @@ async fn a_sweep_gives_the_disk_its_space_back() {
             let writes = (first..(first + Batch::MAX_WRITES).min(RECORDS)).map(|number| {
                 // What is random does not compress.
                 let mut value = vec![0; 1_000];
-                SystemChance.fill(&mut value);
-                let record = Record::new(value, at(if number == 0 { 9_000 } else { 60 }), &SystemChance);
+                SystemRng.fill(&mut value);
+                let record = Record::new(value, at(if number == 0 { 9_000 } else { 60 }), &SystemRng);
                 Write::Put { key: key(&number.to_string()), record }
             });
             assert!(store.commit(Batch::new(writes.collect()).unwrap(), at(0)).await.unwrap().is_applied());
@@ -208,7 +208,7 @@ async fn a_journal_is_filled_before_it_is_needed_and_loses_nothing() {
         assert_eq!(live_names(store.as_ref(), at(0)).await, written, "opened {opening} times before");
         for number in 0..150 {
             let key = key(&format!("{opening}/{number:03}"));
-            let record = Record::new(vec![7; 1_000], at(60), &SystemChance);
+            let record = Record::new(vec![7; 1_000], at(60), &SystemRng);
             assert!(store.insert(key.clone(), record, at(0)).await.unwrap().is_applied());
             written.push(key);
         }
@@ -232,7 +232,7 @@ async fn nobody_sees_half_of_a_batch_through_sweeps() {
         let store = store(engine, dir.path()).await;
         let put = |round: usize| {
             let put = |number| {
-                let record = Record::new(round.to_string(), at(9_000), &SystemChance);
+                let record = Record::new(round.to_string(), at(9_000), &SystemRng);
                 Write::Put { key: key(&format!("{number:03}")), record }
             };
             let passing = Write::Put { key: key("passing"), record: record(60) };

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ebbtide::stores::access_tokens::{AccessRequest, Introspection, Issuing};
-use ebbtide::stores::codes::{CodeRequest, Presented, Redemption};
-use ebbtide::stores::grants::{GrantRequest, GrantState, Rotation, Terms};
-use ebbtide::stores::nonces::NonceAnswer;
+use ebbtide::stores::access_tokens::{AccessRequest, IntrospectOutcome, IssueOutcome};
+use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
+use ebbtide::stores::grants::{GrantRequest, GrantState, GrantTtls, RotateOutcome};
+use ebbtide::stores::nonces::NonceOutcome;
 use ebbtide::{
     Backend, BackendExt, Batch, Budget, Clock, Commit, Cursor, ErrorKind, Key, Kind, ManualClock, Memory,
-    Page, Prefix, Record, Result, Scope, Secret, SeededChance, Stores, Swept, Timestamp, Ttl,
+    Page, Prefix, Record, Result, Scope, Secret, SeededRng, Stores, Swept, Timestamp, Ttl,
 };
 use ebbtide_conformance::faulty::{Fault, Faulty};
 use proptest::prelude::*;
@@ -23,12 +23,12 @@ fn begin() -> ManualClock {
 }
 
 fn stores(backend: Arc<dyn Backend>, clock: &ManualClock) -> Stores {
-    Stores::builder(backend).clock(clock.clone()).chance(SeededChance::new(1)).build()
+    Stores::builder(backend).clock(clock.clone()).rng(SeededRng::new(1)).build()
 }
 
 async fn access(stores: &Stores, id: ebbtide::stores::grants::GrantId) -> Option<Secret> {
     match stores.access_tokens(&Scope::Global).issue(AccessRequest::under(id)).await.unwrap() {
-        Issuing::Issued(issued) => Some(issued.access_token),
+        IssueOutcome::Issued(issued) => Some(issued.access_token),
         _ => None,
     }
 }
@@ -55,7 +55,7 @@ async fn ten_thousand_rotations_leave_a_family_as_small_as_one() {
     for rotation in 1..=10_000_u64 {
         clock.advance(Duration::from_secs(60));
         match grants.rotate(&token, "app", None).await.unwrap() {
-            Rotation::Rotated(rotated) => {
+            RotateOutcome::Rotated(rotated) => {
                 assert_eq!(rotated.generation, rotation);
                 token = rotated.refresh_token;
             }
@@ -102,7 +102,7 @@ async fn play(steps: &[Step], sweeps: bool) -> Vec<String> {
     let stores = stores(backend.clone(), &clock);
     let grants = stores.grants(&Scope::Global);
     let secs = |seconds| Ttl::from_secs(seconds).unwrap();
-    let terms = Terms::default().idle(secs(30)).max(secs(120));
+    let terms = GrantTtls::default().idle(secs(30)).max(secs(120));
     let issued = grants.issue(GrantRequest::new("ada", "app").terms(terms)).await.unwrap();
     let mut tokens = vec![issued.refresh_token.clone()];
     let (mut ended, mut rotated_at, mut seen) = (false, None, false);
@@ -117,13 +117,13 @@ async fn play(steps: &[Step], sweeps: bool) -> Vec<String> {
                 let is_present = at + 1 == tokens.len();
                 let answer = grants.rotate(&tokens[at], "app", None).await.unwrap();
                 match &answer {
-                    Rotation::Rotated(rotated) => {
+                    RotateOutcome::Rotated(rotated) => {
                         assert!(!ended && is_present, "only the present token of a living family is rotated");
                         assert!(tokens.iter().all(|token| *token != rotated.refresh_token), "to a new one");
                         tokens.push(rotated.refresh_token.clone());
                         (rotated_at, seen) = (Some(clock.now()), false);
                     }
-                    Rotation::Retried(rotated) => {
+                    RotateOutcome::Retried(rotated) => {
                         assert!(
                             !ended && at + 2 == tokens.len() && !seen,
                             "only the one before, while unseen"
@@ -131,12 +131,12 @@ async fn play(steps: &[Step], sweeps: bool) -> Vec<String> {
                         assert_eq!(tokens.last(), Some(&rotated.refresh_token), "with the same successor");
                         assert!(clock.now().since(rotated_at.unwrap()) < Duration::from_secs(10));
                     }
-                    Rotation::Reused { .. } => {
+                    RotateOutcome::Reused { .. } => {
                         assert!(!ended && !is_present);
                         ended = true;
                     }
-                    Rotation::Revoked { .. } => assert!(ended),
-                    Rotation::Expired => ended = true,
+                    RotateOutcome::Revoked { .. } => assert!(ended),
+                    RotateOutcome::Expired => ended = true,
                     other => panic!("{other:?}"),
                 }
                 answers.push(format!("{answer:?}"));
@@ -145,7 +145,7 @@ async fn play(steps: &[Step], sweeps: bool) -> Vec<String> {
                 let token = access(&stores, issued.grant_id).await;
                 if let Some(token) = &token {
                     let answer = stores.access_tokens(&Scope::Global).introspect(token).await.unwrap();
-                    assert!(matches!(answer, Introspection::Active(_)));
+                    assert!(matches!(answer, IntrospectOutcome::Active(_)));
                     assert!(!ended, "nothing is issued into a family that has ended");
                     seen = true;
                 }
@@ -194,13 +194,15 @@ async fn a_rotation_whose_answer_was_lost_is_retried() {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "a fault is no answer");
         let again = grants.rotate(&issued.refresh_token, "app", None).await.unwrap();
         let next = match (fault, again) {
-            (Fault::Before, Rotation::Rotated(next)) | (Fault::After, Rotation::Retried(next)) => next,
+            (Fault::Before, RotateOutcome::Rotated(next)) | (Fault::After, RotateOutcome::Retried(next)) => {
+                next
+            }
             other => panic!("{other:?}"),
         };
         assert_eq!(next.generation, 1);
         assert!(matches!(
             grants.rotate(&next.refresh_token, "app", None).await.unwrap(),
-            Rotation::Rotated(_)
+            RotateOutcome::Rotated(_)
         ));
     }
 }
@@ -211,12 +213,12 @@ async fn a_redemption_whose_answer_was_lost_is_taken_back_by_the_next() {
         let (backend, stores) = faulty();
         let codes = stores.codes(&Scope::Global);
         let code = codes.issue(CodeRequest::new("app", "ada", "https://a")).await.unwrap().code;
-        let presented = Presented::new(code, "app", "https://a").grant(Terms::default());
+        let presented = Redeem::new(code, "app", "https://a").grant(GrantTtls::default());
         backend.fail(0, fault);
         assert_eq!(codes.redeem(&presented).await.unwrap_err().kind(), ErrorKind::Unavailable);
         match (fault, codes.redeem(&presented).await.unwrap()) {
-            (Fault::Before, Redemption::Redeemed(_)) => {}
-            (Fault::After, Redemption::Reused { grant_id: Some(id) }) => {
+            (Fault::Before, RedeemOutcome::Redeemed(_)) => {}
+            (Fault::After, RedeemOutcome::Reused { grant_id: Some(id) }) => {
                 let grant = stores.grants(&Scope::Global).get(id).await.unwrap().unwrap();
                 assert!(matches!(grant.state, GrantState::Revoked { .. }), "nobody holds it, and nobody can");
             }
@@ -230,11 +232,11 @@ async fn a_code_and_its_grant_are_there_together_or_not_at_all() {
     let (backend, stores) = faulty();
     let code =
         stores.codes(&Scope::Global).issue(CodeRequest::new("app", "ada", "https://a")).await.unwrap().code;
-    let presented = Presented::new(code, "app", "https://a").grant(Terms::default());
+    let presented = Redeem::new(code, "app", "https://a").grant(GrantTtls::default());
     let before = backend.writes();
     assert!(matches!(
         stores.codes(&Scope::Global).redeem(&presented).await.unwrap(),
-        Redemption::Redeemed(_)
+        RedeemOutcome::Redeemed(_)
     ));
     assert_eq!(backend.writes() - before, 1, "one commit");
 }
@@ -246,7 +248,7 @@ async fn a_nonce_whose_acceptance_was_lost_is_used() {
     let nonce = nonces.issue("as", None).await.unwrap().nonce;
     backend.fail(0, Fault::After);
     assert!(nonces.accept("as", &nonce).await.is_err());
-    assert_eq!(nonces.accept("as", &nonce).await.unwrap(), NonceAnswer::Used, "never accepted twice");
+    assert_eq!(nonces.accept("as", &nonce).await.unwrap(), NonceOutcome::Used, "never accepted twice");
 }
 
 #[tokio::test]
@@ -316,7 +318,8 @@ async fn the_cost_of_an_answer_is_known() {
     let (grants, tokens) = (stores.grants(&Scope::Global), stores.access_tokens(&Scope::Global));
     let issued = grants.issue(GrantRequest::new("ada", "app")).await.unwrap();
     assert_eq!(backend.take_counts(), (0, 1), "issuing a grant with its indexes");
-    let Rotation::Rotated(next) = grants.rotate(&issued.refresh_token, "app", None).await.unwrap() else {
+    let RotateOutcome::Rotated(next) = grants.rotate(&issued.refresh_token, "app", None).await.unwrap()
+    else {
         panic!()
     };
     // Besides the grant, the tombstones of its subject and client are read, at once.
@@ -331,6 +334,6 @@ async fn the_cost_of_an_answer_is_known() {
     }
     assert!(grants.revoke(next.grant_id).await.unwrap());
     assert_eq!(backend.take_counts(), (1, 1), "revoking, whatever hangs on it");
-    assert_eq!(grants.rotate(&Secret::new("ebr_x"), "app", None).await.unwrap(), Rotation::Unknown);
+    assert_eq!(grants.rotate(&Secret::new("ebr_x"), "app", None).await.unwrap(), RotateOutcome::Unknown);
     assert_eq!(backend.take_counts(), (0, 0), "garbage does not reach the store");
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use ebbtide::engines::dynamodb::DynamoDb;
 use ebbtide::ops::transfer::Copier;
 use ebbtide::{
-    BackendExt as _, Batch, Key, Kind, Prefix, Reach, Record, Scope, SystemChance, Timestamp, Version, Write,
+    BackendExt as _, Batch, Key, Kind, Prefix, Reach, Record, Scope, SystemRng, Timestamp, Version, Write,
 };
 use libtest_mimic::{Arguments, Trial};
 
@@ -68,17 +68,17 @@ fn item(number: u64) -> (Key, Record) {
         more => now().checked_add(Duration::from_millis(more * 86_400_000 + number)).unwrap(),
     };
     let byte = u8::try_from(number % 251).unwrap();
-    (key, Record::new(vec![byte; pick(300, 3)], ends, &SystemChance))
+    (key, Record::new(vec![byte; pick(300, 3)], ends, &SystemRng))
 }
 
 async fn journey(postgres: &str, dynamodb: &str, records: u64) {
     let dir = tempfile::tempdir().unwrap();
     let folder = |name: &str| format!("fjall:{}", dir.path().join(name).display());
-    let schema = format!("journey_{}", Version::mint(&SystemChance));
+    let schema = format!("journey_{}", Version::mint(&SystemRng));
     let on_postgres = format!("{postgres}?schema={schema}&sslmode=disable");
     ebbtide::engines::postgres::migrate(&on_postgres).await.unwrap();
     let on_dynamodb = format!("dynamodb:ebbtide-{schema}?endpoint={dynamodb}&region=us-east-1");
-    DynamoDb::open(&on_dynamodb, SystemChance).await.unwrap().create_table().await.unwrap();
+    DynamoDb::open(&on_dynamodb, SystemRng).await.unwrap().create_table().await.unwrap();
 
     let source = ebbtide::open(&folder("source")).await.unwrap();
     let mut live = 0;

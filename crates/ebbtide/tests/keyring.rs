@@ -4,10 +4,10 @@
 
 use std::path::Path;
 
-use ebbtide::{ErrorKind, Keyring, SeededChance, SystemChance, Timestamp};
+use ebbtide::{ErrorKind, Keyring, SeededRng, SystemRng, Timestamp};
 
 fn make(path: &Path) -> Keyring {
-    Keyring::load_or_create(path, &SystemChance, Timestamp::ZERO).unwrap()
+    Keyring::load_or_create(path, &SystemRng, Timestamp::ZERO).unwrap()
 }
 
 #[cfg(unix)]
@@ -33,14 +33,14 @@ fn the_file_is_for_its_owner_alone() {
     let path = folder.path().join("keyring.json");
     make(&path);
     assert_eq!(mode(&path), 0o600);
-    Keyring::edit(&path, |keyring| keyring.add(&SystemChance, Timestamp::ZERO)).unwrap();
+    Keyring::edit(&path, |keyring| keyring.add(&SystemRng, Timestamp::ZERO)).unwrap();
     assert_eq!(mode(&path), 0o600, "after a change too");
     for looser in [0o640, 0o604, 0o644, 0o620, 0o660, 0o666, 0o601] {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(looser)).unwrap();
         let error = Keyring::load(&path).unwrap_err();
         assert!(error.message().contains("chmod 600"), "{error}");
-        assert!(Keyring::load_or_create(&path, &SystemChance, Timestamp::ZERO).is_err());
-        assert!(Keyring::edit(&path, |keyring| keyring.add(&SystemChance, Timestamp::ZERO)).is_err());
+        assert!(Keyring::load_or_create(&path, &SystemRng, Timestamp::ZERO).is_err());
+        assert!(Keyring::edit(&path, |keyring| keyring.add(&SystemRng, Timestamp::ZERO)).is_err());
     }
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).unwrap();
     assert_eq!(Keyring::load(&path).unwrap().keys().len(), 2, "stricter is good, and nothing was lost");
@@ -51,8 +51,8 @@ fn a_file_that_is_there_is_never_written_over() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keyring.json");
     let made = make(&path);
-    let other = Keyring::generate(&SystemChance, Timestamp::ZERO);
-    assert_eq!(other.create(&path, &SystemChance).unwrap_err().kind(), ErrorKind::Invalid);
+    let other = Keyring::generate(&SystemRng, Timestamp::ZERO);
+    assert_eq!(other.create(&path, &SystemRng).unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(make(&path).keys(), made.keys());
 }
 
@@ -73,15 +73,15 @@ fn a_change_is_whole_or_none_and_one_at_a_time() {
     let path = folder.path().join("keyring.json");
     let before = make(&path).keys();
     let failed = Keyring::edit(&path, |keyring| {
-        keyring.add(&SystemChance, Timestamp::ZERO)?;
+        keyring.add(&SystemRng, Timestamp::ZERO)?;
         keyring.retire(keyring.active())
     });
     assert!(failed.is_err());
     assert_eq!(make(&path).keys(), before, "a change that failed left nothing");
     Keyring::edit(&path, |keyring| {
-        let within = Keyring::edit(&path, |keyring| keyring.add(&SystemChance, Timestamp::ZERO));
+        let within = Keyring::edit(&path, |keyring| keyring.add(&SystemRng, Timestamp::ZERO));
         assert!(within.unwrap_err().message().contains("is being changed"));
-        keyring.add(&SystemChance, Timestamp::ZERO)
+        keyring.add(&SystemRng, Timestamp::ZERO)
     })
     .unwrap();
     assert_eq!(make(&path).keys().len(), 2);
@@ -117,8 +117,8 @@ fn what_is_no_keyring_is_corrupt_and_is_not_quoted() {
 #[test]
 fn each_store_has_the_keyring_it_needs() {
     let folder = tempfile::tempdir().unwrap();
-    let chance = SeededChance::new(1);
-    let of = |url: &str, file: Option<&Path>| Keyring::for_store(url, file, &chance, Timestamp::ZERO);
+    let rng = SeededRng::new(1);
+    let of = |url: &str, file: Option<&Path>| Keyring::for_store(url, file, &rng, Timestamp::ZERO);
     let embedded = format!("fjall:{}?cache=1", folder.path().join("data").display());
     let made = of(&embedded, None).unwrap();
     assert_eq!(of(&embedded, None).unwrap().keys(), made.keys(), "the same at the next start");

@@ -6,22 +6,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebbtide::stores::access_tokens::{AccessRequest, Issuing};
+use ebbtide::stores::access_tokens::{AccessRequest, IssueOutcome};
 use ebbtide::stores::api_keys::{KeyRequest, Role};
 use ebbtide::stores::approvals::Approval;
 use ebbtide::stores::attributes::Draft;
-use ebbtide::stores::audit::Because;
+use ebbtide::stores::audit::AuditContext;
 use ebbtide::stores::clients::hashing::HashCost;
-use ebbtide::stores::clients::{ClientRequest, Registration};
+use ebbtide::stores::clients::{ClientRequest, RegisterOutcome};
 use ebbtide::stores::codes::CodeRequest;
-use ebbtide::stores::device_codes::{DeviceRequest, Verdict};
-use ebbtide::stores::grants::{GrantRequest, IssuedGrant, Rotation};
+use ebbtide::stores::device_codes::{Decision, DeviceRequest};
+use ebbtide::stores::grants::{GrantRequest, IssuedGrant, RotateOutcome};
 use ebbtide::stores::profile::Profile;
-use ebbtide::stores::pushed_requests::{Push, Pushing};
+use ebbtide::stores::pushed_requests::{Push, PushOutcome};
 use ebbtide::stores::relationships::Relationship;
-use ebbtide::stores::replays::{Proof, Seen};
+use ebbtide::stores::replays::{Proof, ReplayOutcome};
 use ebbtide::stores::scopes::Scopes;
-use ebbtide::stores::sessions::{CreatedSession, SessionRequest, Touch};
+use ebbtide::stores::sessions::{CreatedSession, SessionRequest, TouchOutcome};
 use ebbtide::stores::shared::extension::Extension;
 use ebbtide::stores::shared::indexes::INDEXES;
 use ebbtide::stores::shared::payload::Payload;
@@ -47,8 +47,8 @@ fn seconds(text: &str) -> Option<u64> {
     if text == "no end" { None } else { Some(text.strip_suffix(" s").unwrap().parse().unwrap()) }
 }
 
-fn because() -> Because {
-    Because::new("root", "a test").unwrap()
+fn context() -> AuditContext {
+    AuditContext::new("root", "a test").unwrap()
 }
 
 struct World {
@@ -74,7 +74,7 @@ impl World {
         let scope = Scope::tenant("acme").unwrap();
         let mut lives = BTreeMap::new();
 
-        let Seen::Fresh { expires_at } =
+        let ReplayOutcome::Fresh { expires_at } =
             stores.replays(&scope).check_and_record(&Proof::new("n", "j").unwrap()).await.unwrap()
         else {
             panic!()
@@ -90,7 +90,7 @@ impl World {
         let tokens = Payload::new("t");
         let _ = stores.provider_tokens(&scope).put(grant.grant_id, "google", &tokens, None).await.unwrap();
         let request = AccessRequest::alone(OWNER, "app");
-        let Issuing::Issued(token) = stores.access_tokens(&scope).issue(request).await.unwrap() else {
+        let IssueOutcome::Issued(token) = stores.access_tokens(&scope).issue(request).await.unwrap() else {
             panic!()
         };
         lives.insert(Kind::AccessToken, token.expires_at);
@@ -99,7 +99,7 @@ impl World {
         lives.insert(Kind::Session, session.expires_at);
         lives.insert(Kind::SessionIndex, session.ends_at);
         let push = Push::new("app", json!({}));
-        let Pushing::Pushed { expires_at, .. } = stores.pushed_requests(&scope).put(push).await.unwrap()
+        let PushOutcome::Pushed { expires_at, .. } = stores.pushed_requests(&scope).put(push).await.unwrap()
         else {
             panic!()
         };
@@ -108,7 +108,8 @@ impl World {
         lives.insert(Kind::DeviceCode, device.expires_at);
         lives.insert(Kind::UserCode, device.expires_at);
         let request = ClientRequest::public().owner(OWNER);
-        let Registration::Registered(client) = stores.clients(&scope).register(request).await.unwrap() else {
+        let RegisterOutcome::Registered(client) = stores.clients(&scope).register(request).await.unwrap()
+        else {
             panic!()
         };
         lives.insert(Kind::Client, client.client.expires_at);
@@ -123,10 +124,10 @@ impl World {
         lives.insert(Kind::RelationshipReverse, related);
         // A kind that none of this goes by, so that the policy changes no life. The log tells of it.
         let policy = TtlPolicy::default();
-        stores.policies(&scope).set(Kind::System, &scope, policy, &because()).await.unwrap();
+        stores.policies(&scope).set(Kind::System, &scope, policy, &context()).await.unwrap();
         lives.insert(Kind::Policy, Timestamp::NEVER);
         let key = KeyRequest::new(scope.clone(), Role::Writer);
-        let key = stores.api_keys(&scope).create(&key, &because()).await.unwrap();
+        let key = stores.api_keys(&scope).create(&key, &context()).await.unwrap();
         lives.insert(Kind::ApiKey, key.about.expires_at);
         Self { backend, clock, stores, scope, lives, grant, session }
     }
@@ -184,7 +185,7 @@ async fn lives_and_ends_are_those_of_the_page() {
         assert!(stored.contains(&seconds(row[2])), "{kind} is stored for {stored:?}");
     }
     // A tombstone, once its deletion has ended.
-    world.stores.owners(&world.scope).delete(OWNER, &because()).await.unwrap().finish().await.unwrap();
+    world.stores.owners(&world.scope).delete(OWNER, &context()).await.unwrap().finish().await.unwrap();
     let (_, row) = rows().into_iter().find(|(kind, _)| *kind == Kind::Owner).unwrap();
     let stored = world.first_end(Kind::Owner).await.unwrap();
     assert_eq!((world.age(stored), seconds(row[1])), (seconds(row[2]), seconds(row[2])));
@@ -209,13 +210,13 @@ async fn what_makes_a_life_longer_is_what_the_page_says() {
     let grants = stores.grants(scope);
     let idle = grants.get(world.grant.grant_id).await.unwrap().unwrap().expires_at;
     let rotated = grants.rotate(&world.grant.refresh_token, "app", None).await.unwrap();
-    assert!(matches!(rotated, Rotation::Rotated(_)));
+    assert!(matches!(rotated, RotateOutcome::Rotated(_)));
     let mut longer = BTreeSet::new();
     if grants.get(world.grant.grant_id).await.unwrap().unwrap().expires_at > idle {
         longer.insert(Kind::Grant);
     }
     let touched = stores.sessions(scope).touch(&world.session.session_id, None).await.unwrap();
-    assert!(matches!(touched, Touch::Touched { .. }));
+    assert!(matches!(touched, TouchOutcome::Touched { .. }));
     let extension = Extension::by(hour, "root", "a test").unwrap();
     assert!(bucket.extend("a", &extension).await.unwrap().is_extended());
     assert!(stores.approvals(scope).extend(OWNER, "r", "GET", &extension).await.unwrap().is_extended());
@@ -244,7 +245,7 @@ fn removed_by(what: &str) -> BTreeSet<Kind> {
 async fn what_removes_a_record_is_what_the_page_says() {
     let world = World::new().await;
     let before = world.kinds().await;
-    world.stores.owners(&world.scope).delete(OWNER, &because()).await.unwrap().finish().await.unwrap();
+    world.stores.owners(&world.scope).delete(OWNER, &context()).await.unwrap().finish().await.unwrap();
     let gone: BTreeSet<_> = before.difference(&world.kinds().await).copied().collect();
     assert_eq!(gone, removed_by("owner"));
 
@@ -259,7 +260,7 @@ async fn what_removes_a_record_is_what_the_page_says() {
     let request = AccessRequest::alone("bob", registered.as_str());
     let _ = stores.access_tokens(scope).issue(request).await.unwrap();
     let with_client = count(&world).await;
-    stores.clients(scope).delete(&registered, &because()).await.unwrap().unwrap().finish().await.unwrap();
+    stores.clients(scope).delete(&registered, &context()).await.unwrap().unwrap().finish().await.unwrap();
     let after = count(&world).await;
     let fewer: BTreeSet<_> =
         with_client.into_iter().filter(|(kind, n)| after[kind] < *n).map(|(k, _)| k).collect();
@@ -283,7 +284,7 @@ async fn every_index_leads_to_its_record() {
     }
     // The wrong guesses at user codes are no index.
     let device_codes = world.stores.device_codes(&world.scope);
-    let _ = device_codes.decide("BBBB-BBBB", Verdict::deny()).await.unwrap();
+    let _ = device_codes.decide("BBBB-BBBB", Decision::deny()).await.unwrap();
     let beside = world.backend.scan_all(&Prefix::kind_wide(Kind::UserCode), world.clock.now()).await.unwrap();
     let leading = beside.iter().filter(|(index, record)| INDEXES[3].1(index, record).is_some()).count();
     assert_eq!((beside.len(), leading), (2, 1));

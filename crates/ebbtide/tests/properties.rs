@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use ebbtide::{
-    Backend, BackendExt, Batch, Key, Kind, Memory, Part, Prefix, Reach, Record, Scope, SystemChance,
-    Timestamp, Write,
+    Backend, BackendExt, Batch, Key, Kind, Memory, Part, Prefix, Reach, Record, Scope, SystemRng, Timestamp,
+    Write,
 };
 use proptest::prelude::*;
 
@@ -152,7 +152,7 @@ proptest! {
             let (store, now) = (Memory::default(), Timestamp::ZERO);
             for (scope, operation) in operations {
                 let key = Key::new(Kind::Probe, &scope, &["p".into()], &["s".into()]).unwrap();
-                let record = Record::new(scope.to_string(), Timestamp::NEVER, &SystemChance);
+                let record = Record::new(scope.to_string(), Timestamp::NEVER, &SystemRng);
                 let mine = Prefix::reach(Kind::Probe, &Reach::Exact(scope.clone())).unwrap();
                 let seen: Vec<Record> = match operation {
                     0 => {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ebbtide::stores::approvals::Approval;
-use ebbtide::stores::audit::Because;
+use ebbtide::stores::audit::AuditContext;
 use ebbtide::stores::relationships::Relationship;
 use ebbtide::{Memory, Name, Reach, Scope, Stores};
 use proptest::prelude::*;
@@ -45,7 +45,7 @@ impl Model {
 }
 
 async fn step(stores: &Stores, model: &mut Model, scope: &Scope, triple: &Triple, operation: u8) {
-    let because = Because::new("root", "why").unwrap();
+    let context = AuditContext::new("root", "why").unwrap();
     let (first, second, third) = (triple.0.as_str(), triple.1.as_str(), triple.2.as_str());
     let bucket = stores.attributes(scope).bucket(first, second).unwrap();
     let approvals = stores.approvals(scope);
@@ -65,18 +65,18 @@ async fn step(stores: &Stores, model: &mut Model, scope: &Scope, triple: &Triple
         }
         5..8 => {
             assert_eq!(bucket.delete(third).await.unwrap(), stood);
-            assert_eq!(approvals.revoke(first, second, third, &because).await.unwrap(), stood);
-            assert_eq!(relationships.remove(&edge, &because).await.unwrap(), stood);
+            assert_eq!(approvals.revoke(first, second, third, &context).await.unwrap(), stood);
+            assert_eq!(relationships.remove(&edge, &context).await.unwrap(), stood);
             model.0.entry(scope.clone()).or_default().remove(triple);
         }
         8 => {
             let reach = Reach::Exact(scope.clone());
-            stores.scopes(scope).delete(&reach, &because).await.unwrap().finish().await.unwrap();
+            stores.scopes(scope).delete(&reach, &context).await.unwrap().finish().await.unwrap();
             model.0.remove(scope);
         }
         _ => {
             let reach = Reach::Below(scope.clone());
-            stores.scopes(scope).delete(&reach, &because).await.unwrap().finish().await.unwrap();
+            stores.scopes(scope).delete(&reach, &context).await.unwrap().finish().await.unwrap();
             model.0.retain(|other, _| !scope.covers(other));
         }
     }

@@ -10,19 +10,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
-use ebbtide::stores::access_tokens::{AccessRequest, Issuing};
+use ebbtide::stores::access_tokens::{AccessRequest, IssueOutcome};
 use ebbtide::stores::clients::hashing::HashCost;
-use ebbtide::stores::clients::{ClientRequest, Registration, SecretRotation};
-use ebbtide::stores::codes::{CodeRequest, Presented, Redemption};
-use ebbtide::stores::device_codes::{DeviceRequest, PresentedDevice, Verdict};
-use ebbtide::stores::grants::{GrantRequest, Holder, Rotation, Terms};
-use ebbtide::stores::pushed_requests::{Push, PushedRequests, Pushing};
+use ebbtide::stores::clients::{ClientRequest, RegisterOutcome, RotateSecretOutcome};
+use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
+use ebbtide::stores::device_codes::{Decision, DeviceRedeem, DeviceRequest};
+use ebbtide::stores::grants::{GrantRequest, GrantTtls, Holder, RotateOutcome};
+use ebbtide::stores::pushed_requests::{Push, PushOutcome, PushedRequests};
 use ebbtide::stores::replays::Proof;
 use ebbtide::stores::sessions::{SessionFields, SessionRequest};
 use ebbtide::stores::shared::payload::Payload;
 use ebbtide::{
     Backend, BackendExt, Error, Keyring, Kind, ManualClock, Memory, Metered, Prefix, Scope, Secret,
-    SeededChance, Stores, Timestamp,
+    SeededRng, Stores, Timestamp,
 };
 use ebbtide_conformance::faulty::{Fault, Faulty};
 use proptest::prelude::*;
@@ -85,7 +85,7 @@ async fn flow(
 ) -> Vec<String> {
     let now = Timestamp::from_millis(1_800_000_000_000).unwrap();
     let scope = Scope::tenant("acme").unwrap();
-    let keyring = Keyring::generate(&SeededChance::new(given.seed), now);
+    let keyring = Keyring::generate(&SeededRng::new(given.seed), now);
     printed.debug(&keyring);
     printed.debug(&keyring.keys());
     let clock = ManualClock::at(now);
@@ -118,14 +118,14 @@ async fn flow(
     printed.debug(&code);
     let present = |code: &Secret| {
         let verifier = Secret::new(given.verifier.as_str());
-        Presented::new(code.clone(), "app", "https://a").verifier(verifier).grant(Terms::default())
+        Redeem::new(code.clone(), "app", "https://a").verifier(verifier).grant(GrantTtls::default())
     };
     let presented = present(&code.code);
     printed.debug(&presented);
     let redemption = codes.redeem(&presented).await.unwrap();
     printed.debug(&redemption);
-    printed.debug(&codes.redeem(&Presented::new(second.code.clone(), "evil", "https://a")).await.unwrap());
-    let Redemption::Redeemed(redeemed) = redemption else { panic!("{redemption:?}") };
+    printed.debug(&codes.redeem(&Redeem::new(second.code.clone(), "evil", "https://a")).await.unwrap());
+    let RedeemOutcome::Redeemed(redeemed) = redemption else { panic!("{redemption:?}") };
     let grant = redeemed.grant.unwrap();
     secrets.push(secret_of(&grant.refresh_token));
 
@@ -134,7 +134,7 @@ async fn flow(
     printed.debug(&grants.list(Holder::Subject("ada"), None, 10).await.unwrap());
     let rotation = grants.rotate(&grant.refresh_token, "app", None).await.unwrap();
     printed.debug(&rotation);
-    let Rotation::Rotated(next) = rotation else { panic!("{rotation:?}") };
+    let RotateOutcome::Rotated(next) = rotation else { panic!("{rotation:?}") };
     secrets.push(secret_of(&next.refresh_token));
     printed.debug(&grants.rotate(&grant.refresh_token, "app", None).await.unwrap());
     printed.debug(&grants.rotate(&grant.refresh_token, "evil", None).await.unwrap());
@@ -144,7 +144,7 @@ async fn flow(
     printed.debug(&request);
     let issuing = tokens.issue(request).await.unwrap();
     printed.debug(&issuing);
-    let Issuing::Issued(access) = issuing else { panic!("{issuing:?}") };
+    let IssueOutcome::Issued(access) = issuing else { panic!("{issuing:?}") };
     secrets.push(secret_of(&access.access_token));
     printed.debug(&tokens.introspect(&access.access_token).await.unwrap());
 
@@ -171,7 +171,7 @@ async fn flow(
 
     // Reuse, and what it leaves.
     let rotation = grants.rotate(&next.refresh_token, "app", None).await.unwrap();
-    let Rotation::Rotated(last) = rotation else { panic!("{rotation:?}") };
+    let RotateOutcome::Rotated(last) = rotation else { panic!("{rotation:?}") };
     secrets.push(secret_of(&last.refresh_token));
     printed.debug(&grants.rotate(&grant.refresh_token, "app", None).await.unwrap());
     printed.debug(&codes.redeem(&presented).await.unwrap());
@@ -208,7 +208,7 @@ async fn state(given: &Given, stores: &Stores, scope: &Scope, printed: &Printed)
     printed.debug(&push);
     let pushing = stores.pushed_requests(scope).put(push).await.unwrap();
     printed.debug(&pushing);
-    let Pushing::Pushed { request_uri, .. } = pushing else { panic!("{pushing:?}") };
+    let PushOutcome::Pushed { request_uri, .. } = pushing else { panic!("{pushing:?}") };
     secrets.push(request_uri.expose()[PushedRequests::URI_PREFIX.len()..].to_owned());
     for _ in 0..2 {
         printed.debug(&stores.pushed_requests(scope).take(&request_uri, "app").await.unwrap());
@@ -219,11 +219,11 @@ async fn state(given: &Given, stores: &Stores, scope: &Scope, printed: &Printed)
     secrets.push(device.device_code.expose()[4..].to_owned());
     secrets.extend([device.user_code.expose().to_owned(), device.user_code.expose().replace('-', "")]);
     printed.debug(&device);
-    let verdict = Verdict::approve("ada").data(data()).source(given.upstream.as_str());
+    let verdict = Decision::approve("ada").data(data()).source(given.upstream.as_str());
     printed.debug(&verdict);
     printed.debug(&codes.poll(&device.device_code, "tv").await.unwrap());
     printed.debug(&codes.decide(device.user_code.expose(), verdict).await.unwrap());
-    let presented = PresentedDevice::new(device.device_code.clone(), "tv").grant(Terms::default());
+    let presented = DeviceRedeem::new(device.device_code.clone(), "tv").grant(GrantTtls::default());
     printed.debug(&presented);
     for _ in 0..2 {
         printed.debug(&codes.redeem(&presented).await.unwrap());
@@ -233,13 +233,13 @@ async fn state(given: &Given, stores: &Stores, scope: &Scope, printed: &Printed)
     printed.debug(&request);
     let registration = stores.clients(scope).register(request).await.unwrap();
     printed.debug(&registration);
-    let Registration::Registered(registered) = registration else { panic!("nobody else is there") };
+    let RegisterOutcome::Registered(registered) = registration else { panic!("nobody else is there") };
     let (client_id, secret) = (registered.client.client_id, registered.client_secret.unwrap());
     secrets.push(secret.expose()[4..].to_owned());
     printed.debug(&stores.clients(scope).verify(&client_id, &secret).await.unwrap());
     let rotation = stores.clients(scope).rotate_secret(&client_id, Duration::from_secs(60)).await.unwrap();
     printed.debug(&rotation);
-    let SecretRotation::Rotated { client_secret, .. } = rotation else { panic!("it keeps one") };
+    let RotateSecretOutcome::Rotated { client_secret, .. } = rotation else { panic!("it keeps one") };
     secrets.push(client_secret.expose()[4..].to_owned());
     secrets
 }

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ebbtide::ops::clock_guard::ClockGuard;
-use ebbtide::ops::sweeper::{self, SILENCE, Share, Sweeper, Turn};
+use ebbtide::ops::sweeper::{self, SILENCE, Share, SweepOutcome, Sweeper};
 use ebbtide::{
     Backend, BackendExt as _, Batch, Budget, Clock as _, Commit, Cursor, Error, Key, Kind, ManualClock,
-    Memory, Page, Prefix, Record, Result, Scope, Stats, Swept, SystemChance, Timestamp,
+    Memory, Page, Prefix, Record, Result, Scope, Stats, Swept, SystemRng, Timestamp,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -93,7 +93,7 @@ impl Site {
     /// In steps of ten records.
     fn sweeper(&self) -> Sweeper {
         let step = Budget { records: 10, ..Budget::default() };
-        Sweeper::new(Arc::clone(&self.store) as Arc<dyn Backend>, Arc::clone(&self.guard), SystemChance)
+        Sweeper::new(Arc::clone(&self.store) as Arc<dyn Backend>, Arc::clone(&self.guard), SystemRng)
             .step(step)
     }
 
@@ -103,7 +103,7 @@ impl Site {
         for number in 0..count {
             let parts = [now.as_millis().into(), (number as u64).into()];
             let key = Key::new(kind, &Scope::Global, &parts, &[]).unwrap();
-            let record = Record::new("", now.checked_add(life).unwrap(), &SystemChance);
+            let record = Record::new("", now.checked_add(life).unwrap(), &SystemRng);
             assert!(self.store.put(key, record, now).await.unwrap().is_applied());
         }
     }
@@ -134,10 +134,10 @@ fn stop_at(number: usize) -> impl Fn(Duration) -> std::future::Ready<ControlFlow
     }
 }
 
-fn report(turn: Turn) -> sweeper::Report {
+fn report(turn: SweepOutcome) -> sweeper::Report {
     match turn {
-        Turn::Swept(report) => report,
-        Turn::Busy { .. } => panic!("nobody else sweeps"),
+        SweepOutcome::Swept(report) => report,
+        SweepOutcome::Busy { .. } => panic!("nobody else sweeps"),
     }
 }
 
@@ -265,7 +265,7 @@ async fn two_take_turns_and_a_dead_one_is_not_waited_for_long() {
     let (first, second) = (site.sweeper(), site.sweeper());
     let rest = |_| async {
         let turn = second.sweep(never_stop).await.unwrap();
-        let Turn::Busy { until } = turn else { panic!("the first is at work: {turn:?}") };
+        let SweepOutcome::Busy { until } = turn else { panic!("the first is at work: {turn:?}") };
         assert_eq!(until.since(site.clock.now()), Duration::from_secs(600));
         ControlFlow::Continue(())
     };
@@ -275,13 +275,16 @@ async fn two_take_turns_and_a_dead_one_is_not_waited_for_long() {
     site.clock.advance(2 * HOUR);
     let dies = tokio::time::timeout(Duration::from_millis(10), first.sweep(|_| std::future::pending())).await;
     assert!(dies.is_err());
-    assert!(matches!(second.sweep(never_stop).await.unwrap(), Turn::Busy { .. }));
+    assert!(matches!(second.sweep(never_stop).await.unwrap(), SweepOutcome::Busy { .. }));
     assert_eq!(
         site.sweeper().sweep_now().await.unwrap().swept.total(),
         35,
         "asked for, it waits for no turn"
     );
-    assert!(matches!(second.sweep(never_stop).await.unwrap(), Turn::Busy { .. }), "and ends nobody's");
+    assert!(
+        matches!(second.sweep(never_stop).await.unwrap(), SweepOutcome::Busy { .. }),
+        "and ends nobody's"
+    );
     site.clock.advance(Duration::from_secs(600));
     report(second.sweep(never_stop).await.unwrap());
 }

@@ -4,13 +4,13 @@
 
 use std::sync::{Arc, OnceLock};
 
-use ebbtide::stores::access_tokens::{AccessRequest, Introspection, Issuing};
-use ebbtide::stores::codes::{CodeRequest, Presented, Redemption};
-use ebbtide::stores::grants::{GrantRequest, Rotation, Terms};
-use ebbtide::stores::nonces::NonceAnswer;
+use ebbtide::stores::access_tokens::{AccessRequest, IntrospectOutcome, IssueOutcome};
+use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
+use ebbtide::stores::grants::{GrantRequest, GrantTtls, RotateOutcome};
+use ebbtide::stores::nonces::NonceOutcome;
 use ebbtide::{
-    Backend, BackendExt, Key, Keyring, Kind, ManualClock, Memory, Prefix, Record, Scope, Secret,
-    SeededChance, Stores, Timestamp,
+    Backend, BackendExt, Key, Keyring, Kind, ManualClock, Memory, Prefix, Record, Scope, Secret, SeededRng,
+    Stores, Timestamp,
 };
 use proptest::prelude::*;
 
@@ -33,9 +33,9 @@ fn now() -> Timestamp {
 }
 
 fn stores(backend: &Arc<dyn Backend>, seed: u64) -> Stores {
-    let keyring = Keyring::generate(&SeededChance::new(seed), now());
+    let keyring = Keyring::generate(&SeededRng::new(seed), now());
     let stores = Stores::builder(Arc::clone(backend)).clock(ManualClock::at(now())).keyring(keyring);
-    stores.chance(SeededChance::new(seed + 1_000)).build()
+    stores.rng(SeededRng::new(seed + 1_000)).build()
 }
 
 async fn fill(stores: &Stores, scope: &Scope) -> [String; 4] {
@@ -43,7 +43,7 @@ async fn fill(stores: &Stores, scope: &Scope) -> [String; 4] {
     let code = stores.codes(scope).issue(code).await.unwrap().code;
     let grant = stores.grants(scope).issue(GrantRequest::new("ada", "app")).await.unwrap();
     let access = stores.access_tokens(scope).issue(AccessRequest::under(grant.grant_id)).await.unwrap();
-    let Issuing::Issued(access) = access else { panic!("{access:?}") };
+    let IssueOutcome::Issued(access) = access else { panic!("{access:?}") };
     let nonce = stores.nonces(scope).issue(AUDIENCE, None).await.unwrap().nonce;
     [code, grant.refresh_token, access.access_token, nonce].map(|secret| secret.expose().to_owned())
 }
@@ -78,27 +78,27 @@ async fn assert_unknown(world: &World, text: &str) {
     let secret = Secret::new(text);
     if text != world.nonce {
         let nonces = stores.nonces(scope);
-        assert_eq!(nonces.check(AUDIENCE, &secret).await.unwrap(), NonceAnswer::Unknown, "{text}");
-        assert_eq!(nonces.accept(AUDIENCE, &secret).await.unwrap(), NonceAnswer::Unknown, "{text}");
+        assert_eq!(nonces.check(AUDIENCE, &secret).await.unwrap(), NonceOutcome::Unknown, "{text}");
+        assert_eq!(nonces.accept(AUDIENCE, &secret).await.unwrap(), NonceOutcome::Unknown, "{text}");
     }
     if text != world.code {
         for presented in [
-            Presented::new(secret.clone(), "app", URI).grant(Terms::default()),
-            Presented::new(secret.clone(), "evil", URI).keep_on_mismatch(),
+            Redeem::new(secret.clone(), "app", URI).grant(GrantTtls::default()),
+            Redeem::new(secret.clone(), "evil", URI).keep_on_mismatch(),
         ] {
             let answer = stores.codes(scope).redeem(&presented).await.unwrap();
-            assert_eq!(answer, Redemption::Unknown, "{text}");
+            assert_eq!(answer, RedeemOutcome::Unknown, "{text}");
         }
     }
     if text != world.refresh {
         let grants = stores.grants(scope);
-        assert_eq!(grants.rotate(&secret, "app", None).await.unwrap(), Rotation::Unknown, "{text}");
+        assert_eq!(grants.rotate(&secret, "app", None).await.unwrap(), RotateOutcome::Unknown, "{text}");
         assert!(!grants.revoke_token(&secret).await.unwrap(), "{text}");
         assert!(grants.find(&secret).await.unwrap().is_none(), "{text}");
     }
     if text != world.access {
         let tokens = stores.access_tokens(scope);
-        assert_eq!(tokens.introspect(&secret).await.unwrap(), Introspection::Inactive, "{text}");
+        assert_eq!(tokens.introspect(&secret).await.unwrap(), IntrospectOutcome::Inactive, "{text}");
         assert!(!tokens.revoke(&secret).await.unwrap(), "{text}");
     }
     if text != world.access && text != world.refresh {
@@ -158,14 +158,14 @@ fn every_good_secret_is_still_good_after_all_that() {
         let World { stores, scope, .. } = &world;
         assert!(matches!(
             stores.grants(scope).rotate(&Secret::new(&world.refresh), "app", None).await.unwrap(),
-            Rotation::Rotated(_)
+            RotateOutcome::Rotated(_)
         ));
-        let presented = Presented::new(Secret::new(&world.code), "app", URI);
-        assert!(matches!(stores.codes(scope).redeem(&presented).await.unwrap(), Redemption::Redeemed(_)));
+        let presented = Redeem::new(Secret::new(&world.code), "app", URI);
+        assert!(matches!(stores.codes(scope).redeem(&presented).await.unwrap(), RedeemOutcome::Redeemed(_)));
         let access = stores.access_tokens(scope).introspect(&Secret::new(&world.access)).await.unwrap();
-        assert!(matches!(access, Introspection::Active(_)));
+        assert!(matches!(access, IntrospectOutcome::Active(_)));
         let nonce = stores.nonces(scope).accept(AUDIENCE, &Secret::new(&world.nonce)).await.unwrap();
-        assert!(matches!(nonce, NonceAnswer::Accepted { .. }));
+        assert!(matches!(nonce, NonceOutcome::Accepted { .. }));
     });
 }
 

@@ -5,13 +5,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebbtide::ops::transfer::{Copied, Copier, Exporter, Imported, Importer};
+use ebbtide::ops::transfer::{Copied, Copier, Exporter, ImportOutcome, Importer};
 use ebbtide::stores::approvals::Approval;
 use ebbtide::stores::relationships::{Edge, RelationType, Relationship};
 use ebbtide::stores::shared::extension::Extension;
 use ebbtide::{
     Backend, BackendExt, ErrorKind, Key, Kind, ManualClock, Memory, Prefix, Reach, Record, Scope, Stores,
-    SystemChance, Timestamp, Ttl,
+    SystemRng, Timestamp, Ttl,
 };
 use ebbtide_conformance::faulty::{Fault, Faulty};
 use serde_json::json;
@@ -57,7 +57,7 @@ async fn filled() -> Arc<dyn Backend> {
         let _ = stores.approvals(&scope).extend("user1", "doc", "GET", &longer).await.unwrap();
     }
     let key = Key::new(Kind::Replay, &Scope::Global, &["over".into()], &[]).unwrap();
-    let _ = backend.put(key, Record::new("", now(), &SystemChance), now()).await.unwrap();
+    let _ = backend.put(key, Record::new("", now(), &SystemRng), now()).await.unwrap();
     backend
 }
 
@@ -89,7 +89,7 @@ async fn a_copy_holds_every_live_record_as_it_was() {
     assert!(copy(&to, &back, all()).await.unwrap().is_whole());
     assert_eq!(everything(&back).await, everything(&from).await, "values, versions and expiries");
     let intact = stores(&back).audit(&scope("tenant:acme")).verify(None).await.unwrap();
-    assert!(matches!(intact, ebbtide::stores::audit::Verdict::Intact { entries: 1, .. }));
+    assert!(matches!(intact, ebbtide::stores::audit::AuditOutcome::Intact { entries: 1, .. }));
 }
 
 #[tokio::test]
@@ -166,16 +166,16 @@ async fn what_is_exported_is_imported_once() {
     let target = scope("tenant:other/env:x");
     let dry = Importer::new(stores(&to), target.clone(), true);
     for line in &lines {
-        assert!(matches!(dry.line(line).await.unwrap(), Imported::Written(_)));
+        assert!(matches!(dry.line(line).await.unwrap(), ImportOutcome::Written(_)));
     }
     assert!(everything(&to).await.is_empty(), "a dry run writes nothing");
     let importer = Importer::new(stores(&to), target.clone(), false);
     for line in &lines {
-        assert!(matches!(importer.line(line).await.unwrap(), Imported::Written(_)));
+        assert!(matches!(importer.line(line).await.unwrap(), ImportOutcome::Written(_)));
     }
     for line in &lines {
         let again = importer.line(line).await.unwrap();
-        assert_eq!(again, Imported::Skipped("it is there already".into()));
+        assert_eq!(again, ImportOutcome::Skipped("it is there already".into()));
     }
     assert_eq!(export(&to, &target).await, lines, "one is the inverse of the other");
     assert!(stores(&to).relationships(&target).check(&custom).await.unwrap());
@@ -199,14 +199,14 @@ async fn lines_of_other_systems_are_read() {
     ];
     for line in &good {
         let answer = importer.line(&line.to_string()).await.unwrap();
-        assert!(matches!(answer, Imported::Written(_)), "{answer:?}");
+        assert!(matches!(answer, ImportOutcome::Written(_)), "{answer:?}");
     }
     let clock = ManualClock::at(now().checked_add(Duration::from_secs(9)).unwrap());
     let later_on = Stores::builder(Arc::clone(&backend)).clock(clock).build();
     let again = Importer::new(later_on, scope("tenant:acme"), false);
     for line in &good {
         let answer = again.line(&line.to_string()).await.unwrap();
-        assert_eq!(answer, Imported::Skipped("it is there already".into()), "dated or not");
+        assert_eq!(answer, ImportOutcome::Skipped("it is there already".into()), "dated or not");
     }
     let alice =
         stores(&backend).approvals(&scope("tenant:acme")).get("alice", "doc", "GET").await.unwrap().unwrap();
@@ -241,8 +241,8 @@ async fn lines_of_other_systems_are_read() {
     ];
     for (line, why) in skipped {
         match importer.line(line).await.unwrap() {
-            Imported::Skipped(reason) => assert!(reason.contains(why), "{line}: {reason}"),
-            Imported::Written(_) => panic!("{line}"),
+            ImportOutcome::Skipped(reason) => assert!(reason.contains(why), "{line}: {reason}"),
+            ImportOutcome::Written(_) => panic!("{line}"),
         }
     }
     let faulty = Arc::new(Faulty::new(Memory::default()));

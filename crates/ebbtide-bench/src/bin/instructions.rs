@@ -1,10 +1,10 @@
 //! `ebbtide-bench-instructions ROW COUNT`: does so many operations one after the other, for a tool that counts the
-//! processor's instructions. Time and chance are the same in every run. `scripts/instructions` runs it.
+//! processor's instructions. Time and rng are the same in every run. `scripts/instructions` runs it.
 
 use anyhow::{Context as _, bail, ensure};
-use ebbtide::stores::grants::{GrantRequest, Rotation};
-use ebbtide::stores::replays::{Proof, Seen};
-use ebbtide::{ManualClock, Scope, SeededChance, Stores, Timestamp, open};
+use ebbtide::stores::grants::{GrantRequest, RotateOutcome};
+use ebbtide::stores::replays::{Proof, ReplayOutcome};
+use ebbtide::{ManualClock, Scope, SeededRng, Stores, Timestamp, open};
 use serde_json::json;
 
 /// The thumbprint of the key that proofs and tokens are bound to.
@@ -28,7 +28,7 @@ fn main() -> anyhow::Result<()> {
     runtime.block_on(async {
         let stores = Stores::builder(open(&url).await?)
             .clock(ManualClock::at(Timestamp::from_millis(1_800_000_000_000)?))
-            .chance(SeededChance::new(1))
+            .rng(SeededRng::new(1))
             .build();
         let scope = Scope::tenant("acme")?;
         match operation {
@@ -44,7 +44,7 @@ async fn replays(stores: &Stores, scope: &Scope, count: u32) -> anyhow::Result<(
     for number in 0..count {
         let proof = Proof::new("https://api.example/token", format!("{number:032}"))?.with_thumbprint(KEY)?;
         let seen = replays.check_and_record(&proof).await?;
-        ensure!(matches!(seen, Seen::Fresh { .. }), "{seen:?}");
+        ensure!(matches!(seen, ReplayOutcome::Fresh { .. }), "{seen:?}");
     }
     Ok(())
 }
@@ -55,7 +55,7 @@ async fn rotations(stores: &Stores, scope: &Scope, count: u32) -> anyhow::Result
     let mut token = grants.issue(request.data(json!({"email": "alice@example.org"}))).await?.refresh_token;
     for _ in 0..count {
         token = match grants.rotate(&token, "app", Some(KEY)).await? {
-            Rotation::Rotated(rotated) => rotated.refresh_token,
+            RotateOutcome::Rotated(rotated) => rotated.refresh_token,
             other => bail!("{other:?}"),
         };
     }

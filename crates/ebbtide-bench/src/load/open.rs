@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use ebbtide::{SeededChance, Stopwatch};
+use ebbtide::{SeededRng, Stopwatch};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 
@@ -49,7 +49,7 @@ pub(crate) async fn drive<C: Caller>(
         let (free, pool) = (Arc::clone(&free), Arc::clone(&pool));
         // A thread of its own: the runtime's timer is a millisecond coarse, which is longer than most calls take.
         move || {
-            let chance = SeededChance::new(number as u64);
+            let rng = SeededRng::new(number as u64);
             let mut due = begun;
             while !until.is_over(due.saturating_sub(begun)) {
                 let early = due.saturating_sub(stopwatch.elapsed());
@@ -60,7 +60,7 @@ pub(crate) async fn drive<C: Caller>(
                 runtime.spawn(async move {
                     let _ = tell.send(take(&free, &pool, due, stopwatch).await);
                 });
-                due += gap(&chance, rate);
+                due += gap(&rng, rate);
             }
         }
     };
@@ -91,10 +91,10 @@ async fn take<C: Caller>(
 }
 
 /// The time to the next call: exponential, so that calls are as often close together as those of people are.
-fn gap(chance: &SeededChance, rate: f64) -> Duration {
+fn gap(rng: &SeededRng, rate: f64) -> Duration {
     const STEPS: u64 = 1 << 53;
     // Above zero, at most one.
-    let even = (chance.below(STEPS) + 1) as f64 / STEPS as f64;
+    let even = (rng.below(STEPS) + 1) as f64 / STEPS as f64;
     Duration::from_secs_f64(-even.ln() / rate)
 }
 
@@ -105,8 +105,8 @@ mod tests {
 
     #[test]
     fn gaps_are_as_long_as_the_rate_asks_for() {
-        let chance = SeededChance::new(1);
-        let sum: Duration = (0..100_000).map(|_| gap(&chance, 1_000.0)).sum();
+        let rng = SeededRng::new(1);
+        let sum: Duration = (0..100_000).map(|_| gap(&rng, 1_000.0)).sum();
         assert!((95.0..105.0).contains(&sum.as_secs_f64()), "{sum:?}");
     }
 

@@ -1,7 +1,7 @@
 //! What is stored of a family of refresh tokens, by how often it was rotated.
 
 use anyhow::{Result, bail};
-use ebbtide::stores::grants::{GrantRequest, Rotation};
+use ebbtide::stores::grants::{GrantRequest, RotateOutcome};
 use ebbtide::{Backend, BackendExt as _, Clock as _, Key, Kind, Prefix, Record, Stores, SystemClock};
 use ebbtide_bench::results::{Bar, Line};
 
@@ -24,7 +24,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
     for level in LEVELS {
         while rotations < level {
             token = match grants.rotate(&token, "photo-app", None).await? {
-                Rotation::Rotated(rotated) => rotated.refresh_token,
+                RotateOutcome::Rotated(rotated) => rotated.refresh_token,
                 other => bail!("the present token is not rotated: {other:?}"),
             };
             rotations += 1;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use ebbtide::ops::clock_guard::ClockGuard;
-use ebbtide::ops::sweeper::{Share, Sweeper, Turn};
-use ebbtide::{Backend, ManualClock, Stopwatch, Stores, SystemChance, Timestamp};
+use ebbtide::ops::sweeper::{Share, SweepOutcome, Sweeper};
+use ebbtide::{Backend, ManualClock, Stopwatch, Stores, SystemRng, Timestamp};
 use ebbtide_bench::results::Line;
 
 use crate::context::Context;
@@ -145,13 +145,13 @@ impl<C: Caller> Watchers<C> {
 pub(super) async fn sweeper(store: Arc<dyn Backend>, share: Share, now: Timestamp) -> Result<u64> {
     let clock = ManualClock::at(now);
     let guard = ClockGuard::new(Arc::clone(&store), clock, ClockGuard::DEFAULT_BOUND).await?;
-    let sweeper = Sweeper::new(store, Arc::new(guard), SystemChance).share(share);
+    let sweeper = Sweeper::new(store, Arc::new(guard), SystemRng).share(share);
     let rest = |time| async move {
         tokio::time::sleep(time).await;
         ControlFlow::Continue(())
     };
     match sweeper.sweep(rest).await? {
-        Turn::Swept(report) => Ok(report.swept.total()),
-        Turn::Busy { .. } => bail!("nobody else sweeps, and yet it is another's turn"),
+        SweepOutcome::Swept(report) => Ok(report.swept.total()),
+        SweepOutcome::Busy { .. } => bail!("nobody else sweeps, and yet it is another's turn"),
     }
 }

@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ebbtide::stores::audit::Verdict;
+use ebbtide::stores::audit::AuditOutcome;
 use ebbtide::{Kind, Reach, Scope, Stores};
 use ebbtide_server::describe;
 
@@ -56,10 +56,10 @@ async fn verify(args: AuditVerify) -> Result<ExitCode> {
     for scope in scopes {
         let verdict = stores.audit(&scope).verify(args.mark.as_ref()).await;
         match verdict.with_context(|| format!("the log of {scope} cannot be read"))? {
-            Verdict::Intact { entries, head } => {
+            AuditOutcome::Intact { entries, head } => {
                 print_whole(&scope, entries, head.map(|head| head.to_string()).as_deref());
             }
-            Verdict::Broken { sequence, why } => {
+            AuditOutcome::Broken { sequence, why } => {
                 whole = false;
                 println!("the log of {scope} is NOT whole: entry {sequence} {}", describe::broken(why));
             }

@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ebbtide::ops::explain::{self, Explanation, Question, State};
+use ebbtide::ops::explain::{self, Explanation, Question, RecordState};
 use ebbtide::stores::relationships::Edge;
 use ebbtide::stores::replays::Proof;
 use ebbtide::{Secret, Stores};
@@ -26,7 +26,7 @@ pub(crate) async fn run(args: Explain) -> Result<ExitCode> {
     } else {
         print(&explanation);
     }
-    Ok(if explanation.state == State::Unknown { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    Ok(if explanation.state == RecordState::Unknown { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
 fn question(record: Record) -> Result<Question> {

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, stdin};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ebbtide::ops::transfer::{Imported, Importer};
+use ebbtide::ops::transfer::{ImportOutcome, Importer};
 use ebbtide::{Kind, Stores};
 
 use crate::args::Import;
@@ -26,8 +26,8 @@ pub(crate) async fn run(args: Import) -> Result<ExitCode> {
             continue;
         }
         match importer.line(&line).await.with_context(|| format!("line {} cannot be written", number + 1))? {
-            Imported::Written(kind) => *written.entry(kind).or_default() += 1,
-            Imported::Skipped(why) => {
+            ImportOutcome::Written(kind) => *written.entry(kind).or_default() += 1,
+            ImportOutcome::Skipped(why) => {
                 eprintln!("line {} is skipped: {why}", number + 1);
                 *skipped.entry(why).or_default() += 1;
             }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use ebbtide::stores::api_keys::{ApiKey, KeyRequest};
-use ebbtide::stores::audit::Because;
+use ebbtide::stores::audit::AuditContext;
 use ebbtide::{Scope, Stores, Ttl};
 use ebbtide_server::describe;
 
@@ -41,8 +41,8 @@ async fn create(args: KeyCreate) -> Result<ExitCode> {
     if let Some(limit) = args.rate_limit {
         request = request.rate_limit(limit);
     }
-    let because = Because::new(args.why.actor, args.why.reason)?;
-    let created = stores.api_keys(&Scope::Global).create(&request, &because).await?;
+    let context = AuditContext::new(args.why.actor, args.why.reason)?;
+    let created = stores.api_keys(&Scope::Global).create(&request, &context).await?;
     if args.json {
         let mut answer = describe::api_key(&created.about);
         answer["key"] = created.key.expose().into();
@@ -99,8 +99,8 @@ async fn revoke(args: KeyRevoke) -> Result<ExitCode> {
     if !args.yes {
         bail!("this would revoke {what}: say --yes to do it");
     }
-    let because = Because::new(args.why.actor, args.why.reason)?;
-    if keys.revoke(&args.id, &because).await? {
+    let context = AuditContext::new(args.why.actor, args.why.reason)?;
+    if keys.revoke(&args.id, &context).await? {
         println!("revoked {what}; servers refuse it within 5 s");
         Ok(ExitCode::SUCCESS)
     } else {

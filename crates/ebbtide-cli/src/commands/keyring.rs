@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use ebbtide::{Clock, Keyring, SystemChance, SystemClock};
+use ebbtide::{Clock, Keyring, SystemClock, SystemRng};
 
 use crate::args::{Keyring as Args, KeyringChange};
 
@@ -12,13 +12,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let file = args.file.as_path();
     match args.change {
         KeyringChange::Init => {
-            let keyring = Keyring::generate(&SystemChance, now);
-            keyring.create(file, &SystemChance)?;
+            let keyring = Keyring::generate(&SystemRng, now);
+            keyring.create(file, &SystemRng)?;
             println!("made {} with the key {}", file.display(), keyring.active());
         }
         KeyringChange::Add { standby } => {
             let id = Keyring::edit(file, |keyring| {
-                let id = keyring.add(&SystemChance, now)?;
+                let id = keyring.add(&SystemRng, now)?;
                 if !standby {
                     keyring.activate(id)?;
                 }

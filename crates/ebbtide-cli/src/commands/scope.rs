@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use ebbtide::stores::audit::Because;
+use ebbtide::stores::audit::AuditContext;
 use ebbtide::stores::scopes::{Scopes, Statistics};
 use ebbtide::{Kind, Reach, Scope, Stores};
 use ebbtide_server::describe;
@@ -114,15 +114,15 @@ async fn delete(args: ScopeDelete) -> Result<ExitCode> {
         let records: u64 = counts.iter().filter(|(kind, _)| goes(kind)).map(|(_, count)| count).sum();
         bail!("this would delete {records} records {}: say --yes to do it", extent(&reach));
     }
-    let because = Because::new(args.why.actor, args.why.reason)?;
-    let resumed = if args.resume { scopes.resume_delete(&reach, &because).await? } else { None };
+    let context = AuditContext::new(args.why.actor, args.why.reason)?;
+    let resumed = if args.resume { scopes.resume_delete(&reach, &context).await? } else { None };
     let mut deletion = match resumed {
         Some(resumed) => {
             let began_at = resumed.began_at();
             eprintln!("going on with what began at {began_at}; what was written since may be left");
             resumed
         }
-        None => scopes.delete(&reach, &because).await?,
+        None => scopes.delete(&reach, &context).await?,
     };
     let bar = ProgressBar::new(1);
     bar.set_style(ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} parts {elapsed}")?);

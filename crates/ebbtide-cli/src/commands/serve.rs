@@ -10,7 +10,7 @@ use ebbtide::ops::clock_guard::ClockGuard;
 use ebbtide::ops::skew::check_engine_clock;
 use ebbtide::stores::Builder;
 use ebbtide::stores::profile::Profile;
-use ebbtide::{Backend, Clock, Metered, Scope, Stores, Sweeper, SystemChance, SystemClock};
+use ebbtide::{Backend, Clock, Metered, Scope, Stores, Sweeper, SystemClock, SystemRng};
 use ebbtide_server::limits::Limits;
 use ebbtide_server::quota::Quotas;
 use ebbtide_server::tls::tls;
@@ -69,7 +69,7 @@ async fn open(config: &Config, gate: Gate) -> Result<(App, Sweeper)> {
     let store: Arc<dyn Backend> = Arc::new(Metered::new(Gated::new(engine, gate)));
     let guard = Arc::new(ClockGuard::new(Arc::clone(&store), SystemClock, config.clock_leap).await?);
     // After the store: what is made beside its data is made in a folder that is a store's.
-    let keyring = Keyring::for_store(&config.store, config.keyring.as_deref(), &SystemChance, guard.now())?;
+    let keyring = Keyring::for_store(&config.store, config.keyring.as_deref(), &SystemRng, guard.now())?;
     let root_key = root_key::find(&config.store)?;
     let builder = Stores::builder(Arc::clone(&store))
         .clock(Arc::clone(&guard))
@@ -82,7 +82,7 @@ async fn open(config: &Config, gate: Gate) -> Result<(App, Sweeper)> {
     stores.policies(&Scope::Global).reload().await.context("the stored policies cannot be read")?;
     let app = App::new(stores, Arc::clone(&store), Arc::clone(&guard), &root_key)
         .with_quotas(Quotas::new(config.quotas.clone()));
-    Ok((app, Sweeper::new(store, guard, SystemChance).share(config.sweep_budget)))
+    Ok((app, Sweeper::new(store, guard, SystemRng).share(config.sweep_budget)))
 }
 
 /// As many connections as the system lets this process have files for, and some for the store.

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ebbtide::ops::clock_guard::ClockGuard;
-use ebbtide::ops::sweeper::{Report, Turn};
+use ebbtide::ops::sweeper::{Report, SweepOutcome};
 use ebbtide::{
-    Backend, Budget, Clock as _, ErrorKind, Kind, KindStats, Stats, Stopwatch, Sweeper, SystemChance,
-    SystemClock,
+    Backend, Budget, Clock as _, ErrorKind, Kind, KindStats, Stats, Stopwatch, Sweeper, SystemClock,
+    SystemRng,
 };
 use serde_json::{Map, Value, json};
 use tokio::time::sleep;
@@ -53,13 +53,13 @@ pub(crate) async fn run(args: Sweep) -> Result<ExitCode> {
     };
     // On DynamoDB, deleting what the engine's TTL deletes for nothing is asked for in the URL.
     let step = Budget { force: store.engine() != "dynamodb", ..Budget::default() };
-    let sweeper = Sweeper::new(store, guard, SystemChance).share(args.budget).step(step);
+    let sweeper = Sweeper::new(store, guard, SystemRng).share(args.budget).step(step);
     match sweeper.sweep(rest).await.context("the store was not swept")? {
-        Turn::Swept(report) => {
+        SweepOutcome::Swept(report) => {
             tell_removed(&report, args.json);
             Ok(if report.swept.more { ExitCode::from(1) } else { ExitCode::SUCCESS })
         }
-        Turn::Busy { until } => {
+        SweepOutcome::Busy { until } => {
             let left = until.since(SystemClock.now()).as_secs();
             eprintln!("another sweep is at work; should it have died, the next one begins in {left} s");
             if args.json {

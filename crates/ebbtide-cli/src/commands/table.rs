@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ebbtide::SystemChance;
+use ebbtide::SystemRng;
 use ebbtide::engines::dynamodb::DynamoDb;
 use ebbtide::engines::dynamodb::table::Description;
 
@@ -27,7 +27,7 @@ pub(crate) async fn run(args: Table) -> Result<ExitCode> {
 }
 
 async fn open(url: &str) -> Result<DynamoDb> {
-    DynamoDb::open(url, SystemChance).await.context("the store cannot be opened")
+    DynamoDb::open(url, SystemRng).await.context("the store cannot be opened")
 }
 
 fn told(done: &[String]) -> ExitCode {

@@ -8,25 +8,27 @@ use ebbtide::model::scope::Scope;
 use ebbtide::model::secret::Secret;
 use ebbtide::model::time::Clock as _;
 use ebbtide::stores::Field;
-use ebbtide::stores::access_tokens::{AccessRequest, Active, Introspection, IssuedAccessToken, Issuing};
-use ebbtide::stores::grants::{GrantId, Holder, Terms, Why};
+use ebbtide::stores::access_tokens::{
+    AccessRequest, Active, IntrospectOutcome, IssueOutcome, IssuedAccessToken,
+};
+use ebbtide::stores::grants::{GrantId, GrantTtls, Holder, Why};
 use ebbtide::stores::shared::payload::Payload;
 
-async fn ask(rig: &StoreRig, request: AccessRequest) -> Issuing {
+async fn ask(rig: &StoreRig, request: AccessRequest) -> IssueOutcome {
     rig.stores.access_tokens(&rig.scope).issue(request).await.expect("issue")
 }
 
 async fn issued(rig: &StoreRig, request: AccessRequest) -> IssuedAccessToken {
     match ask(rig, request).await {
-        Issuing::Issued(issued) => issued,
+        IssueOutcome::Issued(issued) => issued,
         other => panic!("nothing stood against it, but: {other:?}"),
     }
 }
 
 async fn active(rig: &StoreRig, token: &Secret) -> Active {
     match rig.stores.access_tokens(&rig.scope).introspect(token).await.expect("introspect") {
-        Introspection::Active(active) => *active,
-        Introspection::Inactive => panic!("the token is active"),
+        IntrospectOutcome::Active(active) => *active,
+        IntrospectOutcome::Inactive => panic!("the token is active"),
     }
 }
 
@@ -72,7 +74,7 @@ pub(super) async fn what_contradicts_the_grant_is_refused(rig: StoreRig) {
         (under().scope("read admin"), Field::Scope),
         (under().scope("rea"), Field::Scope),
     ] {
-        assert_eq!(ask(&rig, request).await, Issuing::Mismatch(field));
+        assert_eq!(ask(&rig, request).await, IssueOutcome::Mismatch(field));
     }
     let narrow = under().subject("ada").client_id("app").thumbprint("jkt-1").scope("write");
     let token = issued(&rig, narrow).await;
@@ -81,24 +83,25 @@ pub(super) async fn what_contradicts_the_grant_is_refused(rig: StoreRig) {
 
 pub(super) async fn a_token_is_refused_where_there_is_no_active_grant(rig: StoreRig) {
     let grants = rig.stores.grants(&rig.scope);
-    let revoked = issue(&rig, Terms::default()).await;
+    let revoked = issue(&rig, GrantTtls::default()).await;
     assert!(grants.revoke(revoked.grant_id).await.expect("revoke"));
     let answer = ask(&rig, AccessRequest::under(revoked.grant_id)).await;
-    assert!(matches!(answer, Issuing::Revoked { why: Why::Requested, .. }), "{answer:?}");
-    let idle = issue(&rig, Terms::default().idle(secs(10)).max(secs(20))).await;
+    assert!(matches!(answer, IssueOutcome::Revoked { why: Why::Requested, .. }), "{answer:?}");
+    let idle = issue(&rig, GrantTtls::default().idle(secs(10)).max(secs(20))).await;
     rig.pass(10);
-    assert_eq!(ask(&rig, AccessRequest::under(idle.grant_id)).await, Issuing::Expired);
+    assert_eq!(ask(&rig, AccessRequest::under(idle.grant_id)).await, IssueOutcome::Expired);
     rig.pass(10);
-    assert_eq!(ask(&rig, AccessRequest::under(idle.grant_id)).await, Issuing::Unknown);
+    assert_eq!(ask(&rig, AccessRequest::under(idle.grant_id)).await, IssueOutcome::Unknown);
     let nobody = GrantId::from_bytes([0; 16]);
-    assert_eq!(ask(&rig, AccessRequest::under(nobody)).await, Issuing::Unknown);
+    assert_eq!(ask(&rig, AccessRequest::under(nobody)).await, IssueOutcome::Unknown);
     let elsewhere = rig.stores.access_tokens(&Scope::Global);
-    let answer = elsewhere.issue(AccessRequest::under(issue(&rig, Terms::default()).await.grant_id)).await;
-    assert_eq!(answer.expect("issue"), Issuing::Unknown);
+    let answer =
+        elsewhere.issue(AccessRequest::under(issue(&rig, GrantTtls::default()).await.grant_id)).await;
+    assert_eq!(answer.expect("issue"), IssueOutcome::Unknown);
 }
 
 pub(super) async fn revoking_a_grant_kills_every_descendant(rig: StoreRig) {
-    let grant = issue(&rig, Terms::default()).await;
+    let grant = issue(&rig, GrantTtls::default()).await;
     let mut refresh = grant.refresh_token.clone();
     let mut tokens = Vec::new();
     for _ in 0..4 {
@@ -115,14 +118,14 @@ pub(super) async fn revoking_a_grant_kills_every_descendant(rig: StoreRig) {
 }
 
 pub(super) async fn a_token_ends_with_its_grant(rig: StoreRig) {
-    let capped = issue(&rig, Terms::default().max(secs(50))).await;
+    let capped = issue(&rig, GrantTtls::default().max(secs(50))).await;
     let token = issued(&rig, AccessRequest::under(capped.grant_id).ttl(secs(3_600))).await;
     assert_eq!(token.expires_at, capped.ends_at, "not past the cap");
     rig.go_to(capped.ends_at, 1);
     assert!(is_active(&rig, &token.access_token).await);
     rig.go_to(capped.ends_at, 0);
     assert!(!is_active(&rig, &token.access_token).await);
-    let idle = issue(&rig, Terms::default().idle(secs(50))).await;
+    let idle = issue(&rig, GrantTtls::default().idle(secs(50))).await;
     let token = issued(&rig, AccessRequest::under(idle.grant_id)).await;
     rig.go_to(idle.expires_at, 1);
     assert!(is_active(&rig, &token.access_token).await);
@@ -131,7 +134,7 @@ pub(super) async fn a_token_ends_with_its_grant(rig: StoreRig) {
 }
 
 pub(super) async fn a_token_is_revoked_alone(rig: StoreRig) {
-    let grant = issue(&rig, Terms::default()).await;
+    let grant = issue(&rig, GrantTtls::default()).await;
     let (first, second) =
         (access_token(&rig, grant.grant_id).await, access_token(&rig, grant.grant_id).await);
     assert!(rig.stores.revoke_token(&rig.scope, &first).await.expect("revoke"));
@@ -146,7 +149,7 @@ pub(super) async fn tokens_alone_are_signed_out_with_their_subject_and_client(ri
     for (subject, client) in [("ada", "app"), ("ada", "tv"), ("bob", "app"), ("bob", "tv")] {
         tokens.push(issued(&rig, AccessRequest::alone(subject, client)).await.access_token);
     }
-    let grant = issue(&rig, Terms::default()).await;
+    let grant = issue(&rig, GrantTtls::default()).await;
     let under = access_token(&rig, grant.grant_id).await;
     assert!(rig.stores.revoke_token(&rig.scope, &tokens[1]).await.expect("revoke"));
     let of_ada = rig.stores.revoke_all(&rig.scope, Holder::Subject("ada")).await.expect("revoke");
@@ -165,12 +168,13 @@ pub(super) async fn tokens_alone_are_signed_out_with_their_subject_and_client(ri
 }
 
 pub(super) async fn unknown_expired_and_revoked_are_answered_alike(rig: StoreRig) {
-    let grant = issue(&rig, Terms::default()).await;
+    let grant = issue(&rig, GrantTtls::default()).await;
     let under = || AccessRequest::under(grant.grant_id);
     let (orphan, revoked) = (issued(&rig, under()).await, issued(&rig, under()).await);
     let expired = issued(&rig, AccessRequest::alone("ada", "app").ttl(secs(1))).await;
     let other_scope = rig.stores.access_tokens(&Scope::Global);
-    let Issuing::Issued(foreign) = other_scope.issue(AccessRequest::alone("a", "b")).await.expect("issue")
+    let IssueOutcome::Issued(foreign) =
+        other_scope.issue(AccessRequest::alone("a", "b")).await.expect("issue")
     else {
         panic!("nothing refuses a token alone");
     };
@@ -187,12 +191,12 @@ pub(super) async fn unknown_expired_and_revoked_are_answered_alike(rig: StoreRig
         Secret::new("eba_"),
         Secret::new(""),
     ] {
-        assert_eq!(tokens.introspect(&token).await.expect("introspect"), Introspection::Inactive);
+        assert_eq!(tokens.introspect(&token).await.expect("introspect"), IntrospectOutcome::Inactive);
     }
 }
 
 pub(super) async fn sweeping_in_between_changes_no_answer(rig: StoreRig) {
-    let grant = issue(&rig, Terms::default().idle(secs(100)).max(secs(300))).await;
+    let grant = issue(&rig, GrantTtls::default().idle(secs(100)).max(secs(300))).await;
     let short = issued(&rig, AccessRequest::under(grant.grant_id).ttl(secs(10))).await;
     let long = issued(&rig, AccessRequest::under(grant.grant_id).ttl(secs(200))).await;
     rig.pass(11);

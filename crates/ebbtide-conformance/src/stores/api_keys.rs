@@ -1,13 +1,13 @@
 //! API keys are found by their secret alone, and are good for exactly their scope and time.
 
-use super::approvals::because;
+use super::approvals::context;
 use super::rig::{StoreRig, secs};
 use ebbtide::model::kind::Kind;
 use ebbtide::model::scope::{Reach, Scope};
 use ebbtide::model::secret::Secret;
 use ebbtide::model::time::{Clock, Timestamp};
 use ebbtide::stores::api_keys::{ApiKey, ApiKeys, CreatedKey, KeyRequest, Role};
-use ebbtide::stores::audit::{Action, Verdict};
+use ebbtide::stores::audit::{Action, AuditOutcome};
 
 fn scope(text: &str) -> Scope {
     text.parse().expect("a good scope")
@@ -18,7 +18,7 @@ fn request(scope: &Scope) -> KeyRequest {
 }
 
 async fn create(rig: &StoreRig, request: &KeyRequest) -> CreatedKey {
-    rig.stores.api_keys(&Scope::Global).create(request, &because()).await.expect("create")
+    rig.stores.api_keys(&Scope::Global).create(request, &context()).await.expect("create")
 }
 
 async fn find(rig: &StoreRig, key: &Secret) -> Option<ApiKey> {
@@ -83,7 +83,7 @@ pub(super) async fn a_key_ends_at_the_instant(rig: StoreRig) {
     rig.go_to(created.about.expires_at, 0);
     assert_eq!(find(&rig, &created.key).await, None);
     let keys = rig.stores.api_keys(&rig.scope);
-    assert!(!keys.revoke(&created.about.id, &because()).await.expect("revoke"));
+    assert!(!keys.revoke(&created.about.id, &context()).await.expect("revoke"));
     rig.pass(1);
     rig.sweep().await;
     assert_eq!(find(&rig, &created.key).await, None);
@@ -95,7 +95,7 @@ pub(super) async fn a_key_is_revoked_once(rig: StoreRig) {
     let id = created.about.id.clone();
     let revoked = rig.together(16, |rig, _| {
         let id = id.clone();
-        async move { rig.stores.api_keys(&rig.scope).revoke(&id, &because()).await.expect("revoke") }
+        async move { rig.stores.api_keys(&rig.scope).revoke(&id, &context()).await.expect("revoke") }
     });
     assert_eq!(revoked.await.into_iter().filter(|revoked| *revoked).count(), 1);
     assert_eq!(find(&rig, &created.key).await, None);
@@ -131,17 +131,17 @@ pub(super) async fn a_caller_manages_only_what_it_covers(rig: StoreRig) {
     let acme = rig.stores.api_keys(&rig.scope);
     for other in ["global", "tenant:other", "tenant:acme%2Fenv%3Aprod", "env:prod", "tenant:other/env:prod"] {
         let other = scope(other);
-        assert!(acme.create(&request(&other), &because()).await.is_err(), "{other}");
+        assert!(acme.create(&request(&other), &context()).await.is_err(), "{other}");
         for reach in [Reach::Exact(other.clone()), Reach::Below(other.clone())] {
             assert!(acme.list(&reach, None, 10).await.is_err(), "{other}");
         }
         let created = create(&rig, &request(&other)).await;
         assert!(acme.get(&created.about.id).await.is_err(), "{other}");
-        assert!(acme.revoke(&created.about.id, &because()).await.is_err(), "{other}");
+        assert!(acme.revoke(&created.about.id, &context()).await.is_err(), "{other}");
         assert!(find(&rig, &created.key).await.is_some(), "{other}");
     }
-    let below = acme.create(&request(&scope("tenant:acme/env:prod")), &because()).await.expect("create");
-    assert!(acme.revoke(&below.about.id, &because()).await.expect("revoke"));
+    let below = acme.create(&request(&scope("tenant:acme/env:prod")), &context()).await.expect("create");
+    assert!(acme.revoke(&below.about.id, &context()).await.expect("revoke"));
 }
 
 pub(super) async fn a_key_is_gone_with_its_scope(rig: StoreRig) {
@@ -150,7 +150,7 @@ pub(super) async fn a_key_is_gone_with_its_scope(rig: StoreRig) {
         keys.push(create(&rig, &request(&scope(text))).await);
     }
     let reach = Reach::Below(rig.scope.clone());
-    let deletion = rig.stores.scopes(&rig.scope).delete(&reach, &because()).await.expect("delete");
+    let deletion = rig.stores.scopes(&rig.scope).delete(&reach, &context()).await.expect("delete");
     assert_eq!(deletion.finish().await.expect("delete"), [(Kind::ApiKey, 2)].into());
     for (key, left) in keys.iter().zip([false, false, true]) {
         assert_eq!(find(&rig, &key.key).await.is_some(), left, "{}", key.about.scope);
@@ -160,15 +160,15 @@ pub(super) async fn a_key_is_gone_with_its_scope(rig: StoreRig) {
 pub(super) async fn what_was_done_to_keys_is_logged(rig: StoreRig) {
     let created = create(&rig, &request(&rig.scope)).await;
     let keys = rig.stores.api_keys(&Scope::Global);
-    assert!(keys.revoke(&created.about.id, &because()).await.expect("revoke"));
-    assert!(!keys.revoke(&created.about.id, &because()).await.expect("revoke"));
+    assert!(keys.revoke(&created.about.id, &context()).await.expect("revoke"));
+    assert!(!keys.revoke(&created.about.id, &context()).await.expect("revoke"));
     let audit = rig.stores.audit(&rig.scope);
     let entries = audit.list(None, 10).await.expect("list").items;
     let actions: Vec<_> = entries.iter().map(|entry| (entry.action, entry.kind)).collect();
     assert_eq!(actions, [(Action::Create, Some(Kind::ApiKey)), (Action::Revoke, Some(Kind::ApiKey))]);
     assert!(entries.iter().all(|entry| entry.target == [created.about.id.to_string()]));
     assert_eq!(entries[0].detail.as_deref(), Some("writer of tenant:acme"));
-    assert!(matches!(audit.verify(None).await.expect("verify"), Verdict::Intact { entries: 2, .. }));
+    assert!(matches!(audit.verify(None).await.expect("verify"), AuditOutcome::Intact { entries: 2, .. }));
 }
 
 pub(super) async fn a_request_is_within_bounds(rig: StoreRig) {
@@ -181,7 +181,7 @@ pub(super) async fn a_request_is_within_bounds(rig: StoreRig) {
         request(&rig.scope).rate_limit(ApiKeys::MAX_RATE_LIMIT + 1),
         request(&Scope::Custom(Vec::new())),
     ] {
-        assert!(keys.create(&bad, &because()).await.is_err(), "{bad:?}");
+        assert!(keys.create(&bad, &context()).await.is_err(), "{bad:?}");
     }
     assert!(rig.contents().await.is_empty(), "nothing was written");
 }

@@ -8,8 +8,8 @@ use ebbtide::model::kind::Kind;
 use ebbtide::model::scope::Scope;
 use ebbtide::model::time::{Clock, Timestamp};
 use ebbtide::stores::approvals::{Approval, Approvals, Granted, MAX_METADATA_BYTES, Question};
-use ebbtide::stores::audit::{Action, Because, Verdict};
-use ebbtide::stores::shared::extension::Extended;
+use ebbtide::stores::audit::{Action, AuditContext, AuditOutcome};
+use ebbtide::stores::shared::extension::ExtendOutcome;
 
 fn approvals(rig: &StoreRig) -> Approvals {
     rig.stores.approvals(&rig.scope)
@@ -27,8 +27,8 @@ async fn check(approvals: &Approvals, identity: &str, resource: &str, action: &s
     approvals.check(identity, resource, action).await.expect("check")
 }
 
-pub(super) fn because() -> Because {
-    Because::new("root", "a good reason").expect("good words")
+pub(super) fn context() -> AuditContext {
+    AuditContext::new("root", "a good reason").expect("good words")
 }
 
 pub(super) async fn what_was_granted_is_read_back(rig: StoreRig) {
@@ -77,9 +77,9 @@ pub(super) async fn an_approval_ends_at_the_instant(rig: StoreRig) {
     rig.go_to(granted.expires_at, 0);
     assert!(!check(&approvals, "alice", "doc", "GET").await);
     assert_eq!(approvals.count("alice").await.expect("count"), 0);
-    assert!(!approvals.revoke("alice", "doc", "GET", &because()).await.expect("revoke"));
+    assert!(!approvals.revoke("alice", "doc", "GET", &context()).await.expect("revoke"));
     let extended = approvals.extend("alice", "doc", "GET", &by(60)).await.expect("extend");
-    assert_eq!(extended, Extended::Unknown);
+    assert_eq!(extended, ExtendOutcome::Unknown);
     rig.pass(1);
     rig.sweep().await;
     assert!(!check(&approvals, "alice", "doc", "GET").await);
@@ -130,7 +130,7 @@ pub(super) async fn an_identity_is_listed_and_counted_alone(rig: StoreRig) {
 pub(super) async fn a_revocation_is_told_once_and_logged(rig: StoreRig) {
     let granted = grant(&approvals(&rig), &approval("doc").with_ttl(secs(60))).await;
     let revoked = rig.together(20, |rig, _| async move {
-        approvals(&rig).revoke("alice", "doc", "GET", &because()).await.expect("revoke")
+        approvals(&rig).revoke("alice", "doc", "GET", &context()).await.expect("revoke")
     });
     assert_eq!(revoked.await.into_iter().filter(|revoked| *revoked).count(), 1);
     assert!(!check(&approvals(&rig), "alice", "doc", "GET").await);
@@ -139,7 +139,7 @@ pub(super) async fn a_revocation_is_told_once_and_logged(rig: StoreRig) {
     let [entry] = entries.as_slice() else { panic!("one entry, not {}", entries.len()) };
     assert_eq!((entry.action, entry.kind), (Action::Revoke, Some(Kind::Approval)));
     assert_eq!(entry.target, ["alice", "doc", "GET"]);
-    assert!(matches!(audit.verify(None).await.expect("verify"), Verdict::Intact { entries: 1, .. }));
+    assert!(matches!(audit.verify(None).await.expect("verify"), AuditOutcome::Intact { entries: 1, .. }));
     let again = grant(&approvals(&rig), &approval("doc")).await;
     assert_ne!(again.version, granted.version);
     assert!(check(&approvals(&rig), "alice", "doc", "GET").await);
@@ -154,7 +154,7 @@ pub(super) async fn an_approval_is_extended_within_its_cap(rig: StoreRig) {
     assert_eq!(read.expires_at.since(first.expires_at), Duration::from_secs(40));
     assert_eq!((read.granted_at, &read.metadata), (first.granted_at, &first.metadata));
     let beyond = approvals.extend("alice", "doc", "GET", &by(1)).await.expect("extend");
-    assert!(matches!(beyond, Extended::BeyondCap { .. }));
+    assert!(matches!(beyond, ExtendOutcome::BeyondCap { .. }));
     assert_eq!(rig.stores.audit(&rig.scope).list(None, 10).await.expect("list").items.len(), 1);
 }
 

@@ -8,19 +8,19 @@ use serde_json::json;
 use super::attributes::{bucket, get, set, swap};
 use super::rig::{StoreRig, secs};
 use ebbtide::model::kind::Kind;
-use ebbtide::model::rng::SystemChance;
+use ebbtide::model::rng::SystemRng;
 use ebbtide::model::scope::Scope;
 use ebbtide::model::time::{Clock, Timestamp};
 use ebbtide::model::ttl::{TtlPolicies, TtlPolicy};
 use ebbtide::stores::Stores;
-use ebbtide::stores::attributes::{Bucket, Change, Draft, Swap};
-use ebbtide::stores::shared::extension::{Extended, Extension};
+use ebbtide::stores::attributes::{Bucket, Change, Draft, SwapOutcome};
+use ebbtide::stores::shared::extension::{ExtendOutcome, Extension};
 
 pub(super) fn by(seconds: i64) -> Extension {
     Extension::by(secs(seconds), "root", "a good reason").expect("good words")
 }
 
-pub(super) async fn extend(bucket: &Bucket, name: &str, extension: &Extension) -> Extended {
+pub(super) async fn extend(bucket: &Bucket, name: &str, extension: &Extension) -> ExtendOutcome {
     bucket.extend(name, extension).await.expect("extend")
 }
 
@@ -68,7 +68,7 @@ pub(super) async fn a_swap_keeps_the_life_unless_told_otherwise(rig: StoreRig) {
     rig.go_to(anew.expires_at, 0);
     assert!(matches!(
         bucket.compare_and_swap("a", &json!(3), json!(4)).await.expect("swap"),
-        Swap::Conflict { current: None }
+        SwapOutcome::Conflict { current: None }
     ));
 }
 
@@ -143,27 +143,28 @@ pub(super) async fn an_extension_is_longer_and_never_past_the_cap(rig: StoreRig)
     let began = rig.clock.now();
     let first = set(&bucket, "a", Draft::new(json!(1)).with_ttl(secs(100)).with_cap(secs(300))).await;
     rig.pass(50);
-    let Extended::Extended { expires_at, was, version } = extend(&bucket, "a", &by(100)).await else {
+    let ExtendOutcome::ExtendOutcome { expires_at, was, version } = extend(&bucket, "a", &by(100)).await
+    else {
         panic!("100 more is within the cap");
     };
     assert_eq!((expires_at.since(began), was), (Duration::from_secs(200), first.expires_at));
     let read = get(&bucket, "a").await.expect("there");
     assert_eq!((read.expires_at, read.version, read.data), (expires_at, version, json!(1)));
     let cap_at = read.cap_at.expect("it has a cap");
-    assert_eq!(extend(&bucket, "a", &by(101)).await, Extended::BeyondCap { expires_at, cap_at });
+    assert_eq!(extend(&bucket, "a", &by(101)).await, ExtendOutcome::BeyondCap { expires_at, cap_at });
     for shorter in [
         Extension::until(expires_at, "root", "no longer"),
         Extension::until(was, "root", "shorter"),
         Extension::from_now(secs(10), "root", "shorter"),
     ] {
         let answer = extend(&bucket, "a", &shorter.expect("good words")).await;
-        assert_eq!(answer, Extended::NotLonger { expires_at });
+        assert_eq!(answer, ExtendOutcome::NotLonger { expires_at });
     }
     assert_eq!(get(&bucket, "a").await.expect("there").expires_at, expires_at, "nothing was changed");
     let to_the_cap = Extension::until(cap_at, "root", "as long as may be").expect("good words");
     assert!(extend(&bucket, "a", &to_the_cap).await.is_extended());
     set(&bucket, "b", json!(1)).await;
-    let never = Extended::NotLonger { expires_at: Timestamp::NEVER };
+    let never = ExtendOutcome::NotLonger { expires_at: Timestamp::NEVER };
     assert_eq!(extend(&bucket, "b", &by(1)).await, never);
     for (actor, reason) in [("", "why"), ("who", ""), ("who\n", "why")] {
         assert!(Extension::by(secs(1), actor, reason).is_err());
@@ -174,8 +175,8 @@ pub(super) async fn an_extension_never_revives(rig: StoreRig) {
     let bucket = bucket(&rig, "alice", "b");
     let stamp = set(&bucket, "a", Draft::new(json!(1)).with_ttl(secs(100))).await;
     rig.go_to(stamp.expires_at, 0);
-    assert_eq!(extend(&bucket, "a", &by(100)).await, Extended::Unknown);
-    assert_eq!(extend(&bucket, "none", &by(100)).await, Extended::Unknown);
+    assert_eq!(extend(&bucket, "a", &by(100)).await, ExtendOutcome::Unknown);
+    assert_eq!(extend(&bucket, "none", &by(100)).await, ExtendOutcome::Unknown);
     assert!(get(&bucket, "a").await.is_none());
 }
 
@@ -183,7 +184,7 @@ pub(super) async fn an_extension_never_revives(rig: StoreRig) {
 fn with_policy(rig: &StoreRig, policy: TtlPolicy) -> Bucket {
     let mut policies = TtlPolicies::default();
     policies.set(Kind::Attribute, Scope::Global, policy).expect("a good policy");
-    let builder = Stores::builder(Arc::clone(&rig.backend)).clock(rig.clock.clone()).chance(SystemChance);
+    let builder = Stores::builder(Arc::clone(&rig.backend)).clock(rig.clock.clone()).rng(SystemRng);
     let stores = builder.policies(policies).build();
     stores.attributes(&rig.scope).bucket("alice", "b").expect("good names")
 }
@@ -194,7 +195,7 @@ pub(super) async fn an_extension_keeps_within_the_policy(rig: StoreRig) {
     set(&bucket, "a", json!(1)).await;
     rig.pass(600);
     let beyond = extend(&bucket, "a", &by(24 * 3600)).await;
-    let Extended::BeyondCap { cap_at, .. } = beyond else { panic!("a day is the longest: {beyond:?}") };
+    let ExtendOutcome::BeyondCap { cap_at, .. } = beyond else { panic!("a day is the longest: {beyond:?}") };
     assert_eq!(cap_at.since(began), Duration::from_secs(24 * 3600), "from when it was set");
     assert!(
         extend(&bucket, "a", &Extension::until(cap_at, "root", "why").expect("good")).await.is_extended()

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::approvals::because;
+use super::approvals::context;
 use super::rig::{StoreRig, secs};
 use ebbtide::backend::Cursor;
 use ebbtide::model::record::Version;
 use ebbtide::model::scope::Scope;
 use ebbtide::model::time::Timestamp;
-use ebbtide::stores::attributes::{Attribute, Bucket, Change, Draft, Stamp, Swap, presets};
+use ebbtide::stores::attributes::{Attribute, Bucket, Change, Draft, Stamp, SwapOutcome, presets};
 use ebbtide::stores::audit::Action;
 
 pub(super) fn bucket(rig: &StoreRig, owner: &str, name: &str) -> Bucket {
@@ -29,8 +29,8 @@ async fn data(bucket: &Bucket, name: &str) -> Option<Value> {
 
 pub(super) async fn swap(bucket: &Bucket, name: &str, old: &Value, new: impl Into<Draft>) -> Option<Stamp> {
     match bucket.compare_and_swap(name, old, new).await.expect("swap") {
-        Swap::Swapped(stamp) => Some(stamp),
-        Swap::Conflict { .. } => None,
+        SwapOutcome::Swapped(stamp) => Some(stamp),
+        SwapOutcome::Conflict { .. } => None,
     }
 }
 
@@ -142,13 +142,14 @@ pub(super) async fn a_swap_compares_json_and_not_text(rig: StoreRig) {
     let exponent: Value = serde_json::from_str("1e0").expect("JSON");
     assert!(swap(&bucket, "a", &exponent, json!(null)).await.is_some(), "1.0 is 1e0");
     assert!(swap(&bucket, "a", &json!(false), json!(0)).await.is_none(), "null is not false");
-    let Swap::Conflict { current } = bucket.compare_and_swap("a", &json!(9), json!(0)).await.expect("swap")
+    let SwapOutcome::Conflict { current } =
+        bucket.compare_and_swap("a", &json!(9), json!(0)).await.expect("swap")
     else {
         panic!("null is not 9");
     };
     assert_eq!(current.expect("it is there").data, json!(null));
     let absent = bucket.compare_and_swap("none", &json!(null), json!(0)).await.expect("swap");
-    assert_eq!(absent, Swap::Conflict { current: None }, "what is absent is not null");
+    assert_eq!(absent, SwapOutcome::Conflict { current: None }, "what is absent is not null");
     assert_eq!(data(&bucket, "none").await, None);
 }
 
@@ -245,7 +246,7 @@ pub(super) async fn an_owner_is_deleted_alone(rig: StoreRig) {
         }
     }
     let attributes = rig.stores.attributes(&rig.scope);
-    assert_eq!(attributes.delete_owner_audited("alice", &because()).await.expect("delete"), 2);
+    assert_eq!(attributes.delete_owner_audited("alice", &context()).await.expect("delete"), 2);
     let told = rig.stores.audit(&rig.scope).list(None, 10).await.expect("list").items;
     assert_eq!(told.iter().map(|entry| entry.action).collect::<Vec<_>>(), [Action::DeleteOwner; 2]);
     assert!(told.iter().all(|entry| entry.target == ["alice"]));

@@ -13,14 +13,14 @@ use ebbtide::backend::{BackendExt, Cursor};
 use ebbtide::model::key::Key;
 use ebbtide::model::kind::Kind;
 use ebbtide::model::record::Record;
-use ebbtide::model::rng::SystemChance;
+use ebbtide::model::rng::SystemRng;
 use ebbtide::model::scope::Scope;
 use ebbtide::model::time::{Clock, Timestamp};
 use ebbtide::model::ttl::{TtlPolicies, TtlPolicy};
 use ebbtide::stores::Stores;
 use ebbtide::stores::attributes::Draft;
-use ebbtide::stores::audit::{Action, Audit, Break, Entry, Note, Verdict};
-use ebbtide::stores::shared::extension::{Extended, Extension};
+use ebbtide::stores::audit::{Action, Audit, AuditOutcome, Break, Entry, Note};
+use ebbtide::stores::shared::extension::{ExtendOutcome, Extension};
 
 async fn entries(audit: &Audit) -> Vec<Entry> {
     let mut met = Vec::new();
@@ -42,12 +42,12 @@ async fn append(audit: &Audit, count: usize) {
     }
 }
 
-async fn verify(audit: &Audit) -> Verdict {
+async fn verify(audit: &Audit) -> AuditOutcome {
     audit.verify(None).await.expect("verify")
 }
 
 async fn assert_intact(audit: &Audit, count: u64) {
-    let Verdict::Intact { entries, .. } = verify(audit).await else { panic!("the log is broken") };
+    let AuditOutcome::Intact { entries, .. } = verify(audit).await else { panic!("the log is broken") };
     assert_eq!(entries, count);
 }
 
@@ -68,11 +68,11 @@ async fn write(rig: &StoreRig, sequence: u64, record: Record) {
 
 pub(super) async fn an_extension_is_in_the_log(rig: StoreRig) {
     let (bucket, audit) = (bucket(&rig, "alice", "b"), rig.stores.audit(&rig.scope));
-    assert_eq!(verify(&audit).await, Verdict::Intact { entries: 0, head: None });
+    assert_eq!(verify(&audit).await, AuditOutcome::Intact { entries: 0, head: None });
     set(&bucket, "a", Draft::new(json!(1)).with_ttl(secs(100))).await;
     rig.pass(5);
     let extension = Extension::by(secs(60), "root", "a customer asked").expect("good words");
-    let Extended::Extended { expires_at, was, .. } = extend(&bucket, "a", &extension).await else {
+    let ExtendOutcome::ExtendOutcome { expires_at, was, .. } = extend(&bucket, "a", &extension).await else {
         panic!("it can be extended");
     };
     let met = entries(&audit).await;
@@ -99,7 +99,7 @@ pub(super) async fn a_burst_of_extensions_loses_no_entry(rig: StoreRig) {
     let processes: Vec<_> = (0..4)
         .map(|_| {
             let builder = Stores::builder(Arc::clone(&rig.backend)).clock(rig.clock.clone());
-            builder.chance(SystemChance).build()
+            builder.rng(SystemRng).build()
         })
         .collect();
     let answers = rig.together(24, |rig, index| {
@@ -131,7 +131,7 @@ pub(super) async fn a_changed_entry_is_found(rig: StoreRig) {
     append(&audit, 5).await;
     for sequence in [1, 3, 5] {
         let original = read(&rig, sequence).await;
-        let broken = Verdict::Broken { sequence, why: Break::Changed };
+        let broken = AuditOutcome::Broken { sequence, why: Break::Changed };
         for at in (0..original.value.len()).step_by(3) {
             let mut value = original.value.to_vec();
             value[at] ^= 1;
@@ -147,7 +147,11 @@ pub(super) async fn a_changed_entry_is_found(rig: StoreRig) {
     let (second, third) = (read(&rig, 2).await, read(&rig, 3).await);
     write(&rig, 2, third).await;
     write(&rig, 3, second).await;
-    assert_eq!(verify(&audit).await, Verdict::Broken { sequence: 2, why: Break::Changed }, "changed places");
+    assert_eq!(
+        verify(&audit).await,
+        AuditOutcome::Broken { sequence: 2, why: Break::Changed },
+        "changed places"
+    );
 }
 
 pub(super) async fn a_missing_entry_is_found(rig: StoreRig) {
@@ -157,14 +161,14 @@ pub(super) async fn a_missing_entry_is_found(rig: StoreRig) {
         let original = read(&rig, sequence).await;
         let deleted = rig.backend.delete(key(&rig, sequence), rig.clock.now()).await.expect("delete");
         assert!(deleted.is_applied());
-        assert_eq!(verify(&audit).await, Verdict::Broken { sequence, why: Break::Missing });
+        assert_eq!(verify(&audit).await, AuditOutcome::Broken { sequence, why: Break::Missing });
         write(&rig, sequence, original).await;
     }
     assert_intact(&audit, 5).await;
     for sequence in 1..=5 {
         let _ = rig.backend.delete(key(&rig, sequence), rig.clock.now()).await.expect("delete");
     }
-    assert!(matches!(verify(&audit).await, Verdict::Broken { why: Break::Missing, .. }));
+    assert!(matches!(verify(&audit).await, AuditOutcome::Broken { why: Break::Missing, .. }));
 }
 
 pub(super) async fn an_entry_of_another_hand_is_found(rig: StoreRig) {
@@ -174,9 +178,9 @@ pub(super) async fn an_entry_of_another_hand_is_found(rig: StoreRig) {
     let earlier = rig.backend.get(&head, rig.clock.now()).await.expect("get").expect("there is a head");
     append(&audit, 2).await;
     assert!(rig.backend.put(head.clone(), earlier, rig.clock.now()).await.expect("put").is_applied());
-    assert_eq!(verify(&audit).await, Verdict::Broken { sequence: 4, why: Break::Added });
+    assert_eq!(verify(&audit).await, AuditOutcome::Broken { sequence: 4, why: Break::Added });
     assert!(rig.backend.delete(head, rig.clock.now()).await.expect("delete").is_applied());
-    assert_eq!(verify(&audit).await, Verdict::Broken { sequence: 1, why: Break::Added });
+    assert_eq!(verify(&audit).await, AuditOutcome::Broken { sequence: 1, why: Break::Added });
 }
 
 pub(super) async fn a_forged_chain_is_found_by_a_mark(rig: StoreRig) {
@@ -185,11 +189,11 @@ pub(super) async fn a_forged_chain_is_found_by_a_mark(rig: StoreRig) {
     let mark = audit.mark().await.expect("mark").expect("there are entries");
     append(&audit, 2).await;
     let kept = audit.verify(Some(&mark)).await.expect("verify");
-    assert!(matches!(kept, Verdict::Intact { entries: 5, .. }));
+    assert!(matches!(kept, AuditOutcome::Intact { entries: 5, .. }));
     let everything =
         ebbtide::Prefix::reach(Kind::Audit, &ebbtide::Reach::Exact(rig.scope.clone())).expect("good");
     rig.backend.erase_all(&everything, rig.clock.now()).await.expect("erase");
-    let missing = Verdict::Broken { sequence: 3, why: Break::Missing };
+    let missing = AuditOutcome::Broken { sequence: 3, why: Break::Missing };
     assert_eq!(audit.verify(Some(&mark)).await.expect("verify"), missing);
     append(&audit, 2).await;
     assert_eq!(audit.verify(Some(&mark)).await.expect("verify"), missing);
@@ -200,13 +204,13 @@ pub(super) async fn a_forged_chain_is_found_by_a_mark(rig: StoreRig) {
     rig.backend.erase_all(&everything, rig.clock.now()).await.expect("erase");
     append(&audit, 5).await;
     let forged = audit.verify(Some(&mark)).await.expect("verify");
-    assert_eq!(forged, Verdict::Broken { sequence: 3, why: Break::Changed });
+    assert_eq!(forged, AuditOutcome::Broken { sequence: 3, why: Break::Changed });
 }
 
 pub(super) async fn entries_end_and_the_rest_still_verifies(rig: StoreRig) {
     let mut policies = TtlPolicies::default();
     policies.set(Kind::Audit, Scope::Global, TtlPolicy::short_lived()).expect("a good policy");
-    let builder = Stores::builder(Arc::clone(&rig.backend)).clock(rig.clock.clone()).chance(SystemChance);
+    let builder = Stores::builder(Arc::clone(&rig.backend)).clock(rig.clock.clone()).rng(SystemRng);
     let audit = builder.policies(policies).build().audit(&rig.scope);
     append(&audit, 3).await;
     rig.pass(12 * 3600);
@@ -221,7 +225,7 @@ pub(super) async fn entries_end_and_the_rest_still_verifies(rig: StoreRig) {
     assert_intact(&audit, 3).await;
     let fourth = read(&rig, 4).await;
     let _ = rig.backend.delete(key(&rig, 4), rig.clock.now()).await.expect("delete");
-    let missing = Verdict::Broken { sequence: 4, why: Break::Missing };
+    let missing = AuditOutcome::Broken { sequence: 4, why: Break::Missing };
     assert_eq!(verify(&audit).await, missing, "what is missing is not taken for ended");
     write(&rig, 4, fourth).await;
     rig.pass(12 * 3600);
@@ -242,6 +246,6 @@ pub(super) async fn scopes_have_logs_of_their_own(rig: StoreRig) {
     let moved = Key::new(Kind::Audit, &nested, &["log".into()], &[1_u64.into()]).expect("a good key");
     let put = rig.backend.put(moved, read(&rig, 1).await, rig.clock.now()).await.expect("put");
     assert!(put.is_applied());
-    let changed = Verdict::Broken { sequence: 1, why: Break::Changed };
+    let changed = AuditOutcome::Broken { sequence: 1, why: Break::Changed };
     assert_eq!(verify(&theirs).await, changed, "an entry of one scope does not fit another");
 }

@@ -4,33 +4,33 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::belongings::because;
 use super::grants::{access_token, is_active};
+use super::owned_records::context;
 use super::rig::{StoreRig, secs};
 use ebbtide::model::kind::Kind;
 use ebbtide::model::secret::Secret;
 use ebbtide::model::time::Timestamp;
-use ebbtide::stores::access_tokens::{AccessRequest, Issuing};
+use ebbtide::stores::access_tokens::{AccessRequest, IssueOutcome};
 use ebbtide::stores::clients::{
-    Client, ClientRequest, RegisteredClient, Registration, SecretRotation, Verification,
+    Client, ClientRequest, RegisterOutcome, RegisteredClient, RotateSecretOutcome, VerifyOutcome,
 };
-use ebbtide::stores::grants::{GrantRequest, IssuedGrant, Rotation};
+use ebbtide::stores::grants::{GrantRequest, IssuedGrant, RotateOutcome};
 use ebbtide::stores::owners::Removed;
 use ebbtide::stores::shared::payload::Payload;
 
 pub(super) async fn register(rig: &StoreRig, request: ClientRequest) -> RegisteredClient {
     match rig.stores.clients(&rig.scope).register(request).await.expect("register") {
-        Registration::Registered(client) => *client,
-        Registration::Taken => panic!("nobody else has that id"),
+        RegisterOutcome::Registered(client) => *client,
+        RegisterOutcome::Taken => panic!("nobody else has that id"),
     }
 }
 
-async fn verify(rig: &StoreRig, client_id: &str, secret: &Secret) -> Verification {
+async fn verify(rig: &StoreRig, client_id: &str, secret: &Secret) -> VerifyOutcome {
     rig.stores.clients(&rig.scope).verify(client_id, secret).await.expect("verify")
 }
 
 pub(super) async fn is_good(rig: &StoreRig, client_id: &str, secret: &Secret) -> bool {
-    matches!(verify(rig, client_id, secret).await, Verification::Verified(_))
+    matches!(verify(rig, client_id, secret).await, VerifyOutcome::Verified(_))
 }
 
 pub(super) async fn find(rig: &StoreRig, client_id: &str) -> Option<Client> {
@@ -40,13 +40,13 @@ pub(super) async fn find(rig: &StoreRig, client_id: &str) -> Option<Client> {
 async fn rotate(rig: &StoreRig, client_id: &str, overlap: u64) -> (Secret, Timestamp) {
     let overlap = Duration::from_secs(overlap);
     match rig.stores.clients(&rig.scope).rotate_secret(client_id, overlap).await.expect("rotate") {
-        SecretRotation::Rotated { client_secret, old_until } => (client_secret, old_until),
+        RotateSecretOutcome::Rotated { client_secret, old_until } => (client_secret, old_until),
         other => panic!("it has a secret, but: {other:?}"),
     }
 }
 
 async fn delete(rig: &StoreRig, client_id: &str) -> Option<Removed> {
-    let deletion = rig.stores.clients(&rig.scope).delete(client_id, &because()).await.expect("delete");
+    let deletion = rig.stores.clients(&rig.scope).delete(client_id, &context()).await.expect("delete");
     match deletion {
         Some(deletion) => Some(deletion.finish().await.expect("finish")),
         None => None,
@@ -72,12 +72,12 @@ pub(super) async fn a_client_is_registered_found_and_verified(rig: StoreRig) {
     assert!(client.confidential && client.expires_at.is_never());
     assert_eq!(find(&rig, &client.client_id).await.as_ref(), Some(client));
     let verified = verify(&rig, &client.client_id, &secret).await;
-    assert_eq!(verified, Verification::Verified(Box::new(client.clone())));
+    assert_eq!(verified, VerifyOutcome::Verified(Box::new(client.clone())));
     let other = register(&rig, ClientRequest::confidential()).await;
     for wrong in [self::secret(&other), Secret::new(""), Secret::new("ebp_x")] {
-        assert_eq!(verify(&rig, &client.client_id, &wrong).await, Verification::Mismatch);
+        assert_eq!(verify(&rig, &client.client_id, &wrong).await, VerifyOutcome::Mismatch);
     }
-    assert_eq!(verify(&rig, "nobody", &secret).await, Verification::Unknown);
+    assert_eq!(verify(&rig, "nobody", &secret).await, VerifyOutcome::Unknown);
     let stored = rig.contents().await;
     let text = secret.expose().as_bytes();
     for (_, record) in &stored {
@@ -90,7 +90,7 @@ pub(super) async fn an_id_is_taken_once(rig: StoreRig) {
     let request = || ClientRequest::confidential().client_id("app");
     let first = register(&rig, request().owner("ada")).await;
     let again = rig.stores.clients(&rig.scope).register(request().owner("eve")).await.expect("register");
-    assert_eq!(again, Registration::Taken);
+    assert_eq!(again, RegisterOutcome::Taken);
     assert!(is_good(&rig, "app", &secret(&first)).await);
     let eves = rig.stores.clients(&rig.scope).list("eve", None, 10).await.expect("list");
     assert!(eves.items.is_empty(), "and no index was written");
@@ -102,7 +102,7 @@ pub(super) async fn one_of_many_registrations_wins(rig: StoreRig) {
         rig.stores.clients(&rig.scope).register(request).await.expect("register")
     });
     let answers = answers.await;
-    assert_eq!(answers.iter().filter(|answer| **answer == Registration::Taken).count(), 15);
+    assert_eq!(answers.iter().filter(|answer| **answer == RegisterOutcome::Taken).count(), 15);
     assert_eq!(rig.contents().await.len(), 2, "one record, one index");
 }
 
@@ -110,10 +110,10 @@ pub(super) async fn a_public_client_has_no_secret(rig: StoreRig) {
     let registered = register(&rig, ClientRequest::public().client_id("page")).await;
     assert_eq!((registered.client_secret, registered.client.confidential), (None, false));
     let some = secret(&register(&rig, ClientRequest::confidential()).await);
-    assert_eq!(verify(&rig, "page", &some).await, Verification::Mismatch);
+    assert_eq!(verify(&rig, "page", &some).await, VerifyOutcome::Mismatch);
     let clients = rig.stores.clients(&rig.scope);
     let answer = clients.rotate_secret("page", Duration::ZERO).await.expect("rotate");
-    assert_eq!(answer, SecretRotation::Public);
+    assert_eq!(answer, RotateSecretOutcome::Public);
 }
 
 pub(super) async fn a_secret_is_rotated_with_an_overlap(rig: StoreRig) {
@@ -133,7 +133,7 @@ pub(super) async fn a_secret_is_rotated_with_an_overlap(rig: StoreRig) {
     let clients = rig.stores.clients(&rig.scope);
     assert!(clients.rotate_secret("app", Duration::from_secs(31 * 24 * 3600)).await.is_err());
     let answer = clients.rotate_secret("nobody", Duration::ZERO).await.expect("rotate");
-    assert_eq!(answer, SecretRotation::Unknown);
+    assert_eq!(answer, RotateSecretOutcome::Unknown);
 }
 
 pub(super) async fn rotations_at_once_leave_the_newest_good(rig: StoreRig) {
@@ -172,7 +172,7 @@ pub(super) async fn a_client_ends_at_the_instant(rig: StoreRig) {
     rig.go_to(registered.client.expires_at, 1);
     assert!(is_good(&rig, "app", &secret(&registered)).await);
     rig.go_to(registered.client.expires_at, 0);
-    assert_eq!(verify(&rig, "app", &secret(&registered)).await, Verification::Unknown);
+    assert_eq!(verify(&rig, "app", &secret(&registered)).await, VerifyOutcome::Unknown);
     assert_eq!(find(&rig, "app").await, None);
     let clients = rig.stores.clients(&rig.scope);
     assert!(clients.list("ada", None, 10).await.expect("list").items.is_empty());
@@ -185,14 +185,14 @@ async fn issue(rig: &StoreRig, client_id: &str) -> IssuedGrant {
     rig.stores.grants(&rig.scope).issue(GrantRequest::new("bob", client_id)).await.expect("issue")
 }
 
-async fn rotation(rig: &StoreRig, grant: &IssuedGrant, client_id: &str) -> Rotation {
+async fn rotation(rig: &StoreRig, grant: &IssuedGrant, client_id: &str) -> RotateOutcome {
     rig.stores.grants(&rig.scope).rotate(&grant.refresh_token, client_id, None).await.expect("rotate")
 }
 
 async fn alone(rig: &StoreRig, client_id: &str) -> Secret {
     let request = AccessRequest::alone("bob", client_id);
     match rig.stores.access_tokens(&rig.scope).issue(request).await.expect("issue") {
-        Issuing::Issued(issued) => issued.access_token,
+        IssueOutcome::Issued(issued) => issued.access_token,
         other => panic!("{other:?}"),
     }
 }
@@ -209,13 +209,13 @@ pub(super) async fn a_deleted_client_takes_its_grants_and_tokens_along(rig: Stor
     assert_eq!(removed.revoked, 2, "a grant, and a token without one");
     let kinds: Vec<_> = removed.records.iter().map(|(kind, count)| (kind.name(), *count)).collect();
     assert_eq!(kinds, [("grants", 1), ("access_tokens", 1), ("provider_tokens", 1), ("clients", 1)]);
-    assert_eq!(verify(&rig, "app", &secret(&registered)).await, Verification::Unknown);
-    assert_eq!(rotation(&rig, &grant, "app").await, Rotation::Expired);
+    assert_eq!(verify(&rig, "app", &secret(&registered)).await, VerifyOutcome::Unknown);
+    assert_eq!(rotation(&rig, &grant, "app").await, RotateOutcome::Expired);
     for token in &tokens {
         assert!(!is_active(&rig, token).await);
     }
     assert!(is_active(&rig, &others).await, "another client's");
-    assert!(matches!(rotation(&rig, &other, "other").await, Rotation::Rotated(_)));
+    assert!(matches!(rotation(&rig, &other, "other").await, RotateOutcome::Rotated(_)));
     let left = rig.contents().await;
     let count = |wanted: Kind| left.iter().filter(|(key, _)| key.kind() == wanted).count();
     assert_eq!((count(Kind::Client), count(Kind::ClientIndex), count(Kind::ProviderToken)), (0, 0, 0));
@@ -226,7 +226,7 @@ pub(super) async fn a_deleted_client_takes_its_grants_and_tokens_along(rig: Stor
     register(&rig, ClientRequest::public().client_id("app")).await;
     assert_eq!(
         rotation(&rig, &grant, "app").await,
-        Rotation::Expired,
+        RotateOutcome::Expired,
         "what the one before had is not the new one's"
     );
 }
@@ -240,7 +240,7 @@ pub(super) async fn deleting_against_issuing_leaves_nothing_alive(rig: StoreRig)
             async move {
                 if index == 7 {
                     // All but the last step, with which the name is free again.
-                    let deletion = rig.stores.clients(&rig.scope).delete(&client_id, &because()).await;
+                    let deletion = rig.stores.clients(&rig.scope).delete(&client_id, &context()).await;
                     let mut deletion = deletion.expect("delete").expect("it is there");
                     assert!(deletion.step().await.expect("grants") && deletion.step().await.expect("tokens"));
                     return None;
@@ -251,7 +251,7 @@ pub(super) async fn deleting_against_issuing_leaves_nothing_alive(rig: StoreRig)
             }
         });
         for grant in grants.await.into_iter().flatten() {
-            assert_eq!(rotation(&rig, &grant, &client_id).await, Rotation::Expired);
+            assert_eq!(rotation(&rig, &grant, &client_id).await, RotateOutcome::Expired);
         }
         let left = rig.contents().await;
         let grants = left.iter().filter(|(key, _)| matches!(key.kind(), Kind::Grant | Kind::GrantIndex));
@@ -263,7 +263,7 @@ pub(super) async fn deleting_against_issuing_leaves_nothing_alive(rig: StoreRig)
 pub(super) async fn a_client_that_is_not_there_is_not_deleted(rig: StoreRig) {
     let grant = issue(&rig, "unregistered").await;
     assert_eq!(delete(&rig, "unregistered").await, None);
-    assert!(matches!(rotation(&rig, &grant, "unregistered").await, Rotation::Rotated(_)));
+    assert!(matches!(rotation(&rig, &grant, "unregistered").await, RotateOutcome::Rotated(_)));
 }
 
 pub(super) async fn clients_of_another_scope_are_unknown(rig: StoreRig) {

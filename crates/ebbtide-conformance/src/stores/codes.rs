@@ -7,8 +7,8 @@ use ebbtide::model::scope::Scope;
 use ebbtide::model::secret::Secret;
 use ebbtide::model::time::Clock as _;
 use ebbtide::stores::Field;
-use ebbtide::stores::codes::{CodeRequest, IssuedCode, Presented, Redeemed, Redemption};
-use ebbtide::stores::grants::{GrantState, Rotation, Terms, Why};
+use ebbtide::stores::codes::{CodeRequest, IssuedCode, Redeem, RedeemOutcome, Redeemed};
+use ebbtide::stores::grants::{GrantState, GrantTtls, RotateOutcome, Why};
 use ebbtide::stores::shared::payload::Payload;
 
 const URI: &str = "https://app.example/cb";
@@ -28,26 +28,26 @@ async fn issue(rig: &StoreRig, request: CodeRequest) -> IssuedCode {
     rig.stores.codes(&rig.scope).issue(request).await.expect("issue")
 }
 
-fn present(code: &IssuedCode) -> Presented {
-    Presented::new(code.code.clone(), "app", URI)
+fn present(code: &IssuedCode) -> Redeem {
+    Redeem::new(code.code.clone(), "app", URI)
 }
 
-fn present_bound(code: &IssuedCode) -> Presented {
+fn present_bound(code: &IssuedCode) -> Redeem {
     present(code).verifier(Secret::new(VERIFIER)).thumbprint("jkt-1")
 }
 
-async fn redeem(rig: &StoreRig, presented: &Presented) -> Redemption {
+async fn redeem(rig: &StoreRig, presented: &Redeem) -> RedeemOutcome {
     rig.stores.codes(&rig.scope).redeem(presented).await.expect("redeem")
 }
 
-async fn redeemed(rig: &StoreRig, presented: &Presented) -> Redeemed {
+async fn redeemed(rig: &StoreRig, presented: &Redeem) -> Redeemed {
     match redeem(rig, presented).await {
-        Redemption::Redeemed(redeemed) => *redeemed,
+        RedeemOutcome::Redeemed(redeemed) => *redeemed,
         other => panic!("the code was good, but: {other:?}"),
     }
 }
 
-const SPENT: Redemption = Redemption::Reused { grant_id: None };
+const SPENT: RedeemOutcome = RedeemOutcome::Reused { grant_id: None };
 
 pub(super) async fn a_code_is_redeemed_once(rig: StoreRig) {
     for (request, bound) in [(plain(), false), (bound(), true)] {
@@ -71,13 +71,13 @@ pub(super) async fn a_code_ends_at_the_instant(rig: StoreRig) {
         rig.go_to(early.expires_at, 1);
         redeemed(&rig, &present(&early)).await;
         rig.go_to(late.expires_at, 0);
-        assert_eq!(redeem(&rig, &present(&late)).await, Redemption::Expired);
+        assert_eq!(redeem(&rig, &present(&late)).await, RedeemOutcome::Expired);
         rig.pass(24 * 3600 - 1);
         rig.sweep().await;
-        assert_eq!(redeem(&rig, &present(&late)).await, Redemption::Expired, "remembered for a day");
+        assert_eq!(redeem(&rig, &present(&late)).await, RedeemOutcome::Expired, "remembered for a day");
         assert_eq!(redeem(&rig, &present(&early)).await, SPENT);
         rig.pass(1);
-        assert_eq!(redeem(&rig, &present(&late)).await, Redemption::Unknown, "and then forgotten");
+        assert_eq!(redeem(&rig, &present(&late)).await, RedeemOutcome::Unknown, "and then forgotten");
     }
 }
 
@@ -88,15 +88,15 @@ pub(super) async fn a_code_lives_ten_minutes_at_most(rig: StoreRig) {
 }
 
 /// What does not fit, one thing at a time, and how it is called.
-fn misfits(code: &IssuedCode) -> Vec<(Field, Presented)> {
+fn misfits(code: &IssuedCode) -> Vec<(Field, Redeem)> {
     let secret = || code.code.clone();
     let verifier = || Secret::new(VERIFIER);
-    let with_key = |presented: Presented| presented.thumbprint("jkt-1");
+    let with_key = |presented: Redeem| presented.thumbprint("jkt-1");
     vec![
-        (Field::ClientId, with_key(Presented::new(secret(), "evil", URI).verifier(verifier()))),
+        (Field::ClientId, with_key(Redeem::new(secret(), "evil", URI).verifier(verifier()))),
         (
             Field::RedirectUri,
-            with_key(Presented::new(secret(), "app", "https://app.example/cb/").verifier(verifier())),
+            with_key(Redeem::new(secret(), "app", "https://app.example/cb/").verifier(verifier())),
         ),
         (Field::CodeVerifier, with_key(present(code))),
         (Field::CodeVerifier, with_key(present(code).verifier(Secret::new("a".repeat(43))))),
@@ -110,7 +110,7 @@ pub(super) async fn what_does_not_fit_is_named_and_burns_the_code(rig: StoreRig)
     for case in 0..7 {
         let code = issue(&rig, bound()).await;
         let (field, presented) = misfits(&code).swap_remove(case);
-        assert_eq!(redeem(&rig, &presented).await, Redemption::Mismatch(field));
+        assert_eq!(redeem(&rig, &presented).await, RedeemOutcome::Mismatch(field));
         assert_eq!(redeem(&rig, &present_bound(&code)).await, SPENT, "it is burned");
     }
 }
@@ -118,7 +118,7 @@ pub(super) async fn what_does_not_fit_is_named_and_burns_the_code(rig: StoreRig)
 pub(super) async fn a_code_can_be_kept_on_a_mismatch(rig: StoreRig) {
     let code = issue(&rig, bound()).await;
     for (field, presented) in misfits(&code) {
-        assert_eq!(redeem(&rig, &presented.keep_on_mismatch()).await, Redemption::Mismatch(field));
+        assert_eq!(redeem(&rig, &presented.keep_on_mismatch()).await, RedeemOutcome::Mismatch(field));
     }
     redeemed(&rig, &present_bound(&code)).await;
 }
@@ -126,23 +126,23 @@ pub(super) async fn a_code_can_be_kept_on_a_mismatch(rig: StoreRig) {
 pub(super) async fn a_verifier_without_a_challenge_is_refused(rig: StoreRig) {
     let code = issue(&rig, plain()).await;
     let presented = present(&code).verifier(Secret::new(VERIFIER));
-    assert_eq!(redeem(&rig, &presented).await, Redemption::Mismatch(Field::CodeVerifier));
+    assert_eq!(redeem(&rig, &presented).await, RedeemOutcome::Mismatch(Field::CodeVerifier));
 }
 
 pub(super) async fn a_key_that_comes_with_the_code_binds_the_grant(rig: StoreRig) {
     let code = issue(&rig, plain()).await;
-    let presented = present(&code).thumbprint("jkt-9").grant(Terms::default());
+    let presented = present(&code).thumbprint("jkt-9").grant(GrantTtls::default());
     let grant = redeemed(&rig, &presented).await.grant.expect("a grant");
     let grants = rig.stores.grants(&rig.scope);
     let stolen = grants.rotate(&grant.refresh_token, "app", None).await.expect("rotate");
-    assert_eq!(stolen, Rotation::Mismatch(Field::Thumbprint));
+    assert_eq!(stolen, RotateOutcome::Mismatch(Field::Thumbprint));
     let own = grants.rotate(&grant.refresh_token, "app", Some("jkt-9")).await.expect("rotate");
-    assert!(matches!(own, Rotation::Rotated(_)), "{own:?}");
+    assert!(matches!(own, RotateOutcome::Rotated(_)), "{own:?}");
 }
 
 pub(super) async fn redeeming_gives_the_grant_that_was_asked_for(rig: StoreRig) {
     let code = issue(&rig, plain()).await;
-    let terms = Terms::default().idle(secs(100)).max(secs(1_000));
+    let terms = GrantTtls::default().idle(secs(100)).max(secs(1_000));
     let issued = redeemed(&rig, &present(&code).grant(terms)).await.grant.expect("a grant");
     assert_eq!(issued.expires_at.since(rig.clock.now()).as_secs(), 100);
     assert_eq!(issued.ends_at.since(rig.clock.now()).as_secs(), 1_000);
@@ -157,33 +157,36 @@ pub(super) async fn a_second_redemption_revokes_what_the_first_gave(rig: StoreRi
     let week = 7 * 24 * 3600;
     for later in [0, 59, 3_600, week - 1] {
         let code = issue(&rig, plain()).await;
-        let terms = Terms::default().max(secs(i64::try_from(week).expect("small")));
+        let terms = GrantTtls::default().max(secs(i64::try_from(week).expect("small")));
         let issued = redeemed(&rig, &present(&code).grant(terms)).await.grant.expect("a grant");
         rig.pass(later);
         rig.sweep().await;
         // Whoever presents it: that it is in two hands is what counts.
-        let again = redeem(&rig, &Presented::new(code.code.clone(), "evil", "https://evil.example")).await;
-        assert_eq!(again, Redemption::Reused { grant_id: Some(issued.grant_id) }, "after {later} s");
+        let again = redeem(&rig, &Redeem::new(code.code.clone(), "evil", "https://evil.example")).await;
+        assert_eq!(again, RedeemOutcome::Reused { grant_id: Some(issued.grant_id) }, "after {later} s");
         let state = grants.get(issued.grant_id).await.expect("get").expect("it is there").state;
         assert!(matches!(state, GrantState::Revoked { why: Why::CodeReused, .. }), "{state:?}");
         let rotation = grants.rotate(&issued.refresh_token, "app", None).await.expect("rotate");
-        assert!(matches!(rotation, Rotation::Revoked { .. }), "{rotation:?}");
+        assert!(matches!(rotation, RotateOutcome::Revoked { .. }), "{rotation:?}");
     }
 }
 
 pub(super) async fn one_of_many_redemptions_wins_and_the_others_revoke(rig: StoreRig) {
     for _ in 0..6 {
         let code = issue(&rig, bound()).await;
-        let presented = present_bound(&code).grant(Terms::default());
+        let presented = present_bound(&code).grant(GrantTtls::default());
         let answers = rig.together(20, |rig, _| {
             let presented = presented.clone();
             async move { redeem(&rig, &presented).await }
         });
         let (won, lost): (Vec<_>, Vec<_>) =
-            answers.await.into_iter().partition(|answer| matches!(answer, Redemption::Redeemed(_)));
-        let [Redemption::Redeemed(won)] = won.as_slice() else { panic!("{} winners", won.len()) };
+            answers.await.into_iter().partition(|answer| matches!(answer, RedeemOutcome::Redeemed(_)));
+        let [RedeemOutcome::Redeemed(won)] = won.as_slice() else { panic!("{} winners", won.len()) };
         let id = won.grant.as_ref().expect("a grant").grant_id;
-        assert!(lost.iter().all(|answer| *answer == Redemption::Reused { grant_id: Some(id) }), "{lost:?}");
+        assert!(
+            lost.iter().all(|answer| *answer == RedeemOutcome::Reused { grant_id: Some(id) }),
+            "{lost:?}"
+        );
         let state = rig.stores.grants(&rig.scope).get(id).await.expect("get").expect("it is there").state;
         assert!(matches!(state, GrantState::Revoked { .. }), "{state:?}");
     }
@@ -202,7 +205,7 @@ pub(super) async fn codes_of_another_scope_are_unknown(rig: StoreRig) {
     let code = issue(&rig, bound()).await;
     for scope in [Scope::Global, Scope::tenant("acme2").expect("a good name")] {
         let answer = rig.stores.codes(&scope).redeem(&present(&code)).await.expect("redeem");
-        assert_eq!(answer, Redemption::Unknown, "{scope}");
+        assert_eq!(answer, RedeemOutcome::Unknown, "{scope}");
     }
     redeemed(&rig, &present_bound(&code)).await;
 }

@@ -1,30 +1,30 @@
 //! A deletion that crashes between any two of its writes: nothing is honoured from the first on, and another run
 //! leaves nothing.
 
-use super::belongings::{Belongings, Held, because, is_taken, push};
 use super::clients::{find, is_good, register};
+use super::owned_records::{Held, OwnedRecords, context, is_taken, push};
 use super::owners::left;
 use super::rig::StoreRig;
 use crate::faulty::Fault;
 use ebbtide::model::error::Result;
 use ebbtide::model::time::Clock as _;
-use ebbtide::stores::clients::{ClientRequest, Registration};
+use ebbtide::stores::clients::{ClientRequest, RegisterOutcome};
 use ebbtide::stores::owners::Removed;
-use ebbtide::stores::shared::tombstones::Mortal;
+use ebbtide::stores::shared::tombstones::Principal;
 
 async fn delete_owner(rig: &StoreRig, owner: &str) -> Result<Removed> {
-    rig.stores.owners(&rig.scope).delete(owner, &because()).await?.finish().await
+    rig.stores.owners(&rig.scope).delete(owner, &context()).await?.finish().await
 }
 
 async fn delete_client(rig: &StoreRig, client_id: &str) -> Result<Option<Removed>> {
-    match rig.stores.clients(&rig.scope).delete(client_id, &because()).await? {
+    match rig.stores.clients(&rig.scope).delete(client_id, &context()).await? {
         Some(deletion) => Ok(Some(deletion.finish().await?)),
         None => Ok(None),
     }
 }
 
-async fn goes_on(rig: &StoreRig, mortal: Mortal<'_>) -> bool {
-    rig.stores.is_buried(&rig.scope, &[mortal], rig.clock.now()).await.expect("ask")
+async fn goes_on(rig: &StoreRig, mortal: Principal<'_>) -> bool {
+    rig.stores.is_deleted(&rig.scope, &[mortal], rig.clock.now()).await.expect("ask")
 }
 
 /// How many writes there may be at the most: a deletion that never gets through fails the case.
@@ -34,21 +34,21 @@ pub(super) async fn a_deletion_of_an_owner_that_crashes_anywhere_honours_nothing
     let (mut crashes, mut going) = (0, 0);
     for skip in 0..MOST_WRITES {
         let owner = format!("alice-{skip}");
-        let belongings = Belongings::new(&rig, &owner).await;
-        assert_eq!(belongings.honoured(&rig).await.len(), Belongings::ALL);
+        let owned_records = OwnedRecords::new(&rig, &owner).await;
+        assert_eq!(owned_records.honoured(&rig).await.len(), OwnedRecords::ALL);
         let (crashing, faulty) = rig.faulty();
         // The write happens, and nothing behind it.
         faulty.stay_down(skip, Fault::After);
         let crashed = delete_owner(&crashing, &owner).await.is_err();
-        assert_eq!(belongings.honoured(&rig).await, [""; 0], "after write {skip}");
+        assert_eq!(owned_records.honoured(&rig).await, [""; 0], "after write {skip}");
         // With its last write the deletion has ended, and the name is free again.
-        if goes_on(&rig, Mortal::Owner(&owner)).await {
-            assert_eq!(belongings.made(&rig).await, [""; 0], "after write {skip}");
+        if goes_on(&rig, Principal::Owner(&owner)).await {
+            assert_eq!(owned_records.made(&rig).await, [""; 0], "after write {skip}");
             going += 1;
         }
         delete_owner(&rig, &owner).await.expect("the second run");
         assert_eq!(left(&rig).await, [], "after write {skip}, and another run");
-        assert_eq!(belongings.given().honoured(&rig).await, [""; 0], "what their client was given");
+        assert_eq!(owned_records.given().honoured(&rig).await, [""; 0], "what their client was given");
         if !crashed {
             break;
         }
@@ -73,12 +73,12 @@ pub(super) async fn a_deletion_of_a_client_that_crashes_anywhere_honours_nothing
         assert!(!is_good(&rig, &client_id, &secret).await, "after write {skip}");
         assert_eq!(held.honoured(&rig).await, [""; 0], "after write {skip}");
         assert!(!is_taken(&rig, &pushed, &client_id).await, "after write {skip}");
-        if goes_on(&rig, Mortal::Client(&client_id)).await {
+        if goes_on(&rig, Principal::Client(&client_id)).await {
             assert_eq!(held.made(&rig).await, [""; 0], "after write {skip}");
             let again = ClientRequest::public().client_id(&client_id);
             let again = rig.stores.clients(&rig.scope).register(again).await;
             assert!(
-                !matches!(again, Ok(Registration::Registered(_))),
+                !matches!(again, Ok(RegisterOutcome::Registered(_))),
                 "nor is it made anew: after write {skip}"
             );
             going += 1;

@@ -9,9 +9,9 @@ use ebbtide::model::time::Clock as _;
 use ebbtide::stores::Field;
 use ebbtide::stores::codes::Redeemed;
 use ebbtide::stores::device_codes::{
-    Deciding, DeviceRedemption, DeviceRequest, Poll, PresentedDevice, StartedDevice, Verdict,
+    DecideOutcome, Decision, DeviceRedeem, DeviceRedeemOutcome, DeviceRequest, PollOutcome, StartedDevice,
 };
-use ebbtide::stores::grants::{Terms, Why};
+use ebbtide::stores::grants::{GrantTtls, Why};
 use ebbtide::stores::shared::payload::Payload;
 
 pub(super) async fn start(rig: &StoreRig) -> StartedDevice {
@@ -22,39 +22,39 @@ async fn start_with(rig: &StoreRig, request: DeviceRequest) -> StartedDevice {
     rig.stores.device_codes(&rig.scope).start(request).await.expect("start")
 }
 
-pub(super) async fn decide(rig: &StoreRig, user_code: &Secret, verdict: Verdict) -> Deciding {
+pub(super) async fn decide(rig: &StoreRig, user_code: &Secret, verdict: Decision) -> DecideOutcome {
     rig.stores.device_codes(&rig.scope).decide(user_code.expose(), verdict).await.expect("decide")
 }
 
-pub(super) async fn poll(rig: &StoreRig, device: &StartedDevice) -> Poll {
+pub(super) async fn poll(rig: &StoreRig, device: &StartedDevice) -> PollOutcome {
     rig.stores.device_codes(&rig.scope).poll(&device.device_code, "tv").await.expect("poll")
 }
 
-fn present(device: &StartedDevice) -> PresentedDevice {
-    PresentedDevice::new(device.device_code.clone(), "tv").grant(Terms::default())
+fn present(device: &StartedDevice) -> DeviceRedeem {
+    DeviceRedeem::new(device.device_code.clone(), "tv").grant(GrantTtls::default())
 }
 
-pub(super) async fn redeem(rig: &StoreRig, device: &StartedDevice) -> DeviceRedemption {
+pub(super) async fn redeem(rig: &StoreRig, device: &StartedDevice) -> DeviceRedeemOutcome {
     rig.stores.device_codes(&rig.scope).redeem(&present(device)).await.expect("redeem")
 }
 
 pub(super) async fn redeemed(rig: &StoreRig, device: &StartedDevice) -> Redeemed {
     match redeem(rig, device).await {
-        DeviceRedemption::Redeemed(redeemed) => *redeemed,
+        DeviceRedeemOutcome::Redeemed(redeemed) => *redeemed,
         other => panic!("it was approved, but: {other:?}"),
     }
 }
 
-pub(super) fn decided() -> Deciding {
-    Deciding::Decided { client_id: "tv".to_owned(), scope: Some("watch".to_owned()) }
+pub(super) fn decided() -> DecideOutcome {
+    DecideOutcome::Decided { client_id: "tv".to_owned(), scope: Some("watch".to_owned()) }
 }
 
-fn approved() -> Poll {
-    Poll::Approved { subject: "ada".to_owned(), scope: Some("watch".to_owned()) }
+fn approved() -> PollOutcome {
+    PollOutcome::Approved { subject: "ada".to_owned(), scope: Some("watch".to_owned()) }
 }
 
-fn pending(interval_seconds: u64) -> Poll {
-    Poll::Pending { interval_seconds }
+fn pending(interval_seconds: u64) -> PollOutcome {
+    PollOutcome::Pending { interval_seconds }
 }
 
 pub(super) async fn a_flow_goes_from_start_to_redemption(rig: StoreRig) {
@@ -62,16 +62,16 @@ pub(super) async fn a_flow_goes_from_start_to_redemption(rig: StoreRig) {
     let device = start(&rig).await;
     assert_eq!((device.expires_at.since(began).as_secs(), device.interval_seconds), (600, 5));
     assert_eq!(poll(&rig, &device).await, pending(5));
-    assert_eq!(decide(&rig, &device.user_code, Verdict::approve("ada")).await, decided());
+    assert_eq!(decide(&rig, &device.user_code, Decision::approve("ada")).await, decided());
     assert_eq!(poll(&rig, &device).await, approved(), "as soon as it is approved");
     let redeemed = redeemed(&rig, &device).await;
     assert_eq!((redeemed.subject.as_str(), redeemed.client_id.as_str()), ("ada", "tv"));
     assert_eq!(redeemed.data.map(Payload::into_inner), Some(json!("begun")));
     let grant = rig.stores.grants(&rig.scope).get(redeemed.grant.expect("asked for").grant_id).await;
     assert_eq!(grant.expect("get").expect("there").subject, "ada");
-    assert_eq!(poll(&rig, &device).await, Poll::Used);
+    assert_eq!(poll(&rig, &device).await, PollOutcome::Used);
     let device = start(&rig).await;
-    let verdict = Verdict::approve("ada").data(json!("decided"));
+    let verdict = Decision::approve("ada").data(json!("decided"));
     assert_eq!(decide(&rig, &device.user_code, verdict).await, decided());
     let redeemed = self::redeemed(&rig, &device).await;
     assert_eq!(redeemed.data.map(Payload::into_inner), Some(json!("decided")));
@@ -85,25 +85,25 @@ pub(super) async fn a_user_code_is_read_however_it_is_typed(rig: StoreRig) {
     ] {
         let device = start(&rig).await;
         let typed = Secret::new(typed(device.user_code.expose()));
-        assert_eq!(decide(&rig, &typed, Verdict::approve("ada")).await, decided());
+        assert_eq!(decide(&rig, &typed, Decision::approve("ada")).await, decided());
         assert_eq!(poll(&rig, &device).await, approved());
     }
 }
 
 pub(super) async fn a_denial_is_final(rig: StoreRig) {
     let device = start(&rig).await;
-    assert_eq!(decide(&rig, &device.user_code, Verdict::deny()).await, decided());
-    assert_eq!(poll(&rig, &device).await, Poll::Denied);
-    assert_eq!(redeem(&rig, &device).await, DeviceRedemption::Refused(Poll::Denied));
-    assert_eq!(decide(&rig, &device.user_code, Verdict::approve("ada")).await, Deciding::Used);
-    assert_eq!(poll(&rig, &device).await, Poll::Denied);
+    assert_eq!(decide(&rig, &device.user_code, Decision::deny()).await, decided());
+    assert_eq!(poll(&rig, &device).await, PollOutcome::Denied);
+    assert_eq!(redeem(&rig, &device).await, DeviceRedeemOutcome::Refused(PollOutcome::Denied));
+    assert_eq!(decide(&rig, &device.user_code, Decision::approve("ada")).await, DecideOutcome::Used);
+    assert_eq!(poll(&rig, &device).await, PollOutcome::Denied);
 }
 
 pub(super) async fn the_first_verdict_stands(rig: StoreRig) {
     let device = start(&rig).await;
-    assert_eq!(decide(&rig, &device.user_code, Verdict::approve("ada")).await, decided());
-    for verdict in [Verdict::deny(), Verdict::approve("eve")] {
-        assert_eq!(decide(&rig, &device.user_code, verdict).await, Deciding::Used);
+    assert_eq!(decide(&rig, &device.user_code, Decision::approve("ada")).await, decided());
+    for verdict in [Decision::deny(), Decision::approve("eve")] {
+        assert_eq!(decide(&rig, &device.user_code, verdict).await, DecideOutcome::Used);
     }
     assert_eq!(redeemed(&rig, &device).await.subject, "ada");
 }
@@ -114,9 +114,9 @@ pub(super) async fn polling_too_early_is_slowed_down_for_good(rig: StoreRig) {
     rig.pass(5);
     assert_eq!(poll(&rig, &device).await, pending(5));
     rig.pass(4);
-    assert_eq!(poll(&rig, &device).await, Poll::SlowDown { interval_seconds: 10 });
+    assert_eq!(poll(&rig, &device).await, PollOutcome::SlowDown { interval_seconds: 10 });
     rig.pass(9);
-    assert_eq!(poll(&rig, &device).await, Poll::SlowDown { interval_seconds: 15 });
+    assert_eq!(poll(&rig, &device).await, PollOutcome::SlowDown { interval_seconds: 15 });
     rig.pass(15);
     assert_eq!(poll(&rig, &device).await, pending(15), "for good");
     let patient = start_with(&rig, DeviceRequest::new("tv").interval_seconds(30)).await;
@@ -128,75 +128,79 @@ pub(super) async fn a_code_ends_at_the_instant(rig: StoreRig) {
     let (undecided, approved) = (start_with(&rig, request()).await, start_with(&rig, request()).await);
     let redeemed_late = start_with(&rig, request()).await;
     for device in [&approved, &redeemed_late] {
-        assert_eq!(decide(&rig, &device.user_code, Verdict::approve("ada")).await, decided());
+        assert_eq!(decide(&rig, &device.user_code, Decision::approve("ada")).await, decided());
     }
     rig.go_to(approved.expires_at, 1);
     assert_eq!(poll(&rig, &undecided).await, pending(5));
     redeemed(&rig, &redeemed_late).await;
     rig.go_to(approved.expires_at, 0);
     for sweeps in [false, true] {
-        assert_eq!(poll(&rig, &undecided).await, Poll::Expired);
-        assert_eq!(poll(&rig, &approved).await, Poll::Expired, "approved, and not redeemed in its time");
-        assert_eq!(redeem(&rig, &approved).await, DeviceRedemption::Refused(Poll::Expired));
-        let late = decide(&rig, &undecided.user_code, Verdict::approve("ada")).await;
-        assert_eq!(late, Deciding::Expired);
+        assert_eq!(poll(&rig, &undecided).await, PollOutcome::Expired);
+        assert_eq!(
+            poll(&rig, &approved).await,
+            PollOutcome::Expired,
+            "approved, and not redeemed in its time"
+        );
+        assert_eq!(redeem(&rig, &approved).await, DeviceRedeemOutcome::Refused(PollOutcome::Expired));
+        let late = decide(&rig, &undecided.user_code, Decision::approve("ada")).await;
+        assert_eq!(late, DecideOutcome::Expired);
         if !sweeps {
             rig.pass(24 * 3600 - 1);
             rig.sweep().await;
         }
     }
     rig.pass(1);
-    assert_eq!(poll(&rig, &undecided).await, Poll::Unknown, "remembered for a day");
-    assert_eq!(decide(&rig, &undecided.user_code, Verdict::deny()).await, Deciding::Unknown);
+    assert_eq!(poll(&rig, &undecided).await, PollOutcome::Unknown, "remembered for a day");
+    assert_eq!(decide(&rig, &undecided.user_code, Decision::deny()).await, DecideOutcome::Unknown);
 }
 
 pub(super) async fn another_clients_code_is_a_mismatch(rig: StoreRig) {
     let device = start(&rig).await;
-    assert_eq!(decide(&rig, &device.user_code, Verdict::approve("ada")).await, decided());
+    assert_eq!(decide(&rig, &device.user_code, Decision::approve("ada")).await, decided());
     let codes = rig.stores.device_codes(&rig.scope);
     let answer = codes.poll(&device.device_code, "evil").await.expect("poll");
-    assert_eq!(answer, Poll::Mismatch(Field::ClientId));
-    let evil = PresentedDevice::new(device.device_code.clone(), "evil");
+    assert_eq!(answer, PollOutcome::Mismatch(Field::ClientId));
+    let evil = DeviceRedeem::new(device.device_code.clone(), "evil");
     let answer = codes.redeem(&evil).await.expect("redeem");
-    assert_eq!(answer, DeviceRedemption::Refused(Poll::Mismatch(Field::ClientId)));
+    assert_eq!(answer, DeviceRedeemOutcome::Refused(PollOutcome::Mismatch(Field::ClientId)));
     redeemed(&rig, &device).await;
-    let garbage = PresentedDevice::new(Secret::new("ebd_x"), "tv");
+    let garbage = DeviceRedeem::new(Secret::new("ebd_x"), "tv");
     let answer = codes.redeem(&garbage).await.expect("redeem");
-    assert_eq!(answer, DeviceRedemption::Refused(Poll::Unknown));
+    assert_eq!(answer, DeviceRedeemOutcome::Refused(PollOutcome::Unknown));
 }
 
 pub(super) async fn redeeming_before_the_verdict_counts_as_a_poll(rig: StoreRig) {
     let device = start(&rig).await;
-    assert_eq!(redeem(&rig, &device).await, DeviceRedemption::Refused(pending(5)));
-    let slower = Poll::SlowDown { interval_seconds: 10 };
-    assert_eq!(redeem(&rig, &device).await, DeviceRedemption::Refused(slower));
-    assert_eq!(poll(&rig, &device).await, Poll::SlowDown { interval_seconds: 15 });
+    assert_eq!(redeem(&rig, &device).await, DeviceRedeemOutcome::Refused(pending(5)));
+    let slower = PollOutcome::SlowDown { interval_seconds: 10 };
+    assert_eq!(redeem(&rig, &device).await, DeviceRedeemOutcome::Refused(slower));
+    assert_eq!(poll(&rig, &device).await, PollOutcome::SlowDown { interval_seconds: 15 });
 }
 
 pub(super) async fn a_second_redemption_revokes_what_the_first_gave(rig: StoreRig) {
     let device = start(&rig).await;
-    assert_eq!(decide(&rig, &device.user_code, Verdict::approve("ada")).await, decided());
+    assert_eq!(decide(&rig, &device.user_code, Decision::approve("ada")).await, decided());
     let id = redeemed(&rig, &device).await.grant.expect("asked for").grant_id;
     // The marker stays until the grant's cap.
     rig.pass(30 * 24 * 3600);
     rig.sweep().await;
-    assert_eq!(redeem(&rig, &device).await, DeviceRedemption::Reused { grant_id: Some(id) });
+    assert_eq!(redeem(&rig, &device).await, DeviceRedeemOutcome::Reused { grant_id: Some(id) });
     let device = start(&rig).await;
-    assert_eq!(decide(&rig, &device.user_code, Verdict::approve("ada")).await, decided());
+    assert_eq!(decide(&rig, &device.user_code, Decision::approve("ada")).await, decided());
     let id = redeemed(&rig, &device).await.grant.expect("asked for").grant_id;
-    assert_eq!(redeem(&rig, &device).await, DeviceRedemption::Reused { grant_id: Some(id) });
+    assert_eq!(redeem(&rig, &device).await, DeviceRedeemOutcome::Reused { grant_id: Some(id) });
     assert_eq!(is_revoked(&rig, id).await, Some(Why::CodeReused));
 }
 
 pub(super) async fn guesses_of_a_source_are_limited(rig: StoreRig) {
     let device = start(&rig).await;
     let wrong = Secret::new("BBBB-BBBB");
-    let from = |source: &str| Verdict::approve("ada").source(source);
+    let from = |source: &str| Decision::approve("ada").source(source);
     for _ in 0..10 {
-        assert_eq!(decide(&rig, &wrong, from("203.0.113.1")).await, Deciding::Unknown);
+        assert_eq!(decide(&rig, &wrong, from("203.0.113.1")).await, DecideOutcome::Unknown);
     }
     let answer = decide(&rig, &device.user_code, from("203.0.113.1")).await;
-    let Deciding::TooManyGuesses { retry_at } = answer else {
+    let DecideOutcome::TooManyGuesses { retry_at } = answer else {
         panic!("a right one is not looked at: {answer:?}")
     };
     assert_eq!(retry_at.since(rig.clock.now()).as_secs(), 600);
@@ -204,16 +208,16 @@ pub(super) async fn guesses_of_a_source_are_limited(rig: StoreRig) {
     for _ in 0..15 {
         // What is right is no guess, decided or not.
         let answer = decide(&rig, &other.user_code, from("203.0.113.2")).await;
-        assert!(matches!(answer, Deciding::Decided { .. } | Deciding::Used), "{answer:?}");
+        assert!(matches!(answer, DecideOutcome::Decided { .. } | DecideOutcome::Used), "{answer:?}");
     }
     rig.go_to(retry_at, 0);
     let fresh = start(&rig).await;
     assert_eq!(decide(&rig, &fresh.user_code, from("203.0.113.1")).await, decided());
     for _ in 0..10 {
-        assert_eq!(decide(&rig, &wrong, Verdict::approve("eve")).await, Deciding::Unknown);
+        assert_eq!(decide(&rig, &wrong, Decision::approve("eve")).await, DecideOutcome::Unknown);
     }
-    let answer = decide(&rig, &wrong, Verdict::approve("eve")).await;
-    assert!(matches!(answer, Deciding::TooManyGuesses { .. }), "by subject where no source is named");
+    let answer = decide(&rig, &wrong, Decision::approve("eve")).await;
+    assert!(matches!(answer, DecideOutcome::TooManyGuesses { .. }), "by subject where no source is named");
 }
 
 pub(super) async fn bounds_are_named(rig: StoreRig) {
@@ -232,7 +236,7 @@ pub(super) async fn bounds_are_named(rig: StoreRig) {
 pub(super) async fn codes_of_another_scope_are_unknown(rig: StoreRig) {
     let device = start(&rig).await;
     let other = rig.elsewhere();
-    assert_eq!(poll(&other, &device).await, Poll::Unknown);
-    assert_eq!(decide(&other, &device.user_code, Verdict::approve("ada")).await, Deciding::Unknown);
+    assert_eq!(poll(&other, &device).await, PollOutcome::Unknown);
+    assert_eq!(decide(&other, &device.user_code, Decision::approve("ada")).await, DecideOutcome::Unknown);
     assert_eq!(poll(&rig, &device).await, pending(5));
 }

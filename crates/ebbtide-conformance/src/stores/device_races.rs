@@ -5,7 +5,7 @@ use super::grants::is_revoked;
 use super::rig::StoreRig;
 use ebbtide::model::kind::Kind;
 use ebbtide::model::secret::Secret;
-use ebbtide::stores::device_codes::{Deciding, DeviceRedemption, Poll, Verdict};
+use ebbtide::stores::device_codes::{DecideOutcome, Decision, DeviceRedeemOutcome, PollOutcome};
 use ebbtide::stores::grants::Why;
 
 pub(super) async fn approving_and_denying_have_one_winner(rig: StoreRig) {
@@ -14,7 +14,7 @@ pub(super) async fn approving_and_denying_have_one_winner(rig: StoreRig) {
         let answers = rig.together(16, |rig, index| {
             let code = device.user_code.clone();
             async move {
-                let verdict = if index % 2 == 0 { Verdict::approve("ada") } else { Verdict::deny() };
+                let verdict = if index % 2 == 0 { Decision::approve("ada") } else { Decision::deny() };
                 // Each comes from a place of its own, so that none waits for another's count.
                 decide(&rig, &code, verdict.source(format!("{index}"))).await
             }
@@ -22,9 +22,9 @@ pub(super) async fn approving_and_denying_have_one_winner(rig: StoreRig) {
         let answers = answers.await;
         let winners: Vec<_> = (0..16).filter(|&index| answers[index] == decided()).collect();
         assert_eq!(winners.len(), 1, "{answers:?}");
-        assert_eq!(answers.iter().filter(|answer| **answer == Deciding::Used).count(), 15);
+        assert_eq!(answers.iter().filter(|answer| **answer == DecideOutcome::Used).count(), 15);
         let answer = poll(&rig, &device).await;
-        let approved = matches!(answer, Poll::Approved { .. });
+        let approved = matches!(answer, PollOutcome::Approved { .. });
         assert_eq!(approved, winners[0] % 2 == 0, "as the winner has said: {answer:?}");
     }
 }
@@ -39,7 +39,9 @@ pub(super) async fn every_poll_counts(rig: StoreRig) {
         .await
         .into_iter()
         .map(|answer| match answer {
-            Poll::Pending { interval_seconds } | Poll::SlowDown { interval_seconds } => interval_seconds,
+            PollOutcome::Pending { interval_seconds } | PollOutcome::SlowDown { interval_seconds } => {
+                interval_seconds
+            }
             other => panic!("nothing is decided: {other:?}"),
         })
         .collect();
@@ -51,19 +53,19 @@ pub(super) async fn every_poll_counts(rig: StoreRig) {
 pub(super) async fn one_of_many_redemptions_wins_and_the_others_revoke(rig: StoreRig) {
     for _ in 0..6 {
         let device = start(&rig).await;
-        assert_eq!(decide(&rig, &device.user_code, Verdict::approve("ada")).await, decided());
+        assert_eq!(decide(&rig, &device.user_code, Decision::approve("ada")).await, decided());
         let answers = rig.together(16, |rig, _| {
             let device = device.clone();
             async move { redeem(&rig, &device).await }
         });
         let answers = answers.await;
         let mut ids = answers.iter().filter_map(|answer| match answer {
-            DeviceRedemption::Redeemed(redeemed) => redeemed.grant.as_ref().map(|grant| grant.grant_id),
+            DeviceRedeemOutcome::Redeemed(redeemed) => redeemed.grant.as_ref().map(|grant| grant.grant_id),
             _ => None,
         });
         let (id, second) = (ids.next().expect("one wins"), ids.next());
         assert_eq!(second, None, "and one alone");
-        let reused = DeviceRedemption::Reused { grant_id: Some(id) };
+        let reused = DeviceRedeemOutcome::Reused { grant_id: Some(id) };
         assert_eq!(answers.iter().filter(|answer| **answer == reused).count(), 15);
         assert_eq!(is_revoked(&rig, id).await, Some(Why::CodeReused));
     }
@@ -73,27 +75,27 @@ pub(super) async fn a_verdict_that_was_overtaken_is_told_so(rig: StoreRig) {
     let device = start(&rig).await;
     let (other, code) = (rig.clone(), device.user_code.clone());
     let overtaken = rig.meanwhile(Kind::DeviceCode, async move {
-        assert_eq!(decide(&other, &code, Verdict::deny()).await, decided());
+        assert_eq!(decide(&other, &code, Decision::deny()).await, decided());
     });
-    assert_eq!(decide(&overtaken, &device.user_code, Verdict::approve("ada")).await, Deciding::Used);
-    assert_eq!(poll(&rig, &device).await, Poll::Denied);
+    assert_eq!(decide(&overtaken, &device.user_code, Decision::approve("ada")).await, DecideOutcome::Used);
+    assert_eq!(poll(&rig, &device).await, PollOutcome::Denied);
 }
 
 pub(super) async fn a_poll_does_not_undo_an_approval(rig: StoreRig) {
     let device = start(&rig).await;
     let (other, code) = (rig.clone(), device.user_code.clone());
     let overtaken = rig.meanwhile(Kind::DeviceCode, async move {
-        assert_eq!(decide(&other, &code, Verdict::approve("ada")).await, decided());
+        assert_eq!(decide(&other, &code, Decision::approve("ada")).await, decided());
     });
-    assert!(matches!(poll(&overtaken, &device).await, Poll::Approved { .. }));
+    assert!(matches!(poll(&overtaken, &device).await, PollOutcome::Approved { .. }));
     redeemed(&rig, &device).await;
 }
 
 pub(super) async fn guesses_at_once_are_limited_too(rig: StoreRig) {
     let answers = rig.together(16, |rig, _| async move {
-        decide(&rig, &Secret::new("BBBB-BBBB"), Verdict::approve("ada").source("203.0.113.1")).await
+        decide(&rig, &Secret::new("BBBB-BBBB"), Decision::approve("ada").source("203.0.113.1")).await
     });
     let answers = answers.await;
-    let looked_at = answers.iter().filter(|answer| **answer == Deciding::Unknown).count();
+    let looked_at = answers.iter().filter(|answer| **answer == DecideOutcome::Unknown).count();
     assert_eq!(looked_at, 10, "{answers:?}");
 }

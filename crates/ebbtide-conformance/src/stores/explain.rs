@@ -1,20 +1,20 @@
 //! An explanation tells what the store would answer by, and who made it so.
 
-use super::approvals::because;
+use super::approvals::context;
 use super::attribute_lives::by;
 use super::rig::{StoreRig, secs};
 use ebbtide::model::scope::Scope;
 use ebbtide::model::secret::Secret;
-use ebbtide::ops::explain::{Explanation, Question, State};
-use ebbtide::stores::access_tokens::{AccessRequest, Issuing};
+use ebbtide::ops::explain::{Explanation, Question, RecordState};
+use ebbtide::stores::access_tokens::{AccessRequest, IssueOutcome};
 use ebbtide::stores::approvals::Approval;
 use ebbtide::stores::attributes::Draft;
 use ebbtide::stores::audit::Action;
-use ebbtide::stores::clients::{ClientRequest, Registration};
-use ebbtide::stores::codes::{CodeRequest, Presented, Redemption};
-use ebbtide::stores::device_codes::{DeviceRequest, Verdict};
-use ebbtide::stores::grants::{GrantRequest, Terms};
-use ebbtide::stores::pushed_requests::{Push, Pushing};
+use ebbtide::stores::clients::{ClientRequest, RegisterOutcome};
+use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
+use ebbtide::stores::device_codes::{Decision, DeviceRequest};
+use ebbtide::stores::grants::{GrantRequest, GrantTtls};
+use ebbtide::stores::pushed_requests::{Push, PushOutcome};
 use ebbtide::stores::relationships::Relationship;
 use ebbtide::stores::replays::Proof;
 use ebbtide::stores::sessions::SessionRequest;
@@ -27,7 +27,7 @@ async fn explain(rig: &StoreRig, question: &Question) -> Explanation {
         .expect("explain")
 }
 
-async fn state(rig: &StoreRig, question: &Question) -> State {
+async fn state(rig: &StoreRig, question: &Question) -> RecordState {
     let explanation = explain(rig, question).await;
     assert_eq!((explanation.kind, &explanation.scope), (question.kind(), &rig.scope));
     explanation.state
@@ -40,12 +40,12 @@ fn approval() -> Question {
 pub(super) async fn a_replay_record_is_live_until_its_end(rig: StoreRig) {
     let proof = Proof::new("n", "j").expect("a good proof").with_ttl(secs(60));
     let question = Question::Replay(proof.clone());
-    assert_eq!(state(&rig, &question).await, State::Unknown);
-    assert_eq!(state(&rig, &question).await, State::Unknown, "asking records nothing");
+    assert_eq!(state(&rig, &question).await, RecordState::Unknown);
+    assert_eq!(state(&rig, &question).await, RecordState::Unknown, "asking records nothing");
     let _ = rig.stores.replays(&rig.scope).check_and_record(&proof).await.expect("check");
-    assert_eq!(state(&rig, &question).await, State::Live);
+    assert_eq!(state(&rig, &question).await, RecordState::Live);
     rig.pass(60);
-    assert_eq!(state(&rig, &question).await, State::Unknown, "expired is absent, whether swept or not");
+    assert_eq!(state(&rig, &question).await, RecordState::Unknown, "expired is absent, whether swept or not");
 }
 
 pub(super) async fn a_nonce_is_live_used_or_expired(rig: StoreRig) {
@@ -54,11 +54,17 @@ pub(super) async fn a_nonce_is_live_used_or_expired(rig: StoreRig) {
     let ask = |nonce: &Secret| Question::Nonce { audience: "as".into(), nonce: nonce.clone() };
     let (one, two) = (one.expect("issue").nonce, two.expect("issue").nonce);
     let _ = nonces.accept("as", &one).await.expect("accept");
-    assert_eq!((state(&rig, &ask(&one)).await, state(&rig, &ask(&two)).await), (State::Used, State::Live));
+    assert_eq!(
+        (state(&rig, &ask(&one)).await, state(&rig, &ask(&two)).await),
+        (RecordState::Used, RecordState::Live)
+    );
     rig.pass(60);
-    assert_eq!((state(&rig, &ask(&one)).await, state(&rig, &ask(&two)).await), (State::Used, State::Expired));
+    assert_eq!(
+        (state(&rig, &ask(&one)).await, state(&rig, &ask(&two)).await),
+        (RecordState::Used, RecordState::Expired)
+    );
     let other = Question::Nonce { audience: "rs".into(), nonce: two };
-    assert_eq!(state(&rig, &other).await, State::Unknown);
+    assert_eq!(state(&rig, &other).await, RecordState::Unknown);
 }
 
 pub(super) async fn a_code_tells_what_it_gave(rig: StoreRig) {
@@ -67,19 +73,19 @@ pub(super) async fn a_code_tells_what_it_gave(rig: StoreRig) {
         || async { codes.issue(CodeRequest::new("app", "ada", "https://a")).await.expect("issue").code };
     let (good, burned, late) = (issue().await, issue().await, issue().await);
     let question = Question::Code(good.clone());
-    assert_eq!(state(&rig, &question).await, State::Live);
-    let presented = Presented::new(good, "app", "https://a").grant(Terms::default());
-    let Redemption::Redeemed(redeemed) = codes.redeem(&presented).await.expect("redeem") else {
+    assert_eq!(state(&rig, &question).await, RecordState::Live);
+    let presented = Redeem::new(good, "app", "https://a").grant(GrantTtls::default());
+    let RedeemOutcome::Redeemed(redeemed) = codes.redeem(&presented).await.expect("redeem") else {
         panic!("a good code is redeemed");
     };
     let explanation = explain(&rig, &question).await;
-    assert_eq!(explanation.state, State::Used);
+    assert_eq!(explanation.state, RecordState::Used);
     assert_eq!(explanation.grant_id, redeemed.grant.map(|grant| grant.grant_id));
-    let _ = codes.redeem(&Presented::new(burned.clone(), "other", "https://a")).await.expect("redeem");
-    assert_eq!(state(&rig, &Question::Code(burned)).await, State::Used);
+    let _ = codes.redeem(&Redeem::new(burned.clone(), "other", "https://a")).await.expect("redeem");
+    assert_eq!(state(&rig, &Question::Code(burned)).await, RecordState::Used);
     rig.pass(60);
-    assert_eq!(state(&rig, &Question::Code(late)).await, State::Expired);
-    assert_eq!(state(&rig, &Question::Code(Secret::new("ebc_garbage"))).await, State::Unknown);
+    assert_eq!(state(&rig, &Question::Code(late)).await, RecordState::Expired);
+    assert_eq!(state(&rig, &Question::Code(Secret::new("ebc_garbage"))).await, RecordState::Unknown);
 }
 
 pub(super) async fn a_grant_tells_why_it_was_revoked(rig: StoreRig) {
@@ -87,18 +93,24 @@ pub(super) async fn a_grant_tells_why_it_was_revoked(rig: StoreRig) {
     let issued = grants.issue(GrantRequest::new("ada", "app")).await.expect("issue");
     let (grant, first) =
         (Question::Grant(issued.grant_id), Question::RefreshToken(issued.refresh_token.clone()));
-    assert_eq!((state(&rig, &grant).await, state(&rig, &first).await), (State::Live, State::Live));
+    assert_eq!(
+        (state(&rig, &grant).await, state(&rig, &first).await),
+        (RecordState::Live, RecordState::Live)
+    );
     let _ = grants.rotate(&issued.refresh_token, "app", None).await.expect("rotate");
-    assert_eq!((state(&rig, &grant).await, state(&rig, &first).await), (State::Live, State::Used));
+    assert_eq!(
+        (state(&rig, &grant).await, state(&rig, &first).await),
+        (RecordState::Live, RecordState::Used)
+    );
     rig.pass(60);
     let _ = grants.rotate(&issued.refresh_token, "app", None).await.expect("rotate");
     let explanation = explain(&rig, &grant).await;
-    assert_eq!(explanation.state, State::Revoked);
+    assert_eq!(explanation.state, RecordState::Revoked);
     assert!(explanation.why.contains("used a second time"), "{}", explanation.why);
-    assert_eq!(state(&rig, &first).await, State::Revoked);
-    let idle = grants.issue(GrantRequest::new("ada", "app").terms(Terms::default().idle(secs(60)))).await;
+    assert_eq!(state(&rig, &first).await, RecordState::Revoked);
+    let idle = grants.issue(GrantRequest::new("ada", "app").terms(GrantTtls::default().idle(secs(60)))).await;
     rig.pass(60);
-    assert_eq!(state(&rig, &Question::Grant(idle.expect("issue").grant_id)).await, State::Expired);
+    assert_eq!(state(&rig, &Question::Grant(idle.expect("issue").grant_id)).await, RecordState::Expired);
 }
 
 pub(super) async fn an_access_token_ends_with_its_grant(rig: StoreRig) {
@@ -106,17 +118,23 @@ pub(super) async fn an_access_token_ends_with_its_grant(rig: StoreRig) {
     let grant_id = grants.issue(GrantRequest::new("ada", "app")).await.expect("issue").grant_id;
     let issue = |request| async { rig.stores.access_tokens(&rig.scope).issue(request).await.expect("issue") };
     let (under, alone) = (issue(AccessRequest::under(grant_id)), issue(AccessRequest::alone("ada", "app")));
-    let (Issuing::Issued(under), Issuing::Issued(alone)) = (under.await, alone.await) else {
+    let (IssueOutcome::Issued(under), IssueOutcome::Issued(alone)) = (under.await, alone.await) else {
         panic!("nothing refuses them");
     };
     let (under, alone) =
         (Question::AccessToken(under.access_token), Question::AccessToken(alone.access_token));
-    assert_eq!((state(&rig, &under).await, state(&rig, &alone).await), (State::Live, State::Live));
+    assert_eq!(
+        (state(&rig, &under).await, state(&rig, &alone).await),
+        (RecordState::Live, RecordState::Live)
+    );
     assert_eq!(explain(&rig, &under).await.grant_id, Some(grant_id));
     assert!(grants.revoke(grant_id).await.expect("revoke"));
-    assert_eq!((state(&rig, &under).await, state(&rig, &alone).await), (State::Revoked, State::Live));
+    assert_eq!(
+        (state(&rig, &under).await, state(&rig, &alone).await),
+        (RecordState::Revoked, RecordState::Live)
+    );
     rig.pass(900);
-    assert_eq!(state(&rig, &alone).await, State::Unknown);
+    assert_eq!(state(&rig, &alone).await, RecordState::Unknown);
 }
 
 pub(super) async fn an_extension_tells_who_and_why(rig: StoreRig) {
@@ -131,7 +149,7 @@ pub(super) async fn an_extension_tells_who_and_why(rig: StoreRig) {
     assert!(approvals.extend("alice", "doc", "GET", &by(40)).await.expect("extend").is_extended());
     assert!(approvals.extend("alice", "other", "GET", &by(40)).await.expect("extend").is_extended());
     let explanation = explain(&rig, &approval()).await;
-    assert_eq!(explanation.state, State::Live);
+    assert_eq!(explanation.state, RecordState::Live);
     let [entry] = explanation.history.as_slice() else { panic!("one entry, and not the other's") };
     assert_eq!(
         (entry.action, entry.before, entry.after),
@@ -139,24 +157,28 @@ pub(super) async fn an_extension_tells_who_and_why(rig: StoreRig) {
     );
     assert!(explanation.cap_at.is_some_and(|cap| Some(cap) > explanation.expires_at));
     rig.pass(100);
-    assert_eq!(state(&rig, &approval()).await, State::Expired, "the log tells until when it was extended");
+    assert_eq!(
+        state(&rig, &approval()).await,
+        RecordState::Expired,
+        "the log tells until when it was extended"
+    );
 }
 
 pub(super) async fn what_was_revoked_is_told_from_the_log(rig: StoreRig) {
-    assert_eq!(state(&rig, &approval()).await, State::Unknown);
+    assert_eq!(state(&rig, &approval()).await, RecordState::Unknown);
     let approvals = rig.stores.approvals(&rig.scope);
     approvals.grant(&Approval::new("alice", "doc", "GET", "admin")).await.expect("grant");
-    assert!(approvals.revoke("alice", "doc", "GET", &because()).await.expect("revoke"));
+    assert!(approvals.revoke("alice", "doc", "GET", &context()).await.expect("revoke"));
     let explanation = explain(&rig, &approval()).await;
-    assert_eq!((explanation.state, explanation.history.len()), (State::Revoked, 1));
+    assert_eq!((explanation.state, explanation.history.len()), (RecordState::Revoked, 1));
     approvals.grant(&Approval::new("alice", "doc", "GET", "admin")).await.expect("grant");
-    assert_eq!(state(&rig, &approval()).await, State::Live, "what stands is stronger than the log");
+    assert_eq!(state(&rig, &approval()).await, RecordState::Live, "what stands is stronger than the log");
     let role = Relationship::role("alice", "editor", "doc", "admin");
     let question = Question::Relationship(role.edge());
     rig.stores.relationships(&rig.scope).add(&role).await.expect("add");
-    assert_eq!(state(&rig, &question).await, State::Live);
-    assert!(rig.stores.relationships(&rig.scope).remove(&role.edge(), &because()).await.expect("remove"));
-    assert_eq!(state(&rig, &question).await, State::Revoked);
+    assert_eq!(state(&rig, &question).await, RecordState::Live);
+    assert!(rig.stores.relationships(&rig.scope).remove(&role.edge(), &context()).await.expect("remove"));
+    assert_eq!(state(&rig, &question).await, RecordState::Revoked);
 }
 
 pub(super) async fn an_explanation_renews_nothing(rig: StoreRig) {
@@ -166,10 +188,10 @@ pub(super) async fn an_explanation_renews_nothing(rig: StoreRig) {
     let question = Question::Attribute { owner: "alice".into(), bucket: "b".into(), name: "a".into() };
     rig.pass(50);
     let before = rig.contents().await;
-    assert_eq!(state(&rig, &question).await, State::Live);
+    assert_eq!(state(&rig, &question).await, RecordState::Live);
     assert_eq!(rig.contents().await, before);
     rig.pass(10);
-    assert_eq!(state(&rig, &question).await, State::Unknown);
+    assert_eq!(state(&rig, &question).await, RecordState::Unknown);
 }
 
 pub(super) async fn explanations_keep_to_their_scope(rig: StoreRig) {
@@ -177,13 +199,13 @@ pub(super) async fn explanations_keep_to_their_scope(rig: StoreRig) {
     rig.stores.approvals(&other).grant(&Approval::new("alice", "doc", "GET", "admin")).await.expect("grant");
     let code =
         rig.stores.codes(&other).issue(CodeRequest::new("app", "ada", "https://a")).await.expect("issue");
-    assert_eq!(state(&rig, &approval()).await, State::Unknown);
-    assert_eq!(state(&rig, &Question::Code(code.code)).await, State::Unknown);
+    assert_eq!(state(&rig, &approval()).await, RecordState::Unknown);
+    assert_eq!(state(&rig, &Question::Code(code.code)).await, RecordState::Unknown);
     let explained = ebbtide::ops::explain::Explain::new(rig.stores.clone(), other.clone())
         .explain(&approval())
         .await
         .expect("explain");
-    assert_eq!(explained.state, State::Live);
+    assert_eq!(explained.state, RecordState::Live);
 }
 
 pub(super) async fn what_a_session_a_request_and_a_device_came_to(rig: StoreRig) {
@@ -193,40 +215,40 @@ pub(super) async fn what_a_session_a_request_and_a_device_came_to(rig: StoreRig)
     let (claimed, late) = (session().await, session().await);
     let push = || async {
         match requests.put(Push::new("app", Payload::new("x"))).await.expect("put") {
-            Pushing::Pushed { request_uri, .. } => request_uri,
-            Pushing::Conflict => panic!("a URI that is made up is taken"),
+            PushOutcome::Pushed { request_uri, .. } => request_uri,
+            PushOutcome::Conflict => panic!("a URI that is made up is taken"),
         }
     };
     let (taken, left) = (push().await, push().await);
     let start = || async { devices.start(DeviceRequest::new("tv")).await.expect("start") };
     let (denied, pending) = (start().await, start().await);
     let before = [
-        (Question::Session(claimed.clone()), State::Used),
-        (Question::Session(late), State::Expired),
-        (Question::PushedRequest(taken.clone()), State::Used),
-        (Question::PushedRequest(left), State::Expired),
-        (Question::DeviceCode(denied.device_code), State::Revoked),
-        (Question::DeviceCode(pending.device_code), State::Expired),
+        (Question::Session(claimed.clone()), RecordState::Used),
+        (Question::Session(late), RecordState::Expired),
+        (Question::PushedRequest(taken.clone()), RecordState::Used),
+        (Question::PushedRequest(left), RecordState::Expired),
+        (Question::DeviceCode(denied.device_code), RecordState::Revoked),
+        (Question::DeviceCode(pending.device_code), RecordState::Expired),
     ];
     for (question, _) in &before {
-        assert_eq!(state(&rig, question).await, State::Live, "{question:?}");
+        assert_eq!(state(&rig, question).await, RecordState::Live, "{question:?}");
     }
     let _ = sessions.claim(&claimed).await.expect("claim");
     let _ = requests.take(&taken, "app").await.expect("take");
-    let _ = devices.decide(denied.user_code.expose(), Verdict::deny()).await.expect("decide");
+    let _ = devices.decide(denied.user_code.expose(), Decision::deny()).await.expect("decide");
     rig.pass(600);
     for (question, after) in &before {
         assert_eq!(state(&rig, question).await, *after, "{question:?}");
     }
     let client = Question::Client("app".into());
-    assert_eq!(state(&rig, &client).await, State::Unknown);
+    assert_eq!(state(&rig, &client).await, RecordState::Unknown);
     let request = ClientRequest::public().client_id("app");
     assert!(matches!(
         rig.stores.clients(&rig.scope).register(request).await,
-        Ok(Registration::Registered(_))
+        Ok(RegisterOutcome::Registered(_))
     ));
-    assert_eq!(state(&rig, &client).await, State::Live);
+    assert_eq!(state(&rig, &client).await, RecordState::Live);
     for garbage in [Question::Session(Secret::new("x")), Question::DeviceCode(Secret::new("x"))] {
-        assert_eq!(state(&rig, &garbage).await, State::Unknown);
+        assert_eq!(state(&rig, &garbage).await, RecordState::Unknown);
     }
 }

@@ -9,9 +9,9 @@ use ebbtide::model::scope::Scope;
 use ebbtide::model::secret::Secret;
 use ebbtide::model::time::Clock as _;
 use ebbtide::stores::Field;
-use ebbtide::stores::access_tokens::{AccessRequest, Introspection, Issuing};
+use ebbtide::stores::access_tokens::{AccessRequest, IntrospectOutcome, IssueOutcome};
 use ebbtide::stores::grants::{
-    Grant, GrantId, GrantRequest, GrantState, IssuedGrant, Rotated, Rotation, Terms, Why,
+    Grant, GrantId, GrantRequest, GrantState, GrantTtls, IssuedGrant, RotateOutcome, Rotated, Why,
 };
 use ebbtide::stores::shared::payload::Payload;
 
@@ -19,24 +19,24 @@ pub(super) fn request() -> GrantRequest {
     GrantRequest::new("ada", "app").scope("read write").data(json!({ "acr": "mfa" }))
 }
 
-pub(super) async fn issue(rig: &StoreRig, terms: Terms) -> IssuedGrant {
+pub(super) async fn issue(rig: &StoreRig, terms: GrantTtls) -> IssuedGrant {
     rig.stores.grants(&rig.scope).issue(request().terms(terms)).await.expect("issue")
 }
 
-pub(super) async fn rotate(rig: &StoreRig, token: &Secret) -> Rotation {
+pub(super) async fn rotate(rig: &StoreRig, token: &Secret) -> RotateOutcome {
     rig.stores.grants(&rig.scope).rotate(token, "app", None).await.expect("rotate")
 }
 
 pub(super) async fn rotated(rig: &StoreRig, token: &Secret) -> Rotated {
     match rotate(rig, token).await {
-        Rotation::Rotated(rotated) => *rotated,
+        RotateOutcome::Rotated(rotated) => *rotated,
         other => panic!("the token was the present one, but: {other:?}"),
     }
 }
 
 async fn retried(rig: &StoreRig, token: &Secret) -> Rotated {
     match rotate(rig, token).await {
-        Rotation::Retried(rotated) => *rotated,
+        RotateOutcome::Retried(rotated) => *rotated,
         other => panic!("the token could be retried, but: {other:?}"),
     }
 }
@@ -54,22 +54,22 @@ pub(super) async fn is_revoked(rig: &StoreRig, id: GrantId) -> Option<Why> {
 
 pub(super) async fn access_token(rig: &StoreRig, id: GrantId) -> Secret {
     match rig.stores.access_tokens(&rig.scope).issue(AccessRequest::under(id)).await.expect("issue") {
-        Issuing::Issued(issued) => issued.access_token,
+        IssueOutcome::Issued(issued) => issued.access_token,
         other => panic!("the grant is active, but: {other:?}"),
     }
 }
 
 pub(super) async fn is_active(rig: &StoreRig, token: &Secret) -> bool {
     let answer = rig.stores.access_tokens(&rig.scope).introspect(token).await.expect("introspect");
-    matches!(answer, Introspection::Active(_))
+    matches!(answer, IntrospectOutcome::Active(_))
 }
 
-pub(super) fn grace(seconds: u64) -> Terms {
-    Terms::default().grace(Duration::from_secs(seconds))
+pub(super) fn grace(seconds: u64) -> GrantTtls {
+    GrantTtls::default().grace(Duration::from_secs(seconds))
 }
 
 pub(super) async fn a_refresh_token_is_rotated(rig: StoreRig) {
-    let issued = issue(&rig, Terms::default()).await;
+    let issued = issue(&rig, GrantTtls::default()).await;
     let mut token = issued.refresh_token.clone();
     for generation in 1..=5 {
         rig.pass(60);
@@ -91,7 +91,7 @@ pub(super) async fn a_refresh_token_is_rotated(rig: StoreRig) {
 }
 
 pub(super) async fn a_retry_gets_the_same_successor_until_the_grace_ends(rig: StoreRig) {
-    for (terms, seconds) in [(Terms::default(), 10), (grace(60), 60), (grace(1), 1)] {
+    for (terms, seconds) in [(GrantTtls::default(), 10), (grace(60), 60), (grace(1), 1)] {
         let issued = issue(&rig, terms).await;
         let successor = rotated(&rig, &issued.refresh_token).await;
         let ends = rig.clock.now().checked_add(Duration::from_secs(seconds)).expect("a time");
@@ -100,35 +100,35 @@ pub(super) async fn a_retry_gets_the_same_successor_until_the_grace_ends(rig: St
         rig.sweep().await;
         assert_eq!(retried(&rig, &issued.refresh_token).await, successor);
         rig.go_to(ends, 0);
-        let reused = Rotation::Reused { grant_id: issued.grant_id };
+        let reused = RotateOutcome::Reused { grant_id: issued.grant_id };
         assert_eq!(rotate(&rig, &issued.refresh_token).await, reused);
-        assert!(matches!(rotate(&rig, &successor.refresh_token).await, Rotation::Revoked { .. }));
+        assert!(matches!(rotate(&rig, &successor.refresh_token).await, RotateOutcome::Revoked { .. }));
     }
 }
 
 pub(super) async fn no_grace_is_strict_and_a_minute_is_the_most(rig: StoreRig) {
     let issued = issue(&rig, grace(0)).await;
     rotated(&rig, &issued.refresh_token).await;
-    assert!(matches!(rotate(&rig, &issued.refresh_token).await, Rotation::Reused { .. }));
+    assert!(matches!(rotate(&rig, &issued.refresh_token).await, RotateOutcome::Reused { .. }));
     let error = rig.stores.grants(&rig.scope).issue(request().terms(grace(61))).await.expect_err("too long");
     assert!(error.message().contains("60"), "{error}");
 }
 
 pub(super) async fn using_the_successor_closes_the_retry(rig: StoreRig) {
-    let issued = issue(&rig, Terms::default()).await;
+    let issued = issue(&rig, GrantTtls::default()).await;
     let first = rotated(&rig, &issued.refresh_token).await;
     let second = rotated(&rig, &first.refresh_token).await;
     assert_eq!(retried(&rig, &first.refresh_token).await, second, "the one before can be retried");
     assert_eq!(
         rotate(&rig, &issued.refresh_token).await,
-        Rotation::Reused { grant_id: issued.grant_id },
+        RotateOutcome::Reused { grant_id: issued.grant_id },
         "the one before that cannot, within the grace or not"
     );
     assert_eq!(is_revoked(&rig, issued.grant_id).await, Some(Why::RefreshReused));
 }
 
 pub(super) async fn an_access_token_in_use_closes_the_retry(rig: StoreRig) {
-    let issued = issue(&rig, Terms::default()).await;
+    let issued = issue(&rig, GrantTtls::default()).await;
     let old = access_token(&rig, issued.grant_id).await;
     let successor = rotated(&rig, &issued.refresh_token).await;
     let new = access_token(&rig, issued.grant_id).await;
@@ -139,20 +139,20 @@ pub(super) async fn an_access_token_in_use_closes_the_retry(rig: StoreRig) {
         "a token of the generation before proves nothing"
     );
     assert!(is_active(&rig, &new).await);
-    let reused = Rotation::Reused { grant_id: issued.grant_id };
+    let reused = RotateOutcome::Reused { grant_id: issued.grant_id };
     assert_eq!(rotate(&rig, &issued.refresh_token).await, reused, "the answer had arrived");
 }
 
 pub(super) async fn an_older_generation_revokes_the_family(rig: StoreRig) {
-    let issued = issue(&rig, Terms::default()).await;
+    let issued = issue(&rig, GrantTtls::default()).await;
     let mut tokens = vec![issued.refresh_token.clone()];
     for _ in 0..6 {
         let next = rotated(&rig, tokens.last().expect("one at least")).await;
         tokens.push(next.refresh_token);
     }
-    assert_eq!(rotate(&rig, &tokens[2]).await, Rotation::Reused { grant_id: issued.grant_id });
+    assert_eq!(rotate(&rig, &tokens[2]).await, RotateOutcome::Reused { grant_id: issued.grant_id });
     for token in &tokens {
-        assert!(matches!(rotate(&rig, token).await, Rotation::Revoked { why: Why::RefreshReused, .. }));
+        assert!(matches!(rotate(&rig, token).await, RotateOutcome::Revoked { why: Why::RefreshReused, .. }));
     }
     assert_eq!(get(&rig, issued.grant_id).await.data, None, "what was kept with it is gone");
 }
@@ -162,7 +162,7 @@ pub(super) async fn a_mismatch_burns_nothing(rig: StoreRig) {
     let issued = grants.issue(request().thumbprint("jkt-1")).await.expect("issue");
     let token = &issued.refresh_token;
     let first = match grants.rotate(token, "app", Some("jkt-1")).await.expect("rotate") {
-        Rotation::Rotated(first) => first,
+        RotateOutcome::Rotated(first) => first,
         other => panic!("{other:?}"),
     };
     rig.pass(3_600);
@@ -173,15 +173,15 @@ pub(super) async fn a_mismatch_burns_nothing(rig: StoreRig) {
             ("app", None, Field::Thumbprint),
         ] {
             let answer = grants.rotate(old_or_new, client, key).await.expect("rotate");
-            assert_eq!(answer, Rotation::Mismatch(field));
+            assert_eq!(answer, RotateOutcome::Mismatch(field));
         }
     }
     let own = grants.rotate(&first.refresh_token, "app", Some("jkt-1")).await.expect("rotate");
-    assert!(matches!(own, Rotation::Rotated(_)), "{own:?}");
+    assert!(matches!(own, RotateOutcome::Rotated(_)), "{own:?}");
 }
 
 pub(super) async fn idle_time_slides_and_ends_at_the_instant(rig: StoreRig) {
-    let issued = issue(&rig, Terms::default().idle(secs(100)).max(secs(1_000))).await;
+    let issued = issue(&rig, GrantTtls::default().idle(secs(100)).max(secs(1_000))).await;
     let mut expires_at = issued.expires_at;
     let mut token = issued.refresh_token.clone();
     for _ in 0..4 {
@@ -192,17 +192,17 @@ pub(super) async fn idle_time_slides_and_ends_at_the_instant(rig: StoreRig) {
     }
     rig.go_to(expires_at, 0);
     rig.sweep().await;
-    assert_eq!(rotate(&rig, &token).await, Rotation::Expired);
+    assert_eq!(rotate(&rig, &token).await, RotateOutcome::Expired);
     assert_eq!(
         rotate(&rig, &issued.refresh_token).await,
-        Rotation::Expired,
+        RotateOutcome::Expired,
         "an old token revokes nothing more"
     );
     assert_eq!(get(&rig, issued.grant_id).await.state, GrantState::Expired);
 }
 
 pub(super) async fn the_cap_is_never_passed(rig: StoreRig) {
-    let issued = issue(&rig, Terms::default().idle(secs(100)).max(secs(250))).await;
+    let issued = issue(&rig, GrantTtls::default().idle(secs(100)).max(secs(250))).await;
     let mut token = issued.refresh_token.clone();
     for (before_the_cap, left) in [(200, 100), (140, 100), (70, 70), (1, 1)] {
         rig.go_to(issued.ends_at, before_the_cap * 1_000);
@@ -214,16 +214,16 @@ pub(super) async fn the_cap_is_never_passed(rig: StoreRig) {
     rig.go_to(issued.ends_at, 1);
     let last = rotated(&rig, &token).await;
     rig.go_to(issued.ends_at, 0);
-    assert_eq!(rotate(&rig, &last.refresh_token).await, Rotation::Expired);
+    assert_eq!(rotate(&rig, &last.refresh_token).await, RotateOutcome::Expired);
     assert!(rig.stores.grants(&rig.scope).get(issued.grant_id).await.expect("get").is_none());
     rig.pass(1);
     rig.sweep().await;
-    assert_eq!(rotate(&rig, &last.refresh_token).await, Rotation::Expired, "swept or not");
+    assert_eq!(rotate(&rig, &last.refresh_token).await, RotateOutcome::Expired, "swept or not");
 }
 
 pub(super) async fn revoked_is_sticky_until_the_cap(rig: StoreRig) {
     let grants = rig.stores.grants(&rig.scope);
-    let issued = issue(&rig, Terms::default().idle(secs(100)).max(secs(1_000))).await;
+    let issued = issue(&rig, GrantTtls::default().idle(secs(100)).max(secs(1_000))).await;
     let successor = rotated(&rig, &issued.refresh_token).await;
     assert!(grants.revoke(issued.grant_id).await.expect("revoke"));
     assert!(!grants.revoke(issued.grant_id).await.expect("revoke"), "it was revoked before");
@@ -231,15 +231,15 @@ pub(super) async fn revoked_is_sticky_until_the_cap(rig: StoreRig) {
         rig.pass(wait);
         rig.sweep().await;
         for token in [&issued.refresh_token, &successor.refresh_token] {
-            assert!(matches!(rotate(&rig, token).await, Rotation::Revoked { why: Why::Requested, .. }));
+            assert!(matches!(rotate(&rig, token).await, RotateOutcome::Revoked { why: Why::Requested, .. }));
         }
     }
     rig.go_to(issued.ends_at, 0);
-    assert_eq!(rotate(&rig, &successor.refresh_token).await, Rotation::Expired);
+    assert_eq!(rotate(&rig, &successor.refresh_token).await, RotateOutcome::Expired);
 }
 
 pub(super) async fn a_family_takes_the_same_bytes_however_often_it_is_rotated(rig: StoreRig) {
-    let issued = issue(&rig, Terms::default()).await;
+    let issued = issue(&rig, GrantTtls::default()).await;
     let mut token = rotated(&rig, &issued.refresh_token).await.refresh_token;
     let before = rig.stored_bytes().await;
     for _ in 0..100 {
@@ -249,11 +249,11 @@ pub(super) async fn a_family_takes_the_same_bytes_however_often_it_is_rotated(ri
 }
 
 pub(super) async fn tokens_of_another_scope_are_unknown(rig: StoreRig) {
-    let issued = issue(&rig, Terms::default()).await;
+    let issued = issue(&rig, GrantTtls::default()).await;
     for scope in [Scope::Global, Scope::tenant_env("acme", "prod").expect("good names")] {
         let grants = rig.stores.grants(&scope);
         let answer = grants.rotate(&issued.refresh_token, "app", None).await.expect("rotate");
-        assert_eq!(answer, Rotation::Unknown, "{scope}");
+        assert_eq!(answer, RotateOutcome::Unknown, "{scope}");
         assert!(!grants.revoke_token(&issued.refresh_token).await.expect("revoke"));
         assert!(!grants.revoke(issued.grant_id).await.expect("revoke"));
         assert!(grants.get(issued.grant_id).await.expect("get").is_none());

@@ -3,11 +3,11 @@
 use super::grants::{access_token, get, grace, is_active, is_revoked, issue, rotate, rotated};
 use super::rig::StoreRig;
 use ebbtide::model::kind::Kind;
-use ebbtide::stores::access_tokens::{AccessRequest, Issuing};
-use ebbtide::stores::codes::{CodeRequest, IssuedCode, Presented, Redemption};
-use ebbtide::stores::grants::{GrantId, GrantState, Rotation, Terms, Why};
-use ebbtide::stores::nonces::NonceAnswer;
-use ebbtide::stores::provider_tokens::Attached;
+use ebbtide::stores::access_tokens::{AccessRequest, IssueOutcome};
+use ebbtide::stores::codes::{CodeRequest, IssuedCode, Redeem, RedeemOutcome};
+use ebbtide::stores::grants::{GrantId, GrantState, GrantTtls, RotateOutcome, Why};
+use ebbtide::stores::nonces::NonceOutcome;
+use ebbtide::stores::provider_tokens::AttachOutcome;
 use ebbtide::stores::shared::payload::Payload;
 
 async fn revoke(rig: &StoreRig, id: GrantId) -> bool {
@@ -21,12 +21,12 @@ fn revoking(rig: &StoreRig, id: GrantId) -> StoreRig {
 }
 
 pub(super) async fn a_rotation_that_was_overtaken_gets_the_same_successor(rig: StoreRig) {
-    let issued = issue(&rig, Terms::default()).await;
+    let issued = issue(&rig, GrantTtls::default()).await;
     let (other, token) = (rig.clone(), issued.refresh_token.clone());
     let overtaken = rig.meanwhile(Kind::Grant, async move {
         rotated(&other, &token).await;
     });
-    let Rotation::Retried(successor) = rotate(&overtaken, &issued.refresh_token).await else {
+    let RotateOutcome::Retried(successor) = rotate(&overtaken, &issued.refresh_token).await else {
         panic!("another was first");
     };
     assert_eq!(get(&rig, issued.grant_id).await.generation, 1);
@@ -39,19 +39,19 @@ pub(super) async fn a_strict_rotation_that_was_overtaken_is_a_reuse(rig: StoreRi
     let overtaken = rig.meanwhile(Kind::Grant, async move {
         rotated(&other, &token).await;
     });
-    assert!(matches!(rotate(&overtaken, &issued.refresh_token).await, Rotation::Reused { .. }));
+    assert!(matches!(rotate(&overtaken, &issued.refresh_token).await, RotateOutcome::Reused { .. }));
     assert_eq!(is_revoked(&rig, issued.grant_id).await, Some(Why::RefreshReused));
 }
 
 pub(super) async fn a_rotation_does_not_undo_a_revocation(rig: StoreRig) {
-    let issued = issue(&rig, Terms::default()).await;
+    let issued = issue(&rig, GrantTtls::default()).await;
     let answer = rotate(&revoking(&rig, issued.grant_id), &issued.refresh_token).await;
-    assert!(matches!(answer, Rotation::Revoked { why: Why::Requested, .. }), "{answer:?}");
+    assert!(matches!(answer, RotateOutcome::Revoked { why: Why::Requested, .. }), "{answer:?}");
     assert_eq!(is_revoked(&rig, issued.grant_id).await, Some(Why::Requested));
 }
 
 pub(super) async fn a_revocation_is_not_undone_by_a_rotation(rig: StoreRig) {
-    let issued = issue(&rig, Terms::default()).await;
+    let issued = issue(&rig, GrantTtls::default()).await;
     let (other, token) = (rig.clone(), issued.refresh_token.clone());
     let overtaken = rig.meanwhile(Kind::Grant, async move {
         rotated(&other, &token).await;
@@ -63,7 +63,7 @@ pub(super) async fn a_revocation_is_not_undone_by_a_rotation(rig: StoreRig) {
 }
 
 pub(super) async fn a_proof_of_receipt_does_not_undo_a_revocation(rig: StoreRig) {
-    let issued = issue(&rig, Terms::default()).await;
+    let issued = issue(&rig, GrantTtls::default()).await;
     rotated(&rig, &issued.refresh_token).await;
     let access = access_token(&rig, issued.grant_id).await;
     assert!(!is_active(&revoking(&rig, issued.grant_id), &access).await);
@@ -71,16 +71,16 @@ pub(super) async fn a_proof_of_receipt_does_not_undo_a_revocation(rig: StoreRig)
 }
 
 pub(super) async fn no_access_token_gets_into_a_revoked_family(rig: StoreRig) {
-    let issued = issue(&rig, Terms::default()).await;
+    let issued = issue(&rig, GrantTtls::default()).await;
     let before = rig.contents().await.len();
     let tokens = revoking(&rig, issued.grant_id).stores.access_tokens(&rig.scope);
     let answer = tokens.issue(AccessRequest::under(issued.grant_id)).await.expect("issue");
-    assert!(matches!(answer, Issuing::Revoked { .. }), "{answer:?}");
+    assert!(matches!(answer, IssueOutcome::Revoked { .. }), "{answer:?}");
     assert_eq!(rig.contents().await.len(), before, "nothing was written");
 }
 
 pub(super) async fn an_access_token_is_of_the_generation_that_it_is_written_in(rig: StoreRig) {
-    let issued = issue(&rig, Terms::default()).await;
+    let issued = issue(&rig, GrantTtls::default()).await;
     let (other, token) = (rig.clone(), issued.refresh_token.clone());
     let overtaken = rig.meanwhile(Kind::Grant, async move {
         rotated(&other, &token).await;
@@ -88,20 +88,20 @@ pub(super) async fn an_access_token_is_of_the_generation_that_it_is_written_in(r
     let access = access_token(&overtaken, issued.grant_id).await;
     assert!(is_active(&rig, &access).await);
     let answer = rotate(&rig, &issued.refresh_token).await;
-    assert!(matches!(answer, Rotation::Reused { .. }), "it proves the receipt: {answer:?}");
+    assert!(matches!(answer, RotateOutcome::Reused { .. }), "it proves the receipt: {answer:?}");
 }
 
 pub(super) async fn no_provider_tokens_get_into_a_revoked_family(rig: StoreRig) {
-    let issued = issue(&rig, Terms::default()).await;
+    let issued = issue(&rig, GrantTtls::default()).await;
     let before = rig.contents().await.len();
     let tokens = revoking(&rig, issued.grant_id).stores.provider_tokens(&rig.scope);
     let answer = tokens.put(issued.grant_id, "google", &Payload::new("secret"), None).await.expect("put");
-    assert_eq!(answer, Attached::Inactive);
+    assert_eq!(answer, AttachOutcome::Inactive);
     assert_eq!(rig.contents().await.len(), before, "nothing was written");
 }
 
-fn present(code: &IssuedCode, client_id: &str) -> Presented {
-    Presented::new(code.code.clone(), client_id, "https://a").grant(Terms::default())
+fn present(code: &IssuedCode, client_id: &str) -> Redeem {
+    Redeem::new(code.code.clone(), client_id, "https://a").grant(GrantTtls::default())
 }
 
 /// The rig on which the code is redeemed by another after it was read.
@@ -109,7 +109,7 @@ fn redeeming(rig: &StoreRig, code: &IssuedCode) -> StoreRig {
     let (other, presented) = (rig.clone(), present(code, "app"));
     rig.meanwhile(Kind::Code, async move {
         let answer = other.stores.codes(&other.scope).redeem(&presented).await.expect("redeem");
-        assert!(matches!(answer, Redemption::Redeemed(_)), "{answer:?}");
+        assert!(matches!(answer, RedeemOutcome::Redeemed(_)), "{answer:?}");
     })
 }
 
@@ -120,7 +120,7 @@ pub(super) async fn a_redemption_that_was_overtaken_revokes(rig: StoreRig) {
         let code = rig.stores.codes(&rig.scope).issue(request).await.expect("issue");
         let codes = redeeming(&rig, &code).stores.codes(&rig.scope);
         let answer = codes.redeem(&present(&code, client_id)).await.expect("redeem");
-        let Redemption::Reused { grant_id: Some(id) } = answer else { panic!("{answer:?}") };
+        let RedeemOutcome::Reused { grant_id: Some(id) } = answer else { panic!("{answer:?}") };
         assert_eq!(is_revoked(&rig, id).await, Some(Why::CodeReused));
     }
 }
@@ -131,8 +131,8 @@ pub(super) async fn an_acceptance_that_was_overtaken_finds_the_nonce_used(rig: S
     let other = nonce.clone();
     let overtaken = rig.meanwhile(Kind::Nonce, async move {
         let answer = nonces.accept("as", &other).await.expect("accept");
-        assert!(matches!(answer, NonceAnswer::Accepted { .. }), "{answer:?}");
+        assert!(matches!(answer, NonceOutcome::Accepted { .. }), "{answer:?}");
     });
     let answer = overtaken.stores.nonces(&rig.scope).accept("as", &nonce).await.expect("accept");
-    assert_eq!(answer, NonceAnswer::Used);
+    assert_eq!(answer, NonceOutcome::Used);
 }

@@ -4,7 +4,7 @@ use super::rig::{StoreRig, secs};
 use ebbtide::model::scope::Scope;
 use ebbtide::model::secret::Secret;
 use ebbtide::model::time::Clock as _;
-use ebbtide::stores::nonces::{IssuedNonce, NonceAnswer, Nonces};
+use ebbtide::stores::nonces::{IssuedNonce, NonceOutcome, Nonces};
 
 const AUDIENCE: &str = "https://as.example";
 
@@ -12,18 +12,18 @@ async fn issue(nonces: &Nonces) -> IssuedNonce {
     nonces.issue(AUDIENCE, None).await.expect("issue")
 }
 
-async fn check(nonces: &Nonces, nonce: &Secret) -> NonceAnswer {
+async fn check(nonces: &Nonces, nonce: &Secret) -> NonceOutcome {
     nonces.check(AUDIENCE, nonce).await.expect("check")
 }
 
-async fn accept(nonces: &Nonces, nonce: &Secret) -> NonceAnswer {
+async fn accept(nonces: &Nonces, nonce: &Secret) -> NonceOutcome {
     nonces.accept(AUDIENCE, nonce).await.expect("accept")
 }
 
 pub(super) async fn a_nonce_is_checked_many_times(rig: StoreRig) {
     let nonces = rig.stores.nonces(&rig.scope);
     let issued = issue(&nonces).await;
-    let good = NonceAnswer::Accepted { expires_at: issued.expires_at };
+    let good = NonceOutcome::Accepted { expires_at: issued.expires_at };
     for _ in 0..3 {
         assert_eq!(check(&nonces, &issued.nonce).await, good);
     }
@@ -33,10 +33,10 @@ pub(super) async fn a_nonce_is_checked_many_times(rig: StoreRig) {
 pub(super) async fn a_nonce_is_accepted_once(rig: StoreRig) {
     let nonces = rig.stores.nonces(&rig.scope);
     let issued = issue(&nonces).await;
-    assert!(matches!(accept(&nonces, &issued.nonce).await, NonceAnswer::Accepted { .. }));
-    assert_eq!(accept(&nonces, &issued.nonce).await, NonceAnswer::Used);
-    assert_eq!(check(&nonces, &issued.nonce).await, NonceAnswer::Used);
-    assert!(matches!(check(&nonces, &issue(&nonces).await.nonce).await, NonceAnswer::Accepted { .. }));
+    assert!(matches!(accept(&nonces, &issued.nonce).await, NonceOutcome::Accepted { .. }));
+    assert_eq!(accept(&nonces, &issued.nonce).await, NonceOutcome::Used);
+    assert_eq!(check(&nonces, &issued.nonce).await, NonceOutcome::Used);
+    assert!(matches!(check(&nonces, &issue(&nonces).await.nonce).await, NonceOutcome::Accepted { .. }));
 }
 
 pub(super) async fn a_nonce_ends_at_the_instant(rig: StoreRig) {
@@ -46,39 +46,39 @@ pub(super) async fn a_nonce_ends_at_the_instant(rig: StoreRig) {
         let issued = nonces.issue(AUDIENCE, ttl).await.expect("issue");
         assert_eq!(issued.expires_at.since(began).as_secs(), seconds);
         rig.go_to(issued.expires_at, 1);
-        assert!(matches!(check(&nonces, &issued.nonce).await, NonceAnswer::Accepted { .. }));
+        assert!(matches!(check(&nonces, &issued.nonce).await, NonceOutcome::Accepted { .. }));
         rig.go_to(issued.expires_at, 0);
-        assert_eq!(check(&nonces, &issued.nonce).await, NonceAnswer::Expired);
-        assert_eq!(accept(&nonces, &issued.nonce).await, NonceAnswer::Expired);
+        assert_eq!(check(&nonces, &issued.nonce).await, NonceOutcome::Expired);
+        assert_eq!(accept(&nonces, &issued.nonce).await, NonceOutcome::Expired);
         rig.pass(seconds - 1);
         rig.sweep().await;
-        assert_eq!(accept(&nonces, &issued.nonce).await, NonceAnswer::Expired, "remembered as long again");
+        assert_eq!(accept(&nonces, &issued.nonce).await, NonceOutcome::Expired, "remembered as long again");
         rig.pass(1);
-        assert_eq!(accept(&nonces, &issued.nonce).await, NonceAnswer::Unknown, "and then forgotten");
+        assert_eq!(accept(&nonces, &issued.nonce).await, NonceOutcome::Unknown, "and then forgotten");
     }
 }
 
 pub(super) async fn an_accepted_nonce_stays_used(rig: StoreRig) {
     let nonces = rig.stores.nonces(&rig.scope);
     let issued = issue(&nonces).await;
-    assert!(matches!(accept(&nonces, &issued.nonce).await, NonceAnswer::Accepted { .. }));
+    assert!(matches!(accept(&nonces, &issued.nonce).await, NonceOutcome::Accepted { .. }));
     rig.go_to(issued.expires_at, 0);
     rig.sweep().await;
-    assert_eq!(accept(&nonces, &issued.nonce).await, NonceAnswer::Used);
+    assert_eq!(accept(&nonces, &issued.nonce).await, NonceOutcome::Used);
     rig.pass(300);
-    assert_eq!(accept(&nonces, &issued.nonce).await, NonceAnswer::Unknown);
+    assert_eq!(accept(&nonces, &issued.nonce).await, NonceOutcome::Unknown);
 }
 
 pub(super) async fn a_nonce_is_of_its_audience_and_scope(rig: StoreRig) {
     let nonces = rig.stores.nonces(&rig.scope);
     let issued = issue(&nonces).await;
     let elsewhere = nonces.accept("https://rs.example", &issued.nonce).await.expect("accept");
-    assert_eq!(elsewhere, NonceAnswer::Unknown);
+    assert_eq!(elsewhere, NonceOutcome::Unknown);
     for scope in [Scope::Global, Scope::tenant_env("acme", "prod").expect("good names")] {
-        assert_eq!(accept(&rig.stores.nonces(&scope), &issued.nonce).await, NonceAnswer::Unknown, "{scope}");
+        assert_eq!(accept(&rig.stores.nonces(&scope), &issued.nonce).await, NonceOutcome::Unknown, "{scope}");
     }
     assert!(
-        matches!(accept(&nonces, &issued.nonce).await, NonceAnswer::Accepted { .. }),
+        matches!(accept(&nonces, &issued.nonce).await, NonceOutcome::Accepted { .. }),
         "nothing was burned"
     );
 }
@@ -92,8 +92,8 @@ pub(super) async fn one_of_many_callers_gets_a_nonce_accepted(rig: StoreRig) {
             async move { accept(&rig.stores.nonces(&rig.scope), &nonce).await }
         });
         let answers = answers.await;
-        let used = answers.iter().filter(|answer| **answer == NonceAnswer::Used).count();
+        let used = answers.iter().filter(|answer| **answer == NonceOutcome::Used).count();
         assert_eq!(used, 23, "{answers:?}");
-        assert!(answers.contains(&NonceAnswer::Accepted { expires_at: issued.expires_at }));
+        assert!(answers.contains(&NonceOutcome::Accepted { expires_at: issued.expires_at }));
     }
 }

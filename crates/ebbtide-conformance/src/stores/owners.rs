@@ -2,16 +2,16 @@
 
 use serde_json::json;
 
-use super::belongings::{Belongings, because};
+use super::owned_records::{OwnedRecords, context};
 use super::rig::StoreRig;
 use ebbtide::model::kind::Kind;
-use ebbtide::stores::codes::{CodeRequest, Presented, Redemption};
-use ebbtide::stores::grants::{GrantRequest, Terms};
+use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
+use ebbtide::stores::grants::{GrantRequest, GrantTtls};
 use ebbtide::stores::owners::{OwnerDeletion, Removed};
 use ebbtide::stores::sessions::SessionRequest;
 
 pub(super) async fn delete(rig: &StoreRig, owner: &str) -> Removed {
-    let deletion = rig.stores.owners(&rig.scope).delete(owner, &because()).await.expect("delete");
+    let deletion = rig.stores.owners(&rig.scope).delete(owner, &context()).await.expect("delete");
     deletion.finish().await.expect("finish")
 }
 
@@ -23,8 +23,8 @@ pub(super) async fn left(rig: &StoreRig) -> Vec<Kind> {
 }
 
 pub(super) async fn an_owner_goes_with_everything_and_alone(rig: StoreRig) {
-    let (alice, bob) = (Belongings::new(&rig, "alice").await, Belongings::new(&rig, "bob").await);
-    assert_eq!(alice.honoured(&rig).await.len(), Belongings::ALL);
+    let (alice, bob) = (OwnedRecords::new(&rig, "alice").await, OwnedRecords::new(&rig, "bob").await);
+    assert_eq!(alice.honoured(&rig).await.len(), OwnedRecords::ALL);
     let before = left(&rig).await.len();
     let removed = delete(&rig, "alice").await;
     let kinds: Vec<_> = removed.records.iter().map(|(kind, count)| (kind.name(), *count)).collect();
@@ -43,14 +43,14 @@ pub(super) async fn an_owner_goes_with_everything_and_alone(rig: StoreRig) {
     assert!(alice.honoured(&rig).await.is_empty());
     assert!(alice.given().honoured(&rig).await.is_empty(), "what her client was given");
     assert_eq!(left(&rig).await.len(), before / 2, "all of hers, and none of bob's");
-    assert_eq!(bob.honoured(&rig).await.len(), Belongings::ALL);
+    assert_eq!(bob.honoured(&rig).await.len(), OwnedRecords::ALL);
     let again = delete(&rig, "alice").await;
     assert_eq!(again, Removed::default());
 }
 
 pub(super) async fn nothing_new_is_written_for_a_deleted_owner(rig: StoreRig) {
-    let alice = Belongings::new(&rig, "alice").await;
-    let deletion = rig.stores.owners(&rig.scope).delete("alice", &because()).await.expect("delete");
+    let alice = OwnedRecords::new(&rig, "alice").await;
+    let deletion = rig.stores.owners(&rig.scope).delete("alice", &context()).await.expect("delete");
     assert_eq!(alice.made(&rig).await, [""; 0], "before the first step");
     assert_eq!(alice.honoured(&rig).await, [""; 0]);
     let owners = rig.stores.owners(&rig.scope);
@@ -65,16 +65,16 @@ pub(super) async fn nothing_new_is_written_for_a_deleted_owner(rig: StoreRig) {
 }
 
 pub(super) async fn a_code_brings_nobody_back(rig: StoreRig) {
-    for terms in [None, Some(Terms::default())] {
+    for terms in [None, Some(GrantTtls::default())] {
         let owner = if terms.is_some() { "alice" } else { "bob" };
         let codes = rig.stores.codes(&rig.scope);
         let request = CodeRequest::new("app", owner, "https://a").ttl(super::rig::secs(600));
         let code = codes.issue(request).await.expect("issue").code;
         delete(&rig, owner).await;
-        let presented = Presented::new(code, "app", "https://a");
+        let presented = Redeem::new(code, "app", "https://a");
         let presented = terms.map_or(presented.clone(), |terms| presented.grant(terms));
         for _ in 0..2 {
-            assert_eq!(codes.redeem(&presented).await.expect("redeem"), Redemption::Unknown);
+            assert_eq!(codes.redeem(&presented).await.expect("redeem"), RedeemOutcome::Unknown);
             rig.pass(599);
         }
     }
@@ -83,7 +83,7 @@ pub(super) async fn a_code_brings_nobody_back(rig: StoreRig) {
 pub(super) async fn a_name_is_free_again_behind_the_last_step(rig: StoreRig) {
     let bucket = rig.stores.attributes(&rig.scope).bucket("alice", "b").expect("good names");
     let codes = rig.stores.codes(&rig.scope);
-    let presented = |code| Presented::new(code, "app", "https://a").grant(Terms::default());
+    let presented = |code| Redeem::new(code, "app", "https://a").grant(GrantTtls::default());
     for step in [0, 1, 3_599] {
         bucket.set("old", json!(1)).await.expect("set");
         let old = codes.issue(CodeRequest::new("app", "alice", "https://a")).await.expect("issue").code;
@@ -93,13 +93,17 @@ pub(super) async fn a_name_is_free_again_behind_the_last_step(rig: StoreRig) {
         assert!(bucket.get("old").await.expect("get").is_none());
         assert!(bucket.get("new").await.expect("get").is_some());
         if step == 1 {
-            assert_eq!(codes.redeem(&presented(old)).await.expect("redeem"), Redemption::Unknown, "the old");
+            assert_eq!(
+                codes.redeem(&presented(old)).await.expect("redeem"),
+                RedeemOutcome::Unknown,
+                "the old"
+            );
             let new = codes.issue(CodeRequest::new("app", "alice", "https://a")).await.expect("issue").code;
             let redeemed = codes.redeem(&presented(new)).await.expect("redeem");
-            assert!(matches!(redeemed, Redemption::Redeemed(_)), "{redeemed:?}");
+            assert!(matches!(redeemed, RedeemOutcome::Redeemed(_)), "{redeemed:?}");
         }
     }
-    let deletion = rig.stores.owners(&rig.scope).delete("alice", &because()).await.expect("delete");
+    let deletion = rig.stores.owners(&rig.scope).delete("alice", &context()).await.expect("delete");
     rig.pass(365 * 24 * 3600);
     assert!(bucket.set("a", json!(1)).await.is_err(), "while it goes on, it does not end");
     deletion.finish().await.expect("finish");
@@ -110,7 +114,7 @@ pub(super) async fn a_name_that_is_free_again_is_deleted_again(rig: StoreRig) {
     for _ in 0..3 {
         bucket.set("a", json!(1)).await.expect("set");
         assert_eq!(delete(&rig, "alice").await.total(), 1);
-        let deletion = rig.stores.owners(&rig.scope).delete("alice", &because()).await.expect("delete");
+        let deletion = rig.stores.owners(&rig.scope).delete("alice", &context()).await.expect("delete");
         assert!(bucket.set("a", json!(1)).await.is_err(), "a second deletion goes on");
         deletion.finish().await.expect("finish");
     }
@@ -126,7 +130,7 @@ pub(super) async fn writing_against_deleting_leaves_nothing(rig: StoreRig) {
                 match index % 4 {
                     // All but the last step, with which the name is free again.
                     0 if index == 12 => {
-                        let deletion = stores.owners(scope).delete(&owner, &because()).await;
+                        let deletion = stores.owners(scope).delete(&owner, &context()).await;
                         let mut deletion = deletion.expect("delete");
                         while deletion.stages_left() > 1 {
                             assert!(deletion.step().await.expect("step"));
@@ -156,7 +160,7 @@ pub(super) async fn a_deletion_goes_in_steps_and_is_told(rig: StoreRig) {
     for index in 0..250 {
         bucket.set(&format!("{index}"), json!(1)).await.expect("set");
     }
-    let mut deletion = rig.stores.owners(&rig.scope).delete("alice", &because()).await.expect("delete");
+    let mut deletion = rig.stores.owners(&rig.scope).delete("alice", &context()).await.expect("delete");
     assert_eq!((deletion.stages_left(), deletion.removed().total()), (OwnerDeletion::STAGES, 0));
     let (mut steps, mut last) = (1, 0);
     while deletion.step().await.expect("step") {
@@ -177,15 +181,15 @@ pub(super) async fn an_owner_of_nothing_is_deleted_too(rig: StoreRig) {
         assert_eq!(delete(&rig, owner).await, Removed::default());
     }
     for wrong in [String::new(), "x".repeat(1_025)] {
-        assert!(rig.stores.owners(&rig.scope).delete(&wrong, &because()).await.is_err());
+        assert!(rig.stores.owners(&rig.scope).delete(&wrong, &context()).await.is_err());
     }
 }
 
 pub(super) async fn owners_of_another_scope_are_left_alone(rig: StoreRig) {
-    let here = Belongings::new(&rig, "alice").await;
+    let here = OwnedRecords::new(&rig, "alice").await;
     let other = rig.elsewhere();
-    let there = Belongings::new(&other, "alice").await;
+    let there = OwnedRecords::new(&other, "alice").await;
     delete(&other, "alice").await;
     assert!(there.honoured(&other).await.is_empty());
-    assert_eq!(here.honoured(&rig).await.len(), Belongings::ALL);
+    assert_eq!(here.honoured(&rig).await.len(), OwnedRecords::ALL);
 }

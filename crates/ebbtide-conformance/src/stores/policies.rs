@@ -3,20 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::approvals::because;
+use super::approvals::context;
 use super::rig::{StoreRig, secs};
 use ebbtide::model::error::Result;
 use ebbtide::model::kind::Kind;
-use ebbtide::model::rng::SystemChance;
+use ebbtide::model::rng::SystemRng;
 use ebbtide::model::scope::Scope;
 use ebbtide::model::ttl::{TtlPolicies, TtlPolicy};
 use ebbtide::stores::Stores;
 use ebbtide::stores::approvals::Approval;
-use ebbtide::stores::audit::{Action, Verdict};
+use ebbtide::stores::audit::{Action, AuditOutcome};
 
 /// Another node on the same backend.
 fn node(rig: &StoreRig, policies: TtlPolicies) -> Stores {
-    let builder = Stores::builder(Arc::clone(&rig.backend)).clock(rig.clock.clone()).chance(SystemChance);
+    let builder = Stores::builder(Arc::clone(&rig.backend)).clock(rig.clock.clone()).rng(SystemRng);
     builder.policies(policies).build()
 }
 
@@ -28,7 +28,7 @@ async fn life(stores: &Stores, scope: &Scope) -> Option<Duration> {
 }
 
 async fn set(stores: &Stores, scope: &Scope, policy: TtlPolicy) -> Result<Option<TtlPolicy>> {
-    stores.policies(&Scope::Global).set(Kind::Approval, scope, policy, &because()).await
+    stores.policies(&Scope::Global).set(Kind::Approval, scope, policy, &context()).await
 }
 
 const HOUR: Option<Duration> = Some(Duration::from_secs(3_600));
@@ -49,10 +49,10 @@ pub(super) async fn a_policy_holds_at_once_and_is_logged(rig: StoreRig) {
     assert_eq!(listed.len(), 1);
     assert_eq!((listed[0].kind, &listed[0].scope), (Kind::Approval, &rig.scope));
     assert_eq!(listed[0].policy, TtlPolicy::short_lived());
-    let removed = policies.unset(Kind::Approval, &rig.scope, &because()).await.expect("unset");
+    let removed = policies.unset(Kind::Approval, &rig.scope, &context()).await.expect("unset");
     assert_eq!(removed, Some(TtlPolicy::short_lived()));
     assert_eq!(life(&rig.stores, &rig.scope).await, None);
-    assert_eq!(policies.unset(Kind::Approval, &rig.scope, &because()).await.expect("unset"), None);
+    assert_eq!(policies.unset(Kind::Approval, &rig.scope, &context()).await.expect("unset"), None);
     let entries = rig.stores.audit(&rig.scope).list(None, 10).await.expect("list").items;
     assert_eq!(entries.len(), 3, "what changed nothing is not told");
     assert!(entries.iter().all(|entry| entry.action == Action::Policy));
@@ -69,7 +69,7 @@ pub(super) async fn a_policy_reaches_other_nodes_when_they_reload(rig: StoreRig)
     other.policies(&Scope::Global).reload().await.expect("reload");
     assert_eq!(life(&other, &rig.scope).await, HOUR, "what is stored goes before what was configured");
     let policies = rig.stores.policies(&Scope::Global);
-    policies.unset(Kind::Approval, &Scope::Global, &because()).await.expect("unset");
+    policies.unset(Kind::Approval, &Scope::Global, &context()).await.expect("unset");
     other.policies(&Scope::Global).reload().await.expect("reload");
     assert_eq!(life(&other, &rig.scope).await, MONTH, "and what was configured holds again");
 }
@@ -80,13 +80,13 @@ pub(super) async fn a_policy_that_is_not_sound_changes_nothing(rig: StoreRig) {
     assert!(set(&rig.stores, &rig.scope, crossed).await.is_err());
     let hours = TtlPolicy { default: None, min: secs(3_600), max: secs(86_400), enforce: true };
     let refused =
-        policies.set(Kind::Replay, &rig.scope, hours, &because()).await.expect_err("60 s are refused");
+        policies.set(Kind::Replay, &rig.scope, hours, &context()).await.expect_err("60 s are refused");
     assert!(refused.message().contains("60 s"), "{refused}");
     assert_eq!(policies.list().await.expect("list"), Vec::new());
     let entries = rig.stores.audit(&rig.scope).list(None, 10).await.expect("list").items;
     assert_eq!(entries, Vec::new());
     let with_default = TtlPolicy { default: Some(secs(3_600)), ..hours };
-    policies.set(Kind::Replay, &rig.scope, with_default, &because()).await.expect("it has a default");
+    policies.set(Kind::Replay, &rig.scope, with_default, &context()).await.expect("it has a default");
 }
 
 pub(super) async fn the_most_specific_policy_holds(rig: StoreRig) {
@@ -108,8 +108,8 @@ pub(super) async fn a_caller_changes_only_what_it_covers(rig: StoreRig) {
     let policies = rig.stores.policies(&rig.scope);
     let elsewhere = Scope::tenant("elsewhere").expect("a good name");
     for scope in [&Scope::Global, &elsewhere] {
-        assert!(policies.set(Kind::Approval, scope, TtlPolicy::temporary(), &because()).await.is_err());
-        assert!(policies.unset(Kind::Approval, scope, &because()).await.is_err());
+        assert!(policies.set(Kind::Approval, scope, TtlPolicy::temporary(), &context()).await.is_err());
+        assert!(policies.unset(Kind::Approval, scope, &context()).await.is_err());
     }
     set(&rig.stores, &elsewhere, TtlPolicy::temporary()).await.expect("set");
     assert_eq!(policies.list().await.expect("list"), Vec::new());
@@ -124,5 +124,5 @@ pub(super) async fn racing_changes_are_all_logged(rig: StoreRig) {
     });
     assert_eq!(changed.await.into_iter().filter(|first| *first).count(), 1, "one was the first");
     let verdict = rig.stores.audit(&rig.scope).verify(None).await.expect("verify");
-    assert!(matches!(verdict, Verdict::Intact { entries: 16, .. }), "{verdict:?}");
+    assert!(matches!(verdict, AuditOutcome::Intact { entries: 16, .. }), "{verdict:?}");
 }

@@ -6,8 +6,8 @@ use super::grants::{issue, rotated};
 use super::rig::{StoreRig, secs};
 use ebbtide::model::scope::Scope;
 use ebbtide::model::time::Timestamp;
-use ebbtide::stores::grants::{GrantId, Terms};
-use ebbtide::stores::provider_tokens::{Attached, ProviderTokens};
+use ebbtide::stores::grants::{GrantId, GrantTtls};
+use ebbtide::stores::provider_tokens::{AttachOutcome, ProviderTokens};
 use ebbtide::stores::shared::payload::Payload;
 
 fn upstream() -> Payload {
@@ -16,8 +16,8 @@ fn upstream() -> Payload {
 
 async fn put(tokens: &ProviderTokens, id: GrantId, seconds: Option<i64>) -> Option<Timestamp> {
     match tokens.put(id, "google", &upstream(), seconds.map(secs)).await.expect("put") {
-        Attached::Kept { expires_at } => Some(expires_at),
-        Attached::Inactive => None,
+        AttachOutcome::Kept { expires_at } => Some(expires_at),
+        AttachOutcome::Inactive => None,
     }
 }
 
@@ -29,7 +29,7 @@ async fn is_there(tokens: &ProviderTokens, id: GrantId) -> bool {
 
 pub(super) async fn they_are_kept_replaced_and_deleted(rig: StoreRig) {
     let tokens = rig.stores.provider_tokens(&rig.scope);
-    let grant = issue(&rig, Terms::default()).await;
+    let grant = issue(&rig, GrantTtls::default()).await;
     assert!(!is_there(&tokens, grant.grant_id).await);
     assert_eq!(put(&tokens, grant.grant_id, None).await, Some(grant.ends_at));
     assert_eq!(put(&tokens, grant.grant_id, None).await, Some(grant.ends_at), "in place of the first");
@@ -44,7 +44,7 @@ pub(super) async fn they_are_kept_replaced_and_deleted(rig: StoreRig) {
 
 pub(super) async fn they_end_at_the_instant_and_not_past_the_cap(rig: StoreRig) {
     let tokens = rig.stores.provider_tokens(&rig.scope);
-    let grant = issue(&rig, Terms::default().max(secs(100))).await;
+    let grant = issue(&rig, GrantTtls::default().max(secs(100))).await;
     assert_eq!(put(&tokens, grant.grant_id, Some(1_000)).await, Some(grant.ends_at));
     let expires_at = put(&tokens, grant.grant_id, Some(10)).await.expect("kept");
     rig.go_to(expires_at, 1);
@@ -55,12 +55,12 @@ pub(super) async fn they_end_at_the_instant_and_not_past_the_cap(rig: StoreRig) 
 
 pub(super) async fn they_are_gone_with_their_grant(rig: StoreRig) {
     let tokens = rig.stores.provider_tokens(&rig.scope);
-    let revoked = issue(&rig, Terms::default()).await;
+    let revoked = issue(&rig, GrantTtls::default()).await;
     put(&tokens, revoked.grant_id, None).await.expect("kept");
     assert!(rig.stores.grants(&rig.scope).revoke(revoked.grant_id).await.expect("revoke"));
     assert!(!is_there(&tokens, revoked.grant_id).await);
     assert_eq!(put(&tokens, revoked.grant_id, None).await, None, "and none come again");
-    let idle = issue(&rig, Terms::default().idle(secs(10)).max(secs(20))).await;
+    let idle = issue(&rig, GrantTtls::default().idle(secs(10)).max(secs(20))).await;
     put(&tokens, idle.grant_id, None).await.expect("kept");
     rig.pass(10);
     assert!(!is_there(&tokens, idle.grant_id).await, "idle for too long");
@@ -74,7 +74,7 @@ pub(super) async fn they_are_gone_with_their_grant(rig: StoreRig) {
 
 pub(super) async fn putting_against_revoking_leaves_nothing_readable(rig: StoreRig) {
     for _ in 0..6 {
-        let grant = issue(&rig, Terms::default()).await;
+        let grant = issue(&rig, GrantTtls::default()).await;
         let tasks = rig.together(16, |rig, index| async move {
             if index == 5 {
                 assert!(rig.stores.grants(&rig.scope).revoke(grant.grant_id).await.expect("revoke"));

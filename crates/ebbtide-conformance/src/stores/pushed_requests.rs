@@ -7,7 +7,7 @@ use ebbtide::model::kind::Kind;
 use ebbtide::model::secret::Secret;
 use ebbtide::model::time::{Clock as _, Timestamp};
 use ebbtide::stores::Field;
-use ebbtide::stores::pushed_requests::{Push, PushedRequests, Pushing, Take};
+use ebbtide::stores::pushed_requests::{Push, PushOutcome, PushedRequests, TakeOutcome};
 use ebbtide::stores::shared::payload::Payload;
 
 fn push() -> Push {
@@ -16,27 +16,27 @@ fn push() -> Push {
 
 async fn put(rig: &StoreRig, push: Push) -> Option<(Secret, Timestamp)> {
     match rig.stores.pushed_requests(&rig.scope).put(push).await.expect("put") {
-        Pushing::Pushed { request_uri, expires_at } => Some((request_uri, expires_at)),
-        Pushing::Conflict => None,
+        PushOutcome::Pushed { request_uri, expires_at } => Some((request_uri, expires_at)),
+        PushOutcome::Conflict => None,
     }
 }
 
-async fn take(rig: &StoreRig, uri: &Secret, client_id: &str) -> Take {
+async fn take(rig: &StoreRig, uri: &Secret, client_id: &str) -> TakeOutcome {
     rig.stores.pushed_requests(&rig.scope).take(uri, client_id).await.expect("take")
 }
 
-fn taken() -> Take {
-    Take::Taken { client_id: "app".to_owned(), params: Payload::new(json!({"scope": "read"})) }
+fn taken() -> TakeOutcome {
+    TakeOutcome::Taken { client_id: "app".to_owned(), params: Payload::new(json!({"scope": "read"})) }
 }
 
 pub(super) async fn a_request_is_taken_once_by_its_client(rig: StoreRig) {
     let (uri, _) = put(&rig, push()).await.expect("kept");
     assert!(uri.expose().starts_with(PushedRequests::URI_PREFIX));
-    assert_eq!(take(&rig, &uri, "evil").await, Take::Mismatch(Field::ClientId));
+    assert_eq!(take(&rig, &uri, "evil").await, TakeOutcome::Mismatch(Field::ClientId));
     assert_eq!(take(&rig, &uri, "app").await, taken(), "another client's take burns nothing");
-    assert_eq!(take(&rig, &uri, "app").await, Take::Used);
+    assert_eq!(take(&rig, &uri, "app").await, TakeOutcome::Used);
     for garbage in ["", "urn:ietf:params:oauth:request_uri:x", &"x".repeat(5_000)] {
-        assert_eq!(take(&rig, &Secret::new(garbage), "app").await, Take::Unknown);
+        assert_eq!(take(&rig, &Secret::new(garbage), "app").await, TakeOutcome::Unknown);
     }
 }
 
@@ -50,13 +50,13 @@ pub(super) async fn a_request_ends_at_the_instant(rig: StoreRig) {
         rig.go_to(expires_at, 1);
         assert_eq!(take(&rig, &early, "app").await, taken());
         rig.go_to(expires_at, 0);
-        assert_eq!(take(&rig, &late, "app").await, Take::Expired);
+        assert_eq!(take(&rig, &late, "app").await, TakeOutcome::Expired);
         rig.pass(24 * 3600 - 1);
         rig.sweep().await;
-        assert_eq!(take(&rig, &late, "app").await, Take::Expired, "remembered for a day");
-        assert_eq!(take(&rig, &early, "app").await, Take::Used);
+        assert_eq!(take(&rig, &late, "app").await, TakeOutcome::Expired, "remembered for a day");
+        assert_eq!(take(&rig, &early, "app").await, TakeOutcome::Used);
         rig.pass(1);
-        assert_eq!(take(&rig, &late, "app").await, Take::Unknown, "and then forgotten");
+        assert_eq!(take(&rig, &late, "app").await, TakeOutcome::Unknown, "and then forgotten");
     }
     let error = rig.stores.pushed_requests(&rig.scope).put(push().ttl(secs(601))).await.expect_err("long");
     assert!(error.message().contains("600"), "{error}");
@@ -80,8 +80,8 @@ pub(super) async fn one_of_many_takes_wins(rig: StoreRig) {
             async move { take(&rig, &uri, if index == 3 { "evil" } else { "app" }).await }
         });
         let answers = answers.await;
-        let count = |wanted: &Take| answers.iter().filter(|answer| *answer == wanted).count();
-        assert_eq!((count(&taken()), count(&Take::Used)), (1, 14));
+        let count = |wanted: &TakeOutcome| answers.iter().filter(|answer| *answer == wanted).count();
+        assert_eq!((count(&taken()), count(&TakeOutcome::Used)), (1, 14));
     }
 }
 
@@ -91,12 +91,12 @@ pub(super) async fn a_take_that_was_overtaken_finds_it_used(rig: StoreRig) {
     let overtaken = rig.meanwhile(Kind::PushedRequest, async move {
         assert_eq!(take(&other, &theirs, "app").await, taken());
     });
-    assert_eq!(take(&overtaken, &uri, "app").await, Take::Used);
+    assert_eq!(take(&overtaken, &uri, "app").await, TakeOutcome::Used);
 }
 
 pub(super) async fn requests_of_another_scope_are_unknown(rig: StoreRig) {
     let (uri, _) = put(&rig, push()).await.expect("kept");
     let other = rig.elsewhere();
-    assert_eq!(take(&other, &uri, "app").await, Take::Unknown);
+    assert_eq!(take(&other, &uri, "app").await, TakeOutcome::Unknown);
     assert_eq!(take(&rig, &uri, "app").await, taken());
 }

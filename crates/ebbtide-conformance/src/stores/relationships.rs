@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::approvals::because;
+use super::approvals::context;
 use super::attribute_lives::by;
 use super::rig::{StoreRig, secs};
 use ebbtide::backend::BackendExt;
@@ -11,8 +11,10 @@ use ebbtide::model::kind::Kind;
 use ebbtide::model::scope::{Reach, Scope};
 use ebbtide::model::time::Clock;
 use ebbtide::stores::audit::Action;
-use ebbtide::stores::relationships::{Edge, Related, RelationType, Relationship, Relationships, Transitive};
-use ebbtide::stores::shared::extension::Extended;
+use ebbtide::stores::relationships::{
+    Edge, Related, RelationType, Relationship, Relationships, TransitiveOutcome,
+};
+use ebbtide::stores::shared::extension::ExtendOutcome;
 
 fn relationships(rig: &StoreRig) -> Relationships {
     rig.stores.relationships(&rig.scope)
@@ -40,7 +42,7 @@ async fn chain(relationships: &Relationships, names: &[&str]) {
     }
 }
 
-async fn way(relationships: &Relationships, edge: &Edge, depth: usize) -> Transitive {
+async fn way(relationships: &Relationships, edge: &Edge, depth: usize) -> TransitiveOutcome {
     relationships.check_transitive(edge, depth).await.expect("check")
 }
 
@@ -109,8 +111,8 @@ pub(super) async fn both_ends_end_at_the_instant(rig: StoreRig) {
     assert!(!check(&relationships, &alice.edge).await);
     assert!(relationships.list("alice", None, None, 10).await.expect("list").items.is_empty());
     assert!(relationships.list_reverse("doc", None, None, 10).await.expect("list").items.is_empty());
-    assert!(!relationships.remove(&alice.edge, &because()).await.expect("remove"));
-    assert_eq!(relationships.extend(&alice.edge, &by(9)).await.expect("extend"), Extended::Unknown);
+    assert!(!relationships.remove(&alice.edge, &context()).await.expect("remove"));
+    assert_eq!(relationships.extend(&alice.edge, &by(9)).await.expect("extend"), ExtendOutcome::Unknown);
     rig.pass(1);
     assert_eq!(rig.sweep().await.total(), 2);
 }
@@ -120,7 +122,7 @@ pub(super) async fn removing_removes_both_ends_once(rig: StoreRig) {
     let bob = add(&relationships(&rig), &editor("bob")).await;
     let removed = rig.together(20, |rig, _| {
         let edge = alice.edge.clone();
-        async move { relationships(&rig).remove(&edge, &because()).await.expect("remove") }
+        async move { relationships(&rig).remove(&edge, &context()).await.expect("remove") }
     });
     assert_eq!(removed.await.into_iter().filter(|removed| *removed).count(), 1);
     let reverse = relationships(&rig).list_reverse("doc", None, None, 10).await.expect("list").items;
@@ -151,7 +153,7 @@ pub(super) async fn both_ends_agree_after_a_race(rig: StoreRig) {
         for round in 0..6 {
             match (index / 2 + round) % 4 {
                 0 => {
-                    let _ = relationships.remove(&edge.edge(), &because()).await.expect("remove");
+                    let _ = relationships.remove(&edge.edge(), &context()).await.expect("remove");
                 }
                 1 => {
                     let _ = relationships.extend(&edge.edge(), &by(5)).await.expect("extend");
@@ -174,7 +176,7 @@ pub(super) async fn a_lost_reverse_stands_in_no_ones_way(rig: StoreRig) {
     assert!(relationships.extend(&alice.edge, &by(5)).await.expect("extend").is_extended());
     assert_eq!(table(&rig, Kind::Relationship).await, table(&rig, Kind::RelationshipReverse).await, "mended");
     rig.backend.erase_all(&reverse, rig.clock.now()).await.expect("erase");
-    assert!(relationships.remove(&alice.edge, &because()).await.expect("remove"), "it can be taken back");
+    assert!(relationships.remove(&alice.edge, &context()).await.expect("remove"), "it can be taken back");
     assert!(!check(&relationships, &alice.edge).await);
 }
 
@@ -190,7 +192,7 @@ pub(super) async fn relationships_keep_to_their_scope(rig: StoreRig) {
     let acme = rig.stores.relationships(&scope("tenant:acme"));
     assert!(acme.add(&editor("bob").with_scope(scope("tenant:other"))).await.is_err());
     assert!(acme.within(&Scope::Global).is_err());
-    assert!(acme.remove(&editor("alice").edge(), &because()).await.expect("remove"));
+    assert!(acme.remove(&editor("alice").edge(), &context()).await.expect("remove"));
     for text in &scopes[1..] {
         assert!(check(&rig.stores.relationships(&scope(text)), &editor("alice").edge()).await, "{text}");
     }
@@ -215,12 +217,12 @@ pub(super) async fn a_way_is_found_over_several_steps(rig: StoreRig) {
     }
     let found = way(&relationships, &member("alice", "company"), 10).await;
     let path = ["alice", "club", "company"].map(str::to_owned).to_vec();
-    assert_eq!(found, Transitive::Related { path }, "the shortest");
+    assert_eq!(found, TransitiveOutcome::Related { path }, "the shortest");
     let found = relationships.path(&member("alice", "division"), 3).await.expect("path");
     assert_eq!(found, Some(["alice", "team", "unit", "division"].map(str::to_owned).to_vec()));
     assert!(way(&relationships, &member("alice", "team"), 1).await.is_related(), "one step is a way too");
     let not = way(&relationships, &member("company", "alice"), 10).await;
-    assert_eq!(not, Transitive::NotRelated { depth_reached: false }, "it has a direction");
+    assert_eq!(not, TransitiveOutcome::NotRelated { depth_reached: false }, "it has a direction");
 }
 
 pub(super) async fn the_depth_is_an_answer(rig: StoreRig) {
@@ -231,10 +233,10 @@ pub(super) async fn the_depth_is_an_answer(rig: StoreRig) {
     let depth = Relationships::DEFAULT_DEPTH;
     assert!(way(&relationships, &member("n0", "n10"), depth).await.is_related());
     let deep = way(&relationships, &member("n0", "n11"), depth).await;
-    assert_eq!(deep, Transitive::NotRelated { depth_reached: true });
+    assert_eq!(deep, TransitiveOutcome::NotRelated { depth_reached: true });
     assert!(way(&relationships, &member("n0", "n11"), 11).await.is_related());
     let nowhere = way(&relationships, &member("n0", "elsewhere"), 100).await;
-    assert_eq!(nowhere, Transitive::NotRelated { depth_reached: false });
+    assert_eq!(nowhere, TransitiveOutcome::NotRelated { depth_reached: false });
     for depth in [0, 101] {
         assert!(relationships.check_transitive(&member("n0", "n1"), depth).await.is_err());
     }
@@ -245,10 +247,10 @@ pub(super) async fn cycles_do_no_harm(rig: StoreRig) {
     chain(&relationships, &["a", "b", "c", "a"]).await;
     chain(&relationships, &["b", "b"]).await;
     let not = way(&relationships, &member("a", "z"), 100).await;
-    assert_eq!(not, Transitive::NotRelated { depth_reached: false });
+    assert_eq!(not, TransitiveOutcome::NotRelated { depth_reached: false });
     let round = way(&relationships, &member("a", "a"), 100).await;
     let path = ["a", "b", "c", "a"].map(str::to_owned).to_vec();
-    assert_eq!(round, Transitive::Related { path }, "to oneself only by a way");
+    assert_eq!(round, TransitiveOutcome::Related { path }, "to oneself only by a way");
     assert!(!way(&relationships, &member("z", "z"), 100).await.is_related());
 }
 
@@ -282,7 +284,7 @@ pub(super) async fn a_way_ends_with_its_weakest_step(rig: StoreRig) {
     assert!(!way(&relationships, &member("a", "d"), 10).await.is_related());
     chain(&relationships, &["b", "c"]).await;
     assert!(way(&relationships, &member("a", "d"), 10).await.is_related());
-    assert!(relationships.remove(&member("b", "c"), &because()).await.expect("remove"));
+    assert!(relationships.remove(&member("b", "c"), &context()).await.expect("remove"));
     assert!(!way(&relationships, &member("a", "d"), 10).await.is_related());
 }
 
@@ -294,14 +296,14 @@ pub(super) async fn ways_keep_to_their_scope_and_relation(rig: StoreRig) {
     add(&relationships, &Relationship::membership("b", "guest", "c", "admin")).await;
     add(&relationships, &Relationship::trust("b", "member", "c", "admin")).await;
     let not = way(&relationships, &member("a", "c"), 10).await;
-    assert_eq!(not, Transitive::NotRelated { depth_reached: false });
+    assert_eq!(not, TransitiveOutcome::NotRelated { depth_reached: false });
 }
 
 pub(super) async fn nothing_is_reached_over_someone_who_is_being_deleted(rig: StoreRig) {
     let relationships = relationships(&rig);
     chain(&relationships, &["a", "b", "c", "d"]).await;
     chain(&relationships, &["a", "e"]).await;
-    let deletion = rig.stores.owners(&rig.scope).delete("b", &because()).await.expect("a tombstone");
+    let deletion = rig.stores.owners(&rig.scope).delete("b", &context()).await.expect("a tombstone");
     let of = &RelationType::Membership;
     for (from, there, back) in [
         ("a", vec![("e", 1)], vec![]),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::rig::{StoreRig, secs};
 use ebbtide::model::scope::Scope;
 use ebbtide::model::time::Timestamp;
-use ebbtide::stores::replays::{Proof, Replays, Seen};
+use ebbtide::stores::replays::{Proof, ReplayOutcome, Replays};
 
 fn proof(jti: &str) -> Proof {
     Proof::new("htu", jti).expect("a good proof")
@@ -13,8 +13,8 @@ fn proof(jti: &str) -> Proof {
 
 async fn check(replays: &Replays, proof: &Proof) -> Option<Timestamp> {
     match replays.check_and_record(proof).await.expect("check") {
-        Seen::Fresh { expires_at } => Some(expires_at),
-        Seen::Replay => None,
+        ReplayOutcome::Fresh { expires_at } => Some(expires_at),
+        ReplayOutcome::Replay => None,
     }
 }
 
@@ -85,12 +85,12 @@ pub(super) async fn a_batch_records_what_is_fresh(rig: StoreRig) {
     assert!(check(&replays, &proof("b")).await.is_some());
     let batch = ["a", "b", "c", "a"].map(proof);
     let seen = replays.check_and_record_batch(&batch).await.expect("check");
-    let fresh: Vec<_> = seen.iter().map(|seen| *seen != Seen::Replay).collect();
+    let fresh: Vec<_> = seen.iter().map(|seen| *seen != ReplayOutcome::Replay).collect();
     assert_eq!(fresh, [true, false, true, false], "in order, and a double is a replay");
     assert_eq!(check(&replays, &proof("c")).await, None, "what was fresh is recorded");
     let large: Vec<_> = (0..250).map(|number| proof(&format!("n{number}"))).collect();
     let seen = replays.check_and_record_batch(&large).await.expect("check");
-    assert!(seen.iter().all(|seen| *seen != Seen::Replay));
+    assert!(seen.iter().all(|seen| *seen != ReplayOutcome::Replay));
 }
 
 pub(super) async fn scopes_do_not_share_replays(rig: StoreRig) {

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::belongings::because;
 use super::grants::{access_token, get, grace, is_active, is_revoked, issue, request, rotate, rotated};
+use super::owned_records::context;
 use super::rig::StoreRig;
 use ebbtide::model::kind::Kind;
 use ebbtide::model::secret::Secret;
-use ebbtide::stores::access_tokens::{AccessRequest, Issuing};
+use ebbtide::stores::access_tokens::{AccessRequest, IssueOutcome};
 use ebbtide::stores::audit::Action;
-use ebbtide::stores::grants::{GrantId, GrantRequest, GrantState, Holder, Rotation, Terms, Why};
+use ebbtide::stores::grants::{GrantId, GrantRequest, GrantState, GrantTtls, Holder, RotateOutcome, Why};
 use ebbtide::stores::sessions::SessionRequest;
 
 /// Nothing of the family can be used: neither a refresh token nor an access token.
@@ -17,23 +17,25 @@ async fn assert_dead(rig: &StoreRig, id: GrantId, refresh: &[Secret], access: &[
     assert!(is_revoked(rig, id).await.is_some());
     for token in refresh {
         let answer = rotate(rig, token).await;
-        assert!(matches!(answer, Rotation::Revoked { .. }), "{answer:?}");
+        assert!(matches!(answer, RotateOutcome::Revoked { .. }), "{answer:?}");
     }
     for token in access {
         assert!(!is_active(rig, token).await);
     }
 }
 
-fn given(rotation: &Rotation) -> Option<Secret> {
+fn given(rotation: &RotateOutcome) -> Option<Secret> {
     match rotation {
-        Rotation::Rotated(rotated) | Rotation::Retried(rotated) => Some(rotated.refresh_token.clone()),
+        RotateOutcome::Rotated(rotated) | RotateOutcome::Retried(rotated) => {
+            Some(rotated.refresh_token.clone())
+        }
         _ => None,
     }
 }
 
 pub(super) async fn any_token_of_a_family_revokes_it(rig: StoreRig) {
     for used in 0..3 {
-        let issued = issue(&rig, Terms::default()).await;
+        let issued = issue(&rig, GrantTtls::default()).await;
         let mut tokens = vec![issued.refresh_token.clone()];
         for at in 0..2 {
             tokens.push(rotated(&rig, &tokens[at]).await.refresh_token);
@@ -45,7 +47,7 @@ pub(super) async fn any_token_of_a_family_revokes_it(rig: StoreRig) {
 }
 
 pub(super) async fn a_client_revokes_its_own_tokens_alone(rig: StoreRig) {
-    let issued = issue(&rig, Terms::default()).await;
+    let issued = issue(&rig, GrantTtls::default()).await;
     let access = access_token(&rig, issued.grant_id).await;
     for token in [&access, &issued.refresh_token] {
         assert!(!rig.stores.revoke_token_of(&rig.scope, token, "evil").await.expect("revoke"));
@@ -98,7 +100,7 @@ pub(super) async fn signing_out_goes_through_every_page(rig: StoreRig) {
 
 pub(super) async fn indexes_end_with_the_family(rig: StoreRig) {
     let grants = rig.stores.grants(&rig.scope);
-    let issued = issue(&rig, Terms::default()).await;
+    let issued = issue(&rig, GrantTtls::default()).await;
     rig.go_to(issued.ends_at, 1);
     assert_eq!(grants.list(Holder::Subject("ada"), None, 10).await.expect("list").items.len(), 1);
     rig.go_to(issued.ends_at, 0);
@@ -110,13 +112,13 @@ pub(super) async fn indexes_end_with_the_family(rig: StoreRig) {
 
 pub(super) async fn twelve_rotations_of_one_token_give_one_successor(rig: StoreRig) {
     for _ in 0..6 {
-        let issued = issue(&rig, Terms::default()).await;
+        let issued = issue(&rig, GrantTtls::default()).await;
         let answers = rig.together(12, |rig, _| {
             let token = issued.refresh_token.clone();
             async move { rotate(&rig, &token).await }
         });
         let answers = answers.await;
-        let winners = answers.iter().filter(|answer| matches!(answer, Rotation::Rotated(_))).count();
+        let winners = answers.iter().filter(|answer| matches!(answer, RotateOutcome::Rotated(_))).count();
         assert_eq!(winners, 1, "{answers:?}");
         let mut successors: Vec<_> = answers.iter().filter_map(given).collect();
         assert_eq!(successors.len(), 12, "nobody is refused");
@@ -137,7 +139,7 @@ pub(super) async fn one_generation_has_one_winner_where_there_is_no_grace(rig: S
         let answers = answers.await;
         let given: Vec<_> = answers.iter().filter_map(given).collect();
         assert_eq!(given.len(), 1, "{answers:?}");
-        let reused = answers.iter().filter(|answer| matches!(answer, Rotation::Reused { .. })).count();
+        let reused = answers.iter().filter(|answer| matches!(answer, RotateOutcome::Reused { .. })).count();
         assert_eq!(reused, 1, "one finds the reuse, the others find the family revoked");
         assert_dead(&rig, issued.grant_id, &given, &[]).await;
     }
@@ -147,7 +149,7 @@ pub(super) async fn one_generation_has_one_winner_where_there_is_no_grace(rig: S
 pub(super) async fn a_thief_and_a_victim_are_both_stopped_whatever_the_order(rig: StoreRig) {
     // A run of rotations by either: true is the thief, who holds a copy of the token of the beginning.
     for order in 0..16_u32 {
-        let issued = issue(&rig, Terms::default()).await;
+        let issued = issue(&rig, GrantTtls::default()).await;
         let mut held = [issued.refresh_token.clone(), issued.refresh_token.clone()];
         let mut stopped = false;
         for step in 0..4 {
@@ -155,12 +157,12 @@ pub(super) async fn a_thief_and_a_victim_are_both_stopped_whatever_the_order(rig
             rig.pass(60);
             let who = usize::from(order >> step & 1 == 1);
             match rotate(&rig, &held[who]).await {
-                Rotation::Rotated(rotated) => {
+                RotateOutcome::Rotated(rotated) => {
                     assert!(!stopped, "order {order:04b}");
                     held[who] = rotated.refresh_token;
                 }
-                Rotation::Reused { .. } => stopped = true,
-                Rotation::Revoked { .. } => assert!(stopped, "order {order:04b}"),
+                RotateOutcome::Reused { .. } => stopped = true,
+                RotateOutcome::Revoked { .. } => assert!(stopped, "order {order:04b}"),
                 other => panic!("order {order:04b}: {other:?}"),
             }
         }
@@ -176,20 +178,20 @@ pub(super) async fn a_thief_and_a_victim_are_both_stopped_whatever_the_order(rig
 /// next use.
 pub(super) async fn a_thief_within_the_grace_is_stopped_by_the_next_use(rig: StoreRig) {
     for first in [0, 1] {
-        let issued = issue(&rig, Terms::default()).await;
+        let issued = issue(&rig, GrantTtls::default()).await;
         let stolen = [rotate(&rig, &issued.refresh_token).await, rotate(&rig, &issued.refresh_token).await];
         let held = stolen.map(|answer| given(&answer).expect("both are served"));
         assert_eq!(held[0], held[1]);
         let next = rotated(&rig, &held[first]).await;
         rig.pass(60);
-        assert!(matches!(rotate(&rig, &held[1 - first]).await, Rotation::Reused { .. }));
+        assert!(matches!(rotate(&rig, &held[1 - first]).await, RotateOutcome::Reused { .. }));
         assert_dead(&rig, issued.grant_id, &[next.refresh_token], &[]).await;
     }
 }
 
 pub(super) async fn rotating_against_revoking_leaves_nothing_alive(rig: StoreRig) {
     for _ in 0..8 {
-        let issued = issue(&rig, Terms::default()).await;
+        let issued = issue(&rig, GrantTtls::default()).await;
         let answers = rig.together(17, |rig, index| {
             let (token, id) = (issued.refresh_token.clone(), issued.grant_id);
             async move {
@@ -208,7 +210,7 @@ pub(super) async fn rotating_against_revoking_leaves_nothing_alive(rig: StoreRig
 
 pub(super) async fn issuing_against_revoking_leaves_nothing_alive(rig: StoreRig) {
     for _ in 0..8 {
-        let issued = issue(&rig, Terms::default()).await;
+        let issued = issue(&rig, GrantTtls::default()).await;
         let answers = rig.together(20, |rig, index| {
             let (token, id) = (issued.refresh_token.clone(), issued.grant_id);
             async move {
@@ -218,8 +220,8 @@ pub(super) async fn issuing_against_revoking_leaves_nothing_alive(rig: StoreRig)
                     _ => {
                         let tokens = rig.stores.access_tokens(&rig.scope);
                         return match tokens.issue(AccessRequest::under(id)).await.expect("issue") {
-                            Issuing::Issued(issued) => Some(issued.access_token),
-                            Issuing::Revoked { .. } => None,
+                            IssueOutcome::Issued(issued) => Some(issued.access_token),
+                            IssueOutcome::Revoked { .. } => None,
                             other => panic!("{other:?}"),
                         };
                     }
@@ -235,7 +237,7 @@ pub(super) async fn issuing_against_revoking_leaves_nothing_alive(rig: StoreRig)
 /// Proof of receipt is a write like any other: it does not undo a revocation or a rotation that came between.
 pub(super) async fn introspecting_against_rotating_loses_neither(rig: StoreRig) {
     for _ in 0..8 {
-        let issued = issue(&rig, Terms::default()).await;
+        let issued = issue(&rig, GrantTtls::default()).await;
         let first = rotated(&rig, &issued.refresh_token).await;
         let access = access_token(&rig, issued.grant_id).await;
         let answers = rig.together(16, |rig, index| {
@@ -264,10 +266,10 @@ pub(super) async fn one_revocation_of_many_is_counted(rig: StoreRig) {
 }
 
 pub(super) async fn an_audited_revocation_is_told_once(rig: StoreRig) {
-    let issued = issue(&rig, Terms::default()).await;
+    let issued = issue(&rig, GrantTtls::default()).await;
     let id = issued.grant_id;
     let answers = rig.together(16, |rig, _| async move {
-        rig.stores.grants(&rig.scope).revoke_audited(id, &because()).await.expect("revoke")
+        rig.stores.grants(&rig.scope).revoke_audited(id, &context()).await.expect("revoke")
     });
     assert_eq!(answers.await.into_iter().filter(|revoked| *revoked).count(), 1);
     assert_eq!(is_revoked(&rig, id).await, Some(Why::Requested));
@@ -276,15 +278,15 @@ pub(super) async fn an_audited_revocation_is_told_once(rig: StoreRig) {
     let told = log().await;
     assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!((told[0].action, told[0].target.clone()), (Action::Revoke, vec![id.to_string()]));
-    let token = issue(&rig, Terms::default()).await.refresh_token;
-    assert!(stores.grants(scope).revoke_token_audited(&token, &because()).await.expect("revoke"));
-    assert!(!stores.grants(scope).revoke_token_audited(&token, &because()).await.expect("revoke"));
+    let token = issue(&rig, GrantTtls::default()).await.refresh_token;
+    assert!(stores.grants(scope).revoke_token_audited(&token, &context()).await.expect("revoke"));
+    assert!(!stores.grants(scope).revoke_token_audited(&token, &context()).await.expect("revoke"));
     assert_eq!(log().await.len(), 2, "what changes nothing is not told");
-    issue(&rig, Terms::default()).await;
-    let revoked = stores.revoke_all_audited(scope, Holder::Subject("ada"), &because()).await;
+    issue(&rig, GrantTtls::default()).await;
+    let revoked = stores.revoke_all_audited(scope, Holder::Subject("ada"), &context()).await;
     assert_eq!(revoked.expect("revoke"), 1);
     stores.sessions(scope).create(SessionRequest::default().subject("ada")).await.expect("create");
-    assert_eq!(stores.sessions(scope).revoke_all_audited("ada", &because()).await.expect("revoke"), 1);
+    assert_eq!(stores.sessions(scope).revoke_all_audited("ada", &context()).await.expect("revoke"), 1);
     assert_eq!(log().await.len(), 6, "before and after, for each");
 }
 
@@ -292,12 +294,12 @@ pub(super) async fn a_revoked_token_is_told_of_once(rig: StoreRig) {
     let (stores, scope) = (&rig.stores, &rig.scope);
     let log = async || stores.audit(scope).list(None, 100).await.expect("list").items;
     let issued = stores.access_tokens(scope).issue(AccessRequest::alone("ada", "app")).await.expect("issue");
-    let Issuing::Issued(alone) = issued else { panic!("it needs no grant, but: {issued:?}") };
-    let family = issue(&rig, Terms::default()).await;
+    let IssueOutcome::Issued(alone) = issued else { panic!("it needs no grant, but: {issued:?}") };
+    let family = issue(&rig, GrantTtls::default()).await;
     let access = access_token(&rig, family.grant_id).await;
     let tokens = [alone.access_token, access, family.refresh_token.clone()];
     let revoke = async |token: &Secret, client: Option<&str>| {
-        stores.revoke_token_audited(scope, token, client, &because()).await.expect("revoke")
+        stores.revoke_token_audited(scope, token, client, &context()).await.expect("revoke")
     };
     for token in &tokens {
         assert!(!revoke(token, Some("evil")).await, "another client's");
@@ -323,12 +325,12 @@ pub(super) async fn a_revoked_token_is_told_of_once(rig: StoreRig) {
     for token in ["", "ebr_", "eba_AAAA", "nonsense"] {
         assert!(!revoke(&Secret::new(token.to_owned()), None).await, "{token}");
     }
-    let racing = access_token(&rig, issue(&rig, Terms::default()).await.grant_id).await;
+    let racing = access_token(&rig, issue(&rig, GrantTtls::default()).await.grant_id).await;
     let answers =
         rig.together(16, |rig, _| {
             let token = racing.clone();
             async move {
-                rig.stores.revoke_token_audited(&rig.scope, &token, None, &because()).await.expect("revoke")
+                rig.stores.revoke_token_audited(&rig.scope, &token, None, &context()).await.expect("revoke")
             }
         });
     assert_eq!(answers.await.into_iter().filter(|revoked| *revoked).count(), 1);

@@ -11,7 +11,7 @@ use ebbtide::keyring::Keyring;
 use ebbtide::model::key::{Key, Prefix};
 use ebbtide::model::kind::Kind;
 use ebbtide::model::record::Record;
-use ebbtide::model::rng::SeededChance;
+use ebbtide::model::rng::SeededRng;
 use ebbtide::model::scope::Scope;
 use ebbtide::model::time::{Clock, ManualClock, Timestamp};
 use ebbtide::model::ttl::Ttl;
@@ -25,7 +25,7 @@ pub(crate) struct StoreRig {
     pub(crate) stores: Stores,
     pub(crate) clock: ManualClock,
     pub(crate) scope: Scope,
-    chance: Arc<SeededChance>,
+    rng: Arc<SeededRng>,
     keyring: Keyring,
 }
 
@@ -34,11 +34,11 @@ impl StoreRig {
         let backend: Arc<dyn Backend> = Arc::new(Yielding::new(backend, seed));
         let begin = Timestamp::from_millis(1_800_000_000_000).expect("a time of this century");
         let clock = ManualClock::at(begin);
-        let chance = Arc::new(SeededChance::new(seed));
-        let keyring = Keyring::generate(chance.as_ref(), begin);
+        let rng = Arc::new(SeededRng::new(seed));
+        let keyring = Keyring::generate(rng.as_ref(), begin);
         let stores = Stores::new(Arc::clone(&backend));
         let scope = Scope::tenant("acme").expect("a good name");
-        Self { backend, stores, clock, scope, chance, keyring }.on(None)
+        Self { backend, stores, clock, scope, rng, keyring }.on(None)
     }
 
     fn on(mut self, event: Option<(Kind, Event)>) -> Self {
@@ -50,7 +50,7 @@ impl StoreRig {
     fn stores_on(&self, backend: Arc<dyn Backend>) -> Stores {
         let builder = Stores::builder(backend).clock(self.clock.clone()).keyring(self.keyring.clone());
         let cheap = HashCost::new(8, 1).expect("the least that there is");
-        builder.chance(Arc::clone(&self.chance)).hash_cost(cheap).build()
+        builder.rng(Arc::clone(&self.rng)).hash_cost(cheap).build()
     }
 
     /// The same store, seen by a node whose writes fail when they are told to.

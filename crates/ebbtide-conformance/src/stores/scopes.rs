@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::approvals::because;
+use super::approvals::context;
 use super::rig::{StoreRig, secs};
 use ebbtide::model::kind::Kind;
 use ebbtide::model::scope::{Reach, Scope};
 use ebbtide::model::time::Clock;
 use ebbtide::stores::approvals::Approval;
-use ebbtide::stores::audit::{Action, Verdict};
+use ebbtide::stores::audit::{Action, AuditOutcome};
 use ebbtide::stores::grants::GrantRequest;
 use ebbtide::stores::relationships::Relationship;
 use ebbtide::stores::replays::Proof;
-use ebbtide::stores::shared::tombstones::Mortal;
+use ebbtide::stores::shared::tombstones::Principal;
 
 const SCOPES: [&str; 6] =
     ["tenant:acme", "tenant:acme/env:prod", "tenant:acme%3Aenv%3Aprod", "tenant:acme2", "env:prod", "global"];
@@ -104,7 +104,7 @@ pub(super) async fn statistics_are_by_scope_and_kind(rig: StoreRig) {
 pub(super) async fn a_scope_is_deleted_alone(rig: StoreRig) {
     fill(&rig).await;
     let scopes = rig.stores.scopes(&rig.scope);
-    let deletion = scopes.delete(&Reach::Exact(rig.scope.clone()), &because()).await.expect("delete");
+    let deletion = scopes.delete(&Reach::Exact(rig.scope.clone()), &context()).await.expect("delete");
     assert_eq!(count(&rig, &Reach::Exact(rig.scope.clone())).await, one_of_each(), "before the first step");
     assert_eq!(deletion.finish().await.expect("delete"), one_of_each());
     assert_eq!(count(&rig, &Reach::Exact(rig.scope.clone())).await, BTreeMap::new());
@@ -116,13 +116,13 @@ pub(super) async fn a_scope_is_deleted_alone(rig: StoreRig) {
     assert_eq!(entries.len(), 2, "that it begins, and that it ended");
     assert!(entries.iter().all(|entry| entry.action == Action::DeleteScope));
     assert!(entries[1].detail.as_deref().is_some_and(|detail| detail.contains("6 records")));
-    let below = scopes.delete(&Reach::Below(rig.scope.clone()), &because()).await.expect("delete");
+    let below = scopes.delete(&Reach::Below(rig.scope.clone()), &context()).await.expect("delete");
     assert_eq!(below.finish().await.expect("delete"), one_of_each(), "its environment");
     for text in &SCOPES[2..] {
         assert_eq!(count(&rig, &Reach::Exact(scope(text))).await, one_of_each(), "{text}");
     }
     let verdict = audit.verify(None).await.expect("verify");
-    assert!(matches!(verdict, Verdict::Intact { entries: 4, .. }), "the log is kept");
+    assert!(matches!(verdict, AuditOutcome::Intact { entries: 4, .. }), "the log is kept");
 }
 
 /// Two kinds of which an engine with steps by kind deletes one first.
@@ -139,7 +139,7 @@ async fn fill_two_kinds(rig: &StoreRig) {
 /// A deletion that was stopped when it had deleted something, with what it had deleted.
 async fn stopped_deletion(rig: &StoreRig, reach: &Reach) -> BTreeMap<Kind, u64> {
     let scopes = rig.stores.scopes(&rig.scope);
-    let mut stopped = scopes.delete(reach, &because()).await.expect("delete");
+    let mut stopped = scopes.delete(reach, &context()).await.expect("delete");
     while stopped.removed().is_empty() {
         let before = stopped.done();
         let more = stopped.step().await.expect("step");
@@ -165,7 +165,7 @@ pub(super) async fn a_deletion_is_gone_on_with(rig: StoreRig) {
     let approval = Approval::new("late", "doc", "GET", "admin");
     rig.stores.approvals(&rig.scope).grant(&approval).await.expect("grant");
     rig.pass(1);
-    let rest = scopes.delete(&reach, &because()).await.expect("delete").finish().await.expect("delete");
+    let rest = scopes.delete(&reach, &context()).await.expect("delete").finish().await.expect("delete");
     assert_eq!(sum(&removed, &rest), [(Kind::Attribute, 30), (Kind::Approval, 31)].into());
     assert_eq!(count(&rig, &reach).await, BTreeMap::new());
 }
@@ -173,39 +173,39 @@ pub(super) async fn a_deletion_is_gone_on_with(rig: StoreRig) {
 pub(super) async fn a_stopped_deletion_is_resumed_within_a_day(rig: StoreRig) {
     fill_two_kinds(&rig).await;
     let (scopes, reach) = (rig.stores.scopes(&rig.scope), Reach::Exact(rig.scope.clone()));
-    assert!(scopes.resume_delete(&reach, &because()).await.expect("resume").is_none(), "none was stopped");
+    assert!(scopes.resume_delete(&reach, &context()).await.expect("resume").is_none(), "none was stopped");
     let began = rig.clock.now();
     let removed = stopped_deletion(&rig, &reach).await;
     let all: BTreeMap<_, _> = [(Kind::Attribute, 30), (Kind::Approval, 30)].into();
     rig.pass(3_600);
-    let resumed = scopes.resume_delete(&reach, &because()).await.expect("resume");
+    let resumed = scopes.resume_delete(&reach, &context()).await.expect("resume");
     if removed == all {
         // An engine that deletes so much in one step had come to the end.
         assert!(resumed.is_none());
     } else {
         let resumed = resumed.expect("one was stopped");
         assert_eq!((resumed.began_at(), resumed.removed()), (began, &removed));
-        let below = scopes.resume_delete(&Reach::Below(rig.scope.clone()), &because()).await;
+        let below = scopes.resume_delete(&Reach::Below(rig.scope.clone()), &context()).await;
         assert!(below.expect("resume").is_none(), "that is another one");
         assert_eq!(resumed.finish().await.expect("delete"), all, "with what was deleted before");
     }
     assert_eq!(count(&rig, &reach).await, BTreeMap::new());
-    assert!(scopes.resume_delete(&reach, &because()).await.expect("resume").is_none(), "it has ended");
+    assert!(scopes.resume_delete(&reach, &context()).await.expect("resume").is_none(), "it has ended");
     let kept = rig.stores.scopes(&Scope::Global).count(&Reach::Below(Scope::Global)).await.expect("count");
     assert_eq!(kept.get(&Kind::System), None, "nothing is kept of it");
     fill_two_kinds(&rig).await;
     let _ = stopped_deletion(&rig, &reach).await;
     rig.pass(86_400);
-    assert!(scopes.resume_delete(&reach, &because()).await.expect("resume").is_none(), "it is forgotten");
+    assert!(scopes.resume_delete(&reach, &context()).await.expect("resume").is_none(), "it is forgotten");
 }
 
 pub(super) async fn a_tombstone_goes_after_what_it_buries(rig: StoreRig) {
     rig.stores.grants(&rig.scope).issue(GrantRequest::new("alice", "app")).await.expect("issue");
-    let _ = rig.stores.owners(&rig.scope).delete("alice", &because()).await.expect("a tombstone");
-    let tombstone = Mortal::Owner("alice").tombstone(&rig.scope).expect("a good name");
+    let _ = rig.stores.owners(&rig.scope).delete("alice", &context()).await.expect("a tombstone");
+    let tombstone = Principal::Owner("alice").tombstone(&rig.scope).expect("a good name");
     let reach = Reach::Exact(rig.scope.clone());
     let scopes = rig.stores.scopes(&rig.scope);
-    let mut deletion = scopes.delete(&reach, &because()).await.expect("delete");
+    let mut deletion = scopes.delete(&reach, &context()).await.expect("delete");
     loop {
         let more = deletion.step().await.expect("step");
         let stands = rig.backend.get(&tombstone, rig.clock.now()).await.expect("get").is_some();
@@ -230,7 +230,7 @@ pub(super) async fn a_caller_reaches_only_what_it_covers(rig: StoreRig) {
                 assert_eq!(scopes.statistics(&reach).await.is_ok(), covered);
                 assert_eq!(scopes.list(Kind::Approval, &reach, None, 10).await.is_ok(), covered);
                 if !covered {
-                    assert!(scopes.delete(&reach, &because()).await.is_err());
+                    assert!(scopes.delete(&reach, &context()).await.is_err());
                 }
             }
         }
@@ -238,15 +238,15 @@ pub(super) async fn a_caller_reaches_only_what_it_covers(rig: StoreRig) {
     let total = count(&rig, &Reach::Below(Scope::Global)).await.values().sum::<u64>();
     assert_eq!(total, 6 * SCOPES.len() as u64, "nothing was deleted");
     let reach = Reach::Exact(rig.scope.clone());
-    let log = rig.stores.scopes(&rig.scope).delete_kinds(vec![Kind::Audit], &reach, &because()).await;
+    let log = rig.stores.scopes(&rig.scope).delete_kinds(vec![Kind::Audit], &reach, &context()).await;
     assert!(log.is_err(), "the log is not deleted");
 }
 
 pub(super) async fn one_store_is_deleted_alone(rig: StoreRig) {
     fill(&rig).await;
     let prod = scope("tenant:acme/env:prod");
-    assert_eq!(rig.stores.approvals(&rig.scope).delete_scope(&because()).await.expect("delete"), 2);
-    assert_eq!(rig.stores.relationships(&rig.scope).delete_scope(&because()).await.expect("delete"), 1);
+    assert_eq!(rig.stores.approvals(&rig.scope).delete_scope(&context()).await.expect("delete"), 2);
+    assert_eq!(rig.stores.relationships(&rig.scope).delete_scope(&context()).await.expect("delete"), 1);
     let left: BTreeMap<_, _> = [(Kind::Replay, 1), (Kind::Attribute, 1)].into();
     assert_eq!(count(&rig, &Reach::Exact(rig.scope.clone())).await, left);
     assert_eq!(count(&rig, &Reach::Exact(prod)).await, one_of_each());

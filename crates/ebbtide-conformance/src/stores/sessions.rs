@@ -9,7 +9,7 @@ use ebbtide::model::kind::Kind;
 use ebbtide::model::secret::Secret;
 use ebbtide::model::time::Clock as _;
 use ebbtide::stores::sessions::{
-    CreatedSession, Session, SessionAnswer, SessionFields, SessionRequest, Touch,
+    CreatedSession, Session, SessionFields, SessionOutcome, SessionRequest, TouchOutcome,
 };
 use ebbtide::stores::shared::payload::Payload;
 
@@ -29,22 +29,22 @@ async fn create(rig: &StoreRig, request: SessionRequest) -> CreatedSession {
     rig.stores.sessions(&rig.scope).create(request).await.expect("create")
 }
 
-async fn get(rig: &StoreRig, session: &CreatedSession) -> SessionAnswer {
+async fn get(rig: &StoreRig, session: &CreatedSession) -> SessionOutcome {
     rig.stores.sessions(&rig.scope).get(&session.session_id).await.expect("get")
 }
 
 async fn live(rig: &StoreRig, session: &CreatedSession) -> Session {
     match get(rig, session).await {
-        SessionAnswer::Live(session) => *session,
+        SessionOutcome::Live(session) => *session,
         other => panic!("it should live, but: {other:?}"),
     }
 }
 
-async fn claim(rig: &StoreRig, session: &CreatedSession) -> SessionAnswer {
+async fn claim(rig: &StoreRig, session: &CreatedSession) -> SessionOutcome {
     rig.stores.sessions(&rig.scope).claim(&session.session_id).await.expect("claim")
 }
 
-async fn touch(rig: &StoreRig, session: &CreatedSession, ttl: Option<i64>) -> Touch {
+async fn touch(rig: &StoreRig, session: &CreatedSession, ttl: Option<i64>) -> TouchOutcome {
     rig.stores.sessions(&rig.scope).touch(&session.session_id, ttl.map(secs)).await.expect("touch")
 }
 
@@ -63,11 +63,11 @@ pub(super) async fn what_was_put_into_a_session_comes_back(rig: StoreRig) {
     assert_eq!(live(&rig, &empty).await.fields, SessionFields::default());
     let sessions = rig.stores.sessions(&rig.scope);
     assert!(sessions.delete(&session.session_id).await.expect("delete"));
-    assert_eq!(get(&rig, &session).await, SessionAnswer::Unknown);
+    assert_eq!(get(&rig, &session).await, SessionOutcome::Unknown);
     assert!(!sessions.delete(&session.session_id).await.expect("delete"), "once");
     for garbage in ["", "ebs_", "ebs_x", "eba_AAAA"] {
         let answer = sessions.get(&Secret::new(garbage)).await.expect("get");
-        assert_eq!(answer, SessionAnswer::Unknown);
+        assert_eq!(answer, SessionOutcome::Unknown);
     }
 }
 
@@ -78,16 +78,16 @@ pub(super) async fn a_session_ends_at_the_instant(rig: StoreRig) {
         live(&rig, &session).await;
         rig.go_to(session.expires_at, 0);
         for _ in 0..2 {
-            assert_eq!(get(&rig, &session).await, SessionAnswer::Expired);
-            assert_eq!(claim(&rig, &session).await, SessionAnswer::Expired);
-            assert_eq!(touch(&rig, &session, None).await, Touch::Expired, "nothing is revived");
+            assert_eq!(get(&rig, &session).await, SessionOutcome::Expired);
+            assert_eq!(claim(&rig, &session).await, SessionOutcome::Expired);
+            assert_eq!(touch(&rig, &session, None).await, TouchOutcome::Expired, "nothing is revived");
             if sweeps {
                 rig.pass(1);
                 rig.sweep().await;
             }
         }
         rig.pass(10);
-        assert_eq!(get(&rig, &session).await, SessionAnswer::Unknown, "remembered for as long again");
+        assert_eq!(get(&rig, &session).await, SessionOutcome::Unknown, "remembered for as long again");
     }
 }
 
@@ -97,17 +97,17 @@ pub(super) async fn a_touch_never_passes_the_cap_and_never_shortens(rig: StoreRi
     assert_eq!(session.ends_at.since(rig.clock.now()), Duration::from_secs(250));
     rig.pass(50);
     let now = rig.clock.now();
-    let Touch::Touched { expires_at } = touch(&rig, &session, None).await else { panic!("it lives") };
+    let TouchOutcome::Touched { expires_at } = touch(&rig, &session, None).await else { panic!("it lives") };
     assert_eq!(expires_at.since(now), Duration::from_secs(100));
     assert_eq!(live(&rig, &session).await.expires_at, expires_at);
-    assert_eq!(touch(&rig, &session, Some(10)).await, Touch::Touched { expires_at }, "not shorter");
-    let capped = Touch::Touched { expires_at: session.ends_at };
+    assert_eq!(touch(&rig, &session, Some(10)).await, TouchOutcome::Touched { expires_at }, "not shorter");
+    let capped = TouchOutcome::Touched { expires_at: session.ends_at };
     assert_eq!(touch(&rig, &session, Some(1_000)).await, capped);
     assert_eq!(touch(&rig, &session, Some(1_000)).await, capped);
     rig.go_to(session.ends_at, 1);
     live(&rig, &session).await;
     rig.go_to(session.ends_at, 0);
-    assert_eq!(touch(&rig, &session, None).await, Touch::Expired);
+    assert_eq!(touch(&rig, &session, None).await, TouchOutcome::Expired);
     let crossed = SessionRequest::default().ttl(secs(11)).max(secs(10));
     let error = rig.stores.sessions(&rig.scope).create(crossed).await.expect_err("crossed");
     assert!(error.message().contains("10 s"), "{error}");
@@ -115,14 +115,14 @@ pub(super) async fn a_touch_never_passes_the_cap_and_never_shortens(rig: StoreRi
 
 pub(super) async fn a_session_is_claimed_once(rig: StoreRig) {
     let session = create(&rig, SessionRequest::new(fields()).subject("ada")).await;
-    let SessionAnswer::Live(claimed) = claim(&rig, &session).await else { panic!("it lives") };
+    let SessionOutcome::Live(claimed) = claim(&rig, &session).await else { panic!("it lives") };
     assert_eq!(claimed.fields, fields());
-    assert_eq!(claim(&rig, &session).await, SessionAnswer::Used);
-    assert_eq!(get(&rig, &session).await, SessionAnswer::Used);
-    assert_eq!(touch(&rig, &session, None).await, Touch::Used);
+    assert_eq!(claim(&rig, &session).await, SessionOutcome::Used);
+    assert_eq!(get(&rig, &session).await, SessionOutcome::Used);
+    assert_eq!(touch(&rig, &session, None).await, TouchOutcome::Used);
     assert_eq!(list(&rig, "ada").await, 0, "it is over");
     rig.go_to(session.expires_at, 0);
-    assert_eq!(claim(&rig, &session).await, SessionAnswer::Used, "also past its end");
+    assert_eq!(claim(&rig, &session).await, SessionOutcome::Used, "also past its end");
 }
 
 pub(super) async fn one_of_many_claims_wins(rig: StoreRig) {
@@ -133,8 +133,8 @@ pub(super) async fn one_of_many_claims_wins(rig: StoreRig) {
             async move { claim(&rig, &session).await }
         });
         let answers = answers.await;
-        let winners = answers.iter().filter(|answer| matches!(answer, SessionAnswer::Live(_))).count();
-        let told = answers.iter().filter(|answer| **answer == SessionAnswer::Used).count();
+        let winners = answers.iter().filter(|answer| matches!(answer, SessionOutcome::Live(_))).count();
+        let told = answers.iter().filter(|answer| **answer == SessionOutcome::Used).count();
         assert_eq!((winners, told), (1, 15));
     }
 }
@@ -143,25 +143,25 @@ pub(super) async fn a_claim_that_was_overtaken_finds_it_used(rig: StoreRig) {
     let session = create(&rig, SessionRequest::default()).await;
     let (other, theirs) = (rig.clone(), session.clone());
     let overtaken = rig.meanwhile(Kind::Session, async move {
-        assert!(matches!(claim(&other, &theirs).await, SessionAnswer::Live(_)));
+        assert!(matches!(claim(&other, &theirs).await, SessionOutcome::Live(_)));
     });
-    assert_eq!(claim(&overtaken, &session).await, SessionAnswer::Used);
+    assert_eq!(claim(&overtaken, &session).await, SessionOutcome::Used);
 }
 
 pub(super) async fn a_touch_does_not_undo_a_claim(rig: StoreRig) {
     let session = create(&rig, SessionRequest::default()).await;
     let (other, theirs) = (rig.clone(), session.clone());
     let overtaken = rig.meanwhile(Kind::Session, async move {
-        assert!(matches!(claim(&other, &theirs).await, SessionAnswer::Live(_)));
+        assert!(matches!(claim(&other, &theirs).await, SessionOutcome::Live(_)));
     });
-    assert_eq!(touch(&overtaken, &session, Some(700)).await, Touch::Used);
+    assert_eq!(touch(&overtaken, &session, Some(700)).await, TouchOutcome::Used);
     let session = create(&rig, SessionRequest::default()).await;
     let (other, theirs) = (rig.clone(), session.clone());
     let overtaken = rig.meanwhile(Kind::Session, async move {
         assert!(other.stores.sessions(&other.scope).delete(&theirs.session_id).await.expect("delete"));
     });
-    assert_eq!(touch(&overtaken, &session, Some(700)).await, Touch::Unknown);
-    assert_eq!(get(&rig, &session).await, SessionAnswer::Unknown, "and none is made again");
+    assert_eq!(touch(&overtaken, &session, Some(700)).await, TouchOutcome::Unknown);
+    assert_eq!(get(&rig, &session).await, SessionOutcome::Unknown, "and none is made again");
 }
 
 pub(super) async fn a_subject_is_listed_and_revoked_alone(rig: StoreRig) {
@@ -175,7 +175,7 @@ pub(super) async fn a_subject_is_listed_and_revoked_alone(rig: StoreRig) {
     let sessions = rig.stores.sessions(&rig.scope);
     assert_eq!(sessions.revoke_all("ada").await.expect("revoke"), 1, "what lived is counted");
     assert_eq!(sessions.revoke_all("ada").await.expect("revoke"), 0);
-    assert_eq!(get(&rig, &ada).await, SessionAnswer::Unknown);
+    assert_eq!(get(&rig, &ada).await, SessionOutcome::Unknown);
     live(&rig, &bob).await;
     live(&rig, &nobody).await;
     let left = rig.contents().await.iter().filter(|(key, _)| key.kind() == Kind::SessionIndex).count();
@@ -200,7 +200,7 @@ pub(super) async fn indexes_end_with_the_cap(rig: StoreRig) {
     let session = create(&rig, request).await;
     for _ in 0..3 {
         rig.pass(8);
-        assert!(matches!(touch(&rig, &session, None).await, Touch::Touched { .. }));
+        assert!(matches!(touch(&rig, &session, None).await, TouchOutcome::Touched { .. }));
         assert_eq!(list(&rig, "ada").await, 1, "it is found for as long as it lives");
     }
     rig.go_to(session.ends_at, 0);
@@ -213,8 +213,8 @@ pub(super) async fn indexes_end_with_the_cap(rig: StoreRig) {
 pub(super) async fn sessions_of_another_scope_are_unknown(rig: StoreRig) {
     let session = create(&rig, SessionRequest::default().subject("ada")).await;
     let other = rig.elsewhere();
-    assert_eq!(get(&other, &session).await, SessionAnswer::Unknown);
-    assert_eq!(claim(&other, &session).await, SessionAnswer::Unknown);
+    assert_eq!(get(&other, &session).await, SessionOutcome::Unknown);
+    assert_eq!(claim(&other, &session).await, SessionOutcome::Unknown);
     assert_eq!(other.stores.sessions(&other.scope).revoke_all("ada").await.expect("revoke"), 0);
     live(&rig, &session).await;
 }

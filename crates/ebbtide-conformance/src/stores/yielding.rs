@@ -9,23 +9,23 @@ use ebbtide::backend::{Backend, Budget, Cleared, Counted, Cursor, Erased, Page, 
 use ebbtide::model::error::Result;
 use ebbtide::model::key::{Key, Prefix};
 use ebbtide::model::record::Record;
-use ebbtide::model::rng::SeededChance;
+use ebbtide::model::rng::SeededRng;
 use ebbtide::model::time::Timestamp;
 use ebbtide::model::write::{Batch, Commit};
 
 /// Passes every call on, after giving way to other tasks a few times.
 pub(super) struct Yielding {
     inner: Arc<dyn Backend>,
-    chance: SeededChance,
+    rng: SeededRng,
 }
 
 impl Yielding {
     pub(super) fn new(inner: Arc<dyn Backend>, seed: u64) -> Self {
-        Self { inner, chance: SeededChance::new(seed) }
+        Self { inner, rng: SeededRng::new(seed) }
     }
 
-    async fn give_way(&self) -> &dyn Backend {
-        for _ in 0..self.chance.below(4) {
+    async fn lower_priority(&self) -> &dyn Backend {
+        for _ in 0..self.rng.below(4) {
             tokio::task::yield_now().await;
         }
         self.inner.as_ref()
@@ -35,15 +35,15 @@ impl Yielding {
 #[async_trait]
 impl Backend for Yielding {
     async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
-        self.give_way().await.get(key, now).await
+        self.lower_priority().await.get(key, now).await
     }
 
     async fn take(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
-        self.give_way().await.take(key, now).await
+        self.lower_priority().await.take(key, now).await
     }
 
     async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
-        self.give_way().await.commit(batch, now).await
+        self.lower_priority().await.commit(batch, now).await
     }
 
     async fn scan(
@@ -53,11 +53,11 @@ impl Backend for Yielding {
         limit: usize,
         now: Timestamp,
     ) -> Result<Page> {
-        self.give_way().await.scan(prefix, after, limit, now).await
+        self.lower_priority().await.scan(prefix, after, limit, now).await
     }
 
     async fn sweep(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
-        self.give_way().await.sweep(until, budget).await
+        self.lower_priority().await.sweep(until, budget).await
     }
 
     fn engine(&self) -> &'static str {
@@ -75,19 +75,19 @@ impl Backend for Yielding {
         limit: usize,
         now: Timestamp,
     ) -> Result<Page> {
-        self.give_way().await.list(prefixes, after, limit, now).await
+        self.lower_priority().await.list(prefixes, after, limit, now).await
     }
 
     async fn count(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Counted> {
-        self.give_way().await.count(prefixes, after, now).await
+        self.lower_priority().await.count(prefixes, after, now).await
     }
 
     async fn clear(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Cleared> {
-        self.give_way().await.clear(prefixes, after, now).await
+        self.lower_priority().await.clear(prefixes, after, now).await
     }
 
     async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {
-        self.give_way().await.erase(prefix, now).await
+        self.lower_priority().await.erase(prefix, now).await
     }
 
     async fn clock_mark(&self) -> Result<Option<Timestamp>> {

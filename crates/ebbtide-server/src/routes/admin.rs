@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Json as Answer;
 use axum::extract::State;
 use ebbtide::ops::sweeper::{self, SILENCE};
-use ebbtide::{Scope, Sweeper, SystemChance};
+use ebbtide::{Scope, Sweeper, SystemRng};
 use utoipa_axum::routes;
 
 use crate::answers::{StatsAnswer, by_name};
@@ -36,7 +36,7 @@ async fn sweep(
     caller: Caller,
 ) -> Result<Answer<BTreeMap<&'static str, u64>>, Problem> {
     require_global(&caller)?;
-    let sweeper = Sweeper::new(Arc::clone(&app.backend.0), Arc::clone(&app.guard), SystemChance);
+    let sweeper = Sweeper::new(Arc::clone(&app.backend.0), Arc::clone(&app.guard), SystemRng);
     Ok(Answer(by_name(&sweeper.sweep_now().await?.swept.removed)))
 }
 

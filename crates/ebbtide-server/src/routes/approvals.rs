@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::Timestamp;
 use ebbtide::stores::approvals::{Approval, Granted};
-use ebbtide::stores::shared::extension::{Extended, Extension};
+use ebbtide::stores::shared::extension::{ExtendOutcome, Extension};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
@@ -224,17 +224,17 @@ async fn extend(
     extended(approvals.extend(&body.identity, &body.resource, &body.action, &extension).await?)
 }
 
-fn extended(extended: Extended) -> Result<Answer<ApprovalExtended>, Problem> {
+fn extended(extended: ExtendOutcome) -> Result<Answer<ApprovalExtended>, Problem> {
     let refused = |detail, expires_at: Timestamp| {
         Err(Problem::conflict("conflict", detail).with("expires_at", millis(expires_at)))
     };
     match extended {
-        Extended::Extended { expires_at, .. } => {
+        ExtendOutcome::ExtendOutcome { expires_at, .. } => {
             Ok(Answer(ApprovalExtended { expires_at: millis(expires_at) }))
         }
-        Extended::NotLonger { expires_at } => refused("it lives that long already", expires_at),
-        Extended::BeyondCap { expires_at, .. } => refused("that is past its cap", expires_at),
-        Extended::Unknown => Err(unknown()),
+        ExtendOutcome::NotLonger { expires_at } => refused("it lives that long already", expires_at),
+        ExtendOutcome::BeyondCap { expires_at, .. } => refused("that is past its cap", expires_at),
+        ExtendOutcome::Unknown => Err(unknown()),
     }
 }
 
@@ -263,9 +263,9 @@ async fn revoke(
     caller: Caller,
     Asked(body): Asked<ApprovalRevoke>,
 ) -> Result<StatusCode, Problem> {
-    let because = caller.because(body.actor, body.reason)?;
+    let context = caller.context(body.actor, body.reason)?;
     let approvals = app.stores.approvals(&caller.scope);
-    let revoked = approvals.revoke(&body.identity, &body.resource, &body.action, &because).await?;
+    let revoked = approvals.revoke(&body.identity, &body.resource, &body.action, &context).await?;
     revoked.then_some(StatusCode::NO_CONTENT).ok_or_else(unknown)
 }
 

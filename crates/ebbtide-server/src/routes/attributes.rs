@@ -4,7 +4,7 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use ebbtide::stores::attributes::{Attribute, Change, Draft, Stamp, Swap};
+use ebbtide::stores::attributes::{Attribute, Change, Draft, Stamp, SwapOutcome};
 use ebbtide::{Timestamp, Version};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -229,8 +229,10 @@ async fn compare_and_swap(
     }
     let bucket = app.stores.attributes(&caller.scope).bucket(owner, bucket)?;
     match bucket.compare_and_swap(&name, &body.old, draft).await? {
-        Swap::Swapped(written) => Ok(tagged(written.version, AttributeStamp::from(written))),
-        Swap::Conflict { .. } => Err(Problem::conflict("conflict", "another value stands there, or none")),
+        SwapOutcome::Swapped(written) => Ok(tagged(written.version, AttributeStamp::from(written))),
+        SwapOutcome::Conflict { .. } => {
+            Err(Problem::conflict("conflict", "another value stands there, or none"))
+        }
     }
 }
 

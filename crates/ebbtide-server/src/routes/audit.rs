@@ -2,7 +2,7 @@
 
 use axum::Json as Answer;
 use axum::extract::State;
-use ebbtide::stores::audit::{Mark, Verdict};
+use ebbtide::stores::audit::{AuditOutcome, Mark};
 use serde::Deserialize;
 use utoipa_axum::routes;
 
@@ -72,11 +72,11 @@ async fn verify(
     let scope = caller.named(which.scope)?;
     let mark: Option<Mark> = which.mark.map(|mark| mark.parse()).transpose()?;
     match app.stores.audit(&scope).verify(mark.as_ref()).await? {
-        Verdict::Intact { entries, head } => {
+        AuditOutcome::Intact { entries, head } => {
             let head = head.map(|head| head.to_string());
             Ok(Answer(WholeLog { scope: scope.to_string(), entries, head }))
         }
-        Verdict::Broken { sequence, why } => {
+        AuditOutcome::Broken { sequence, why } => {
             let detail = format!("the log of {scope} is not whole: entry {sequence} {}", broken(why));
             Err(Problem::conflict("conflict", &detail).with("sequence", sequence))
         }

@@ -7,7 +7,7 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::Secret;
-use ebbtide::stores::clients::{Client, ClientRequest, Registration, SecretRotation, Verification};
+use ebbtide::stores::clients::{Client, ClientRequest, RegisterOutcome, RotateSecretOutcome, VerifyOutcome};
 use ebbtide::stores::shared::payload::Payload;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -119,12 +119,12 @@ async fn register(
         request = request.ttl(ttl);
     }
     match app.stores.clients(&caller.scope).register(request).await? {
-        Registration::Registered(registered) => {
+        RegisterOutcome::Registered(registered) => {
             let client_secret = registered.client_secret.as_ref().map(|secret| secret.expose().to_owned());
             let client = ClientAnswer::from(&registered.client);
             Ok((StatusCode::CREATED, Answer(ClientRegistered { client_secret, client })))
         }
-        Registration::Taken => Err(Problem::conflict("conflict", "another client has that client_id")),
+        RegisterOutcome::Taken => Err(Problem::conflict("conflict", "another client has that client_id")),
     }
 }
 
@@ -196,11 +196,11 @@ async fn verify(
     Json(body): Json<ClientVerify>,
 ) -> Result<Answer<ClientVerified>, Problem> {
     match app.stores.clients(&caller.scope).verify(&id, &Secret::new(body.client_secret)).await? {
-        Verification::Verified(client) => {
+        VerifyOutcome::Verified(client) => {
             Ok(Answer(ClientVerified { verified: true, client: ClientAnswer::from(client.as_ref()) }))
         }
-        Verification::Mismatch => Err(Problem::mismatch("client_secret")),
-        Verification::Unknown => Err(unknown()),
+        VerifyOutcome::Mismatch => Err(Problem::mismatch("client_secret")),
+        VerifyOutcome::Unknown => Err(unknown()),
     }
 }
 
@@ -235,12 +235,12 @@ async fn rotate_secret(
 ) -> Result<Answer<ClientRotated>, Problem> {
     let overlap = body.and_then(|Json(body)| body.overlap_seconds).unwrap_or_default();
     match app.stores.clients(&caller.scope).rotate_secret(&id, Duration::from_secs(overlap)).await? {
-        SecretRotation::Rotated { client_secret, old_until } => {
+        RotateSecretOutcome::Rotated { client_secret, old_until } => {
             let client_secret = client_secret.expose().to_owned();
             Ok(Answer(ClientRotated { client_secret, old_expires_at: millis(old_until) }))
         }
-        SecretRotation::Public => Err(Problem::conflict("conflict", "a public client has no secret")),
-        SecretRotation::Unknown => Err(unknown()),
+        RotateSecretOutcome::Public => Err(Problem::conflict("conflict", "a public client has no secret")),
+        RotateSecretOutcome::Unknown => Err(unknown()),
     }
 }
 
@@ -273,8 +273,8 @@ async fn remove(
     Names(id): Names<String>,
     Asked(why): Asked<ClientDelete>,
 ) -> Result<Answer<ClientDeleted>, Problem> {
-    let because = caller.because(why.actor, why.reason)?;
-    let deletion = app.stores.clients(&caller.scope).delete(&id, &because).await?;
+    let context = caller.context(why.actor, why.reason)?;
+    let deletion = app.stores.clients(&caller.scope).delete(&id, &context).await?;
     let removed = deletion.ok_or_else(unknown)?.finish().await?;
     let kinds = by_name(&removed.records);
     Ok(Answer(ClientDeleted { revoked: removed.revoked, deleted: removed.total(), kinds }))

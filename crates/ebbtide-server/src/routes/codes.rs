@@ -4,7 +4,7 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::Secret;
-use ebbtide::stores::codes::{CodeRequest, Presented, Redeemed, Redemption};
+use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome, Redeemed};
 use ebbtide::stores::grants::GrantId;
 use ebbtide::stores::shared::payload::Payload;
 use serde::{Deserialize, Serialize};
@@ -132,7 +132,7 @@ async fn redeem(
     caller: Caller,
     Json(body): Json<CodePresented>,
 ) -> Result<Answer<CodeRedeemed>, Problem> {
-    let mut presented = Presented::new(Secret::new(body.code), body.client_id, body.redirect_uri);
+    let mut presented = Redeem::new(Secret::new(body.code), body.client_id, body.redirect_uri);
     if let Some(verifier) = body.code_verifier {
         presented = presented.verifier(Secret::new(verifier));
     }
@@ -143,11 +143,11 @@ async fn redeem(
         presented = presented.grant(lifetimes.terms(&app)?);
     }
     match app.stores.codes(&caller.scope).redeem(&presented).await? {
-        Redemption::Redeemed(code) => Ok(Answer((*code).into())),
-        Redemption::Reused { grant_id } => Err(reused(grant_id)),
-        Redemption::Mismatch(field) => Err(Problem::mismatch(field)),
-        Redemption::Expired => Err(Problem::expired("the code was not redeemed in its time")),
-        Redemption::Unknown => Err(Problem::not_found("not a code of this scope")),
+        RedeemOutcome::Redeemed(code) => Ok(Answer((*code).into())),
+        RedeemOutcome::Reused { grant_id } => Err(reused(grant_id)),
+        RedeemOutcome::Mismatch(field) => Err(Problem::mismatch(field)),
+        RedeemOutcome::Expired => Err(Problem::expired("the code was not redeemed in its time")),
+        RedeemOutcome::Unknown => Err(Problem::not_found("not a code of this scope")),
     }
 }
 

@@ -4,7 +4,7 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::stores::device_codes::{
-    Deciding, DeviceRedemption, DeviceRequest, Poll, PresentedDevice, Verdict,
+    DecideOutcome, Decision, DeviceRedeem, DeviceRedeemOutcome, DeviceRequest, PollOutcome,
 };
 use ebbtide::stores::shared::payload::Payload;
 use ebbtide::{Clock as _, Secret};
@@ -121,7 +121,7 @@ async fn approve(
     caller: Caller,
     Json(body): Json<DeviceApprove>,
 ) -> Result<Answer<DeviceDecided>, Problem> {
-    let mut verdict = Verdict::approve(body.subject);
+    let mut verdict = Decision::approve(body.subject);
     if let Some(data) = body.data {
         verdict = verdict.data(Payload::new(data));
     }
@@ -151,14 +151,14 @@ async fn deny(
     caller: Caller,
     Json(body): Json<DeviceDeny>,
 ) -> Result<Answer<DeviceDecided>, Problem> {
-    decide(&app, &caller, &body.user_code, Verdict::deny(), body.source, "denied").await
+    decide(&app, &caller, &body.user_code, Decision::deny(), body.source, "denied").await
 }
 
 async fn decide(
     app: &App,
     caller: &Caller,
     user_code: &str,
-    mut verdict: Verdict,
+    mut verdict: Decision,
     source: Option<String>,
     outcome: &'static str,
 ) -> Result<Answer<DeviceDecided>, Problem> {
@@ -166,11 +166,13 @@ async fn decide(
         verdict = verdict.source(source);
     }
     match app.stores.device_codes(&caller.scope).decide(user_code, verdict).await? {
-        Deciding::Decided { client_id, scope } => Ok(Answer(DeviceDecided { outcome, client_id, scope })),
-        Deciding::Used => Err(Problem::conflict("used", "the user code was decided on before")),
-        Deciding::Expired => Err(Problem::expired("the user code was not decided on in its time")),
-        Deciding::Unknown => Err(Problem::not_found("no such user code in this scope")),
-        Deciding::TooManyGuesses { retry_at } => {
+        DecideOutcome::Decided { client_id, scope } => {
+            Ok(Answer(DeviceDecided { outcome, client_id, scope }))
+        }
+        DecideOutcome::Used => Err(Problem::conflict("used", "the user code was decided on before")),
+        DecideOutcome::Expired => Err(Problem::expired("the user code was not decided on in its time")),
+        DecideOutcome::Unknown => Err(Problem::not_found("no such user code in this scope")),
+        DecideOutcome::TooManyGuesses { retry_at } => {
             let wait = retry_at.since(app.guard.now()).as_millis().div_ceil(1_000);
             let wait = u32::try_from(wait).unwrap_or(u32::MAX);
             Err(Problem::too_many("too_many_guesses", "too many wrong user codes came from there", wait))
@@ -217,7 +219,7 @@ async fn poll(
 ) -> Result<Answer<DeviceApproved>, Problem> {
     let codes = app.stores.device_codes(&caller.scope);
     match codes.poll(&Secret::new(body.device_code), &body.client_id).await? {
-        Poll::Approved { subject, scope } => {
+        PollOutcome::Approved { subject, scope } => {
             Ok(Answer(DeviceApproved { outcome: "approved", subject, client_id: body.client_id, scope }))
         }
         refused => Err(refusal(&refused)),
@@ -240,7 +242,7 @@ async fn redeem(
     caller: Caller,
     Json(body): Json<DevicePresented>,
 ) -> Result<Answer<CodeRedeemed>, Problem> {
-    let mut presented = PresentedDevice::new(Secret::new(body.device_code), body.client_id);
+    let mut presented = DeviceRedeem::new(Secret::new(body.device_code), body.client_id);
     if let Some(jkt) = body.dpop_jkt {
         presented = presented.thumbprint(jkt);
     }
@@ -248,30 +250,32 @@ async fn redeem(
         presented = presented.grant(lifetimes.terms(&app)?);
     }
     match app.stores.device_codes(&caller.scope).redeem(&presented).await? {
-        DeviceRedemption::Redeemed(device) => Ok(Answer((*device).into())),
-        DeviceRedemption::Reused { grant_id } => Err(reused(grant_id)),
-        DeviceRedemption::Refused(refused) => Err(refusal(&refused)),
+        DeviceRedeemOutcome::Redeemed(device) => Ok(Answer((*device).into())),
+        DeviceRedeemOutcome::Reused { grant_id } => Err(reused(grant_id)),
+        DeviceRedeemOutcome::Refused(refused) => Err(refusal(&refused)),
     }
 }
 
 /// The problem of a code that cannot be redeemed, as RFC 8628 §3.5 tells them apart.
-fn refusal(poll: &Poll) -> Problem {
+fn refusal(poll: &PollOutcome) -> Problem {
     let seconds = |interval: u64| u32::try_from(interval).unwrap_or(u32::MAX);
     match *poll {
-        Poll::Pending { interval_seconds } => {
+        PollOutcome::Pending { interval_seconds } => {
             let problem = Problem::conflict("pending", "the user has not decided yet");
             problem.with("interval", interval_seconds).retry_after(seconds(interval_seconds))
         }
-        Poll::SlowDown { interval_seconds } => {
+        PollOutcome::SlowDown { interval_seconds } => {
             let wait = seconds(interval_seconds);
             let problem = Problem::too_many("slow_down", "wait longer from one poll to the next", wait);
             problem.with("interval", interval_seconds)
         }
-        Poll::Denied => Problem::new(StatusCode::FORBIDDEN, "denied", "the user has said no"),
-        Poll::Used => Problem::conflict("used", "the device code was redeemed before"),
-        Poll::Mismatch(field) => Problem::mismatch(field),
-        Poll::Expired => Problem::expired("the device code was not redeemed in its time"),
+        PollOutcome::Denied => Problem::new(StatusCode::FORBIDDEN, "denied", "the user has said no"),
+        PollOutcome::Used => Problem::conflict("used", "the device code was redeemed before"),
+        PollOutcome::Mismatch(field) => Problem::mismatch(field),
+        PollOutcome::Expired => Problem::expired("the device code was not redeemed in its time"),
         // An approved code is redeemed, and never refused.
-        Poll::Unknown | Poll::Approved { .. } => Problem::not_found("no such device code in this scope"),
+        PollOutcome::Unknown | PollOutcome::Approved { .. } => {
+            Problem::not_found("no such device code in this scope")
+        }
     }
 }

@@ -3,7 +3,7 @@
 use axum::Json as Answer;
 use axum::extract::State;
 use ebbtide::Secret;
-use ebbtide::ops::explain::{Explain, Question, State as Fate};
+use ebbtide::ops::explain::{Explain, Question, RecordState};
 use ebbtide::stores::grants::GrantId;
 use ebbtide::stores::relationships::Edge;
 use ebbtide::stores::replays::Proof;
@@ -100,7 +100,7 @@ async fn explain(
     caller.require(&scope)?;
     let explanation = Explain::new(app.stores.clone(), scope.clone()).explain(&question).await?;
     match explanation.state {
-        Fate::Unknown => Err(Problem::not_found(&explanation.why)),
+        RecordState::Unknown => Err(Problem::not_found(&explanation.why)),
         _ => Ok(Answer(ExplanationAnswer::from(&explanation))),
     }
 }

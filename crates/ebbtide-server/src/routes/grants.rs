@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::Secret;
 use ebbtide::stores::grants::{
-    Grant, GrantId, GrantRequest, GrantState, Holder, IssuedGrant, Rotated, Rotation, Terms, Why,
+    Grant, GrantId, GrantRequest, GrantState, GrantTtls, Holder, IssuedGrant, RotateOutcome, Rotated, Why,
 };
 use ebbtide::stores::shared::payload::Payload;
 use serde::{Deserialize, Serialize};
@@ -43,8 +43,8 @@ pub(super) struct Lifetimes {
 }
 
 impl Lifetimes {
-    pub(super) fn terms(&self, app: &App) -> Result<Terms, Problem> {
-        let mut terms = Terms::default();
+    pub(super) fn terms(&self, app: &App) -> Result<GrantTtls, Problem> {
+        let mut terms = GrantTtls::default();
         if let Some(profile) = &self.profile {
             terms = terms.profile(app.stores.profile_named(profile)?);
         }
@@ -190,16 +190,16 @@ async fn rotate(
     let token = Secret::new(body.refresh_token);
     let grants = app.stores.grants(&caller.scope);
     match grants.rotate(&token, &body.client_id, body.dpop_jkt.as_deref()).await? {
-        Rotation::Rotated(rotated) => Ok(Answer(GrantRotated::new(*rotated, false))),
-        Rotation::Retried(rotated) => Ok(Answer(GrantRotated::new(*rotated, true))),
-        Rotation::Reused { grant_id } => {
+        RotateOutcome::Rotated(rotated) => Ok(Answer(GrantRotated::new(*rotated, false))),
+        RotateOutcome::Retried(rotated) => Ok(Answer(GrantRotated::new(*rotated, true))),
+        RotateOutcome::Reused { grant_id } => {
             let problem = Problem::conflict("reused", "the token was used before; its family is revoked");
             Err(problem.with("grant_id", grant_id.to_string()))
         }
-        Rotation::Mismatch(field) => Err(Problem::mismatch(field)),
-        Rotation::Revoked { why, .. } => Err(revoked(why)),
-        Rotation::Expired => Err(Problem::expired("the grant has ended")),
-        Rotation::Unknown => Err(Problem::not_found("not a refresh token of this scope")),
+        RotateOutcome::Mismatch(field) => Err(Problem::mismatch(field)),
+        RotateOutcome::Revoked { why, .. } => Err(revoked(why)),
+        RotateOutcome::Expired => Err(Problem::expired("the grant has ended")),
+        RotateOutcome::Unknown => Err(Problem::not_found("not a refresh token of this scope")),
     }
 }
 
@@ -237,19 +237,19 @@ async fn revoke(
     Json(body): Json<GrantRevoke>,
 ) -> Result<Answer<Revoked>, Problem> {
     let grants = app.stores.grants(&caller.scope);
-    let because = caller.because(body.actor, body.reason)?;
+    let context = caller.context(body.actor, body.reason)?;
     let revoked = match (body.grant_id, body.refresh_token, body.subject, body.client_id) {
         (Some(id), None, None, None) => {
-            u64::from(grants.revoke_audited(id.parse::<GrantId>()?, &because).await?)
+            u64::from(grants.revoke_audited(id.parse::<GrantId>()?, &context).await?)
         }
         (None, Some(token), None, None) => {
-            u64::from(grants.revoke_token_audited(&Secret::new(token), &because).await?)
+            u64::from(grants.revoke_token_audited(&Secret::new(token), &context).await?)
         }
         (None, None, Some(subject), None) => {
-            app.stores.revoke_all_audited(&caller.scope, Holder::Subject(&subject), &because).await?
+            app.stores.revoke_all_audited(&caller.scope, Holder::Subject(&subject), &context).await?
         }
         (None, None, None, Some(client)) => {
-            app.stores.revoke_all_audited(&caller.scope, Holder::Client(&client), &because).await?
+            app.stores.revoke_all_audited(&caller.scope, Holder::Client(&client), &context).await?
         }
         _ => return Err(Problem::invalid("one of grant_id, refresh_token, subject or client_id is given")),
     };
@@ -278,8 +278,8 @@ async fn remove(
     caller: Caller,
     Names(id): Names<String>,
 ) -> Result<Answer<Revoked>, Problem> {
-    let because = caller.because(None, None)?;
-    if app.stores.grants(&caller.scope).revoke_audited(id.parse::<GrantId>()?, &because).await? {
+    let context = caller.context(None, None)?;
+    if app.stores.grants(&caller.scope).revoke_audited(id.parse::<GrantId>()?, &context).await? {
         Ok(Answer(Revoked { revoked: 1 }))
     } else {
         Err(unknown())

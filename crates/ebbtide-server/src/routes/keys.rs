@@ -68,7 +68,7 @@ async fn create(
     if let Some(per_second) = body.rate_limit {
         request = request.rate_limit(per_second);
     }
-    let created = app.stores.api_keys(&caller.scope).create(&request, &caller.because(None, None)?).await?;
+    let created = app.stores.api_keys(&caller.scope).create(&request, &caller.context(None, None)?).await?;
     let key = created.key.expose().to_owned();
     Ok((StatusCode::CREATED, Answer(KeyCreated { key, about: KeyAnswer::from(&created.about) })))
 }
@@ -118,7 +118,7 @@ async fn revoke(
     let unknown = || Problem::not_found("no such key");
     let id: KeyId = id.parse().map_err(|_| unknown())?;
     caller.require(id.scope())?;
-    let revoked = app.stores.api_keys(&caller.scope).revoke(&id, &caller.because(None, None)?).await?;
+    let revoked = app.stores.api_keys(&caller.scope).revoke(&id, &caller.context(None, None)?).await?;
     app.access.forget(&id);
     revoked.then_some(StatusCode::NO_CONTENT).ok_or_else(unknown)
 }

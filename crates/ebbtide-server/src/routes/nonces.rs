@@ -4,7 +4,7 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::Secret;
-use ebbtide::stores::nonces::NonceAnswer;
+use ebbtide::stores::nonces::NonceOutcome;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
@@ -101,13 +101,13 @@ async fn accept(
     answer("accepted", app.stores.nonces(&caller.scope).accept(&body.audience, &nonce).await?)
 }
 
-fn answer(outcome: &'static str, answer: NonceAnswer) -> Result<Answer<NonceGood>, Problem> {
+fn answer(outcome: &'static str, answer: NonceOutcome) -> Result<Answer<NonceGood>, Problem> {
     match answer {
-        NonceAnswer::Accepted { expires_at } => {
+        NonceOutcome::Accepted { expires_at } => {
             Ok(Answer(NonceGood { outcome, expires_at: millis(expires_at) }))
         }
-        NonceAnswer::Used => Err(Problem::conflict("used", "the nonce was accepted before")),
-        NonceAnswer::Expired => Err(Problem::expired("the nonce has expired")),
-        NonceAnswer::Unknown => Err(Problem::not_found("not a nonce of this scope and audience")),
+        NonceOutcome::Used => Err(Problem::conflict("used", "the nonce was accepted before")),
+        NonceOutcome::Expired => Err(Problem::expired("the nonce has expired")),
+        NonceOutcome::Unknown => Err(Problem::not_found("not a nonce of this scope and audience")),
     }
 }

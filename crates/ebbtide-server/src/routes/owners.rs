@@ -40,7 +40,7 @@ async fn remove(
     Names(owner): Names<String>,
     Asked(why): Asked<OwnerDelete>,
 ) -> Result<Answer<BTreeMap<&'static str, u64>>, Problem> {
-    let because = caller.because(why.actor, why.reason)?;
-    let removed = app.stores.owners(&caller.scope).delete(&owner, &because).await?.finish().await?;
+    let context = caller.context(why.actor, why.reason)?;
+    let removed = app.stores.owners(&caller.scope).delete(&owner, &context).await?.finish().await?;
     Ok(Answer(by_name(&removed.records)))
 }

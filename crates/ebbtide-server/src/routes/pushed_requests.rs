@@ -4,7 +4,7 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::Secret;
-use ebbtide::stores::pushed_requests::{Push, Pushing, Take};
+use ebbtide::stores::pushed_requests::{Push, PushOutcome, TakeOutcome};
 use ebbtide::stores::shared::payload::Payload;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -62,11 +62,13 @@ async fn put(
         push = push.ttl(ttl);
     }
     match app.stores.pushed_requests(&caller.scope).put(push).await? {
-        Pushing::Pushed { request_uri, expires_at } => {
+        PushOutcome::Pushed { request_uri, expires_at } => {
             let request_uri = request_uri.expose().to_owned();
             Ok((StatusCode::CREATED, Answer(PushedAnswer { request_uri, expires_at: millis(expires_at) })))
         }
-        Pushing::Conflict => Err(Problem::conflict("conflict", "the request_uri stands for another request")),
+        PushOutcome::Conflict => {
+            Err(Problem::conflict("conflict", "the request_uri stands for another request"))
+        }
     }
 }
 
@@ -101,12 +103,12 @@ async fn take(
 ) -> Result<Answer<PushedTaken>, Problem> {
     let requests = app.stores.pushed_requests(&caller.scope);
     match requests.take(&Secret::new(body.request_uri), &body.client_id).await? {
-        Take::Taken { client_id, params } => {
+        TakeOutcome::Taken { client_id, params } => {
             Ok(Answer(PushedTaken { client_id, params: params.into_inner() }))
         }
-        Take::Used => Err(Problem::conflict("used", "the request was taken before")),
-        Take::Mismatch(field) => Err(Problem::mismatch(field)),
-        Take::Expired => Err(Problem::expired("the request was not taken in its time")),
-        Take::Unknown => Err(Problem::not_found("no such pushed request in this scope")),
+        TakeOutcome::Used => Err(Problem::conflict("used", "the request was taken before")),
+        TakeOutcome::Mismatch(field) => Err(Problem::mismatch(field)),
+        TakeOutcome::Expired => Err(Problem::expired("the request was not taken in its time")),
+        TakeOutcome::Unknown => Err(Problem::not_found("no such pushed request in this scope")),
     }
 }

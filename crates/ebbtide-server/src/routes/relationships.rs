@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
-use ebbtide::stores::relationships::{Edge, Related, RelationType, Relationship, Relationships, Transitive};
+use ebbtide::stores::relationships::{
+    Edge, Related, RelationType, Relationship, Relationships, TransitiveOutcome,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
@@ -196,8 +198,8 @@ async fn remove(
     Asked(body): Asked<RelationshipRemove>,
 ) -> Result<StatusCode, Problem> {
     let edge = Edge::new(body.subject, body.relation, body.object, body.relation_type.parse()?);
-    let because = caller.because(body.actor, body.reason)?;
-    let removed = app.stores.relationships(&caller.scope).remove(&edge, &because).await?;
+    let context = caller.context(body.actor, body.reason)?;
+    let removed = app.stores.relationships(&caller.scope).remove(&edge, &context).await?;
     removed.then_some(StatusCode::NO_CONTENT).ok_or_else(|| Problem::not_found("no such relationship"))
 }
 
@@ -257,7 +259,9 @@ async fn check(
     }
     let depth = body.max_depth.unwrap_or(Relationships::DEFAULT_DEPTH);
     match relationships.check_transitive(&edge, depth).await? {
-        Transitive::Related { path } => Ok(Answer(RelationshipFound { related: true, path })),
-        Transitive::NotRelated { depth_reached } => Err(not_related().with("depth_reached", depth_reached)),
+        TransitiveOutcome::Related { path } => Ok(Answer(RelationshipFound { related: true, path })),
+        TransitiveOutcome::NotRelated { depth_reached } => {
+            Err(not_related().with("depth_reached", depth_reached))
+        }
     }
 }

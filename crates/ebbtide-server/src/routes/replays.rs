@@ -2,7 +2,7 @@
 
 use axum::Json as Answer;
 use axum::extract::State;
-use ebbtide::stores::replays::{Proof, Seen};
+use ebbtide::stores::replays::{Proof, ReplayOutcome};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
@@ -65,10 +65,10 @@ async fn check(
     Json(item): Json<ReplayCheck>,
 ) -> Result<Answer<ReplayFresh>, Problem> {
     match app.stores.replays(&caller.scope).check_and_record(&item.proof()?).await? {
-        Seen::Fresh { expires_at } => {
+        ReplayOutcome::Fresh { expires_at } => {
             Ok(Answer(ReplayFresh { outcome: "fresh", expires_at: millis(expires_at) }))
         }
-        Seen::Replay => Err(replay()),
+        ReplayOutcome::Replay => Err(replay()),
     }
 }
 
@@ -103,7 +103,7 @@ async fn check_batch(
     }
     let proofs = body.items.into_iter().map(ReplayCheck::proof).collect::<Result<Vec<_>, _>>()?;
     let seen = app.stores.replays(&caller.scope).check_and_record_batch(&proofs).await?;
-    let outcome = |seen: &Seen| if *seen == Seen::Replay { "replay" } else { "fresh" };
+    let outcome = |seen: &ReplayOutcome| if *seen == ReplayOutcome::Replay { "replay" } else { "fresh" };
     let outcomes: Vec<&str> = seen.iter().map(outcome).collect();
     if outcomes.contains(&"replay") {
         return Err(replay().with("outcomes", outcomes));

@@ -110,12 +110,12 @@ async fn remove(
     Asked(asked): Asked<ScopeDelete>,
 ) -> Result<Answer<ScopeDeleted>, Problem> {
     let reach = reach(&caller, &scope, asked.below)?;
-    let because = caller.because(asked.actor, asked.reason)?;
+    let context = caller.context(asked.actor, asked.reason)?;
     let scopes = app.stores.scopes(&caller.scope);
-    let resumed = if asked.resume { scopes.resume_delete(&reach, &because).await? } else { None };
+    let resumed = if asked.resume { scopes.resume_delete(&reach, &context).await? } else { None };
     let deletion = match resumed {
         Some(resumed) => resumed,
-        None => scopes.delete(&reach, &because).await?,
+        None => scopes.delete(&reach, &context).await?,
     };
     Ok(Answer(ScopeDeleted::new(&reach, &deletion.finish().await?)))
 }

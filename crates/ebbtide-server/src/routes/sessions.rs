@@ -4,7 +4,9 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::Secret;
-use ebbtide::stores::sessions::{Session, SessionAnswer, SessionFields, SessionInfo, SessionRequest, Touch};
+use ebbtide::stores::sessions::{
+    Session, SessionFields, SessionInfo, SessionOutcome, SessionRequest, TouchOutcome,
+};
 use ebbtide::stores::shared::payload::Payload;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -165,12 +167,12 @@ async fn claim(
     answered(app.stores.sessions(&caller.scope).claim(&Secret::new(id)).await?)
 }
 
-fn answered(answer: SessionAnswer) -> Result<Answer<SessionRead>, Problem> {
+fn answered(answer: SessionOutcome) -> Result<Answer<SessionRead>, Problem> {
     match answer {
-        SessionAnswer::Live(session) => Ok(Answer((*session).into())),
-        SessionAnswer::Used => Err(used()),
-        SessionAnswer::Expired => Err(expired()),
-        SessionAnswer::Unknown => Err(unknown()),
+        SessionOutcome::Live(session) => Ok(Answer((*session).into())),
+        SessionOutcome::Used => Err(used()),
+        SessionOutcome::Expired => Err(expired()),
+        SessionOutcome::Unknown => Err(unknown()),
     }
 }
 
@@ -204,10 +206,10 @@ async fn touch(
 ) -> Result<Answer<SessionTouched>, Problem> {
     let ttl = ttl(body.and_then(|Json(body)| body.ttl_seconds))?;
     match app.stores.sessions(&caller.scope).touch(&Secret::new(id), ttl).await? {
-        Touch::Touched { expires_at } => Ok(Answer(SessionTouched { expires_at: millis(expires_at) })),
-        Touch::Used => Err(used()),
-        Touch::Expired => Err(expired()),
-        Touch::Unknown => Err(unknown()),
+        TouchOutcome::Touched { expires_at } => Ok(Answer(SessionTouched { expires_at: millis(expires_at) })),
+        TouchOutcome::Used => Err(used()),
+        TouchOutcome::Expired => Err(expired()),
+        TouchOutcome::Unknown => Err(unknown()),
     }
 }
 
@@ -290,9 +292,9 @@ async fn revoke(
     caller: Caller,
     Json(body): Json<SessionsRevoke>,
 ) -> Result<Answer<Revoked>, Problem> {
-    let because = caller.because(body.actor, body.reason)?;
+    let context = caller.context(body.actor, body.reason)?;
     let sessions = app.stores.sessions(&caller.scope);
-    let revoked = sessions.revoke_all_audited(&body.subject, &because).await?;
+    let revoked = sessions.revoke_all_audited(&body.subject, &context).await?;
     Ok(Answer(Revoked { revoked }))
 }
 

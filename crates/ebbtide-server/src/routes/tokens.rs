@@ -3,7 +3,7 @@
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
-use ebbtide::stores::access_tokens::{AccessRequest, Active, Introspection, Issuing};
+use ebbtide::stores::access_tokens::{AccessRequest, Active, IntrospectOutcome, IssueOutcome};
 use ebbtide::stores::grants::{Grant, GrantId, GrantState};
 use ebbtide::stores::shared::payload::Payload;
 use ebbtide::{Secret, Timestamp};
@@ -92,15 +92,15 @@ async fn issue(
     Json(body): Json<AccessIssue>,
 ) -> Result<(StatusCode, Answer<AccessIssued>), Problem> {
     match app.stores.access_tokens(&caller.scope).issue(body.request()?).await? {
-        Issuing::Issued(issued) => {
+        IssueOutcome::Issued(issued) => {
             let access_token = issued.access_token.expose().to_owned();
             let answer = AccessIssued { access_token, expires_at: millis(issued.expires_at) };
             Ok((StatusCode::CREATED, Answer(answer)))
         }
-        Issuing::Mismatch(field) => Err(Problem::mismatch(field)),
-        Issuing::Revoked { why, .. } => Err(revoked(why)),
-        Issuing::Expired => Err(Problem::expired("the grant has ended")),
-        Issuing::Unknown => Err(Problem::not_found("no such grant in this scope")),
+        IssueOutcome::Mismatch(field) => Err(Problem::mismatch(field)),
+        IssueOutcome::Revoked { why, .. } => Err(revoked(why)),
+        IssueOutcome::Expired => Err(Problem::expired("the grant has ended")),
+        IssueOutcome::Unknown => Err(Problem::not_found("no such grant in this scope")),
     }
 }
 
@@ -194,7 +194,9 @@ async fn introspect(
     FormBody(body): FormBody<Token>,
 ) -> Result<Answer<IntrospectionAnswer>, Problem> {
     let token = Secret::new(body.token);
-    if let Introspection::Active(active) = app.stores.access_tokens(&caller.scope).introspect(&token).await? {
+    if let IntrospectOutcome::Active(active) =
+        app.stores.access_tokens(&caller.scope).introspect(&token).await?
+    {
         return Ok(Answer((*active).into()));
     }
     // RFC 7662 leaves it to the server which kinds of token it looks at: refresh tokens too.
@@ -215,7 +217,7 @@ async fn revoke(
     FormBody(body): FormBody<Token>,
 ) -> Result<StatusCode, Problem> {
     let token = Secret::new(body.token);
-    let because = caller.because(None, None)?;
-    app.stores.revoke_token_audited(&caller.scope, &token, body.client_id.as_deref(), &because).await?;
+    let context = caller.context(None, None)?;
+    app.stores.revoke_token_audited(&caller.scope, &token, body.client_id.as_deref(), &context).await?;
     Ok(StatusCode::OK)
 }

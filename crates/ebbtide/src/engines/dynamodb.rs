@@ -34,7 +34,7 @@ use crate::model::error::Result;
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
 use crate::model::record::{Record, Version};
-use crate::model::rng::Chance;
+use crate::model::rng::Rng;
 use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Commit};
 
@@ -43,7 +43,7 @@ pub struct DynamoDb {
     client: Client,
     table: String,
     space: Space,
-    chance: Arc<dyn Chance>,
+    rng: Arc<dyn Rng>,
     patience: Patience,
     /// Whether every sweep deletes what is overdue.
     sweeps: bool,
@@ -66,17 +66,17 @@ impl fmt::Debug for DynamoDb {
 
 impl DynamoDb {
     /// Opens `dynamodb:TABLE?region=…&endpoint=…&prefix=…&sweep=…`. Nothing is sent, and nothing is created.
-    /// Chance names transactions and spreads the pauses between attempts.
-    pub async fn open(url: &str, chance: impl Chance) -> Result<Self> {
+    /// Rng names transactions and spreads the pauses between attempts.
+    pub async fn open(url: &str, rng: impl Rng) -> Result<Self> {
         let location = Location::parse(url)?;
-        let chance: Arc<dyn Chance> = Arc::new(chance);
-        let walker = Version::mint(chance.as_ref());
+        let rng: Arc<dyn Rng> = Arc::new(rng);
+        let walker = Version::mint(rng.as_ref());
         Ok(Self {
             client: client::connect(&location).await?,
             space: Space::new(&location.prefix),
             table: location.table,
-            patience: Patience::new(Arc::clone(&chance)),
-            chance,
+            patience: Patience::new(Arc::clone(&rng)),
+            rng,
             sweeps: location.sweeps,
             links: Vec::new(),
             walker,

@@ -25,7 +25,7 @@ use control::Control;
 pub(super) use engine::{Engine, Op, Visitor, Walk};
 use folder::Folder;
 pub(super) use pace::Pace;
-pub(super) use priority::give_way;
+pub(super) use priority::lower_priority;
 use sweep::Worth;
 
 use crate::backend::{Backend, Budget, Cursor, Erased, Page, Stats, Swept};
@@ -147,7 +147,7 @@ impl<E: Engine> Embedded<E> {
         std::thread::Builder::new()
             .name("ebbtide-maintenance".to_owned())
             .spawn(move || {
-                give_way();
+                lower_priority();
                 let outcome = work(&shared, &committer, &folder);
                 drop((committer, shared, folder, alone));
                 let _ = answer.send(outcome);
@@ -230,7 +230,7 @@ impl<E: Engine> Backend for Embedded<E> {
             }
             let pace = Arc::new(Pace::new(budget.share));
             // When nobody waits any more, the folder is to be free soon.
-            let _hurry = Hurry(Arc::clone(&pace));
+            let _hurry = SkipPause(Arc::clone(&pace));
             let step = self.aside(move |shared, committer, _| {
                 let removed = sweep::sweep_kind(shared, committer, kind, until, &pace)?;
                 Ok((removed, pace.rested()))
@@ -275,9 +275,9 @@ impl<E: Engine> Backend for Embedded<E> {
 }
 
 /// Has a step rest no more when this is dropped.
-struct Hurry(Arc<Pace>);
+struct SkipPause(Arc<Pace>);
 
-impl Drop for Hurry {
+impl Drop for SkipPause {
     fn drop(&mut self) {
         self.0.hurry();
     }

@@ -17,7 +17,7 @@ use self::journals::Journals;
 use self::memtables::Memtables;
 use self::reclaim::{Expiry, Replaced};
 use self::views::Views;
-use super::embedded::{Embedded, Engine, Op, Options, Pace, Visitor, Walk, give_way};
+use super::embedded::{Embedded, Engine, Op, Options, Pace, Visitor, Walk, lower_priority};
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::kind::Kind;
 use crate::model::time::Timestamp;
@@ -86,7 +86,7 @@ impl Engine for Fjall {
             }));
         // The engine's own threads are as nice as the one that starts them.
         let opening = || {
-            give_way();
+            lower_priority();
             builder.open().map_err(failed)
         };
         let opened = std::thread::scope(|scope| scope.spawn(opening).join());

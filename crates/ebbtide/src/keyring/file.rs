@@ -11,7 +11,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::{Entry, KeyId, Keyring};
 use crate::model::error::{Error, Result};
-use crate::model::rng::Chance;
+use crate::model::rng::Rng;
 use crate::model::time::Timestamp;
 
 /// The layout of the file. Another one is not guessed at.
@@ -50,21 +50,16 @@ impl Keyring {
     ///   one for as long as it lives.
     /// * Without one, a store that several nodes share does not open: each node would make up keys of its own, and
     ///   refuse the others' tokens.
-    pub fn for_store(
-        url: &str,
-        configured: Option<&Path>,
-        chance: &dyn Chance,
-        now: Timestamp,
-    ) -> Result<Self> {
+    pub fn for_store(url: &str, configured: Option<&Path>, rng: &dyn Rng, now: Timestamp) -> Result<Self> {
         if let Some(path) = configured {
             return Self::load(path);
         }
         let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
         match scheme {
-            "memory" => Ok(Self::generate(chance, now)),
+            "memory" => Ok(Self::generate(rng, now)),
             "fjall" | "rocksdb" => {
                 let folder = rest.split('?').next().unwrap_or_default();
-                Self::load_or_create(&Path::new(folder).join(Self::FILE_NAME), chance, now)
+                Self::load_or_create(&Path::new(folder).join(Self::FILE_NAME), rng, now)
             }
             _ => Err(Error::invalid(
                 "a store that several nodes share needs a keyring that all of them have: \
@@ -88,14 +83,14 @@ impl Keyring {
 
     /// Reads the keyring in `path`, or makes one there if there is none. Of several processes that make one at a
     /// time, one does, and the others read it.
-    pub fn load_or_create(path: &Path, chance: &dyn Chance, now: Timestamp) -> Result<Self> {
+    pub fn load_or_create(path: &Path, rng: &dyn Rng, now: Timestamp) -> Result<Self> {
         if fs::symlink_metadata(path).is_ok() {
             return Self::load(path);
         }
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             fs::create_dir_all(folder).map_err(|error| failed("make the folder of", path, error))?;
         }
-        match Self::generate(chance, now).create(path, chance) {
+        match Self::generate(rng, now).create(path, rng) {
             Err(_) if path.exists() => Self::load(path),
             made => made.map(|()| Self::load(path))?,
         }
@@ -103,8 +98,8 @@ impl Keyring {
 
     /// Writes the keyring into a new file at `path`, mode 0600. A file that is there already stays as it is, and
     /// the call fails.
-    pub fn create(&self, path: &Path, chance: &dyn Chance) -> Result<()> {
-        let suffix: [u8; 8] = chance.bytes();
+    pub fn create(&self, path: &Path, rng: &dyn Rng) -> Result<()> {
+        let suffix: [u8; 8] = rng.bytes();
         let part = with_suffix(path, &format!(".{:016x}", u64::from_be_bytes(suffix)));
         let text = self.to_text();
         // The file appears under its name in one step, with all that is in it; a link, unlike a rename, takes no

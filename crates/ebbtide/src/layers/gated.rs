@@ -16,10 +16,10 @@ use crate::model::write::{Batch, Commit};
 
 /// Whether calls are let through, and if not, why. Clones are one gate.
 #[derive(Debug, Clone, Default)]
-pub struct Gate(Arc<State>);
+pub struct Gate(Arc<GateState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct GateState {
     closed: AtomicBool,
     why: Mutex<String>,
 }
@@ -180,7 +180,7 @@ mod tests {
     use crate::engines::memory::Memory;
     use crate::model::error::ErrorKind;
     use crate::model::kind::Kind;
-    use crate::model::rng::SystemChance;
+    use crate::model::rng::SystemRng;
     use crate::model::scope::Scope;
 
     #[tokio::test]
@@ -188,7 +188,7 @@ mod tests {
         let gate = Gate::default();
         let store = Gated::new(Arc::new(Memory::default()), gate.clone());
         let key = Key::new(Kind::Probe, &Scope::Global, &["a".into()], &[]).unwrap();
-        let record = || Record::new("v", Timestamp::NEVER, &SystemChance);
+        let record = || Record::new("v", Timestamp::NEVER, &SystemRng);
         let now = Timestamp::ZERO;
         assert!(store.insert(key.clone(), record(), now).await.unwrap().is_applied());
         gate.close("the clock is wrong");

@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 
 use crate::model::error::{Error, Result};
-use crate::model::rng::Chance;
+use crate::model::rng::Rng;
 use crate::model::time::Timestamp;
 
 /// Names one writing of a record: 16 random bytes minted by the writer. A re-created record never matches an old
@@ -16,8 +16,8 @@ pub struct Version([u8; 16]);
 impl Version {
     /// A new version.
     #[must_use]
-    pub fn mint(chance: &dyn Chance) -> Self {
-        Self(chance.bytes())
+    pub fn mint(rng: &dyn Rng) -> Self {
+        Self(rng.bytes())
     }
 
     /// The version with these bytes, as they were stored.
@@ -75,8 +75,8 @@ impl Record {
     pub const MAX_VALUE_BYTES: usize = 358_400;
 
     /// A record with a new version.
-    pub fn new(value: impl Into<Bytes>, expires_at: Timestamp, chance: &dyn Chance) -> Self {
-        Self { value: value.into(), version: Version::mint(chance), expires_at }
+    pub fn new(value: impl Into<Bytes>, expires_at: Timestamp, rng: &dyn Rng) -> Self {
+        Self { value: value.into(), version: Version::mint(rng), expires_at }
     }
 
     /// Whether the record is live at `now`. At its expiry it no longer is.
@@ -118,11 +118,11 @@ impl fmt::Debug for Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::rng::SeededChance;
+    use crate::model::rng::SeededRng;
 
     #[test]
     fn a_version_is_read_as_it_is_printed() {
-        let version = Version::mint(&SeededChance::new(1));
+        let version = Version::mint(&SeededRng::new(1));
         assert_eq!(version.to_string().parse::<Version>().unwrap(), version);
         for bad in ["", "12", "zz345678901234567890123456789012", "+2345678901234567890123456789012"] {
             assert!(bad.parse::<Version>().is_err(), "{bad}");
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_record_does_not_print_its_value() {
-        let record = Record::new("hunter2", Timestamp::NEVER, &SeededChance::new(1));
+        let record = Record::new("hunter2", Timestamp::NEVER, &SeededRng::new(1));
         assert!(!format!("{record:?}").contains("hunter2"));
     }
 }

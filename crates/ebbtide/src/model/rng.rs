@@ -1,24 +1,24 @@
-//! Chance, handed in like time (law 8). This module owns the random number generators.
+//! Rng, handed in like time (law 8). This module owns the random number generators.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{Rng as _, SeedableRng};
 
 /// Where random bytes come from.
-pub trait Chance: Send + Sync + 'static {
+pub trait Rng: Send + Sync + 'static {
     /// Fills `bytes` with random bytes.
     fn fill(&self, bytes: &mut [u8]);
 }
 
-impl<C: Chance + ?Sized> Chance for Arc<C> {
+impl<C: Rng + ?Sized> Rng for Arc<C> {
     fn fill(&self, bytes: &mut [u8]) {
         self.as_ref().fill(bytes);
     }
 }
 
-impl dyn Chance {
+impl dyn Rng {
     /// So many random bytes.
     pub fn bytes<const N: usize>(&self) -> [u8; N] {
         let mut bytes = [0; N];
@@ -29,9 +29,9 @@ impl dyn Chance {
 
 /// A cryptographically secure generator, seeded by the operating system, one for each thread.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct SystemChance;
+pub struct SystemRng;
 
-impl Chance for SystemChance {
+impl Rng for SystemRng {
     #[expect(clippy::disallowed_methods, reason = "this is the generator that is handed in")]
     fn fill(&self, bytes: &mut [u8]) {
         rand::rng().fill_bytes(bytes);
@@ -39,9 +39,9 @@ impl Chance for SystemChance {
 }
 
 /// The same bytes for the same seed: for tests that must be repeatable, and for nothing else.
-pub struct SeededChance(Mutex<StdRng>);
+pub struct SeededRng(Mutex<StdRng>);
 
-impl SeededChance {
+impl SeededRng {
     /// A generator whose bytes follow from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
@@ -56,14 +56,14 @@ impl SeededChance {
     }
 }
 
-impl Chance for SeededChance {
+impl Rng for SeededRng {
     fn fill(&self, bytes: &mut [u8]) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).fill_bytes(bytes);
     }
 }
 
-impl fmt::Debug for SeededChance {
+impl fmt::Debug for SeededRng {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SeededChance(…)")
+        f.write_str("SeededRng(…)")
     }
 }

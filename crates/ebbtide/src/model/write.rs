@@ -249,7 +249,7 @@ impl Commit {
 mod tests {
     use super::*;
     use crate::model::kind::Kind;
-    use crate::model::rng::SeededChance;
+    use crate::model::rng::SeededRng;
     use crate::model::scope::Scope;
 
     fn delete(name: &str) -> Write {
@@ -268,7 +268,7 @@ mod tests {
     fn values_and_batches_have_a_size() {
         let put = |name: &str, size: usize| Write::Put {
             key: delete(name).key().clone(),
-            record: Record::new(vec![0; size], Timestamp::NEVER, &SeededChance::new(1)),
+            record: Record::new(vec![0; size], Timestamp::NEVER, &SeededRng::new(1)),
         };
         assert!(Batch::try_from(put("a", Record::MAX_VALUE_BYTES)).is_ok());
         let error = Batch::try_from(put("a", Record::MAX_VALUE_BYTES + 1)).unwrap_err();

@@ -14,8 +14,8 @@ use crate::stores::audit::{Action, Entry};
 use crate::stores::grants::GrantId;
 use crate::stores::relationships::Edge;
 use crate::stores::replays::Proof;
-use crate::stores::shared::finding::Fate;
-pub use crate::stores::shared::finding::State;
+use crate::stores::shared::finding::Finding;
+pub use crate::stores::shared::finding::RecordState;
 
 /// What is asked about.
 #[derive(Debug, Clone)]
@@ -100,7 +100,7 @@ pub struct Explanation {
     /// Where it was looked for.
     pub scope: Scope,
     /// What has become of it.
-    pub state: State,
+    pub state: RecordState,
     /// Why that is its state, in words.
     pub why: String,
     /// When it was written first, where that is known.
@@ -132,51 +132,51 @@ impl Explain {
     /// What has become of a record, and what the audit log tells of it. It reads the whole log of the scope: an
     /// administrator's operation.
     pub async fn explain(&self, question: &Question) -> Result<Explanation> {
-        let fate = self.fate(question).await?;
+        let finding = self.find(question).await?;
         let kind = question.kind();
-        let history = match &fate.target {
+        let history = match &finding.target {
             Some(target) => self.history(kind, target).await?,
             None => Vec::new(),
         };
         let mut explanation = Explanation {
             kind,
             scope: self.scope.clone(),
-            state: fate.state,
-            why: fate.why,
-            created_at: fate.created_at,
-            expires_at: fate.expires_at,
-            cap_at: fate.cap_at,
-            grant_id: fate.grant_id,
+            state: finding.state,
+            why: finding.why,
+            created_at: finding.created_at,
+            expires_at: finding.expires_at,
+            cap_at: finding.cap_at,
+            grant_id: finding.grant_id,
             history,
         };
-        if explanation.state == State::Unknown {
+        if explanation.state == RecordState::Unknown {
             explanation.remember(self.stores.now());
         }
         Ok(explanation)
     }
 
-    async fn fate(&self, question: &Question) -> Result<Fate> {
+    async fn find(&self, question: &Question) -> Result<Finding> {
         let (stores, scope) = (&self.stores, &self.scope);
         match question {
-            Question::Replay(proof) => stores.replays(scope).fate(proof).await,
-            Question::Nonce { audience, nonce } => stores.nonces(scope).fate(audience, nonce).await,
-            Question::Code(code) => stores.codes(scope).fate(code).await,
-            Question::Grant(id) => stores.grants(scope).fate(*id).await,
-            Question::RefreshToken(token) => stores.grants(scope).fate_of_token(token).await,
-            Question::AccessToken(token) => stores.access_tokens(scope).fate(token).await,
+            Question::Replay(proof) => stores.replays(scope).explain(proof).await,
+            Question::Nonce { audience, nonce } => stores.nonces(scope).explain(audience, nonce).await,
+            Question::Code(code) => stores.codes(scope).explain(code).await,
+            Question::Grant(id) => stores.grants(scope).explain(*id).await,
+            Question::RefreshToken(token) => stores.grants(scope).explain_token(token).await,
+            Question::AccessToken(token) => stores.access_tokens(scope).explain(token).await,
             Question::Attribute { owner, bucket, name } => {
-                stores.attributes(scope).bucket(owner, bucket)?.fate(name).await
+                stores.attributes(scope).bucket(owner, bucket)?.explain(name).await
             }
             Question::Approval { identity, resource, action } => {
-                stores.approvals(scope).fate(identity, resource, action).await
+                stores.approvals(scope).explain(identity, resource, action).await
             }
-            Question::Relationship(edge) => stores.relationships(scope).fate(edge).await,
-            Question::ApiKey(id) if id.scope() == scope => stores.api_keys(scope).fate(id).await,
-            Question::ApiKey(_) => Ok(Fate::unknown("it is a key of another scope")),
-            Question::Session(id) => stores.sessions(scope).fate(id).await,
-            Question::PushedRequest(uri) => stores.pushed_requests(scope).fate(uri).await,
-            Question::DeviceCode(code) => stores.device_codes(scope).fate(code).await,
-            Question::Client(id) => stores.clients(scope).fate(id).await,
+            Question::Relationship(edge) => stores.relationships(scope).explain(edge).await,
+            Question::ApiKey(id) if id.scope() == scope => stores.api_keys(scope).explain(id).await,
+            Question::ApiKey(_) => Ok(Finding::unknown("it is a key of another scope")),
+            Question::Session(id) => stores.sessions(scope).explain(id).await,
+            Question::PushedRequest(uri) => stores.pushed_requests(scope).explain(uri).await,
+            Question::DeviceCode(code) => stores.device_codes(scope).explain(code).await,
+            Question::Client(id) => stores.clients(scope).explain(id).await,
         }
     }
 
@@ -201,11 +201,11 @@ impl Explanation {
         let Some(last) = self.history.last() else { return };
         match (last.action, last.after) {
             (Action::Revoke, _) => {
-                self.state = State::Revoked;
+                self.state = RecordState::Revoked;
                 self.why = format!("it was revoked at {}, and nothing stands there since", last.at);
             }
             (Action::Extend, Some(after)) if after <= now => {
-                self.state = State::Expired;
+                self.state = RecordState::Expired;
                 self.why = format!("its last extension was until {after}, and nothing stands there since");
                 self.expires_at = Some(after);
             }

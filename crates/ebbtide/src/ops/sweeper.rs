@@ -18,12 +18,12 @@ use std::time::Duration;
 use metrics::{counter, gauge, histogram};
 
 pub use crate::backend::Share;
-use state::{Notes, State};
+use state::{Notes, SweepState};
 
 use crate::backend::{Backend, Budget, Stats, Swept};
 use crate::model::error::Result;
 use crate::model::kind::Kind;
-use crate::model::rng::Chance;
+use crate::model::rng::Rng;
 use crate::model::time::{Clock as _, Stopwatch, Timestamp};
 use crate::ops::clock_guard::ClockGuard;
 
@@ -46,7 +46,7 @@ pub const SILENCE: Duration = Duration::from_secs(26 * 3_600);
 pub struct Sweeper {
     backend: Arc<dyn Backend>,
     guard: Arc<ClockGuard>,
-    chance: Arc<dyn Chance>,
+    rng: Arc<dyn Rng>,
     share: Share,
     step: Budget,
     /// About how long a step may take; without it, all of them are of one size.
@@ -67,7 +67,7 @@ pub struct Report {
 /// How it went with a sweep that takes its turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "another may be at work, and then nothing was swept"]
-pub enum Turn {
+pub enum SweepOutcome {
     /// Swept: to the end, or until it was told to stop.
     Swept(Report),
     /// Another sweep is at work. Should it have died, the next one begins then.
@@ -85,10 +85,10 @@ impl fmt::Debug for Sweeper {
 
 impl Sweeper {
     /// Sweeps `backend` by the clock of `guard`, without rests, in steps of ten thousand records, where it is worth
-    /// the work. Chance mints the versions of what the store remembers of it.
-    pub fn new(backend: Arc<dyn Backend>, guard: Arc<ClockGuard>, chance: impl Chance) -> Self {
-        let chance: Arc<dyn Chance> = Arc::new(chance);
-        Self { backend, guard, chance, share: Share::WHOLE, step: Budget::default(), step_time: None }
+    /// the work. Rng mints the versions of what the store remembers of it.
+    pub fn new(backend: Arc<dyn Backend>, guard: Arc<ClockGuard>, rng: impl Rng) -> Self {
+        let rng: Arc<dyn Rng> = Arc::new(rng);
+        Self { backend, guard, rng, share: Share::WHOLE, step: Budget::default(), step_time: None }
     }
 
     /// Takes no more than this share of the time.
@@ -129,23 +129,23 @@ impl Sweeper {
 
     /// Sweeps when it is its turn. `rest` waits for so long, and says whether to go on: a sweep that is told to stop
     /// does so between two steps.
-    pub async fn sweep<R, F>(&self, rest: R) -> Result<Turn>
+    pub async fn sweep<R, F>(&self, rest: R) -> Result<SweepOutcome>
     where
         R: Fn(Duration) -> F,
         F: Future<Output = ControlFlow<()>>,
     {
         let outcome = self.take_turn(&rest).await;
         let outcome_name = match &outcome {
-            Ok(Turn::Swept(report)) if report.swept.more => "stopped",
-            Ok(Turn::Swept(_)) => "done",
-            Ok(Turn::Busy { .. }) => "busy",
+            Ok(SweepOutcome::Swept(report)) if report.swept.more => "stopped",
+            Ok(SweepOutcome::Swept(_)) => "done",
+            Ok(SweepOutcome::Busy { .. }) => "busy",
             Err(_) => "failed",
         };
         counter!("ebbtide_sweeps_total", "outcome" => outcome_name).increment(1);
         outcome
     }
 
-    async fn take_turn<R, F>(&self, rest: &R) -> Result<Turn>
+    async fn take_turn<R, F>(&self, rest: &R) -> Result<SweepOutcome>
     where
         R: Fn(Duration) -> F,
         F: Future<Output = ControlFlow<()>>,
@@ -154,7 +154,7 @@ impl Sweeper {
         let fresh = self.guard.sweep_until().await?;
         let begun = match self.notes().begin(fresh, TURN).await? {
             Ok(state) => state.unfinished(fresh, RESUMED_WITHIN),
-            Err(until) => return Ok(Turn::Busy { until }),
+            Err(until) => return Ok(SweepOutcome::Busy { until }),
         };
         let (mut swept, mut until) = (Swept::default(), fresh);
         let mut outcome = Ok(());
@@ -178,8 +178,8 @@ impl Sweeper {
         let report = Report { until, swept, took: stopwatch.elapsed() };
         match outcome {
             Ok(()) => {
-                self.conclude(&report, State::ended).await;
-                Ok(Turn::Swept(report))
+                self.conclude(&report, SweepState::ended).await;
+                Ok(SweepOutcome::Swept(report))
             }
             Err(error) => {
                 // Whoever comes next need not wait for the turn to run out.
@@ -250,7 +250,7 @@ impl Sweeper {
             if let Some(every) = every {
                 let stopwatch = Stopwatch::start();
                 match self.sweep(&rest).await {
-                    Ok(Turn::Swept(report)) if report.swept.total() > 0 => {
+                    Ok(SweepOutcome::Swept(report)) if report.swept.total() > 0 => {
                         tracing::info!(
                             removed = report.swept.total(),
                             seconds = report.took.as_secs_f64(),
@@ -288,7 +288,7 @@ impl Sweeper {
     }
 
     /// Remembers that the store was swept, and tells the metrics.
-    async fn conclude(&self, report: &Report, turn: impl Fn(State) -> State) {
+    async fn conclude(&self, report: &Report, turn: impl Fn(SweepState) -> SweepState) {
         let overdue = match self.backend.stats_at_hand(self.guard.now()).await {
             Ok(stats) => stats.map(|stats| tell_overdue(&stats)),
             Err(error) => {
@@ -315,14 +315,14 @@ impl Sweeper {
     }
 
     /// What the store remembers is a help: a sweep that was done is not undone by it.
-    async fn remember(&self, change: impl Fn(State) -> State) {
+    async fn remember(&self, change: impl Fn(SweepState) -> SweepState) {
         if let Err(error) = self.notes().change(self.guard.now(), change).await {
             tracing::warn!(%error, "the sweep was not written down");
         }
     }
 
     fn notes(&self) -> Notes<'_> {
-        Notes { backend: self.backend.as_ref(), chance: self.chance.as_ref() }
+        Notes { backend: self.backend.as_ref(), rng: self.rng.as_ref() }
     }
 }
 

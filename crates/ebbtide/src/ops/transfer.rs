@@ -4,4 +4,4 @@ mod copy;
 mod lines;
 
 pub use copy::{Copied, Copier};
-pub use lines::{Exporter, Imported, Importer};
+pub use lines::{Exporter, ImportOutcome, Importer};

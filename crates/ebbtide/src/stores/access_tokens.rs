@@ -10,10 +10,10 @@ use minicbor::{Decode, Encode};
 use super::grants::{
     Family, GrantId, GrantState, MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, Why,
 };
-use super::shared::finding::{Fate, State};
+use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
 use super::shared::token;
-use super::shared::tombstones::Mortal;
+use super::shared::tombstones::Principal;
 use super::{ATTEMPTS, Field, Stores, check_length, check_optional, contended};
 use crate::model::codec;
 use crate::model::digest::Digest;
@@ -146,7 +146,7 @@ pub struct IssuedAccessToken {
 /// The answer to a request for an access token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a token may have been refused"]
-pub enum Issuing {
+pub enum IssueOutcome {
     /// Here it is.
     Issued(IssuedAccessToken),
     /// The request contradicts the grant.
@@ -188,7 +188,7 @@ pub struct Active {
 /// The answer to an introspection.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "an inactive token is good for nothing"]
-pub enum Introspection {
+pub enum IntrospectOutcome {
     /// It can be used.
     Active(Box<Active>),
     /// Unknown, expired or revoked: it is not told which.
@@ -196,7 +196,7 @@ pub enum Introspection {
 }
 
 #[derive(Debug, Encode, Decode)]
-struct Stored {
+struct StoredToken {
     #[n(0)]
     subject: String,
     #[n(1)]
@@ -230,21 +230,21 @@ impl AccessTokens {
 
     /// Issues an access token. Under a grant it is issued only if the grant is active in the step that writes it:
     /// none gets into a family that was revoked.
-    pub async fn issue(&self, request: AccessRequest) -> Result<Issuing> {
+    pub async fn issue(&self, request: AccessRequest) -> Result<IssueOutcome> {
         request.check()?;
         let Some(grant_id) = request.grant_id else { return self.issue_alone(request).await };
         let grants = self.stores.grants(&self.scope);
         for _ in 0..ATTEMPTS {
             let now = self.stores.now();
-            let Some(grant) = grants.standing(grant_id, now).await? else { return Ok(Issuing::Unknown) };
+            let Some(grant) = grants.standing(grant_id, now).await? else { return Ok(IssueOutcome::Unknown) };
             match grant.family.state(now) {
                 GrantState::Active => {}
-                GrantState::Revoked { at, why } => return Ok(Issuing::Revoked { at, why }),
-                GrantState::Expired => return Ok(Issuing::Expired),
+                GrantState::Revoked { at, why } => return Ok(IssueOutcome::Revoked { at, why }),
+                GrantState::Expired => return Ok(IssueOutcome::Expired),
             }
             let mut request = request.clone();
             if let Err(field) = request.inherit(&grant.family) {
-                return Ok(Issuing::Mismatch(field));
+                return Ok(IssueOutcome::Mismatch(field));
             }
             let id = (*grant_id.as_bytes()).into();
             let under = Under { id, generation: grant.family.generation() };
@@ -252,7 +252,7 @@ impl AccessTokens {
             let check = Write::Check { key: grant.key, expected: grant.version };
             let batch = Batch::new(vec![insert, check])?;
             if self.stores.backend().commit(batch, now).await?.is_applied() {
-                return Ok(Issuing::Issued(issued));
+                return Ok(IssueOutcome::Issued(issued));
             }
         }
         Err(contended())
@@ -263,7 +263,7 @@ impl AccessTokens {
         request: AccessRequest,
         grant: Option<(Under, Timestamp)>,
         now: Timestamp,
-    ) -> Result<(IssuedAccessToken, Write, Digest, Stored)> {
+    ) -> Result<(IssuedAccessToken, Write, Digest, StoredToken)> {
         let (subject, client_id) =
             (request.subject.unwrap_or_default(), request.client_id.unwrap_or_default());
         check_length("subject", &subject, MAX_NAME_BYTES)?;
@@ -272,9 +272,9 @@ impl AccessTokens {
         let ttl = self.stores.ttl(Kind::AccessToken, &self.scope, request.ttl, default)?;
         let ends_at = grant.map_or(Timestamp::NEVER, |(_, ends_at)| ends_at);
         let expires_at = ttl.expires_at(now)?.min(ends_at);
-        let (access_token, digest) = token::mint(token::ACCESS, &[], self.stores.chance());
+        let (access_token, digest) = token::mint(token::ACCESS, &[], self.stores.rng());
         let key = self.key(&digest)?;
-        let stored = Stored {
+        let stored = StoredToken {
             subject,
             client_id,
             scope: request.scope,
@@ -292,26 +292,26 @@ impl AccessTokens {
     /// the token was sent has arrived: it closes the window in which that rotation can be retried, with one write
     /// per generation at most. Otherwise it is a read of the token, and then, at once, those of its grant and of the
     /// tombstones of its subject and client.
-    pub async fn introspect(&self, token: &Secret) -> Result<Introspection> {
+    pub async fn introspect(&self, token: &Secret) -> Result<IntrospectOutcome> {
         let Some(digest) = token::read(token::ACCESS, &[], token) else {
-            return Ok(Introspection::Inactive);
+            return Ok(IntrospectOutcome::Inactive);
         };
         let key = self.key(&digest)?;
         let record = self.stores.backend().get(&key, self.stores.now()).await?;
-        let Some(record) = record else { return Ok(Introspection::Inactive) };
-        let stored: Stored = codec::decode(&record.value)?;
+        let Some(record) = record else { return Ok(IntrospectOutcome::Inactive) };
+        let stored: StoredToken = codec::decode(&record.value)?;
         let grant_id = stored.grant.map(|under| GrantId::from_bytes(*under.id));
-        let whom = [Mortal::Owner(&stored.subject), Mortal::Client(&stored.client_id)];
-        let is_buried = self.stores.is_buried(&self.scope, &whom, self.stores.now());
+        let whom = [Principal::Owner(&stored.subject), Principal::Client(&stored.client_id)];
+        let is_deleted = self.stores.is_deleted(&self.scope, &whom, self.stores.now());
         let is_active = async {
             let (Some(under), Some(grant_id)) = (stored.grant, grant_id) else { return Ok(true) };
             let grants = self.stores.grants(&self.scope);
             Ok(grants.witness(grant_id, under.generation).await?.is_some())
         };
-        if let (true, _) | (_, false) = try_join(is_buried, is_active).await? {
-            return Ok(Introspection::Inactive);
+        if let (true, _) | (_, false) = try_join(is_deleted, is_active).await? {
+            return Ok(IntrospectOutcome::Inactive);
         }
-        Ok(Introspection::Active(Box::new(Active {
+        Ok(IntrospectOutcome::Active(Box::new(Active {
             data: self.stores.open_some(&key, stored.data.as_deref())?,
             subject: stored.subject,
             client_id: stored.client_id,
@@ -323,24 +323,25 @@ impl AccessTokens {
         })))
     }
 
-    pub(crate) async fn fate(&self, token: &Secret) -> Result<Fate> {
+    pub(crate) async fn explain(&self, token: &Secret) -> Result<Finding> {
         let unknown =
-            || Fate::unknown("not an access token of this scope, or one that was revoked or is over");
+            || Finding::unknown("not an access token of this scope, or one that was revoked or is over");
         let Some(digest) = token::read(token::ACCESS, &[], token) else { return Ok(unknown()) };
         let record = self.stores.backend().get(&self.key(&digest)?, self.stores.now()).await?;
         let Some(record) = record else { return Ok(unknown()) };
-        let stored: Stored = codec::decode(&record.value)?;
+        let stored: StoredToken = codec::decode(&record.value)?;
         let grant_id = stored.grant.map(|under| GrantId::from_bytes(*under.id));
         let (state, why) = match grant_id {
-            None => (State::Live, "it stands alone".to_owned()),
+            None => (RecordState::Live, "it stands alone".to_owned()),
             Some(id) => {
-                let grant = self.stores.grants(&self.scope).fate(id).await?;
+                let grant = self.stores.grants(&self.scope).explain(id).await?;
                 (grant.state, format!("of its grant: {}", grant.why))
             }
         };
-        let fate =
-            Fate::new(state, why).since(Timestamp::from_stored(stored.issued_at)?).until(record.expires_at);
-        Ok(fate.of_grant(grant_id))
+        let finding = Finding::new(state, why)
+            .since(Timestamp::from_stored(stored.issued_at)?)
+            .until(record.expires_at);
+        Ok(finding.of_grant(grant_id))
     }
 
     /// Revokes this one token and leaves its grant alone. Says whether it was there; afterwards it is not.
@@ -357,7 +358,7 @@ impl AccessTokens {
     pub async fn revoke_of(&self, token: &Secret, client_id: &str) -> Result<bool> {
         let Some(digest) = token::read(token::ACCESS, &[], token) else { return Ok(false) };
         let record = self.stores.backend().get(&self.key(&digest)?, self.stores.now()).await?;
-        let stored: Option<Stored> = record.map(|record| codec::decode(&record.value)).transpose()?;
+        let stored: Option<StoredToken> = record.map(|record| codec::decode(&record.value)).transpose()?;
         // A token never changes hands, so that what was read stays true.
         if stored.is_some_and(|stored| stored.client_id == client_id) {
             self.revoke(token).await

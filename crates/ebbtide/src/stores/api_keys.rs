@@ -14,7 +14,7 @@ use minicbor::{Decode, Encode};
 pub use id::KeyId;
 
 use super::Stores;
-use super::shared::finding::Fate;
+use super::shared::finding::Finding;
 use super::shared::lifetime::{Lifetime, Standing};
 use super::shared::paging::{Listing, check_limit};
 use crate::backend::Cursor;
@@ -29,7 +29,7 @@ use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::Write;
-use crate::stores::audit::{Action, Because, Note, check_text};
+use crate::stores::audit::{Action, AuditContext, Note, check_text};
 
 /// What a key is good for. Each role may do what those before it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
@@ -154,7 +154,7 @@ pub struct ApiKey {
 }
 
 #[derive(Encode, Decode)]
-struct Stored {
+struct StoredKey {
     #[n(0)]
     digest: ByteArray<32>,
     #[n(1)]
@@ -186,17 +186,17 @@ impl ApiKeys {
     }
 
     /// Makes a key, and tells the audit log of its scope, in one commit.
-    pub async fn create(&self, request: &KeyRequest, because: &Because) -> Result<CreatedKey> {
+    pub async fn create(&self, request: &KeyRequest, context: &AuditContext) -> Result<CreatedKey> {
         request.check()?;
         self.caller.require(&request.scope)?;
-        let id = KeyId::new(request.scope.clone(), self.stores.chance());
-        let (key, digest) = id.mint(self.stores.chance());
+        let id = KeyId::new(request.scope.clone(), self.stores.rng());
+        let (key, digest) = id.mint(self.stores.rng());
         let audit = self.stores.audit(&request.scope);
         let mut changes = audit.changes().await;
         loop {
             let now = changes.attempt()?;
             let expires_at = self.stores.expiry(Kind::ApiKey, &request.scope, request.ttl, now)?;
-            let stored = Stored {
+            let stored = StoredKey {
                 digest: (*digest.as_bytes()).into(),
                 role: request.role,
                 name: request.name.clone(),
@@ -207,7 +207,7 @@ impl ApiKeys {
             let about = describe(id.clone(), stored, expires_at)?;
             let write = Write::Insert { key: place(&id)?, record };
             let detail = format!("{} of {}", request.role, request.scope);
-            let note = Note::of(Action::Create, because)?.about(Kind::ApiKey, vec![id.to_string()]);
+            let note = Note::of(Action::Create, context)?.about(Kind::ApiKey, vec![id.to_string()]);
             if changes.commit(vec![write], &note.with_detail(detail), now).await? {
                 return Ok(CreatedKey { key, about });
             }
@@ -236,12 +236,12 @@ impl ApiKeys {
 
     /// Takes a key back, and tells the audit log of its scope, in one commit. True only for the caller that took it
     /// back.
-    pub async fn revoke(&self, id: &KeyId, because: &Because) -> Result<bool> {
-        self.standing(id)?.revoke(because).await
+    pub async fn revoke(&self, id: &KeyId, context: &AuditContext) -> Result<bool> {
+        self.standing(id)?.revoke(context).await
     }
 
-    pub(crate) async fn fate(&self, id: &KeyId) -> Result<Fate> {
-        Fate::of(&self.standing(id)?).await
+    pub(crate) async fn explain(&self, id: &KeyId) -> Result<Finding> {
+        Finding::of(&self.standing(id)?).await
     }
 
     fn standing<'a>(&'a self, id: &'a KeyId) -> Result<Standing<'a>> {
@@ -253,7 +253,7 @@ impl ApiKeys {
             target: vec![id.to_string()],
             whose: Vec::new(),
             lifetime: |record| {
-                let stored: Stored = codec::decode(&record.value)?;
+                let stored: StoredKey = codec::decode(&record.value)?;
                 Ok(Lifetime::restored(Timestamp::from_stored(stored.created_at)?, None, None))
             },
         })
@@ -266,7 +266,7 @@ impl Stores {
     pub async fn find_api_key(&self, secret: &Secret) -> Result<Option<ApiKey>> {
         let Some((id, digest)) = KeyId::read(secret) else { return Ok(None) };
         let Some(record) = self.backend().get(&place(&id)?, self.now()).await? else { return Ok(None) };
-        let stored: Stored = codec::decode(&record.value)?;
+        let stored: StoredKey = codec::decode(&record.value)?;
         if Digest::from_bytes(*stored.digest) != digest {
             return Ok(None);
         }
@@ -288,7 +288,7 @@ fn read(key: &Key, record: &Record) -> Result<ApiKey> {
     describe(id, codec::decode(&record.value)?, record.expires_at)
 }
 
-fn describe(id: KeyId, stored: Stored, expires_at: Timestamp) -> Result<ApiKey> {
+fn describe(id: KeyId, stored: StoredKey, expires_at: Timestamp) -> Result<ApiKey> {
     Ok(ApiKey {
         scope: id.scope().clone(),
         id,

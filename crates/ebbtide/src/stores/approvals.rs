@@ -79,11 +79,11 @@ use futures_util::future::join_all;
 use minicbor::{Decode, Encode};
 
 use super::Stores;
-use super::shared::extension::{Extended, Extension};
-use super::shared::finding::Fate;
-use super::shared::lifetime::{Lifetime, Restored, Span, Standing, restore};
+use super::shared::extension::{ExtendOutcome, Extension};
+use super::shared::finding::Finding;
+use super::shared::lifetime::{Lifetime, LifetimeRequest, Restored, Standing, restore};
 use super::shared::paging::{Listing, check_limit};
-use super::shared::tombstones::Mortal;
+use super::shared::tombstones::Principal;
 use crate::backend::Cursor;
 use crate::model::codec;
 use crate::model::error::{Error, Result};
@@ -94,7 +94,7 @@ use crate::model::scope::{Reach, Scope};
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::Write;
-use crate::stores::audit::{Because, check_text};
+use crate::stores::audit::{AuditContext, check_text};
 
 /// The most bytes that the names and values of metadata have together.
 pub const MAX_METADATA_BYTES: usize = 16 * 1024;
@@ -111,7 +111,7 @@ pub struct Approval {
     granted_by: String,
     scope: Option<Scope>,
     metadata: BTreeMap<String, String>,
-    span: Span,
+    span: LifetimeRequest,
 }
 
 impl Approval {
@@ -129,7 +129,7 @@ impl Approval {
             granted_by: granted_by.into(),
             scope: None,
             metadata: BTreeMap::new(),
-            span: Span::default(),
+            span: LifetimeRequest::default(),
         }
     }
 
@@ -157,7 +157,7 @@ impl Approval {
     /// Ends when it was not checked for that long, or nine tenths of it, and after `cap` at the latest.
     #[must_use]
     pub fn with_sliding_ttl(mut self, ttl: Ttl, cap: Ttl) -> Self {
-        self.span = Span::sliding(ttl, cap);
+        self.span = LifetimeRequest::sliding(ttl, cap);
         self
     }
 
@@ -211,7 +211,7 @@ impl fmt::Debug for Granted {
 }
 
 #[derive(Encode, Decode)]
-struct Stored {
+struct StoredApproval {
     #[n(0)]
     granted_by: String,
     #[n(1)]
@@ -259,10 +259,10 @@ impl Approvals {
         let (lifetime, expires_at) = approval.span.begin(&self.stores, Kind::Approval, scope, None, now)?;
         let (key, record) = self.prepare(approval, lifetime, expires_at)?;
         let granted = read(&key, &record)?;
-        let identity = [Mortal::Owner(&approval.identity)];
+        let identity = [Principal::Owner(&approval.identity)];
         let put = vec![Write::Put { key, record }];
         // A put has no condition of its own that could be refused.
-        let _ = self.stores.commit_for(scope, &identity, put, now).await?.for_the_living()?;
+        let _ = self.stores.commit_for(scope, &identity, put, now).await?.unless_deleted()?;
         Ok(granted)
     }
 
@@ -278,9 +278,9 @@ impl Approvals {
     ) -> Result<Restored> {
         let (key, record) = self.prepare(approval, lifetime, expires_at)?;
         let ours = (record.value.clone(), record.expires_at);
-        let identity = [Mortal::Owner(&approval.identity)];
+        let identity = [Principal::Owner(&approval.identity)];
         restore(&self.stores, vec![key], &identity, record, dry_run, |there| {
-            let stored: Stored = codec::decode(&there.value)?;
+            let stored: StoredApproval = codec::decode(&there.value)?;
             let alike = stored.granted_by == approval.granted_by && stored.metadata == approval.metadata;
             Ok(alike && (!dated || ours == (there.value.clone(), there.expires_at)))
         })
@@ -299,7 +299,7 @@ impl Approvals {
         check_metadata(&approval.metadata)?;
         let key = key(scope, &approval.identity, &approval.resource, &approval.action)?;
         let metadata = approval.metadata.clone();
-        let stored = Stored { granted_by: approval.granted_by.clone(), metadata, lifetime };
+        let stored = StoredApproval { granted_by: approval.granted_by.clone(), metadata, lifetime };
         Ok((key, self.stores.record(codec::encode(&stored), expires_at)))
     }
 
@@ -335,7 +335,7 @@ impl Approvals {
         limit: usize,
     ) -> Result<Listing<Granted>> {
         check_limit(limit)?;
-        if self.stores.is_buried(&self.scope, &[Mortal::Owner(identity)], self.stores.now()).await? {
+        if self.stores.is_deleted(&self.scope, &[Principal::Owner(identity)], self.stores.now()).await? {
             return Ok(Listing { items: Vec::new(), next: None });
         }
         let page =
@@ -354,9 +354,9 @@ impl Approvals {
         identity: &str,
         resource: &str,
         action: &str,
-        because: &Because,
+        context: &AuditContext,
     ) -> Result<bool> {
-        self.standing(identity, resource, action)?.revoke(because).await
+        self.standing(identity, resource, action)?.revoke(context).await
     }
 
     /// Lets an approval live longer, and writes into the audit log who did it and why, in one commit.
@@ -366,20 +366,20 @@ impl Approvals {
         resource: &str,
         action: &str,
         extension: &Extension,
-    ) -> Result<Extended> {
+    ) -> Result<ExtendOutcome> {
         self.standing(identity, resource, action)?.extend(extension).await
     }
 
     /// Deletes every approval of exactly this scope, tells the audit log, and says how many there were. After an
     /// error, call it again: it goes on with what is left.
-    pub async fn delete_scope(&self, because: &Because) -> Result<u64> {
+    pub async fn delete_scope(&self, context: &AuditContext) -> Result<u64> {
         let (scopes, reach) = (self.stores.scopes(&self.scope), Reach::Exact(self.scope.clone()));
-        let removed = scopes.delete_kinds(vec![Kind::Approval], &reach, because).await?.finish().await?;
+        let removed = scopes.delete_kinds(vec![Kind::Approval], &reach, context).await?.finish().await?;
         Ok(removed.values().sum())
     }
 
-    pub(crate) async fn fate(&self, identity: &str, resource: &str, action: &str) -> Result<Fate> {
-        Fate::of(&self.standing(identity, resource, action)?).await
+    pub(crate) async fn explain(&self, identity: &str, resource: &str, action: &str) -> Result<Finding> {
+        Finding::of(&self.standing(identity, resource, action)?).await
     }
 
     fn standing<'a>(&'a self, identity: &'a str, resource: &str, action: &str) -> Result<Standing<'a>> {
@@ -388,8 +388,8 @@ impl Approvals {
             scope: &self.scope,
             keys: vec![key(&self.scope, identity, resource, action)?],
             target: vec![identity.to_owned(), resource.to_owned(), action.to_owned()],
-            whose: vec![Mortal::Owner(identity)],
-            lifetime: |record| Ok(codec::decode::<Stored>(&record.value)?.lifetime),
+            whose: vec![Principal::Owner(identity)],
+            lifetime: |record| Ok(codec::decode::<StoredApproval>(&record.value)?.lifetime),
         })
     }
 
@@ -410,7 +410,7 @@ pub(crate) fn read(key: &Key, record: &Record) -> Result<Granted> {
     else {
         return Err(strange());
     };
-    let stored: Stored = codec::decode(&record.value)?;
+    let stored: StoredApproval = codec::decode(&record.value)?;
     Ok(Granted {
         identity: identity.to_string(),
         resource: resource.to_string(),

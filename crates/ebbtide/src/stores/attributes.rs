@@ -1,7 +1,7 @@
 //! Attributes: any JSON, by owner, bucket and name.
 //!
 //! ```
-//! use ebbtide::stores::attributes::{Draft, Swap};
+//! use ebbtide::stores::attributes::{Draft, SwapOutcome};
 //! use ebbtide::{Scope, Stores, Ttl, open};
 //! use serde_json::json;
 //!
@@ -15,7 +15,7 @@
 //! let theme = preferences.get("theme").await?.expect("it was just set");
 //! assert_eq!(theme.data, json!("dark"));
 //! let swap = preferences.compare_and_swap("theme", &json!("dark"), json!("light")).await?;
-//! assert!(matches!(swap, Swap::Swapped(_)));
+//! assert!(matches!(swap, SwapOutcome::Swapped(_)));
 //! # Ok(())
 //! # }
 //! ```
@@ -28,7 +28,7 @@ pub mod presets;
 
 use minicbor::{Decode, Encode};
 
-pub use bucket::{Bucket, Change, Swap};
+pub use bucket::{Bucket, Change, SwapOutcome};
 pub use changes::Changes;
 pub use draft::{Attribute, Draft, Stamp};
 
@@ -40,7 +40,7 @@ use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Part, Prefix};
 use crate::model::kind::Kind;
 use crate::model::scope::Scope;
-use crate::stores::audit::{Action, Because, Note};
+use crate::stores::audit::{Action, AuditContext, Note};
 use presets::{Holder, Preset};
 
 /// The attributes of one scope.
@@ -146,10 +146,10 @@ impl Attributes {
     }
 
     /// The same, and the audit log is told before and after, by whom and why.
-    pub async fn delete_owner_audited(&self, owner: &str, because: &Because) -> Result<u64> {
+    pub async fn delete_owner_audited(&self, owner: &str, context: &AuditContext) -> Result<u64> {
         let audit = self.stores.audit(&self.scope);
         let note = |how: String| -> Result<Note> {
-            let note = Note::of(Action::DeleteOwner, because)?.about(Kind::Attribute, vec![owner.to_owned()]);
+            let note = Note::of(Action::DeleteOwner, context)?.about(Kind::Attribute, vec![owner.to_owned()]);
             Ok(note.with_detail(how))
         };
         self.owner_prefix(owner)?;

@@ -15,8 +15,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use tokio::sync::MutexGuard;
 
-pub use entry::{Action, Because, Entry, Mark, Note};
-pub use verify::{Break, Verdict};
+pub use entry::{Action, AuditContext, Entry, Mark, Note};
+pub use verify::{AuditOutcome, Break};
 
 use entry::{Head, Sealed};
 pub(crate) use entry::{check_text, check_words};

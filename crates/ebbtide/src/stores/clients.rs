@@ -12,14 +12,16 @@ use serde_json::{Map, Value};
 
 pub use deletion::ClientDeletion;
 use hashing::SecretHash;
-pub use types::{Client, ClientRequest, RegisteredClient, Registration, SecretRotation, Verification};
+pub use types::{
+    Client, ClientRequest, RegisterOutcome, RegisteredClient, RotateSecretOutcome, VerifyOutcome,
+};
 
 use super::grants::{MAX_NAME_BYTES, PAGE, listed_id};
-use super::shared::finding::{Fate, State};
+use super::shared::finding::{Finding, RecordState};
 use super::shared::paging::{Listing, check_limit};
 use super::shared::payload::Payload;
 use super::shared::token;
-use super::shared::tombstones::{Mortal, Outcome};
+use super::shared::tombstones::{Outcome, Principal};
 use super::{ATTEMPTS, Stores, check_length, check_optional, contended};
 use crate::backend::Cursor;
 use crate::model::codec;
@@ -41,7 +43,7 @@ pub struct Clients {
 }
 
 #[derive(Encode, Decode)]
-struct Stored {
+struct StoredClient {
     /// The id's digest is the key; whose record it is says the record.
     #[n(0)]
     client_id: String,
@@ -70,8 +72,8 @@ impl Clients {
 
     /// Registers a client. Its secret is in the answer, and nowhere else; the client and its index are one commit.
     /// Without a TTL, or a policy that has one, it does not end.
-    pub async fn register(&self, request: ClientRequest) -> Result<Registration> {
-        let new_id = || Base64UrlUnpadded::encode_string(&self.stores.chance().bytes::<16>());
+    pub async fn register(&self, request: ClientRequest) -> Result<RegisterOutcome> {
+        let new_id = || Base64UrlUnpadded::encode_string(&self.stores.rng().bytes::<16>());
         let client_id = request.client_id.unwrap_or_else(new_id);
         check_length("client_id", &client_id, MAX_NAME_BYTES)?;
         check_optional("owner", request.owner.as_deref(), MAX_NAME_BYTES)?;
@@ -85,7 +87,7 @@ impl Clients {
         let expires_at = self.stores.expiry(Kind::Client, &self.scope, request.ttl, now)?;
         let (key, digest) = self.key(&client_id)?;
         let about = write_about(request.name.as_deref(), &request.redirect_uris, request.metadata.as_ref());
-        let stored = Stored {
+        let stored = StoredClient {
             about: self.stores.seal(&key, &[], &about)?,
             client_id,
             owner: request.owner,
@@ -95,18 +97,18 @@ impl Clients {
         let record = self.stores.record(codec::encode(&stored), expires_at);
         let client = self.open(&key, &stored, &record)?;
         let mut writes = vec![Write::Insert { key, record }];
-        let mut whom = vec![Mortal::Client(&stored.client_id)];
+        let mut whom = vec![Principal::Client(&stored.client_id)];
         if let Some(owner) = &stored.owner {
             let key = self.index_key(owner, &digest)?;
             // What an earlier client of this id has left leads to this one, if it is the same owner's.
             writes.push(Write::Put { key, record: self.stores.record("", expires_at) });
-            whom.push(Mortal::Owner(owner));
+            whom.push(Principal::Owner(owner));
         }
-        let commit = self.stores.commit_for(&self.scope, &whom, writes, now).await?.for_the_living()?;
+        let commit = self.stores.commit_for(&self.scope, &whom, writes, now).await?.unless_deleted()?;
         Ok(if commit.is_applied() {
-            Registration::Registered(Box::new(RegisteredClient { client, client_secret }))
+            RegisterOutcome::Registered(Box::new(RegisteredClient { client, client_secret }))
         } else {
-            Registration::Taken
+            RegisterOutcome::Taken
         })
     }
 
@@ -120,25 +122,25 @@ impl Clients {
 
     /// Whether the secret is the client's: its newest, or one that was rotated and is still good. A public client has
     /// none, so that no secret is. It takes a hash's time, on a thread of its own.
-    pub async fn verify(&self, client_id: &str, secret: &Secret) -> Result<Verification> {
+    pub async fn verify(&self, client_id: &str, secret: &Secret) -> Result<VerifyOutcome> {
         let now = self.stores.now();
         let Some((key, stored, record)) = self.standing(client_id, now).await? else {
-            return Ok(Verification::Unknown);
+            return Ok(VerifyOutcome::Unknown);
         };
         // What was never minted here is not worth a hash.
         if token::decode::<32>(token::CLIENT_SECRET, secret).is_none() {
-            return Ok(Verification::Mismatch);
+            return Ok(VerifyOutcome::Mismatch);
         }
         let good = stored.secrets.iter().filter(|kept| is_good(kept, now)).cloned().collect();
         Ok(if self.stores.hashers().fits(secret, good).await? {
-            Verification::Verified(Box::new(self.open(&key, &stored, &record)?))
+            VerifyOutcome::Verified(Box::new(self.open(&key, &stored, &record)?))
         } else {
-            Verification::Mismatch
+            VerifyOutcome::Mismatch
         })
     }
 
     /// Gives a client a new secret. The one before it stays good for `overlap`, which may be none.
-    pub async fn rotate_secret(&self, client_id: &str, overlap: Duration) -> Result<SecretRotation> {
+    pub async fn rotate_secret(&self, client_id: &str, overlap: Duration) -> Result<RotateSecretOutcome> {
         if overlap > Self::MAX_OVERLAP {
             return Err(Error::invalid(format!(
                 "an overlap is 0 to {} seconds",
@@ -146,16 +148,16 @@ impl Clients {
             )));
         }
         let Some((_, stored, _)) = self.standing(client_id, self.stores.now()).await? else {
-            return Ok(SecretRotation::Unknown);
+            return Ok(RotateSecretOutcome::Unknown);
         };
         if stored.secrets.is_empty() {
-            return Ok(SecretRotation::Public);
+            return Ok(RotateSecretOutcome::Public);
         }
         let (client_secret, hash) = self.mint_secret().await?;
         for _ in 0..ATTEMPTS {
             let now = self.stores.now();
             let Some((key, mut stored, record)) = self.standing(client_id, now).await? else {
-                return Ok(SecretRotation::Unknown);
+                return Ok(RotateSecretOutcome::Unknown);
             };
             let old_until = now.checked_add(overlap)?;
             for kept in &mut stored.secrets {
@@ -167,9 +169,9 @@ impl Clients {
             stored.secrets.truncate(Self::MOST_SECRETS);
             let renewed = self.stores.record(codec::encode(&stored), record.expires_at);
             let replace = vec![Write::Replace { key, expected: record.version, record: renewed }];
-            match self.stores.commit_for(&self.scope, &[Mortal::Client(client_id)], replace, now).await? {
-                Outcome::Applied => return Ok(SecretRotation::Rotated { client_secret, old_until }),
-                Outcome::Buried => return Ok(SecretRotation::Unknown),
+            match self.stores.commit_for(&self.scope, &[Principal::Client(client_id)], replace, now).await? {
+                Outcome::Applied => return Ok(RotateSecretOutcome::Rotated { client_secret, old_until }),
+                Outcome::OwnerDeleted => return Ok(RotateSecretOutcome::Unknown),
                 Outcome::Refused { .. } => {}
             }
         }
@@ -179,7 +181,7 @@ impl Clients {
     /// Up to `limit` clients of an owner, behind `after`. A page may hold fewer and still have a next.
     pub async fn list(&self, owner: &str, after: Option<&Cursor>, limit: usize) -> Result<Listing<Client>> {
         check_limit(limit)?;
-        if self.stores.is_buried(&self.scope, &[Mortal::Owner(owner)], self.stores.now()).await? {
+        if self.stores.is_deleted(&self.scope, &[Principal::Owner(owner)], self.stores.now()).await? {
             return Ok(Listing { items: Vec::new(), next: None });
         }
         let (digests, next) = self.digests(owner, after, limit).await?;
@@ -187,10 +189,10 @@ impl Clients {
         for digest in digests {
             let (key, now) = (self.digest_key(&digest)?, self.stores.now());
             let Some(record) = self.stores.backend().get(&key, now).await? else { continue };
-            let stored: Stored = codec::decode(&record.value)?;
-            let client = [Mortal::Client(&stored.client_id)];
+            let stored: StoredClient = codec::decode(&record.value)?;
+            let client = [Principal::Client(&stored.client_id)];
             if stored.owner.as_deref() == Some(owner)
-                && !self.stores.is_buried(&self.scope, &client, now).await?
+                && !self.stores.is_deleted(&self.scope, &client, now).await?
             {
                 items.push(self.open(&key, &stored, &record)?);
             }
@@ -199,35 +201,35 @@ impl Clients {
     }
 
     async fn mint_secret(&self) -> Result<(Secret, SecretHash)> {
-        let (secret, _) = token::mint(token::CLIENT_SECRET, &[], self.stores.chance());
-        let hash = self.stores.hashers().hash(&secret, self.stores.chance()).await?;
+        let (secret, _) = token::mint(token::CLIENT_SECRET, &[], self.stores.rng());
+        let hash = self.stores.hashers().hash(&secret, self.stores.rng()).await?;
         Ok((secret, hash))
     }
 
     /// The client, unless it or its owner is being deleted.
-    async fn standing(&self, client_id: &str, now: Timestamp) -> Result<Option<(Key, Stored, Record)>> {
+    async fn standing(&self, client_id: &str, now: Timestamp) -> Result<Option<(Key, StoredClient, Record)>> {
         let Some((key, stored, record)) = self.read(client_id, now).await? else { return Ok(None) };
-        let mut whom = vec![Mortal::Client(client_id)];
-        whom.extend(stored.owner.iter().map(|owner| Mortal::Owner(owner)));
-        let is_buried = self.stores.is_buried(&self.scope, &whom, now).await?;
-        Ok(if is_buried { None } else { Some((key, stored, record)) })
+        let mut whom = vec![Principal::Client(client_id)];
+        whom.extend(stored.owner.iter().map(|owner| Principal::Owner(owner)));
+        let is_deleted = self.stores.is_deleted(&self.scope, &whom, now).await?;
+        Ok(if is_deleted { None } else { Some((key, stored, record)) })
     }
 
     /// The client, whoever is being deleted.
-    async fn read(&self, client_id: &str, now: Timestamp) -> Result<Option<(Key, Stored, Record)>> {
+    async fn read(&self, client_id: &str, now: Timestamp) -> Result<Option<(Key, StoredClient, Record)>> {
         if client_id.is_empty() || client_id.len() > MAX_NAME_BYTES {
             return Ok(None);
         }
         let (key, _) = self.key(client_id)?;
         let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(None) };
-        let stored: Stored = codec::decode(&record.value)?;
+        let stored: StoredClient = codec::decode(&record.value)?;
         if stored.client_id != client_id {
             return Err(Error::corrupt("a client stands under the key of another"));
         }
         Ok(Some((key, stored, record)))
     }
 
-    fn open(&self, key: &Key, stored: &Stored, record: &Record) -> Result<Client> {
+    fn open(&self, key: &Key, stored: &StoredClient, record: &Record) -> Result<Client> {
         let (name, redirect_uris, metadata) = read_about(self.stores.open(key, &[], &stored.about)?)?;
         Ok(Client {
             client_id: stored.client_id.clone(),
@@ -254,15 +256,15 @@ impl Clients {
         Ok((digests.collect::<Result<_>>()?, page.next))
     }
 
-    pub(crate) async fn fate(&self, client_id: &str) -> Result<Fate> {
-        let mut fate = match self.standing(client_id, self.stores.now()).await? {
-            Some((_, stored, record)) => Fate::new(State::Live, "it is registered")
+    pub(crate) async fn explain(&self, client_id: &str) -> Result<Finding> {
+        let mut finding = match self.standing(client_id, self.stores.now()).await? {
+            Some((_, stored, record)) => Finding::new(RecordState::Live, "it is registered")
                 .since(Timestamp::from_stored(stored.created_at)?)
                 .until(record.expires_at),
-            None => Fate::unknown("not a client of this scope, or one that was deleted or has ended"),
+            None => Finding::unknown("not a client of this scope, or one that was deleted or has ended"),
         };
-        fate.target = Some(vec![client_id.to_owned()]);
-        Ok(fate)
+        finding.target = Some(vec![client_id.to_owned()]);
+        Ok(finding)
     }
 
     fn key(&self, client_id: &str) -> Result<(Key, Digest)> {

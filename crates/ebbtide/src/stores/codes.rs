@@ -10,13 +10,13 @@ use minicbor::{Decode, Encode};
 use binding::Binding;
 
 use super::grants::{
-    GrantId, GrantRequest, Grants, IssuedGrant, MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, Terms,
-    Why,
+    GrantId, GrantRequest, GrantTtls, Grants, IssuedGrant, MAX_NAME_BYTES, MAX_SCOPE_BYTES,
+    MAX_THUMBPRINT_BYTES, Why,
 };
-use super::shared::finding::{Fate, State as Known};
+use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
 use super::shared::token;
-use super::shared::tombstones::{Mortal, Outcome};
+use super::shared::tombstones::{Outcome, Principal};
 use super::{ATTEMPTS, Field, MEMORY, Stores, check_length, check_optional, contended};
 use crate::model::codec;
 use crate::model::digest::Digest;
@@ -124,17 +124,17 @@ pub struct IssuedCode {
 /// A code, with what its bearer presents.
 #[derive(Debug, Clone)]
 #[must_use]
-pub struct Presented {
+pub struct Redeem {
     code: Secret,
     client_id: String,
     redirect_uri: String,
     verifier: Option<Secret>,
     thumbprint: Option<String>,
-    grant: Option<Terms>,
+    grant: Option<GrantTtls>,
     keeps: bool,
 }
 
-impl Presented {
+impl Redeem {
     /// The code, the client that is known to present it, and the redirect URI that it names.
     pub fn new(code: Secret, client_id: impl Into<String>, redirect_uri: impl Into<String>) -> Self {
         Self {
@@ -161,7 +161,7 @@ impl Presented {
     }
 
     /// Asks for a grant, issued in the commit that redeems the code.
-    pub fn grant(mut self, terms: Terms) -> Self {
+    pub fn grant(mut self, terms: GrantTtls) -> Self {
         self.grant = Some(terms);
         self
     }
@@ -194,7 +194,7 @@ impl Redeemed {
     /// Adds the grant that was asked for, and answers the writes that issue it.
     pub(super) fn give(
         &mut self,
-        terms: Option<Terms>,
+        terms: Option<GrantTtls>,
         grants: &Grants,
         now: Timestamp,
     ) -> Result<Vec<Write>> {
@@ -212,7 +212,7 @@ impl Redeemed {
 /// The answer to a redemption.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "only a redeemed code may be honoured"]
-pub enum Redemption {
+pub enum RedeemOutcome {
     /// It was good, and is used up now.
     Redeemed(Box<Redeemed>),
     /// It was presented before. What it gave is revoked.
@@ -233,17 +233,17 @@ struct Code {
     #[n(0)]
     valid_until: u64,
     #[n(1)]
-    state: State,
+    state: CodeState,
 }
 
 #[derive(Debug, Encode, Decode)]
-enum State {
+enum CodeState {
     #[n(0)]
     Open(#[n(0)] Binding),
     /// With the grant that it gave, if it gave one.
     #[n(1)]
     Redeemed(#[n(0)] Option<ByteArray<{ GrantId::BYTES }>>),
-    /// Presented with something that did not fit.
+    /// Redeem with something that did not fit.
     #[n(2)]
     Burned,
 }
@@ -271,15 +271,15 @@ impl Codes {
             )));
         }
         let expires_at = ttl.expires_at(now)?;
-        let (code, digest) = token::mint(token::CODE, &[], self.stores.chance());
+        let (code, digest) = token::mint(token::CODE, &[], self.stores.rng());
         let key = self.key(&digest)?;
         let data = request.data.as_ref().map(|data| self.stores.seal(&key, &[], data)).transpose()?;
-        let state = State::Open(Binding::new(&request, data, now)?);
+        let state = CodeState::Open(Binding::new(&request, data, now)?);
         let record = self.remember(expires_at, state, expires_at)?;
-        let whom = [Mortal::Owner(&request.subject), Mortal::Client(&request.client_id)];
+        let whom = [Principal::Owner(&request.subject), Principal::Client(&request.client_id)];
         let put = vec![Write::Put { key, record }];
         // The key is the digest of 32 random bytes: nothing is written over.
-        let _ = self.stores.commit_for(&self.scope, &whom, put, now).await?.for_the_living()?;
+        let _ = self.stores.commit_for(&self.scope, &whom, put, now).await?.unless_deleted()?;
         Ok(IssuedCode { code, expires_at })
     }
 
@@ -288,39 +288,41 @@ impl Codes {
     ///
     /// After an error the code may have been redeemed, and its grant be out of reach. Redeeming it again is then
     /// answered `Reused`: the grant is revoked, and the user signs in again.
-    pub async fn redeem(&self, presented: &Presented) -> Result<Redemption> {
+    pub async fn redeem(&self, presented: &Redeem) -> Result<RedeemOutcome> {
         let Some(digest) = token::read(token::CODE, &[], &presented.code) else {
-            return Ok(Redemption::Unknown);
+            return Ok(RedeemOutcome::Unknown);
         };
         let key = self.key(&digest)?;
         for _ in 0..ATTEMPTS {
             let now = self.stores.now();
             let Some(standing) = self.stores.backend().get(&key, now).await? else {
-                return Ok(Redemption::Unknown);
+                return Ok(RedeemOutcome::Unknown);
             };
             let code: Code = codec::decode(&standing.value)?;
             let valid_until = Timestamp::from_stored(code.valid_until)?;
             let binding = match code.state {
-                State::Redeemed(Some(id)) => return self.revoke(GrantId::from_bytes(*id)).await,
-                State::Redeemed(None) | State::Burned => return Ok(Redemption::Reused { grant_id: None }),
-                State::Open(_) if now >= valid_until => return Ok(Redemption::Expired),
-                State::Open(binding) => binding,
+                CodeState::Redeemed(Some(id)) => return self.revoke(GrantId::from_bytes(*id)).await,
+                CodeState::Redeemed(None) | CodeState::Burned => {
+                    return Ok(RedeemOutcome::Reused { grant_id: None });
+                }
+                CodeState::Open(_) if now >= valid_until => return Ok(RedeemOutcome::Expired),
+                CodeState::Open(binding) => binding,
             };
             let (subject, client_id) = (binding.subject.clone(), binding.client_id.clone());
             let issued_at = Some(binding.issued_at()?);
             let (answer, record, mut writes) = match binding.check(presented) {
-                Err(field) if presented.keeps => return Ok(Redemption::Mismatch(field)),
+                Err(field) if presented.keeps => return Ok(RedeemOutcome::Mismatch(field)),
                 Err(field) => {
-                    let burned = self.remember(valid_until, State::Burned, valid_until)?;
-                    (Redemption::Mismatch(field), burned, Vec::new())
+                    let burned = self.remember(valid_until, CodeState::Burned, valid_until)?;
+                    (RedeemOutcome::Mismatch(field), burned, Vec::new())
                 }
                 Ok(()) => self.honour(&key, binding, presented, valid_until, now)?,
             };
             writes.insert(0, Write::Replace { key: key.clone(), expected: standing.version, record });
-            let whom = [Mortal::Owner(&subject), Mortal::Client(&client_id)];
+            let whom = [Principal::Owner(&subject), Principal::Client(&client_id)];
             match self.stores.commit_since(&self.scope, &whom, issued_at, writes, now).await? {
                 Outcome::Applied => return Ok(answer),
-                Outcome::Buried => return Ok(Redemption::Unknown),
+                Outcome::OwnerDeleted => return Ok(RedeemOutcome::Unknown),
                 Outcome::Refused { .. } => {}
             }
         }
@@ -332,10 +334,10 @@ impl Codes {
         &self,
         key: &Key,
         binding: Binding,
-        presented: &Presented,
+        presented: &Redeem,
         valid_until: Timestamp,
         now: Timestamp,
-    ) -> Result<(Redemption, Record, Vec<Write>)> {
+    ) -> Result<(RedeemOutcome, Record, Vec<Write>)> {
         let mut redeemed = Redeemed {
             data: self.stores.open_some(key, binding.data.as_deref())?,
             subject: binding.subject,
@@ -347,38 +349,41 @@ impl Codes {
         let writes = redeemed.give(presented.grant, &self.stores.grants(&self.scope), now)?;
         let keep_until = redeemed.grant.as_ref().map_or(valid_until, |grant| grant.ends_at.max(valid_until));
         let id = redeemed.grant.as_ref().map(|grant| (*grant.grant_id.as_bytes()).into());
-        let marker = self.remember(valid_until, State::Redeemed(id), keep_until)?;
-        Ok((Redemption::Redeemed(Box::new(redeemed)), marker, writes))
+        let marker = self.remember(valid_until, CodeState::Redeemed(id), keep_until)?;
+        Ok((RedeemOutcome::Redeemed(Box::new(redeemed)), marker, writes))
     }
 
-    pub(crate) async fn fate(&self, code: &Secret) -> Result<Fate> {
-        let unknown = || Fate::unknown("not a code of this scope, or one from long ago");
+    pub(crate) async fn explain(&self, code: &Secret) -> Result<Finding> {
+        let unknown = || Finding::unknown("not a code of this scope, or one from long ago");
         let Some(digest) = token::read(token::CODE, &[], code) else { return Ok(unknown()) };
         let now = self.stores.now();
         let record = self.stores.backend().get(&self.key(&digest)?, now).await?;
         let Some(record) = record else { return Ok(unknown()) };
         let code: Code = codec::decode(&record.value)?;
         let valid_until = Timestamp::from_stored(code.valid_until)?;
-        let fate = match code.state {
-            State::Open(_) if now < valid_until => Fate::new(Known::Live, "it was not redeemed yet"),
-            State::Open(_) => Fate::new(Known::Expired, "it was not redeemed in its time"),
-            State::Redeemed(id) => {
-                Fate::new(Known::Used, "it was redeemed").of_grant(id.map(|id| GrantId::from_bytes(*id)))
+        let finding = match code.state {
+            CodeState::Open(_) if now < valid_until => {
+                Finding::new(RecordState::Live, "it was not redeemed yet")
             }
-            State::Burned => Fate::new(Known::Used, "it was presented with something that did not fit"),
+            CodeState::Open(_) => Finding::new(RecordState::Expired, "it was not redeemed in its time"),
+            CodeState::Redeemed(id) => Finding::new(RecordState::Used, "it was redeemed")
+                .of_grant(id.map(|id| GrantId::from_bytes(*id))),
+            CodeState::Burned => {
+                Finding::new(RecordState::Used, "it was presented with something that did not fit")
+            }
         };
-        Ok(fate.until(valid_until))
+        Ok(finding.until(valid_until))
     }
 
-    async fn revoke(&self, id: GrantId) -> Result<Redemption> {
+    async fn revoke(&self, id: GrantId) -> Result<RedeemOutcome> {
         if self.stores.grants(&self.scope).revoke_if(id, Why::CodeReused, |_| true).await? {
             tracing::warn!(grant = %id, "a code was redeemed twice; the grant that it gave is revoked");
         }
-        Ok(Redemption::Reused { grant_id: Some(id) })
+        Ok(RedeemOutcome::Reused { grant_id: Some(id) })
     }
 
     /// The record of a code: it stays for a day after the code's end, or until `keep_until` if that is later.
-    fn remember(&self, valid_until: Timestamp, state: State, keep_until: Timestamp) -> Result<Record> {
+    fn remember(&self, valid_until: Timestamp, state: CodeState, keep_until: Timestamp) -> Result<Record> {
         let value = codec::encode(&Code { valid_until: valid_until.as_millis(), state });
         Ok(self.stores.record(value, valid_until.checked_add(MEMORY)?.max(keep_until)))
     }

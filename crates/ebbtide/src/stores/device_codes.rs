@@ -8,15 +8,17 @@ mod user_code;
 
 use std::time::Duration;
 
-use device::{Device, Pace, State};
-pub use types::{Deciding, DeviceRedemption, DeviceRequest, Poll, PresentedDevice, StartedDevice, Verdict};
+use device::{Device, DeviceState, Pace};
+pub use types::{
+    DecideOutcome, Decision, DeviceRedeem, DeviceRedeemOutcome, DeviceRequest, PollOutcome, StartedDevice,
+};
 use user_code::UserCode;
 
 use super::codes::Redeemed;
 use super::grants::{GrantId, MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, Why};
-use super::shared::finding::{Fate, State as Known};
+use super::shared::finding::{Finding, RecordState};
 use super::shared::token;
-use super::shared::tombstones::{Mortal, Outcome};
+use super::shared::tombstones::{Outcome, Principal};
 use super::{ATTEMPTS, Field, MEMORY, Stores, check_length, check_optional, contended};
 use crate::model::codec;
 use crate::model::digest::Digest;
@@ -44,7 +46,7 @@ pub struct DeviceCodes {
 pub(super) const USER_CODES: &str = "codes";
 
 /// A device code as it was read, and what a conditional write of it needs.
-struct Standing {
+struct FoundDevice {
     key: Key,
     device: Device,
     version: Version,
@@ -88,7 +90,7 @@ impl DeviceCodes {
         }
         let now = self.stores.now();
         let expires_at = ttl.expires_at(now)?;
-        let (device_code, digest) = token::mint(token::DEVICE, &[], self.stores.chance());
+        let (device_code, digest) = token::mint(token::DEVICE, &[], self.stores.rng());
         let key = self.key(&digest)?;
         let device = Device {
             data: request.data.as_ref().map(|data| self.stores.seal(&key, &[], data)).transpose()?,
@@ -97,21 +99,21 @@ impl DeviceCodes {
             valid_until: expires_at.as_millis(),
             interval_seconds,
             polled_at: None,
-            state: State::Pending,
+            state: DeviceState::Pending,
             started_at: now.as_millis(),
         };
         let record = self.record(&device, expires_at)?;
         for _ in 0..ATTEMPTS {
-            let user_code = UserCode::mint(self.stores.chance());
+            let user_code = UserCode::mint(self.stores.rng());
             // It stays as long as the record that it leads to, so that a late verdict is told from a wrong one.
             let listed = self.stores.record(digest.as_bytes().to_vec(), record.expires_at);
             let writes = vec![
                 Write::Insert { key: key.clone(), record: record.clone() },
                 Write::Insert { key: self.user_key(&user_code)?, record: listed },
             ];
-            let client = [Mortal::Client(&device.client_id)];
+            let client = [Principal::Client(&device.client_id)];
             // A user code that another flow has is not given a second time: the next one is tried.
-            if self.stores.commit_for(&self.scope, &client, writes, now).await?.for_the_living()?.is_applied()
+            if self.stores.commit_for(&self.scope, &client, writes, now).await?.unless_deleted()?.is_applied()
             {
                 let user_code = user_code.to_secret();
                 return Ok(StartedDevice { device_code, user_code, interval_seconds, expires_at });
@@ -122,58 +124,58 @@ impl DeviceCodes {
 
     /// Notes what the user decides. Of any number of verdicts on one code the first stands, and the others are told
     /// so. A wrong code counts as a guess of the verdict's source.
-    pub async fn decide(&self, user_code: &str, verdict: Verdict) -> Result<Deciding> {
+    pub async fn decide(&self, user_code: &str, verdict: Decision) -> Result<DecideOutcome> {
         if let Some((subject, _)) = &verdict.approved {
             check_length("subject", subject, MAX_NAME_BYTES)?;
         }
         let source = verdict.counted_for();
         if let Err(retry_at) = self.count_guess(source).await? {
-            return Ok(Deciding::TooManyGuesses { retry_at });
+            return Ok(DecideOutcome::TooManyGuesses { retry_at });
         }
         let answer = self.look_and_decide(user_code, &verdict).await?;
-        if answer != Deciding::Unknown {
+        if answer != DecideOutcome::Unknown {
             self.uncount_guess(source).await?;
         }
         Ok(answer)
     }
 
-    async fn look_and_decide(&self, user_code: &str, verdict: &Verdict) -> Result<Deciding> {
-        let Some(user_code) = UserCode::read(user_code) else { return Ok(Deciding::Unknown) };
+    async fn look_and_decide(&self, user_code: &str, verdict: &Decision) -> Result<DecideOutcome> {
+        let Some(user_code) = UserCode::read(user_code) else { return Ok(DecideOutcome::Unknown) };
         let user_key = self.user_key(&user_code)?;
         for _ in 0..ATTEMPTS {
             let now = self.stores.now();
             let Some(listed) = self.stores.backend().get(&user_key, now).await? else {
-                return Ok(Deciding::Unknown);
+                return Ok(DecideOutcome::Unknown);
             };
             let digest = <[u8; 32]>::try_from(listed.value.as_ref())
                 .map_err(|_| Error::corrupt("a user code leads to what is no device code"))?;
             let Some(mut standing) = self.standing(&Digest::from_bytes(digest), now).await? else {
-                return Ok(Deciding::Unknown);
+                return Ok(DecideOutcome::Unknown);
             };
             let device = &mut standing.device;
-            if !matches!(device.state, State::Pending) {
-                return Ok(Deciding::Used);
+            if !matches!(device.state, DeviceState::Pending) {
+                return Ok(DecideOutcome::Used);
             }
             if now >= device.valid_until()? {
-                return Ok(Deciding::Expired);
+                return Ok(DecideOutcome::Expired);
             }
             let mut whom = Vec::new();
             if let Some((subject, data)) = &verdict.approved {
-                device.state = State::Approved(subject.clone());
+                device.state = DeviceState::Approved(subject.clone());
                 if let Some(data) = data {
                     device.data = Some(self.stores.seal(&standing.key, &[], data)?);
                 }
-                whom.push(Mortal::Owner(subject));
+                whom.push(Principal::Owner(subject));
             } else {
-                device.state = State::Denied;
+                device.state = DeviceState::Denied;
                 device.data = None;
             }
             let client_id = device.client_id.clone();
-            whom.push(Mortal::Client(&client_id));
+            whom.push(Principal::Client(&client_id));
             let scope = device.scope.clone();
             match self.replace(standing, &whom, Vec::new(), now).await? {
-                Outcome::Applied => return Ok(Deciding::Decided { client_id, scope }),
-                Outcome::Buried => return Ok(Deciding::Unknown),
+                Outcome::Applied => return Ok(DecideOutcome::Decided { client_id, scope }),
+                Outcome::OwnerDeleted => return Ok(DecideOutcome::Unknown),
                 Outcome::Refused { .. } => {}
             }
         }
@@ -182,11 +184,13 @@ impl DeviceCodes {
 
     /// What a device is told that asks. While nothing is decided, the poll is noted in the step that answers it: one
     /// that comes too early is told to slow down, and the interval is longer from then on.
-    pub async fn poll(&self, device_code: &Secret, client_id: &str) -> Result<Poll> {
-        let Some(digest) = token::read(token::DEVICE, &[], device_code) else { return Ok(Poll::Unknown) };
+    pub async fn poll(&self, device_code: &Secret, client_id: &str) -> Result<PollOutcome> {
+        let Some(digest) = token::read(token::DEVICE, &[], device_code) else {
+            return Ok(PollOutcome::Unknown);
+        };
         for _ in 0..ATTEMPTS {
             let now = self.stores.now();
-            let Some(standing) = self.standing(&digest, now).await? else { return Ok(Poll::Unknown) };
+            let Some(standing) = self.standing(&digest, now).await? else { return Ok(PollOutcome::Unknown) };
             if let Some(answer) = self.answer(standing, client_id, now).await? {
                 return Ok(answer);
             }
@@ -195,31 +199,36 @@ impl DeviceCodes {
     }
 
     /// The answer to a poll; none if something was faster than the note of it.
-    async fn answer(&self, mut standing: Standing, client_id: &str, now: Timestamp) -> Result<Option<Poll>> {
+    async fn answer(
+        &self,
+        mut standing: FoundDevice,
+        client_id: &str,
+        now: Timestamp,
+    ) -> Result<Option<PollOutcome>> {
         let device = &mut standing.device;
         if device.client_id != client_id {
-            return Ok(Some(Poll::Mismatch(Field::ClientId)));
+            return Ok(Some(PollOutcome::Mismatch(Field::ClientId)));
         }
-        let client = Mortal::Client(client_id);
+        let client = Principal::Client(client_id);
         let answer = match &device.state {
-            State::Redeemed(_) => Poll::Used,
-            State::Denied => Poll::Denied,
-            _ if now >= device.valid_until()? => Poll::Expired,
-            State::Approved(subject) => {
-                let (whom, began) = ([Mortal::Owner(subject), client], Some(device.started_at()?));
-                if self.stores.is_buried_since(&self.scope, &whom, began, now).await? {
-                    return Ok(Some(Poll::Unknown));
+            DeviceState::Redeemed(_) => PollOutcome::Used,
+            DeviceState::Denied => PollOutcome::Denied,
+            _ if now >= device.valid_until()? => PollOutcome::Expired,
+            DeviceState::Approved(subject) => {
+                let (whom, began) = ([Principal::Owner(subject), client], Some(device.started_at()?));
+                if self.stores.is_deleted_since(&self.scope, &whom, began, now).await? {
+                    return Ok(Some(PollOutcome::Unknown));
                 }
-                Poll::Approved { subject: subject.clone(), scope: device.scope.clone() }
+                PollOutcome::Approved { subject: subject.clone(), scope: device.scope.clone() }
             }
-            State::Pending => {
+            DeviceState::Pending => {
                 let answer = match device.poll(now) {
-                    Pace::Wait { interval_seconds } => Poll::Pending { interval_seconds },
-                    Pace::SlowDown { interval_seconds } => Poll::SlowDown { interval_seconds },
+                    Pace::Wait { interval_seconds } => PollOutcome::Pending { interval_seconds },
+                    Pace::SlowDown { interval_seconds } => PollOutcome::SlowDown { interval_seconds },
                 };
                 return Ok(match self.replace(standing, &[client], Vec::new(), now).await? {
                     Outcome::Applied => Some(answer),
-                    Outcome::Buried => Some(Poll::Unknown),
+                    Outcome::OwnerDeleted => Some(PollOutcome::Unknown),
                     Outcome::Refused { .. } => None,
                 });
             }
@@ -232,9 +241,9 @@ impl DeviceCodes {
     /// as a poll.
     ///
     /// After an error the code may have been redeemed, as with [codes](super::codes::Codes::redeem).
-    pub async fn redeem(&self, presented: &PresentedDevice) -> Result<DeviceRedemption> {
+    pub async fn redeem(&self, presented: &DeviceRedeem) -> Result<DeviceRedeemOutcome> {
         check_optional("key thumbprint", presented.thumbprint.as_deref(), MAX_THUMBPRINT_BYTES)?;
-        let unknown = DeviceRedemption::Refused(Poll::Unknown);
+        let unknown = DeviceRedeemOutcome::Refused(PollOutcome::Unknown);
         let Some(digest) = token::read(token::DEVICE, &[], &presented.device_code) else {
             return Ok(unknown);
         };
@@ -243,15 +252,15 @@ impl DeviceCodes {
             let Some(mut standing) = self.standing(&digest, now).await? else { return Ok(unknown) };
             let device = &mut standing.device;
             let subject = match &device.state {
-                State::Redeemed(Some(id)) => return self.revoke(GrantId::from_bytes(**id)).await,
-                State::Redeemed(None) => return Ok(DeviceRedemption::Reused { grant_id: None }),
-                State::Approved(subject)
+                DeviceState::Redeemed(Some(id)) => return self.revoke(GrantId::from_bytes(**id)).await,
+                DeviceState::Redeemed(None) => return Ok(DeviceRedeemOutcome::Reused { grant_id: None }),
+                DeviceState::Approved(subject)
                     if device.client_id == presented.client_id && now < device.valid_until()? =>
                 {
                     subject.clone()
                 }
                 _ => match self.answer(standing, &presented.client_id, now).await? {
-                    Some(refused) => return Ok(DeviceRedemption::Refused(refused)),
+                    Some(refused) => return Ok(DeviceRedeemOutcome::Refused(refused)),
                     None => continue,
                 },
             };
@@ -265,56 +274,58 @@ impl DeviceCodes {
             };
             let writes = redeemed.give(presented.grant, &self.stores.grants(&self.scope), now)?;
             let id = redeemed.grant.as_ref().map(|grant| (*grant.grant_id.as_bytes()).into());
-            device.state = State::Redeemed(id);
+            device.state = DeviceState::Redeemed(id);
             let keep_until = redeemed.grant.as_ref().map(|grant| grant.ends_at);
-            let whom = [Mortal::Owner(&redeemed.subject), Mortal::Client(&redeemed.client_id)];
+            let whom = [Principal::Owner(&redeemed.subject), Principal::Client(&redeemed.client_id)];
             match self.replace_until(standing, &whom, writes, keep_until, now).await? {
-                Outcome::Applied => return Ok(DeviceRedemption::Redeemed(Box::new(redeemed))),
-                Outcome::Buried => return Ok(unknown),
+                Outcome::Applied => return Ok(DeviceRedeemOutcome::Redeemed(Box::new(redeemed))),
+                Outcome::OwnerDeleted => return Ok(unknown),
                 Outcome::Refused { .. } => {}
             }
         }
         Err(contended())
     }
 
-    pub(crate) async fn fate(&self, device_code: &Secret) -> Result<Fate> {
-        let unknown = || Fate::unknown("not a device code of this scope, or one from long ago");
+    pub(crate) async fn explain(&self, device_code: &Secret) -> Result<Finding> {
+        let unknown = || Finding::unknown("not a device code of this scope, or one from long ago");
         let Some(digest) = token::read(token::DEVICE, &[], device_code) else { return Ok(unknown()) };
         let now = self.stores.now();
-        let Some(Standing { device, .. }) = self.standing(&digest, now).await? else { return Ok(unknown()) };
-        let valid_until = device.valid_until()?;
-        let fate = match &device.state {
-            State::Redeemed(id) => {
-                let id = id.as_ref().map(|id| GrantId::from_bytes(**id));
-                Fate::new(Known::Used, "it was redeemed").of_grant(id)
-            }
-            State::Denied => Fate::new(Known::Revoked, "the user has said no"),
-            _ if now >= valid_until => Fate::new(Known::Expired, "it was not redeemed in its time"),
-            State::Approved(_) => {
-                Fate::new(Known::Live, "the user has said yes, and it was not redeemed yet")
-            }
-            State::Pending => Fate::new(Known::Live, "the user has not decided yet"),
+        let Some(FoundDevice { device, .. }) = self.standing(&digest, now).await? else {
+            return Ok(unknown());
         };
-        Ok(fate.until(valid_until))
+        let valid_until = device.valid_until()?;
+        let finding = match &device.state {
+            DeviceState::Redeemed(id) => {
+                let id = id.as_ref().map(|id| GrantId::from_bytes(**id));
+                Finding::new(RecordState::Used, "it was redeemed").of_grant(id)
+            }
+            DeviceState::Denied => Finding::new(RecordState::Revoked, "the user has said no"),
+            _ if now >= valid_until => Finding::new(RecordState::Expired, "it was not redeemed in its time"),
+            DeviceState::Approved(_) => {
+                Finding::new(RecordState::Live, "the user has said yes, and it was not redeemed yet")
+            }
+            DeviceState::Pending => Finding::new(RecordState::Live, "the user has not decided yet"),
+        };
+        Ok(finding.until(valid_until))
     }
 
-    async fn revoke(&self, id: GrantId) -> Result<DeviceRedemption> {
+    async fn revoke(&self, id: GrantId) -> Result<DeviceRedeemOutcome> {
         if self.stores.grants(&self.scope).revoke_if(id, Why::CodeReused, |_| true).await? {
             tracing::warn!(grant = %id, "a device code was redeemed twice; the grant that it gave is revoked");
         }
-        Ok(DeviceRedemption::Reused { grant_id: Some(id) })
+        Ok(DeviceRedeemOutcome::Reused { grant_id: Some(id) })
     }
 
-    async fn standing(&self, digest: &Digest, now: Timestamp) -> Result<Option<Standing>> {
+    async fn standing(&self, digest: &Digest, now: Timestamp) -> Result<Option<FoundDevice>> {
         let key = self.key(digest)?;
         let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(None) };
-        Ok(Some(Standing { key, device: codec::decode(&record.value)?, version: record.version }))
+        Ok(Some(FoundDevice { key, device: codec::decode(&record.value)?, version: record.version }))
     }
 
     async fn replace(
         &self,
-        standing: Standing,
-        whom: &[Mortal<'_>],
+        standing: FoundDevice,
+        whom: &[Principal<'_>],
         writes: Vec<Write>,
         now: Timestamp,
     ) -> Result<Outcome> {
@@ -323,13 +334,13 @@ impl DeviceCodes {
 
     async fn replace_until(
         &self,
-        standing: Standing,
-        whom: &[Mortal<'_>],
+        standing: FoundDevice,
+        whom: &[Principal<'_>],
         mut writes: Vec<Write>,
         keep_until: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<Outcome> {
-        let Standing { key, device, version } = standing;
+        let FoundDevice { key, device, version } = standing;
         let record = self.record(&device, keep_until.unwrap_or(Timestamp::ZERO))?;
         writes.insert(0, Write::Replace { key, expected: version, record });
         self.stores.commit_since(&self.scope, whom, Some(device.started_at()?), writes, now).await

@@ -8,19 +8,19 @@ mod request;
 mod revocation;
 mod types;
 
-use family::{Beginning, Verdict};
+use family::{Beginning, FamilyVerdict};
 use refresh::Refresh;
 
 pub(crate) use family::Family;
 pub use index::{GrantPage, Holder};
 pub(crate) use index::{Listed, PAGE, listed_id};
-pub use request::{GrantRequest, Terms};
+pub use request::{GrantRequest, GrantTtls};
 pub(crate) use request::{MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, check_grace};
-pub use types::{Grant, GrantId, GrantState, IssuedGrant, Rotated, Rotation, Why};
+pub use types::{Grant, GrantId, GrantState, IssuedGrant, RotateOutcome, Rotated, Why};
 
-use super::shared::finding::{Fate, State};
+use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
-use super::shared::tombstones::Mortal;
+use super::shared::tombstones::Principal;
 use super::{ATTEMPTS, Stores, contended};
 use crate::keyring::Keyring;
 use crate::model::codec;
@@ -59,9 +59,9 @@ impl Grants {
         let now = self.stores.now();
         let (subject, client_id) = (request.subject.clone(), request.client_id.clone());
         let (issued, writes) = self.prepare(request, now)?;
-        let whom = [Mortal::Owner(&subject), Mortal::Client(&client_id)];
-        let commit = self.stores.commit_for(&self.scope, &whom, writes, now).await?.for_the_living()?;
-        // The id is 16 random bytes: that it is taken means that chance is broken.
+        let whom = [Principal::Owner(&subject), Principal::Client(&client_id)];
+        let commit = self.stores.commit_for(&self.scope, &whom, writes, now).await?.unless_deleted()?;
+        // The id is 16 random bytes: that it is taken means that rng is broken.
         if commit.is_applied() { Ok(issued) } else { Err(Error::unavailable("a new grant's id is taken")) }
     }
 
@@ -70,7 +70,7 @@ impl Grants {
         request.check()?;
         let lives = self.lives(&request.terms)?;
         let ends_at = lives.max.expires_at(now)?;
-        let id = GrantId::from_bytes(self.stores.chance().bytes());
+        let id = GrantId::from_bytes(self.stores.rng().bytes());
         let key = self.key(id)?;
         let data = request.data.map(|data| self.stores.seal(&key, &[], &data)).transpose()?;
         let indexes = [Holder::Subject(&request.subject), Holder::Client(&request.client_id)]
@@ -84,7 +84,7 @@ impl Grants {
             key: self.stores.keyring().active(),
             idle: lives.idle.duration(),
             grace: lives.grace,
-            salt: self.stores.chance().bytes(),
+            salt: self.stores.rng().bytes(),
         };
         let family = Family::begin(beginning, now, ends_at)?;
         let issued = IssuedGrant {
@@ -115,42 +115,42 @@ impl Grants {
         token: &Secret,
         client_id: &str,
         thumbprint: Option<&str>,
-    ) -> Result<Rotation> {
+    ) -> Result<RotateOutcome> {
         let Some(token) = Refresh::read(token, self.stores.keyring(), &self.scope) else {
-            return Ok(Rotation::Unknown);
+            return Ok(RotateOutcome::Unknown);
         };
         let id = token.grant_id;
         for _ in 0..ATTEMPTS {
             let now = self.stores.now();
             // The MAC is good, so the grant was issued: if it is not there, it has ended.
-            let Some(mut standing) = self.standing(id, now).await? else { return Ok(Rotation::Expired) };
+            let Some(mut standing) = self.standing(id, now).await? else { return Ok(RotateOutcome::Expired) };
             match standing.family.judge(token.generation, client_id, thumbprint, now) {
-                Verdict::Advance => {
+                FamilyVerdict::Advance => {
                     let data = self.advance(&mut standing, now)?;
                     if self.replace(&standing, now).await? {
                         let token = self.present_token(id, &standing.family).expect(ACTIVE_KEY);
-                        return Ok(Rotation::Rotated(successor(id, token, standing, data)));
+                        return Ok(RotateOutcome::Rotated(successor(id, token, standing, data)));
                     }
                 }
-                Verdict::Retry => {
+                FamilyVerdict::Retry => {
                     // The successor's key was retired within the grace: it is unknown, and so is this.
                     let Some(token) = self.present_token(id, &standing.family) else {
-                        return Ok(Rotation::Unknown);
+                        return Ok(RotateOutcome::Unknown);
                     };
                     let data = self.stores.open_some(&standing.key, standing.family.data.as_deref())?;
-                    return Ok(Rotation::Retried(successor(id, token, standing, data)));
+                    return Ok(RotateOutcome::Retried(successor(id, token, standing, data)));
                 }
-                Verdict::Reuse => {
+                FamilyVerdict::Reuse => {
                     standing.family.revoke(Why::RefreshReused, now);
                     if self.replace(&standing, now).await? {
                         tracing::warn!(grant = %id, "a refresh token was used twice; its family is revoked");
-                        return Ok(Rotation::Reused { grant_id: id });
+                        return Ok(RotateOutcome::Reused { grant_id: id });
                     }
                 }
-                Verdict::Mismatch(field) => return Ok(Rotation::Mismatch(field)),
-                Verdict::Revoked { at, why } => return Ok(Rotation::Revoked { at, why }),
-                Verdict::Expired => return Ok(Rotation::Expired),
-                Verdict::Unknown => return Ok(Rotation::Unknown),
+                FamilyVerdict::Mismatch(field) => return Ok(RotateOutcome::Mismatch(field)),
+                FamilyVerdict::Revoked { at, why } => return Ok(RotateOutcome::Revoked { at, why }),
+                FamilyVerdict::Expired => return Ok(RotateOutcome::Expired),
+                FamilyVerdict::Unknown => return Ok(RotateOutcome::Unknown),
             }
         }
         Err(contended())
@@ -201,36 +201,38 @@ impl Grants {
         Ok(grant.filter(|grant| grant.state == GrantState::Active && grant.generation == token.generation))
     }
 
-    pub(crate) async fn fate(&self, id: GrantId) -> Result<Fate> {
+    pub(crate) async fn explain(&self, id: GrantId) -> Result<Finding> {
         let now = self.stores.now();
         let Some(standing) = self.standing(id, now).await? else {
-            return Ok(Fate::unknown("not a grant of this scope, or one that has reached its cap"));
+            return Ok(Finding::unknown("not a grant of this scope, or one that has reached its cap"));
         };
         let family = standing.family;
         let (state, why) = match family.state(now) {
-            GrantState::Active => (State::Live, format!("it was rotated {} times", family.generation())),
-            GrantState::Revoked { at, why } => {
-                (State::Revoked, format!("it was revoked at {at}: {}", why.words()))
+            GrantState::Active => {
+                (RecordState::Live, format!("it was rotated {} times", family.generation()))
             }
-            GrantState::Expired => (State::Expired, "it was idle for too long".to_owned()),
+            GrantState::Revoked { at, why } => {
+                (RecordState::Revoked, format!("it was revoked at {at}: {}", why.words()))
+            }
+            GrantState::Expired => (RecordState::Expired, "it was idle for too long".to_owned()),
         };
-        let mut fate = Fate::new(state, why).since(family.created_at()).until(family.idle_until());
-        (fate.cap_at, fate.target) = (Some(standing.ends_at), Some(vec![id.to_string()]));
-        Ok(fate.of_grant(Some(id)))
+        let mut finding = Finding::new(state, why).since(family.created_at()).until(family.idle_until());
+        (finding.cap_at, finding.target) = (Some(standing.ends_at), Some(vec![id.to_string()]));
+        Ok(finding.of_grant(Some(id)))
     }
 
-    pub(crate) async fn fate_of_token(&self, token: &Secret) -> Result<Fate> {
+    pub(crate) async fn explain_token(&self, token: &Secret) -> Result<Finding> {
         let Some(token) = Refresh::read(token, self.stores.keyring(), &self.scope) else {
-            return Ok(Fate::unknown("not a refresh token of this scope"));
+            return Ok(Finding::unknown("not a refresh token of this scope"));
         };
-        let mut fate = self.fate(token.grant_id).await?;
+        let mut finding = self.explain(token.grant_id).await?;
         let now = self.stores.now();
         let present = self.standing(token.grant_id, now).await?.map(|standing| standing.family.generation());
-        if fate.state == State::Live && present.is_some_and(|present| token.generation < present) {
-            fate.state = State::Used;
-            fate.why = format!("{}, and this token is of generation {}", fate.why, token.generation);
+        if finding.state == RecordState::Live && present.is_some_and(|present| token.generation < present) {
+            finding.state = RecordState::Used;
+            finding.why = format!("{}, and this token is of generation {}", finding.why, token.generation);
         }
-        Ok(fate)
+        Ok(finding)
     }
 
     pub(super) async fn revoke_if(
@@ -281,9 +283,10 @@ impl Grants {
     /// The grant, unless its subject or its client is being deleted.
     pub(super) async fn standing(&self, id: GrantId, now: Timestamp) -> Result<Option<Standing>> {
         let Some(standing) = self.read(id, now).await? else { return Ok(None) };
-        let whom = [Mortal::Owner(&standing.family.subject), Mortal::Client(&standing.family.client_id)];
-        let is_buried = self.stores.is_buried(&self.scope, &whom, now).await?;
-        Ok(Some(standing).filter(|_| !is_buried))
+        let whom =
+            [Principal::Owner(&standing.family.subject), Principal::Client(&standing.family.client_id)];
+        let is_deleted = self.stores.is_deleted(&self.scope, &whom, now).await?;
+        Ok(Some(standing).filter(|_| !is_deleted))
     }
 
     /// The grant, whoever is being deleted.

@@ -2,7 +2,7 @@
 
 use minicbor::{Decode, Encode};
 
-use super::shared::finding::{Fate, State};
+use super::shared::finding::{Finding, RecordState};
 use super::shared::token;
 use super::{ATTEMPTS, Stores, check_length, contended};
 use crate::backend::BackendExt;
@@ -40,7 +40,7 @@ pub struct IssuedNonce {
 /// The answer to a nonce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "only an accepted nonce is good"]
-pub enum NonceAnswer {
+pub enum NonceOutcome {
     /// It is good. If it was to be accepted once, this was the time.
     Accepted {
         /// Until when it is, or would have been, good.
@@ -76,7 +76,7 @@ impl Nonces {
         let now = self.stores.now();
         let ttl = self.stores.ttl(Kind::Nonce, &self.scope, ttl, self.stores.profile().nonce)?;
         let expires_at = ttl.expires_at(now)?;
-        let (nonce, digest) = token::mint(token::NONCE, &[audience.as_bytes()], self.stores.chance());
+        let (nonce, digest) = token::mint(token::NONCE, &[audience.as_bytes()], self.stores.rng());
         let value = Nonce { valid_until: expires_at.as_millis(), used: false };
         let record = self.stores.record(codec::encode(&value), ttl.expires_at(expires_at)?);
         // The key is the digest of 32 random bytes: nothing is written over.
@@ -85,15 +85,15 @@ impl Nonces {
     }
 
     /// Whether the nonce is good. It may be used again.
-    pub async fn check(&self, audience: &str, nonce: &Secret) -> Result<NonceAnswer> {
-        let Some(key) = self.find(audience, nonce)? else { return Ok(NonceAnswer::Unknown) };
+    pub async fn check(&self, audience: &str, nonce: &Secret) -> Result<NonceOutcome> {
+        let Some(key) = self.find(audience, nonce)? else { return Ok(NonceOutcome::Unknown) };
         let now = self.stores.now();
         Ok(judge(self.stores.backend().get(&key, now).await?.as_ref(), now)?.0)
     }
 
     /// Accepts the nonce once. Of any number of callers with one nonce, exactly one is answered `Accepted`.
-    pub async fn accept(&self, audience: &str, nonce: &Secret) -> Result<NonceAnswer> {
-        let Some(key) = self.find(audience, nonce)? else { return Ok(NonceAnswer::Unknown) };
+    pub async fn accept(&self, audience: &str, nonce: &Secret) -> Result<NonceOutcome> {
+        let Some(key) = self.find(audience, nonce)? else { return Ok(NonceOutcome::Unknown) };
         for _ in 0..ATTEMPTS {
             let now = self.stores.now();
             let standing = self.stores.backend().get(&key, now).await?;
@@ -108,19 +108,19 @@ impl Nonces {
         Err(contended())
     }
 
-    pub(crate) async fn fate(&self, audience: &str, nonce: &Secret) -> Result<Fate> {
-        let unknown = || Fate::unknown("not a nonce of this scope and audience, or one from long ago");
+    pub(crate) async fn explain(&self, audience: &str, nonce: &Secret) -> Result<Finding> {
+        let unknown = || Finding::unknown("not a nonce of this scope and audience, or one from long ago");
         let Some(key) = self.find(audience, nonce)? else { return Ok(unknown()) };
         let now = self.stores.now();
         let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(unknown()) };
         let valid_until = Timestamp::from_stored(codec::decode::<Nonce>(&record.value)?.valid_until)?;
-        let fate = match judge(Some(&record), now)?.0 {
-            NonceAnswer::Accepted { .. } => Fate::new(State::Live, "it was not accepted yet"),
-            NonceAnswer::Used => Fate::new(State::Used, "it was accepted"),
-            NonceAnswer::Expired => Fate::new(State::Expired, "it was not used in its time"),
-            NonceAnswer::Unknown => unknown(),
+        let finding = match judge(Some(&record), now)?.0 {
+            NonceOutcome::Accepted { .. } => Finding::new(RecordState::Live, "it was not accepted yet"),
+            NonceOutcome::Used => Finding::new(RecordState::Used, "it was accepted"),
+            NonceOutcome::Expired => Finding::new(RecordState::Expired, "it was not used in its time"),
+            NonceOutcome::Unknown => unknown(),
         };
-        Ok(fate.until(valid_until))
+        Ok(finding.until(valid_until))
     }
 
     fn find(&self, audience: &str, nonce: &Secret) -> Result<Option<Key>> {
@@ -134,15 +134,15 @@ impl Nonces {
 }
 
 /// The answer, and the nonce if it is good.
-fn judge(standing: Option<&Record>, now: Timestamp) -> Result<(NonceAnswer, Option<Nonce>)> {
-    let Some(record) = standing else { return Ok((NonceAnswer::Unknown, None)) };
+fn judge(standing: Option<&Record>, now: Timestamp) -> Result<(NonceOutcome, Option<Nonce>)> {
+    let Some(record) = standing else { return Ok((NonceOutcome::Unknown, None)) };
     let nonce: Nonce = codec::decode(&record.value)?;
     let expires_at = Timestamp::from_stored(nonce.valid_until)?;
     Ok(if nonce.used {
-        (NonceAnswer::Used, None)
+        (NonceOutcome::Used, None)
     } else if now >= expires_at {
-        (NonceAnswer::Expired, None)
+        (NonceOutcome::Expired, None)
     } else {
-        (NonceAnswer::Accepted { expires_at }, Some(nonce))
+        (NonceOutcome::Accepted { expires_at }, Some(nonce))
     })
 }

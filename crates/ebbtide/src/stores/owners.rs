@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::clients::ClientDeletion;
 use super::grants::{Holder, MAX_NAME_BYTES};
-use super::shared::tombstones::Mortal;
+use super::shared::tombstones::Principal;
 use super::{Stores, check_length};
 use crate::backend::{Cursor, Erased};
 use crate::model::error::{ErrorKind, Result};
@@ -17,7 +17,7 @@ use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::scope::Scope;
 use crate::model::write::Write;
-use crate::stores::audit::{Action, Because, Note};
+use crate::stores::audit::{Action, AuditContext, Note};
 
 /// The owners of one scope.
 #[derive(Debug, Clone)]
@@ -89,18 +89,18 @@ impl Owners {
     /// Whether nothing is written for that owner and nothing of theirs is honoured: they are being deleted, or their
     /// deletion has stopped half-way.
     pub async fn is_being_deleted(&self, owner: &str) -> Result<bool> {
-        self.stores.is_buried(&self.scope, &[Mortal::Owner(owner)], self.stores.now()).await
+        self.stores.is_deleted(&self.scope, &[Principal::Owner(owner)], self.stores.now()).await
     }
 
     /// Begins to delete an owner with all that is theirs in exactly this scope, and tells the audit log: the tombstone
     /// stands when this is answered. An owner of whom there is nothing is deleted like any other.
-    pub async fn delete(&self, owner: &str, because: &Because) -> Result<OwnerDeletion> {
+    pub async fn delete(&self, owner: &str, context: &AuditContext) -> Result<OwnerDeletion> {
         check_length("owner", owner, MAX_NAME_BYTES)?;
         let deletion = OwnerDeletion {
             stores: self.stores.clone(),
             scope: self.scope.clone(),
             owner: owner.to_owned(),
-            because: because.clone(),
+            context: context.clone(),
             stages: &STAGES,
             after: None,
             client: None,
@@ -119,7 +119,7 @@ pub struct OwnerDeletion {
     stores: Stores,
     scope: Scope,
     owner: String,
-    because: Because,
+    context: AuditContext,
     stages: &'static [Stage],
     after: Option<Cursor>,
     client: Option<Box<ClientDeletion>>,
@@ -217,7 +217,7 @@ impl OwnerDeletion {
         let clients = self.stores.clients(&self.scope);
         let (ids, more) = clients.some_of(&self.owner).await?;
         if let Some(client_id) = ids.first() {
-            self.client = clients.delete(client_id, &self.because).await?.map(Box::new);
+            self.client = clients.delete(client_id, &self.context).await?.map(Box::new);
         }
         Ok(more)
     }
@@ -237,8 +237,8 @@ impl OwnerDeletion {
         how: String,
         tombstone: impl Fn(&Stores, crate::model::time::Timestamp) -> Result<Record>,
     ) -> Result<()> {
-        let key = Mortal::Owner(&self.owner).tombstone(&self.scope)?;
-        let note = Note::of(Action::DeleteOwner, &self.because)?;
+        let key = Principal::Owner(&self.owner).tombstone(&self.scope)?;
+        let note = Note::of(Action::DeleteOwner, &self.context)?;
         let note = note.about(Kind::Owner, vec![self.owner.clone()]).with_detail(how);
         let audit = self.stores.audit(&self.scope);
         let mut changes = audit.changes().await;

@@ -17,7 +17,7 @@ use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 use crate::model::ttl::{Ttl, TtlPolicies, TtlPolicy};
 use crate::model::write::Write;
-use crate::stores::audit::{Action, Because, Note};
+use crate::stores::audit::{Action, AuditContext, Note};
 
 /// The policies that a caller of one scope sees and changes: those of the scopes that it covers.
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ pub struct StoredPolicy {
 }
 
 #[derive(Encode, Decode)]
-struct Stored {
+struct PolicyRecord {
     #[n(0)]
     default_millis: Option<u64>,
     #[n(1)]
@@ -62,14 +62,19 @@ impl Policies {
         kind: Kind,
         scope: &Scope,
         policy: TtlPolicy,
-        because: &Because,
+        context: &AuditContext,
     ) -> Result<Option<TtlPolicy>> {
-        self.change(kind, scope, Some(policy), because).await
+        self.change(kind, scope, Some(policy), context).await
     }
 
     /// Removes the stored policy of exactly that kind and scope, and returns it.
-    pub async fn unset(&self, kind: Kind, scope: &Scope, because: &Because) -> Result<Option<TtlPolicy>> {
-        self.change(kind, scope, None, because).await
+    pub async fn unset(
+        &self,
+        kind: Kind,
+        scope: &Scope,
+        context: &AuditContext,
+    ) -> Result<Option<TtlPolicy>> {
+        self.change(kind, scope, None, context).await
     }
 
     /// The stored policies of the scopes that the caller covers.
@@ -91,7 +96,7 @@ impl Policies {
         kind: Kind,
         scope: &Scope,
         policy: Option<TtlPolicy>,
-        because: &Because,
+        context: &AuditContext,
     ) -> Result<Option<TtlPolicy>> {
         self.caller.require(scope)?;
         let key = Key::new(Kind::Policy, scope, &["policy".into()], &[kind.name().into()])?;
@@ -115,7 +120,7 @@ impl Policies {
                 (Some(policy), None) => Write::Insert { key: key.clone(), record: self.record(&policy) },
             };
             let detail = format!("from {} to {}", describe(before.as_ref()), describe(policy.as_ref()));
-            let note = Note::of(Action::Policy, because)?.about(kind, Vec::new()).with_detail(detail);
+            let note = Note::of(Action::Policy, context)?.about(kind, Vec::new()).with_detail(detail);
             if changes.commit(vec![write], &note, now).await? {
                 self.stores.take_over(set);
                 return Ok(before);
@@ -125,7 +130,7 @@ impl Policies {
 
     fn record(&self, policy: &TtlPolicy) -> Record {
         let millis = |ttl: Ttl| u64::try_from(ttl.duration().as_millis()).unwrap_or(u64::MAX);
-        let stored = Stored {
+        let stored = PolicyRecord {
             default_millis: policy.default.map(millis),
             min_millis: millis(policy.min),
             max_millis: millis(policy.max),
@@ -179,7 +184,7 @@ fn check_default(kind: Kind, policy: &TtlPolicy) -> Result<()> {
 }
 
 fn decode(record: &Record) -> Result<TtlPolicy> {
-    let stored: Stored = codec::decode(&record.value)?;
+    let stored: PolicyRecord = codec::decode(&record.value)?;
     let ttl = |millis| {
         Ttl::new(std::time::Duration::from_millis(millis))
             .map_err(|error| Error::corrupt("a stored policy has a TTL that is none").caused_by(error))

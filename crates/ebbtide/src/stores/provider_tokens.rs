@@ -33,7 +33,7 @@ pub struct ProviderToken {
 /// The answer to putting a provider's tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the tokens may not have been kept"]
-pub enum Attached {
+pub enum AttachOutcome {
     /// They are kept.
     Kept {
         /// Until when: the grant's cap, or sooner.
@@ -59,12 +59,12 @@ impl ProviderTokens {
         provider: &str,
         tokens: &Payload,
         ttl: Option<Ttl>,
-    ) -> Result<Attached> {
+    ) -> Result<AttachOutcome> {
         let key = self.key(grant_id, provider)?;
         for _ in 0..ATTEMPTS {
             let now = self.stores.now();
             let Some((grant, salt)) = self.active(grant_id, now).await? else {
-                return Ok(Attached::Inactive);
+                return Ok(AttachOutcome::Inactive);
             };
             let rest = Ttl::new(grant.ends_at.since(now))?;
             let ttl = self.stores.ttl(Kind::ProviderToken, &self.scope, ttl, rest)?;
@@ -73,7 +73,7 @@ impl ProviderTokens {
             let put = Write::Put { key: key.clone(), record };
             let check = Write::Check { key: grant.key, expected: grant.version };
             if self.stores.backend().commit(Batch::new(vec![put, check])?, now).await?.is_applied() {
-                return Ok(Attached::Kept { expires_at });
+                return Ok(AttachOutcome::Kept { expires_at });
             }
         }
         Err(contended())

@@ -5,10 +5,10 @@ use std::time::Duration;
 use minicbor::{Decode, Encode};
 
 use super::grants::MAX_NAME_BYTES;
-use super::shared::finding::{Fate, State};
+use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
 use super::shared::token;
-use super::shared::tombstones::{Mortal, Outcome};
+use super::shared::tombstones::{Outcome, Principal};
 use super::{ATTEMPTS, Field, MEMORY, Stores, check_length, contended};
 use crate::model::codec;
 use crate::model::digest::Digest;
@@ -61,7 +61,7 @@ impl Push {
 /// The answer to a push.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "the request may not have been kept"]
-pub enum Pushing {
+pub enum PushOutcome {
     /// It is kept.
     Pushed {
         /// What it is taken with.
@@ -76,7 +76,7 @@ pub enum Pushing {
 /// The answer to a take.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "only a request that was taken may be honoured"]
-pub enum Take {
+pub enum TakeOutcome {
     /// Here it is, for this caller alone.
     Taken {
         /// Who pushed it.
@@ -95,7 +95,7 @@ pub enum Take {
 }
 
 #[derive(Encode, Decode)]
-struct Stored {
+struct StoredRequest {
     /// The URI's digest is the key; whose request it is says the record.
     #[n(0)]
     client_id: String,
@@ -126,7 +126,7 @@ impl PushedRequests {
     }
 
     /// Keeps a request; 90 seconds unless something else is asked for.
-    pub async fn put(&self, push: Push) -> Result<Pushing> {
+    pub async fn put(&self, push: Push) -> Result<PushOutcome> {
         check_length("client_id", &push.client_id, MAX_NAME_BYTES)?;
         let default = Ttl::secs(Self::DEFAULT_TTL_SECONDS);
         let ttl = self.stores.ttl(Kind::PushedRequest, &self.scope, push.ttl, default)?;
@@ -139,69 +139,73 @@ impl PushedRequests {
         let now = self.stores.now();
         let expires_at = ttl.expires_at(now)?;
         let request_uri = push.request_uri.unwrap_or_else(|| {
-            token::write(Self::URI_PREFIX, &zeroize::Zeroizing::new(self.stores.chance().bytes::<32>())[..])
+            token::write(Self::URI_PREFIX, &zeroize::Zeroizing::new(self.stores.rng().bytes::<32>())[..])
         });
         let key = self.key(&request_uri)?;
         let params = Some(self.stores.seal(&key, &[], &push.params)?);
         let (valid_until, pushed_at) = (expires_at.as_millis(), now.as_millis());
-        let stored = Stored { client_id: push.client_id, params, valid_until, pushed_at };
+        let stored = StoredRequest { client_id: push.client_id, params, valid_until, pushed_at };
         let insert = vec![Write::Insert { key, record: self.record(&stored)? }];
-        let client = [Mortal::Client(&stored.client_id)];
-        let commit = self.stores.commit_for(&self.scope, &client, insert, now).await?.for_the_living()?;
-        Ok(if commit.is_applied() { Pushing::Pushed { request_uri, expires_at } } else { Pushing::Conflict })
+        let client = [Principal::Client(&stored.client_id)];
+        let commit = self.stores.commit_for(&self.scope, &client, insert, now).await?.unless_deleted()?;
+        Ok(if commit.is_applied() {
+            PushOutcome::Pushed { request_uri, expires_at }
+        } else {
+            PushOutcome::Conflict
+        })
     }
 
     /// Takes a request. Of any number of takes by its client, one is answered `Taken`; another client's changes
     /// nothing.
-    pub async fn take(&self, request_uri: &Secret, client_id: &str) -> Result<Take> {
+    pub async fn take(&self, request_uri: &Secret, client_id: &str) -> Result<TakeOutcome> {
         if request_uri.expose().is_empty() || request_uri.expose().len() > Self::MAX_URI_BYTES {
-            return Ok(Take::Unknown);
+            return Ok(TakeOutcome::Unknown);
         }
         let key = self.key(request_uri)?;
         for _ in 0..ATTEMPTS {
             let now = self.stores.now();
             let Some(standing) = self.stores.backend().get(&key, now).await? else {
-                return Ok(Take::Unknown);
+                return Ok(TakeOutcome::Unknown);
             };
-            let mut stored: Stored = codec::decode(&standing.value)?;
+            let mut stored: StoredRequest = codec::decode(&standing.value)?;
             if stored.client_id != client_id {
-                return Ok(Take::Mismatch(Field::ClientId));
+                return Ok(TakeOutcome::Mismatch(Field::ClientId));
             }
-            let Some(sealed) = stored.params.take() else { return Ok(Take::Used) };
+            let Some(sealed) = stored.params.take() else { return Ok(TakeOutcome::Used) };
             if now >= Timestamp::from_stored(stored.valid_until)? {
-                return Ok(Take::Expired);
+                return Ok(TakeOutcome::Expired);
             }
             let params = self.stores.open(&key, &[], &sealed)?;
             let record = self.record(&stored)?;
             let replace = vec![Write::Replace { key: key.clone(), expected: standing.version, record }];
             let (client, pushed_at) =
-                ([Mortal::Client(client_id)], Timestamp::from_stored(stored.pushed_at)?);
+                ([Principal::Client(client_id)], Timestamp::from_stored(stored.pushed_at)?);
             match self.stores.commit_since(&self.scope, &client, Some(pushed_at), replace, now).await? {
-                Outcome::Applied => return Ok(Take::Taken { client_id: stored.client_id, params }),
-                Outcome::Buried => return Ok(Take::Unknown),
+                Outcome::Applied => return Ok(TakeOutcome::Taken { client_id: stored.client_id, params }),
+                Outcome::OwnerDeleted => return Ok(TakeOutcome::Unknown),
                 Outcome::Refused { .. } => {}
             }
         }
         Err(contended())
     }
 
-    pub(crate) async fn fate(&self, request_uri: &Secret) -> Result<Fate> {
+    pub(crate) async fn explain(&self, request_uri: &Secret) -> Result<Finding> {
         let now = self.stores.now();
         let Some(standing) = self.stores.backend().get(&self.key(request_uri)?, now).await? else {
-            return Ok(Fate::unknown("not a request of this scope, or one from long ago"));
+            return Ok(Finding::unknown("not a request of this scope, or one from long ago"));
         };
-        let stored: Stored = codec::decode(&standing.value)?;
+        let stored: StoredRequest = codec::decode(&standing.value)?;
         let valid_until = Timestamp::from_stored(stored.valid_until)?;
-        let fate = match stored.params {
-            None => Fate::new(State::Used, "it was taken"),
-            Some(_) if now < valid_until => Fate::new(State::Live, "it was not taken yet"),
-            Some(_) => Fate::new(State::Expired, "it was not taken in its time"),
+        let finding = match stored.params {
+            None => Finding::new(RecordState::Used, "it was taken"),
+            Some(_) if now < valid_until => Finding::new(RecordState::Live, "it was not taken yet"),
+            Some(_) => Finding::new(RecordState::Expired, "it was not taken in its time"),
         };
-        Ok(fate.until(valid_until))
+        Ok(finding.until(valid_until))
     }
 
     /// The record of a request: it stays for a day after the request's end.
-    fn record(&self, stored: &Stored) -> Result<Record> {
+    fn record(&self, stored: &StoredRequest) -> Result<Record> {
         let expires_at = Timestamp::from_stored(stored.valid_until)?.checked_add(MEMORY)?;
         Ok(self.stores.record(codec::encode(stored), expires_at))
     }

@@ -29,17 +29,17 @@ mod relationship;
 
 use futures_util::future::join_all;
 
-pub use graph::{Reached, Transitive};
-use relationship::Stored;
+pub use graph::{Reached, TransitiveOutcome};
+use relationship::StoredRelationship;
 pub use relationship::{Edge, Related, RelationType, Relationship};
 
 use super::Stores;
 use super::approvals::{MAX_GRANTOR_BYTES, check_metadata};
-use super::shared::extension::{Extended, Extension};
-use super::shared::finding::Fate;
+use super::shared::extension::{ExtendOutcome, Extension};
+use super::shared::finding::Finding;
 use super::shared::lifetime::{Lifetime, Restored, Standing, restore};
 use super::shared::paging::{Listing, check_limit};
-use super::shared::tombstones::Mortal;
+use super::shared::tombstones::Principal;
 use crate::backend::{Cursor, Erased};
 use crate::model::codec;
 use crate::model::error::{Error, Result};
@@ -49,7 +49,7 @@ use crate::model::record::Record;
 use crate::model::scope::{Reach, Scope};
 use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Write};
-use crate::stores::audit::{Because, check_text};
+use crate::stores::audit::{AuditContext, check_text};
 
 /// The relationships of one scope. A handle covers a scope as that of [approvals](super::approvals) does.
 #[derive(Debug, Clone)]
@@ -83,7 +83,7 @@ impl Relationships {
         let writes = [forward, reverse].map(|key| Write::Put { key, record: record.clone() });
         let whom = mortals(&relationship.edge);
         // A put has no condition of its own that could be refused.
-        let _ = self.stores.commit_for(scope, &whom, writes.into(), now).await?.for_the_living()?;
+        let _ = self.stores.commit_for(scope, &whom, writes.into(), now).await?.unless_deleted()?;
         Ok(related)
     }
 
@@ -100,7 +100,7 @@ impl Relationships {
         let (keys, record) = self.prepare(relationship, lifetime, expires_at)?;
         let ours = (record.value.clone(), record.expires_at);
         restore(&self.stores, keys.into(), &mortals(&relationship.edge), record, dry_run, |there| {
-            let stored: Stored = codec::decode(&there.value)?;
+            let stored: StoredRelationship = codec::decode(&there.value)?;
             let alike =
                 stored.created_by == relationship.created_by && stored.metadata == relationship.metadata;
             Ok(alike && (!dated || ours == (there.value.clone(), there.expires_at)))
@@ -118,7 +118,7 @@ impl Relationships {
         self.scope.require(scope)?;
         check_text("the maker of a relationship", &relationship.created_by, MAX_GRANTOR_BYTES)?;
         check_metadata(&relationship.metadata)?;
-        let stored = Stored {
+        let stored = StoredRelationship {
             created_by: relationship.created_by.clone(),
             metadata: relationship.metadata.clone(),
             lifetime,
@@ -172,22 +172,22 @@ impl Relationships {
     }
 
     /// Ends a relationship and its reverse, and tells the audit log. True only for the caller that ended it.
-    pub async fn remove(&self, edge: &Edge, because: &Because) -> Result<bool> {
-        self.standing(edge)?.revoke(because).await
+    pub async fn remove(&self, edge: &Edge, context: &AuditContext) -> Result<bool> {
+        self.standing(edge)?.revoke(context).await
     }
 
     /// Lets a relationship live longer, and writes into the audit log who did it and why, in one commit.
-    pub async fn extend(&self, edge: &Edge, extension: &Extension) -> Result<Extended> {
+    pub async fn extend(&self, edge: &Edge, extension: &Extension) -> Result<ExtendOutcome> {
         self.standing(edge)?.extend(extension).await
     }
 
     /// Deletes every relationship of exactly this scope, tells the audit log, and says how many there were. After
     /// an error, call it again: it goes on with what is left.
-    pub async fn delete_scope(&self, because: &Because) -> Result<u64> {
+    pub async fn delete_scope(&self, context: &AuditContext) -> Result<u64> {
         let (scopes, reach) = (self.stores.scopes(&self.scope), Reach::Exact(self.scope.clone()));
         // What is checked goes first, where an engine keeps kinds apart.
         let kinds = vec![Kind::Relationship, Kind::RelationshipReverse];
-        let removed = scopes.delete_kinds(kinds, &reach, because).await?.finish().await?;
+        let removed = scopes.delete_kinds(kinds, &reach, context).await?.finish().await?;
         Ok(removed.get(&Kind::Relationship).copied().unwrap_or_default())
     }
 
@@ -216,7 +216,7 @@ impl Relationships {
         limit: usize,
     ) -> Result<Listing<Related>> {
         check_limit(limit)?;
-        if self.stores.is_buried(&self.scope, &[Mortal::Owner(name)], self.stores.now()).await? {
+        if self.stores.is_deleted(&self.scope, &[Principal::Owner(name)], self.stores.now()).await? {
             return Ok(Listing { items: Vec::new(), next: None });
         }
         let sort = relation_type.map(RelationType::parts).unwrap_or_default();
@@ -225,8 +225,8 @@ impl Relationships {
         Listing::read(page, |key, record| Related::read(&key, &record))
     }
 
-    pub(crate) async fn fate(&self, edge: &Edge) -> Result<Fate> {
-        Fate::of(&self.standing(edge)?).await
+    pub(crate) async fn explain(&self, edge: &Edge) -> Result<Finding> {
+        Finding::of(&self.standing(edge)?).await
     }
 
     fn standing<'a>(&'a self, edge: &'a Edge) -> Result<Standing<'a>> {
@@ -241,14 +241,14 @@ impl Relationships {
                 edge.object.clone(),
             ],
             whose: mortals(edge).into(),
-            lifetime: |record| Ok(codec::decode::<Stored>(&record.value)?.lifetime),
+            lifetime: |record| Ok(codec::decode::<StoredRelationship>(&record.value)?.lifetime),
         })
     }
 }
 
 /// Both ends may be deleted.
-fn mortals(edge: &Edge) -> [Mortal<'_>; 2] {
-    [Mortal::Owner(&edge.subject), Mortal::Owner(&edge.object)]
+fn mortals(edge: &Edge) -> [Principal<'_>; 2] {
+    [Principal::Owner(&edge.subject), Principal::Owner(&edge.object)]
 }
 
 /// Where a relationship stands, and its reverse.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::shared::finding::{Fate, State};
+use super::shared::finding::{Finding, RecordState};
 use super::{Stores, check_length};
 use crate::backend::BackendExt;
 use crate::model::digest::Digest;
@@ -73,7 +73,7 @@ impl Proof {
 /// The answer to a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a replay must be refused"]
-pub enum Seen {
+pub enum ReplayOutcome {
     /// It was not seen before, and is recorded now.
     Fresh {
         /// Until when it will be refused.
@@ -90,17 +90,17 @@ impl Replays {
 
     /// Records the proof if it is not recorded yet, in one step. Of any number of callers with one proof, exactly
     /// one is answered `Fresh`.
-    pub async fn check_and_record(&self, proof: &Proof) -> Result<Seen> {
+    pub async fn check_and_record(&self, proof: &Proof) -> Result<ReplayOutcome> {
         let now = self.stores.now();
         let expires_at = self.end(proof, now)?;
         let record = self.stores.record("", expires_at);
         let commit = self.stores.backend().insert(self.key(proof)?, record, now).await?;
-        Ok(if commit.is_applied() { Seen::Fresh { expires_at } } else { Seen::Replay })
+        Ok(if commit.is_applied() { ReplayOutcome::Fresh { expires_at } } else { ReplayOutcome::Replay })
     }
 
     /// Checks each of the proofs, which may be many, and records those that are fresh. A proof that comes twice is
     /// fresh at most once. An error means that some may have been recorded.
-    pub async fn check_and_record_batch(&self, proofs: &[Proof]) -> Result<Vec<Seen>> {
+    pub async fn check_and_record_batch(&self, proofs: &[Proof]) -> Result<Vec<ReplayOutcome>> {
         let now = self.stores.now();
         let keys = proofs.iter().map(|proof| self.key(proof)).collect::<Result<Vec<_>>>()?;
         let mut met = HashSet::with_capacity(keys.len());
@@ -116,8 +116,10 @@ impl Replays {
         }
         let mut commits = self.stores.backend().commit_each(inserts, now).await?.into_iter();
         let seen = |end| match end {
-            Some(expires_at) if commits.next().is_some_and(Commit::is_applied) => Seen::Fresh { expires_at },
-            _ => Seen::Replay,
+            Some(expires_at) if commits.next().is_some_and(Commit::is_applied) => {
+                ReplayOutcome::Fresh { expires_at }
+            }
+            _ => ReplayOutcome::Replay,
         };
         Ok(ends.into_iter().map(seen).collect())
     }
@@ -128,13 +130,12 @@ impl Replays {
         ttl.expires_at(now)?.checked_add(proof.hold)
     }
 
-    pub(crate) async fn fate(&self, proof: &Proof) -> Result<Fate> {
+    pub(crate) async fn explain(&self, proof: &Proof) -> Result<Finding> {
         let record = self.stores.backend().get(&self.key(proof)?, self.stores.now()).await?;
         Ok(match record {
-            Some(record) => {
-                Fate::new(State::Live, "it was seen, and is refused until its end").until(record.expires_at)
-            }
-            None => Fate::unknown("it was not seen, or long enough ago to be fresh again"),
+            Some(record) => Finding::new(RecordState::Live, "it was seen, and is refused until its end")
+                .until(record.expires_at),
+            None => Finding::unknown("it was not seen, or long enough ago to be fresh again"),
         })
     }
 

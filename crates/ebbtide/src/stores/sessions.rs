@@ -11,10 +11,10 @@ use minicbor::{Decode, Encode};
 pub use fields::SessionFields;
 pub use listing::SessionInfo;
 
-use super::shared::finding::{Fate, State};
+use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
 use super::shared::token;
-use super::shared::tombstones::Mortal;
+use super::shared::tombstones::Principal;
 use super::{ATTEMPTS, Stores, check_optional, contended};
 use crate::model::codec;
 use crate::model::digest::Digest;
@@ -103,7 +103,7 @@ pub struct Session {
 /// The answer to a session id.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "only a live session may be honoured"]
-pub enum SessionAnswer {
+pub enum SessionOutcome {
     /// It lives; if it was to be claimed, this caller alone has it.
     Live(Box<Session>),
     /// It was claimed before.
@@ -117,7 +117,7 @@ pub enum SessionAnswer {
 /// The answer to a touch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "only a touched session lives on"]
-pub enum Touch {
+pub enum TouchOutcome {
     /// It lives on.
     Touched {
         /// When it ends unless it is touched again.
@@ -132,7 +132,7 @@ pub enum Touch {
 }
 
 #[derive(Encode, Decode)]
-struct Stored {
+struct StoredSession {
     #[n(0)]
     subject: Option<String>,
     /// Sealed for this record; gone once it is claimed.
@@ -149,15 +149,15 @@ struct Stored {
 }
 
 /// A live session as it was read, and what a conditional write of it needs.
-struct Standing {
+struct FoundSession {
     key: Key,
-    stored: Stored,
+    stored: StoredSession,
     version: Version,
 }
 
 /// What stands where a session is looked for.
 enum Found {
-    Live(Standing),
+    Live(FoundSession),
     Used,
     Expired,
     Unknown,
@@ -183,10 +183,10 @@ impl Sessions {
         }
         let ends_at = self.stores.cap(Kind::Session, &self.scope, now, Some(max.expires_at(now)?))?;
         let expires_at = ttl.expires_at(now)?.min(ends_at);
-        let (session_id, digest) = token::mint(token::SESSION, &[], self.stores.chance());
+        let (session_id, digest) = token::mint(token::SESSION, &[], self.stores.rng());
         let key = self.key(&digest)?;
         let fields = self.stores.seal(&key, &[], &request.fields.to_payload())?;
-        let stored = Stored {
+        let stored = StoredSession {
             subject: request.subject,
             fields: Some(fields),
             valid_until: expires_at.as_millis(),
@@ -199,9 +199,9 @@ impl Sessions {
             let key = self.index_key(subject, &digest)?;
             writes.push(Write::Insert { key, record: self.stores.record("", ends_at) });
         }
-        let whom: Vec<_> = stored.subject.iter().map(|subject| Mortal::Owner(subject)).collect();
-        let commit = self.stores.commit_for(&self.scope, &whom, writes, now).await?.for_the_living()?;
-        // The key is the digest of 32 random bytes: that it is taken means that chance is broken.
+        let whom: Vec<_> = stored.subject.iter().map(|subject| Principal::Owner(subject)).collect();
+        let commit = self.stores.commit_for(&self.scope, &whom, writes, now).await?.unless_deleted()?;
+        // The key is the digest of 32 random bytes: that it is taken means that rng is broken.
         if commit.is_applied() {
             Ok(CreatedSession { session_id, expires_at, ends_at })
         } else {
@@ -210,39 +210,41 @@ impl Sessions {
     }
 
     /// The session. It is not renewed by this.
-    pub async fn get(&self, session_id: &Secret) -> Result<SessionAnswer> {
+    pub async fn get(&self, session_id: &Secret) -> Result<SessionOutcome> {
         Ok(match self.find(session_id, self.stores.now()).await? {
-            Found::Live(standing) => SessionAnswer::Live(Box::new(self.open(&standing)?)),
-            Found::Used => SessionAnswer::Used,
-            Found::Expired => SessionAnswer::Expired,
-            Found::Unknown => SessionAnswer::Unknown,
+            Found::Live(standing) => SessionOutcome::Live(Box::new(self.open(&standing)?)),
+            Found::Used => SessionOutcome::Used,
+            Found::Expired => SessionOutcome::Expired,
+            Found::Unknown => SessionOutcome::Unknown,
         })
     }
 
-    pub(crate) async fn fate(&self, session_id: &Secret) -> Result<Fate> {
+    pub(crate) async fn explain(&self, session_id: &Secret) -> Result<Finding> {
         Ok(match self.find(session_id, self.stores.now()).await? {
-            Found::Live(Standing { stored, .. }) => {
-                let fate = Fate::new(State::Live, "it was not claimed, and a touch renews it")
+            Found::Live(FoundSession { stored, .. }) => {
+                let finding = Finding::new(RecordState::Live, "it was not claimed, and a touch renews it")
                     .since(Timestamp::from_stored(stored.created_at)?)
                     .until(Timestamp::from_stored(stored.valid_until)?);
-                Fate { cap_at: Some(Timestamp::from_stored(stored.ends_at)?), ..fate }
+                Finding { cap_at: Some(Timestamp::from_stored(stored.ends_at)?), ..finding }
             }
-            Found::Used => Fate::new(State::Used, "it was claimed"),
-            Found::Expired => Fate::new(State::Expired, "it was not touched in its time"),
-            Found::Unknown => Fate::unknown("not a session of this scope, or deleted, or one from long ago"),
+            Found::Used => Finding::new(RecordState::Used, "it was claimed"),
+            Found::Expired => Finding::new(RecordState::Expired, "it was not touched in its time"),
+            Found::Unknown => {
+                Finding::unknown("not a session of this scope, or deleted, or one from long ago")
+            }
         })
     }
 
     /// Lets a session live on for `ttl` from now, or for the TTL it was created with; never past its cap, and never
     /// shorter than it would have lived anyway.
-    pub async fn touch(&self, session_id: &Secret, ttl: Option<Ttl>) -> Result<Touch> {
+    pub async fn touch(&self, session_id: &Secret, ttl: Option<Ttl>) -> Result<TouchOutcome> {
         for _ in 0..ATTEMPTS {
             let now = self.stores.now();
             let mut standing = match self.find(session_id, now).await? {
                 Found::Live(standing) => standing,
-                Found::Used => return Ok(Touch::Used),
-                Found::Expired => return Ok(Touch::Expired),
-                Found::Unknown => return Ok(Touch::Unknown),
+                Found::Used => return Ok(TouchOutcome::Used),
+                Found::Expired => return Ok(TouchOutcome::Expired),
+                Found::Unknown => return Ok(TouchOutcome::Unknown),
             };
             let stored = &mut standing.stored;
             let own = Ttl::new(Duration::from_millis(stored.ttl_millis))?;
@@ -253,30 +255,30 @@ impl Sessions {
             let cap = self.stores.cap(Kind::Session, &self.scope, created_at, Some(ends_at))?;
             let expires_at = ttl.expires_at(now)?.min(cap).max(present);
             if expires_at == present {
-                return Ok(Touch::Touched { expires_at });
+                return Ok(TouchOutcome::Touched { expires_at });
             }
             stored.valid_until = expires_at.as_millis();
             if self.replace(standing, now).await? {
-                return Ok(Touch::Touched { expires_at });
+                return Ok(TouchOutcome::Touched { expires_at });
             }
         }
         Err(contended())
     }
 
     /// Takes what is in a session, once: of any number of callers, one is answered `Live`, and the others `Used`.
-    pub async fn claim(&self, session_id: &Secret) -> Result<SessionAnswer> {
+    pub async fn claim(&self, session_id: &Secret) -> Result<SessionOutcome> {
         for _ in 0..ATTEMPTS {
             let now = self.stores.now();
             let mut standing = match self.find(session_id, now).await? {
                 Found::Live(standing) => standing,
-                Found::Used => return Ok(SessionAnswer::Used),
-                Found::Expired => return Ok(SessionAnswer::Expired),
-                Found::Unknown => return Ok(SessionAnswer::Unknown),
+                Found::Used => return Ok(SessionOutcome::Used),
+                Found::Expired => return Ok(SessionOutcome::Expired),
+                Found::Unknown => return Ok(SessionOutcome::Unknown),
             };
             let session = self.open(&standing)?;
             standing.stored.fields = None;
             if self.replace(standing, now).await? {
-                return Ok(SessionAnswer::Live(Box::new(session)));
+                return Ok(SessionOutcome::Live(Box::new(session)));
             }
         }
         Err(contended())
@@ -292,23 +294,23 @@ impl Sessions {
         let Some(digest) = token::read(token::SESSION, &[], session_id) else { return Ok(Found::Unknown) };
         let key = self.key(&digest)?;
         let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(Found::Unknown) };
-        let stored: Stored = codec::decode(&record.value)?;
+        let stored: StoredSession = codec::decode(&record.value)?;
         if let Some(subject) = &stored.subject
-            && self.stores.is_buried(&self.scope, &[Mortal::Owner(subject)], now).await?
+            && self.stores.is_deleted(&self.scope, &[Principal::Owner(subject)], now).await?
         {
             return Ok(Found::Unknown);
         }
         Ok(if stored.fields.is_none() {
             Found::Used
         } else if stored.lives(now)? {
-            Found::Live(Standing { key, stored, version: record.version })
+            Found::Live(FoundSession { key, stored, version: record.version })
         } else {
             Found::Expired
         })
     }
 
-    fn open(&self, standing: &Standing) -> Result<Session> {
-        let Standing { key, stored, .. } = standing;
+    fn open(&self, standing: &FoundSession) -> Result<Session> {
+        let FoundSession { key, stored, .. } = standing;
         let fields = self.stores.open_some(key, stored.fields.as_deref())?;
         Ok(Session {
             subject: stored.subject.clone(),
@@ -319,14 +321,14 @@ impl Sessions {
         })
     }
 
-    async fn replace(&self, standing: Standing, now: Timestamp) -> Result<bool> {
-        let Standing { key, stored, version } = standing;
+    async fn replace(&self, standing: FoundSession, now: Timestamp) -> Result<bool> {
+        let FoundSession { key, stored, version } = standing;
         let replace = Write::Replace { key, expected: version, record: self.record(&stored)? };
         Ok(self.stores.backend().commit(replace.try_into()?, now).await?.is_applied())
     }
 
     /// The record of a session: it stays for as long again as the session lives.
-    fn record(&self, stored: &Stored) -> Result<Record> {
+    fn record(&self, stored: &StoredSession) -> Result<Record> {
         let valid_until = Timestamp::from_stored(stored.valid_until)?;
         let expires_at = valid_until.checked_add(Duration::from_millis(stored.ttl_millis))?;
         Ok(self.stores.record(codec::encode(stored), expires_at))
@@ -337,7 +339,7 @@ impl Sessions {
     }
 }
 
-impl Stored {
+impl StoredSession {
     /// Whether it can be honoured: not claimed, and not past its end.
     fn lives(&self, now: Timestamp) -> Result<bool> {
         Ok(self.fields.is_some() && now < Timestamp::from_stored(self.valid_until)?)

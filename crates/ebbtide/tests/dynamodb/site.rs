@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use ebbtide::engines::dynamodb::DynamoDb;
-use ebbtide::{Key, Kind, Record, Scope, SystemChance, Timestamp, Version};
+use ebbtide::{Key, Kind, Record, Scope, SystemRng, Timestamp, Version};
 use tokio::sync::OnceCell;
 
 use crate::proxy::Proxy;
@@ -47,7 +47,7 @@ impl Site {
     }
 
     async fn make_table(&self) -> String {
-        let table = format!("ebbtide-test-{}", Version::mint(&SystemChance));
+        let table = format!("ebbtide-test-{}", Version::mint(&SystemRng));
         let store = self.store(&format!("dynamodb:{table}")).await;
         store.create_table().await.expect("the table is made");
         table
@@ -109,7 +109,7 @@ impl Site {
 
 pub(crate) async fn open(url: &str) -> DynamoDb {
     credentials();
-    DynamoDb::open(url, SystemChance).await.expect("a good URL")
+    DynamoDb::open(url, SystemRng).await.expect("a good URL")
 }
 
 /// The emulators take any credentials, and the SDK sends nothing without.
@@ -133,5 +133,5 @@ pub(crate) fn key(name: &str) -> Key {
 }
 
 pub(crate) fn record(value: &str, expires: u64) -> Record {
-    Record::new(value.to_owned(), at(expires), &SystemChance)
+    Record::new(value.to_owned(), at(expires), &SystemRng)
 }

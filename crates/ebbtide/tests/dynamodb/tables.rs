@@ -3,7 +3,7 @@
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
 };
-use ebbtide::{Backend, BackendExt, ErrorKind, SystemChance, Version};
+use ebbtide::{Backend, BackendExt, ErrorKind, SystemRng, Version};
 
 use crate::site::{Site, at, key, record};
 
@@ -16,7 +16,7 @@ crate::trials! {
 }
 
 fn name() -> String {
-    format!("ebbtide-test-{}", Version::mint(&SystemChance))
+    format!("ebbtide-test-{}", Version::mint(&SystemRng))
 }
 
 async fn make(site: &Site, table: &str, names: [&str; 2], kind: ScalarAttributeType) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use ebbtide::{Backend, BackendExt, Batch, Clock, Kind, Record, SystemChance, SystemClock, Timestamp, Write};
+use ebbtide::{Backend, BackendExt, Batch, Clock, Kind, Record, SystemClock, SystemRng, Timestamp, Write};
 
 use crate::site::{Site, at, key, record};
 
@@ -53,7 +53,7 @@ async fn every_item_carries_its_ttl(site: &Site) {
         let writes = if index % 2 == 0 { vec![write] } else { vec![write, none] };
         assert!(store.commit(Batch::new(writes).unwrap(), at(0)).await.unwrap().is_applied());
     }
-    let endless = Record::new("v", Timestamp::NEVER, &SystemChance);
+    let endless = Record::new("v", Timestamp::NEVER, &SystemRng);
     assert!(store.put(key("endless"), endless.clone(), at(0)).await.unwrap().is_applied());
     expected.push((i64::MAX.unsigned_abs(), None));
     assert_eq!(stored(site, &url).await, expected);
@@ -78,7 +78,7 @@ async fn the_engine_deletes_what_expired_more_than_an_hour_ago(site: &Site) {
     let ago = |seconds: u64| Timestamp::from_millis(now - seconds * 1_000).unwrap();
     let ends = [("gone", ago(7_200)), ("buffered", ago(1_800)), ("endless", Timestamp::NEVER)];
     for (name, expires_at) in ends {
-        let record = Record::new("v", expires_at, &SystemChance);
+        let record = Record::new("v", expires_at, &SystemRng);
         assert!(store.put(key(name), record, ago(10_000)).await.unwrap().is_applied());
     }
     // At the first instant of all nothing has expired: what is not there then was deleted.

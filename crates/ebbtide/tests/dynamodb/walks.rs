@@ -1,7 +1,7 @@
 //! What goes through a whole scope or table: listing, erasing, reconciling.
 
 use ebbtide::engines::dynamodb::DynamoDb;
-use ebbtide::stores::access_tokens::{AccessRequest, Issuing};
+use ebbtide::stores::access_tokens::{AccessRequest, IssueOutcome};
 use ebbtide::stores::grants::GrantRequest;
 use ebbtide::stores::scopes::Scopes;
 use ebbtide::stores::sessions::SessionRequest;
@@ -96,7 +96,7 @@ async fn a_scope_is_listed_in_pages(site: &Site) {
 
 async fn a_large_table_is_gone_through_and_no_cursor_names_anothers_record(site: &Site) {
     // More of another tenant than one page goes through: megabytes, in a table of their own.
-    let table = format!("ebbtide-test-{}", ebbtide::Version::mint(&ebbtide::SystemChance));
+    let table = format!("ebbtide-test-{}", ebbtide::Version::mint(&ebbtide::SystemRng));
     let store = site.store(&format!("dynamodb:{table}")).await;
     store.create_table().await.unwrap();
     let (acme, other) = (Scope::tenant("acme").unwrap(), Scope::tenant("secret-tenant").unwrap());
@@ -231,7 +231,7 @@ async fn a_scope_is_cleared_by_one_walk_for_all_kinds(site: &Site) {
     assert_eq!((proxy.requests("Scan"), proxy.requests("PutItem")), (4, 0), "four segments, once");
     let left = past.list(&of_every_kind(&other), None, 100, at(0)).await.unwrap().items;
     assert_eq!(left.len(), 15, "the other's");
-    // What a tombstone buries goes before it: with one that stands, there is a second walk.
+    // What a tombstone ends_for goes before it: with one that stands, there is a second walk.
     for (expires, walks) in [(50, 1), (200, 2)] {
         fill(&past, &acme, Kind::Grant, 5, "v").await;
         let tombstone = key_in(&acme, Kind::Owner, 0);
@@ -310,7 +310,7 @@ async fn what_is_gone_takes_its_index_records_with_it(site: &Site) {
     let gone = grants.issue(gone).await.unwrap();
     let alone = stores.access_tokens(&acme);
     let issued = alone.issue(AccessRequest::alone("carol", "app")).await.unwrap();
-    assert!(matches!(issued, Issuing::Issued(_)));
+    assert!(matches!(issued, IssueOutcome::Issued(_)));
     let index = Prefix::kind_wide(Kind::GrantIndex);
     assert_eq!(store.scan_all(&index, at(0)).await.unwrap().len(), 6);
     // As the engine's TTL does it: the record goes, and nobody tells the index.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ebbtide::engines::postgres;
-use ebbtide::{Backend, BackendExt, Key, Kind, Record, Scope, SystemChance, Timestamp};
+use ebbtide::{Backend, BackendExt, Key, Kind, Record, Scope, SystemRng, Timestamp};
 
 /// A test by its name.
 pub(crate) type Case = (&'static str, fn() -> Pin<Box<dyn Future<Output = ()>>>);
@@ -81,7 +81,7 @@ pub(crate) fn key(name: &str) -> Key {
 }
 
 pub(crate) fn record(value: &str, expires_at: u64) -> Record {
-    Record::new(value.to_owned(), at(expires_at), &SystemChance)
+    Record::new(value.to_owned(), at(expires_at), &SystemRng)
 }
 
 /// Stores a record, whatever is there.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use ebbtide::{
     Backend, BackendExt as _, Batch, Budget, Clock as _, Digest, Key, Kind, Record, Scope, Stopwatch,
-    SystemChance, SystemClock, Timestamp, Write,
+    SystemClock, SystemRng, Timestamp, Write,
 };
 use ebbtide_bench::results::Bar;
 use tempfile::TempDir;
@@ -169,8 +169,8 @@ impl Side {
 
 fn record(ends: Timestamp) -> Record {
     let mut value = vec![0; VALUE_BYTES];
-    ebbtide::Chance::fill(&SystemChance, &mut value);
-    Record::new(value, ends, &SystemChance)
+    ebbtide::Rng::fill(&SystemRng, &mut value);
+    Record::new(value, ends, &SystemRng)
 }
 
 /// The bytes of the files in folders that are called `tables`, and below.

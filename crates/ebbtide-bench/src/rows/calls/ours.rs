@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use ebbtide::stores::access_tokens::{AccessRequest, AccessTokens, Introspection, Issuing};
-use ebbtide::stores::attributes::{Bucket, Swap};
-use ebbtide::stores::codes::{CodeRequest, Codes, Presented, Redemption};
-use ebbtide::stores::grants::{GrantRequest, Grants, IssuedGrant, Rotation};
-use ebbtide::stores::sessions::{SessionFields, SessionRequest, Sessions, Touch};
+use ebbtide::stores::access_tokens::{AccessRequest, AccessTokens, IntrospectOutcome, IssueOutcome};
+use ebbtide::stores::attributes::{Bucket, SwapOutcome};
+use ebbtide::stores::codes::{CodeRequest, Codes, Redeem, RedeemOutcome};
+use ebbtide::stores::grants::{GrantRequest, Grants, IssuedGrant, RotateOutcome};
+use ebbtide::stores::sessions::{SessionFields, SessionRequest, Sessions, TouchOutcome};
 use ebbtide::{Secret, Stores, Ttl};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
@@ -70,9 +70,9 @@ pub(super) fn redeeming(stores: &Stores, stock: &Stock) -> Vec<impl Caller + use
     let redeem = Call(move || {
         let (codes, code) = (codes.clone(), stock.lock().unwrap_or_else(PoisonError::into_inner).pop());
         async move {
-            let presented = Presented::new(code.context("no code is left")?, CLIENT, REDIRECT);
+            let presented = Redeem::new(code.context("no code is left")?, CLIENT, REDIRECT);
             match codes.redeem(&presented).await? {
-                Redemption::Redeemed(_) => Ok(()),
+                RedeemOutcome::Redeemed(_) => Ok(()),
                 other => bail!("a good code is refused: {other:?}"),
             }
         }
@@ -102,7 +102,7 @@ struct Rotate {
 impl Caller for Rotate {
     async fn call(&mut self) -> Result<()> {
         match self.grants.rotate(&self.token, CLIENT, None).await? {
-            Rotation::Rotated(rotated) => self.token = rotated.refresh_token,
+            RotateOutcome::Rotated(rotated) => self.token = rotated.refresh_token,
             other => bail!("a good token is refused: {other:?}"),
         }
         Ok(())
@@ -137,8 +137,8 @@ impl Caller for Swapping {
         self.count += 1;
         let new = attribute(self.count);
         match self.bucket.compare_and_swap(&self.name, &self.value, new.clone()).await? {
-            Swap::Swapped(_) => self.value = new,
-            Swap::Conflict { .. } => bail!("a value that nobody else changes was changed"),
+            SwapOutcome::Swapped(_) => self.value = new,
+            SwapOutcome::Conflict { .. } => bail!("a value that nobody else changes was changed"),
         }
         Ok(())
     }
@@ -190,7 +190,7 @@ impl Population {
         let grant = grant(&stores.grants(&scope())).await?;
         let request = AccessRequest::under(grant.grant_id).scope("photos.read").data(data());
         let access = match stores.access_tokens(&scope()).issue(request).await? {
-            Issuing::Issued(issued) => issued.access_token,
+            IssueOutcome::Issued(issued) => issued.access_token,
             other => bail!("a new grant gives no token: {other:?}"),
         };
         let fields = SessionFields { data: Some(data().into()), ..SessionFields::default() };
@@ -222,7 +222,7 @@ impl Population {
 
 async fn introspect(store: AccessTokens, tokens: Arc<Vec<Secret>>) -> Result<()> {
     let answer = store.introspect(pick(&tokens)).await?;
-    ensure!(matches!(answer, Introspection::Active(_)), "a good token is not active");
+    ensure!(matches!(answer, IntrospectOutcome::Active(_)), "a good token is not active");
     Ok(())
 }
 
@@ -233,7 +233,7 @@ async fn find(store: Grants, tokens: Arc<Vec<Secret>>) -> Result<()> {
 
 async fn touch(store: Sessions, sessions: Arc<Vec<Secret>>) -> Result<()> {
     let answer = store.touch(pick(&sessions), None).await?;
-    ensure!(matches!(answer, Touch::Touched { .. }), "a live session is not touched: {answer:?}");
+    ensure!(matches!(answer, TouchOutcome::Touched { .. }), "a live session is not touched: {answer:?}");
     Ok(())
 }
 

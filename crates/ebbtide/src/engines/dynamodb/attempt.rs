@@ -9,7 +9,7 @@ use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 
 use crate::model::error::Error;
-use crate::model::rng::Chance;
+use crate::model::rng::Rng;
 
 /// Why an attempt brought no answer.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Fault {
 /// How patient a store is.
 #[derive(Clone)]
 pub(super) struct Patience {
-    chance: Arc<dyn Chance>,
+    rng: Arc<dyn Rng>,
 }
 
 /// How often a request is sent while the endpoint is busy: about a second and a half in all, four at the most.
@@ -46,8 +46,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(25);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 impl Patience {
-    pub(super) fn new(chance: Arc<dyn Chance>) -> Self {
-        Self { chance }
+    pub(super) fn new(rng: Arc<dyn Rng>) -> Self {
+        Self { rng }
     }
 
     pub(super) fn begin(&self) -> Attempts<'_> {
@@ -77,7 +77,7 @@ pub(super) struct Attempts<'a> {
 }
 
 impl Attempts<'_> {
-    /// Waits before the next attempt, longer each time and by chance, so that those who collided do not collide
+    /// Waits before the next attempt, longer each time and by rng, so that those who collided do not collide
     /// again. The error is the answer if there is no next attempt.
     pub(super) async fn pause(&mut self, fault: Fault) -> Result<(), Error> {
         match fault {
@@ -89,7 +89,7 @@ impl Attempts<'_> {
             return Err(fault.into_error());
         }
         let longest = FIRST_PAUSE.saturating_mul(1 << (self.busy + self.lost).min(10)).min(LONGEST_PAUSE);
-        let share = u32::from_be_bytes(self.patience.chance.bytes());
+        let share = u32::from_be_bytes(self.patience.rng.bytes());
         tokio::time::sleep(longest.mul_f64(f64::from(share) / f64::from(u32::MAX))).await;
         Ok(())
     }

@@ -156,7 +156,7 @@ impl DynamoDb {
         let items = batch.writes().iter().map(|write| self.transact_item(write, now));
         let items = items.collect::<Result<Vec<_>>>()?;
         // The engine answers the repetition of a transaction that was done, for ten minutes, as it did the first.
-        let token = Version::mint(self.chance.as_ref()).to_string();
+        let token = Version::mint(self.rng.as_ref()).to_string();
         let mut attempts = self.patience.begin();
         let mut lost = false;
         loop {

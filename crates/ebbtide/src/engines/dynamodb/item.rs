@@ -146,7 +146,7 @@ fn malformed() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::rng::SeededChance;
+    use crate::model::rng::SeededRng;
     use crate::model::scope::Scope;
 
     fn key() -> Key {
@@ -155,7 +155,7 @@ mod tests {
 
     fn at(millis: u64) -> Item {
         let expires_at = Timestamp::from_stored(millis).unwrap();
-        Space::new("").item(&key(), &Record::new("v", expires_at, &SeededChance::new(1)))
+        Space::new("").item(&key(), &Record::new("v", expires_at, &SeededRng::new(1)))
     }
 
     #[test]
@@ -170,7 +170,7 @@ mod tests {
     fn an_item_is_read_as_it_was_written() {
         for prefix in ["", "blue"] {
             let space = Space::new(prefix);
-            let record = Record::new("v", Timestamp::NEVER, &SeededChance::new(1));
+            let record = Record::new("v", Timestamp::NEVER, &SeededRng::new(1));
             let item = space.item(&key(), &record);
             assert_eq!(space.key_of(&item).unwrap(), key());
             assert_eq!(record_of(&item).unwrap(), record);

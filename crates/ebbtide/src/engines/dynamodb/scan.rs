@@ -175,9 +175,9 @@ impl DynamoDb {
             return Ok(None);
         }
         let value = [walk_of(beginnings).as_bytes().as_slice(), &walk.encode()?].concat();
-        let name = Version::mint(self.chance.as_ref());
-        let record = Record::new(value, now.checked_add(BOOKMARK)?, self.chance.as_ref());
-        // A name of chance is nobody else's.
+        let name = Version::mint(self.rng.as_ref());
+        let record = Record::new(value, now.checked_add(BOOKMARK)?, self.rng.as_ref());
+        // A name of rng is nobody else's.
         let _ = self.write(Write::Put { key: bookmark_key(name)?, record }, now).await?;
         Ok(Some(Cursor::from_bytes([&[WALK], name.as_bytes().as_slice()].concat())))
     }

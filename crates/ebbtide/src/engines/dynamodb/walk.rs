@@ -210,7 +210,7 @@ impl DynamoDb {
         // Whoever goes on with what another has begun has not seen all of it, and neither has the other then.
         let walker = if walk.is_anothers { [0; 16] } else { *self.walker.as_bytes() };
         let value = [&walker, walk.encode()?.as_slice()].concat();
-        let record = Record::new(value, now.checked_add(KEPT)?, self.chance.as_ref());
+        let record = Record::new(value, now.checked_add(KEPT)?, self.rng.as_ref());
         let _ = self.write(Write::Put { key, record }, now).await?;
         Ok(true)
     }

@@ -7,7 +7,7 @@ const NICENESS: i32 = 10;
 
 /// Lets this thread give way until it ends, and those that it starts. It is never made less nice than it is; where the
 /// system refuses, the work is done as before.
-pub(in crate::engines) fn give_way() {
+pub(in crate::engines) fn lower_priority() {
     #[cfg(target_os = "linux")]
     if rustix::process::getpriority_process(None).is_ok_and(|niceness| niceness < NICENESS) {
         let _ = rustix::process::setpriority_process(None, NICENESS);
@@ -27,7 +27,7 @@ mod tests {
         let niceness = || getpriority_process(None).unwrap();
         let before = niceness();
         let nicer = spawn(move || {
-            give_way();
+            lower_priority();
             [niceness(), spawn(niceness).join().unwrap()]
         });
         assert_eq!(nicer.join().unwrap(), [NICENESS.max(before); 2]);

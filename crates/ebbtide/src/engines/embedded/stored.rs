@@ -39,12 +39,12 @@ fn malformed() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::rng::SeededChance;
+    use crate::model::rng::SeededRng;
 
     #[test]
     fn a_record_is_read_as_it_was_stored() {
         for (value, expires_at) in [("", Timestamp::NEVER), ("v", Timestamp::ZERO), ("w", Timestamp::MAX)] {
-            let record = Record::new(value, expires_at, &SeededChance::new(1));
+            let record = Record::new(value, expires_at, &SeededRng::new(1));
             assert_eq!(decode(&encode(&record)).unwrap(), record);
         }
         assert!(decode(&[0; 23]).is_err());

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fjall::{AbstractTree as _, Keyspace};
 
-use crate::engines::embedded::give_way;
+use crate::engines::embedded::lower_priority;
 
 /// A memtable takes dozens of the largest batches, so that it is enough to look at every sixteenth.
 const EVERY: u32 = 16;
@@ -38,7 +38,7 @@ impl Memtables {
         let done: Vec<_> = held.extract_if(.., |memtable| Arc::strong_count(memtable) == 1).collect();
         if !done.is_empty() {
             let free = move || {
-                give_way();
+                lower_priority();
                 drop(done);
             };
             // Where no thread can be had, they are freed here and now.

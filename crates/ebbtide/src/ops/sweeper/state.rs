@@ -10,7 +10,7 @@ use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::kind::Kind;
 use crate::model::record::{Record, Version};
-use crate::model::rng::Chance;
+use crate::model::rng::Rng;
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 
@@ -19,7 +19,7 @@ const ATTEMPTS: usize = 8;
 
 /// Times are milliseconds since 1970; lengths are milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
-pub(super) struct State {
+pub(super) struct SweepState {
     /// Since when somebody looks after the sweeping.
     #[n(0)]
     since: Option<u64>,
@@ -49,7 +49,7 @@ pub(super) struct Signals {
     pub(super) stuck: Option<Duration>,
 }
 
-impl State {
+impl SweepState {
     /// Somebody looks after the sweeping from now on.
     pub(super) fn seen(self, now: Timestamp) -> Self {
         Self { since: self.since.or(Some(now.as_millis())), ..self }
@@ -132,26 +132,26 @@ fn key() -> Result<Key> {
     Key::new(Kind::System, &Scope::Global, &["sweep".into()], &[])
 }
 
-async fn read_with_version(backend: &dyn Backend) -> Result<(State, Option<Version>)> {
+async fn read_with_version(backend: &dyn Backend) -> Result<(SweepState, Option<Version>)> {
     // It has no end, so that any time will do.
     match backend.get(&key()?, Timestamp::ZERO).await? {
         Some(record) => Ok((codec::decode(&record.value)?, Some(record.version))),
-        None => Ok((State::default(), None)),
+        None => Ok((SweepState::default(), None)),
     }
 }
 
-pub(super) async fn read(backend: &dyn Backend) -> Result<State> {
+pub(super) async fn read(backend: &dyn Backend) -> Result<SweepState> {
     Ok(read_with_version(backend).await?.0)
 }
 
 /// Reads and changes that record.
 pub(super) struct Notes<'a> {
     pub(super) backend: &'a dyn Backend,
-    pub(super) chance: &'a dyn Chance,
+    pub(super) rng: &'a dyn Rng,
 }
 
 impl Notes<'_> {
-    pub(super) async fn read(&self) -> Result<State> {
+    pub(super) async fn read(&self) -> Result<SweepState> {
         read(self.backend).await
     }
 
@@ -160,7 +160,7 @@ impl Notes<'_> {
         &self,
         now: Timestamp,
         turn: Duration,
-    ) -> Result<std::result::Result<State, Timestamp>> {
+    ) -> Result<std::result::Result<SweepState, Timestamp>> {
         for _ in 0..ATTEMPTS {
             let (state, version) = read_with_version(self.backend).await?;
             if let Some(turn) = state.turn.filter(|turn| *turn > now.as_millis()) {
@@ -174,7 +174,11 @@ impl Notes<'_> {
     }
 
     /// Changes what is remembered; nothing is written if nothing changes.
-    pub(super) async fn change(&self, now: Timestamp, change: impl Fn(State) -> State) -> Result<()> {
+    pub(super) async fn change(
+        &self,
+        now: Timestamp,
+        change: impl Fn(SweepState) -> SweepState,
+    ) -> Result<()> {
         for _ in 0..ATTEMPTS {
             let (state, version) = read_with_version(self.backend).await?;
             let changed = change(state);
@@ -185,8 +189,8 @@ impl Notes<'_> {
         Err(crowded())
     }
 
-    async fn write(&self, state: State, expected: Option<Version>, now: Timestamp) -> Result<bool> {
-        let record = Record::new(codec::encode(&state), Timestamp::NEVER, self.chance);
+    async fn write(&self, state: SweepState, expected: Option<Version>, now: Timestamp) -> Result<bool> {
+        let record = Record::new(codec::encode(&state), Timestamp::NEVER, self.rng);
         let commit = match expected {
             Some(expected) => self.backend.replace(key()?, expected, record, now).await?,
             None => self.backend.insert(key()?, record, now).await?,
@@ -211,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_store_that_nobody_sweeps_is_told_of_after_the_bound() {
-        let state = State::default().seen(at(100));
+        let state = SweepState::default().seen(at(100));
         assert_eq!(state.seen(at(120)).signals(at(126), 26 * HOUR), Signals::default());
         let signals = state.signals(at(127), 26 * HOUR);
         assert_eq!(signals.silent, Some(27 * HOUR));
@@ -223,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_sweep_that_removes_nothing_while_the_overdue_age_grows_is_told_of() {
-        let state = State::default().swept(at(1), 5, Some(HOUR), 2 * HOUR);
+        let state = SweepState::default().swept(at(1), 5, Some(HOUR), 2 * HOUR);
         let state = state.swept(at(2), 0, Some(2 * HOUR), 2 * HOUR);
         assert_eq!(state.signals(at(2), 26 * HOUR).stuck, None, "it is within the engine's time");
         let state = state.swept(at(3), 0, Some(3 * HOUR), 2 * HOUR);
@@ -238,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_stopped_sweep_is_resumed_for_a_day() {
-        let state = State::default().stopped(at(10));
+        let state = SweepState::default().stopped(at(10));
         assert_eq!(state.unfinished(at(12), 24 * HOUR), Some(at(10)));
         assert_eq!(state.unfinished(at(35), 24 * HOUR), None);
         assert_eq!(state.swept(at(12), 0, None, HOUR).unfinished(at(13), 24 * HOUR), None);

@@ -27,7 +27,7 @@ const MILLIS_FROM: u64 = 100_000_000_000;
 
 /// What became of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Imported {
+pub enum ImportOutcome {
     /// It was written, or would have been.
     Written(Kind),
     /// It was not, and why.
@@ -51,19 +51,19 @@ impl Importer {
 
     /// Imports one line. A line that is not good is skipped, with the reason; an error is the store's, and the
     /// import can be begun again.
-    pub async fn line(&self, line: &str) -> Result<Imported> {
+    pub async fn line(&self, line: &str) -> Result<ImportOutcome> {
         let Ok(Value::Object(fields)) = serde_json::from_str(line) else {
-            return Ok(Imported::Skipped("it is not a JSON object".to_owned()));
+            return Ok(ImportOutcome::Skipped("it is not a JSON object".to_owned()));
         };
         match self.import(&fields).await {
             Err(error) if error.kind() == ErrorKind::Invalid => {
-                Ok(Imported::Skipped(error.message().to_owned()))
+                Ok(ImportOutcome::Skipped(error.message().to_owned()))
             }
             answer => answer,
         }
     }
 
-    async fn import(&self, fields: &Map<String, Value>) -> Result<Imported> {
+    async fn import(&self, fields: &Map<String, Value>) -> Result<ImportOutcome> {
         let is_approval = fields.contains_key("identity");
         let began = if is_approval { "granted_at" } else { "created_at" };
         let dated = time(fields, began)?;
@@ -75,7 +75,7 @@ impl Importer {
             (None, None) => Timestamp::NEVER,
         };
         if expires_at <= self.stores.now() {
-            return Ok(Imported::Skipped("it has expired".to_owned()));
+            return Ok(ImportOutcome::Skipped("it has expired".to_owned()));
         }
         let slide = number(fields, "sliding_ttl_ms")?.map(Duration::from_millis);
         let lifetime = Lifetime::restored(began_at, time(fields, "cap_at")?, slide);
@@ -102,9 +102,9 @@ impl Importer {
             (Kind::Relationship, store.restore(&relationship, lifetime, expires_at, dated, dry_run).await?)
         };
         Ok(match restored {
-            Restored::Written => Imported::Written(kind),
-            Restored::SameStands => Imported::Skipped("it is there already".to_owned()),
-            Restored::OtherStands => Imported::Skipped("another stands there".to_owned()),
+            Restored::Written => ImportOutcome::Written(kind),
+            Restored::SameStands => ImportOutcome::Skipped("it is there already".to_owned()),
+            Restored::OtherStands => ImportOutcome::Skipped("another stands there".to_owned()),
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Access tokens without a grant: nothing above them can be revoked, so they are listed themselves.
 
-use super::{AccessRequest, AccessTokens, Issuing, Stored};
+use super::{AccessRequest, AccessTokens, IssueOutcome, StoredToken};
 use crate::backend::Cursor;
 use crate::model::codec;
 use crate::model::digest::Digest;
@@ -8,22 +8,22 @@ use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::write::{Batch, Write};
 use crate::stores::grants::{Holder, Listed, PAGE, listed_id};
-use crate::stores::shared::tombstones::Mortal;
+use crate::stores::shared::tombstones::Principal;
 
 impl AccessTokens {
     /// Issues a token and its indexes, which end with it, in one commit.
-    pub(super) async fn issue_alone(&self, request: AccessRequest) -> Result<Issuing> {
+    pub(super) async fn issue_alone(&self, request: AccessRequest) -> Result<IssueOutcome> {
         let now = self.stores.now();
         let (issued, insert, digest, stored) = self.prepare(request, None, now)?;
         let mut writes = vec![insert];
         for key in self.index_keys(&digest, &stored)? {
             writes.push(Write::Insert { key, record: self.stores.record("", issued.expires_at) });
         }
-        let whom = [Mortal::Owner(&stored.subject), Mortal::Client(&stored.client_id)];
-        let commit = self.stores.commit_for(&self.scope, &whom, writes, now).await?.for_the_living()?;
-        // The key is the digest of 32 random bytes: that it is taken means that chance is broken.
+        let whom = [Principal::Owner(&stored.subject), Principal::Client(&stored.client_id)];
+        let commit = self.stores.commit_for(&self.scope, &whom, writes, now).await?.unless_deleted()?;
+        // The key is the digest of 32 random bytes: that it is taken means that rng is broken.
         if commit.is_applied() {
-            Ok(Issuing::Issued(issued))
+            Ok(IssueOutcome::Issued(issued))
         } else {
             Err(Error::unavailable("a new access token is taken"))
         }
@@ -69,7 +69,7 @@ impl AccessTokens {
     async fn revoke_listed(&self, digest: &Digest, holder: Holder<'_>) -> Result<bool> {
         let (key, now) = (self.key(digest)?, self.stores.now());
         let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(false) };
-        let stored: Stored = codec::decode(&record.value)?;
+        let stored: StoredToken = codec::decode(&record.value)?;
         // The digest is the key; whose token it is says the record.
         if !holder.has(&stored.subject, &stored.client_id) {
             return Ok(false);
@@ -82,7 +82,7 @@ impl AccessTokens {
 
     /// Removes the indexes of a token that is gone. If this fails they stay until the token would have ended, and
     /// list nothing.
-    pub(super) async fn unlist(&self, digest: &Digest, stored: &Stored) -> Result<()> {
+    pub(super) async fn unlist(&self, digest: &Digest, stored: &StoredToken) -> Result<()> {
         if stored.grant.is_none() {
             let deletes = self.index_keys(digest, stored)?.map(|key| Write::Delete { key });
             // A delete has no condition that could be refused.
@@ -91,7 +91,7 @@ impl AccessTokens {
         Ok(())
     }
 
-    pub(super) fn index_keys(&self, digest: &Digest, stored: &Stored) -> Result<[Key; 2]> {
+    pub(super) fn index_keys(&self, digest: &Digest, stored: &StoredToken) -> Result<[Key; 2]> {
         let key = |holder: Holder<'_>| holder.key(Listed::AccessTokens, &self.scope, digest.as_bytes());
         Ok([key(Holder::Subject(&stored.subject))?, key(Holder::Client(&stored.client_id))?])
     }

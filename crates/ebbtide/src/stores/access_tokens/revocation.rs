@@ -1,12 +1,12 @@
 //! Revocations that the audit log is told of.
 
-use super::{AccessTokens, Stored};
+use super::{AccessTokens, StoredToken};
 use crate::model::codec;
 use crate::model::error::Result;
 use crate::model::kind::Kind;
 use crate::model::secret::Secret;
 use crate::model::write::Write;
-use crate::stores::audit::{Because, Note};
+use crate::stores::audit::{AuditContext, Note};
 use crate::stores::grants::GrantId;
 use crate::stores::shared::token;
 
@@ -17,7 +17,7 @@ impl AccessTokens {
         &self,
         token: &Secret,
         client_id: Option<&str>,
-        because: &Because,
+        context: &AuditContext,
     ) -> Result<bool> {
         let Some(digest) = token::read(token::ACCESS, &[], token) else { return Ok(false) };
         let key = self.key(&digest)?;
@@ -26,12 +26,12 @@ impl AccessTokens {
         loop {
             let now = changes.attempt()?;
             let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(false) };
-            let stored: Stored = codec::decode(&record.value)?;
+            let stored: StoredToken = codec::decode(&record.value)?;
             if client_id.is_some_and(|client_id| client_id != stored.client_id) {
                 return Ok(false);
             }
             let whose = vec![stored.subject.clone(), stored.client_id.clone()];
-            let mut note = Note::revoked(because)?.about(Kind::AccessToken, whose);
+            let mut note = Note::revoked(context)?.about(Kind::AccessToken, whose);
             let mut writes = vec![Write::Remove { key: key.clone(), expected: record.version }];
             if let Some(under) = &stored.grant {
                 note = note.with_detail(format!("under the grant {}", GrantId::from_bytes(*under.id)));

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
-use crate::model::rng::Chance;
+use crate::model::rng::Rng;
 use crate::model::scope::Scope;
 use crate::model::secret::Secret;
 use crate::stores::shared::token;
@@ -24,8 +24,8 @@ impl KeyId {
     const BYTES: usize = 16;
     const SECRET_BYTES: usize = 32;
 
-    pub(super) fn new(scope: Scope, chance: &dyn Chance) -> Self {
-        Self { scope, bytes: chance.bytes() }
+    pub(super) fn new(scope: Scope, rng: &dyn Rng) -> Self {
+        Self { scope, bytes: rng.bytes() }
     }
 
     pub(super) fn from_parts(scope: Scope, bytes: &[u8]) -> Option<Self> {
@@ -43,8 +43,8 @@ impl KeyId {
     }
 
     /// A new key with this id, and what is kept of it.
-    pub(super) fn mint(&self, chance: &dyn Chance) -> (Secret, Digest) {
-        let secret = Zeroizing::new(chance.bytes::<{ Self::SECRET_BYTES }>());
+    pub(super) fn mint(&self, rng: &dyn Rng) -> (Secret, Digest) {
+        let secret = Zeroizing::new(rng.bytes::<{ Self::SECRET_BYTES }>());
         let scope = self.scope.to_string();
         let bytes = Zeroizing::new([secret.as_slice(), &self.bytes, scope.as_bytes()].concat());
         (token::write(token::API_KEY, &bytes), self.digest(secret.as_slice()))
@@ -101,14 +101,14 @@ impl FromStr for KeyId {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::rng::SeededChance;
+    use crate::model::rng::SeededRng;
 
     #[test]
     fn an_id_has_one_text_and_tells_its_scope() {
         for scope in ["global", "tenant:acme", "tenant:50%25/env:é", "custom:a/b"] {
-            let id = KeyId::new(scope.parse().unwrap(), &SeededChance::new(1));
+            let id = KeyId::new(scope.parse().unwrap(), &SeededRng::new(1));
             assert_eq!(id.to_string().parse::<KeyId>().unwrap(), id);
-            let (key, digest) = id.mint(&SeededChance::new(2));
+            let (key, digest) = id.mint(&SeededRng::new(2));
             assert_eq!(KeyId::read(&key), Some((id, digest)));
         }
         let escaped = [&[0; KeyId::BYTES][..], b"tenant:%61"].concat();

@@ -3,7 +3,7 @@
 use futures_util::future::try_join;
 use serde_json::Value;
 
-use super::draft::{Attribute, Draft, Stamp, Stored};
+use super::draft::{Attribute, Draft, Stamp, StoredAttribute};
 use super::{Attributes, names_of};
 use crate::backend::{BackendExt, Cursor, Erased};
 use crate::model::error::{Error, Result};
@@ -16,7 +16,7 @@ use crate::model::ttl::Ttl;
 use crate::model::write::{Commit, Write};
 use crate::stores::Stores;
 use crate::stores::shared::paging::{Listing, check_limit};
-use crate::stores::shared::tombstones::Mortal;
+use crate::stores::shared::tombstones::Principal;
 
 /// How often a change by value is judged anew because another was faster.
 const MAX_ATTEMPTS: usize = 200;
@@ -43,7 +43,7 @@ pub enum Change {
 /// The answer to a change by value.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "a conflict has written nothing"]
-pub enum Swap {
+pub enum SwapOutcome {
     /// The old value stood there, and the new one does now.
     Swapped(Stamp),
     /// Something else stands there, or nothing; nothing was written.
@@ -121,22 +121,27 @@ impl Bucket {
     ///
     /// A `new` without a TTL keeps the life that stands: its end, its cap, and whether reads renew it. With one, its
     /// life begins anew. The timestamp is that of `new`.
-    pub async fn compare_and_swap(&self, name: &str, old: &Value, new: impl Into<Draft>) -> Result<Swap> {
+    pub async fn compare_and_swap(
+        &self,
+        name: &str,
+        old: &Value,
+        new: impl Into<Draft>,
+    ) -> Result<SwapOutcome> {
         let (key, new) = (self.key(name)?, new.into());
         for _ in 0..MAX_ATTEMPTS {
             let now = self.stores().now();
             let get = self.stores().backend().get(&key, now);
-            let (standing, is_buried) = try_join(get, self.is_buried(now)).await?;
-            let Some(standing) = standing.filter(|_| !is_buried) else {
-                return Ok(Swap::Conflict { current: None });
+            let (standing, is_deleted) = try_join(get, self.is_deleted(now)).await?;
+            let Some(standing) = standing.filter(|_| !is_deleted) else {
+                return Ok(SwapOutcome::Conflict { current: None });
             };
-            let stored = Stored::decode(&standing)?;
+            let stored = StoredAttribute::decode(&standing)?;
             let current = stored.attribute(name.to_owned(), &standing)?;
             if current.data != *old {
-                return Ok(Swap::Conflict { current: Some(Box::new(current)) });
+                return Ok(SwapOutcome::Conflict { current: Some(Box::new(current)) });
             }
             let record = if new.span.is_unsaid() {
-                let kept = Stored::new(&new, stored.lifetime())?;
+                let kept = StoredAttribute::new(&new, stored.lifetime())?;
                 self.stores().record(kept.encode(), standing.expires_at)
             } else {
                 self.record(&new, now)?
@@ -144,7 +149,7 @@ impl Bucket {
             let stamp = stamp(&record);
             let commit = self.stores().backend().replace(key.clone(), standing.version, record, now).await?;
             if commit.is_applied() {
-                return Ok(Swap::Swapped(stamp));
+                return Ok(SwapOutcome::Swapped(stamp));
             }
             // Something was faster. Whether that changed the value is for the next reading to say.
         }
@@ -155,11 +160,13 @@ impl Bucket {
     pub async fn list(&self, after: Option<&Cursor>, limit: usize) -> Result<Listing<Attribute>> {
         check_limit(limit)?;
         let limit = limit.min(Attributes::PAGE);
-        if self.is_buried(self.stores().now()).await? {
+        if self.is_deleted(self.stores().now()).await? {
             return Ok(Listing { items: Vec::new(), next: None });
         }
         let page = self.stores().backend().scan(&self.prefix()?, after, limit, self.stores().now()).await?;
-        Listing::read(page, |key, record| Stored::decode(&record)?.attribute(names_of(&key)?.1, &record))
+        Listing::read(page, |key, record| {
+            StoredAttribute::decode(&record)?.attribute(names_of(&key)?.1, &record)
+        })
     }
 
     /// Deletes an attribute. True only for the caller that removed it, and false where there was none.
@@ -176,11 +183,11 @@ impl Bucket {
 
     /// Removes an attribute and returns it. Of any number of callers, at most one gets it.
     pub async fn take(&self, name: &str) -> Result<Option<Attribute>> {
-        if self.is_buried(self.stores().now()).await? {
+        if self.is_deleted(self.stores().now()).await? {
             return Ok(None);
         }
         let taken = self.stores().backend().take(&self.key(name)?, self.stores().now()).await?;
-        taken.map(|record| Stored::decode(&record)?.attribute(name.to_owned(), &record)).transpose()
+        taken.map(|record| StoredAttribute::decode(&record)?.attribute(name.to_owned(), &record)).transpose()
     }
 
     /// Deletes every attribute of this bucket alone, and says how many there were. What is set meanwhile may stay.
@@ -196,13 +203,13 @@ impl Bucket {
 
     /// Commits a write that may make an attribute; for an owner who is being deleted it is invalid.
     async fn commit(&self, write: Write, now: Timestamp) -> Result<Commit> {
-        let owner = [Mortal::Owner(&self.owner)];
-        self.stores().commit_for(self.scope(), &owner, vec![write], now).await?.for_the_living()
+        let owner = [Principal::Owner(&self.owner)];
+        self.stores().commit_for(self.scope(), &owner, vec![write], now).await?.unless_deleted()
     }
 
     /// Whether the owner is being deleted: then nothing is there.
-    async fn is_buried(&self, now: Timestamp) -> Result<bool> {
-        self.stores().is_buried(self.scope(), &[Mortal::Owner(&self.owner)], now).await
+    async fn is_deleted(&self, now: Timestamp) -> Result<bool> {
+        self.stores().is_deleted(self.scope(), &[Principal::Owner(&self.owner)], now).await
     }
 
     pub(super) fn stores(&self) -> &Stores {
@@ -227,7 +234,7 @@ impl Bucket {
     pub(super) fn record(&self, draft: &Draft, now: Timestamp) -> Result<Record> {
         let (lifetime, expires_at) =
             draft.span.begin(self.stores(), Kind::Attribute, self.scope(), self.default_ttl, now)?;
-        Ok(self.stores().record(Stored::new(draft, lifetime)?.encode(), expires_at))
+        Ok(self.stores().record(StoredAttribute::new(draft, lifetime)?.encode(), expires_at))
     }
 }
 

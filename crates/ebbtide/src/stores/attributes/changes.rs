@@ -10,7 +10,7 @@ use crate::model::key::Key;
 use crate::model::record::{Record, Version};
 use crate::model::time::Timestamp;
 use crate::model::write::{Commit, Write};
-use crate::stores::shared::tombstones::Mortal;
+use crate::stores::shared::tombstones::Principal;
 
 /// Changes to attributes of one scope that happen all together or not at all: at least one, to distinct
 /// attributes, and with one more for each owner whose attributes are stored no more than
@@ -66,8 +66,8 @@ impl Changes {
     /// invalid.
     pub async fn commit(self) -> Result<Commit> {
         let Attributes { stores, scope } = &self.attributes;
-        let owners: Vec<_> = self.owners.iter().map(|owner| Mortal::Owner(owner)).collect();
-        stores.commit_for(scope, &owners, self.writes?, self.now).await?.for_the_living()
+        let owners: Vec<_> = self.owners.iter().map(|owner| Principal::Owner(owner)).collect();
+        stores.commit_for(scope, &owners, self.writes?, self.now).await?.unless_deleted()
     }
 
     fn store(

@@ -10,14 +10,14 @@ use crate::model::error::{Error, Result};
 use crate::model::record::{Record, Version};
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
-use crate::stores::shared::lifetime::{Lifetime, Span};
+use crate::stores::shared::lifetime::{Lifetime, LifetimeRequest};
 
 /// What to store: any JSON value, `false`, `0`, `""`, `[]`, `{}` and `null` included.
 #[derive(Clone)]
 pub struct Draft {
     pub(super) data: Value,
     pub(super) timestamp: Option<Timestamp>,
-    pub(super) span: Span,
+    pub(super) span: LifetimeRequest,
 }
 
 impl Draft {
@@ -30,7 +30,7 @@ impl Draft {
     /// That value, without an end unless the policy has a default for one.
     #[must_use]
     pub fn new(data: Value) -> Self {
-        Self { data, timestamp: None, span: Span::default() }
+        Self { data, timestamp: None, span: LifetimeRequest::default() }
     }
 
     /// The value with this JSON text. A name that comes twice in an object is taken from its last place; a number
@@ -68,7 +68,7 @@ impl Draft {
     /// after `cap` at the latest.
     #[must_use]
     pub fn with_sliding_ttl(mut self, ttl: Ttl, cap: Ttl) -> Self {
-        self.span = Span::sliding(ttl, cap);
+        self.span = LifetimeRequest::sliding(ttl, cap);
         self
     }
 
@@ -156,7 +156,7 @@ impl fmt::Debug for Attribute {
 }
 
 #[derive(Encode, Decode)]
-pub(super) struct Stored {
+pub(super) struct StoredAttribute {
     #[n(0)]
     #[cbor(with = "minicbor::bytes")]
     json: Vec<u8>,
@@ -166,7 +166,7 @@ pub(super) struct Stored {
     lifetime: Lifetime,
 }
 
-impl Stored {
+impl StoredAttribute {
     pub(super) fn new(draft: &Draft, lifetime: Lifetime) -> Result<Self> {
         Ok(Self { json: draft.json()?, timestamp: draft.timestamp.map(Timestamp::as_millis), lifetime })
     }

@@ -1,12 +1,12 @@
 //! Reading, with the renewal of what slides; and the extension of lives.
 
 use super::bucket::Bucket;
-use super::draft::{Attribute, Stored};
+use super::draft::{Attribute, StoredAttribute};
 use crate::model::error::Result;
-use crate::stores::shared::extension::{Extended, Extension};
-use crate::stores::shared::finding::Fate;
+use crate::stores::shared::extension::{ExtendOutcome, Extension};
+use crate::stores::shared::finding::Finding;
 use crate::stores::shared::lifetime::Standing;
-use crate::stores::shared::tombstones::Mortal;
+use crate::stores::shared::tombstones::Principal;
 
 impl Bucket {
     /// The attribute, if there is one. An error is no answer: never take it for absence.
@@ -16,16 +16,16 @@ impl Bucket {
     /// and nothing is written. A renewal is a writing with a version of its own.
     pub async fn get(&self, name: &str) -> Result<Option<Attribute>> {
         let record = self.standing(name)?.read().await?;
-        record.map(|record| Stored::decode(&record)?.attribute(name.to_owned(), &record)).transpose()
+        record.map(|record| StoredAttribute::decode(&record)?.attribute(name.to_owned(), &record)).transpose()
     }
 
     /// Lets an attribute live longer, and writes into the audit log who did it and why, in one commit.
-    pub async fn extend(&self, name: &str, extension: &Extension) -> Result<Extended> {
+    pub async fn extend(&self, name: &str, extension: &Extension) -> Result<ExtendOutcome> {
         self.standing(name)?.extend(extension).await
     }
 
-    pub(crate) async fn fate(&self, name: &str) -> Result<Fate> {
-        Fate::of(&self.standing(name)?).await
+    pub(crate) async fn explain(&self, name: &str) -> Result<Finding> {
+        Finding::of(&self.standing(name)?).await
     }
 
     fn standing(&self, name: &str) -> Result<Standing<'_>> {
@@ -34,8 +34,8 @@ impl Bucket {
             scope: self.scope(),
             keys: vec![self.key(name)?],
             target: vec![self.owner().to_owned(), self.name().to_owned(), name.to_owned()],
-            whose: vec![Mortal::Owner(self.owner())],
-            lifetime: |record| Ok(Stored::decode(record)?.lifetime()),
+            whose: vec![Principal::Owner(self.owner())],
+            lifetime: |record| Ok(StoredAttribute::decode(record)?.lifetime()),
         })
     }
 }

@@ -32,12 +32,12 @@ pub(crate) fn check_text(what: &str, text: &str, most: usize) -> Result<()> {
 
 /// Who does something that is audited, and why.
 #[derive(Clone)]
-pub struct Because {
+pub struct AuditContext {
     actor: String,
     reason: String,
 }
 
-impl Because {
+impl AuditContext {
     /// An actor of up to 256 bytes and a reason of up to 1,024; neither is empty.
     pub fn new(actor: impl Into<String>, reason: impl Into<String>) -> Result<Self> {
         let (actor, reason) = (actor.into(), reason.into());
@@ -46,9 +46,9 @@ impl Because {
     }
 }
 
-impl fmt::Debug for Because {
+impl fmt::Debug for AuditContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Because(…)")
+        f.write_str("AuditContext(…)")
     }
 }
 
@@ -113,12 +113,12 @@ impl Note {
     }
 
     /// That this was done, by whom and why.
-    pub fn of(action: Action, because: &Because) -> Result<Self> {
-        Self::new(action, &because.actor, &because.reason)
+    pub fn of(action: Action, context: &AuditContext) -> Result<Self> {
+        Self::new(action, &context.actor, &context.reason)
     }
 
-    pub(crate) fn revoked(because: &Because) -> Result<Self> {
-        Self::of(Action::Revoke, because)
+    pub(crate) fn revoked(context: &AuditContext) -> Result<Self> {
+        Self::of(Action::Revoke, context)
     }
 
     /// To what: a kind of record, and the names of one.

@@ -12,7 +12,7 @@ use crate::model::time::Timestamp;
 /// What became of the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a broken log must be looked at"]
-pub enum Verdict {
+pub enum AuditOutcome {
     /// Every entry that should be there is, as it was written.
     Intact {
         /// How many entries there are.
@@ -48,15 +48,15 @@ impl Audit {
     /// mark that was kept elsewhere, also whether the log still leads through it, as long as that entry is kept.
     ///
     /// It reads every entry. What is appended meanwhile does no harm.
-    pub async fn verify(&self, kept: Option<&Mark>) -> Result<Verdict> {
+    pub async fn verify(&self, kept: Option<&Mark>) -> Result<AuditOutcome> {
         match self.walk(kept).await? {
             // An entry may have ended, and been swept, during a long walk: only what is found twice is true.
-            Verdict::Broken { .. } => self.walk(kept).await,
-            intact @ Verdict::Intact { .. } => Ok(intact),
+            AuditOutcome::Broken { .. } => self.walk(kept).await,
+            intact @ AuditOutcome::Intact { .. } => Ok(intact),
         }
     }
 
-    async fn walk(&self, kept: Option<&Mark>) -> Result<Verdict> {
+    async fn walk(&self, kept: Option<&Mark>) -> Result<AuditOutcome> {
         let now = self.stores.now();
         // Before the entries: what is appended from here on is behind this head.
         let Some((head, _)) = self.head(now).await? else { return self.headless(kept, now).await };
@@ -66,7 +66,7 @@ impl Audit {
             let page = self.stores.backend().scan(&self.log()?, after.as_ref(), 500, now).await?;
             for (key, record) in &page.items {
                 if let Err((sequence, why)) = walk.step(key, record)? {
-                    return Ok(Verdict::Broken { sequence, why });
+                    return Ok(AuditOutcome::Broken { sequence, why });
                 }
             }
             after = page.next;
@@ -77,12 +77,12 @@ impl Audit {
     }
 
     /// Without a head there has never been an entry, nor anyone who kept a mark.
-    async fn headless(&self, kept: Option<&Mark>, now: Timestamp) -> Result<Verdict> {
+    async fn headless(&self, kept: Option<&Mark>, now: Timestamp) -> Result<AuditOutcome> {
         let page = self.stores.backend().scan(&self.log()?, None, 1, now).await?;
         Ok(match (page.items.first(), kept) {
-            (Some((key, _)), _) => Verdict::Broken { sequence: sequence_of(key)?, why: Break::Added },
-            (None, Some(kept)) => Verdict::Broken { sequence: kept.sequence, why: Break::Missing },
-            (None, None) => Verdict::Intact { entries: 0, head: None },
+            (Some((key, _)), _) => AuditOutcome::Broken { sequence: sequence_of(key)?, why: Break::Added },
+            (None, Some(kept)) => AuditOutcome::Broken { sequence: kept.sequence, why: Break::Missing },
+            (None, None) => AuditOutcome::Intact { entries: 0, head: None },
         })
     }
 }
@@ -145,8 +145,8 @@ impl Walk<'_> {
         })
     }
 
-    async fn end(self) -> Result<Verdict> {
-        let missing = |sequence| Ok(Verdict::Broken { sequence, why: Break::Missing });
+    async fn end(self) -> Result<AuditOutcome> {
+        let missing = |sequence| Ok(AuditOutcome::Broken { sequence, why: Break::Missing });
         if let Some(kept) = self.kept.filter(|kept| kept.sequence > self.head.sequence) {
             return missing(kept.sequence);
         }
@@ -157,9 +157,9 @@ impl Walk<'_> {
             // Appended during the walk, so that the head has moved; or put there by another hand.
             let head = self.audit.head(self.now).await?.map_or(0, |(head, _)| head.sequence);
             if head < last.sequence {
-                return Ok(Verdict::Broken { sequence: head + 1, why: Break::Added });
+                return Ok(AuditOutcome::Broken { sequence: head + 1, why: Break::Added });
             }
         }
-        Ok(Verdict::Intact { entries: self.entries, head: Some(self.head.mark()) })
+        Ok(AuditOutcome::Intact { entries: self.entries, head: Some(self.head.mark()) })
     }
 }

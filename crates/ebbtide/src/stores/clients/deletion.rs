@@ -1,16 +1,16 @@
 //! The end of a client: refused from the first step on, whatever happens to the others.
 
-use super::{Clients, Stored};
+use super::{Clients, StoredClient};
 use crate::backend::Cursor;
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::Result;
 use crate::model::kind::Kind;
 use crate::model::write::Write;
-use crate::stores::audit::{Because, Note};
+use crate::stores::audit::{AuditContext, Note};
 use crate::stores::grants::Holder;
 use crate::stores::owners::Removed;
-use crate::stores::shared::tombstones::Mortal;
+use crate::stores::shared::tombstones::Principal;
 
 /// The deletion of a client, in steps of a bounded size. Its tombstone stands before the first: from then on neither
 /// the client nor anything that it was given is honoured, and nothing new is given to it. One that was stopped or
@@ -20,7 +20,7 @@ use crate::stores::shared::tombstones::Mortal;
 pub struct ClientDeletion {
     clients: Clients,
     client_id: String,
-    because: Because,
+    context: AuditContext,
     stage: Stage,
     after: Option<Cursor>,
     removed: Removed,
@@ -37,9 +37,9 @@ enum Stage {
 impl Clients {
     /// Begins to delete a client, with its grants and tokens, and tells the audit log. None if there is no such
     /// client; one whose deletion was begun before is there until it has ended.
-    pub async fn delete(&self, client_id: &str, because: &Because) -> Result<Option<ClientDeletion>> {
-        let tombstone = Mortal::Client(client_id).tombstone(&self.scope)?;
-        let note = Note::revoked(because)?.about(Kind::Client, vec![client_id.to_owned()]);
+    pub async fn delete(&self, client_id: &str, context: &AuditContext) -> Result<Option<ClientDeletion>> {
+        let tombstone = Principal::Client(client_id).tombstone(&self.scope)?;
+        let note = Note::revoked(context)?.about(Kind::Client, vec![client_id.to_owned()]);
         let audit = self.stores.audit(&self.scope);
         let mut changes = audit.changes().await;
         loop {
@@ -58,7 +58,7 @@ impl Clients {
         Ok(Some(ClientDeletion {
             clients: self.clone(),
             client_id: client_id.to_owned(),
-            because: because.clone(),
+            context: context.clone(),
             stage: Stage::Grants,
             after: None,
             removed: Removed::default(),
@@ -83,7 +83,7 @@ impl Clients {
 
     async fn owned(&self, owner: &str, digest: &Digest) -> Result<Option<String>> {
         let record = self.stores.backend().get(&self.digest_key(digest)?, self.stores.now()).await?;
-        let stored: Option<Stored> = record.map(|record| codec::decode(&record.value)).transpose()?;
+        let stored: Option<StoredClient> = record.map(|record| codec::decode(&record.value)).transpose()?;
         let theirs = stored.filter(|stored| stored.owner.as_deref() == Some(owner));
         Ok(theirs.map(|stored| stored.client_id))
     }
@@ -139,8 +139,8 @@ impl ClientDeletion {
     async fn remove_record(&mut self) -> Result<()> {
         let Clients { stores, scope } = &self.clients;
         let (key, digest) = self.clients.key(&self.client_id)?;
-        let tombstone = Mortal::Client(&self.client_id).tombstone(scope)?;
-        let note = Note::revoked(&self.because)?.about(Kind::Client, vec![self.client_id.clone()]);
+        let tombstone = Principal::Client(&self.client_id).tombstone(scope)?;
+        let note = Note::revoked(&self.context)?.about(Kind::Client, vec![self.client_id.clone()]);
         let note = note.with_detail(format!("ended, {} revoked", self.removed.revoked));
         let audit = stores.audit(scope);
         let mut changes = audit.changes().await;

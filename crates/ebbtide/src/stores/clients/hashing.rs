@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, oneshot};
 use zeroize::Zeroizing;
 
 use crate::model::error::{Error, Result};
-use crate::model::rng::Chance;
+use crate::model::rng::Rng;
 use crate::model::secret::Secret;
 
 /// How many hashes are made at once: each takes a core, and its memory.
@@ -74,8 +74,8 @@ impl Hashers {
     }
 
     /// What is to be kept of `secret`.
-    pub(super) async fn hash(&self, secret: &Secret, chance: &dyn Chance) -> Result<SecretHash> {
-        let (cost, salt, secret) = (self.cost, chance.bytes::<16>(), secret.clone());
+    pub(super) async fn hash(&self, secret: &Secret, rng: &dyn Rng) -> Result<SecretHash> {
+        let (cost, salt, secret) = (self.cost, rng.bytes::<16>(), secret.clone());
         let hash = self.aside(move || derive(&secret, &salt, cost)).await??;
         Ok(SecretHash {
             salt: salt.into(),
@@ -137,17 +137,17 @@ impl fmt::Debug for Hashers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::rng::SeededChance;
+    use crate::model::rng::SeededRng;
 
     #[tokio::test]
     async fn a_secret_fits_its_own_hash_and_no_other() {
-        let chance = SeededChance::new(1);
+        let rng = SeededRng::new(1);
         let hashers = Hashers::new(HashCost::new(8, 1).unwrap());
         let (one, other) = (Secret::new("one"), Secret::new("other"));
-        let hash = hashers.hash(&one, &chance).await.unwrap();
+        let hash = hashers.hash(&one, &rng).await.unwrap();
         assert!(hashers.fits(&one, vec![hash.clone()]).await.unwrap());
         assert!(!hashers.fits(&other, vec![hash.clone()]).await.unwrap());
-        let second = hashers.hash(&one, &chance).await.unwrap();
+        let second = hashers.hash(&one, &rng).await.unwrap();
         assert_ne!(*second.hash, *hash.hash, "salted");
         let dearer = Hashers::new(HashCost::new(16, 2).unwrap());
         assert!(dearer.fits(&one, vec![second]).await.unwrap(), "each hash remembers its cost");

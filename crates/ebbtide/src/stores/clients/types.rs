@@ -107,7 +107,7 @@ pub struct RegisteredClient {
 /// The answer to a registration.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "the client may not have been registered"]
-pub enum Registration {
+pub enum RegisterOutcome {
     /// It is registered.
     Registered(Box<RegisteredClient>),
     /// Another client has that id. Nothing was written.
@@ -117,7 +117,7 @@ pub enum Registration {
 /// The answer to a secret.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "only a verified client may be honoured"]
-pub enum Verification {
+pub enum VerifyOutcome {
     /// It is the client's.
     Verified(Box<Client>),
     /// It is not, or no longer.
@@ -129,7 +129,7 @@ pub enum Verification {
 /// The answer to a rotation of a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "the secret may not have been rotated"]
-pub enum SecretRotation {
+pub enum RotateSecretOutcome {
     /// Here is the new one. It cannot be asked for again.
     Rotated {
         /// The new secret.

@@ -6,7 +6,7 @@ use minicbor::{Decode, Encode};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
 
-use super::{CodeRequest, Presented};
+use super::{CodeRequest, Redeem};
 use crate::model::error::{Error, Result};
 use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
@@ -53,7 +53,7 @@ impl Binding {
     }
 
     /// Whether what is presented fits; the error is the first field that does not.
-    pub(super) fn check(&self, presented: &Presented) -> Result<(), Field> {
+    pub(super) fn check(&self, presented: &Redeem) -> Result<(), Field> {
         if presented.client_id != self.client_id {
             return Err(Field::ClientId);
         }

@@ -26,13 +26,13 @@ pub(super) struct Device {
     #[n(5)]
     pub(super) polled_at: Option<u64>,
     #[n(6)]
-    pub(super) state: State,
+    pub(super) state: DeviceState,
     #[n(7)]
     pub(super) started_at: u64,
 }
 
 #[derive(Encode, Decode)]
-pub(super) enum State {
+pub(super) enum DeviceState {
     /// Nobody has decided yet.
     #[n(0)]
     Pending,
@@ -90,7 +90,7 @@ mod tests {
             valid_until: 0,
             interval_seconds: 5,
             polled_at: None,
-            state: State::Pending,
+            state: DeviceState::Pending,
             started_at: 0,
         };
         let mut poll = |millis: u64| device.poll(Timestamp::from_millis(1_800_000_000_000 + millis).unwrap());

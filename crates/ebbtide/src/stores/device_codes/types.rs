@@ -5,7 +5,7 @@ use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::stores::Field;
 use crate::stores::codes::Redeemed;
-use crate::stores::grants::{GrantId, Terms};
+use crate::stores::grants::{GrantId, GrantTtls};
 use crate::stores::shared::payload::Payload;
 
 /// A flow to be started.
@@ -66,12 +66,12 @@ pub struct StartedDevice {
 /// What the user decides, and where from.
 #[derive(Debug, Clone)]
 #[must_use]
-pub struct Verdict {
+pub struct Decision {
     pub(super) approved: Option<(String, Option<Payload>)>,
     pub(super) source: Option<Secret>,
 }
 
-impl Verdict {
+impl Decision {
     /// The device may speak for `subject`.
     pub fn approve(subject: impl Into<String>) -> Self {
         Self { approved: Some((subject.into(), None)), source: None }
@@ -106,7 +106,7 @@ impl Verdict {
 /// The answer to a verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "the verdict may have come too late"]
-pub enum Deciding {
+pub enum DecideOutcome {
     /// It stands.
     Decided {
         /// The client that it was about.
@@ -130,7 +130,7 @@ pub enum Deciding {
 /// The answer to a poll.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "only an approved code can be redeemed"]
-pub enum Poll {
+pub enum PollOutcome {
     /// It can be redeemed now.
     Approved {
         /// Whom it speaks for.
@@ -163,14 +163,14 @@ pub enum Poll {
 /// A device code, with what its bearer presents.
 #[derive(Debug, Clone)]
 #[must_use]
-pub struct PresentedDevice {
+pub struct DeviceRedeem {
     pub(super) device_code: Secret,
     pub(super) client_id: String,
     pub(super) thumbprint: Option<String>,
-    pub(super) grant: Option<Terms>,
+    pub(super) grant: Option<GrantTtls>,
 }
 
-impl PresentedDevice {
+impl DeviceRedeem {
     /// The code, and the client that is known to present it.
     pub fn new(device_code: Secret, client_id: impl Into<String>) -> Self {
         Self { device_code, client_id: client_id.into(), thumbprint: None, grant: None }
@@ -183,7 +183,7 @@ impl PresentedDevice {
     }
 
     /// Asks for a grant, issued in the commit that redeems the code.
-    pub fn grant(mut self, terms: Terms) -> Self {
+    pub fn grant(mut self, terms: GrantTtls) -> Self {
         self.grant = Some(terms);
         self
     }
@@ -192,7 +192,7 @@ impl PresentedDevice {
 /// The answer to a redemption.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "only a redeemed code may be honoured"]
-pub enum DeviceRedemption {
+pub enum DeviceRedeemOutcome {
     /// It was approved, and is used up now.
     Redeemed(Box<Redeemed>),
     /// It was redeemed before. What it gave is revoked.
@@ -201,5 +201,5 @@ pub enum DeviceRedemption {
         grant_id: Option<GrantId>,
     },
     /// It cannot be redeemed: a poll would have been answered so, and this counts as one.
-    Refused(Poll),
+    Refused(PollOutcome),
 }

@@ -3,7 +3,7 @@
 use zeroize::Zeroizing;
 
 use crate::model::digest::Digest;
-use crate::model::rng::Chance;
+use crate::model::rng::Rng;
 use crate::model::secret::Secret;
 
 /// Consonants that are not taken for one another, and spell no words (RFC 8628 §6.1).
@@ -18,11 +18,11 @@ pub(super) struct UserCode(Zeroizing<[u8; LETTERS]>);
 
 impl UserCode {
     /// A new one, each letter as likely as any other.
-    pub(super) fn mint(chance: &dyn Chance) -> Self {
+    pub(super) fn mint(rng: &dyn Rng) -> Self {
         let mut letters = Zeroizing::new([0; LETTERS]);
         let mut filled = 0;
         while filled < LETTERS {
-            let [byte] = chance.bytes::<1>();
+            let [byte] = rng.bytes::<1>();
             // 240 is the greatest multiple of 20 in a byte: what is above it would favour the first letters.
             if byte < 240 {
                 letters[filled] = ALPHABET[usize::from(byte) % ALPHABET.len()];
@@ -61,13 +61,13 @@ impl UserCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::rng::SeededChance;
+    use crate::model::rng::SeededRng;
 
     #[test]
     fn what_is_shown_is_read_however_it_is_typed() {
-        let chance = SeededChance::new(1);
+        let rng = SeededRng::new(1);
         for _ in 0..100 {
-            let code = UserCode::mint(&chance);
+            let code = UserCode::mint(&rng);
             let shown = code.to_secret();
             let shown = shown.expose();
             assert_eq!((shown.len(), &shown[4..5]), (9, "-"));
@@ -92,10 +92,10 @@ mod tests {
 
     #[test]
     fn every_letter_is_as_likely_as_any_other() {
-        let chance = SeededChance::new(2);
+        let rng = SeededRng::new(2);
         let mut counts = [0_u32; 256];
         for _ in 0..10_000 {
-            for letter in UserCode::mint(&chance).0.iter() {
+            for letter in UserCode::mint(&rng).0.iter() {
                 counts[usize::from(*letter)] += 1;
             }
         }

@@ -78,7 +78,7 @@ pub(super) struct Beginning {
 
 /// What is to be done with a token of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum FamilyVerdict {
     /// It is the present one: advance.
     Advance,
     /// It is the one before, and its answer may have been lost: give the same successor again.
@@ -126,24 +126,24 @@ impl Family {
         client_id: &str,
         thumbprint: Option<&str>,
         now: Timestamp,
-    ) -> Verdict {
+    ) -> FamilyVerdict {
         if let Err(field) = self.check_presenter(client_id, thumbprint) {
-            return Verdict::Mismatch(field);
+            return FamilyVerdict::Mismatch(field);
         }
         match self.state(now) {
-            GrantState::Revoked { at, why } => return Verdict::Revoked { at, why },
-            GrantState::Expired => return Verdict::Expired,
+            GrantState::Revoked { at, why } => return FamilyVerdict::Revoked { at, why },
+            GrantState::Expired => return FamilyVerdict::Expired,
             GrantState::Active => {}
         }
         let present = self.generation();
         if generation == present {
-            Verdict::Advance
+            FamilyVerdict::Advance
         } else if generation > present {
-            Verdict::Unknown
+            FamilyVerdict::Unknown
         } else if present - generation == 1 && self.can_retry(now) {
-            Verdict::Retry
+            FamilyVerdict::Retry
         } else {
-            Verdict::Reuse
+            FamilyVerdict::Reuse
         }
     }
 
@@ -278,12 +278,12 @@ mod tests {
     #[test]
     fn a_generation_from_the_future_changes_nothing() {
         let mut family = family();
-        assert_eq!(family.judge(1, "app", None, at(1)), Verdict::Unknown);
-        assert_eq!(family.judge(u64::MAX, "app", None, at(1)), Verdict::Unknown);
+        assert_eq!(family.judge(1, "app", None, at(1)), FamilyVerdict::Unknown);
+        assert_eq!(family.judge(u64::MAX, "app", None, at(1)), FamilyVerdict::Unknown);
         family.advance(KeyId::from_bytes([2; 4]), at(1), at(1_000_000)).unwrap();
-        assert_eq!(family.judge(1, "app", None, at(1)), Verdict::Advance);
-        assert_eq!(family.judge(0, "app", None, at(10_000)), Verdict::Retry);
-        assert_eq!(family.judge(0, "app", None, at(10_001)), Verdict::Reuse);
+        assert_eq!(family.judge(1, "app", None, at(1)), FamilyVerdict::Advance);
+        assert_eq!(family.judge(0, "app", None, at(10_000)), FamilyVerdict::Retry);
+        assert_eq!(family.judge(0, "app", None, at(10_001)), FamilyVerdict::Reuse);
     }
 
     #[test]
@@ -296,6 +296,6 @@ mod tests {
         assert!(!family.is_proved_by(1, at(10_001)), "the window has closed by itself");
         family.prove_receipt();
         assert!(!family.is_proved_by(1, at(2)));
-        assert_eq!(family.judge(0, "app", None, at(2)), Verdict::Reuse);
+        assert_eq!(family.judge(0, "app", None, at(2)), FamilyVerdict::Reuse);
     }
 }

@@ -13,7 +13,7 @@ use crate::stores::{check_length, check_optional};
 /// How long a family lives. What is not said comes from the profile.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[must_use]
-pub struct Terms {
+pub struct GrantTtls {
     profile: Option<Profile>,
     idle: Option<Ttl>,
     max: Option<Ttl>,
@@ -27,7 +27,7 @@ pub(super) struct Lives {
     pub(super) grace: Duration,
 }
 
-impl Terms {
+impl GrantTtls {
     /// The longest time for which a lost answer can be asked for again.
     pub const MAX_GRACE: Duration = Duration::from_secs(60);
 
@@ -57,17 +57,17 @@ impl Terms {
 }
 
 pub(crate) fn check_grace(grace: Duration) -> Result<()> {
-    if grace > Terms::MAX_GRACE {
+    if grace > GrantTtls::MAX_GRACE {
         return Err(Error::invalid(format!(
             "the grace of a rotation is 0 to {} seconds",
-            Terms::MAX_GRACE.as_secs()
+            GrantTtls::MAX_GRACE.as_secs()
         )));
     }
     Ok(())
 }
 
 impl Grants {
-    pub(super) fn lives(&self, terms: &Terms) -> Result<Lives> {
+    pub(super) fn lives(&self, terms: &GrantTtls) -> Result<Lives> {
         let profile = terms.profile.unwrap_or(*self.stores.profile());
         let idle = terms.idle.unwrap_or(profile.refresh_idle);
         // Who asks for a long idle time and no cap does not mean the cap to cut it short.
@@ -87,14 +87,14 @@ pub struct GrantRequest {
     pub(crate) scope: Option<String>,
     pub(crate) thumbprint: Option<String>,
     pub(crate) data: Option<Payload>,
-    pub(crate) terms: Terms,
+    pub(crate) terms: GrantTtls,
 }
 
 impl GrantRequest {
     /// A grant that speaks for `subject`, held by `client_id`.
     pub fn new(subject: impl Into<String>, client_id: impl Into<String>) -> Self {
         let (subject, client_id) = (subject.into(), client_id.into());
-        Self { subject, client_id, scope: None, thumbprint: None, data: None, terms: Terms::default() }
+        Self { subject, client_id, scope: None, thumbprint: None, data: None, terms: GrantTtls::default() }
     }
 
     /// What was granted: OAuth's scope, names with spaces between.
@@ -116,7 +116,7 @@ impl GrantRequest {
     }
 
     /// How long the family lives.
-    pub fn terms(mut self, terms: Terms) -> Self {
+    pub fn terms(mut self, terms: GrantTtls) -> Self {
         self.terms = terms;
         self
     }

@@ -8,19 +8,19 @@ use crate::model::kind::Kind;
 use crate::model::scope::Scope;
 use crate::model::secret::Secret;
 use crate::stores::Stores;
-use crate::stores::audit::{Because, Note};
+use crate::stores::audit::{AuditContext, Note};
 use crate::stores::shared::token;
 
 impl Grants {
     /// Revokes a grant as [`revoke`](Self::revoke) does, and tells the audit log in the same commit.
-    pub async fn revoke_audited(&self, id: GrantId, because: &Because) -> Result<bool> {
-        self.revoke_audited_if(id, because, |_| true).await
+    pub async fn revoke_audited(&self, id: GrantId, context: &AuditContext) -> Result<bool> {
+        self.revoke_audited_if(id, context, |_| true).await
     }
 
     /// Revokes a family as [`revoke_token`](Self::revoke_token) does, and tells the audit log in the same commit.
-    pub async fn revoke_token_audited(&self, token: &Secret, because: &Because) -> Result<bool> {
+    pub async fn revoke_token_audited(&self, token: &Secret, context: &AuditContext) -> Result<bool> {
         match Refresh::read(token, self.stores.keyring(), &self.scope) {
-            Some(token) => self.revoke_audited(token.grant_id, because).await,
+            Some(token) => self.revoke_audited(token.grant_id, context).await,
             None => Ok(false),
         }
     }
@@ -30,12 +30,12 @@ impl Grants {
         &self,
         token: &Secret,
         client_id: &str,
-        because: &Because,
+        context: &AuditContext,
     ) -> Result<bool> {
         match Refresh::read(token, self.stores.keyring(), &self.scope) {
             Some(token) => {
                 let is_theirs = |family: &Family| family.client_id == client_id;
-                self.revoke_audited_if(token.grant_id, because, is_theirs).await
+                self.revoke_audited_if(token.grant_id, context, is_theirs).await
             }
             None => Ok(false),
         }
@@ -44,10 +44,10 @@ impl Grants {
     async fn revoke_audited_if(
         &self,
         id: GrantId,
-        because: &Because,
+        context: &AuditContext,
         condition: impl Fn(&Family) -> bool,
     ) -> Result<bool> {
-        let note = Note::revoked(because)?.about(Kind::Grant, vec![id.to_string()]);
+        let note = Note::revoked(context)?.about(Kind::Grant, vec![id.to_string()]);
         let audit = self.stores.audit(&self.scope);
         let mut changes = audit.changes().await;
         loop {
@@ -72,14 +72,14 @@ impl Stores {
         scope: &Scope,
         token: &Secret,
         client_id: Option<&str>,
-        because: &Because,
+        context: &AuditContext,
     ) -> Result<bool> {
         if !token.expose().starts_with(token::REFRESH) {
-            return self.access_tokens(scope).revoke_audited(token, client_id, because).await;
+            return self.access_tokens(scope).revoke_audited(token, client_id, context).await;
         }
         match client_id {
-            Some(client_id) => self.grants(scope).revoke_token_of_audited(token, client_id, because).await,
-            None => self.grants(scope).revoke_token_audited(token, because).await,
+            Some(client_id) => self.grants(scope).revoke_token_of_audited(token, client_id, context).await,
+            None => self.grants(scope).revoke_token_audited(token, context).await,
         }
     }
 }

@@ -168,7 +168,7 @@ pub struct Rotated {
 /// The answer to a rotation.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "only a rotated or retried token may be honoured"]
-pub enum Rotation {
+pub enum RotateOutcome {
     /// The token was the present one, and has a successor now.
     Rotated(Box<Rotated>),
     /// The token was rotated a moment ago and its successor has not been seen in use: here is the same one again.

@@ -11,7 +11,7 @@ use crate::model::error::{Error, Result};
 use crate::model::key::{Part, Prefix};
 use crate::model::kind::Kind;
 use crate::model::time::Timestamp;
-use crate::stores::shared::tombstones::Mortal;
+use crate::stores::shared::tombstones::Principal;
 
 /// How many listings of a level are under way at once.
 const AT_ONCE: usize = 16;
@@ -19,7 +19,7 @@ const AT_ONCE: usize = 16;
 /// The answer to a transitive check.
 #[derive(Clone, PartialEq, Eq)]
 #[must_use = "only one of the answers means that they are related"]
-pub enum Transitive {
+pub enum TransitiveOutcome {
     /// They are related.
     Related {
         /// A shortest way, from the subject to the object, both included.
@@ -32,7 +32,7 @@ pub enum Transitive {
     },
 }
 
-impl Transitive {
+impl TransitiveOutcome {
     /// Whether they are related.
     #[must_use]
     pub fn is_related(&self) -> bool {
@@ -40,7 +40,7 @@ impl Transitive {
     }
 }
 
-impl fmt::Debug for Transitive {
+impl fmt::Debug for TransitiveOutcome {
     /// Without names, which may be private.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -80,27 +80,27 @@ impl Relationships {
     /// invalid. Cycles do no harm.
     ///
     /// It goes breadth first over the index: one listing for each name it looks at.
-    pub async fn check_transitive(&self, edge: &Edge, max_depth: usize) -> Result<Transitive> {
+    pub async fn check_transitive(&self, edge: &Edge, max_depth: usize) -> Result<TransitiveOutcome> {
         let mut search = self.search(Kind::Relationship, &edge.subject, edge, max_depth)?;
         while let Some(level) = search.next_level().await? {
             if level.contains(&edge.object) {
                 let path = search.path_to(&edge.object);
-                let whom: Vec<_> = path.iter().map(|name| Mortal::Owner(name)).collect();
+                let whom: Vec<_> = path.iter().map(|name| Principal::Owner(name)).collect();
                 // A way over someone who is being deleted is none; nor is another looked for until they are gone.
-                if self.stores.is_buried(&self.scope, &whom, search.now).await? {
-                    return Ok(Transitive::NotRelated { depth_reached: false });
+                if self.stores.is_deleted(&self.scope, &whom, search.now).await? {
+                    return Ok(TransitiveOutcome::NotRelated { depth_reached: false });
                 }
-                return Ok(Transitive::Related { path });
+                return Ok(TransitiveOutcome::Related { path });
             }
         }
-        Ok(Transitive::NotRelated { depth_reached: search.cut_short })
+        Ok(TransitiveOutcome::NotRelated { depth_reached: search.cut_short })
     }
 
     /// A shortest way from the subject to the object, both included; none if there is none within `max_depth`.
     pub async fn path(&self, edge: &Edge, max_depth: usize) -> Result<Option<Vec<String>>> {
         Ok(match self.check_transitive(edge, max_depth).await? {
-            Transitive::Related { path } => Some(path),
-            Transitive::NotRelated { .. } => None,
+            TransitiveOutcome::Related { path } => Some(path),
+            TransitiveOutcome::NotRelated { .. } => None,
         })
     }
 
@@ -244,8 +244,8 @@ impl Search<'_> {
     async fn living(&self, names: Vec<String>) -> Result<Vec<String>> {
         let (stores, scope) = (&self.relationships.stores, &self.relationships.scope);
         let asked = stream::iter(names).map(|name| async move {
-            let is_buried = stores.is_buried(scope, &[Mortal::Owner(&name)], self.now).await?;
-            Ok::<_, Error>((!is_buried).then_some(name))
+            let is_deleted = stores.is_deleted(scope, &[Principal::Owner(&name)], self.now).await?;
+            Ok::<_, Error>((!is_deleted).then_some(name))
         });
         let living: Vec<_> = asked.buffered(AT_ONCE).try_collect().await?;
         Ok(living.into_iter().flatten().collect())

@@ -15,7 +15,7 @@ use crate::model::record::{Record, Version};
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
-use crate::stores::shared::lifetime::{Lifetime, Span};
+use crate::stores::shared::lifetime::{Lifetime, LifetimeRequest};
 
 /// What sort of relationship it is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -126,7 +126,7 @@ pub struct Relationship {
     pub(super) created_by: String,
     pub(super) scope: Option<Scope>,
     pub(super) metadata: BTreeMap<String, String>,
-    pub(super) span: Span,
+    pub(super) span: LifetimeRequest,
 }
 
 macro_rules! of_type {
@@ -146,7 +146,7 @@ macro_rules! of_type {
 impl Relationship {
     /// That this is so, because `created_by` says so.
     pub fn new(edge: Edge, created_by: impl Into<String>) -> Self {
-        let (metadata, span) = (BTreeMap::new(), Span::default());
+        let (metadata, span) = (BTreeMap::new(), LifetimeRequest::default());
         Self { edge, created_by: created_by.into(), scope: None, metadata, span }
     }
 
@@ -194,7 +194,7 @@ impl Relationship {
     /// checks renew it.
     #[must_use]
     pub fn with_sliding_ttl(mut self, ttl: Ttl, cap: Ttl) -> Self {
-        self.span = Span::sliding(ttl, cap);
+        self.span = LifetimeRequest::sliding(ttl, cap);
         self
     }
 
@@ -238,7 +238,7 @@ impl fmt::Debug for Related {
 impl Related {
     /// Reads a relationship, from its own record or from its reverse.
     pub fn read(key: &Key, record: &Record) -> Result<Self> {
-        let stored: Stored = codec::decode(&record.value)?;
+        let stored: StoredRelationship = codec::decode(&record.value)?;
         Ok(Self {
             edge: edge_of(key)?,
             created_by: stored.created_by,
@@ -276,7 +276,7 @@ pub(super) fn edge_of(key: &Key) -> Result<Edge> {
 }
 
 #[derive(Encode, Decode)]
-pub(super) struct Stored {
+pub(super) struct StoredRelationship {
     #[n(0)]
     pub(super) created_by: String,
     #[n(1)]

@@ -15,7 +15,7 @@ use crate::model::kind::Kind;
 use crate::model::scope::{Reach, Scope};
 use crate::model::time::Timestamp;
 use crate::stores::Stores;
-use crate::stores::audit::{Action, Because, Note};
+use crate::stores::audit::{Action, AuditContext, Note};
 
 /// For how long a deletion that was stopped is remembered.
 const KEPT: Duration = Duration::from_secs(86_400);
@@ -27,7 +27,7 @@ const KEPT: Duration = Duration::from_secs(86_400);
 pub struct Deletion {
     stores: Stores,
     reach: Reach,
-    because: Because,
+    context: AuditContext,
     prefixes: Vec<Prefix>,
     /// One time for all steps, so that an engine knows that they are one deletion, and goes on with it.
     began_at: Timestamp,
@@ -54,9 +54,9 @@ impl Deletion {
         stores: &Stores,
         reach: &Reach,
         prefixes: Vec<Prefix>,
-        because: &Because,
+        context: &AuditContext,
     ) -> Result<Self> {
-        let deletion = Self::new(stores, reach, prefixes, because);
+        let deletion = Self::new(stores, reach, prefixes, context);
         deletion.tell("begins").await?;
         Ok(deletion)
     }
@@ -65,9 +65,9 @@ impl Deletion {
         stores: &Stores,
         reach: &Reach,
         prefixes: Vec<Prefix>,
-        because: &Because,
+        context: &AuditContext,
     ) -> Result<Option<Self>> {
-        let mut deletion = Self::new(stores, reach, prefixes, because);
+        let mut deletion = Self::new(stores, reach, prefixes, context);
         let Some(kept) = stores.backend().get(&deletion.key()?, stores.now()).await? else { return Ok(None) };
         let kept: Kept = codec::decode(&kept.value)?;
         deletion.began_at = Timestamp::from_stored(kept.began_at)?;
@@ -80,11 +80,11 @@ impl Deletion {
         Ok(Some(deletion))
     }
 
-    fn new(stores: &Stores, reach: &Reach, prefixes: Vec<Prefix>, because: &Because) -> Self {
+    fn new(stores: &Stores, reach: &Reach, prefixes: Vec<Prefix>, context: &AuditContext) -> Self {
         Self {
             stores: stores.clone(),
             reach: reach.clone(),
-            because: because.clone(),
+            context: context.clone(),
             prefixes,
             began_at: stores.now(),
             after: None,
@@ -174,7 +174,7 @@ impl Deletion {
     async fn tell(&self, how: &str) -> Result<()> {
         let (far, scope) = self.extent();
         let detail = format!("{far} {scope}: {how}");
-        let note = Note::of(Action::DeleteScope, &self.because)?.with_detail(detail);
+        let note = Note::of(Action::DeleteScope, &self.context)?.with_detail(detail);
         self.stores.audit(scope).append(&note).await
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 
-use super::{Sessions, Stored};
+use super::{Sessions, StoredSession};
 use crate::backend::Cursor;
 use crate::model::codec;
 use crate::model::digest::Digest;
@@ -13,10 +13,10 @@ use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
 use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Write};
-use crate::stores::audit::{Because, Note};
+use crate::stores::audit::{AuditContext, Note};
 use crate::stores::grants::{PAGE, listed_id};
 use crate::stores::shared::paging::{Listing, check_limit};
-use crate::stores::shared::tombstones::Mortal;
+use crate::stores::shared::tombstones::Principal;
 use crate::stores::{ATTEMPTS, contended};
 
 /// What a listing tells of a session: no session can be asked for with it.
@@ -47,7 +47,7 @@ impl Sessions {
         limit: usize,
     ) -> Result<Listing<SessionInfo>> {
         check_limit(limit)?;
-        if self.stores.is_buried(&self.scope, &[Mortal::Owner(subject)], self.stores.now()).await? {
+        if self.stores.is_deleted(&self.scope, &[Principal::Owner(subject)], self.stores.now()).await? {
             return Ok(Listing { items: Vec::new(), next: None });
         }
         let (digests, next) = self.digests(subject, after, limit).await?;
@@ -55,7 +55,7 @@ impl Sessions {
         for digest in digests {
             let now = self.stores.now();
             let Some(record) = self.stores.backend().get(&self.key(&digest)?, now).await? else { continue };
-            let stored: Stored = codec::decode(&record.value)?;
+            let stored: StoredSession = codec::decode(&record.value)?;
             // The digest is the key; whose session it is says the record.
             if stored.subject.as_deref() == Some(subject) && stored.lives(now)? {
                 items.push(SessionInfo {
@@ -84,8 +84,8 @@ impl Sessions {
     }
 
     /// The same, and the audit log is told before and after, by whom and why.
-    pub async fn revoke_all_audited(&self, subject: &str, because: &Because) -> Result<u64> {
-        let note = Note::revoked(because)?.about(Kind::Session, vec![subject.to_owned()]);
+    pub async fn revoke_all_audited(&self, subject: &str, context: &AuditContext) -> Result<u64> {
+        let note = Note::revoked(context)?.about(Kind::Session, vec![subject.to_owned()]);
         let audit = self.stores.audit(&self.scope);
         audit.append(&note.clone().with_detail("all, begins")).await?;
         let revoked = self.revoke_all(subject).await?;
@@ -102,7 +102,7 @@ impl Sessions {
         let (digests, next) = self.digests(subject, after, PAGE).await?;
         let mut revoked = 0;
         for digest in digests {
-            let is_theirs = |stored: &Stored| stored.subject.as_deref() == Some(subject);
+            let is_theirs = |stored: &StoredSession| stored.subject.as_deref() == Some(subject);
             revoked += u64::from(self.remove(&digest, is_theirs).await?);
             // An index whose session is gone leads to nothing; it goes too.
             let unlist = Write::Delete { key: self.index_key(subject, &digest)? };
@@ -112,12 +112,16 @@ impl Sessions {
     }
 
     /// Removes a session with its index, and says whether it lived.
-    pub(super) async fn remove(&self, digest: &Digest, condition: impl Fn(&Stored) -> bool) -> Result<bool> {
+    pub(super) async fn remove(
+        &self,
+        digest: &Digest,
+        condition: impl Fn(&StoredSession) -> bool,
+    ) -> Result<bool> {
         let key = self.key(digest)?;
         for _ in 0..ATTEMPTS {
             let now = self.stores.now();
             let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(false) };
-            let stored: Stored = codec::decode(&record.value)?;
+            let stored: StoredSession = codec::decode(&record.value)?;
             if !condition(&stored) {
                 return Ok(false);
             }

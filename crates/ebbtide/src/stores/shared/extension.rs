@@ -47,18 +47,23 @@ impl Extension {
     }
 
     /// What becomes of a life that ends at `present` and must not pass `cap_at`.
-    pub(crate) fn judge(&self, present: Timestamp, cap_at: Timestamp, now: Timestamp) -> Result<Verdict> {
+    pub(crate) fn judge(
+        &self,
+        present: Timestamp,
+        cap_at: Timestamp,
+        now: Timestamp,
+    ) -> Result<ExtensionVerdict> {
         let asked = match self.life {
             Life::By(more) => present.checked_add(more.duration())?,
             Life::FromNow(ttl) => ttl.expires_at(now)?,
             Life::Until(time) => time,
         };
         Ok(if asked <= present {
-            Verdict::Refused(Extended::NotLonger { expires_at: present })
+            ExtensionVerdict::Refused(ExtendOutcome::NotLonger { expires_at: present })
         } else if asked > cap_at {
-            Verdict::Refused(Extended::BeyondCap { expires_at: present, cap_at })
+            ExtensionVerdict::Refused(ExtendOutcome::BeyondCap { expires_at: present, cap_at })
         } else {
-            Verdict::Longer(asked)
+            ExtensionVerdict::Longer(asked)
         })
     }
 
@@ -81,17 +86,17 @@ impl fmt::Debug for Extension {
     }
 }
 
-pub(crate) enum Verdict {
+pub(crate) enum ExtensionVerdict {
     Longer(Timestamp),
-    Refused(Extended),
+    Refused(ExtendOutcome),
 }
 
 /// The answer to an extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "only one of the answers means that it lives longer"]
-pub enum Extended {
+pub enum ExtendOutcome {
     /// It lives longer now, and the audit log says so.
-    Extended {
+    ExtendOutcome {
         /// When it ends.
         expires_at: Timestamp,
         /// When it would have ended.
@@ -115,10 +120,10 @@ pub enum Extended {
     Unknown,
 }
 
-impl Extended {
+impl ExtendOutcome {
     /// Whether it lives longer now.
     #[must_use]
     pub fn is_extended(self) -> bool {
-        matches!(self, Self::Extended { .. })
+        matches!(self, Self::ExtendOutcome { .. })
     }
 }

@@ -5,9 +5,9 @@ use crate::model::error::Result;
 use crate::model::time::Timestamp;
 use crate::stores::grants::GrantId;
 
-/// State of a record, as `explain` reports it.
+/// RecordState of a record, as `explain` reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum State {
+pub enum RecordState {
     /// It stands, and is answered by.
     Live,
     /// Its time is over.
@@ -20,7 +20,7 @@ pub enum State {
     Unknown,
 }
 
-impl State {
+impl RecordState {
     /// The name, in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -35,8 +35,8 @@ impl State {
 }
 
 /// What a store itself knows of a record, and what the audit log calls it.
-pub(crate) struct Fate {
-    pub(crate) state: State,
+pub(crate) struct Finding {
+    pub(crate) state: RecordState,
     pub(crate) why: String,
     pub(crate) created_at: Option<Timestamp>,
     pub(crate) expires_at: Option<Timestamp>,
@@ -45,8 +45,8 @@ pub(crate) struct Fate {
     pub(crate) target: Option<Vec<String>>,
 }
 
-impl Fate {
-    pub(crate) fn new(state: State, why: impl Into<String>) -> Self {
+impl Finding {
+    pub(crate) fn new(state: RecordState, why: impl Into<String>) -> Self {
         Self {
             state,
             why: why.into(),
@@ -59,7 +59,7 @@ impl Fate {
     }
 
     pub(crate) fn unknown(why: &str) -> Self {
-        Self::new(State::Unknown, why)
+        Self::new(RecordState::Unknown, why)
     }
 
     pub(crate) fn until(mut self, expires_at: Timestamp) -> Self {
@@ -81,19 +81,19 @@ impl Fate {
     pub(crate) async fn of(standing: &Standing<'_>) -> Result<Self> {
         let now = standing.stores.now();
         let record = standing.stores.backend().get(&standing.keys[0], now).await?;
-        let mut fate = match record {
+        let mut finding = match record {
             Some(record) => {
                 let lifetime = (standing.lifetime)(&record)?;
                 let why = if lifetime.slides() { "it stands, and use renews it" } else { "it stands" };
-                let mut fate =
-                    Self::new(State::Live, why).since(lifetime.began_at()?).until(record.expires_at);
-                fate.cap_at = lifetime.cap_at()?;
-                fate
+                let mut finding =
+                    Self::new(RecordState::Live, why).since(lifetime.began_at()?).until(record.expires_at);
+                finding.cap_at = lifetime.cap_at()?;
+                finding
             }
             None => Self::unknown(ABSENT),
         };
-        fate.target = Some(standing.target.clone());
-        Ok(fate)
+        finding.target = Some(standing.target.clone());
+        Ok(finding)
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use futures_util::future::try_join;
 use minicbor::{Decode, Encode};
 
-use super::extension::{Extended, Extension, Verdict};
-use super::tombstones::Mortal;
+use super::extension::{ExtendOutcome, Extension, ExtensionVerdict};
+use super::tombstones::Principal;
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::kind::Kind;
@@ -16,20 +16,20 @@ use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::{Batch, Write};
 use crate::stores::Stores;
-use crate::stores::audit::{Because, Note};
+use crate::stores::audit::{AuditContext, Note};
 
 /// The part of the TTL that must have gone by before a renewal is worth a write: one in so many.
 const WORTH_WRITING: u32 = 10;
 
 /// The life that is asked for.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Span {
+pub(crate) struct LifetimeRequest {
     pub(crate) ttl: Option<Ttl>,
     pub(crate) cap: Option<Ttl>,
     pub(crate) slides: bool,
 }
 
-impl Span {
+impl LifetimeRequest {
     pub(crate) fn sliding(ttl: Ttl, cap: Ttl) -> Self {
         Self { ttl: Some(ttl), cap: Some(cap), slides: true }
     }
@@ -111,7 +111,7 @@ pub(crate) enum Restored {
 pub(crate) async fn restore(
     stores: &Stores,
     keys: Vec<Key>,
-    whose: &[Mortal<'_>],
+    whose: &[Principal<'_>],
     record: Record,
     dry_run: bool,
     same: impl Fn(&Record) -> Result<bool>,
@@ -125,7 +125,7 @@ pub(crate) async fn restore(
         let mut writes = vec![Write::Insert { key: keys[0].clone(), record: record.clone() }];
         writes.extend(mirrored(&keys, &record));
         let scope = keys[0].scope();
-        if stores.commit_for(&scope, whose, writes, now).await?.for_the_living()?.is_applied() {
+        if stores.commit_for(&scope, whose, writes, now).await?.unless_deleted()?.is_applied() {
             return Ok(Restored::Written);
         }
         standing = stores.backend().get(&keys[0], now).await?;
@@ -148,7 +148,7 @@ pub(crate) struct Standing<'a> {
     /// What the audit log calls it.
     pub(crate) target: Vec<String>,
     /// Whose it is: while they are being deleted it is not there.
-    pub(crate) whose: Vec<Mortal<'a>>,
+    pub(crate) whose: Vec<Principal<'a>>,
     pub(crate) lifetime: fn(&Record) -> Result<Lifetime>,
 }
 
@@ -160,12 +160,12 @@ impl Standing<'_> {
     /// The record; where reads renew it, renewed. If something was faster, what was read.
     pub(crate) async fn read(&self) -> Result<Option<Record>> {
         let now = self.stores.now();
-        let (record, is_buried) = try_join(
+        let (record, is_deleted) = try_join(
             self.stores.backend().get(&self.keys[0], now),
-            self.stores.is_buried(self.scope, &self.whose, now),
+            self.stores.is_deleted(self.scope, &self.whose, now),
         )
         .await?;
-        let Some(record) = record.filter(|_| !is_buried) else { return Ok(None) };
+        let Some(record) = record.filter(|_| !is_deleted) else { return Ok(None) };
         let lifetime = (self.lifetime)(&record)?;
         let Some(slide) = lifetime.sliding_ttl() else { return Ok(Some(record)) };
         let full = now.checked_add(slide)?;
@@ -178,30 +178,30 @@ impl Standing<'_> {
         Ok(Some(if commit.is_applied() { renewed } else { record }))
     }
 
-    pub(crate) async fn extend(&self, extension: &Extension) -> Result<Extended> {
+    pub(crate) async fn extend(&self, extension: &Extension) -> Result<ExtendOutcome> {
         let audit = self.stores.audit(self.scope);
         let mut changes = audit.changes().await;
         loop {
             let now = changes.attempt()?;
             let Some(standing) = self.stores.backend().get(&self.keys[0], now).await? else {
-                return Ok(Extended::Unknown);
+                return Ok(ExtendOutcome::Unknown);
             };
             let was = standing.expires_at;
             let cap_at = self.cap(&(self.lifetime)(&standing)?)?;
             let expires_at = match extension.judge(was, cap_at, now)? {
-                Verdict::Longer(expires_at) => expires_at,
-                Verdict::Refused(answer) => return Ok(answer),
+                ExtensionVerdict::Longer(expires_at) => expires_at,
+                ExtensionVerdict::Refused(answer) => return Ok(answer),
             };
             let record = self.stores.record(standing.value.clone(), expires_at);
             let note = extension.note(self.kind(), self.target.clone(), was, expires_at)?;
             if changes.commit(self.replace(&standing, &record), &note, now).await? {
-                return Ok(Extended::Extended { expires_at, was, version: record.version });
+                return Ok(ExtendOutcome::ExtendOutcome { expires_at, was, version: record.version });
             }
         }
     }
 
     /// Ends it, and tells the audit log. True only for the caller that ended it.
-    pub(crate) async fn revoke(&self, because: &Because) -> Result<bool> {
+    pub(crate) async fn revoke(&self, context: &AuditContext) -> Result<bool> {
         let audit = self.stores.audit(self.scope);
         let mut changes = audit.changes().await;
         loop {
@@ -212,7 +212,7 @@ impl Standing<'_> {
             let (key, mirrors) = (self.keys[0].clone(), &self.keys[1..]);
             let mut writes = vec![Write::Remove { key, expected: standing.version }];
             writes.extend(mirrors.iter().map(|key| Write::Delete { key: key.clone() }));
-            let note = Note::revoked(because)?.about(self.kind(), self.target.clone());
+            let note = Note::revoked(context)?.about(self.kind(), self.target.clone());
             if changes.commit(writes, &note, now).await? {
                 return Ok(true);
             }

@@ -60,7 +60,7 @@ impl Stores {
                 text.len()
             )));
         }
-        Ok(self.keyring().seal(key, context, &text, self.chance()))
+        Ok(self.keyring().seal(key, context, &text, self.rng()))
     }
 
     /// Opens what [`seal`](Self::seal) sealed for the record at `key`.

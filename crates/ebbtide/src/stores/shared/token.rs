@@ -4,7 +4,7 @@ use base64ct::{Base64UrlUnpadded, Encoding as _};
 use zeroize::Zeroizing;
 
 use crate::model::digest::Digest;
-use crate::model::rng::Chance;
+use crate::model::rng::Rng;
 use crate::model::secret::Secret;
 
 pub(crate) const CODE: &str = "ebc_";
@@ -17,8 +17,8 @@ pub(crate) const DEVICE: &str = "ebd_";
 pub(crate) const CLIENT_SECRET: &str = "ebp_";
 
 /// A new secret of the kind that `prefix` tells, and what is kept of it.
-pub(crate) fn mint(prefix: &str, parts: &[&[u8]], chance: &dyn Chance) -> (Secret, Digest) {
-    let bytes = Zeroizing::new(chance.bytes::<32>());
+pub(crate) fn mint(prefix: &str, parts: &[&[u8]], rng: &dyn Rng) -> (Secret, Digest) {
+    let bytes = Zeroizing::new(rng.bytes::<32>());
     (write(prefix, bytes.as_slice()), digest(prefix, parts, bytes.as_slice()))
 }
 
@@ -49,11 +49,11 @@ fn digest(prefix: &str, parts: &[&[u8]], bytes: &[u8]) -> Digest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::rng::SeededChance;
+    use crate::model::rng::SeededRng;
 
     #[test]
     fn a_token_has_one_text() {
-        let (secret, digest) = mint(CODE, &[], &SeededChance::new(1));
+        let (secret, digest) = mint(CODE, &[], &SeededRng::new(1));
         assert_eq!(read(CODE, &[], &secret), Some(digest));
         assert_eq!(secret.expose().len(), CODE.len() + 43);
         let text = secret.expose();

@@ -24,14 +24,14 @@ pub const REST: Duration = Duration::from_secs(3600);
 
 /// Who can be deleted with all that is theirs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mortal<'a> {
+pub enum Principal<'a> {
     /// An owner: a subject, an identity, whoever has attributes.
     Owner(&'a str),
     /// A client.
     Client(&'a str),
 }
 
-impl Mortal<'_> {
+impl Principal<'_> {
     /// Names may be longer than a key takes, so that their digest is the partition.
     pub fn tombstone(self, scope: &Scope) -> Result<Key> {
         let (purpose, name) = match self {
@@ -52,16 +52,16 @@ pub(crate) enum Outcome {
         index: usize,
     },
     /// It is for someone who is being deleted, or was deleted since.
-    Buried,
+    OwnerDeleted,
 }
 
 impl Outcome {
     /// As a commit; that it was for the dead is invalid.
-    pub(crate) fn for_the_living(self) -> Result<Commit> {
+    pub(crate) fn unless_deleted(self) -> Result<Commit> {
         match self {
             Self::Applied => Ok(Commit::Applied),
             Self::Refused { index } => Ok(Commit::Refused { index }),
-            Self::Buried => {
+            Self::OwnerDeleted => {
                 Err(Error::invalid("whose this would be is being deleted: nothing new is written for them"))
             }
         }
@@ -73,7 +73,7 @@ impl Stores {
     pub(crate) async fn commit_for(
         &self,
         scope: &Scope,
-        whom: &[Mortal<'_>],
+        whom: &[Principal<'_>],
         writes: Vec<Write>,
         now: Timestamp,
     ) -> Result<Outcome> {
@@ -85,7 +85,7 @@ impl Stores {
     pub(crate) async fn commit_since(
         &self,
         scope: &Scope,
-        whom: &[Mortal<'_>],
+        whom: &[Principal<'_>],
         made_at: Option<Timestamp>,
         writes: Vec<Write>,
         now: Timestamp,
@@ -93,7 +93,7 @@ impl Stores {
         let keys = tombstones(scope, whom)?;
         let absent: Vec<_> = keys.iter().map(|key| Write::Absent { key: key.clone() }).collect();
         match self.commit_all(&writes, absent, now).await? {
-            Outcome::Buried => {}
+            Outcome::OwnerDeleted => {}
             outcome => return Ok(outcome),
         }
         // A tombstone that rests is in nobody's way who came after it. That it is still the same is checked.
@@ -102,7 +102,7 @@ impl Stores {
         for (key, tombstone) in keys.into_iter().zip(found) {
             still.push(match tombstone {
                 None => Write::Absent { key },
-                Some(tombstone) if buries(&tombstone, made_at)? => return Ok(Outcome::Buried),
+                Some(tombstone) if ends_for(&tombstone, made_at)? => return Ok(Outcome::OwnerDeleted),
                 Some(tombstone) => Write::Check { key, expected: tombstone.version },
             });
         }
@@ -115,27 +115,27 @@ impl Stores {
         Ok(match self.backend().commit(batch, now).await? {
             Commit::Applied => Outcome::Applied,
             Commit::Refused { index } if index < own => Outcome::Refused { index },
-            Commit::Refused { .. } => Outcome::Buried,
+            Commit::Refused { .. } => Outcome::OwnerDeleted,
         })
     }
 
     /// Whether one of `whom` is being deleted. The reads are made at once.
-    pub async fn is_buried(&self, scope: &Scope, whom: &[Mortal<'_>], now: Timestamp) -> Result<bool> {
-        self.is_buried_since(scope, whom, None, now).await
+    pub async fn is_deleted(&self, scope: &Scope, whom: &[Principal<'_>], now: Timestamp) -> Result<bool> {
+        self.is_deleted_since(scope, whom, None, now).await
     }
 
     /// Whether one of `whom` is being deleted, or was deleted since `made_at`. The reads are made at once.
-    pub async fn is_buried_since(
+    pub async fn is_deleted_since(
         &self,
         scope: &Scope,
-        whom: &[Mortal<'_>],
+        whom: &[Principal<'_>],
         made_at: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<bool> {
         let keys = tombstones(scope, whom)?;
         let found = try_join_all(keys.iter().map(|key| self.backend().get(key, now))).await?;
         for tombstone in found.iter().flatten() {
-            if buries(tombstone, made_at)? {
+            if ends_for(tombstone, made_at)? {
                 return Ok(true);
             }
         }
@@ -155,7 +155,7 @@ impl Stores {
 
 /// Whether a tombstone is in the way of what was made at `made_at`: any, while the deletion goes on; afterwards only what
 /// was made no later than its end.
-fn buries(tombstone: &Record, made_at: Option<Timestamp>) -> Result<bool> {
+fn ends_for(tombstone: &Record, made_at: Option<Timestamp>) -> Result<bool> {
     if tombstone.expires_at.is_never() {
         return Ok(true);
     }
@@ -166,7 +166,7 @@ fn buries(tombstone: &Record, made_at: Option<Timestamp>) -> Result<bool> {
 }
 
 /// Where their tombstones are, each once.
-fn tombstones(scope: &Scope, whom: &[Mortal<'_>]) -> Result<Vec<Key>> {
+fn tombstones(scope: &Scope, whom: &[Principal<'_>]) -> Result<Vec<Key>> {
     let mut keys = whom.iter().map(|mortal| mortal.tombstone(scope)).collect::<Result<Vec<_>>>()?;
     keys.sort_unstable();
     keys.dedup();

@@ -7,22 +7,22 @@ use super::device_codes::{decide, start};
 use super::grants::is_active;
 use super::rig::StoreRig;
 use ebbtide::model::secret::Secret;
-use ebbtide::stores::access_tokens::{AccessRequest, Issuing};
+use ebbtide::stores::access_tokens::{AccessRequest, IssueOutcome};
 use ebbtide::stores::approvals::Approval;
-use ebbtide::stores::attributes::Swap;
-use ebbtide::stores::audit::Because;
+use ebbtide::stores::attributes::SwapOutcome;
+use ebbtide::stores::audit::AuditContext;
 use ebbtide::stores::clients::{ClientRequest, RegisteredClient};
-use ebbtide::stores::codes::{CodeRequest, Presented, Redemption};
-use ebbtide::stores::device_codes::{DeviceRedemption, PresentedDevice, StartedDevice, Verdict};
-use ebbtide::stores::grants::{GrantRequest, IssuedGrant, Rotation, Terms};
-use ebbtide::stores::provider_tokens::Attached;
-use ebbtide::stores::pushed_requests::{Push, Pushing, Take};
-use ebbtide::stores::relationships::{Edge, RelationType, Relationship, Transitive};
-use ebbtide::stores::sessions::{CreatedSession, SessionAnswer, SessionRequest};
+use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
+use ebbtide::stores::device_codes::{Decision, DeviceRedeem, DeviceRedeemOutcome, StartedDevice};
+use ebbtide::stores::grants::{GrantRequest, GrantTtls, IssuedGrant, RotateOutcome};
+use ebbtide::stores::provider_tokens::AttachOutcome;
+use ebbtide::stores::pushed_requests::{Push, PushOutcome, TakeOutcome};
+use ebbtide::stores::relationships::{Edge, RelationType, Relationship, TransitiveOutcome};
+use ebbtide::stores::sessions::{CreatedSession, SessionOutcome, SessionRequest};
 use ebbtide::stores::shared::payload::Payload;
 
-pub(super) fn because() -> Because {
-    Because::new("root", "asked for by themselves").expect("good words")
+pub(super) fn context() -> AuditContext {
+    AuditContext::new("root", "asked for by themselves").expect("good words")
 }
 
 /// A grant with all that hangs on it, and a token without one.
@@ -41,14 +41,14 @@ impl Held {
         let request = GrantRequest::new(subject, client_id);
         let grant = stores.grants(scope).issue(request).await.expect("issue");
         let issue = async |request: AccessRequest| match stores.access_tokens(scope).issue(request).await {
-            Ok(Issuing::Issued(issued)) => issued.access_token,
+            Ok(IssueOutcome::Issued(issued)) => issued.access_token,
             other => panic!("{other:?}"),
         };
         let access = issue(AccessRequest::under(grant.grant_id)).await;
         let alone = issue(AccessRequest::alone(subject, client_id)).await;
         let tokens = Payload::new(json!("a provider's"));
         let kept = stores.provider_tokens(scope).put(grant.grant_id, "google", &tokens, None).await;
-        assert!(matches!(kept.expect("put"), Attached::Kept { .. }));
+        assert!(matches!(kept.expect("put"), AttachOutcome::Kept { .. }));
         let request = CodeRequest::new(client_id, subject, "https://a");
         let code = stores.codes(scope).issue(request).await.expect("issue").code;
         Self { subject: subject.to_owned(), client_id: client_id.to_owned(), grant, access, alone, code }
@@ -74,14 +74,17 @@ impl Held {
         let rotation = stores.grants(scope).rotate(&self.grant.refresh_token, client_id, None).await;
         let access = stores.access_tokens(scope).issue(AccessRequest::under(self.grant.grant_id)).await;
         let alone = AccessRequest::alone(&self.subject, client_id);
-        let presented = Presented::new(self.code.clone(), client_id, "https://a").grant(Terms::default());
+        let presented = Redeem::new(self.code.clone(), client_id, "https://a").grant(GrantTtls::default());
         let redemption = stores.codes(scope).redeem(&presented).await.expect("redeem");
         let code = CodeRequest::new(client_id, &self.subject, "https://a");
         named([
-            ("rotation", matches!(rotation.expect("rotate"), Rotation::Rotated(_) | Rotation::Retried(_))),
-            ("access token", matches!(access.expect("issue"), Issuing::Issued(_))),
+            (
+                "rotation",
+                matches!(rotation.expect("rotate"), RotateOutcome::Rotated(_) | RotateOutcome::Retried(_)),
+            ),
+            ("access token", matches!(access.expect("issue"), IssueOutcome::Issued(_))),
             ("access token alone", stores.access_tokens(scope).issue(alone).await.is_ok()),
-            ("redemption", redemption != Redemption::Unknown),
+            ("redemption", redemption != RedeemOutcome::Unknown),
             ("code", stores.codes(scope).issue(code).await.is_ok()),
             ("grant", stores.grants(scope).issue(GrantRequest::new(&self.subject, client_id)).await.is_ok()),
         ])
@@ -93,7 +96,7 @@ fn named<const N: usize>(answers: [(&'static str, bool); N]) -> Vec<&'static str
 }
 
 /// Something of an owner in every store.
-pub(super) struct Belongings {
+pub(super) struct OwnedRecords {
     owner: String,
     held: Held,
     session: CreatedSession,
@@ -103,7 +106,7 @@ pub(super) struct Belongings {
     given: Held,
 }
 
-impl Belongings {
+impl OwnedRecords {
     pub(super) async fn new(rig: &StoreRig, owner: &str) -> Self {
         let (stores, scope) = (&rig.stores, &rig.scope);
         let request = SessionRequest::default().subject(owner);
@@ -115,7 +118,7 @@ impl Belongings {
         let bucket = stores.attributes(scope).bucket(owner, "b").expect("good names");
         bucket.set("a", json!(1)).await.expect("set");
         let device = start(rig).await;
-        let _ = decide(rig, &device.user_code, Verdict::approve(owner)).await;
+        let _ = decide(rig, &device.user_code, Decision::approve(owner)).await;
         let client_id = format!("client of {owner}");
         let request = ClientRequest::confidential().client_id(&client_id).owner(owner);
         let client = clients::register(rig, request).await;
@@ -138,11 +141,11 @@ impl Belongings {
         let client_id = &self.client.client.client_id;
         let secret = self.client.client_secret.as_ref().expect("it keeps one");
         let mut honoured = named([
-            ("session", matches!(session, SessionAnswer::Live(_))),
+            ("session", matches!(session, SessionOutcome::Live(_))),
             ("approval", approved),
             ("relationship from", relationships.check(&from).await.expect("check")),
             ("relationship to", relationships.check(&to).await.expect("check")),
-            ("way over them", matches!(way, Transitive::Related { .. })),
+            ("way over them", matches!(way, TransitiveOutcome::Related { .. })),
             ("attribute", bucket.get("a").await.expect("get").is_some()),
             ("client", clients::find(rig, client_id).await.is_some()),
             ("client's secret", clients::is_good(rig, client_id, secret).await),
@@ -171,11 +174,11 @@ impl Belongings {
         let relationships = stores.relationships(scope);
         let changes = stores.attributes(scope).changes().insert(&bucket, "d", json!(1));
         let session = SessionRequest::default().subject(owner);
-        let presented = PresentedDevice::new(self.device.device_code.clone(), "tv");
+        let presented = DeviceRedeem::new(self.device.device_code.clone(), "tv");
         let redemption = stores.device_codes(scope).redeem(&presented).await.expect("redeem");
         let swap = bucket.compare_and_swap("a", &json!(1), json!(1)).await.expect("swap");
         let mut made = named([
-            ("attribute swapped", matches!(swap, Swap::Swapped(_))),
+            ("attribute swapped", matches!(swap, SwapOutcome::Swapped(_))),
             ("attribute taken", bucket.take("a").await.expect("take").is_some()),
             ("attribute set", bucket.set("b", json!(1)).await.is_ok()),
             ("attribute inserted", bucket.insert("c", json!(1)).await.is_ok()),
@@ -185,7 +188,7 @@ impl Belongings {
             ("relationship to", relationships.add(&to).await.is_ok()),
             ("session", stores.sessions(scope).create(session).await.is_ok()),
             ("client", stores.clients(scope).register(ClientRequest::public().owner(owner)).await.is_ok()),
-            ("device", matches!(redemption, DeviceRedemption::Redeemed(_))),
+            ("device", matches!(redemption, DeviceRedeemOutcome::Redeemed(_))),
         ]);
         made.extend(self.held.made(rig).await);
         made
@@ -212,12 +215,12 @@ fn relationships(owner: &str) -> [Relationship; 2] {
 /// A pushed request of a client, and whether it can still be taken.
 pub(super) async fn push(rig: &StoreRig, client_id: &str) -> Secret {
     match rig.stores.pushed_requests(&rig.scope).put(Push::new(client_id, json!({}))).await {
-        Ok(Pushing::Pushed { request_uri, .. }) => request_uri,
+        Ok(PushOutcome::Pushed { request_uri, .. }) => request_uri,
         other => panic!("{other:?}"),
     }
 }
 
 pub(super) async fn is_taken(rig: &StoreRig, uri: &Secret, client_id: &str) -> bool {
     let answer = rig.stores.pushed_requests(&rig.scope).take(uri, client_id).await.expect("take");
-    matches!(answer, Take::Taken { .. })
+    matches!(answer, TakeOutcome::Taken { .. })
 }
