@@ -14,8 +14,8 @@ use anyhow::{Result, bail};
 use ebbtide::TtlPolicies;
 use ebbtide::ops::sweeper::Share;
 use ebbtide::stores::profile::Profile;
-use ebbtide_server::limits::Limits;
-use ebbtide_server::quota::Quota;
+use ebbtide_server::http::limits::Limits;
+use ebbtide_server::http::quota::Quota;
 
 pub(crate) use resolved::{Resolved, Row};
 pub(crate) use settings::Settings;

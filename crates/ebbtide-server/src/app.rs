@@ -7,11 +7,11 @@ use ebbtide::layers::gated::Gate;
 use ebbtide::ops::clock_guard::ClockGuard;
 use ebbtide::{Backend, Secret, Stores};
 
-use crate::auth::Access;
-use crate::edge::Edge;
-use crate::limits::Limits;
+use crate::http::auth::Access;
+use crate::http::edge::Edge;
+use crate::http::limits::Limits;
+use crate::http::quota::Quotas;
 use crate::metrics::Scrapes;
-use crate::quota::Quotas;
 use crate::routes::Readiness;
 
 /// The stores that are served, and who may use them. Cheap to clone.

@@ -3,34 +3,20 @@
 //! A refusal is never 2xx, so that a client which looks only at the status is safe; what is not a success is
 //! `application/problem+json` with a stable type.
 
-mod answers;
 mod app;
-mod auth;
-mod body;
-pub mod describe;
-mod edge;
-pub mod limits;
+pub mod http;
 pub mod metrics;
 pub mod openapi;
-mod patience;
-mod problem;
-pub mod quota;
-mod request_id;
-mod route;
 mod routes;
-mod serve;
-mod table;
-pub mod tls;
-mod trace;
 pub mod upkeep;
 
 use axum::Router;
 
 pub use app::App;
-use edge::EdgeLayer;
-use problem::Problem;
-use route::Routes;
-pub use serve::{serve, serve_tls};
+use http::edge::EdgeLayer;
+use http::problem::Problem;
+use http::route::Routes;
+pub use http::{serve, serve_tls};
 
 /// The routes.
 pub fn router(app: App) -> Router {

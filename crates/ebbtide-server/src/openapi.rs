@@ -13,8 +13,8 @@ use utoipa::openapi::{
     Components, Content, Info, License, OpenApi, Ref, RefOr, Required, Response, ResponseBuilder,
 };
 
+use crate::http::table::Needs;
 use crate::routes;
-use crate::table::Needs;
 
 /// What is not a success (RFC 9457), as `application/problem+json`.
 #[derive(Serialize, ToSchema)]

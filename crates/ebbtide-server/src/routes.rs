@@ -26,7 +26,7 @@ use utoipa_axum::router::OpenApiRouter;
 pub(crate) use health::Readiness;
 
 use crate::app::App;
-use crate::table::Table;
+use crate::http::table::Table;
 
 /// What needs no key.
 pub(crate) fn open() -> OpenApiRouter<App> {

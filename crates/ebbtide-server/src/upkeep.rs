@@ -32,7 +32,7 @@ impl<C: Clock> Upkeep<C> {
         Self { app, clock, bound, round: 0 }
     }
 
-    /// One round after the other, every few seconds. Run it beside [`serve`](crate::serve).
+    /// One round after the other, every few seconds. Run it beside [`serve`](crate::http::serve).
     pub async fn run(mut self) {
         let mut rounds = interval(ROUND);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);

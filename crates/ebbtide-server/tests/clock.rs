@@ -14,7 +14,7 @@ use ebbtide::{
     Scope, Secret, Stores, Swept, Timestamp, TtlPolicy,
 };
 use ebbtide_server::App;
-use ebbtide_server::limits::Limits;
+use ebbtide_server::http::limits::Limits;
 use ebbtide_server::upkeep::Upkeep;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -83,7 +83,7 @@ impl Node {
         let app = App::new(stores, store, guard, &Secret::new(KEY)).within(Limits::default(), gate);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        tokio::spawn(ebbtide_server::serve(listener, app.clone(), std::future::pending()));
+        tokio::spawn(ebbtide_server::http::serve(listener, app.clone(), std::future::pending()));
         let upkeep = Upkeep::new(app, own.clone(), Duration::from_secs(2));
         Self { port, upkeep, own, engine, records }
     }

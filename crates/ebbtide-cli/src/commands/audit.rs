@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use ebbtide::stores::audit::AuditOutcome;
 use ebbtide::{Kind, Reach, Scope, Stores};
-use ebbtide_server::describe;
+use ebbtide_api::describe;
 
 use crate::args::{Audit, AuditVerify, Where};
 use crate::commands::remote;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use ebbtide_server::tls::tls;
+use ebbtide_server::http::tls::tls;
 use serde_json::{Map, Value, json};
 
 use crate::args::{Config as Args, ConfigCheck};

@@ -8,7 +8,7 @@ use ebbtide::ops::explain::{self, Explanation, Question, RecordState};
 use ebbtide::stores::relationships::Edge;
 use ebbtide::stores::replays::Proof;
 use ebbtide::{Secret, Stores};
-use ebbtide_server::describe;
+use ebbtide_api::describe;
 
 use crate::args::{Explain, Record};
 use crate::commands::remote;

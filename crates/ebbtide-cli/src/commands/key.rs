@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use ebbtide::stores::api_keys::{ApiKey, KeyRequest};
 use ebbtide::stores::audit::AuditContext;
 use ebbtide::{Scope, Stores, Ttl};
-use ebbtide_server::describe;
+use ebbtide_api::describe;
 
 use crate::args::{At, Key, KeyCreate, KeyList, KeyRevoke};
 use crate::commands::remote;

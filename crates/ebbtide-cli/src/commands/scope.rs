@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use ebbtide::stores::audit::AuditContext;
 use ebbtide::stores::scopes::{Scopes, Statistics};
 use ebbtide::{Kind, Reach, Scope, Stores};
-use ebbtide_server::describe;
+use ebbtide_api::describe;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value, json};
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use ebbtide::ops::sweeper::{self, SILENCE};
 use ebbtide::{Clock as _, SystemClock};
-use ebbtide_server::describe;
+use ebbtide_api::describe;
 use serde_json::Value;
 
 use crate::args::Stats;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ebbtide_server::quota::Quota;
+use ebbtide_server::http::quota::Quota;
 use tracing_subscriber::EnvFilter;
 
 /// How log lines look.

@@ -9,11 +9,11 @@ use ebbtide::ops::sweeper::{self, SILENCE};
 use ebbtide::{Scope, Sweeper, SystemRng};
 use utoipa_axum::routes;
 
-use crate::answers::{StatsAnswer, by_name};
 use crate::app::App;
-use crate::auth::Caller;
-use crate::problem::Problem;
-use crate::table::Table;
+use crate::http::auth::Caller;
+use crate::http::problem::Problem;
+use crate::http::table::Table;
+use ebbtide_api::answers::{StatsAnswer, by_name};
 
 pub(super) fn routes() -> Table {
     Table::new().admin(routes!(sweep)).admin(routes!(stats))

@@ -11,12 +11,12 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use crate::answers::{Deleted, Listed};
 use crate::app::App;
-use crate::auth::Caller;
-use crate::body::{Asked, Json, Names, listed, millis, page, ttl};
-use crate::problem::Problem;
-use crate::table::Table;
+use crate::http::auth::Caller;
+use crate::http::body::{Asked, Json, Names, listed, millis, page, ttl};
+use crate::http::problem::Problem;
+use crate::http::table::Table;
+use ebbtide_api::answers::{Deleted, Listed};
 
 pub(super) fn routes() -> Table {
     Table::new()

@@ -6,13 +6,13 @@ use ebbtide::stores::audit::{AuditOutcome, Mark};
 use serde::Deserialize;
 use utoipa_axum::routes;
 
-use crate::answers::{EntryAnswer, Listed, WholeLog};
 use crate::app::App;
-use crate::auth::Caller;
-use crate::body::{Asked, listed, page};
-use crate::describe::broken;
-use crate::problem::Problem;
-use crate::table::Table;
+use crate::http::auth::Caller;
+use crate::http::body::{Asked, listed, page};
+use crate::http::problem::Problem;
+use crate::http::table::Table;
+use ebbtide_api::answers::{EntryAnswer, Listed, WholeLog};
+use ebbtide_api::describe::broken;
 
 pub(super) fn routes() -> Table {
     Table::new().admin(routes!(list)).admin(routes!(verify))

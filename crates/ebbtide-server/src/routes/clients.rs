@@ -14,12 +14,12 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use crate::answers::{Listed, by_name};
 use crate::app::App;
-use crate::auth::Caller;
-use crate::body::{Asked, Json, Names, given, listed, millis, page, ttl};
-use crate::problem::Problem;
-use crate::table::Table;
+use crate::http::auth::Caller;
+use crate::http::body::{Asked, Json, Names, given, listed, millis, page, ttl};
+use crate::http::problem::Problem;
+use crate::http::table::Table;
+use ebbtide_api::answers::{Listed, by_name};
 
 pub(super) fn routes() -> Table {
     Table::new()

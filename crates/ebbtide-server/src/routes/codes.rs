@@ -14,10 +14,10 @@ use utoipa_axum::routes;
 
 use super::grants::{GrantIssued, Lifetimes};
 use crate::app::App;
-use crate::auth::Caller;
-use crate::body::{Json, millis, ttl};
-use crate::problem::Problem;
-use crate::table::Table;
+use crate::http::auth::Caller;
+use crate::http::body::{Json, millis, ttl};
+use crate::http::problem::Problem;
+use crate::http::table::Table;
 
 pub(super) fn routes() -> Table {
     Table::new().creator(routes!(issue)).writer(routes!(redeem))

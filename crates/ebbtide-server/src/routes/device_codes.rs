@@ -16,10 +16,10 @@ use utoipa_axum::routes;
 use super::codes::{CodeRedeemed, reused};
 use super::grants::Lifetimes;
 use crate::app::App;
-use crate::auth::Caller;
-use crate::body::{Json, given, millis, ttl};
-use crate::problem::Problem;
-use crate::table::Table;
+use crate::http::auth::Caller;
+use crate::http::body::{Json, given, millis, ttl};
+use crate::http::problem::Problem;
+use crate::http::table::Table;
 
 pub(super) fn routes() -> Table {
     Table::new()

@@ -12,12 +12,12 @@ use utoipa::ToSchema;
 use utoipa_axum::routes;
 
 use super::relationships::RelationshipType;
-use crate::answers::ExplanationAnswer;
 use crate::app::App;
-use crate::auth::Caller;
-use crate::body::Json;
-use crate::problem::Problem;
-use crate::table::Table;
+use crate::http::auth::Caller;
+use crate::http::body::Json;
+use crate::http::problem::Problem;
+use crate::http::table::Table;
+use ebbtide_api::answers::ExplanationAnswer;
 
 pub(super) fn routes() -> Table {
     Table::new().admin(routes!(explain))

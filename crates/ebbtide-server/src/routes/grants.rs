@@ -13,12 +13,12 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use crate::answers::Revoked;
 use crate::app::App;
-use crate::auth::Caller;
-use crate::body::{Json, Names, millis, ttl};
-use crate::problem::Problem;
-use crate::table::Table;
+use crate::http::auth::Caller;
+use crate::http::body::{Json, Names, millis, ttl};
+use crate::http::problem::Problem;
+use crate::http::table::Table;
+use ebbtide_api::answers::Revoked;
 
 pub(super) fn routes() -> Table {
     Table::new()

@@ -16,8 +16,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::app::App;
+use crate::http::problem::Problem;
 use crate::metrics::scrape;
-use crate::problem::Problem;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(health)).routes(routes!(ready)).routes(routes!(metrics))

@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use crate::answers::{KeyAnswer, Listed};
 use crate::app::App;
-use crate::auth::Caller;
-use crate::body::{Asked, Json, Names, listed, page, ttl};
-use crate::problem::Problem;
-use crate::table::Table;
+use crate::http::auth::Caller;
+use crate::http::body::{Asked, Json, Names, listed, page, ttl};
+use crate::http::problem::Problem;
+use crate::http::table::Table;
+use ebbtide_api::answers::{KeyAnswer, Listed};
 
 pub(super) fn routes() -> Table {
     Table::new().admin(routes!(create)).admin(routes!(list)).admin(routes!(revoke))

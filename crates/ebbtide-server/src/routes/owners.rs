@@ -7,12 +7,12 @@ use axum::extract::State;
 use serde::Deserialize;
 use utoipa_axum::routes;
 
-use crate::answers::by_name;
 use crate::app::App;
-use crate::auth::Caller;
-use crate::body::{Asked, Names};
-use crate::problem::Problem;
-use crate::table::Table;
+use crate::http::auth::Caller;
+use crate::http::body::{Asked, Names};
+use crate::http::problem::Problem;
+use crate::http::table::Table;
+use ebbtide_api::answers::by_name;
 
 pub(super) fn routes() -> Table {
     Table::new().writer(routes!(remove))

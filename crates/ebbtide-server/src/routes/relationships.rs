@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use crate::answers::Listed;
 use crate::app::App;
-use crate::auth::Caller;
-use crate::body::{Asked, Json, listed, millis, page, ttl};
-use crate::problem::Problem;
-use crate::table::Table;
+use crate::http::auth::Caller;
+use crate::http::body::{Asked, Json, listed, millis, page, ttl};
+use crate::http::problem::Problem;
+use crate::http::table::Table;
+use ebbtide_api::answers::Listed;
 
 pub(super) fn routes() -> Table {
     Table::new().reader(routes!(list)).creator(routes!(add)).writer(routes!(remove)).reader(routes!(check))

@@ -9,12 +9,12 @@ use ebbtide::{Kind, Reach, Scope};
 use serde::Deserialize;
 use utoipa_axum::routes;
 
-use crate::answers::{Listed, ScopeAnswer, ScopeCounts, ScopeDeleted};
 use crate::app::App;
-use crate::auth::Caller;
-use crate::body::{Asked, Names};
-use crate::problem::Problem;
-use crate::table::Table;
+use crate::http::auth::Caller;
+use crate::http::body::{Asked, Names};
+use crate::http::problem::Problem;
+use crate::http::table::Table;
+use ebbtide_api::answers::{Listed, ScopeAnswer, ScopeCounts, ScopeDeleted};
 
 pub(super) fn routes() -> Table {
     Table::new().admin(routes!(list)).admin(routes!(count)).admin(routes!(remove))

@@ -13,12 +13,12 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use crate::answers::{Listed, Revoked};
 use crate::app::App;
-use crate::auth::Caller;
-use crate::body::{Asked, Json, Names, given, listed_as, millis, page, ttl};
-use crate::problem::Problem;
-use crate::table::Table;
+use crate::http::auth::Caller;
+use crate::http::body::{Asked, Json, Names, given, listed_as, millis, page, ttl};
+use crate::http::problem::Problem;
+use crate::http::table::Table;
+use ebbtide_api::answers::{Listed, Revoked};
 
 pub(super) fn routes() -> Table {
     Table::new()

@@ -14,10 +14,10 @@ use utoipa_axum::routes;
 
 use super::grants::revoked;
 use crate::app::App;
-use crate::auth::Caller;
-use crate::body::{FormBody, Json, millis, ttl};
-use crate::problem::Problem;
-use crate::table::Table;
+use crate::http::auth::Caller;
+use crate::http::body::{FormBody, Json, millis, ttl};
+use crate::http::problem::Problem;
+use crate::http::table::Table;
 
 pub(super) fn routes() -> Table {
     Table::new().creator(routes!(issue)).reader(routes!(introspect)).writer(routes!(revoke))

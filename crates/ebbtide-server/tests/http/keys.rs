@@ -1,6 +1,6 @@
 //! API keys, what they may do, and the operator's calls.
 
-use ebbtide_server::quota::Quotas;
+use ebbtide_server::http::quota::Quotas;
 use serde_json::{Value, json};
 
 use crate::server::{KEY, Server};

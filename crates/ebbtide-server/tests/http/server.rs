@@ -8,7 +8,7 @@ use ebbtide::ops::clock_guard::ClockGuard;
 use ebbtide::stores::clients::hashing::HashCost;
 use ebbtide::{ManualClock, Memory, Secret, Stores, Timestamp};
 use ebbtide_server::App;
-use ebbtide_server::quota::Quotas;
+use ebbtide_server::http::quota::Quotas;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -68,7 +68,7 @@ impl Server {
         let app = App::new(stores, backend.clone(), guard, &Secret::new(KEY)).with_quotas(quotas);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        tokio::spawn(ebbtide_server::serve(listener, app, std::future::pending()));
+        tokio::spawn(ebbtide_server::http::serve(listener, app, std::future::pending()));
         Self { port, clock, backend }
     }
 

@@ -7,7 +7,7 @@ use axum::extract::{MatchedPath, Request};
 use axum::http::Method;
 use metrics::{Counter, Histogram, SharedString, counter, histogram};
 
-use crate::table::Needs;
+use crate::http::table::Needs;
 
 /// A method that is told of. One of a caller's invention is [`Verb::Other`]: it would be a label of the caller's
 /// invention.

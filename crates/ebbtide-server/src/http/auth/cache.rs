@@ -9,7 +9,7 @@ use ebbtide::stores::api_keys::{ApiKey, KeyId};
 use ebbtide::{Digest, Stopwatch, Timestamp};
 
 use super::rate::Rate;
-use crate::problem::Problem;
+use crate::http::problem::Problem;
 
 /// How long a key is honoured without being looked for again. A key that is revoked on another node is refused
 /// within this time, and the time that a read takes.

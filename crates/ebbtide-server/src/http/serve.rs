@@ -21,8 +21,8 @@ use tokio_rustls::TlsAcceptor;
 use tower::Service as _;
 
 use crate::app::App;
-use crate::edge::Edge;
-use crate::patience::Patient;
+use crate::http::edge::Edge;
+use crate::http::patience::Patient;
 use crate::router;
 
 /// The largest head of a request.

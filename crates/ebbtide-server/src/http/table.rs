@@ -6,8 +6,8 @@ use utoipa::openapi::path::PathItem;
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 
 use crate::app::App;
+use crate::http::route::Verb;
 use crate::openapi;
-use crate::route::Verb;
 
 /// What a route needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Table {
     }
 
     /// The routes under `base` with their description, and what each of them needs. What is not among the needs has no
-    /// [`Caller`](crate::auth::Caller), and so refuses everyone.
+    /// [`Caller`](crate::http::auth::Caller), and so refuses everyone.
     pub(crate) fn under(self, base: &str) -> (OpenApiRouter<App>, Vec<(String, Verb, Needs)>) {
         let mut all = Vec::new();
         let router =

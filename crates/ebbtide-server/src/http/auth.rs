@@ -13,12 +13,12 @@ use ebbtide::stores::audit::AuditContext;
 use ebbtide::{Clock as _, Digest, Scope, Secret, Stopwatch};
 
 use crate::app::App;
-use crate::problem::Problem;
-use crate::table::Needs;
+use crate::http::problem::Problem;
+use crate::http::table::Needs;
 use cache::{Cache, Held};
 
 /// A caller whose key is good for this call, and the scope that the request is for: the header `Ebbtide-Scope`, else
-/// the key's own. Only a route of the [`Table`](crate::table::Table) has one.
+/// the key's own. Only a route of the [`Table`](crate::http::table::Table) has one.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     pub(crate) scope: Scope,

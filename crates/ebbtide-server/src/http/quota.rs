@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ebbtide::{Error, Reach, Result, Scope, Stopwatch, Stores, Timestamp};
 
-use crate::problem::Problem;
+use crate::http::problem::Problem;
 
 /// How old a count may be.
 const RECOUNT_AFTER: Duration = Duration::from_secs(30);

@@ -10,42 +10,42 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 /// A time as callers get it: milliseconds since 1970, or null where there is no end.
-pub(crate) fn millis(time: Timestamp) -> Option<u64> {
+pub fn millis(time: Timestamp) -> Option<u64> {
     (!time.is_never()).then(|| time.as_millis())
 }
 
 /// A page of a listing.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Listed<T> {
-    pub(crate) items: Vec<T>,
+pub struct Listed<T> {
+    pub items: Vec<T>,
     /// Where the next page begins: the `after` of the next request. Null at the end.
-    pub(crate) next: Option<String>,
+    pub next: Option<String>,
 }
 
 /// How many records were deleted.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Deleted {
-    pub(crate) deleted: u64,
+pub struct Deleted {
+    pub deleted: u64,
 }
 
 /// How many were good until now, and are not any more.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Revoked {
-    pub(crate) revoked: u64,
+pub struct Revoked {
+    pub revoked: u64,
 }
 
 /// An API key; never the secret.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct KeyAnswer {
-    pub(crate) id: String,
-    pub(crate) scope: String,
+pub struct KeyAnswer {
+    pub id: String,
+    pub scope: String,
     #[schema(example = "writer")]
-    pub(crate) role: &'static str,
-    pub(crate) name: Option<String>,
+    pub role: &'static str,
+    pub name: Option<String>,
     /// The most requests in a second, on each node.
-    pub(crate) rate_limit: Option<u32>,
-    pub(crate) created_at: Option<u64>,
-    pub(crate) expires_at: Option<u64>,
+    pub rate_limit: Option<u32>,
+    pub created_at: Option<u64>,
+    pub expires_at: Option<u64>,
 }
 
 impl From<&ApiKey> for KeyAnswer {
@@ -64,24 +64,24 @@ impl From<&ApiKey> for KeyAnswer {
 
 /// An entry of the audit log.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct EntryAnswer {
+pub struct EntryAnswer {
     /// Its number, without a gap.
-    pub(crate) sequence: u64,
-    pub(crate) at: Option<u64>,
+    pub sequence: u64,
+    pub at: Option<u64>,
     #[schema(example = "extend")]
-    pub(crate) action: &'static str,
-    pub(crate) actor: String,
-    pub(crate) reason: String,
-    pub(crate) kind: Option<&'static str>,
+    pub action: &'static str,
+    pub actor: String,
+    pub reason: String,
+    pub kind: Option<&'static str>,
     /// The names of the record.
-    pub(crate) target: Vec<String>,
+    pub target: Vec<String>,
     /// When it would have ended, for a life that was changed.
-    pub(crate) before: Option<u64>,
+    pub before: Option<u64>,
     /// When it ends since.
-    pub(crate) after: Option<u64>,
-    pub(crate) detail: Option<String>,
+    pub after: Option<u64>,
+    pub detail: Option<String>,
     /// Its place in the chain: number and hash.
-    pub(crate) mark: String,
+    pub mark: String,
 }
 
 impl From<&Entry> for EntryAnswer {
@@ -104,22 +104,22 @@ impl From<&Entry> for EntryAnswer {
 
 /// What became of a record.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ExplanationAnswer {
-    pub(crate) kind: &'static str,
-    pub(crate) scope: String,
+pub struct ExplanationAnswer {
+    pub kind: &'static str,
+    pub scope: String,
     /// `live`, `expired`, `used` or `revoked`.
     #[schema(example = "live")]
-    pub(crate) state: &'static str,
+    pub state: &'static str,
     /// Why, in words.
-    pub(crate) why: String,
-    pub(crate) created_at: Option<u64>,
-    pub(crate) expires_at: Option<u64>,
+    pub why: String,
+    pub created_at: Option<u64>,
+    pub expires_at: Option<u64>,
     /// The latest end that it can have.
-    pub(crate) cap_at: Option<u64>,
+    pub cap_at: Option<u64>,
     /// The grant that it is, hangs on, or gave.
-    pub(crate) grant_id: Option<String>,
+    pub grant_id: Option<String>,
     /// What the audit log tells of it, oldest first.
-    pub(crate) history: Vec<EntryAnswer>,
+    pub history: Vec<EntryAnswer>,
 }
 
 impl From<&Explanation> for ExplanationAnswer {
@@ -140,45 +140,45 @@ impl From<&Explanation> for ExplanationAnswer {
 
 /// A scope that has records.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ScopeAnswer {
+pub struct ScopeAnswer {
     #[schema(example = "tenant:acme")]
-    pub(crate) scope: String,
+    pub scope: String,
     /// How many are live.
-    pub(crate) records: u64,
+    pub records: u64,
 }
 
 /// An audit log that is whole.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct WholeLog {
+pub struct WholeLog {
     #[schema(example = "tenant:acme")]
-    pub(crate) scope: String,
-    pub(crate) entries: u64,
+    pub scope: String,
+    pub entries: u64,
     /// Where the chain ends, number and hash: kept elsewhere, it is the `mark` of a later question.
-    pub(crate) head: Option<String>,
+    pub head: Option<String>,
 }
 
 /// How many records a scope has, by kind.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ScopeCounts {
-    pub(crate) scope: String,
+pub struct ScopeCounts {
+    pub scope: String,
     /// Whether the scopes that it covers are counted too.
-    pub(crate) below: bool,
-    pub(crate) counts: BTreeMap<&'static str, u64>,
-    pub(crate) total: u64,
+    pub below: bool,
+    pub counts: BTreeMap<&'static str, u64>,
+    pub total: u64,
 }
 
 /// How many records a scope had, by kind.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ScopeDeleted {
-    pub(crate) scope: String,
+pub struct ScopeDeleted {
+    pub scope: String,
     /// Whether the scopes that it covers are deleted too.
-    pub(crate) below: bool,
-    pub(crate) deleted: BTreeMap<&'static str, u64>,
-    pub(crate) total: u64,
+    pub below: bool,
+    pub deleted: BTreeMap<&'static str, u64>,
+    pub total: u64,
 }
 
 impl ScopeCounts {
-    pub(crate) fn new(reach: &Reach, counts: &BTreeMap<Kind, u64>) -> Self {
+    pub fn new(reach: &Reach, counts: &BTreeMap<Kind, u64>) -> Self {
         Self {
             scope: reach.scope().to_string(),
             below: matches!(reach, Reach::Below(_)),
@@ -189,20 +189,20 @@ impl ScopeCounts {
 }
 
 impl ScopeDeleted {
-    pub(crate) fn new(reach: &Reach, deleted: &BTreeMap<Kind, u64>) -> Self {
+    pub fn new(reach: &Reach, deleted: &BTreeMap<Kind, u64>) -> Self {
         let ScopeCounts { scope, below, counts, total } = ScopeCounts::new(reach, deleted);
         Self { scope, below, deleted: counts, total }
     }
 }
 
 /// Counts by the names of kinds.
-pub(crate) fn by_name(counts: &BTreeMap<Kind, u64>) -> BTreeMap<&'static str, u64> {
+pub fn by_name(counts: &BTreeMap<Kind, u64>) -> BTreeMap<&'static str, u64> {
     counts.iter().map(|(kind, count)| (kind.name(), *count)).collect()
 }
 
 /// The records of one kind, over all scopes.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct KindStatsAnswer {
+pub struct KindStatsAnswer {
     live: u64,
     /// Expired, and still present.
     expired: u64,
@@ -218,14 +218,14 @@ impl From<&KindStats> for KindStatsAnswer {
 
 /// The state of a store.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct StatsAnswer {
+pub struct StatsAnswer {
     kinds: BTreeMap<&'static str, KindStatsAnswer>,
     /// What an operator should mend.
     warnings: Vec<String>,
 }
 
 impl StatsAnswer {
-    pub(crate) fn new(stats: &Stats, warnings: Vec<String>) -> Self {
+    pub fn new(stats: &Stats, warnings: Vec<String>) -> Self {
         Self { kinds: stats.iter().map(|(kind, stats)| (kind.name(), stats.into())).collect(), warnings }
     }
 }

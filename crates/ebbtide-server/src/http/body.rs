@@ -11,10 +11,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use crate::answers::Listed;
-pub(crate) use crate::answers::millis;
-use crate::patience::TooSlow;
-use crate::problem::Problem;
+use crate::http::patience::TooSlow;
+use crate::http::problem::Problem;
+use ebbtide_api::answers::Listed;
+pub(crate) use ebbtide_api::answers::millis;
 
 /// A JSON body; what cannot be read is a problem.
 #[derive(FromRequest)]

@@ -17,11 +17,11 @@ use tower::{Layer, Service};
 use tracing::Instrument as _;
 
 use crate::app::App;
-use crate::limits::Limits;
-use crate::problem::Problem;
-use crate::request_id::{HEADER, RequestId};
-use crate::route::{GOOD, Route, Routes, Verb};
-use crate::trace::Trace;
+use crate::http::limits::Limits;
+use crate::http::problem::Problem;
+use crate::http::request_id::{HEADER, RequestId};
+use crate::http::route::{GOOD, Route, Routes, Verb};
+use crate::http::trace::Trace;
 
 /// What the edge of a server knows, shared by its connections.
 #[derive(Debug)]

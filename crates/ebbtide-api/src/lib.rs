@@ -1,0 +1,8 @@
+//! JSON types of Ebbtide's HTTP API, shared by the server, the command line and clients.
+//!
+//! Requests are the request types of the stores themselves; this crate holds the answers.
+
+#![allow(missing_docs, reason = "the members are those of the HTTP contract, which docs/http.md describes")]
+
+pub mod answers;
+pub mod describe;
