@@ -12,7 +12,7 @@ use ebbtide::Scope;
 use ebbtide::audit::Mark;
 use ebbtide::keyring::KeyId;
 
-use crate::config::{Settings, time as interval};
+use crate::config::{Settings, duration as interval};
 
 pub(crate) use at::{At, Where};
 pub(crate) use operate::{Explain, Key, KeyCreate, KeyList, KeyRevoke, Record, ScopeCommand, ScopeDelete};

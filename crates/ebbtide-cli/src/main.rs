@@ -22,7 +22,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 async fn main() -> ExitCode {
     let command = Args::parse().command;
     if !matches!(command, Command::Serve(_)) {
-        logging::start_plainly();
+        logging::start_plain();
     }
     let outcome = match command {
         Command::Backup(args) => commands::backup::run(args).await,
