@@ -105,7 +105,7 @@ fn migrate(server: &str) -> Result<(), Failed> {
     let refused = ebbtide(&["serve", "--store", &url]).env("EBBTIDE_ROOT_KEY", KEY).output()?;
     assert_eq!(refused.status.code(), Some(2), "a server does not make a schema unasked: {}", said(&refused));
     assert!(said(&refused).contains("migrate-schema"), "{}", said(&refused));
-    assert!(done(&["migrate-schema", "--store", &url]).starts_with("the schema was made, in version"));
+    assert!(done(&["migrate-schema", "--store", &url]).starts_with("created the schema in version"));
     assert!(done(&["migrate-schema", "--store", &url]).contains("already"));
     let other = ebbtide(&["migrate-schema", "--store", "memory:"]).output()?;
     assert_eq!(other.status.code(), Some(2), "only PostgreSQL has a schema");
