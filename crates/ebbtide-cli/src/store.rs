@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use ebbtide::{Backend, ErrorKind, Stores};
 
 /// Purpose for which a command opens a store.
@@ -79,9 +79,13 @@ impl Engine {
     }
 }
 
-/// Opens the store at `url`.
-pub(crate) async fn open(url: &str, _access: Access) -> Result<Arc<dyn Backend>> {
+/// Opens the store at `url`. Unless `access` is [`Access::Create`], a folder without a store is an error, and stays as
+/// it is.
+pub(crate) async fn open(url: &str, access: Access) -> Result<Arc<dyn Backend>> {
     require_engine(url)?;
+    if access != Access::Create {
+        require_store(url)?;
+    }
     ebbtide::open(url).await.context("cannot open the store")
 }
 
@@ -123,6 +127,21 @@ pub(crate) fn require_engine(url: &str) -> Result<()> {
         Some((engine, _)) if !engine.built => Err(engine.missing()),
         _ => Ok(()),
     }
+}
+
+/// Fails if `url` names a folder that holds no store.
+fn require_store(url: &str) -> Result<()> {
+    /// Written when a store is created, before anything else.
+    const MARKER: &str = "FORMAT";
+    let Some(path) = folder(url).filter(|path| !path.as_os_str().is_empty()) else { return Ok(()) };
+    if path.join(MARKER).try_exists().with_context(|| format!("cannot read {}", path.display()))? {
+        return Ok(());
+    }
+    let found = if path.exists() { "is a folder without a store" } else { "does not exist" };
+    bail!(
+        "no store to open: {} {found}; check the path, or create one with `ebbtide serve --store {url}`",
+        path.display()
+    )
 }
 
 #[cfg(test)]

@@ -98,6 +98,7 @@ fn a_scope_is_seen_and_deleted() {
 #[test]
 fn what_is_not_known_is_told_apart() {
     let cli = Cli::new();
+    cli.ok(&["key", "create", "--scope", "global", "--role", "reader"]);
     let told = cli.fails(1, &["explain", "--scope", "global", "approval", "alice", "doc", "GET"]);
     assert!(told.contains("approvals in global: unknown"), "{told}");
     cli.fails(1, &["explain", "--scope", "global", "relationship", "a", "r", "b", "--type", "role"]);

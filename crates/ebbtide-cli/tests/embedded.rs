@@ -18,6 +18,12 @@ fn url(path: &Path) -> String {
     format!("fjall:{}", path.display())
 }
 
+/// Creates the store at `url`.
+fn create(url: &str) {
+    let created = ebbtide(&["key", "create", "--store", url, "--scope", "global", "--role", "reader"]);
+    assert!(created.status.success(), "{}", said(&created));
+}
+
 fn said(output: &Output) -> String {
     let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
     String::from_utf8(text).unwrap()
@@ -26,7 +32,9 @@ fn said(output: &Output) -> String {
 #[test]
 fn verify_prints_a_line_per_case_and_a_summary() {
     let dir = tempfile::tempdir().unwrap();
-    let output = ebbtide(&["verify", "--store", &url(dir.path()), "--filter", "expiry::"]);
+    let url = url(dir.path());
+    create(&url);
+    let output = ebbtide(&["verify", "--store", &url, "--filter", "expiry::"]);
     assert!(output.status.success(), "{}", said(&output));
     let text = said(&output);
     assert!(text.contains("ok      expiry::get_ends_at_the_instant"), "{text}");
@@ -37,6 +45,7 @@ fn verify_prints_a_line_per_case_and_a_summary() {
 fn verify_leaves_a_live_store_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
     let url = url(dir.path());
+    create(&url);
     assert_eq!(ebbtide(&["clock", "confirm", "--store", &url]).status.code(), Some(0));
     assert!(ebbtide(&["verify", "--store", &url, "--filter", "sweeps::"]).status.success());
     let clock = ebbtide(&["clock", "show", "--store", &url]);
@@ -47,6 +56,7 @@ fn verify_leaves_a_live_store_as_it_was() {
 fn a_backup_can_be_verified() {
     let dir = tempfile::tempdir().unwrap();
     let (store, copy) = (dir.path().join("store"), dir.path().join("copy"));
+    create(&url(&store));
     assert!(ebbtide(&["verify", "--store", &url(&store), "--filter", "conditions::put"]).status.success());
     let backup = ebbtide(&["backup", "--store", &url(&store), copy.to_str().unwrap()]);
     assert!(backup.status.success(), "{}", said(&backup));
