@@ -9,11 +9,11 @@ use crate::commands::{
     audit, backup, clock, completions, config, copy, explain, export, import, key, keyring, man,
     migrate_schema, scope, serve, stats, sweep, table, verify,
 };
-use crate::logging;
+use crate::{logging, store};
 
 /// Server and tools for a store of authorization state that must expire
 #[derive(Debug, Parser)]
-#[command(name = "ebbtide", version, propagate_version = true, after_help = AFTER_HELP)]
+#[command(name = "ebbtide", version, propagate_version = true, after_help = after_help())]
 pub(crate) struct Cli {
     /// Write JSON, for programs; refused by commands that have no JSON output
     #[arg(long, global = true, display_order = 1_000)]
@@ -23,11 +23,16 @@ pub(crate) struct Cli {
     command: Command,
 }
 
-const AFTER_HELP: &str = "Examples:\n  \
-    ebbtide serve --store fjall:./data --sweep-interval 30s\n  \
-    ebbtide stats --server http://127.0.0.1:7878 --key-file data/root.key\n  \
-    ebbtide help serve\n\n\
-    Exit status: 0 success, 1 the answer is no, 2 the command failed.";
+fn after_help() -> String {
+    format!(
+        "Examples:\n  \
+         ebbtide serve --store fjall:./data --sweep-interval 30s\n  \
+         ebbtide stats --server http://127.0.0.1:7878 --key-file data/root.key\n  \
+         ebbtide help serve\n\n\
+         Exit status: 0 success, 1 the answer is no, 2 the command failed.\n\n{}",
+        store::engines_help()
+    )
+}
 
 #[derive(Debug, Subcommand)]
 enum Command {

@@ -144,6 +144,17 @@ fn require_store(url: &str) -> Result<()> {
     )
 }
 
+/// Engines of this build, and the way to get the others: a section of `ebbtide --help`.
+pub(crate) fn engines_help() -> String {
+    let (built, missing): (Vec<_>, Vec<_>) = ENGINES.iter().partition(|engine| engine.built);
+    let names: Vec<_> = built.iter().map(|engine| engine.name).collect();
+    let install = |engine: &&Engine| {
+        format!("No {} engine in this build; install with {}.", engine.name, engine.install())
+    };
+    let lines = std::iter::once(format!("Engines in this build: {}.", names.join(", ")));
+    lines.chain(missing.iter().map(install)).collect::<Vec<_>>().join("\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

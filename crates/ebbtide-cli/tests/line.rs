@@ -1,4 +1,4 @@
-//! The command line itself: `--json` anywhere, the version, closed pipes.
+//! The command line itself: `--json` anywhere, the version, closed pipes, engines that a build lacks.
 
 #[path = "support/server.rs"]
 mod server;
@@ -85,4 +85,32 @@ fn an_error_that_nobody_reads_keeps_its_status() {
     let mut command = ebbtide(&["sweep", "--store", "memory:"]);
     let output = command.env("EBBTIDE_LOG", "trace").stderr(writer).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "a log that nobody reads stops no command");
+}
+
+#[test]
+fn the_help_and_the_errors_say_how_to_get_an_engine_that_the_build_lacks() {
+    let help = said(&ebbtide(&["--help"]).output().unwrap());
+    for (engine, url, built) in [
+        ("fjall", "fjall:/nowhere/at/all", cfg!(feature = "fjall")),
+        ("rocksdb", "rocksdb:/nowhere/at/all", cfg!(feature = "rocksdb")),
+        ("postgres", "postgres://user:hunter2@127.0.0.1:1/auth", cfg!(feature = "postgres")),
+        ("dynamodb", "dynamodb:table", cfg!(feature = "dynamodb")),
+    ] {
+        let install = format!("--features {engine}");
+        assert!(help.contains(engine), "{engine}: {help}");
+        assert_eq!(help.contains(&install), !built, "{engine}: {help}");
+        if built {
+            continue;
+        }
+        let output = ebbtide(&["stats", "--store", url]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let text = said(&output);
+        assert!(text.contains(&format!("this build has no {engine} engine")), "{text}");
+        assert!(text.contains(&install) && !text.contains("hunter2"), "{text}");
+    }
+    if cfg!(not(feature = "dynamodb")) {
+        let output = ebbtide(&["table", "describe", "--store", "dynamodb:table"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(said(&output).contains("--features dynamodb"), "{}", said(&output));
+    }
 }
