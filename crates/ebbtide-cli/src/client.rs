@@ -1,13 +1,13 @@
 //! HTTP client for the operator API of a server.
 
 use std::fmt;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use ebbtide::{Scope, Secret};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde_json::Value;
 use ureq::Agent;
 use ureq::http::{Request, StatusCode};
@@ -172,16 +172,9 @@ fn authorities(file: Option<&Path>) -> Result<RootCerts> {
 }
 
 /// Encodes text as one segment of a path, or one value of a query.
-pub(crate) fn encoded(text: &str) -> String {
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-    }
-    encoded
+pub(crate) fn encoded(text: &str) -> PercentEncode<'_> {
+    const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(text, RESERVED)
 }
 
 #[cfg(test)]
@@ -190,8 +183,8 @@ mod tests {
 
     #[test]
     fn reserved_characters_are_encoded() {
-        assert_eq!(encoded("tenant:acme/env:ü"), "tenant%3Aacme%2Fenv%3A%C3%BC");
-        assert_eq!(encoded("a-b_c.d~e"), "a-b_c.d~e");
+        assert_eq!(encoded("tenant:acme/env:ü").to_string(), "tenant%3Aacme%2Fenv%3A%C3%BC");
+        assert_eq!(encoded("a-b_c.d~e").to_string(), "a-b_c.d~e");
     }
 
     #[test]
