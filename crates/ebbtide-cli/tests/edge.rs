@@ -1,4 +1,4 @@
-//! The edge of a running server: limits, slow clients, stopping, names of requests, the log, metrics.
+//! The edge of a running server: limits, slow clients, shutdown, request ids, the log, metrics.
 
 #[path = "support/server.rs"]
 mod server;
@@ -10,7 +10,7 @@ use server::{Client, Server, ebbtide, proof, request, said};
 
 const CHECK: &str = "/v1/replays/check";
 
-/// A request whose body does not arrive whole.
+/// Sends a request without the end of its body.
 fn begin(server: &Server) -> Client {
     let whole = request("POST", CHECK, &server.key, &[], &proof("slow"));
     let mut client = server.client();
@@ -18,7 +18,7 @@ fn begin(server: &Server) -> Client {
     client
 }
 
-/// Waits until so many requests are worked on.
+/// Waits until this number of requests is in flight.
 fn wait_for_in_flight(server: &Server, count: u32) {
     let line = format!("ebbtide_http_requests_in_flight {count}\n");
     for _ in 0..200 {
@@ -41,8 +41,8 @@ fn requests_beyond_the_limit_are_refused_at_once_and_the_operators_are_not() {
     assert_eq!(server.get("/healthz").status, 200);
     assert_eq!(server.get("/readyz").status, 200);
     slow.send("3600}");
-    assert_eq!(slow.answer().unwrap().status, 200, "what was begun is answered");
-    assert_eq!(server.post(CHECK, &proof("a")).status, 200, "there is a place again");
+    assert_eq!(slow.answer().unwrap().status, 200, "a request in flight is answered");
+    assert_eq!(server.post(CHECK, &proof("a")).status, 200, "the limit is free again");
 }
 
 #[test]
@@ -60,11 +60,11 @@ fn connections_beyond_the_limit_are_refused_and_the_open_ones_served() {
         std::thread::sleep(Duration::from_millis(20));
         server.client().call("GET", "/healthz", &[], "").status == 200
     });
-    assert!(served, "a connection that has ended makes room");
+    assert!(served, "a closed connection makes room");
 }
 
 #[test]
-fn a_head_that_does_not_arrive_in_time_is_hung_up_on() {
+fn a_connection_whose_head_does_not_arrive_in_time_is_closed() {
     let server = Server::start(&["--limits-header-timeout", "1s"]);
     for begun in ["", "P", "PRI * HT", "POST /v1/replays/check HTTP/1.1\r\nhost: e"] {
         let mut client = server.client();
@@ -78,7 +78,7 @@ fn a_head_that_does_not_arrive_in_time_is_hung_up_on() {
             "{begun}: {waited:?}"
         );
     }
-    assert_eq!(server.post(CHECK, &proof("a")).status, 200, "the rest is served");
+    assert_eq!(server.post(CHECK, &proof("a")).status, 200, "other connections are served");
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_body_that_is_too_large_is_refused_and_nothing_of_it_kept() {
     let server = Server::start(&["--limits-body-bytes", "1000"]);
     let large = format!(r#"{{"namespace":"test","jti":"{}"}}"#, "x".repeat(2_000));
     server.post(CHECK, &large).refused(413, "invalid");
-    // Said in advance, it is refused before it is sent.
+    // With a content length, it is refused before it is sent.
     let mut client = server.client();
     client.send(&format!(
         "POST {CHECK} HTTP/1.1\r\nhost: e\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
@@ -106,7 +106,7 @@ fn a_body_that_is_too_large_is_refused_and_nothing_of_it_kept() {
 }
 
 #[test]
-fn a_server_that_is_told_to_stop_answers_what_it_has_begun() {
+fn a_server_drains_requests_in_flight_at_shutdown() {
     let mut server = Server::start(&[]);
     let mut slow = begin(&server);
     let idle = server.client();
@@ -116,7 +116,7 @@ fn a_server_that_is_told_to_stop_answers_what_it_has_begun() {
         std::thread::sleep(Duration::from_millis(20));
         std::net::TcpStream::connect(server.address).is_err()
     });
-    assert!(gone, "nobody new is let in");
+    assert!(gone, "no new connection is accepted");
     slow.send("3600}");
     assert_eq!(slow.answer().unwrap().status, 200);
     assert_eq!(server.wait().code(), Some(0));
@@ -124,7 +124,7 @@ fn a_server_that_is_told_to_stop_answers_what_it_has_begun() {
 }
 
 #[test]
-fn a_server_that_is_told_to_stop_does_not_wait_for_ever() {
+fn a_shutdown_has_a_time_limit() {
     let mut server = Server::start(&["--limits-shutdown-timeout", "1s"]);
     let _slow = begin(&server);
     wait_for_in_flight(&server, 1);
@@ -136,7 +136,7 @@ fn a_server_that_is_told_to_stop_does_not_wait_for_ever() {
 }
 
 #[test]
-fn a_request_has_a_name_in_its_answer_its_problem_and_the_log() {
+fn a_request_id_is_in_the_answer_the_problem_and_the_log() {
     let server = Server::start(&["--log-format", "json"]);
     let mut client = server.client();
     let named =
@@ -157,14 +157,14 @@ fn a_request_has_a_name_in_its_answer_its_problem_and_the_log() {
     assert_eq!(line(&id)["route"], "/v1/attributes/{owner}/{bucket}/{name}");
     assert!(line(&id)["duration_us"].is_u64());
     assert_eq!(line(&id)["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
-    assert_eq!(line("mine-1")["trace_id"], serde_json::Value::Null, "only where a caller names one");
+    assert_eq!(line("mine-1")["trace_id"], serde_json::Value::Null, "only if the caller sends one");
     for secret in ["in-the-query", "alice", &server.key] {
         assert!(!log.contains(secret), "the log holds {secret}: {log}");
     }
 }
 
 #[test]
-fn metrics_tell_of_requests_records_and_the_store() {
+fn metrics_cover_requests_records_and_the_store() {
     let server = Server::start(&["--sweep-interval", "1s"]);
     assert_eq!(server.post(CHECK, &proof("a")).status, 200);
     server.post(CHECK, &proof("a")).refused(409, "replay");
@@ -190,7 +190,7 @@ fn metrics_tell_of_requests_records_and_the_store() {
 }
 
 #[test]
-fn a_ready_server_says_so_with_its_warnings() {
+fn a_ready_server_lists_its_warnings() {
     let server = Server::start(&[]);
     let ready = server.get("/readyz").ok(200);
     assert_eq!(ready["status"], "ready");
@@ -199,7 +199,7 @@ fn a_ready_server_says_so_with_its_warnings() {
 
 #[test]
 fn an_empty_server_listens_within_a_fifth_of_a_second() {
-    // One of many is enough: other tests share the machine.
+    // One fast start of many is enough: other tests share the machine.
     let time = |_| {
         let stopwatch = Stopwatch::start();
         drop(Server::start(&[]));
@@ -216,7 +216,7 @@ fn an_empty_server_listens_within_a_fifth_of_a_second() {
 }
 
 #[test]
-fn a_server_does_not_start_with_what_it_cannot_read() {
+fn a_server_does_not_start_with_an_invalid_setting() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ebbtide.toml");
     std::fs::write(&file, "[sweep]\ninterval = \"never\"\n").unwrap();
@@ -246,7 +246,7 @@ fn a_server_does_not_start_with_what_it_cannot_read() {
 }
 
 #[test]
-fn config_check_shows_every_value_and_where_it_comes_from_and_no_password() {
+fn config_check_shows_every_value_with_its_source_and_no_password() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ebbtide.toml");
     std::fs::write(&file, "store = \"postgres://ebb:hunter2@db/auth\"\n[limits]\nrequests = 9\n").unwrap();

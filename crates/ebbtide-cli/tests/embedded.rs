@@ -49,7 +49,7 @@ fn verify_leaves_a_live_store_as_it_was() {
     assert_eq!(ebbtide(&["clock", "confirm", "--store", &url]).status.code(), Some(0));
     assert!(ebbtide(&["verify", "--store", &url, "--filter", "sweeps::"]).status.success());
     let clock = ebbtide(&["clock", "show", "--store", &url]);
-    assert!(said(&clock).contains("agrees"), "the kit's time is not the store's: {}", said(&clock));
+    assert!(said(&clock).contains("agrees"), "the clock of the suite is not the store's: {}", said(&clock));
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_store_that_cannot_be_opened_is_status_2_and_no_password_is_printed() {
     assert!(said(&output).contains("fjall:PATH") && !said(&output).contains("hunter2"), "{}", said(&output));
 }
 
-/// A scope with attributes and approvals, of which a process has deleted the former when it was killed.
+/// Writes attributes and approvals, and starts a deletion that ends after the attributes.
 async fn half_deleted(url: &str, scope: &Scope) {
     let stores = Stores::new(ebbtide::open(url).await.unwrap());
     stores.attributes(scope).bucket("alice", "b").unwrap().set("a", serde_json::json!(1)).await.unwrap();
@@ -113,7 +113,7 @@ async fn half_deleted(url: &str, scope: &Scope) {
 }
 
 #[test]
-fn a_deletion_of_a_scope_is_gone_on_with_or_begun_anew() {
+fn a_deletion_of_a_scope_is_resumed_or_started_again() {
     for (resume, told) in [(true, "resuming the deletion that began at"), (false, "3 records deleted")] {
         let dir = tempfile::tempdir().unwrap();
         let (url, scope) = (url(dir.path()), Scope::tenant("acme").unwrap());
@@ -124,7 +124,7 @@ fn a_deletion_of_a_scope_is_gone_on_with_or_begun_anew() {
         let deleted = ebbtide(&arguments);
         assert_eq!(deleted.status.code(), Some(0), "{}", said(&deleted));
         assert!(said(&deleted).contains(told), "{}", said(&deleted));
-        // With what was deleted before it was killed.
+        // Includes the records that the first process deleted.
         assert_eq!(said(&deleted).contains("4 records deleted"), resume, "{}", said(&deleted));
         let log = said(&ebbtide(&["audit", "list", "--store", &url, "--scope", "tenant:acme"]));
         assert_eq!(log.contains("goes on, 1 records so far"), resume, "{log}");

@@ -11,7 +11,7 @@ use std::sync::mpsc;
 
 use server::{Server, proof};
 
-/// Reads what a collector is sent, and says thank you.
+/// Reads one request to the collector, and answers 200.
 fn receive(stream: TcpStream) -> (String, Vec<u8>) {
     let mut stream = BufReader::new(stream);
     let mut head = String::new();
@@ -56,7 +56,7 @@ fn a_request_and_its_call_to_the_engine_are_spans_without_secrets() {
     for word in ["ebbtide", "request", "/v1/replays/check", "backend", "commit", "replays"] {
         assert!(text.contains(word), "{word} is in no span: {text}");
     }
-    // By the id of its trace, and below the caller's span; not where the caller says that nothing is collected.
+    // Spans carry the trace id and the parent of the caller, and none is sent for an unsampled trace.
     let holds = |hex: &str| {
         let bytes: Vec<_> =
             (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16)).collect();

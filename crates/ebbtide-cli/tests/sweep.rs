@@ -1,4 +1,4 @@
-//! `ebbtide sweep`, and the sweeper of `ebbtide serve`.
+//! The command `sweep`, and the sweeper of `serve`.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,7 +22,8 @@ fn said(output: &Output) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// A store with three records that expired two minutes ago, since engines may count by the minute, and one that has not.
+/// Creates a store with three expired records and a live one. They expired two minutes ago: engines count by the
+/// minute.
 fn prepared(dir: &tempfile::TempDir) -> String {
     let url = format!("fjall:{}", dir.path().join("store").display());
     let fill = async {
@@ -54,7 +55,7 @@ fn serve(url: &str, more: &[&str]) -> Child {
 }
 
 #[test]
-fn a_dry_run_tells_and_a_sweep_removes_what_has_expired() {
+fn a_dry_run_counts_and_a_sweep_removes_expired_records() {
     let dir = tempfile::tempdir().unwrap();
     let url = prepared(&dir);
     for _ in 0..2 {
@@ -70,7 +71,7 @@ fn a_dry_run_tells_and_a_sweep_removes_what_has_expired() {
 }
 
 #[test]
-fn a_served_folder_is_left_to_the_one_that_serves_it() {
+fn a_store_that_a_server_has_open_is_left_to_that_server() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("fjall:{}", dir.path().join("store").display());
     let mut server = serve(&url, &[]);
@@ -96,7 +97,7 @@ fn the_sweeper_of_the_server_sweeps_at_its_interval_and_stops_with_it() {
 }
 
 #[test]
-fn an_interval_or_budget_that_is_not_one_does_not_start() {
+fn a_server_does_not_start_with_an_invalid_interval_or_budget() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("fjall:{}", dir.path().join("store").display());
     let serve = |flag: &str, value: &str| {
@@ -112,11 +113,11 @@ fn an_interval_or_budget_that_is_not_one_does_not_start() {
         let output = serve("--sweep-budget", budget);
         assert_eq!(output.status.code(), Some(2), "{budget:?}: {}", said(&output));
     }
-    assert!(!dir.path().join("store").exists(), "nothing was opened");
+    assert!(!dir.path().join("store").exists(), "no store was created");
     let output = Command::new(env!("CARGO_BIN_EXE_ebbtide"))
         .args(["serve", "--listen", "127.0.0.1:0", "--store", &url])
         .env("EBBTIDE_SWEEP_INTERVAL", "0s")
         .output()
         .unwrap();
-    assert_eq!(output.status.code(), Some(2), "the variable is held to the same: {}", said(&output));
+    assert_eq!(output.status.code(), Some(2), "the variable is checked too: {}", said(&output));
 }
