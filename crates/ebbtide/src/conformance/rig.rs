@@ -1,7 +1,10 @@
 //! What a case works with.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+
+use tokio::sync::Notify;
 
 use crate::backend::{Backend, BackendExt, Budget, Swept};
 use crate::chance::{Chance, SeededChance};
@@ -123,12 +126,20 @@ where
     T: Send + 'static,
     F: Future<Output = T> + Send + 'static,
 {
-    let barrier = Arc::new(tokio::sync::Barrier::new(count));
+    // A `Barrier` of tokio wakes its tasks in a random order. This wakes them in the order in which they came, so that a
+    // run on one thread is repeatable.
+    let barrier = Arc::new((AtomicUsize::new(0), Notify::new()));
     let tasks: Vec<_> = (0..count)
         .map(|index| {
             let (barrier, running) = (Arc::clone(&barrier), task(index));
             tokio::spawn(async move {
-                barrier.wait().await;
+                let (arrived, all) = barrier.as_ref();
+                let begun = all.notified();
+                if arrived.fetch_add(1, Ordering::SeqCst) + 1 == count {
+                    all.notify_waiters();
+                } else {
+                    begun.await;
+                }
                 running.await
             })
         })

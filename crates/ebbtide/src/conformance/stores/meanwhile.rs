@@ -53,6 +53,10 @@ impl Backend for Meanwhile {
         self.inner.commit(batch, now).await
     }
 
+    async fn commit_each(&self, batches: Vec<Batch>, now: Timestamp) -> Result<Vec<Commit>> {
+        self.inner.commit_each(batches, now).await
+    }
+
     async fn scan(
         &self,
         prefix: &Prefix,

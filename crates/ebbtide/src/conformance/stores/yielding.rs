@@ -46,6 +46,10 @@ impl Backend for Yielding {
         self.give_way().await.commit(batch, now).await
     }
 
+    async fn commit_each(&self, batches: Vec<Batch>, now: Timestamp) -> Result<Vec<Commit>> {
+        self.give_way().await.commit_each(batches, now).await
+    }
+
     async fn scan(
         &self,
         prefix: &Prefix,
