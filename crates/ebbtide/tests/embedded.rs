@@ -289,8 +289,8 @@ async fn what_the_engine_does_for_itself_gives_way() {
         };
         workers.map(niceness).collect::<Vec<_>>()
     };
-    // A thread has no name at first.
-    for _ in 0..500 {
+    // A thread gets its name once it runs. Only a failure takes a minute.
+    for _ in 0..6_000 {
         if workers().len() >= 4 {
             break;
         }

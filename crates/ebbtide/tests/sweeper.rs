@@ -273,8 +273,15 @@ async fn two_take_turns_and_a_dead_one_is_not_waited_for_long() {
     // One that dies in the middle of it never gives its turn back.
     site.fill(Kind::Replay, 45, HOUR).await;
     site.clock.advance(2 * HOUR);
-    let dies = tokio::time::timeout(Duration::from_millis(10), first.sweep(|_| std::future::pending())).await;
-    assert!(dies.is_err());
+    let resting = tokio::sync::Notify::new();
+    let rest = |_| {
+        resting.notify_one();
+        std::future::pending()
+    };
+    tokio::select! {
+        turn = first.sweep(rest) => panic!("it rests for ever: {turn:?}"),
+        () = resting.notified() => {}
+    }
     assert!(matches!(second.sweep(never_stop).await.unwrap(), Turn::Busy { .. }));
     assert_eq!(
         site.sweeper().sweep_now().await.unwrap().swept.total(),
@@ -318,11 +325,13 @@ async fn it_runs_at_every_interval_and_not_at_start_up() {
         rests.push((time, site.store.until.lock().unwrap().len()));
         std::future::ready(if rests.len() == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     };
-    site.sweeper().run(Some(Duration::from_secs(30)), rest).await;
+    // So long that no machine is busy for an hour of it.
+    let every = 24 * HOUR;
+    site.sweeper().run(Some(every), rest).await;
     let rests = rests.into_inner().unwrap();
-    assert_eq!(rests[0], (Duration::from_secs(30), 0), "nothing was swept before the first rest");
+    assert_eq!(rests[0], (every, 0), "nothing was swept before the first rest");
     assert_eq!(rests[1].1, 1, "the rest after the step");
-    assert!(rests[2].0 > Duration::from_secs(29) && rests[2].0 < Duration::from_secs(30), "{rests:?}");
+    assert!(rests[2].0 > 23 * HOUR && rests[2].0 < every, "{rests:?}");
     assert_eq!(site.stored(Kind::Replay).await, 0);
 }
 
