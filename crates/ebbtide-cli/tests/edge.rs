@@ -6,7 +6,7 @@ mod server;
 use std::time::Duration;
 
 use ebbtide::Stopwatch;
-use server::{Client, Server, ebbtide, proof, request, said};
+use server::{Client, Server, ebbtide, proof, request, said, until};
 
 const CHECK: &str = "/v1/replays/check";
 
@@ -21,13 +21,8 @@ fn begin(server: &Server) -> Client {
 /// Waits until so many requests are worked on.
 fn wait_for_in_flight(server: &Server, count: u32) {
     let line = format!("ebbtide_http_requests_in_flight {count}\n");
-    for _ in 0..200 {
-        if server.get("/metrics").text.contains(&line) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    panic!("{count} requests are never in flight: {}", server.get("/metrics").text);
+    let in_flight = until(|| server.get("/metrics").text.contains(&line));
+    assert!(in_flight, "{count} requests are never in flight: {}", server.get("/metrics").text);
 }
 
 #[test]
@@ -56,10 +51,7 @@ fn connections_beyond_the_limit_are_refused_and_the_open_ones_served() {
     assert_eq!(refused.header("retry-after"), Some("1"));
     assert_eq!(held[0].post(CHECK, &proof("a")).status, 200);
     held.pop();
-    let served = (0..100).any(|_| {
-        std::thread::sleep(Duration::from_millis(20));
-        server.client().call("GET", "/healthz", &[], "").status == 200
-    });
+    let served = until(|| server.client().call("GET", "/healthz", &[], "").status == 200);
     assert!(served, "a connection that has ended makes room");
 }
 
@@ -67,16 +59,14 @@ fn connections_beyond_the_limit_are_refused_and_the_open_ones_served() {
 fn a_head_that_does_not_arrive_in_time_is_hung_up_on() {
     let server = Server::start(&["--limits-header-timeout", "1s"]);
     for begun in ["", "P", "PRI * HT", "POST /v1/replays/check HTTP/1.1\r\nhost: e"] {
+        // Started before the server can start its own.
+        let stopwatch = Stopwatch::start();
         let mut client = server.client();
         client.send(begun);
-        let stopwatch = Stopwatch::start();
         let answer = client.answer();
         assert!(answer.as_ref().is_none_or(|answer| answer.status == 408), "{begun}: {answer:?}");
         let waited = stopwatch.elapsed();
-        assert!(
-            waited > Duration::from_millis(500) && waited < Duration::from_secs(10),
-            "{begun}: {waited:?}"
-        );
+        assert!(waited >= Duration::from_secs(1) && waited < Duration::from_secs(30), "{begun}: {waited:?}");
     }
     assert_eq!(server.post(CHECK, &proof("a")).status, 200, "the rest is served");
 }
@@ -84,10 +74,7 @@ fn a_head_that_does_not_arrive_in_time_is_hung_up_on() {
 #[test]
 fn a_body_that_does_not_arrive_in_time_is_refused() {
     let server = Server::start(&["--limits-body-timeout", "1s"]);
-    let mut slow = begin(&server);
-    let stopwatch = Stopwatch::start();
-    slow.answer().unwrap().refused(408, "invalid");
-    assert!(stopwatch.elapsed() < Duration::from_secs(10));
+    begin(&server).answer().unwrap().refused(408, "invalid");
 }
 
 #[test]
@@ -112,10 +99,7 @@ fn a_server_that_is_told_to_stop_answers_what_it_has_begun() {
     let idle = server.client();
     wait_for_in_flight(&server, 1);
     server.signal("-TERM");
-    let gone = (0..200).any(|_| {
-        std::thread::sleep(Duration::from_millis(20));
-        std::net::TcpStream::connect(server.address).is_err()
-    });
+    let gone = until(|| std::net::TcpStream::connect(server.address).is_err());
     assert!(gone, "nobody new is let in");
     slow.send("3600}");
     assert_eq!(slow.answer().unwrap().status, 200);
@@ -128,11 +112,9 @@ fn a_server_that_is_told_to_stop_does_not_wait_for_ever() {
     let mut server = Server::start(&["--limits-shutdown-timeout", "1s"]);
     let _slow = begin(&server);
     wait_for_in_flight(&server, 1);
-    let stopwatch = Stopwatch::start();
     server.signal("-TERM");
     assert_eq!(server.wait().code(), Some(0));
-    assert!(stopwatch.elapsed() < Duration::from_secs(10));
-    assert!(server.logged().contains("stopped before everything"), "{}", server.logged());
+    server.logged_with(&["stopped before everything"]);
 }
 
 #[test]
@@ -149,7 +131,7 @@ fn a_request_has_a_name_in_its_answer_its_problem_and_the_log() {
     let made = made.refused(404, "unknown");
     let id = made.header("x-request-id").unwrap().to_owned();
     assert_eq!((id.len(), &made.body["request_id"]), (32, &id.as_str().into()));
-    let log = server.logged();
+    let log = server.logged_with(&["mine-1", &id]);
     let line = |id: &str| -> serde_json::Value {
         serde_json::from_str(log.lines().find(|line| line.contains(id)).unwrap()).unwrap()
     };
@@ -197,22 +179,12 @@ fn a_ready_server_says_so_with_its_warnings() {
     assert!(ready["warnings"].is_array());
 }
 
+/// By processor time, which does not grow with what else the machine does; `make bench` measures the time that passes.
+#[cfg(target_os = "linux")]
 #[test]
-fn an_empty_server_listens_within_a_fifth_of_a_second() {
-    // One of many is enough: other tests share the machine.
-    let time = |_| {
-        let stopwatch = Stopwatch::start();
-        drop(Server::start(&[]));
-        stopwatch.elapsed()
-    };
-    let times: Vec<_> = (0..25)
-        .map(time)
-        .scan(false, |quick, time| {
-            (!std::mem::replace(quick, time < Duration::from_millis(200))).then_some(time)
-        })
-        .collect();
-    println!("empty starts to listening took {times:?}");
-    assert!(times.last().is_some_and(|time| *time < Duration::from_millis(200)), "{times:?}");
+fn an_empty_server_listens_after_a_fifth_of_a_second_of_work() {
+    let used = Server::start(&[]).processor_time();
+    assert!(used < Duration::from_millis(200), "{used:?}");
 }
 
 #[test]

@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "support/server.rs"]
+mod server;
+
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -85,12 +88,13 @@ fn a_served_folder_is_left_to_the_one_that_serves_it() {
 fn the_sweeper_of_the_server_sweeps_at_its_interval_and_stops_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let url = prepared(&dir);
-    let server = serve(&url, &["--sweep-interval", "1s", "--sweep-budget", "0.5"]);
-    std::thread::sleep(Duration::from_millis(2_500));
-    let stop = Command::new("kill").args(["-TERM", &server.id().to_string()]).status().unwrap();
-    assert!(stop.success());
-    let output = server.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let arguments = ["--store", &url, "--sweep-interval", "1s", "--sweep-budget", "0.5"];
+    let key = [("EBBTIDE_ROOT_KEY", "ebk_the-root-key-of-the-test")];
+    let mut server = server::Server::start_with(dir.path(), &arguments, &key);
+    let swept = || server.get("/metrics").text.contains(r#"ebbtide_swept_total{kind="approvals"} 3"#);
+    assert!(server::until(swept), "{}", server.get("/metrics").text);
+    server.signal("-TERM");
+    assert_eq!(server.wait().code(), Some(0), "{}", server.logged());
     let dry = ebbtide(&["sweep", "--store", &url, "--dry-run"]);
     assert!(said(&dry).contains("0 have expired"), "{}", said(&dry));
 }

@@ -6,11 +6,11 @@
 mod server;
 
 use std::process::{Command, ExitCode, Output};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::Value;
-use server::{Server, ebbtide, said};
+use server::{Server, ebbtide, said, until};
 
 const ENDPOINT: &str = "EBBTIDE_TEST_DYNAMODB";
 
@@ -130,12 +130,7 @@ fn a_table_without_ttl_is_warned_of_until_it_has_it(endpoint: &str) {
     let enabled = table("enable-ttl", &store);
     assert_eq!(enabled.status.code(), Some(0), "{enabled:?}");
     // A server asks its engine once a second.
-    let mut rounds = 0;
-    while !ready().is_empty() {
-        rounds += 1;
-        assert!(rounds < 100, "the warning stays: {:?}", ready());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    assert!(until(|| ready().is_empty()), "the warning stays: {:?}", ready());
     for (flag, place) in places {
         let told = stats(flag, place);
         assert!(told.contains("KIND") && !told.contains("warning"), "{flag}: {told}");

@@ -27,6 +27,17 @@ pub(crate) fn said(output: &Output) -> String {
     String::from_utf8([output.stdout.as_slice(), output.stderr.as_slice()].concat()).unwrap()
 }
 
+/// Polls for an event in another process. Only a failure takes a minute.
+pub(crate) fn until(mut happened: impl FnMut() -> bool) -> bool {
+    (0..6_000).any(|_| {
+        let happened = happened();
+        if !happened {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        happened
+    })
+}
+
 /// A server that is killed with the test.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
@@ -111,10 +122,25 @@ impl Server {
         self.process.wait().unwrap()
     }
 
-    /// What it has logged so far, with time for the last lines to be written.
+    /// Processor time that the process has used.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn processor_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap();
+        let fields = stat.rsplit(')').next().unwrap().split_whitespace();
+        // User and system time, in hundredths of a second.
+        fields.skip(11).take(2).map(|ticks| Duration::from_millis(10 * ticks.parse::<u64>().unwrap())).sum()
+    }
+
+    /// Log so far. Lines of requests that were just answered may be missing.
     pub(crate) fn logged(&self) -> String {
-        std::thread::sleep(Duration::from_millis(100));
         std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Log, once it holds all of these texts.
+    pub(crate) fn logged_with(&self, texts: &[&str]) -> String {
+        let there = || texts.iter().all(|text| self.logged().contains(text));
+        assert!(until(there), "{texts:?} are not in the log: {}", self.logged());
+        self.logged()
     }
 }
 
