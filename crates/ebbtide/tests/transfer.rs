@@ -227,7 +227,7 @@ async fn lines_of_other_systems_are_read() {
         ),
         (
             r#"{"identity": "alice", "resource": "doc", "action": "GET", "granted_by": "other"}"#,
-            "another stands",
+            "conflicts with an existing record",
         ),
         (r#"{"subject": "a", "relation": "r", "object": "b", "created_by": "x"}"#, "relation_type"),
         (

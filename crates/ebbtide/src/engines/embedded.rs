@@ -77,7 +77,7 @@ impl Options {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let number = || -> Result<u64> {
                 let wrong =
-                    || Error::invalid(format!("{name} in the store URL is a whole number above zero"));
+                    || Error::invalid(format!("{name} in the store URL must be a whole number above zero"));
                 value.parse().ok().filter(|number| *number > 0 && *number < 1 << 32).ok_or_else(wrong)
             };
             match name {
@@ -153,7 +153,7 @@ impl<E: Engine> Embedded<E> {
                 let _ = answer.send(outcome);
             })
             .map_err(|error| Error::unavailable("cannot start a thread").caused_by(error))?;
-        answered.await.map_err(|_| Error::unavailable("the work was broken off"))?
+        answered.await.map_err(|_| Error::unavailable("the operation was abandoned"))?
     }
 }
 
@@ -292,7 +292,8 @@ fn copy<E: Engine>(shared: &Shared<E>, folder: &Folder, target: &Path) -> Result
 /// Has the process that serves the embedded store behind `url` copy it into `dir`, and waits until it has.
 pub fn backup_served(url: &str, dir: &Path) -> Result<()> {
     let rest = ["fjall:", "rocksdb:"].iter().find_map(|scheme| url.strip_prefix(scheme));
-    let rest =
-        rest.ok_or_else(|| Error::invalid("only an embedded store is copied by the process that serves it"))?;
+    let rest = rest.ok_or_else(|| {
+        Error::invalid("only an embedded store can be backed up by the process that serves it")
+    })?;
     control::ask_backup(&Options::parse(rest)?.path, dir)
 }

@@ -35,7 +35,7 @@ async fn a_table_is_made_once_and_says_what_was_done(site: &Site) {
     assert_eq!(store.describe_table().await.unwrap(), None);
 
     let done = store.create_table().await.unwrap().join("\n");
-    assert!(done.contains("made the table") && done.contains("turned TTL on"), "{done}");
+    assert!(done.contains("created the table") && done.contains("turned TTL on"), "{done}");
     let description = store.describe_table().await.unwrap().unwrap();
     assert_eq!(description.status, "ACTIVE");
     assert!(description.is_fit && description.on_demand && description.ttl, "{description:?}");
