@@ -109,7 +109,7 @@ pub(super) async fn revoking_a_grant_kills_every_descendant(rig: StoreRig) {
         refresh = rotated(&rig, &refresh).await.refresh_token;
     }
     for token in &tokens {
-        assert!(is_active(&rig, token).await, "rotation leaves access tokens alone");
+        assert!(is_active(&rig, token).await, "rotation does not affect access tokens");
     }
     assert!(rig.stores.grants(&rig.scope).revoke(grant.grant_id).await.expect("revoke"));
     for token in &tokens {

@@ -1,4 +1,4 @@
-//! Approvals say yes to exactly what was granted, for as long as it was.
+//! Approvals allow exactly what was granted, for as long as it was granted.
 
 use std::time::Duration;
 

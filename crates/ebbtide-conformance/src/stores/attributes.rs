@@ -1,4 +1,4 @@
-//! Attributes are kept as they were set, and apart.
+//! Attributes are stored as they were set, and separately.
 
 use serde_json::{Value, json};
 
@@ -149,7 +149,7 @@ pub(super) async fn a_swap_compares_json_and_not_text(rig: StoreRig) {
     };
     assert_eq!(current.expect("it is there").data, json!(null));
     let absent = bucket.compare_and_swap("none", &json!(null), json!(0)).await.expect("swap");
-    assert_eq!(absent, SwapOutcome::Conflict { current: None }, "what is absent is not null");
+    assert_eq!(absent, SwapOutcome::Conflict { current: None }, "an absent attribute is not null");
     assert_eq!(data(&bucket, "none").await, None);
 }
 

@@ -1,4 +1,4 @@
-//! Clients are verified by secrets that are not kept, and go with all that they were given.
+//! Clients are verified by secrets that are not stored, and are deleted with everything they were given.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use ebbtide::stores::shared::payload::Payload;
 pub(super) async fn register(rig: &StoreRig, request: ClientRequest) -> RegisteredClient {
     match rig.stores.clients(&rig.scope).register(request).await.expect("register") {
         RegisterOutcome::Registered(client) => *client,
-        RegisterOutcome::Taken => panic!("nobody else has that id"),
+        RegisterOutcome::Taken => panic!("the id is free"),
     }
 }
 
@@ -82,7 +82,10 @@ pub(super) async fn a_client_is_registered_found_and_verified(rig: StoreRig) {
     let text = secret.expose().as_bytes();
     for (_, record) in &stored {
         assert!(!record.value.windows(text.len()).any(|window| window == text), "the secret is not kept");
-        assert!(!record.value.windows(6).any(|window| window == b"An App"), "what is said of it is sealed");
+        assert!(
+            !record.value.windows(6).any(|window| window == b"An App"),
+            "the client's metadata is sealed"
+        );
     }
 }
 
@@ -227,7 +230,7 @@ pub(super) async fn a_deleted_client_takes_its_grants_and_tokens_along(rig: Stor
     assert_eq!(
         rotation(&rig, &grant, "app").await,
         RotateOutcome::Expired,
-        "what the one before had is not the new one's"
+        "the new client gets nothing of its predecessor"
     );
 }
 
@@ -239,14 +242,14 @@ pub(super) async fn deleting_against_issuing_leaves_nothing_alive(rig: StoreRig)
             let client_id = client_id.clone();
             async move {
                 if index == 7 {
-                    // All but the last step, with which the name is free again.
+                    // All but the last step, which frees the name again.
                     let deletion = rig.stores.clients(&rig.scope).delete(&client_id, &context()).await;
                     let mut deletion = deletion.expect("delete").expect("it is there");
                     assert!(deletion.step().await.expect("grants") && deletion.step().await.expect("tokens"));
                     return None;
                 }
                 let request = GrantRequest::new("bob", client_id);
-                // Whoever comes behind the tombstone is refused.
+                // A request behind the tombstone is refused.
                 rig.stores.grants(&rig.scope).issue(request).await.ok()
             }
         });

@@ -1,4 +1,4 @@
-//! Codes are redeemed once, by whom they were issued to.
+//! Codes are redeemed once, by the client they were issued to.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ use ebbtide::stores::grants::{GrantState, GrantTtls, RotateOutcome, Why};
 use ebbtide::stores::shared::payload::Payload;
 
 const URI: &str = "https://app.example/cb";
-/// The example of RFC 7636, appendix B.
+/// Example of RFC 7636, appendix B.
 const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
 const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
 
@@ -87,7 +87,7 @@ pub(super) async fn a_code_lives_ten_minutes_at_most(rig: StoreRig) {
     assert!(error.message().contains("600"), "{error}");
 }
 
-/// What does not fit, one thing at a time, and how it is called.
+/// Presentations that differ in one field each, and that field.
 fn misfits(code: &IssuedCode) -> Vec<(Field, Redeem)> {
     let secret = || code.code.clone();
     let verifier = || Secret::new(VERIFIER);
@@ -161,7 +161,7 @@ pub(super) async fn a_second_redemption_revokes_what_the_first_gave(rig: StoreRi
         let issued = redeemed(&rig, &present(&code).grant(terms)).await.grant.expect("a grant");
         rig.pass(later);
         rig.sweep().await;
-        // Whoever presents it: that it is in two hands is what counts.
+        // Any presenter: the code is in two hands.
         let again = redeem(&rig, &Redeem::new(code.code.clone(), "evil", "https://evil.example")).await;
         assert_eq!(again, RedeemOutcome::Reused { grant_id: Some(issued.grant_id) }, "after {later} s");
         let state = grants.get(issued.grant_id).await.expect("get").expect("it is there").state;

@@ -1,4 +1,4 @@
-//! An explanation tells what the store would answer by, and who made it so.
+//! Explanations agree with the store's own answers, and name the actor.
 
 use super::approvals::context;
 use super::attribute_lives::by;
@@ -45,7 +45,7 @@ pub(super) async fn a_replay_record_is_live_until_its_end(rig: StoreRig) {
     let _ = rig.stores.replays(&rig.scope).check_and_record(&proof).await.expect("check");
     assert_eq!(state(&rig, &question).await, RecordState::Live);
     rig.pass(60);
-    assert_eq!(state(&rig, &question).await, RecordState::Unknown, "expired is absent, whether swept or not");
+    assert_eq!(state(&rig, &question).await, RecordState::Unknown, "expired is absent, swept or not");
 }
 
 pub(super) async fn a_nonce_is_live_used_or_expired(rig: StoreRig) {
@@ -157,11 +157,7 @@ pub(super) async fn an_extension_tells_who_and_why(rig: StoreRig) {
     );
     assert!(explanation.cap_at.is_some_and(|cap| Some(cap) > explanation.expires_at));
     rig.pass(100);
-    assert_eq!(
-        state(&rig, &approval()).await,
-        RecordState::Expired,
-        "the log tells until when it was extended"
-    );
+    assert_eq!(state(&rig, &approval()).await, RecordState::Expired, "the log states the new expiry");
 }
 
 pub(super) async fn what_was_revoked_is_told_from_the_log(rig: StoreRig) {
@@ -172,7 +168,11 @@ pub(super) async fn what_was_revoked_is_told_from_the_log(rig: StoreRig) {
     let explanation = explain(&rig, &approval()).await;
     assert_eq!((explanation.state, explanation.history.len()), (RecordState::Revoked, 1));
     approvals.grant(&Approval::new("alice", "doc", "GET", "admin")).await.expect("grant");
-    assert_eq!(state(&rig, &approval()).await, RecordState::Live, "what stands is stronger than the log");
+    assert_eq!(
+        state(&rig, &approval()).await,
+        RecordState::Live,
+        "a live record takes precedence over the log"
+    );
     let role = Relationship::role("alice", "editor", "doc", "admin");
     let question = Question::Relationship(role.edge());
     rig.stores.relationships(&rig.scope).add(&role).await.expect("add");

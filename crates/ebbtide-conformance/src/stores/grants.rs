@@ -1,4 +1,4 @@
-//! Families: rotated, retried, reused, idle, capped.
+//! Families of refresh tokens: rotated, retried, reused, idle, capped.
 
 use std::time::Duration;
 
@@ -154,7 +154,7 @@ pub(super) async fn an_older_generation_revokes_the_family(rig: StoreRig) {
     for token in &tokens {
         assert!(matches!(rotate(&rig, token).await, RotateOutcome::Revoked { why: Why::RefreshReused, .. }));
     }
-    assert_eq!(get(&rig, issued.grant_id).await.data, None, "what was kept with it is gone");
+    assert_eq!(get(&rig, issued.grant_id).await.data, None, "the grant's data is deleted");
 }
 
 pub(super) async fn a_mismatch_burns_nothing(rig: StoreRig) {

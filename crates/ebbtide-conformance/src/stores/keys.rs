@@ -1,4 +1,4 @@
-//! Keys come and go; tokens stay good until theirs is retired.
+//! Keys are added and retired; tokens stay valid until their key is retired.
 
 use super::grants::{request, rotate, rotated};
 use super::rig::StoreRig;
@@ -11,7 +11,7 @@ use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
 use ebbtide::stores::grants::{Holder, RotateOutcome};
 use ebbtide::stores::shared::payload::Payload;
 
-/// A ring with one key, the same with a second and active one, and the second alone.
+/// Three keyrings: one key, the same with a second and active one, and the second alone.
 fn rings(rig: &StoreRig) -> [Keyring; 3] {
     let rng = SeededRng::new(7);
     let old = Keyring::generate(&rng, rig.clock.now());
@@ -55,7 +55,7 @@ pub(super) async fn tokens_of_another_ring_are_unknown(rig: StoreRig) {
     assert_eq!(rig.contents().await, before);
 }
 
-/// What cannot be read is no answer: not "unknown", and not "without data".
+/// A value that cannot be opened is an error: neither "unknown" nor "without data".
 pub(super) async fn what_is_sealed_under_a_retired_key_is_a_fault(rig: StoreRig) {
     let [old, _, new] = rings(&rig).map(|ring| rig.with_keyring(ring));
     let request = CodeRequest::new("app", "ada", "https://a").data(Payload::new("x"));

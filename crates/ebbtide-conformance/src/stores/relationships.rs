@@ -1,4 +1,4 @@
-//! Relationships have two ends that agree, and ways that are found.
+//! Relationships have two consistent ends, and paths over them are found.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ async fn way(relationships: &Relationships, edge: &Edge, depth: usize) -> Transi
     relationships.check_transitive(edge, depth).await.expect("check")
 }
 
-/// What stands in one of the two tables.
+/// Records of one of the two tables.
 async fn table(rig: &StoreRig, kind: Kind) -> Vec<Related> {
     let all = Prefix::reach(kind, &Reach::Below(Scope::Global)).expect("a good prefix");
     let records = rig.backend.scan_all(&all, rig.clock.now()).await.expect("scan");

@@ -1,4 +1,4 @@
-//! A backend that lets others go first, so that what is a read and then a write is caught on any engine.
+//! Backend that yields to other tasks, so that a read followed by an unconditional write is caught on any engine.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use ebbtide::model::rng::SeededRng;
 use ebbtide::model::time::Timestamp;
 use ebbtide::model::write::{Batch, Commit};
 
-/// Passes every call on, after giving way to other tasks a few times.
+/// Forwards every call after yielding a few times.
 pub(super) struct Yielding {
     inner: Arc<dyn Backend>,
     rng: SeededRng,
