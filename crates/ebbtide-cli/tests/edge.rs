@@ -132,7 +132,7 @@ fn a_server_that_is_told_to_stop_does_not_wait_for_ever() {
     server.signal("-TERM");
     assert_eq!(server.wait().code(), Some(0));
     assert!(stopwatch.elapsed() < Duration::from_secs(10));
-    assert!(server.logged().contains("stopped before everything"), "{}", server.logged());
+    assert!(server.logged().contains("shutdown timeout reached"), "{}", server.logged());
 }
 
 #[test]
