@@ -145,7 +145,7 @@ pub(super) async fn an_extension_is_longer_and_never_past_the_cap(rig: StoreRig)
     rig.pass(50);
     let ExtendOutcome::ExtendOutcome { expires_at, was, version } = extend(&bucket, "a", &by(100)).await
     else {
-        panic!("100 more is within the cap");
+        panic!("an extension by 100 s is within the cap");
     };
     assert_eq!((expires_at.since(began), was), (Duration::from_secs(200), first.expires_at));
     let read = get(&bucket, "a").await.expect("there");

@@ -47,7 +47,9 @@ async fn verify(audit: &Audit) -> AuditOutcome {
 }
 
 async fn assert_intact(audit: &Audit, count: u64) {
-    let AuditOutcome::Intact { entries, .. } = verify(audit).await else { panic!("the log is broken") };
+    let AuditOutcome::Intact { entries, .. } = verify(audit).await else {
+        panic!("the log should be intact")
+    };
     assert_eq!(entries, count);
 }
 
@@ -73,7 +75,7 @@ pub(super) async fn an_extension_is_in_the_log(rig: StoreRig) {
     rig.pass(5);
     let extension = Extension::by(secs(60), "root", "a customer asked").expect("good words");
     let ExtendOutcome::ExtendOutcome { expires_at, was, .. } = extend(&bucket, "a", &extension).await else {
-        panic!("it can be extended");
+        panic!("the attribute should be extended");
     };
     let met = entries(&audit).await;
     let [entry] = met.as_slice() else { panic!("one entry, not {}", met.len()) };

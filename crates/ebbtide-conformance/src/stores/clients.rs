@@ -41,7 +41,7 @@ async fn rotate(rig: &StoreRig, client_id: &str, overlap: u64) -> (Secret, Times
     let overlap = Duration::from_secs(overlap);
     match rig.stores.clients(&rig.scope).rotate_secret(client_id, overlap).await.expect("rotate") {
         RotateSecretOutcome::Rotated { client_secret, old_until } => (client_secret, old_until),
-        other => panic!("it has a secret, but: {other:?}"),
+        other => panic!("the client should have a secret, but: {other:?}"),
     }
 }
 
@@ -208,7 +208,7 @@ pub(super) async fn a_deleted_client_takes_its_grants_and_tokens_along(rig: Stor
     let attached = Payload::new(json!("google's"));
     let put = rig.stores.provider_tokens(&rig.scope).put(grant.grant_id, "google", &attached, None).await;
     let _ = put.expect("put");
-    let removed = delete(&rig, "app").await.expect("it is there");
+    let removed = delete(&rig, "app").await.expect("the record exists");
     assert_eq!(removed.revoked, 2, "a grant, and a token without one");
     let kinds: Vec<_> = removed.records.iter().map(|(kind, count)| (kind.name(), *count)).collect();
     assert_eq!(kinds, [("grants", 1), ("access_tokens", 1), ("provider_tokens", 1), ("clients", 1)]);
@@ -244,7 +244,7 @@ pub(super) async fn deleting_against_issuing_leaves_nothing_alive(rig: StoreRig)
                 if index == 7 {
                     // All but the last step, which frees the name again.
                     let deletion = rig.stores.clients(&rig.scope).delete(&client_id, &context()).await;
-                    let mut deletion = deletion.expect("delete").expect("it is there");
+                    let mut deletion = deletion.expect("delete").expect("the record exists");
                     assert!(deletion.step().await.expect("grants") && deletion.step().await.expect("tokens"));
                     return None;
                 }
@@ -259,7 +259,7 @@ pub(super) async fn deleting_against_issuing_leaves_nothing_alive(rig: StoreRig)
         let left = rig.contents().await;
         let grants = left.iter().filter(|(key, _)| matches!(key.kind(), Kind::Grant | Kind::GrantIndex));
         assert_eq!(grants.count(), 0);
-        assert_eq!(delete(&rig, &client_id).await.expect("it goes on").revoked, 0);
+        assert_eq!(delete(&rig, &client_id).await.expect("the deletion resumes").revoked, 0);
     }
 }
 

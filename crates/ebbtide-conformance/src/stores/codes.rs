@@ -43,7 +43,7 @@ async fn redeem(rig: &StoreRig, presented: &Redeem) -> RedeemOutcome {
 async fn redeemed(rig: &StoreRig, presented: &Redeem) -> Redeemed {
     match redeem(rig, presented).await {
         RedeemOutcome::Redeemed(redeemed) => *redeemed,
-        other => panic!("the code was good, but: {other:?}"),
+        other => panic!("the code should be redeemed, but: {other:?}"),
     }
 }
 
@@ -146,7 +146,8 @@ pub(super) async fn redeeming_gives_the_grant_that_was_asked_for(rig: StoreRig) 
     let issued = redeemed(&rig, &present(&code).grant(terms)).await.grant.expect("a grant");
     assert_eq!(issued.expires_at.since(rig.clock.now()).as_secs(), 100);
     assert_eq!(issued.ends_at.since(rig.clock.now()).as_secs(), 1_000);
-    let grant = rig.stores.grants(&rig.scope).get(issued.grant_id).await.expect("get").expect("it is there");
+    let grant =
+        rig.stores.grants(&rig.scope).get(issued.grant_id).await.expect("get").expect("the record exists");
     assert_eq!((grant.subject.as_str(), grant.client_id.as_str()), ("ada", "app"));
     assert_eq!(grant.scope.as_deref(), Some("read write"));
     assert_eq!(grant.data.map(Payload::into_inner), Some(json!({ "acr": "mfa" })));
@@ -164,7 +165,7 @@ pub(super) async fn a_second_redemption_revokes_what_the_first_gave(rig: StoreRi
         // Any presenter: the code is in two hands.
         let again = redeem(&rig, &Redeem::new(code.code.clone(), "evil", "https://evil.example")).await;
         assert_eq!(again, RedeemOutcome::Reused { grant_id: Some(issued.grant_id) }, "after {later} s");
-        let state = grants.get(issued.grant_id).await.expect("get").expect("it is there").state;
+        let state = grants.get(issued.grant_id).await.expect("get").expect("the record exists").state;
         assert!(matches!(state, GrantState::Revoked { why: Why::CodeReused, .. }), "{state:?}");
         let rotation = grants.rotate(&issued.refresh_token, "app", None).await.expect("rotate");
         assert!(matches!(rotation, RotateOutcome::Revoked { .. }), "{rotation:?}");
@@ -187,7 +188,8 @@ pub(super) async fn one_of_many_redemptions_wins_and_the_others_revoke(rig: Stor
             lost.iter().all(|answer| *answer == RedeemOutcome::Reused { grant_id: Some(id) }),
             "{lost:?}"
         );
-        let state = rig.stores.grants(&rig.scope).get(id).await.expect("get").expect("it is there").state;
+        let state =
+            rig.stores.grants(&rig.scope).get(id).await.expect("get").expect("the record exists").state;
         assert!(matches!(state, GrantState::Revoked { .. }), "{state:?}");
     }
 }

@@ -41,7 +41,7 @@ pub(super) async fn redeem(rig: &StoreRig, device: &StartedDevice) -> DeviceRede
 pub(super) async fn redeemed(rig: &StoreRig, device: &StartedDevice) -> Redeemed {
     match redeem(rig, device).await {
         DeviceRedeemOutcome::Redeemed(redeemed) => *redeemed,
-        other => panic!("it was approved, but: {other:?}"),
+        other => panic!("the device code should be approved, but: {other:?}"),
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) async fn every_poll_counts(rig: StoreRig) {
             PollOutcome::Pending { interval_seconds } | PollOutcome::SlowDown { interval_seconds } => {
                 interval_seconds
             }
-            other => panic!("nothing is decided: {other:?}"),
+            other => panic!("no decision was made, but: {other:?}"),
         })
         .collect();
     intervals.sort_unstable();

@@ -27,7 +27,7 @@ pub(super) async fn a_rotation_that_was_overtaken_gets_the_same_successor(rig: S
         rotated(&other, &token).await;
     });
     let RotateOutcome::Retried(successor) = rotate(&overtaken, &issued.refresh_token).await else {
-        panic!("another was first");
+        panic!("the token should be retried");
     };
     assert_eq!(get(&rig, issued.grant_id).await.generation, 1);
     rotated(&rig, &successor.refresh_token).await;

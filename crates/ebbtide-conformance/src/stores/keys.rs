@@ -39,7 +39,7 @@ pub(super) async fn a_retry_gets_the_same_successor_across_a_change_of_keys(rig:
     let [old, both, new] = rings(&rig).map(|ring| rig.with_keyring(ring));
     let issued = old.stores.grants(&rig.scope).issue(request()).await.expect("issue");
     let RotateOutcome::Rotated(first) = rotate(&old, &issued.refresh_token).await else {
-        panic!("it was good")
+        panic!("the token should rotate")
     };
     assert_eq!(rotate(&both, &issued.refresh_token).await, RotateOutcome::Retried(first.clone()));
     assert_eq!(rotate(&new, &issued.refresh_token).await, RotateOutcome::Unknown);
@@ -69,7 +69,7 @@ pub(super) async fn what_is_sealed_under_a_retired_key_is_a_fault(rig: StoreRig)
     let IssueOutcome::Issued(access) =
         old.stores.access_tokens(&rig.scope).issue(access).await.expect("issue")
     else {
-        panic!("nothing refuses a token alone");
+        panic!("a token without a grant should be issued");
     };
     let tokens = new.stores.access_tokens(&rig.scope);
     assert_eq!(tokens.introspect(&access.access_token).await.expect_err("gone").kind(), ErrorKind::Corrupt);

@@ -106,7 +106,7 @@ pub(super) async fn a_name_is_free_again_behind_the_last_step(rig: StoreRig) {
     }
     let deletion = rig.stores.owners(&rig.scope).delete("alice", &context()).await.expect("delete");
     rig.pass(365 * 24 * 3600);
-    assert!(bucket.set("a", json!(1)).await.is_err(), "while it goes on, it does not end");
+    assert!(bucket.set("a", json!(1)).await.is_err(), "the tombstone does not expire during the deletion");
     deletion.finish().await.expect("finish");
 }
 
@@ -116,7 +116,7 @@ pub(super) async fn a_name_that_is_free_again_is_deleted_again(rig: StoreRig) {
         bucket.set("a", json!(1)).await.expect("set");
         assert_eq!(delete(&rig, "alice").await.total(), 1);
         let deletion = rig.stores.owners(&rig.scope).delete("alice", &context()).await.expect("delete");
-        assert!(bucket.set("a", json!(1)).await.is_err(), "a second deletion goes on");
+        assert!(bucket.set("a", json!(1)).await.is_err(), "a second deletion resumes the first");
         deletion.finish().await.expect("finish");
     }
 }

@@ -121,7 +121,7 @@ pub(super) async fn twelve_rotations_of_one_token_give_one_successor(rig: StoreR
         let winners = answers.iter().filter(|answer| matches!(answer, RotateOutcome::Rotated(_))).count();
         assert_eq!(winners, 1, "{answers:?}");
         let mut successors: Vec<_> = answers.iter().filter_map(given).collect();
-        assert_eq!(successors.len(), 12, "nobody is refused");
+        assert_eq!(successors.len(), 12, "no caller is refused");
         successors.dedup();
         assert_eq!(successors.len(), 1, "all have the same successor");
         assert_eq!(get(&rig, issued.grant_id).await.state, GrantState::Active);
@@ -294,7 +294,9 @@ pub(super) async fn a_revoked_token_is_told_of_once(rig: StoreRig) {
     let (stores, scope) = (&rig.stores, &rig.scope);
     let log = async || stores.audit(scope).list(None, 100).await.expect("list").items;
     let issued = stores.access_tokens(scope).issue(AccessRequest::alone("ada", "app")).await.expect("issue");
-    let IssueOutcome::Issued(alone) = issued else { panic!("it needs no grant, but: {issued:?}") };
+    let IssueOutcome::Issued(alone) = issued else {
+        panic!("a token without a grant should be issued, but: {issued:?}")
+    };
     let family = issue(&rig, GrantTtls::default()).await;
     let access = access_token(&rig, family.grant_id).await;
     let tokens = [alone.access_token, access, family.refresh_token.clone()];

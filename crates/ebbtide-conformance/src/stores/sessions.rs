@@ -101,7 +101,9 @@ pub(super) async fn a_touch_never_passes_the_cap_and_never_shortens(rig: StoreRi
     assert_eq!(session.ends_at.since(rig.clock.now()), Duration::from_secs(250));
     rig.pass(50);
     let now = rig.clock.now();
-    let TouchOutcome::Touched { expires_at } = touch(&rig, &session, None).await else { panic!("it lives") };
+    let TouchOutcome::Touched { expires_at } = touch(&rig, &session, None).await else {
+        panic!("the session should be live")
+    };
     assert_eq!(expires_at.since(now), Duration::from_secs(100));
     assert_eq!(live(&rig, &session).await.expires_at, expires_at);
     assert_eq!(touch(&rig, &session, Some(10)).await, TouchOutcome::Touched { expires_at }, "not shorter");
@@ -119,7 +121,9 @@ pub(super) async fn a_touch_never_passes_the_cap_and_never_shortens(rig: StoreRi
 
 pub(super) async fn a_session_is_claimed_once(rig: StoreRig) {
     let session = create(&rig, SessionRequest::new(fields()).subject("ada")).await;
-    let SessionOutcome::Live(claimed) = claim(&rig, &session).await else { panic!("it lives") };
+    let SessionOutcome::Live(claimed) = claim(&rig, &session).await else {
+        panic!("the session should be live")
+    };
     assert_eq!(claimed.fields, fields());
     assert_eq!(claim(&rig, &session).await, SessionOutcome::Used);
     assert_eq!(get(&rig, &session).await, SessionOutcome::Used);
