@@ -72,7 +72,7 @@ fn a_table_is_made_described_and_made_again(endpoint: &str) {
 
     let again = table("create", &store);
     assert_eq!(again.status.code(), Some(0), "{again:?}");
-    assert!(text(&again).contains("is there already"), "{again:?}");
+    assert!(text(&again).contains("exists already"), "{again:?}");
 
     let enabled = table("enable-ttl", &store);
     assert_eq!(enabled.status.code(), Some(0), "{enabled:?}");

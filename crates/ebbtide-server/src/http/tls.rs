@@ -26,7 +26,7 @@ pub fn tls(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
         .with_no_client_auth()
         .with_single_cert(chain, private)
         .map_err(|error| {
-            let message = format!("{} does not hold the key of {}", key.display(), certificate.display());
+            let message = format!("{} is not the key of {}", key.display(), certificate.display());
             Error::invalid(message).caused_by(error)
         })?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

@@ -42,7 +42,7 @@ async fn a_table_is_made_once_and_says_what_was_done(site: &Site) {
     assert_ne!(description.point_in_time_recovery, Some(false), "on, where the endpoint has it");
 
     let again = store.create_table().await.unwrap().join("\n");
-    assert!(again.contains("is there already") && again.contains("TTL is on already"), "{again}");
+    assert!(again.contains("exists already") && again.contains("TTL is on already"), "{again}");
     assert_eq!(store.describe_table().await.unwrap(), Some(description));
     assert_eq!(store.warnings().await.unwrap(), [""; 0]);
     site.client().delete_table().table_name(table).send().await.unwrap();
