@@ -1,4 +1,4 @@
-//! Many at one device code: one wins, and each is told what has become of it.
+//! Races for one device code: one wins, and every caller gets a consistent answer.
 
 use super::device_codes::{decide, decided, poll, redeem, redeemed, start};
 use super::grants::is_revoked;
@@ -15,7 +15,7 @@ pub(super) async fn approving_and_denying_have_one_winner(rig: StoreRig) {
             let code = device.user_code.clone();
             async move {
                 let verdict = if index % 2 == 0 { Decision::approve("ada") } else { Decision::deny() };
-                // Each comes from a place of its own, so that none waits for another's count.
+                // Each has a source of its own, so that none is limited by another's guesses.
                 decide(&rig, &code, verdict.source(format!("{index}"))).await
             }
         });
@@ -42,7 +42,7 @@ pub(super) async fn every_poll_counts(rig: StoreRig) {
             PollOutcome::Pending { interval_seconds } | PollOutcome::SlowDown { interval_seconds } => {
                 interval_seconds
             }
-            other => panic!("nothing is decided: {other:?}"),
+            other => panic!("no decision was made, but: {other:?}"),
         })
         .collect();
     intervals.sort_unstable();

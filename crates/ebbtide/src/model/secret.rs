@@ -10,12 +10,12 @@ use zeroize::Zeroize;
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps `text` from being printed.
+    /// Wraps `text` so that it is not printed.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The secret itself. Every call of this is a place to look at in a review.
+    /// Exposes the secret. Review every call.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
