@@ -1,6 +1,5 @@
 //! `/v1/codes`
 
-use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::Secret;
@@ -56,7 +55,7 @@ async fn issue(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<CodeIssue>,
-) -> Result<(StatusCode, Answer<CodeIssued>), Problem> {
+) -> Result<(StatusCode, Json<CodeIssued>), Problem> {
     let mut request = CodeRequest::new(body.client_id, body.subject, body.redirect_uri);
     if let Some(challenge) = body.code_challenge {
         request = request.challenge(challenge);
@@ -75,7 +74,7 @@ async fn issue(
     }
     let issued = app.stores.codes(&caller.scope).issue(request).await?;
     let code = issued.code.expose().to_owned();
-    Ok((StatusCode::CREATED, Answer(CodeIssued { code, expires_at: millis(issued.expires_at) })))
+    Ok((StatusCode::CREATED, Json(CodeIssued { code, expires_at: millis(issued.expires_at) })))
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -131,7 +130,7 @@ async fn redeem(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<CodePresented>,
-) -> Result<Answer<CodeRedeemed>, Problem> {
+) -> Result<Json<CodeRedeemed>, Problem> {
     let mut presented = Redeem::new(Secret::new(body.code), body.client_id, body.redirect_uri);
     if let Some(verifier) = body.code_verifier {
         presented = presented.verifier(Secret::new(verifier));
@@ -143,7 +142,7 @@ async fn redeem(
         presented = presented.grant(lifetimes.terms(&app)?);
     }
     match app.stores.codes(&caller.scope).redeem(&presented).await? {
-        RedeemOutcome::Redeemed(code) => Ok(Answer((*code).into())),
+        RedeemOutcome::Redeemed(code) => Ok(Json((*code).into())),
         RedeemOutcome::Reused { grant_id } => Err(reused(grant_id)),
         RedeemOutcome::Mismatch(field) => Err(Problem::mismatch(field)),
         RedeemOutcome::Expired => Err(Problem::expired("the code was not redeemed in its time")),

@@ -1,6 +1,5 @@
 //! `/v1/device-codes`
 
-use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::stores::device_codes::{
@@ -61,7 +60,7 @@ async fn start(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<DeviceStart>,
-) -> Result<(StatusCode, Answer<DeviceStarted>), Problem> {
+) -> Result<(StatusCode, Json<DeviceStarted>), Problem> {
     let mut request = DeviceRequest::new(body.client_id);
     if let Some(scope) = body.scope {
         request = request.scope(scope);
@@ -82,7 +81,7 @@ async fn start(
         interval: started.interval_seconds,
         expires_at: millis(started.expires_at),
     };
-    Ok((StatusCode::CREATED, Answer(answer)))
+    Ok((StatusCode::CREATED, Json(answer)))
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -120,7 +119,7 @@ async fn approve(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<DeviceApprove>,
-) -> Result<Answer<DeviceDecided>, Problem> {
+) -> Result<Json<DeviceDecided>, Problem> {
     let mut verdict = Decision::approve(body.subject);
     if let Some(data) = body.data {
         verdict = verdict.data(Payload::new(data));
@@ -150,7 +149,7 @@ async fn deny(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<DeviceDeny>,
-) -> Result<Answer<DeviceDecided>, Problem> {
+) -> Result<Json<DeviceDecided>, Problem> {
     decide(&app, &caller, &body.user_code, Decision::deny(), body.source, "denied").await
 }
 
@@ -161,14 +160,12 @@ async fn decide(
     mut verdict: Decision,
     source: Option<String>,
     outcome: &'static str,
-) -> Result<Answer<DeviceDecided>, Problem> {
+) -> Result<Json<DeviceDecided>, Problem> {
     if let Some(source) = source {
         verdict = verdict.source(source);
     }
     match app.stores.device_codes(&caller.scope).decide(user_code, verdict).await? {
-        DecideOutcome::Decided { client_id, scope } => {
-            Ok(Answer(DeviceDecided { outcome, client_id, scope }))
-        }
+        DecideOutcome::Decided { client_id, scope } => Ok(Json(DeviceDecided { outcome, client_id, scope })),
         DecideOutcome::Used => Err(Problem::conflict("used", "the user code was decided on before")),
         DecideOutcome::Expired => Err(Problem::expired("the user code was not decided on in its time")),
         DecideOutcome::Unknown => Err(Problem::not_found("no such user code in this scope")),
@@ -216,11 +213,11 @@ async fn poll(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<DevicePresented>,
-) -> Result<Answer<DeviceApproved>, Problem> {
+) -> Result<Json<DeviceApproved>, Problem> {
     let codes = app.stores.device_codes(&caller.scope);
     match codes.poll(&Secret::new(body.device_code), &body.client_id).await? {
         PollOutcome::Approved { subject, scope } => {
-            Ok(Answer(DeviceApproved { outcome: "approved", subject, client_id: body.client_id, scope }))
+            Ok(Json(DeviceApproved { outcome: "approved", subject, client_id: body.client_id, scope }))
         }
         refused => Err(refusal(&refused)),
     }
@@ -241,7 +238,7 @@ async fn redeem(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<DevicePresented>,
-) -> Result<Answer<CodeRedeemed>, Problem> {
+) -> Result<Json<CodeRedeemed>, Problem> {
     let mut presented = DeviceRedeem::new(Secret::new(body.device_code), body.client_id);
     if let Some(jkt) = body.dpop_jkt {
         presented = presented.thumbprint(jkt);
@@ -250,7 +247,7 @@ async fn redeem(
         presented = presented.grant(lifetimes.terms(&app)?);
     }
     match app.stores.device_codes(&caller.scope).redeem(&presented).await? {
-        DeviceRedeemOutcome::Redeemed(device) => Ok(Answer((*device).into())),
+        DeviceRedeemOutcome::Redeemed(device) => Ok(Json((*device).into())),
         DeviceRedeemOutcome::Reused { grant_id } => Err(reused(grant_id)),
         DeviceRedeemOutcome::Refused(refused) => Err(refusal(&refused)),
     }

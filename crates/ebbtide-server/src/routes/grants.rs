@@ -1,6 +1,5 @@
 //! `/v1/grants`
 
-use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::Secret;
@@ -15,7 +14,7 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::http::auth::Caller;
-use crate::http::body::{Json, Names, millis, ttl};
+use crate::http::body::{Json, Path, millis, ttl};
 use crate::http::problem::Problem;
 use crate::http::table::Table;
 use ebbtide_api::answers::Revoked;
@@ -107,7 +106,7 @@ async fn issue(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<GrantIssue>,
-) -> Result<(StatusCode, Answer<GrantIssued>), Problem> {
+) -> Result<(StatusCode, Json<GrantIssued>), Problem> {
     let GrantIssue { profile, idle_ttl_seconds, max_ttl_seconds, .. } = &body;
     let lifetimes = Lifetimes {
         profile: profile.clone(),
@@ -125,7 +124,7 @@ async fn issue(
         request = request.thumbprint(jkt);
     }
     let grant = app.stores.grants(&caller.scope).issue(request).await?;
-    Ok((StatusCode::CREATED, Answer(GrantIssued::from(&grant))))
+    Ok((StatusCode::CREATED, Json(GrantIssued::from(&grant))))
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -186,12 +185,12 @@ async fn rotate(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<GrantRotate>,
-) -> Result<Answer<GrantRotated>, Problem> {
+) -> Result<Json<GrantRotated>, Problem> {
     let token = Secret::new(body.refresh_token);
     let grants = app.stores.grants(&caller.scope);
     match grants.rotate(&token, &body.client_id, body.dpop_jkt.as_deref()).await? {
-        RotateOutcome::Rotated(rotated) => Ok(Answer(GrantRotated::new(*rotated, false))),
-        RotateOutcome::Retried(rotated) => Ok(Answer(GrantRotated::new(*rotated, true))),
+        RotateOutcome::Rotated(rotated) => Ok(Json(GrantRotated::new(*rotated, false))),
+        RotateOutcome::Retried(rotated) => Ok(Json(GrantRotated::new(*rotated, true))),
         RotateOutcome::Reused { grant_id } => {
             let problem = Problem::conflict("reused", "the token was used before; its family is revoked");
             Err(problem.with("grant_id", grant_id.to_string()))
@@ -235,7 +234,7 @@ async fn revoke(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<GrantRevoke>,
-) -> Result<Answer<Revoked>, Problem> {
+) -> Result<Json<Revoked>, Problem> {
     let grants = app.stores.grants(&caller.scope);
     let context = caller.context(body.actor, body.reason)?;
     let revoked = match (body.grant_id, body.refresh_token, body.subject, body.client_id) {
@@ -253,7 +252,7 @@ async fn revoke(
         }
         _ => return Err(Problem::invalid("one of grant_id, refresh_token, subject or client_id is given")),
     };
-    Ok(Answer(Revoked { revoked }))
+    Ok(Json(Revoked { revoked }))
 }
 
 /// What is known of a grant
@@ -263,10 +262,10 @@ async fn revoke(
 async fn read(
     State(app): State<App>,
     caller: Caller,
-    Names(id): Names<String>,
-) -> Result<Answer<GrantAnswer>, Problem> {
+    Path(id): Path<String>,
+) -> Result<Json<GrantAnswer>, Problem> {
     let grant = app.stores.grants(&caller.scope).get(id.parse::<GrantId>()?).await?;
-    grant.map(|grant| Answer(grant.into())).ok_or_else(unknown)
+    grant.map(|grant| Json(grant.into())).ok_or_else(unknown)
 }
 
 /// Revokes a grant
@@ -276,11 +275,11 @@ async fn read(
 async fn remove(
     State(app): State<App>,
     caller: Caller,
-    Names(id): Names<String>,
-) -> Result<Answer<Revoked>, Problem> {
+    Path(id): Path<String>,
+) -> Result<Json<Revoked>, Problem> {
     let context = caller.context(None, None)?;
     if app.stores.grants(&caller.scope).revoke_audited(id.parse::<GrantId>()?, &context).await? {
-        Ok(Answer(Revoked { revoked: 1 }))
+        Ok(Json(Revoked { revoked: 1 }))
     } else {
         Err(unknown())
     }

@@ -1,6 +1,5 @@
 //! `/v1/pushed-requests`
 
-use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::Secret;
@@ -53,7 +52,7 @@ async fn put(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<PushedRequest>,
-) -> Result<(StatusCode, Answer<PushedAnswer>), Problem> {
+) -> Result<(StatusCode, Json<PushedAnswer>), Problem> {
     let mut push = Push::new(body.client_id, Payload::new(body.params));
     if let Some(uri) = body.request_uri {
         push = push.request_uri(Secret::new(uri));
@@ -64,7 +63,7 @@ async fn put(
     match app.stores.pushed_requests(&caller.scope).put(push).await? {
         PushOutcome::Pushed { request_uri, expires_at } => {
             let request_uri = request_uri.expose().to_owned();
-            Ok((StatusCode::CREATED, Answer(PushedAnswer { request_uri, expires_at: millis(expires_at) })))
+            Ok((StatusCode::CREATED, Json(PushedAnswer { request_uri, expires_at: millis(expires_at) })))
         }
         PushOutcome::Conflict => {
             Err(Problem::conflict("conflict", "the request_uri stands for another request"))
@@ -100,11 +99,11 @@ async fn take(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<PushedPresented>,
-) -> Result<Answer<PushedTaken>, Problem> {
+) -> Result<Json<PushedTaken>, Problem> {
     let requests = app.stores.pushed_requests(&caller.scope);
     match requests.take(&Secret::new(body.request_uri), &body.client_id).await? {
         TakeOutcome::Taken { client_id, params } => {
-            Ok(Answer(PushedTaken { client_id, params: params.into_inner() }))
+            Ok(Json(PushedTaken { client_id, params: params.into_inner() }))
         }
         TakeOutcome::Used => Err(Problem::conflict("used", "the request was taken before")),
         TakeOutcome::Mismatch(field) => Err(Problem::mismatch(field)),

@@ -1,6 +1,5 @@
 //! `/v1/access-tokens`, `/v1/introspect` (RFC 7662), `/v1/revoke` (RFC 7009)
 
-use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::stores::access_tokens::{AccessRequest, Active, IntrospectOutcome, IssueOutcome};
@@ -15,7 +14,7 @@ use utoipa_axum::routes;
 use super::grants::revoked;
 use crate::app::App;
 use crate::http::auth::Caller;
-use crate::http::body::{FormBody, Json, millis, ttl};
+use crate::http::body::{Form, Json, millis, ttl};
 use crate::http::problem::Problem;
 use crate::http::table::Table;
 
@@ -90,12 +89,12 @@ async fn issue(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<AccessIssue>,
-) -> Result<(StatusCode, Answer<AccessIssued>), Problem> {
+) -> Result<(StatusCode, Json<AccessIssued>), Problem> {
     match app.stores.access_tokens(&caller.scope).issue(body.request()?).await? {
         IssueOutcome::Issued(issued) => {
             let access_token = issued.access_token.expose().to_owned();
             let answer = AccessIssued { access_token, expires_at: millis(issued.expires_at) };
-            Ok((StatusCode::CREATED, Answer(answer)))
+            Ok((StatusCode::CREATED, Json(answer)))
         }
         IssueOutcome::Mismatch(field) => Err(Problem::mismatch(field)),
         IssueOutcome::Revoked { why, .. } => Err(revoked(why)),
@@ -191,18 +190,18 @@ impl From<Grant> for IntrospectionAnswer {
 async fn introspect(
     State(app): State<App>,
     caller: Caller,
-    FormBody(body): FormBody<Token>,
-) -> Result<Answer<IntrospectionAnswer>, Problem> {
+    Form(body): Form<Token>,
+) -> Result<Json<IntrospectionAnswer>, Problem> {
     let token = Secret::new(body.token);
     if let IntrospectOutcome::Active(active) =
         app.stores.access_tokens(&caller.scope).introspect(&token).await?
     {
-        return Ok(Answer((*active).into()));
+        return Ok(Json((*active).into()));
     }
     // RFC 7662 leaves it to the server which kinds of token it looks at: refresh tokens too.
     let grant = app.stores.grants(&caller.scope).find(&token).await?;
     let grant = grant.filter(|grant| grant.state == GrantState::Active);
-    Ok(Answer(grant.map(IntrospectionAnswer::from).unwrap_or_default()))
+    Ok(Json(grant.map(IntrospectionAnswer::from).unwrap_or_default()))
 }
 
 /// Revokes a token, a refresh token with its family (RFC 7009)
@@ -214,7 +213,7 @@ async fn introspect(
 async fn revoke(
     State(app): State<App>,
     caller: Caller,
-    FormBody(body): FormBody<Token>,
+    Form(body): Form<Token>,
 ) -> Result<StatusCode, Problem> {
     let token = Secret::new(body.token);
     let context = caller.context(None, None)?;
