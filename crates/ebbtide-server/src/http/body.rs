@@ -2,13 +2,14 @@
 
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, FormRejection, JsonRejection, PathRejection, QueryRejection};
-use axum::extract::{Form, FromRequest, FromRequestParts, OptionalFromRequest, Path, Query, Request};
+use axum::extract::{self, FromRequest, FromRequestParts, OptionalFromRequest, Request};
 use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use ebbtide::stores::shared::paging::Listing;
 use ebbtide::{Cursor, Ttl};
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::http::patience::TooSlow;
@@ -16,12 +17,18 @@ use crate::http::problem::Problem;
 use ebbtide_api::answers::Listed;
 pub(crate) use ebbtide_api::answers::millis;
 
-/// A JSON body; what cannot be read is a problem.
+/// JSON body of a request or an answer; a body that cannot be read is a [`Problem`].
 #[derive(FromRequest)]
 #[from_request(via(axum::Json), rejection(Problem))]
 pub(crate) struct Json<T>(pub(crate) T);
 
-/// A JSON body that may be left out; no body and no content type is none.
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        axum::Json(self.0).into_response()
+    }
+}
+
+/// Optional JSON body: an empty body is `None`.
 impl<T, S> OptionalFromRequest<S> for Json<T>
 where
     T: DeserializeOwned,
@@ -38,20 +45,20 @@ where
     }
 }
 
-/// A form-encoded body.
+/// Form-encoded body.
 #[derive(FromRequest)]
-#[from_request(via(Form), rejection(Problem))]
-pub(crate) struct FormBody<T>(pub(crate) T);
+#[from_request(via(extract::Form), rejection(Problem))]
+pub(crate) struct Form<T>(pub(crate) T);
 
-/// The names in a path.
+/// Path parameters.
 #[derive(FromRequestParts)]
-#[from_request(via(Path), rejection(Problem))]
-pub(crate) struct Names<T>(pub(crate) T);
+#[from_request(via(extract::Path), rejection(Problem))]
+pub(crate) struct Path<T>(pub(crate) T);
 
-/// What stands behind the question mark.
+/// Query parameters.
 #[derive(FromRequestParts)]
-#[from_request(via(Query), rejection(Problem))]
-pub(crate) struct Asked<T>(pub(crate) T);
+#[from_request(via(extract::Query), rejection(Problem))]
+pub(crate) struct Query<T>(pub(crate) T);
 
 /// What is wrong with a request that cannot be read. The parser's words may quote a secret of the body, so they are
 /// not repeated.

@@ -1,6 +1,5 @@
 //! `/v1/codes`
 
-use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
@@ -25,9 +24,9 @@ async fn issue(
     State(app): State<App>,
     caller: Caller,
     Json(request): Json<CodeRequest>,
-) -> Result<(StatusCode, Answer<CodeIssued>), Problem> {
+) -> Result<(StatusCode, Json<CodeIssued>), Problem> {
     let issued = app.stores.codes(&caller.scope).issue(request).await?;
-    Ok((StatusCode::CREATED, Answer(issued.into())))
+    Ok((StatusCode::CREATED, Json(issued.into())))
 }
 
 /// Redeems a code once
@@ -46,9 +45,9 @@ async fn redeem(
     State(app): State<App>,
     caller: Caller,
     Json(presented): Json<Redeem>,
-) -> Result<Answer<CodeRedeemed>, Problem> {
+) -> Result<Json<CodeRedeemed>, Problem> {
     match app.stores.codes(&caller.scope).redeem(presented).await? {
-        RedeemOutcome::Redeemed(code) => Ok(Answer((*code).into())),
+        RedeemOutcome::Redeemed(code) => Ok(Json((*code).into())),
         RedeemOutcome::Reused { grant_id } => Err(reused(grant_id)),
         RedeemOutcome::Mismatch(field) => Err(Problem::mismatch(field)),
         RedeemOutcome::Expired => Err(Problem::expired("the code was not redeemed in its time")),

@@ -1,6 +1,5 @@
 //! `/v1/device-codes`
 
-use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::Clock as _;
@@ -34,9 +33,9 @@ async fn start(
     State(app): State<App>,
     caller: Caller,
     Json(request): Json<DeviceRequest>,
-) -> Result<(StatusCode, Answer<DeviceStarted>), Problem> {
+) -> Result<(StatusCode, Json<DeviceStarted>), Problem> {
     let started = app.stores.device_codes(&caller.scope).start(request).await?;
-    Ok((StatusCode::CREATED, Answer(started.into())))
+    Ok((StatusCode::CREATED, Json(started.into())))
 }
 
 /// The user says yes
@@ -52,7 +51,7 @@ async fn approve(
     State(app): State<App>,
     caller: Caller,
     Json(approve): Json<Approve>,
-) -> Result<Answer<DeviceDecided>, Problem> {
+) -> Result<Json<DeviceDecided>, Problem> {
     decide(&app, &caller, approve.into(), "approved").await
 }
 
@@ -69,7 +68,7 @@ async fn deny(
     State(app): State<App>,
     caller: Caller,
     Json(deny): Json<Deny>,
-) -> Result<Answer<DeviceDecided>, Problem> {
+) -> Result<Json<DeviceDecided>, Problem> {
     decide(&app, &caller, deny.into(), "denied").await
 }
 
@@ -78,10 +77,10 @@ async fn decide(
     caller: &Caller,
     decision: Decision,
     outcome: &str,
-) -> Result<Answer<DeviceDecided>, Problem> {
+) -> Result<Json<DeviceDecided>, Problem> {
     match app.stores.device_codes(&caller.scope).decide(decision).await? {
         DecideOutcome::Decided { client_id, scope } => {
-            Ok(Answer(DeviceDecided { outcome: outcome.to_owned(), client_id, scope }))
+            Ok(Json(DeviceDecided { outcome: outcome.to_owned(), client_id, scope }))
         }
         DecideOutcome::Used => Err(Problem::conflict("used", "the user code was decided on before")),
         DecideOutcome::Expired => Err(Problem::expired("the user code was not decided on in its time")),
@@ -110,11 +109,11 @@ async fn poll(
     State(app): State<App>,
     caller: Caller,
     Json(presented): Json<DeviceRedeem>,
-) -> Result<Answer<DeviceApproved>, Problem> {
+) -> Result<Json<DeviceApproved>, Problem> {
     match app.stores.device_codes(&caller.scope).poll(&presented).await? {
         PollOutcome::Approved { subject, scope } => {
             let client_id = presented.client_id;
-            Ok(Answer(DeviceApproved { outcome: "approved".to_owned(), subject, client_id, scope }))
+            Ok(Json(DeviceApproved { outcome: "approved".to_owned(), subject, client_id, scope }))
         }
         refused => Err(refusal(&refused)),
     }
@@ -135,9 +134,9 @@ async fn redeem(
     State(app): State<App>,
     caller: Caller,
     Json(presented): Json<DeviceRedeem>,
-) -> Result<Answer<CodeRedeemed>, Problem> {
+) -> Result<Json<CodeRedeemed>, Problem> {
     match app.stores.device_codes(&caller.scope).redeem(presented).await? {
-        DeviceRedeemOutcome::Redeemed(device) => Ok(Answer((*device).into())),
+        DeviceRedeemOutcome::Redeemed(device) => Ok(Json((*device).into())),
         DeviceRedeemOutcome::Reused { grant_id } => Err(reused(grant_id)),
         DeviceRedeemOutcome::Refused(refused) => Err(refusal(&refused)),
         _ => Err(Problem::not_found("no such device code in this scope")),

@@ -1,6 +1,5 @@
 //! `/v1/grants`
 
-use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::Secret;
@@ -13,7 +12,7 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::http::auth::Caller;
-use crate::http::body::{Json, Names};
+use crate::http::body::{Json, Path};
 use crate::http::problem::Problem;
 use crate::http::table::Table;
 
@@ -33,9 +32,9 @@ async fn issue(
     State(app): State<App>,
     caller: Caller,
     Json(request): Json<GrantRequest>,
-) -> Result<(StatusCode, Answer<GrantIssued>), Problem> {
+) -> Result<(StatusCode, Json<GrantIssued>), Problem> {
     let grant = app.stores.grants(&caller.scope).issue(request).await?;
-    Ok((StatusCode::CREATED, Answer(GrantIssued::from(&grant))))
+    Ok((StatusCode::CREATED, Json(GrantIssued::from(&grant))))
 }
 
 /// Exchanges a refresh token for its successor
@@ -55,10 +54,10 @@ async fn rotate(
     State(app): State<App>,
     caller: Caller,
     Json(request): Json<Rotate>,
-) -> Result<Answer<GrantRotated>, Problem> {
+) -> Result<Json<GrantRotated>, Problem> {
     match app.stores.grants(&caller.scope).rotate(request).await? {
-        RotateOutcome::Rotated(rotated) => Ok(Answer(GrantRotated::new(*rotated, false))),
-        RotateOutcome::Retried(rotated) => Ok(Answer(GrantRotated::new(*rotated, true))),
+        RotateOutcome::Rotated(rotated) => Ok(Json(GrantRotated::new(*rotated, false))),
+        RotateOutcome::Retried(rotated) => Ok(Json(GrantRotated::new(*rotated, true))),
         RotateOutcome::Reused { grant_id } => {
             let problem = Problem::conflict("reused", "the token was used before; its family is revoked");
             Err(problem.with("grant_id", grant_id.to_string()))
@@ -96,7 +95,7 @@ async fn revoke(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<GrantRevoke>,
-) -> Result<Answer<Revoked>, Problem> {
+) -> Result<Json<Revoked>, Problem> {
     let context = caller.context(body.actor, body.reason)?;
     let token;
     let what = match (body.grant_id, body.refresh_token, &body.subject, &body.client_id) {
@@ -110,7 +109,7 @@ async fn revoke(
         _ => return Err(Problem::invalid("one of grant_id, refresh_token, subject or client_id is given")),
     };
     let revoked = app.stores.grants(&caller.scope).revoke(what, Some(&context)).await?;
-    Ok(Answer(Revoked { revoked }))
+    Ok(Json(Revoked { revoked }))
 }
 
 /// Reads a grant
@@ -120,10 +119,10 @@ async fn revoke(
 async fn read(
     State(app): State<App>,
     caller: Caller,
-    Names(id): Names<String>,
-) -> Result<Answer<GrantAnswer>, Problem> {
+    Path(id): Path<String>,
+) -> Result<Json<GrantAnswer>, Problem> {
     let grant = app.stores.grants(&caller.scope).get(id.parse::<GrantId>()?).await?;
-    grant.map(|grant| Answer(grant.into())).ok_or_else(unknown)
+    grant.map(|grant| Json(grant.into())).ok_or_else(unknown)
 }
 
 /// Revokes a grant
@@ -133,12 +132,12 @@ async fn read(
 async fn remove(
     State(app): State<App>,
     caller: Caller,
-    Names(id): Names<String>,
-) -> Result<Answer<Revoked>, Problem> {
+    Path(id): Path<String>,
+) -> Result<Json<Revoked>, Problem> {
     let context = caller.context(None, None)?;
     let id = id.parse::<GrantId>()?;
     if app.stores.grants(&caller.scope).revoke(id, Some(&context)).await? == 1 {
-        Ok(Answer(Revoked { revoked: 1 }))
+        Ok(Json(Revoked { revoked: 1 }))
     } else {
         Err(unknown())
     }

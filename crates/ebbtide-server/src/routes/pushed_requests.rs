@@ -1,6 +1,5 @@
 //! `/v1/pushed-requests`
 
-use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::stores::pushed_requests::{Push, PushOutcome, Take, TakeOutcome};
@@ -29,11 +28,11 @@ async fn put(
     State(app): State<App>,
     caller: Caller,
     Json(push): Json<Push>,
-) -> Result<(StatusCode, Answer<PushedAnswer>), Problem> {
+) -> Result<(StatusCode, Json<PushedAnswer>), Problem> {
     match app.stores.pushed_requests(&caller.scope).put(push).await? {
         PushOutcome::Pushed { request_uri, expires_at } => {
             let request_uri = request_uri.expose().to_owned();
-            Ok((StatusCode::CREATED, Answer(PushedAnswer { request_uri, expires_at: millis(expires_at) })))
+            Ok((StatusCode::CREATED, Json(PushedAnswer { request_uri, expires_at: millis(expires_at) })))
         }
         _ => Err(Problem::conflict("conflict", "the request_uri stands for another request")),
     }
@@ -53,10 +52,10 @@ async fn take(
     State(app): State<App>,
     caller: Caller,
     Json(request): Json<Take>,
-) -> Result<Answer<PushedTaken>, Problem> {
+) -> Result<Json<PushedTaken>, Problem> {
     match app.stores.pushed_requests(&caller.scope).take(request).await? {
         TakeOutcome::Taken { client_id, params } => {
-            Ok(Answer(PushedTaken { client_id, params: params.into_inner() }))
+            Ok(Json(PushedTaken { client_id, params: params.into_inner() }))
         }
         TakeOutcome::Used => Err(Problem::conflict("used", "the request was taken before")),
         TakeOutcome::Mismatch(field) => Err(Problem::mismatch(field)),

@@ -1,6 +1,5 @@
 //! `/v1/access-tokens`, `/v1/introspect` (RFC 7662), `/v1/revoke` (RFC 7009)
 
-use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::Secret;
@@ -14,7 +13,7 @@ use utoipa_axum::routes;
 use super::grants::revoked;
 use crate::app::App;
 use crate::http::auth::Caller;
-use crate::http::body::{FormBody, Json};
+use crate::http::body::{Form, Json};
 use crate::http::problem::Problem;
 use crate::http::table::Table;
 
@@ -35,9 +34,9 @@ async fn issue(
     State(app): State<App>,
     caller: Caller,
     Json(request): Json<AccessRequest>,
-) -> Result<(StatusCode, Answer<AccessIssued>), Problem> {
+) -> Result<(StatusCode, Json<AccessIssued>), Problem> {
     match app.stores.access_tokens(&caller.scope).issue(request).await? {
-        IssueOutcome::Issued(issued) => Ok((StatusCode::CREATED, Answer(issued.into()))),
+        IssueOutcome::Issued(issued) => Ok((StatusCode::CREATED, Json(issued.into()))),
         IssueOutcome::Mismatch(field) => Err(Problem::mismatch(field)),
         IssueOutcome::Revoked { why, .. } => Err(revoked(why)),
         IssueOutcome::Expired => Err(Problem::expired("the grant has ended")),
@@ -61,17 +60,17 @@ struct Token {
 async fn introspect(
     State(app): State<App>,
     caller: Caller,
-    FormBody(body): FormBody<Token>,
-) -> Result<Answer<IntrospectionAnswer>, Problem> {
+    Form(body): Form<Token>,
+) -> Result<Json<IntrospectionAnswer>, Problem> {
     if let IntrospectOutcome::Active(active) =
         app.stores.access_tokens(&caller.scope).introspect(&body.token).await?
     {
-        return Ok(Answer((*active).into()));
+        return Ok(Json((*active).into()));
     }
     // RFC 7662 leaves the kinds of token to the server: refresh tokens are introspected too.
     let grant = app.stores.grants(&caller.scope).find(&body.token).await?;
     let grant = grant.filter(|grant| grant.state == GrantState::Active);
-    Ok(Answer(grant.map(IntrospectionAnswer::from).unwrap_or_default()))
+    Ok(Json(grant.map(IntrospectionAnswer::from).unwrap_or_default()))
 }
 
 /// Revokes a token, a refresh token with its family (RFC 7009)
@@ -83,7 +82,7 @@ async fn introspect(
 async fn revoke(
     State(app): State<App>,
     caller: Caller,
-    FormBody(body): FormBody<Token>,
+    Form(body): Form<Token>,
 ) -> Result<StatusCode, Problem> {
     let context = caller.context(None, None)?;
     let what = Revoke::Token { token: &body.token, client_id: body.client_id.as_deref() };
