@@ -1,19 +1,13 @@
-//! A backend that fails when it is told to, for testing what stands on one.
+//! Backend that fails on demand, for tests of the code above it.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use async_trait::async_trait;
-
-use ebbtide::backend::{Backend, Budget, Cursor, Page, Stats, Swept};
 use ebbtide::model::error::{Error, Result};
-use ebbtide::model::key::{Key, Prefix};
-use ebbtide::model::record::Record;
-use ebbtide::model::time::Timestamp;
-use ebbtide::model::write::{Batch, Commit};
+use ebbtide::{Admin, Backend, async_trait, delegate, provide};
 
-/// When a failing call fails.
+/// Point at which a call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// Before the write: nothing has happened.
@@ -22,9 +16,8 @@ pub enum Fault {
     After,
 }
 
-/// Passes every call on to `B`, but for one: the write (a commit or a take) with the number that it was told
-/// answers `Unavailable`, before or after it happened. With [`Faulty::stay_down`] so does every call after it, as
-/// when a process dies there.
+/// Forwards every call to `B`, except that the configured write (a commit or a take) returns `Unavailable`, before or
+/// after it happens. With [`Faulty::stay_down`] every later call fails too, as after the death of a process.
 #[derive(Debug)]
 pub struct Faulty<B> {
     inner: B,
@@ -39,33 +32,33 @@ struct Plan {
     stay_down: bool,
 }
 
-impl<B: Backend> Faulty<B> {
-    /// Passes every call on, until it is told otherwise.
+impl<B: Admin> Faulty<B> {
+    /// Creates a backend that forwards every call until told otherwise.
     pub fn new(inner: B) -> Self {
         Self { inner, writes: AtomicU64::new(0), plan: Mutex::new(None) }
     }
 
-    /// From now on, fails the write that comes after `skip` others, once.
+    /// Fails the write after the next `skip` ones, once.
     pub fn fail(&self, skip: u64, fault: Fault) {
         self.arm(skip, fault, false);
     }
 
-    /// From now on, fails the write that comes after `skip` others, and every call after it.
+    /// Fails the write after the next `skip` ones, and every call after it.
     pub fn stay_down(&self, skip: u64, fault: Fault) {
         self.arm(skip, fault, true);
     }
 
-    /// Passes every call on again.
+    /// Forwards every call again.
     pub fn mend(&self) {
         *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// How many writes were asked for so far.
+    /// Number of writes so far.
     pub fn writes(&self) -> u64 {
         self.writes.load(Ordering::SeqCst)
     }
 
-    /// The backend behind the faults.
+    /// Backend behind the faults.
     pub fn inner(&self) -> &B {
         &self.inner
     }
@@ -86,7 +79,12 @@ impl<B: Backend> Faulty<B> {
         }
     }
 
-    async fn write<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+    async fn read<T>(&self, _method: &str, call: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        self.check_up()?;
+        call.await
+    }
+
+    async fn write<T>(&self, _method: &str, call: impl Future<Output = Result<T>> + Send) -> Result<T> {
         self.check_up()?;
         let number = self.writes.fetch_add(1, Ordering::SeqCst);
         match self.plan().filter(|plan| plan.at == number).map(|plan| plan.fault) {
@@ -98,46 +96,22 @@ impl<B: Backend> Faulty<B> {
 }
 
 fn fault() -> Error {
-    Error::unavailable("a fault was put here on purpose")
+    Error::unavailable("injected fault")
 }
 
 #[async_trait]
-impl<B: Backend> Backend for Faulty<B> {
-    async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
-        self.check_up()?;
-        self.inner.get(key, now).await
-    }
+impl<B: Admin> Backend for Faulty<B> {
+    delegate!(self => self.inner, through self.read; get get_many scan sweep);
+    delegate!(self => self.inner, through self.write; take commit);
+    delegate!(self => self.inner; info);
+    // Each of the commits is a write of its own, so that a fault can come between any two.
+    provide!(commit_each);
+}
 
-    async fn take(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
-        self.write(self.inner.take(key, now)).await
-    }
-
-    async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
-        self.write(self.inner.commit(batch, now)).await
-    }
-
-    async fn scan(
-        &self,
-        prefix: &Prefix,
-        after: Option<&Cursor>,
-        limit: usize,
-        now: Timestamp,
-    ) -> Result<Page> {
-        self.check_up()?;
-        self.inner.scan(prefix, after, limit, now).await
-    }
-
-    async fn sweep(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
-        self.check_up()?;
-        self.inner.sweep(until, budget).await
-    }
-
-    fn engine(&self) -> &'static str {
-        self.inner.engine()
-    }
-
-    async fn stats(&self, now: Timestamp) -> Result<Stats> {
-        self.check_up()?;
-        self.inner.stats(now).await
-    }
+#[async_trait]
+impl<B: Admin> Admin for Faulty<B> {
+    delegate!(self => self.inner, through self.read; stats stats_at_hand);
+    delegate!(self => self.inner; clock_mark set_clock_mark engine_clock warnings backup);
+    // By scans and commits, so that a fault can come between any two.
+    provide!(list count clear erase);
 }

@@ -21,8 +21,8 @@ use ebbtide::stores::replays::Proof;
 use ebbtide::stores::sessions::{SessionFields, SessionRequest};
 use ebbtide::stores::shared::payload::Payload;
 use ebbtide::{
-    Backend, BackendExt, Error, Keyring, Kind, ManualClock, Memory, Metered, Prefix, Scope, Secret,
-    SeededRng, Stores, Timestamp,
+    Admin, BackendExt, Error, Keyring, Kind, ManualClock, Memory, Metered, Prefix, Scope, Secret, SeededRng,
+    Stores, Timestamp,
 };
 use ebbtide_conformance::faulty::{Fault, Faulty};
 use proptest::prelude::*;
@@ -79,7 +79,7 @@ fn given() -> impl Strategy<Value = Given> {
 /// A whole flow with everything that can be answered in it. Returns the secrets that were met.
 async fn flow(
     given: &Given,
-    backend: Arc<dyn Backend>,
+    backend: Arc<dyn Admin>,
     faults: &Faulty<Metered<Memory>>,
     printed: &Printed,
 ) -> Vec<String> {
@@ -264,7 +264,7 @@ proptest! {
             runtime.block_on(flow(&given, backend.clone(), &backend, &printed))
         });
         let printed = printed.0.lock().unwrap().clone();
-        for expected in ["backend", "Secret(…)", "Payload(…)", "used twice", "purpose"] {
+        for expected in ["backend", "Secret(…)", "Payload(…)", "used twice", "injected"] {
             prop_assert!(printed.contains(expected), "nothing was captured of {expected:?}:\n{printed}");
         }
         let mut stored = Vec::new();

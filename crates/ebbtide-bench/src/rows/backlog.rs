@@ -1,10 +1,10 @@
-//! A backlog worked off by the sweeper beside live traffic: how long it takes, and what callers feel of it.
+//! Backlog that the sweeper works off beside live traffic: its duration, and the latency of callers.
 
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use ebbtide::ops::sweeper::Share;
-use ebbtide::{Backend, Clock as _, SystemClock};
+use ebbtide::{Admin, Clock as _, SystemClock};
 use ebbtide_bench::results::Figure;
 
 use super::grouped;
@@ -24,15 +24,15 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
     backlog(context, measured, store, context.scaled(1_000_000), &who).await
 }
 
-/// So many expired records, and a tenth as many live ones.
+/// Writes `expired` expired records, and a tenth as many live ones.
 async fn backlog(
     context: &Context,
     measured: &mut Measured,
-    store: Arc<dyn Backend>,
+    store: Arc<dyn Admin>,
     expired: u64,
     who: &[(&'static str, Whose)],
 ) -> Result<()> {
-    let engine = store.engine();
+    let engine = store.info().engine;
     let late = in_seconds(SystemClock.now(), 86_400)?;
     fill(&store, expired / 10, |_| late).await?;
     let mut watchers = watchers(context, &store).await?;

@@ -1,4 +1,4 @@
-//! Replay checks on PostgreSQL, gathered, beside one `INSERT … ON CONFLICT DO NOTHING` per call.
+//! Replay checks on PostgreSQL, gathered, compared with one `INSERT … ON CONFLICT DO NOTHING` per call.
 
 use anyhow::{Context as _, Result, ensure};
 use ebbtide::{Clock as _, Stores, SystemClock};
@@ -29,7 +29,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
         plain.push(Plain { client, statement });
     }
     let who = [("client", Whose::Ours), ("server", Whose::Server(pid(&client).await?))];
-    let gathered = callers(&replay_check(&Stores::new(store)), CALLERS);
+    let gathered = callers(&replay_check(&Stores::for_tests(store)), CALLERS);
     let mut sides = [
         Side::closed("gathered, a pool of 16", &who, gathered, context.round()),
         Side::closed("one INSERT per call, 64 connections", &who, plain, context.round()),
@@ -50,7 +50,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
     Ok(())
 }
 
-/// What one would write by hand.
+/// Insert as one would write it by hand.
 struct Plain {
     client: Client,
     statement: Statement,

@@ -1,4 +1,4 @@
-//! What a case of the typed stores works with.
+//! Test rig of the typed stores.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::meanwhile::{Event, Meanwhile};
 use super::yielding::Yielding;
 use crate::faulty::Faulty;
-use ebbtide::backend::{Backend, BackendExt, Budget, Swept};
+use ebbtide::admin::Admin;
+use ebbtide::backend::{BackendExt, Budget, Swept};
 use ebbtide::keyring::Keyring;
 use ebbtide::model::key::{Key, Prefix};
 use ebbtide::model::kind::Kind;
@@ -21,7 +22,7 @@ use ebbtide::stores::clients::hashing::HashCost;
 /// Stores with a clock that the case moves.
 #[derive(Clone)]
 pub(crate) struct StoreRig {
-    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) backend: Arc<dyn Admin>,
     pub(crate) stores: Stores,
     pub(crate) clock: ManualClock,
     pub(crate) scope: Scope,
@@ -30,13 +31,13 @@ pub(crate) struct StoreRig {
 }
 
 impl StoreRig {
-    pub(crate) fn new(backend: Arc<dyn Backend>, seed: u64) -> Self {
-        let backend: Arc<dyn Backend> = Arc::new(Yielding::new(backend, seed));
+    pub(crate) fn new(backend: Arc<dyn Admin>, seed: u64) -> Self {
+        let backend: Arc<dyn Admin> = Arc::new(Yielding::new(backend, seed));
         let begin = Timestamp::from_millis(1_800_000_000_000).expect("a time of this century");
         let clock = ManualClock::at(begin);
         let rng = Arc::new(SeededRng::new(seed));
         let keyring = Keyring::generate(rng.as_ref(), begin);
-        let stores = Stores::new(Arc::clone(&backend));
+        let stores = Stores::for_tests(Arc::clone(&backend));
         let scope = Scope::tenant("acme").expect("a good name");
         Self { backend, stores, clock, scope, rng, keyring }.on(None)
     }
@@ -47,45 +48,45 @@ impl StoreRig {
         self
     }
 
-    fn stores_on(&self, backend: Arc<dyn Backend>) -> Stores {
+    fn stores_on(&self, backend: Arc<dyn Admin>) -> Stores {
         let builder = Stores::builder(backend).clock(self.clock.clone()).keyring(self.keyring.clone());
         let cheap = HashCost::new(8, 1).expect("the least that there is");
         builder.rng(Arc::clone(&self.rng)).hash_cost(cheap).build()
     }
 
-    /// The same store, seen by a node whose writes fail when they are told to.
-    pub(crate) fn faulty(&self) -> (Self, Arc<Faulty<impl Backend + use<>>>) {
+    /// Same store, through a node whose writes fail on demand.
+    pub(crate) fn faulty(&self) -> (Self, Arc<Faulty<impl Admin + use<>>>) {
         let faulty = Arc::new(Faulty::new(Meanwhile::new(Arc::clone(&self.backend), None)));
-        let stores = self.stores_on(Arc::clone(&faulty) as Arc<dyn Backend>);
+        let stores = self.stores_on(Arc::clone(&faulty) as Arc<dyn Admin>);
         (Self { stores, ..self.clone() }, faulty)
     }
 
-    /// The same store, on which `event` happens once, right after a record of that kind was read.
+    /// Same store; `event` happens once, right after a record of that kind is read.
     pub(crate) fn meanwhile(&self, kind: Kind, event: impl Future<Output = ()> + Send + 'static) -> Self {
         self.clone().on(Some((kind, Box::pin(event))))
     }
 
-    /// The same store, seen by a node with this keyring.
+    /// Same store, through a node with this keyring.
     pub(crate) fn with_keyring(&self, keyring: Keyring) -> Self {
         Self { keyring, ..self.clone() }.on(None)
     }
 
-    /// The same store, in another scope.
+    /// Same store, in another scope.
     pub(crate) fn elsewhere(&self) -> Self {
         Self { scope: Scope::tenant("other").expect("a good name"), ..self.clone() }
     }
 
-    /// Moves the clock forwards by so many seconds.
+    /// Advances the clock by `seconds`.
     pub(crate) fn pass(&self, seconds: u64) {
         self.clock.advance(Duration::from_secs(seconds));
     }
 
-    /// Moves the clock to `time`, `before` milliseconds earlier.
+    /// Sets the clock to `before` milliseconds before `time`.
     pub(crate) fn go_to(&self, time: Timestamp, before: u64) {
         self.clock.set(Timestamp::from_millis(time.as_millis() - before).expect("a time of this century"));
     }
 
-    /// Sweeps everything that can be, at the clock's time.
+    /// Sweeps completely at the clock's time.
     pub(crate) async fn sweep(&self) -> Swept {
         let budget = Budget::everything(Kind::ALL);
         self.backend.sweep_all(self.clock.now(), &budget).await.expect("sweep")
@@ -98,18 +99,18 @@ impl StoreRig {
             let records = self.backend.scan_all(&Prefix::kind_wide(kind), self.clock.now()).await;
             contents.extend(records.expect("scan"));
         }
-        // A walk over all partitions has no order of its own.
+        // A scan over all partitions has no defined order.
         contents.sort_by(|(one, _), (other, _)| one.cmp(other));
         contents
     }
 
-    /// The bytes of all keys and values.
+    /// Total size of all keys and values.
     pub(crate) async fn stored_bytes(&self) -> usize {
         let contents = self.contents().await;
         contents.iter().map(|(key, record)| key.as_bytes().len() + record.value.len()).sum()
     }
 
-    /// Runs `count` tasks that begin together, and returns what they answered.
+    /// Runs `count` tasks that begin together, and returns their answers.
     pub(crate) async fn together<T, F>(&self, count: usize, task: impl Fn(Self, usize) -> F) -> Vec<T>
     where
         T: Send + 'static,

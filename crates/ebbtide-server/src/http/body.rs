@@ -1,4 +1,4 @@
-//! Reading requests and writing answers.
+//! Extractors of requests, and builders of answers.
 
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, FormRejection, JsonRejection, PathRejection, QueryRejection};
@@ -60,8 +60,8 @@ pub(crate) struct Path<T>(pub(crate) T);
 #[from_request(via(extract::Query), rejection(Problem))]
 pub(crate) struct Query<T>(pub(crate) T);
 
-/// What is wrong with a request that cannot be read. The parser's words may quote a secret of the body, so they are
-/// not repeated.
+/// Problem of a request that cannot be parsed. The parser's message may quote a secret of the body, so it is not
+/// repeated.
 fn unreadable(status: StatusCode, error: &(dyn std::error::Error + 'static), detail: &str) -> Problem {
     if status == StatusCode::PAYLOAD_TOO_LARGE {
         Problem::too_large()
@@ -83,47 +83,47 @@ macro_rules! rejected {
 }
 
 rejected! {
-    BytesRejection: "the request is not of the form that this call takes",
-    FormRejection: "the request is not of the form that this call takes",
-    PathRejection: "the request is not of the form that this call takes",
-    QueryRejection: "the request is not of the form that this call takes",
-    JsonRejection: "the body is not JSON of the form that this call takes",
+    BytesRejection: "the request body cannot be read",
+    FormRejection: "the form has missing, unknown or malformed fields",
+    PathRejection: "the path has malformed parameters",
+    QueryRejection: "the query has missing, unknown or malformed parameters",
+    JsonRejection: "the body is not valid JSON for this call",
 }
 
-/// The most items of a page.
+/// Maximum number of items in a page.
 const MOST_ITEMS: usize = 1_000;
 
-/// Which page of a listing: where it begins, and how many items it has.
+/// Parses the paging parameters: cursor and limit.
 pub(crate) fn page(limit: Option<usize>, after: Option<&str>) -> Result<(Option<Cursor>, usize), Problem> {
     let limit = limit.unwrap_or(100);
     if !(1..=MOST_ITEMS).contains(&limit) {
-        return Err(Problem::invalid(format!("limit is 1 to {MOST_ITEMS}")));
+        return Err(Problem::invalid(format!("limit must be 1 to {MOST_ITEMS}")));
     }
     let cursor = |text| {
         let bytes = Base64UrlUnpadded::decode_vec(text);
-        let bytes = bytes.map_err(|_| Problem::invalid("after is the next of an earlier answer"))?;
+        let bytes = bytes.map_err(|_| Problem::invalid("after must be the `next` of an earlier answer"))?;
         Ok::<_, Problem>(Cursor::from_bytes(bytes))
     };
     Ok((after.map(cursor).transpose()?, limit))
 }
 
-/// A page as callers get it.
+/// Converts a page for the answer.
 pub(crate) fn listed<T, A: for<'a> From<&'a T>>(listing: &Listing<T>) -> Listed<A> {
     listed_as(listing, |item| A::from(item))
 }
 
-/// The same, with each item described.
+/// Converts a page for the answer with `describe`.
 pub(crate) fn listed_as<T, A>(listing: &Listing<T>, describe: impl Fn(&T) -> A) -> Listed<A> {
     let next = listing.next.as_ref().map(|cursor| Base64UrlUnpadded::encode_string(cursor.as_bytes()));
     Listed { items: listing.items.iter().map(describe).collect(), next }
 }
 
-/// A value that may be left out, where null is a value: only what is not there is none.
+/// Optional value for which null is a value: only a missing member is `None`.
 pub(crate) fn given<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(value).map(Some)
 }
 
-/// A TTL as callers give it.
+/// Parses a TTL in seconds.
 pub(crate) fn ttl(seconds: Option<i64>) -> Result<Option<Ttl>, Problem> {
     Ok(seconds.map(Ttl::from_secs).transpose()?)
 }

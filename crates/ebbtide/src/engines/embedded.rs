@@ -24,16 +24,19 @@ use committer::{Committer, Job, Shared};
 use control::Control;
 pub(super) use engine::{Engine, Op, Visitor, Walk};
 use folder::Folder;
+pub(super) use folder::is_store;
 pub(super) use pace::Pace;
 pub(super) use priority::lower_priority;
 use sweep::Worth;
 
-use crate::backend::{Backend, Budget, Cursor, Erased, Page, Stats, Swept};
+use crate::admin::{Admin, Erased, Stats};
+use crate::backend::{Backend, Budget, Cursor, Info, Page, Swept};
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
 use crate::model::record::Record;
 use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Commit};
+use crate::provide;
 
 /// The milliseconds at which a stored record ends, for the engines' compaction filters.
 pub(super) fn stored_millis(bytes: &[u8]) -> Option<u64> {
@@ -77,7 +80,7 @@ impl Options {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let number = || -> Result<u64> {
                 let wrong =
-                    || Error::invalid(format!("{name} in the store URL is a whole number above zero"));
+                    || Error::invalid(format!("{name} in the store URL must be a whole number above zero"));
                 value.parse().ok().filter(|number| *number > 0 && *number < 1 << 32).ok_or_else(wrong)
             };
             match name {
@@ -153,7 +156,7 @@ impl<E: Engine> Embedded<E> {
                 let _ = answer.send(outcome);
             })
             .map_err(|error| Error::unavailable("cannot start a thread").caused_by(error))?;
-        answered.await.map_err(|_| Error::unavailable("the work was broken off"))?
+        answered.await.map_err(|_| Error::unavailable("the operation was abandoned"))?
     }
 }
 
@@ -242,17 +245,20 @@ impl<E: Engine> Backend for Embedded<E> {
         Ok(swept)
     }
 
-    fn engine(&self) -> &'static str {
-        E::NAME
+    provide!(get_many);
+
+    fn info(&self) -> Info {
+        Info { reclaims_within: 2 * self.worth.overdue, ..Info::new(E::NAME) }
     }
+}
+
+#[async_trait]
+impl<E: Engine> Admin for Embedded<E> {
+    provide!(stats_at_hand list count clear engine_clock warnings);
 
     async fn stats(&self, now: Timestamp) -> Result<Stats> {
         self.shared.check()?;
         Ok(self.shared.ledger().stats(now))
-    }
-
-    fn reclaims_within(&self) -> Duration {
-        2 * self.worth.overdue
     }
 
     async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {
@@ -290,9 +296,6 @@ fn copy<E: Engine>(shared: &Shared<E>, folder: &Folder, target: &Path) -> Result
 }
 
 /// Has the process that serves the embedded store behind `url` copy it into `dir`, and waits until it has.
-pub fn backup_served(url: &str, dir: &Path) -> Result<()> {
-    let rest = ["fjall:", "rocksdb:"].iter().find_map(|scheme| url.strip_prefix(scheme));
-    let rest =
-        rest.ok_or_else(|| Error::invalid("only an embedded store is copied by the process that serves it"))?;
-    control::ask_backup(&Options::parse(rest)?.path, dir)
+pub fn backup_served(folder: &Path, dir: &Path) -> Result<()> {
+    control::ask_backup(folder, dir)
 }

@@ -1,4 +1,5 @@
-//! The model: everything in one map behind one lock. For tests, and for comparing the engines with.
+//! In-memory engine: everything in one map behind one lock. For tests, and as the model that other engines are
+//! compared with.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -6,23 +7,25 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 
-use crate::backend::{Backend, Budget, Cursor, KindStats, Page, Stats, Swept};
+use crate::admin::{Admin, KindStats, Stats};
+use crate::backend::{Backend, Budget, Cursor, Info, Page, Swept};
 use crate::model::error::Result;
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Commit, Effect};
+use crate::provide;
 
 type Table = BTreeMap<Box<[u8]>, Record>;
 
-/// Records in memory. Durable for as long as the process lives.
+/// Records in memory, for the lifetime of the process.
 #[derive(Debug, Default)]
 pub struct Memory(Mutex<HashMap<Kind, Table>>);
 
 impl Memory {
     fn tables(&self) -> MutexGuard<'_, HashMap<Kind, Table>> {
-        // Every change is made after all that could panic, so a poisoned map is whole.
+        // Changes happen after everything that could panic, so a poisoned map is consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -113,9 +116,16 @@ impl Backend for Memory {
         Ok(swept)
     }
 
-    fn engine(&self) -> &'static str {
-        "memory"
+    provide!(get_many commit_each);
+
+    fn info(&self) -> Info {
+        Info::new("memory")
     }
+}
+
+#[async_trait]
+impl Admin for Memory {
+    provide!(stats_at_hand list count clear erase clock_mark set_clock_mark engine_clock warnings backup);
 
     async fn stats(&self, now: Timestamp) -> Result<Stats> {
         let tables = self.tables();

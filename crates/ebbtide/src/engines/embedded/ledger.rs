@@ -10,7 +10,7 @@ use std::time::Duration;
 use rapidhash::fast::RandomState;
 
 use super::engine::Op;
-use crate::backend::{KindStats, Stats};
+use crate::admin::{KindStats, Stats};
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 use crate::model::time::Timestamp;
@@ -49,7 +49,7 @@ impl Ledger {
             Some((Kind::from_code(code)?, minute, u64::from_be_bytes(value.try_into().ok()?)))
         };
         let (kind, minute, count) =
-            row().ok_or_else(|| Error::corrupt("a row of the ledger cannot be read"))?;
+            row().ok_or_else(|| Error::corrupt("a row of the ledger is malformed"))?;
         self.0.entry(kind).or_default().insert(minute, count);
         Ok(())
     }
