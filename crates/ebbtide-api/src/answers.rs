@@ -10,6 +10,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 /// A time as callers get it: milliseconds since 1970, or null where there is no end.
+#[must_use]
 pub fn millis(time: Timestamp) -> Option<u64> {
     (!time.is_never()).then(|| time.as_millis())
 }
@@ -178,6 +179,7 @@ pub struct ScopeDeleted {
 }
 
 impl ScopeCounts {
+    #[must_use]
     pub fn new(reach: &Reach, counts: &BTreeMap<Kind, u64>) -> Self {
         Self {
             scope: reach.scope().to_string(),
@@ -189,6 +191,7 @@ impl ScopeCounts {
 }
 
 impl ScopeDeleted {
+    #[must_use]
     pub fn new(reach: &Reach, deleted: &BTreeMap<Kind, u64>) -> Self {
         let ScopeCounts { scope, below, counts, total } = ScopeCounts::new(reach, deleted);
         Self { scope, below, deleted: counts, total }
@@ -196,6 +199,7 @@ impl ScopeDeleted {
 }
 
 /// Counts by the names of kinds.
+#[must_use]
 pub fn by_name(counts: &BTreeMap<Kind, u64>) -> BTreeMap<&'static str, u64> {
     counts.iter().map(|(kind, count)| (kind.name(), *count)).collect()
 }
@@ -225,6 +229,7 @@ pub struct StatsAnswer {
 }
 
 impl StatsAnswer {
+    #[must_use]
     pub fn new(stats: &Stats, warnings: Vec<String>) -> Self {
         Self { kinds: stats.iter().map(|(kind, stats)| (kind.name(), stats.into())).collect(), warnings }
     }

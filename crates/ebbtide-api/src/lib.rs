@@ -5,4 +5,9 @@
 #![allow(missing_docs, reason = "the members are those of the HTTP contract, which docs/http.md describes")]
 
 pub mod answers;
+pub mod codes;
 pub mod describe;
+pub mod device_codes;
+pub mod grants;
+pub mod pushed_requests;
+pub mod tokens;

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use ebbtide::stores::grants::{GrantRequest, RotateOutcome};
+use ebbtide::stores::grants::{GrantRequest, Rotate, RotateOutcome};
 use ebbtide::{Ebbtide, ErrorKind, Keyring, SystemRng, Timestamp};
 
 fn make(path: &Path) -> Keyring {
@@ -126,7 +126,7 @@ async fn each_store_has_the_keyring_it_needs() {
     let file = folder.path().join("data").join(Keyring::FILE_NAME);
     assert!(file.exists(), "in the store's own folder, so that it is on the same volume");
     let again = Ebbtide::open(&embedded).await.unwrap().scope("tenant:acme").unwrap();
-    let rotated = again.grants().rotate(&issued.refresh_token, "app", None).await.unwrap();
+    let rotated = again.grants().rotate(Rotate::new(&issued.refresh_token, "app")).await.unwrap();
     assert!(matches!(rotated, RotateOutcome::Rotated(_)), "the same keyring at the next start: {rotated:?}");
     assert!(Ebbtide::open("memory:").await.is_ok());
     for shared in ["postgres://u:hunter2@h/db", "postgresql://h/db", "dynamodb:table"] {

@@ -2,13 +2,14 @@
 
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, FormRejection, JsonRejection, PathRejection, QueryRejection};
-use axum::extract::{Form, FromRequest, FromRequestParts, OptionalFromRequest, Path, Query, Request};
+use axum::extract::{self, FromRequest, FromRequestParts, OptionalFromRequest, Request};
 use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use ebbtide::stores::shared::paging::Listing;
 use ebbtide::{Cursor, Ttl};
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::http::patience::TooSlow;
@@ -16,12 +17,18 @@ use crate::http::problem::Problem;
 use ebbtide_api::answers::Listed;
 pub(crate) use ebbtide_api::answers::millis;
 
-/// JSON body; a body that cannot be parsed is a problem.
+/// JSON body of a request or an answer; a body that cannot be read is a [`Problem`].
 #[derive(FromRequest)]
 #[from_request(via(axum::Json), rejection(Problem))]
 pub(crate) struct Json<T>(pub(crate) T);
 
-/// Optional JSON body; no body and no content type is `None`.
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        axum::Json(self.0).into_response()
+    }
+}
+
+/// Optional JSON body: an empty body is `None`.
 impl<T, S> OptionalFromRequest<S> for Json<T>
 where
     T: DeserializeOwned,
@@ -40,18 +47,18 @@ where
 
 /// Form-encoded body.
 #[derive(FromRequest)]
-#[from_request(via(Form), rejection(Problem))]
-pub(crate) struct FormBody<T>(pub(crate) T);
+#[from_request(via(extract::Form), rejection(Problem))]
+pub(crate) struct Form<T>(pub(crate) T);
 
 /// Path parameters.
 #[derive(FromRequestParts)]
-#[from_request(via(Path), rejection(Problem))]
-pub(crate) struct Names<T>(pub(crate) T);
+#[from_request(via(extract::Path), rejection(Problem))]
+pub(crate) struct Path<T>(pub(crate) T);
 
 /// Query parameters.
 #[derive(FromRequestParts)]
-#[from_request(via(Query), rejection(Problem))]
-pub(crate) struct Asked<T>(pub(crate) T);
+#[from_request(via(extract::Query), rejection(Problem))]
+pub(crate) struct Query<T>(pub(crate) T);
 
 /// Problem of a request that cannot be parsed. The parser's message may quote a secret of the body, so it is not
 /// repeated.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::Json as Answer;
 use axum::extract::State;
 use ebbtide::ops::sweeper::{self, SILENCE};
 use ebbtide::{Scope, Sweeper, SystemRng};
@@ -11,6 +10,7 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::http::auth::Caller;
+use crate::http::body::Json;
 use crate::http::problem::Problem;
 use crate::http::table::Table;
 use ebbtide_api::answers::{StatsAnswer, by_name};
@@ -31,22 +31,19 @@ fn require_global(caller: &Caller) -> Result<(), Problem> {
 /// Sweeps everything that has expired, up to one instant; answered when it is done
 #[utoipa::path(post, path = "/sweep", operation_id = "sweep", tag = "operator",
     responses((status = 200, description = "removed records by kind", body = BTreeMap<String, u64>)))]
-async fn sweep(
-    State(app): State<App>,
-    caller: Caller,
-) -> Result<Answer<BTreeMap<&'static str, u64>>, Problem> {
+async fn sweep(State(app): State<App>, caller: Caller) -> Result<Json<BTreeMap<&'static str, u64>>, Problem> {
     require_global(&caller)?;
     let sweeper = Sweeper::new(Arc::clone(&app.backend.0), Arc::clone(&app.guard), SystemRng);
-    Ok(Answer(by_name(&sweeper.sweep_now().await?.swept.removed)))
+    Ok(Json(by_name(&sweeper.sweep_now().await?.swept.removed)))
 }
 
 /// How many records are live, and how many expired are still present, by kind
 #[utoipa::path(get, path = "/stats", operation_id = "stats", tag = "operator",
     responses((status = 200, body = StatsAnswer)))]
-async fn stats(State(app): State<App>, caller: Caller) -> Result<Answer<StatsAnswer>, Problem> {
+async fn stats(State(app): State<App>, caller: Caller) -> Result<Json<StatsAnswer>, Problem> {
     require_global(&caller)?;
     let now = ebbtide::Clock::now(app.guard.as_ref());
     let kinds = app.backend.0.stats(now).await?;
     let warnings = sweeper::warnings(app.backend.0.as_ref(), now, SILENCE).await?;
-    Ok(Answer(StatsAnswer::new(&kinds, warnings)))
+    Ok(Json(StatsAnswer::new(&kinds, warnings)))
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::Timestamp;
@@ -14,7 +13,7 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::http::auth::Caller;
-use crate::http::body::{Asked, Json, listed, millis, page, ttl};
+use crate::http::body::{Json, Query, listed, millis, page, ttl};
 use crate::http::problem::Problem;
 use crate::http::table::Table;
 use ebbtide_api::answers::Listed;
@@ -53,7 +52,7 @@ async fn grant(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<ApprovalGrant>,
-) -> Result<Answer<ApprovalAnswer>, Problem> {
+) -> Result<Json<ApprovalAnswer>, Problem> {
     let mut approval = Approval::new(body.identity, body.resource, body.action, body.granted_by)
         .with_scope(caller.scope.clone());
     if let Some(ttl) = ttl(body.ttl_seconds)? {
@@ -62,7 +61,7 @@ async fn grant(
     for (name, value) in body.metadata {
         approval = approval.with_metadata(name, value);
     }
-    Ok(Answer(ApprovalAnswer::from(&app.stores.approvals(&caller.scope).grant(&approval).await?)))
+    Ok(Json(ApprovalAnswer::from(&app.stores.approvals(&caller.scope).grant(&approval).await?)))
 }
 
 #[derive(Serialize, ToSchema)]
@@ -124,18 +123,18 @@ struct WhichApproval {
 async fn read(
     State(app): State<App>,
     caller: Caller,
-    Asked(which): Asked<WhichApproval>,
-) -> Result<Answer<ApprovalsAnswer>, Problem> {
+    Query(which): Query<WhichApproval>,
+) -> Result<Json<ApprovalsAnswer>, Problem> {
     let approvals = app.stores.approvals(&caller.scope);
     match (which.resource, which.action) {
         (Some(resource), Some(action)) => {
             let found = approvals.get(&which.identity, &resource, &action).await?.ok_or_else(unknown)?;
-            Ok(Answer(ApprovalsAnswer::One(Box::new(ApprovalAnswer::from(&found)))))
+            Ok(Json(ApprovalsAnswer::One(Box::new(ApprovalAnswer::from(&found)))))
         }
         (None, None) => {
             let (after, limit) = page(which.limit, which.after.as_deref())?;
             let listing = approvals.list(&which.identity, after.as_ref(), limit).await?;
-            Ok(Answer(ApprovalsAnswer::Page(listed(&listing))))
+            Ok(Json(ApprovalsAnswer::Page(listed(&listing))))
         }
         _ => Err(Problem::invalid("resource and action are given together")),
     }
@@ -176,10 +175,10 @@ async fn check(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<ApprovalCheck>,
-) -> Result<Answer<ApprovalChecked>, Problem> {
+) -> Result<Json<ApprovalChecked>, Problem> {
     let approvals = app.stores.approvals(&caller.scope);
     let found = approvals.get(&body.identity, &body.resource, &body.action).await?.ok_or_else(unknown)?;
-    Ok(Answer(ApprovalChecked { approved: true, approval: ApprovalAnswer::from(&found) }))
+    Ok(Json(ApprovalChecked { approved: true, approval: ApprovalAnswer::from(&found) }))
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -217,20 +216,20 @@ async fn extend(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<ApprovalExtend>,
-) -> Result<Answer<ApprovalExtended>, Problem> {
+) -> Result<Json<ApprovalExtended>, Problem> {
     let ttl = ebbtide::Ttl::from_secs(body.ttl_seconds)?;
     let extension = Extension::from_now(ttl, body.actor, body.reason)?;
     let approvals = app.stores.approvals(&caller.scope);
     extended(approvals.extend(&body.identity, &body.resource, &body.action, &extension).await?)
 }
 
-fn extended(extended: ExtendOutcome) -> Result<Answer<ApprovalExtended>, Problem> {
+fn extended(extended: ExtendOutcome) -> Result<Json<ApprovalExtended>, Problem> {
     let refused = |detail, expires_at: Timestamp| {
         Err(Problem::conflict("conflict", detail).with("expires_at", millis(expires_at)))
     };
     match extended {
         ExtendOutcome::ExtendOutcome { expires_at, .. } => {
-            Ok(Answer(ApprovalExtended { expires_at: millis(expires_at) }))
+            Ok(Json(ApprovalExtended { expires_at: millis(expires_at) }))
         }
         ExtendOutcome::NotLonger { expires_at } => refused("it lives that long already", expires_at),
         ExtendOutcome::BeyondCap { expires_at, .. } => refused("that is past its cap", expires_at),
@@ -261,7 +260,7 @@ struct ApprovalRevoke {
 async fn revoke(
     State(app): State<App>,
     caller: Caller,
-    Asked(body): Asked<ApprovalRevoke>,
+    Query(body): Query<ApprovalRevoke>,
 ) -> Result<StatusCode, Problem> {
     let context = caller.context(body.actor, body.reason)?;
     let approvals = app.stores.approvals(&caller.scope);

@@ -1,6 +1,5 @@
 //! `/v1/attributes`
 
-use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -13,7 +12,7 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::http::auth::Caller;
-use crate::http::body::{Asked, Json, Names, listed, millis, page, ttl};
+use crate::http::body::{Json, Path, Query, listed, millis, page, ttl};
 use crate::http::problem::Problem;
 use crate::http::table::Table;
 use ebbtide_api::answers::{Deleted, Listed};
@@ -30,7 +29,7 @@ pub(super) fn routes() -> Table {
         .writer(routes!(compare_and_swap))
 }
 
-type Name = Names<(String, String, String)>;
+type Name = Path<(String, String, String)>;
 
 #[derive(Serialize, ToSchema)]
 struct AttributeAnswer {
@@ -67,7 +66,7 @@ impl From<Stamp> for AttributeStamp {
 }
 
 fn tagged(version: Version, answer: impl Serialize) -> Response {
-    let mut response = Answer(answer).into_response();
+    let mut response = Json(answer).into_response();
     let tag = HeaderValue::from_str(&format!("\"{version}\"")).expect("hexadecimal digits are a good header");
     response.headers_mut().insert(header::ETAG, tag);
     response
@@ -113,7 +112,7 @@ fn condition(headers: &HeaderMap) -> Result<Condition, Problem> {
 async fn read(
     State(app): State<App>,
     caller: Caller,
-    Names((owner, bucket, name)): Name,
+    Path((owner, bucket, name)): Name,
 ) -> Result<Response, Problem> {
     let found = app.stores.attributes(&caller.scope).bucket(owner, bucket)?.get(&name).await?;
     found.map(|found| tagged(found.version, AttributeAnswer::from(&found))).ok_or_else(unknown)
@@ -145,7 +144,7 @@ struct AttributeSet {
 async fn set(
     State(app): State<App>,
     caller: Caller,
-    Names((owner, bucket, name)): Name,
+    Path((owner, bucket, name)): Name,
     headers: HeaderMap,
     Json(body): Json<AttributeSet>,
 ) -> Result<Response, Problem> {
@@ -183,7 +182,7 @@ async fn set(
 async fn remove(
     State(app): State<App>,
     caller: Caller,
-    Names((owner, bucket, name)): Name,
+    Path((owner, bucket, name)): Name,
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     let bucket = app.stores.attributes(&caller.scope).bucket(owner, bucket)?;
@@ -220,7 +219,7 @@ struct AttributeSwap {
 async fn compare_and_swap(
     State(app): State<App>,
     caller: Caller,
-    Names((owner, bucket, name)): Name,
+    Path((owner, bucket, name)): Name,
     Json(body): Json<AttributeSwap>,
 ) -> Result<Response, Problem> {
     let mut draft = Draft::new(body.new);
@@ -255,12 +254,12 @@ struct AttributePage {
 async fn list(
     State(app): State<App>,
     caller: Caller,
-    Names((owner, bucket)): Names<(String, String)>,
-    Asked(asked): Asked<AttributePage>,
-) -> Result<Answer<Listed<AttributeAnswer>>, Problem> {
+    Path((owner, bucket)): Path<(String, String)>,
+    Query(asked): Query<AttributePage>,
+) -> Result<Json<Listed<AttributeAnswer>>, Problem> {
     let (after, limit) = page(asked.limit, asked.after.as_deref())?;
     let bucket = app.stores.attributes(&caller.scope).bucket(owner, bucket)?;
-    Ok(Answer(listed(&bucket.list(after.as_ref(), limit).await?)))
+    Ok(Json(listed(&bucket.list(after.as_ref(), limit).await?)))
 }
 
 /// Lists the names of an owner's buckets
@@ -270,12 +269,12 @@ async fn list(
 async fn list_buckets(
     State(app): State<App>,
     caller: Caller,
-    Names(owner): Names<String>,
-    Asked(asked): Asked<AttributePage>,
-) -> Result<Answer<Listed<String>>, Problem> {
+    Path(owner): Path<String>,
+    Query(asked): Query<AttributePage>,
+) -> Result<Json<Listed<String>>, Problem> {
     let (after, limit) = page(asked.limit, asked.after.as_deref())?;
     let listing = app.stores.attributes(&caller.scope).list_buckets(&owner, after.as_ref(), limit).await?;
-    Ok(Answer(listed::<String, String>(&listing)))
+    Ok(Json(listed::<String, String>(&listing)))
 }
 
 /// Deletes a bucket
@@ -285,10 +284,10 @@ async fn list_buckets(
 async fn delete_bucket(
     State(app): State<App>,
     caller: Caller,
-    Names((owner, bucket)): Names<(String, String)>,
-) -> Result<Answer<Deleted>, Problem> {
+    Path((owner, bucket)): Path<(String, String)>,
+) -> Result<Json<Deleted>, Problem> {
     let deleted = app.stores.attributes(&caller.scope).bucket(owner, bucket)?.delete_bucket().await?;
-    Ok(Answer(Deleted { deleted }))
+    Ok(Json(Deleted { deleted }))
 }
 
 /// Deletes every attribute of an owner
@@ -298,8 +297,8 @@ async fn delete_bucket(
 async fn delete_owner(
     State(app): State<App>,
     caller: Caller,
-    Names(owner): Names<String>,
-) -> Result<Answer<Deleted>, Problem> {
+    Path(owner): Path<String>,
+) -> Result<Json<Deleted>, Problem> {
     let deleted = app.stores.attributes(&caller.scope).delete_owner(&owner).await?;
-    Ok(Answer(Deleted { deleted }))
+    Ok(Json(Deleted { deleted }))
 }

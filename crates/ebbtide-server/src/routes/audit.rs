@@ -1,6 +1,5 @@
 //! `/v1/audit`
 
-use axum::Json as Answer;
 use axum::extract::State;
 use ebbtide::stores::audit::{AuditOutcome, Mark};
 use serde::Deserialize;
@@ -8,7 +7,7 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::http::auth::Caller;
-use crate::http::body::{Asked, listed, page};
+use crate::http::body::{Json, Query, listed, page};
 use crate::http::problem::Problem;
 use crate::http::table::Table;
 use ebbtide_api::answers::{EntryAnswer, Listed, WholeLog};
@@ -39,11 +38,11 @@ struct WhichLog {
 async fn list(
     State(app): State<App>,
     caller: Caller,
-    Asked(which): Asked<WhichLog>,
-) -> Result<Answer<Listed<EntryAnswer>>, Problem> {
+    Query(which): Query<WhichLog>,
+) -> Result<Json<Listed<EntryAnswer>>, Problem> {
     let scope = caller.named(which.scope)?;
     let (after, limit) = page(which.limit, which.after.as_deref())?;
-    Ok(Answer(listed(&app.stores.audit(&scope).list(after.as_ref(), limit).await?)))
+    Ok(Json(listed(&app.stores.audit(&scope).list(after.as_ref(), limit).await?)))
 }
 
 /// Which log, and through what it must lead.
@@ -67,14 +66,14 @@ struct WhichChain {
 async fn verify(
     State(app): State<App>,
     caller: Caller,
-    Asked(which): Asked<WhichChain>,
-) -> Result<Answer<WholeLog>, Problem> {
+    Query(which): Query<WhichChain>,
+) -> Result<Json<WholeLog>, Problem> {
     let scope = caller.named(which.scope)?;
     let mark: Option<Mark> = which.mark.map(|mark| mark.parse()).transpose()?;
     match app.stores.audit(&scope).verify(mark.as_ref()).await? {
         AuditOutcome::Intact { entries, head } => {
             let head = head.map(|head| head.to_string());
-            Ok(Answer(WholeLog { scope: scope.to_string(), entries, head }))
+            Ok(Json(WholeLog { scope: scope.to_string(), entries, head }))
         }
         AuditOutcome::Broken { sequence, why } => {
             let detail = format!("the log of {scope} is not whole: entry {sequence} {}", broken(why));

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::Secret;
@@ -16,7 +15,7 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::http::auth::Caller;
-use crate::http::body::{Asked, Json, Names, given, listed, millis, page, ttl};
+use crate::http::body::{Json, Path, Query, given, listed, millis, page, ttl};
 use crate::http::problem::Problem;
 use crate::http::table::Table;
 use ebbtide_api::answers::{Listed, by_name};
@@ -96,7 +95,7 @@ async fn register(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<ClientRegister>,
-) -> Result<(StatusCode, Answer<ClientRegistered>), Problem> {
+) -> Result<(StatusCode, Json<ClientRegistered>), Problem> {
     let mut request = if body.confidential.unwrap_or(true) {
         ClientRequest::confidential()
     } else {
@@ -122,7 +121,7 @@ async fn register(
         RegisterOutcome::Registered(registered) => {
             let client_secret = registered.client_secret.as_ref().map(|secret| secret.expose().to_owned());
             let client = ClientAnswer::from(&registered.client);
-            Ok((StatusCode::CREATED, Answer(ClientRegistered { client_secret, client })))
+            Ok((StatusCode::CREATED, Json(ClientRegistered { client_secret, client })))
         }
         RegisterOutcome::Taken => Err(Problem::conflict("conflict", "another client has that client_id")),
     }
@@ -135,10 +134,10 @@ async fn register(
 async fn read(
     State(app): State<App>,
     caller: Caller,
-    Names(id): Names<String>,
-) -> Result<Answer<ClientAnswer>, Problem> {
+    Path(id): Path<String>,
+) -> Result<Json<ClientAnswer>, Problem> {
     let client = app.stores.clients(&caller.scope).find(&id).await?;
-    client.map(|client| Answer(ClientAnswer::from(&client))).ok_or_else(unknown)
+    client.map(|client| Json(ClientAnswer::from(&client))).ok_or_else(unknown)
 }
 
 /// Whose clients.
@@ -161,10 +160,10 @@ struct WhoseClients {
 async fn list(
     State(app): State<App>,
     caller: Caller,
-    Asked(whose): Asked<WhoseClients>,
-) -> Result<Answer<Listed<ClientAnswer>>, Problem> {
+    Query(whose): Query<WhoseClients>,
+) -> Result<Json<Listed<ClientAnswer>>, Problem> {
     let (after, limit) = page(whose.limit, whose.after.as_deref())?;
-    Ok(Answer(listed(&app.stores.clients(&caller.scope).list(&whose.owner, after.as_ref(), limit).await?)))
+    Ok(Json(listed(&app.stores.clients(&caller.scope).list(&whose.owner, after.as_ref(), limit).await?)))
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -192,12 +191,12 @@ struct ClientVerified {
 async fn verify(
     State(app): State<App>,
     caller: Caller,
-    Names(id): Names<String>,
+    Path(id): Path<String>,
     Json(body): Json<ClientVerify>,
-) -> Result<Answer<ClientVerified>, Problem> {
+) -> Result<Json<ClientVerified>, Problem> {
     match app.stores.clients(&caller.scope).verify(&id, &Secret::new(body.client_secret)).await? {
         VerifyOutcome::Verified(client) => {
-            Ok(Answer(ClientVerified { verified: true, client: ClientAnswer::from(client.as_ref()) }))
+            Ok(Json(ClientVerified { verified: true, client: ClientAnswer::from(client.as_ref()) }))
         }
         VerifyOutcome::Mismatch => Err(Problem::mismatch("client_secret")),
         VerifyOutcome::Unknown => Err(unknown()),
@@ -230,14 +229,14 @@ struct ClientRotated {
 async fn rotate_secret(
     State(app): State<App>,
     caller: Caller,
-    Names(id): Names<String>,
+    Path(id): Path<String>,
     body: Option<Json<ClientRotate>>,
-) -> Result<Answer<ClientRotated>, Problem> {
+) -> Result<Json<ClientRotated>, Problem> {
     let overlap = body.and_then(|Json(body)| body.overlap_seconds).unwrap_or_default();
     match app.stores.clients(&caller.scope).rotate_secret(&id, Duration::from_secs(overlap)).await? {
         RotateSecretOutcome::Rotated { client_secret, old_until } => {
             let client_secret = client_secret.expose().to_owned();
-            Ok(Answer(ClientRotated { client_secret, old_expires_at: millis(old_until) }))
+            Ok(Json(ClientRotated { client_secret, old_expires_at: millis(old_until) }))
         }
         RotateSecretOutcome::Public => Err(Problem::conflict("conflict", "a public client has no secret")),
         RotateSecretOutcome::Unknown => Err(unknown()),
@@ -270,14 +269,14 @@ struct ClientDeleted {
 async fn remove(
     State(app): State<App>,
     caller: Caller,
-    Names(id): Names<String>,
-    Asked(why): Asked<ClientDelete>,
-) -> Result<Answer<ClientDeleted>, Problem> {
+    Path(id): Path<String>,
+    Query(why): Query<ClientDelete>,
+) -> Result<Json<ClientDeleted>, Problem> {
     let context = caller.context(why.actor, why.reason)?;
     let deletion = app.stores.clients(&caller.scope).delete(&id, &context).await?;
     let removed = deletion.ok_or_else(unknown)?.finish().await?;
     let kinds = by_name(&removed.records);
-    Ok(Answer(ClientDeleted { revoked: removed.revoked, deleted: removed.total(), kinds }))
+    Ok(Json(ClientDeleted { revoked: removed.revoked, deleted: removed.total(), kinds }))
 }
 
 fn unknown() -> Problem {

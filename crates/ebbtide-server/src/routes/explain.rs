@@ -1,6 +1,5 @@
 //! `/v1/explain`
 
-use axum::Json as Answer;
 use axum::extract::State;
 use ebbtide::Secret;
 use ebbtide::ops::explain::{Explain, Question, RecordState};
@@ -90,7 +89,7 @@ async fn explain(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<ExplainQuestion>,
-) -> Result<Answer<ExplanationAnswer>, Problem> {
+) -> Result<Json<ExplanationAnswer>, Problem> {
     let question = body.question()?;
     // The id of a key says where it stands.
     let scope = match &question {
@@ -101,6 +100,6 @@ async fn explain(
     let explanation = Explain::new(app.stores.clone(), scope.clone()).explain(&question).await?;
     match explanation.state {
         RecordState::Unknown => Err(Problem::not_found(&explanation.why)),
-        _ => Ok(Answer(ExplanationAnswer::from(&explanation))),
+        _ => Ok(Json(ExplanationAnswer::from(&explanation))),
     }
 }

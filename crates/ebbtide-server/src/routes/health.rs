@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
@@ -16,6 +15,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::app::App;
+use crate::http::body::Json;
 use crate::http::problem::Problem;
 use crate::metrics::scrape;
 
@@ -49,7 +49,7 @@ const AGE: Duration = Duration::from_secs(1);
 /// The body lists problems that an operator should fix.
 #[utoipa::path(get, path = "/readyz", operation_id = "ready", tag = "open",
     responses((status = 200, body = Ready), (status = 503, description = "unavailable: not ready")))]
-async fn ready(State(app): State<App>) -> Result<Answer<Ready>, Problem> {
+async fn ready(State(app): State<App>) -> Result<Json<Ready>, Problem> {
     if let Err(error) = app.edge.gate.check() {
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", error.message()));
     }
@@ -58,7 +58,7 @@ async fn ready(State(app): State<App>) -> Result<Answer<Ready>, Problem> {
         Some((_, answer)) => answer.clone(),
         None => last.insert((Stopwatch::start(), ask(&app).await)).1.clone(),
     };
-    answer.map(|warnings| Answer(Ready { status: "ready", warnings }))
+    answer.map(|warnings| Json(Ready { status: "ready", warnings }))
 }
 
 /// Last answer of the engine. Readiness needs no key, so one request at a time asks the engine, and a recent answer

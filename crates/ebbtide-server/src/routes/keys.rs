@@ -1,6 +1,5 @@
 //! `/v1/keys`
 
-use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::stores::api_keys::{KeyId, KeyRequest, Role};
@@ -11,7 +10,7 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::http::auth::Caller;
-use crate::http::body::{Asked, Json, Names, listed, page, ttl};
+use crate::http::body::{Json, Path, Query, listed, page, ttl};
 use crate::http::problem::Problem;
 use crate::http::table::Table;
 use ebbtide_api::answers::{KeyAnswer, Listed};
@@ -55,7 +54,7 @@ async fn create(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<KeyCreate>,
-) -> Result<(StatusCode, Answer<KeyCreated>), Problem> {
+) -> Result<(StatusCode, Json<KeyCreated>), Problem> {
     let scope: Scope = body.scope.parse()?;
     caller.require(&scope)?;
     let mut request = KeyRequest::new(scope, body.role.parse::<Role>()?);
@@ -70,7 +69,7 @@ async fn create(
     }
     let created = app.stores.api_keys(&caller.scope).create(&request, &caller.context(None, None)?).await?;
     let key = created.key.expose().to_owned();
-    Ok((StatusCode::CREATED, Answer(KeyCreated { key, about: KeyAnswer::from(&created.about) })))
+    Ok((StatusCode::CREATED, Json(KeyCreated { key, about: KeyAnswer::from(&created.about) })))
 }
 
 /// Whose keys.
@@ -94,8 +93,8 @@ struct WhichKeys {
 async fn list(
     State(app): State<App>,
     caller: Caller,
-    Asked(which): Asked<WhichKeys>,
-) -> Result<Answer<Listed<KeyAnswer>>, Problem> {
+    Query(which): Query<WhichKeys>,
+) -> Result<Json<Listed<KeyAnswer>>, Problem> {
     let reach = match which.scope {
         Some(scope) => Reach::Exact(scope.parse()?),
         None => Reach::Below(caller.scope.clone()),
@@ -103,7 +102,7 @@ async fn list(
     caller.require(reach.scope())?;
     let (after, limit) = page(which.limit, which.after.as_deref())?;
     let keys = app.stores.api_keys(&caller.scope);
-    Ok(Answer(listed(&keys.list(&reach, after.as_ref(), limit).await?)))
+    Ok(Json(listed(&keys.list(&reach, after.as_ref(), limit).await?)))
 }
 
 /// Takes a key back, and tells the audit log
@@ -113,7 +112,7 @@ async fn list(
 async fn revoke(
     State(app): State<App>,
     caller: Caller,
-    Names(id): Names<String>,
+    Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
     let unknown = || Problem::not_found("no such key");
     let id: KeyId = id.parse().map_err(|_| unknown())?;

@@ -1,6 +1,5 @@
 //! `/v1/nonces`
 
-use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::Secret;
@@ -43,10 +42,10 @@ async fn issue(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<NonceRequest>,
-) -> Result<(StatusCode, Answer<NonceIssued>), Problem> {
+) -> Result<(StatusCode, Json<NonceIssued>), Problem> {
     let issued = app.stores.nonces(&caller.scope).issue(&body.audience, ttl(body.ttl_seconds)?).await?;
     let nonce = issued.nonce.expose().to_owned();
-    Ok((StatusCode::CREATED, Answer(NonceIssued { nonce, expires_at: millis(issued.expires_at) })))
+    Ok((StatusCode::CREATED, Json(NonceIssued { nonce, expires_at: millis(issued.expires_at) })))
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -78,7 +77,7 @@ async fn check(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<NoncePresented>,
-) -> Result<Answer<NonceGood>, Problem> {
+) -> Result<Json<NonceGood>, Problem> {
     let nonce = Secret::new(body.nonce);
     answer("valid", app.stores.nonces(&caller.scope).check(&body.audience, &nonce).await?)
 }
@@ -96,15 +95,15 @@ async fn accept(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<NoncePresented>,
-) -> Result<Answer<NonceGood>, Problem> {
+) -> Result<Json<NonceGood>, Problem> {
     let nonce = Secret::new(body.nonce);
     answer("accepted", app.stores.nonces(&caller.scope).accept(&body.audience, &nonce).await?)
 }
 
-fn answer(outcome: &'static str, answer: NonceOutcome) -> Result<Answer<NonceGood>, Problem> {
+fn answer(outcome: &'static str, answer: NonceOutcome) -> Result<Json<NonceGood>, Problem> {
     match answer {
         NonceOutcome::Accepted { expires_at } => {
-            Ok(Answer(NonceGood { outcome, expires_at: millis(expires_at) }))
+            Ok(Json(NonceGood { outcome, expires_at: millis(expires_at) }))
         }
         NonceOutcome::Used => Err(Problem::conflict("used", "the nonce was accepted before")),
         NonceOutcome::Expired => Err(Problem::expired("the nonce has expired")),

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use axum::Json as Answer;
 use axum::extract::State;
 use serde::Deserialize;
 use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::http::auth::Caller;
-use crate::http::body::{Asked, Names};
+use crate::http::body::{Json, Path, Query};
 use crate::http::problem::Problem;
 use crate::http::table::Table;
 use ebbtide_api::answers::by_name;
@@ -37,10 +36,10 @@ struct OwnerDelete {
 async fn remove(
     State(app): State<App>,
     caller: Caller,
-    Names(owner): Names<String>,
-    Asked(why): Asked<OwnerDelete>,
-) -> Result<Answer<BTreeMap<&'static str, u64>>, Problem> {
+    Path(owner): Path<String>,
+    Query(why): Query<OwnerDelete>,
+) -> Result<Json<BTreeMap<&'static str, u64>>, Problem> {
     let context = caller.context(why.actor, why.reason)?;
     let removed = app.stores.owners(&caller.scope).delete(&owner, &context).await?.finish().await?;
-    Ok(Answer(by_name(&removed.records)))
+    Ok(Json(by_name(&removed.records)))
 }

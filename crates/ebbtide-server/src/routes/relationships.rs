@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::stores::relationships::{
@@ -14,7 +13,7 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::http::auth::Caller;
-use crate::http::body::{Asked, Json, listed, millis, page, ttl};
+use crate::http::body::{Json, Query, listed, millis, page, ttl};
 use crate::http::problem::Problem;
 use crate::http::table::Table;
 use ebbtide_api::answers::Listed;
@@ -87,7 +86,7 @@ async fn add(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<RelationshipAdd>,
-) -> Result<Answer<RelationshipAnswer>, Problem> {
+) -> Result<Json<RelationshipAnswer>, Problem> {
     let edge = Edge::new(body.subject, body.relation, body.object, body.relation_type.into());
     let mut relationship = Relationship::new(edge, body.created_by).with_scope(caller.scope.clone());
     if let Some(ttl) = ttl(body.ttl_seconds)? {
@@ -97,7 +96,7 @@ async fn add(
         relationship = relationship.with_metadata(name, value);
     }
     let related = app.stores.relationships(&caller.scope).add(&relationship).await?;
-    Ok(Answer(RelationshipAnswer::from(&related)))
+    Ok(Json(RelationshipAnswer::from(&related)))
 }
 
 #[derive(Serialize, ToSchema)]
@@ -154,8 +153,8 @@ struct RelationshipEnd {
 async fn list(
     State(app): State<App>,
     caller: Caller,
-    Asked(from): Asked<RelationshipEnd>,
-) -> Result<Answer<Listed<RelationshipAnswer>>, Problem> {
+    Query(from): Query<RelationshipEnd>,
+) -> Result<Json<Listed<RelationshipAnswer>>, Problem> {
     let relationships = app.stores.relationships(&caller.scope);
     let kind = from.relation_type.map(|text| text.parse::<RelationType>()).transpose()?;
     let (after, limit) = page(from.limit, from.after.as_deref())?;
@@ -166,7 +165,7 @@ async fn list(
         }
         _ => return Err(Problem::invalid("either subject or object is given")),
     };
-    Ok(Answer(listed(&listing)))
+    Ok(Json(listed(&listing)))
 }
 
 /// Which one, by whom and why.
@@ -195,7 +194,7 @@ struct RelationshipRemove {
 async fn remove(
     State(app): State<App>,
     caller: Caller,
-    Asked(body): Asked<RelationshipRemove>,
+    Query(body): Query<RelationshipRemove>,
 ) -> Result<StatusCode, Problem> {
     let edge = Edge::new(body.subject, body.relation, body.object, body.relation_type.parse()?);
     let context = caller.context(body.actor, body.reason)?;
@@ -248,18 +247,18 @@ async fn check(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<RelationshipCheck>,
-) -> Result<Answer<RelationshipFound>, Problem> {
+) -> Result<Json<RelationshipFound>, Problem> {
     let relationships = app.stores.relationships(&caller.scope);
     let edge = Edge::new(body.subject, body.relation, body.object, body.relation_type.into());
     let not_related = || Problem::not_found("not related");
     if !body.transitive {
         let related = relationships.check(&edge).await?;
         let path = vec![edge.subject, edge.object];
-        return related.then_some(Answer(RelationshipFound { related, path })).ok_or_else(not_related);
+        return related.then_some(Json(RelationshipFound { related, path })).ok_or_else(not_related);
     }
     let depth = body.max_depth.unwrap_or(Relationships::DEFAULT_DEPTH);
     match relationships.check_transitive(&edge, depth).await? {
-        TransitiveOutcome::Related { path } => Ok(Answer(RelationshipFound { related: true, path })),
+        TransitiveOutcome::Related { path } => Ok(Json(RelationshipFound { related: true, path })),
         TransitiveOutcome::NotRelated { depth_reached } => {
             Err(not_related().with("depth_reached", depth_reached))
         }

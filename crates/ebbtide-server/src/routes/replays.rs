@@ -1,6 +1,5 @@
 //! `/v1/replays`
 
-use axum::Json as Answer;
 use axum::extract::State;
 use ebbtide::stores::replays::{Proof, ReplayOutcome};
 use serde::{Deserialize, Serialize};
@@ -63,10 +62,10 @@ async fn check(
     State(app): State<App>,
     caller: Caller,
     Json(item): Json<ReplayCheck>,
-) -> Result<Answer<ReplayFresh>, Problem> {
+) -> Result<Json<ReplayFresh>, Problem> {
     match app.stores.replays(&caller.scope).check_and_record(&item.proof()?).await? {
         ReplayOutcome::Fresh { expires_at } => {
-            Ok(Answer(ReplayFresh { outcome: "fresh", expires_at: millis(expires_at) }))
+            Ok(Json(ReplayFresh { outcome: "fresh", expires_at: millis(expires_at) }))
         }
         ReplayOutcome::Replay => Err(replay()),
     }
@@ -96,7 +95,7 @@ async fn check_batch(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<ReplayBatch>,
-) -> Result<Answer<ReplayOutcomes>, Problem> {
+) -> Result<Json<ReplayOutcomes>, Problem> {
     const MOST: usize = 1_000;
     if body.items.is_empty() || body.items.len() > MOST {
         return Err(Problem::invalid(format!("a batch has 1 to {MOST} items")));
@@ -108,7 +107,7 @@ async fn check_batch(
     if outcomes.contains(&"replay") {
         return Err(replay().with("outcomes", outcomes));
     }
-    Ok(Answer(ReplayOutcomes { outcomes }))
+    Ok(Json(ReplayOutcomes { outcomes }))
 }
 
 fn replay() -> Problem {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use axum::Json as Answer;
 use axum::extract::State;
 use ebbtide::stores::scopes::Statistics;
 use ebbtide::{Kind, Reach, Scope};
@@ -11,7 +10,7 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::http::auth::Caller;
-use crate::http::body::{Asked, Names};
+use crate::http::body::{Json, Path, Query};
 use crate::http::problem::Problem;
 use crate::http::table::Table;
 use ebbtide_api::answers::{Listed, ScopeAnswer, ScopeCounts, ScopeDeleted};
@@ -44,15 +43,15 @@ struct WhichScopes {
 async fn list(
     State(app): State<App>,
     caller: Caller,
-    Asked(which): Asked<WhichScopes>,
-) -> Result<Answer<Listed<ScopeAnswer>>, Problem> {
+    Query(which): Query<WhichScopes>,
+) -> Result<Json<Listed<ScopeAnswer>>, Problem> {
     let scope = caller.named(which.scope)?;
     let found = app.stores.scopes(&caller.scope).statistics(&Reach::Below(scope)).await?;
     let item = |(scope, kinds): (Scope, BTreeMap<Kind, Statistics>)| ScopeAnswer {
         scope: scope.to_string(),
         records: kinds.values().map(|of| of.live).sum(),
     };
-    Ok(Answer(Listed { items: found.into_iter().map(item).collect(), next: None }))
+    Ok(Json(Listed { items: found.into_iter().map(item).collect(), next: None }))
 }
 
 /// How far.
@@ -72,12 +71,12 @@ struct ScopeReach {
 async fn count(
     State(app): State<App>,
     caller: Caller,
-    Names(scope): Names<String>,
-    Asked(far): Asked<ScopeReach>,
-) -> Result<Answer<ScopeCounts>, Problem> {
+    Path(scope): Path<String>,
+    Query(far): Query<ScopeReach>,
+) -> Result<Json<ScopeCounts>, Problem> {
     let reach = reach(&caller, &scope, far.below)?;
     let counts = app.stores.scopes(&caller.scope).count(&reach).await?;
-    Ok(Answer(ScopeCounts::new(&reach, &counts)))
+    Ok(Json(ScopeCounts::new(&reach, &counts)))
 }
 
 /// How far, by whom and why.
@@ -106,9 +105,9 @@ struct ScopeDelete {
 async fn remove(
     State(app): State<App>,
     caller: Caller,
-    Names(scope): Names<String>,
-    Asked(asked): Asked<ScopeDelete>,
-) -> Result<Answer<ScopeDeleted>, Problem> {
+    Path(scope): Path<String>,
+    Query(asked): Query<ScopeDelete>,
+) -> Result<Json<ScopeDeleted>, Problem> {
     let reach = reach(&caller, &scope, asked.below)?;
     let context = caller.context(asked.actor, asked.reason)?;
     let scopes = app.stores.scopes(&caller.scope);
@@ -117,5 +116,5 @@ async fn remove(
         Some(resumed) => resumed,
         None => scopes.delete(&reach, &context).await?,
     };
-    Ok(Answer(ScopeDeleted::new(&reach, &deletion.finish().await?)))
+    Ok(Json(ScopeDeleted::new(&reach, &deletion.finish().await?)))
 }

@@ -1,6 +1,5 @@
 //! `/v1/sessions`
 
-use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::Secret;
@@ -15,7 +14,7 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::http::auth::Caller;
-use crate::http::body::{Asked, Json, Names, given, listed_as, millis, page, ttl};
+use crate::http::body::{Json, Path, Query, given, listed_as, millis, page, ttl};
 use crate::http::problem::Problem;
 use crate::http::table::Table;
 use ebbtide_api::answers::{Listed, Revoked};
@@ -69,7 +68,7 @@ async fn create(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<SessionCreate>,
-) -> Result<(StatusCode, Answer<SessionCreated>), Problem> {
+) -> Result<(StatusCode, Json<SessionCreated>), Problem> {
     let mut request = SessionRequest::new(SessionFields {
         data: body.data.map(Payload::new),
         state: body.state.map(Secret::new),
@@ -94,7 +93,7 @@ async fn create(
         expires_at: millis(session.expires_at),
         ends_at: millis(session.ends_at),
     };
-    Ok((StatusCode::CREATED, Answer(answer)))
+    Ok((StatusCode::CREATED, Json(answer)))
 }
 
 #[derive(Serialize, ToSchema)]
@@ -145,8 +144,8 @@ impl From<Session> for SessionRead {
 async fn read(
     State(app): State<App>,
     caller: Caller,
-    Names(id): Names<String>,
-) -> Result<Answer<SessionRead>, Problem> {
+    Path(id): Path<String>,
+) -> Result<Json<SessionRead>, Problem> {
     answered(app.stores.sessions(&caller.scope).get(&Secret::new(id)).await?)
 }
 
@@ -162,14 +161,14 @@ async fn read(
 async fn claim(
     State(app): State<App>,
     caller: Caller,
-    Names(id): Names<String>,
-) -> Result<Answer<SessionRead>, Problem> {
+    Path(id): Path<String>,
+) -> Result<Json<SessionRead>, Problem> {
     answered(app.stores.sessions(&caller.scope).claim(&Secret::new(id)).await?)
 }
 
-fn answered(answer: SessionOutcome) -> Result<Answer<SessionRead>, Problem> {
+fn answered(answer: SessionOutcome) -> Result<Json<SessionRead>, Problem> {
     match answer {
-        SessionOutcome::Live(session) => Ok(Answer((*session).into())),
+        SessionOutcome::Live(session) => Ok(Json((*session).into())),
         SessionOutcome::Used => Err(used()),
         SessionOutcome::Expired => Err(expired()),
         SessionOutcome::Unknown => Err(unknown()),
@@ -201,12 +200,12 @@ struct SessionTouched {
 async fn touch(
     State(app): State<App>,
     caller: Caller,
-    Names(id): Names<String>,
+    Path(id): Path<String>,
     body: Option<Json<SessionTouch>>,
-) -> Result<Answer<SessionTouched>, Problem> {
+) -> Result<Json<SessionTouched>, Problem> {
     let ttl = ttl(body.and_then(|Json(body)| body.ttl_seconds))?;
     match app.stores.sessions(&caller.scope).touch(&Secret::new(id), ttl).await? {
-        TouchOutcome::Touched { expires_at } => Ok(Answer(SessionTouched { expires_at: millis(expires_at) })),
+        TouchOutcome::Touched { expires_at } => Ok(Json(SessionTouched { expires_at: millis(expires_at) })),
         TouchOutcome::Used => Err(used()),
         TouchOutcome::Expired => Err(expired()),
         TouchOutcome::Unknown => Err(unknown()),
@@ -220,7 +219,7 @@ async fn touch(
 async fn remove(
     State(app): State<App>,
     caller: Caller,
-    Names(id): Names<String>,
+    Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
     let removed = app.stores.sessions(&caller.scope).delete(&Secret::new(id)).await?;
     removed.then_some(StatusCode::NO_CONTENT).ok_or_else(unknown)
@@ -268,11 +267,11 @@ impl SessionListed {
 async fn list(
     State(app): State<App>,
     caller: Caller,
-    Asked(whose): Asked<WhoseSessions>,
-) -> Result<Answer<Listed<SessionListed>>, Problem> {
+    Query(whose): Query<WhoseSessions>,
+) -> Result<Json<Listed<SessionListed>>, Problem> {
     let (after, limit) = page(whose.limit, whose.after.as_deref())?;
     let listing = app.stores.sessions(&caller.scope).list(&whose.subject, after.as_ref(), limit).await?;
-    Ok(Answer(listed_as(&listing, |info| SessionListed::new(info, &whose.subject))))
+    Ok(Json(listed_as(&listing, |info| SessionListed::new(info, &whose.subject))))
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -291,11 +290,11 @@ async fn revoke(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<SessionsRevoke>,
-) -> Result<Answer<Revoked>, Problem> {
+) -> Result<Json<Revoked>, Problem> {
     let context = caller.context(body.actor, body.reason)?;
     let sessions = app.stores.sessions(&caller.scope);
     let revoked = sessions.revoke_all_audited(&body.subject, &context).await?;
-    Ok(Answer(Revoked { revoked }))
+    Ok(Json(Revoked { revoked }))
 }
 
 fn used() -> Problem {

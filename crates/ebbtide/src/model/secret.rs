@@ -1,12 +1,14 @@
-//! Text that must not be printed.
+//! Secrets: text that must not be printed.
 
 use std::fmt;
 
+use serde::Deserialize;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
 
 /// A bearer secret. It does not print, compares in constant time, and is wiped when dropped.
-#[derive(Clone)]
+#[derive(Clone, Deserialize)]
+#[serde(from = "String")]
 pub struct Secret(String);
 
 impl Secret {
@@ -33,6 +35,18 @@ impl Eq for Secret {}
 impl From<String> for Secret {
     fn from(text: String) -> Self {
         Self(text)
+    }
+}
+
+impl From<&str> for Secret {
+    fn from(text: &str) -> Self {
+        Self::new(text)
+    }
+}
+
+impl From<&Self> for Secret {
+    fn from(secret: &Self) -> Self {
+        secret.clone()
     }
 }
 

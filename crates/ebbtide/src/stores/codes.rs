@@ -1,6 +1,7 @@
 //! Authorization codes: short-lived, bound, redeemed once (RFC 6749 §4.1.2 and §10.5, RFC 7636, RFC 9449 §10).
 
 mod binding;
+mod request;
 
 use std::time::Duration;
 
@@ -8,16 +9,15 @@ use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 
 use binding::Binding;
+pub use request::{CodeRequest, Redeem};
 
-use super::grants::{
-    GrantId, GrantRequest, GrantTtls, Grants, IssuedGrant, MAX_NAME_BYTES, MAX_SCOPE_BYTES,
-    MAX_THUMBPRINT_BYTES, Why,
-};
+use super::grants::{GrantId, GrantRequest, GrantTtls, Grants, IssuedGrant};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
 use super::shared::token;
-use super::shared::tombstones::{Outcome, Principal};
-use super::{ATTEMPTS, Field, MEMORY, Stores, check_length, check_optional, contended};
+use super::shared::tombstones::Principal;
+use super::shared::update::Step;
+use super::{Field, MEMORY, Stores};
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
@@ -27,204 +27,99 @@ use crate::model::record::Record;
 use crate::model::scope::Scope;
 use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
-use crate::model::ttl::Ttl;
 use crate::model::write::Write;
 
-/// The codes of one scope.
+/// Authorization codes of one scope.
 ///
-/// What became of a code is remembered for a day after its end, or until the cap of the grant that it gave,
-/// whichever is later: a late or second redemption is told from garbage whether or not a sweep has run.
+/// The state of a code is kept for a day after its end, or until the cap of its grant, whichever is later: a late or
+/// second redemption is told from an unknown code, before and after a sweep.
+///
+/// ```
+/// use ebbtide::Ebbtide;
+/// use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> ebbtide::Result<()> {
+/// let acme = Ebbtide::in_memory().scope("tenant:acme")?;
+/// let uri = "https://app.example/cb";
+/// let code = acme.codes().issue(CodeRequest::new("app", "alice", uri)).await?;
+/// let redeem = Redeem::new(code, "app").redirect_uri(uri).with_grant();
+/// let first = acme.codes().redeem(redeem.clone()).await?;
+/// assert!(matches!(first, RedeemOutcome::Redeemed(_)));
+/// // The second redemption revokes the grant of the first.
+/// let second = acme.codes().redeem(redeem).await?;
+/// assert!(matches!(second, RedeemOutcome::Reused { .. }));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Codes {
     stores: Stores,
     scope: Scope,
 }
 
-/// A code to be issued, with all that it is bound to.
-#[derive(Debug, Clone)]
-#[must_use]
-pub struct CodeRequest {
-    client_id: String,
-    subject: String,
-    redirect_uri: String,
-    challenge: Option<String>,
-    thumbprint: Option<String>,
-    scope: Option<String>,
-    data: Option<Payload>,
-    ttl: Option<Ttl>,
-}
-
-impl CodeRequest {
-    /// A code for `client_id`, that speaks for `subject` and is sent to `redirect_uri`.
-    pub fn new(
-        client_id: impl Into<String>,
-        subject: impl Into<String>,
-        redirect_uri: impl Into<String>,
-    ) -> Self {
-        Self {
-            client_id: client_id.into(),
-            subject: subject.into(),
-            redirect_uri: redirect_uri.into(),
-            challenge: None,
-            thumbprint: None,
-            scope: None,
-            data: None,
-            ttl: None,
-        }
-    }
-
-    /// Binds it to the verifier of this PKCE challenge. S256 is the only method.
-    pub fn challenge(mut self, challenge: impl Into<String>) -> Self {
-        self.challenge = Some(challenge.into());
-        self
-    }
-
-    /// Binds it to the key with this thumbprint.
-    pub fn thumbprint(mut self, thumbprint: impl Into<String>) -> Self {
-        self.thumbprint = Some(thumbprint.into());
-        self
-    }
-
-    /// What was granted.
-    pub fn scope(mut self, scope: impl Into<String>) -> Self {
-        self.scope = Some(scope.into());
-        self
-    }
-
-    /// Keeps this with the code, sealed; the grant gets it too.
-    pub fn data(mut self, data: impl Into<Payload>) -> Self {
-        self.data = Some(data.into());
-        self
-    }
-
-    /// Lets it live that long, at most ten minutes.
-    pub fn ttl(mut self, ttl: Ttl) -> Self {
-        self.ttl = Some(ttl);
-        self
-    }
-
-    fn check(&self) -> Result<()> {
-        check_length("client_id", &self.client_id, MAX_NAME_BYTES)?;
-        check_length("subject", &self.subject, MAX_NAME_BYTES)?;
-        check_length("redirect_uri", &self.redirect_uri, Codes::MAX_URI_BYTES)?;
-        check_optional("scope", self.scope.as_deref(), MAX_SCOPE_BYTES)?;
-        check_optional("key thumbprint", self.thumbprint.as_deref(), MAX_THUMBPRINT_BYTES)
-    }
-}
-
-/// A code that was issued.
+/// Issued code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuedCode {
     /// The code.
     pub code: Secret,
-    /// Until when it can be redeemed.
+    /// End of the code.
     pub expires_at: Timestamp,
 }
 
-/// A code, with what its bearer presents.
-#[derive(Debug, Clone)]
-#[must_use]
-pub struct Redeem {
-    code: Secret,
-    client_id: String,
-    redirect_uri: String,
-    verifier: Option<Secret>,
-    thumbprint: Option<String>,
-    grant: Option<GrantTtls>,
-    keeps: bool,
-}
-
-impl Redeem {
-    /// The code, the client that is known to present it, and the redirect URI that it names.
-    pub fn new(code: Secret, client_id: impl Into<String>, redirect_uri: impl Into<String>) -> Self {
-        Self {
-            code,
-            client_id: client_id.into(),
-            redirect_uri: redirect_uri.into(),
-            verifier: None,
-            thumbprint: None,
-            grant: None,
-            keeps: false,
-        }
-    }
-
-    /// The PKCE verifier.
-    pub fn verifier(mut self, verifier: Secret) -> Self {
-        self.verifier = Some(verifier);
-        self
-    }
-
-    /// The thumbprint of the key whose proof came with the code.
-    pub fn thumbprint(mut self, thumbprint: impl Into<String>) -> Self {
-        self.thumbprint = Some(thumbprint.into());
-        self
-    }
-
-    /// Asks for a grant, issued in the commit that redeems the code.
-    pub fn grant(mut self, terms: GrantTtls) -> Self {
-        self.grant = Some(terms);
-        self
-    }
-
-    /// Leaves the code as it is when something does not fit, instead of burning it.
-    pub fn keep_on_mismatch(mut self) -> Self {
-        self.keeps = true;
-        self
-    }
-}
-
-/// What a code stood for.
+/// Content of a redeemed code.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Redeemed {
-    /// Whom it speaks for.
+    /// Subject that it speaks for.
     pub subject: String,
-    /// Whose it was.
+    /// Client that redeemed it.
     pub client_id: String,
-    /// What was granted.
+    /// Granted OAuth scope.
     pub scope: Option<String>,
-    /// What was kept with it.
+    /// Payload.
     pub data: Option<Payload>,
-    /// The key that was presented with it.
-    pub thumbprint: Option<String>,
-    /// The grant, if one was asked for.
+    /// Thumbprint of the key that was presented with it.
+    pub dpop_jkt: Option<String>,
+    /// Grant, if one was requested.
     pub grant: Option<IssuedGrant>,
 }
 
 impl Redeemed {
-    /// Adds the grant that was asked for, and answers the writes that issue it.
+    /// Adds the requested grant, and returns the writes that issue it.
     pub(super) fn give(
         &mut self,
-        terms: Option<GrantTtls>,
+        ttls: Option<GrantTtls>,
         grants: &Grants,
         now: Timestamp,
     ) -> Result<Vec<Write>> {
-        let Some(terms) = terms else { return Ok(Vec::new()) };
-        let mut request = GrantRequest::new(&self.subject, &self.client_id).terms(terms);
+        let Some(ttls) = ttls else { return Ok(Vec::new()) };
+        let mut request = GrantRequest::new(&self.subject, &self.client_id).ttls(ttls);
         request.scope.clone_from(&self.scope);
         request.data.clone_from(&self.data);
-        request.thumbprint.clone_from(&self.thumbprint);
+        request.dpop_jkt.clone_from(&self.dpop_jkt);
         let (grant, writes) = grants.prepare(request, now)?;
         self.grant = Some(grant);
         Ok(writes)
     }
 }
 
-/// The answer to a redemption.
+/// Answer to a redemption.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 #[must_use = "only a redeemed code may be honoured"]
 pub enum RedeemOutcome {
-    /// It was good, and is used up now.
+    /// The code was valid, and is now redeemed.
     Redeemed(Box<Redeemed>),
-    /// It was presented before. What it gave is revoked.
+    /// The code was presented before. Its grant is revoked.
     Reused {
-        /// The grant that it gave, if it gave one.
+        /// Grant that was issued for it, if any.
         grant_id: Option<GrantId>,
     },
-    /// Something does not fit. The code is burned, unless it was to be kept.
+    /// A field does not match. The code is invalidated, unless the request keeps it.
     Mismatch(Field),
-    /// It was not redeemed in its time.
+    /// The code has expired.
     Expired,
-    /// Not a code of this scope, or one from long ago, or its subject or client was deleted. Nothing was changed.
+    /// Not a code of this scope, or forgotten, or its subject or client was deleted. Nothing is changed.
     Unknown,
 }
 
@@ -240,26 +135,26 @@ struct Code {
 enum CodeState {
     #[n(0)]
     Open(#[n(0)] Binding),
-    /// With the grant that it gave, if it gave one.
+    /// Redeemed, with the grant that was issued for it, if any.
     #[n(1)]
     Redeemed(#[n(0)] Option<ByteArray<{ GrantId::BYTES }>>),
-    /// Redeem with something that did not fit.
+    /// Presented with a field that did not match.
     #[n(2)]
     Burned,
 }
 
 impl Codes {
-    /// The longest life of a code (RFC 6749 §4.1.2).
+    /// Longest lifetime of a code (RFC 6749 §4.1.2).
     pub const MAX_TTL_SECONDS: u64 = 600;
 
-    /// The longest redirect URI, in bytes.
+    /// Longest redirect URI, in bytes.
     pub const MAX_URI_BYTES: usize = 4_096;
 
     pub(super) fn new(stores: Stores, scope: Scope) -> Self {
         Self { stores, scope }
     }
 
-    /// Issues a code; 60 seconds unless the profile or the request says something else.
+    /// Issues a code. Its lifetime is 60 seconds unless the profile or the request sets another.
     pub async fn issue(&self, request: CodeRequest) -> Result<IssuedCode> {
         request.check()?;
         let now = self.stores.now();
@@ -278,58 +173,66 @@ impl Codes {
         let record = self.remember(expires_at, state, expires_at)?;
         let whom = [Principal::Owner(&request.subject), Principal::Client(&request.client_id)];
         let put = vec![Write::Put { key, record }];
-        // The key is the digest of 32 random bytes: nothing is written over.
+        // The key is the digest of 32 random bytes: no record is overwritten.
         let _ = self.stores.commit_for(&self.scope, &whom, put, now).await?.unless_deleted()?;
         Ok(IssuedCode { code, expires_at })
     }
 
     /// Redeems a code. Of any number of redemptions of one code at most one is answered `Redeemed`; every later one
-    /// revokes the grant that it gave, whoever presents it, since the code is in two hands.
+    /// revokes the grant, whichever client presents the code, since two parties have it.
     ///
-    /// After an error the code may have been redeemed, and its grant be out of reach. Redeeming it again is then
+    /// After an error the code may have been redeemed, and its grant is then unknown to the caller. A retry is
     /// answered `Reused`: the grant is revoked, and the user signs in again.
-    pub async fn redeem(&self, presented: &Redeem) -> Result<RedeemOutcome> {
+    pub async fn redeem(&self, presented: Redeem) -> Result<RedeemOutcome> {
         let Some(digest) = token::read(token::CODE, &[], &presented.code) else {
             return Ok(RedeemOutcome::Unknown);
         };
+        if let Some(ttls) = &presented.grant {
+            ttls.check(&self.stores)?;
+        }
         let key = self.key(&digest)?;
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let Some(standing) = self.stores.backend().get(&key, now).await? else {
-                return Ok(RedeemOutcome::Unknown);
-            };
+        let update = self.stores.update(&key, |standing, now| {
+            let Some(standing) = standing else { return Ok(Step::answer(RedeemOutcome::Unknown)) };
             let code: Code = codec::decode(&standing.value)?;
             let valid_until = Timestamp::from_stored(code.valid_until)?;
             let binding = match code.state {
-                CodeState::Redeemed(Some(id)) => return self.revoke(GrantId::from_bytes(*id)).await,
-                CodeState::Redeemed(None) | CodeState::Burned => {
-                    return Ok(RedeemOutcome::Reused { grant_id: None });
+                CodeState::Redeemed(id) => {
+                    let grant_id = id.map(|id| GrantId::from_bytes(*id));
+                    return Ok(Step::answer(RedeemOutcome::Reused { grant_id }));
                 }
-                CodeState::Open(_) if now >= valid_until => return Ok(RedeemOutcome::Expired),
+                CodeState::Burned => return Ok(Step::answer(RedeemOutcome::Reused { grant_id: None })),
+                CodeState::Open(_) if now >= valid_until => return Ok(Step::answer(RedeemOutcome::Expired)),
                 CodeState::Open(binding) => binding,
             };
             let (subject, client_id) = (binding.subject.clone(), binding.client_id.clone());
             let issued_at = Some(binding.issued_at()?);
-            let (answer, record, mut writes) = match binding.check(presented) {
-                Err(field) if presented.keeps => return Ok(RedeemOutcome::Mismatch(field)),
+            let (answer, record, mut writes) = match binding.check(&presented) {
+                Err(field) if presented.keep_on_mismatch => {
+                    return Ok(Step::answer(RedeemOutcome::Mismatch(field)));
+                }
                 Err(field) => {
                     let burned = self.remember(valid_until, CodeState::Burned, valid_until)?;
                     (RedeemOutcome::Mismatch(field), burned, Vec::new())
                 }
-                Ok(()) => self.honour(&key, binding, presented, valid_until, now)?,
+                Ok(()) => self.honour(&key, binding, &presented, valid_until, now)?,
             };
             writes.insert(0, Write::Replace { key: key.clone(), expected: standing.version, record });
             let whom = [Principal::Owner(&subject), Principal::Client(&client_id)];
-            match self.stores.commit_since(&self.scope, &whom, issued_at, writes, now).await? {
-                Outcome::Applied => return Ok(answer),
-                Outcome::OwnerDeleted => return Ok(RedeemOutcome::Unknown),
-                Outcome::Refused { .. } => {}
-            }
+            Step::write(writes, answer).unless_deleted_since(
+                &self.scope,
+                &whom,
+                issued_at,
+                RedeemOutcome::Unknown,
+            )
+        });
+        let answer = update.await?;
+        if let RedeemOutcome::Reused { grant_id: Some(id) } = answer {
+            self.stores.grants(&self.scope).revoke_reused(id, "authorization code").await?;
         }
-        Err(contended())
+        Ok(answer)
     }
 
-    /// The answer to a good code, the marker that takes its place, and the writes that issue its grant.
+    /// Answer to a valid code, the record that replaces it, and the writes that issue its grant.
     fn honour(
         &self,
         key: &Key,
@@ -343,10 +246,10 @@ impl Codes {
             subject: binding.subject,
             client_id: binding.client_id,
             scope: binding.scope,
-            thumbprint: presented.thumbprint.clone(),
+            dpop_jkt: presented.dpop_jkt.clone(),
             grant: None,
         };
-        let writes = redeemed.give(presented.grant, &self.stores.grants(&self.scope), now)?;
+        let writes = redeemed.give(presented.grant.clone(), &self.stores.grants(&self.scope), now)?;
         let keep_until = redeemed.grant.as_ref().map_or(valid_until, |grant| grant.ends_at.max(valid_until));
         let id = redeemed.grant.as_ref().map(|grant| (*grant.grant_id.as_bytes()).into());
         let marker = self.remember(valid_until, CodeState::Redeemed(id), keep_until)?;
@@ -375,14 +278,7 @@ impl Codes {
         Ok(finding.until(valid_until))
     }
 
-    async fn revoke(&self, id: GrantId) -> Result<RedeemOutcome> {
-        if self.stores.grants(&self.scope).revoke_if(id, Why::CodeReused, |_| true).await? {
-            tracing::warn!(grant = %id, "a code was redeemed twice; the grant that it gave is revoked");
-        }
-        Ok(RedeemOutcome::Reused { grant_id: Some(id) })
-    }
-
-    /// The record of a code: it stays for a day after the code's end, or until `keep_until` if that is later.
+    /// Record of a code, kept for a day after the end of the code, or until `keep_until` if that is later.
     fn remember(&self, valid_until: Timestamp, state: CodeState, keep_until: Timestamp) -> Result<Record> {
         let value = codec::encode(&Code { valid_until: valid_until.as_millis(), state });
         Ok(self.stores.record(value, valid_until.checked_add(MEMORY)?.max(keep_until)))

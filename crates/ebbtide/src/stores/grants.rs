@@ -14,38 +14,57 @@ use refresh::Refresh;
 pub(crate) use family::Family;
 pub use index::{GrantPage, Holder};
 pub(crate) use index::{Listed, PAGE, listed_id};
-pub use request::{GrantRequest, GrantTtls};
-pub(crate) use request::{MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, check_grace};
+pub use request::{GrantRequest, GrantTtls, Rotate};
+pub(crate) use request::{MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, check_grace, check_names};
+pub use revocation::Revoke;
 pub use types::{Grant, GrantId, GrantState, IssuedGrant, RotateOutcome, Rotated, Why};
 
+use super::Stores;
+use super::audit::Note;
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
 use super::shared::tombstones::Principal;
-use super::{ATTEMPTS, Stores, contended};
+use super::shared::update::Step;
 use crate::keyring::Keyring;
 use crate::model::codec;
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::kind::Kind;
-use crate::model::record::Version;
+use crate::model::record::{Record, Version};
 use crate::model::scope::Scope;
 use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
-use crate::model::write::{Batch, Write};
+use crate::model::write::Write;
 
-/// The grants of one scope.
+/// Grants of one scope.
+///
+/// ```
+/// use ebbtide::Ebbtide;
+/// use ebbtide::stores::grants::{GrantRequest, Rotate, RotateOutcome};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> ebbtide::Result<()> {
+/// let acme = Ebbtide::in_memory().scope("tenant:acme")?;
+/// let grant = acme.grants().issue(GrantRequest::new("alice", "app")).await?;
+/// let rotate = Rotate::new(grant.refresh_token, "app");
+/// let answer = acme.grants().rotate(rotate).await?;
+/// assert!(matches!(answer, RotateOutcome::Rotated(_)));
+/// assert_eq!(acme.grants().revoke(grant.grant_id, None).await?, 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Grants {
     stores: Stores,
     scope: Scope,
 }
 
-/// A family as it was read, and what a conditional write of it needs.
+/// Family as it was read, with the version for a conditional write.
 pub(crate) struct Standing {
     pub(crate) key: Key,
     pub(crate) family: Family,
     pub(crate) version: Version,
-    /// The cap.
+    /// Cap of the family.
     pub(crate) ends_at: Timestamp,
 }
 
@@ -61,15 +80,15 @@ impl Grants {
         let (issued, writes) = self.prepare(request, now)?;
         let whom = [Principal::Owner(&subject), Principal::Client(&client_id)];
         let commit = self.stores.commit_for(&self.scope, &whom, writes, now).await?.unless_deleted()?;
-        // The id is 16 random bytes: that it is taken means that rng is broken.
+        // The id is 16 random bytes: a collision means that the random numbers are broken.
         if commit.is_applied() { Ok(issued) } else { Err(Error::unavailable("a new grant's id is taken")) }
     }
 
-    /// A grant, and the writes that issue it, for the commit of whoever asked; it must be one for the living.
+    /// Grant, and the writes that issue it. The caller's commit must check that its subject and client are not deleted.
     pub(super) fn prepare(&self, request: GrantRequest, now: Timestamp) -> Result<(IssuedGrant, Vec<Write>)> {
         request.check()?;
-        let lives = self.lives(&request.terms)?;
-        let ends_at = lives.max.expires_at(now)?;
+        let ttls = self.family_ttls(&request)?;
+        let ends_at = ttls.max.expires_at(now)?;
         let id = GrantId::from_bytes(self.stores.rng().bytes());
         let key = self.key(id)?;
         let data = request.data.map(|data| self.stores.seal(&key, &[], &data)).transpose()?;
@@ -78,12 +97,12 @@ impl Grants {
         let beginning = Beginning {
             subject: request.subject,
             client_id: request.client_id,
-            thumbprint: request.thumbprint,
+            dpop_jkt: request.dpop_jkt,
             scope: request.scope,
             data,
             key: self.stores.keyring().active(),
-            idle: lives.idle.duration(),
-            grace: lives.grace,
+            idle: ttls.idle.duration(),
+            grace: ttls.grace,
             salt: self.stores.rng().bytes(),
         };
         let family = Family::begin(beginning, now, ends_at)?;
@@ -101,7 +120,7 @@ impl Grants {
         Ok((issued, writes))
     }
 
-    /// The grant, whatever has become of it, until its cap.
+    /// Reads a grant in any state, until its cap.
     pub async fn get(&self, id: GrantId) -> Result<Option<Grant>> {
         let now = self.stores.now();
         let Some(standing) = self.standing(id, now).await? else { return Ok(None) };
@@ -109,54 +128,55 @@ impl Grants {
         Ok(Some(describe(id, standing, data, now)))
     }
 
-    /// Exchanges a refresh token for its successor. `thumbprint` is that of the key whose proof came with it.
-    pub async fn rotate(
-        &self,
-        token: &Secret,
-        client_id: &str,
-        thumbprint: Option<&str>,
-    ) -> Result<RotateOutcome> {
-        let Some(token) = Refresh::read(token, self.stores.keyring(), &self.scope) else {
+    /// Exchanges a refresh token for its successor. A token that was rotated a moment ago gets the same successor again
+    /// while that one was not used; a token that is used again later revokes the family.
+    pub async fn rotate(&self, request: Rotate) -> Result<RotateOutcome> {
+        let Rotate { refresh_token, client_id, dpop_jkt } = &request;
+        let Some(token) = Refresh::read(refresh_token, self.stores.keyring(), &self.scope) else {
             return Ok(RotateOutcome::Unknown);
         };
         let id = token.grant_id;
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            // The MAC is good, so the grant was issued: if it is not there, it has ended.
-            let Some(mut standing) = self.standing(id, now).await? else { return Ok(RotateOutcome::Expired) };
-            match standing.family.judge(token.generation, client_id, thumbprint, now) {
+        let update = self.stores.retry(|now| async move {
+            // The MAC is valid, so the grant was issued: if it is absent, it has ended.
+            let Some(mut standing) = self.standing(id, now).await? else {
+                return Ok(Step::answer(RotateOutcome::Expired));
+            };
+            let answer = match standing.family.judge(token.generation, client_id, dpop_jkt.as_deref(), now) {
                 FamilyVerdict::Advance => {
                     let data = self.advance(&mut standing, now)?;
-                    if self.replace(&standing, now).await? {
-                        let token = self.present_token(id, &standing.family).expect(ACTIVE_KEY);
-                        return Ok(RotateOutcome::Rotated(successor(id, token, standing, data)));
+                    let write = self.replacement(&standing);
+                    let token = self.present_token(id, &standing.family).expect(ACTIVE_KEY);
+                    let rotated = RotateOutcome::Rotated(successor(id, token, standing, data));
+                    return Ok(Step::write(vec![write], rotated));
+                }
+                FamilyVerdict::Retry => match self.present_token(id, &standing.family) {
+                    Some(token) => {
+                        let data = self.stores.open_some(&standing.key, standing.family.data.as_deref())?;
+                        RotateOutcome::Retried(successor(id, token, standing, data))
                     }
-                }
-                FamilyVerdict::Retry => {
-                    // The successor's key was retired within the grace: it is unknown, and so is this.
-                    let Some(token) = self.present_token(id, &standing.family) else {
-                        return Ok(RotateOutcome::Unknown);
-                    };
-                    let data = self.stores.open_some(&standing.key, standing.family.data.as_deref())?;
-                    return Ok(RotateOutcome::Retried(successor(id, token, standing, data)));
-                }
+                    // The successor's key was retired within the grace: its tokens are unknown.
+                    None => RotateOutcome::Unknown,
+                },
                 FamilyVerdict::Reuse => {
                     standing.family.revoke(Why::RefreshReused, now);
-                    if self.replace(&standing, now).await? {
-                        tracing::warn!(grant = %id, "a refresh token was used twice; its family is revoked");
-                        return Ok(RotateOutcome::Reused { grant_id: id });
-                    }
+                    let reused = RotateOutcome::Reused { grant_id: id };
+                    return Ok(Step::write(vec![self.replacement(&standing)], reused));
                 }
-                FamilyVerdict::Mismatch(field) => return Ok(RotateOutcome::Mismatch(field)),
-                FamilyVerdict::Revoked { at, why } => return Ok(RotateOutcome::Revoked { at, why }),
-                FamilyVerdict::Expired => return Ok(RotateOutcome::Expired),
-                FamilyVerdict::Unknown => return Ok(RotateOutcome::Unknown),
-            }
+                FamilyVerdict::Mismatch(field) => RotateOutcome::Mismatch(field),
+                FamilyVerdict::Revoked { at, why } => RotateOutcome::Revoked { at, why },
+                FamilyVerdict::Expired => RotateOutcome::Expired,
+                FamilyVerdict::Unknown => RotateOutcome::Unknown,
+            };
+            Ok(Step::answer(answer))
+        });
+        let answer = update.await?;
+        if let RotateOutcome::Reused { .. } = answer {
+            tracing::warn!(grant = %id, "a refresh token was used twice; its family is revoked");
         }
-        Err(contended())
+        Ok(answer)
     }
 
-    /// Moves the family on, and its data to the active key, so that an old key can be retired once its families
+    /// Advances the family, and reseals its data under the active key: an old key can be retired once its families
     /// have been rotated.
     fn advance(&self, standing: &mut Standing, now: Timestamp) -> Result<Option<Payload>> {
         let active = self.stores.keyring().active();
@@ -169,31 +189,7 @@ impl Grants {
         Ok(data)
     }
 
-    /// Revokes the grant, and with it every access token and provider token under it. Says whether it was active.
-    pub async fn revoke(&self, id: GrantId) -> Result<bool> {
-        self.revoke_if(id, Why::Requested, |_| true).await
-    }
-
-    /// Revokes the family of a refresh token, whichever of its generations this is (RFC 7009). Says whether it was
-    /// active; a token that is not of this scope changes nothing.
-    pub async fn revoke_token(&self, token: &Secret) -> Result<bool> {
-        match Refresh::read(token, self.stores.keyring(), &self.scope) {
-            Some(token) => self.revoke(token.grant_id).await,
-            None => Ok(false),
-        }
-    }
-
-    /// Revokes the family of a refresh token if it is this client's.
-    pub async fn revoke_token_of(&self, token: &Secret, client_id: &str) -> Result<bool> {
-        match Refresh::read(token, self.stores.keyring(), &self.scope) {
-            Some(token) => {
-                self.revoke_if(token.grant_id, Why::Requested, |family| family.client_id == client_id).await
-            }
-            None => Ok(false),
-        }
-    }
-
-    /// The grant that this refresh token can be rotated in at this moment; none if it is not the present one of an
+    /// Finds the grant that this refresh token can be rotated in now; none unless it is the current token of an
     /// active family. Nothing is changed.
     pub async fn find(&self, token: &Secret) -> Result<Option<Grant>> {
         let Some(token) = Refresh::read(token, self.stores.keyring(), &self.scope) else { return Ok(None) };
@@ -235,52 +231,61 @@ impl Grants {
         Ok(finding)
     }
 
-    pub(super) async fn revoke_if(
+    /// Revokes the grant that came from a code which was redeemed twice.
+    pub(super) async fn revoke_reused(&self, id: GrantId, code: &str) -> Result<()> {
+        if self.revoke_if(id, Why::CodeReused, None, |_| true).await? {
+            tracing::warn!(grant = %id, "{code} was redeemed twice; its grant is revoked");
+        }
+        Ok(())
+    }
+
+    async fn revoke_if(
         &self,
         id: GrantId,
         why: Why,
+        note: Option<Note>,
         condition: impl Fn(&Family) -> bool,
     ) -> Result<bool> {
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let Some(mut standing) = self.read(id, now).await? else { return Ok(false) };
+        let key = self.key(id)?;
+        let update = self.stores.update(&key, |record, now| {
+            let Some(mut standing) = read_standing(&key, record)? else { return Ok(Step::answer(false)) };
             if standing.family.state(now) != GrantState::Active || !condition(&standing.family) {
-                return Ok(false);
+                return Ok(Step::answer(false));
             }
             standing.family.revoke(why, now);
-            if self.replace(&standing, now).await? {
-                return Ok(true);
-            }
-        }
-        Err(contended())
+            let step = Step::write(vec![self.replacement(&standing)], true);
+            Ok(match &note {
+                Some(note) => step.audited(&self.scope, note.clone()),
+                None => step,
+            })
+        });
+        update.await
     }
 
-    /// The grant, if it is active, with note taken that an access token of `generation` is in use. Whether its
-    /// subject or client is being deleted is for the caller to see.
+    /// Reads the grant, if it is active, and records that an access token of `generation` is in use. The caller
+    /// checks for a deletion of its subject or client.
     pub(super) async fn witness(&self, id: GrantId, generation: u64) -> Result<Option<Standing>> {
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let standing = self.read(id, now).await?;
+        let key = self.key(id)?;
+        let update = self.stores.update(&key, |record, now| {
+            let standing = read_standing(&key, record)?;
             let active = standing.filter(|standing| standing.family.state(now) == GrantState::Active);
-            let Some(mut standing) = active else { return Ok(None) };
+            let Some(mut standing) = active else { return Ok(Step::answer(None)) };
             if !standing.family.is_proved_by(generation, now) {
-                return Ok(Some(standing));
+                return Ok(Step::answer(Some(standing)));
             }
             standing.family.prove_receipt();
-            if self.replace(&standing, now).await? {
-                return Ok(Some(standing));
-            }
-        }
-        Err(contended())
+            Ok(Step::write(vec![self.replacement(&standing)], Some(standing)))
+        });
+        update.await
     }
 
-    /// The grant, if it is active.
+    /// Reads the grant, if it is active.
     pub(super) async fn active(&self, id: GrantId, now: Timestamp) -> Result<Option<Standing>> {
         let standing = self.standing(id, now).await?;
         Ok(standing.filter(|standing| standing.family.state(now) == GrantState::Active))
     }
 
-    /// The grant, unless its subject or its client is being deleted.
+    /// Reads the grant, unless its subject or its client is being deleted.
     pub(super) async fn standing(&self, id: GrantId, now: Timestamp) -> Result<Option<Standing>> {
         let Some(standing) = self.read(id, now).await? else { return Ok(None) };
         let whom =
@@ -289,20 +294,13 @@ impl Grants {
         Ok(Some(standing).filter(|_| !is_deleted))
     }
 
-    /// The grant, whoever is being deleted.
+    /// Reads the grant, even while its subject or client is being deleted.
     pub(super) async fn read(&self, id: GrantId, now: Timestamp) -> Result<Option<Standing>> {
         let key = self.key(id)?;
-        let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(None) };
-        let family = codec::decode(&record.value)?;
-        Ok(Some(Standing { key, family, version: record.version, ends_at: record.expires_at }))
+        read_standing(&key, self.stores.backend().get(&key, now).await?)
     }
 
-    async fn replace(&self, standing: &Standing, now: Timestamp) -> Result<bool> {
-        let batch = Batch::try_from(self.replacement(standing))?;
-        Ok(self.stores.backend().commit(batch, now).await?.is_applied())
-    }
-
-    /// The write that puts the family in the place of what was read.
+    /// Write that replaces the record that was read.
     fn replacement(&self, standing: &Standing) -> Write {
         let Standing { key, family, version, ends_at } = standing;
         let record = self.stores.record(codec::encode(family), *ends_at);
@@ -317,6 +315,11 @@ impl Grants {
         let token = Refresh { key: family.key(), grant_id, generation: family.generation() };
         token.to_secret(self.stores.keyring(), &self.scope)
     }
+}
+
+fn read_standing(key: &Key, record: Option<Record>) -> Result<Option<Standing>> {
+    let Some(Record { value, version, expires_at, .. }) = record else { return Ok(None) };
+    Ok(Some(Standing { key: key.clone(), family: codec::decode(&value)?, version, ends_at: expires_at }))
 }
 
 const ACTIVE_KEY: &str = "a new token is made with the active key, which is in the ring";
@@ -337,7 +340,7 @@ fn successor(
         subject: family.subject,
         client_id: family.client_id,
         scope: family.scope,
-        thumbprint: family.thumbprint,
+        dpop_jkt: family.dpop_jkt,
         data,
     })
 }
@@ -356,6 +359,6 @@ fn describe(id: GrantId, standing: Standing, data: Option<Payload>, now: Timesta
         subject: family.subject,
         client_id: family.client_id,
         scope: family.scope,
-        thumbprint: family.thumbprint,
+        dpop_jkt: family.dpop_jkt,
     }
 }

@@ -1,15 +1,18 @@
-//! Pushed authorization requests (RFC 9126): kept for a moment, taken once, by the client that pushed them.
+//! Pushed authorization requests (RFC 9126): short-lived, taken once, by the client that pushed them.
 
 use std::time::Duration;
 
 use minicbor::{Decode, Encode};
+use serde::Deserialize;
 
 use super::grants::MAX_NAME_BYTES;
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
+use super::shared::setters::setters;
 use super::shared::token;
-use super::shared::tombstones::{Outcome, Principal};
-use super::{ATTEMPTS, Field, MEMORY, Stores, check_length, contended};
+use super::shared::tombstones::Principal;
+use super::shared::update::Step;
+use super::{Field, MEMORY, Stores, check_length};
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
@@ -22,84 +25,130 @@ use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::Write;
 
-/// The pushed requests of one scope. What became of one is remembered for a day after its end.
+/// Pushed requests of one scope. The state of a request is kept for a day after its end.
+///
+/// ```
+/// use ebbtide::Ebbtide;
+/// use ebbtide::stores::pushed_requests::{Push, PushOutcome, Take, TakeOutcome};
+/// use ebbtide::stores::shared::payload::Payload;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> ebbtide::Result<()> {
+/// let acme = Ebbtide::in_memory().scope("tenant:acme")?;
+/// let push = Push::new("app", Payload::new("response_type=code"));
+/// let PushOutcome::Pushed { request_uri, .. } = acme.pushed_requests().put(push).await? else {
+///     panic!("a new URI is free");
+/// };
+/// let take = Take::new(request_uri, "app");
+/// let first = acme.pushed_requests().take(take.clone()).await?;
+/// assert!(matches!(first, TakeOutcome::Taken { .. }));
+/// assert_eq!(acme.pushed_requests().take(take).await?, TakeOutcome::Used);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct PushedRequests {
     stores: Stores,
     scope: Scope,
 }
 
-/// A request to be kept.
-#[derive(Debug, Clone)]
+/// Authorization request to store.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
 #[must_use]
 pub struct Push {
-    client_id: String,
-    params: Payload,
-    request_uri: Option<Secret>,
-    ttl: Option<Ttl>,
+    /// Client that pushes the request.
+    #[cfg_attr(feature = "schema", schema(min_length = 1, example = "app"))]
+    pub client_id: String,
+    /// Parameters, as any JSON value; stored sealed.
+    #[cfg_attr(feature = "schema", schema(value_type = serde_json::Value))]
+    pub params: Payload,
+    /// Lifetime: 90 seconds by default, 600 at most.
+    #[serde(rename = "ttl_seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
+    pub ttl: Option<Ttl>,
+    /// URI to keep the request under, which nobody should be able to guess; a new one by default.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, min_length = 1))]
+    pub request_uri: Option<Secret>,
 }
 
 impl Push {
-    /// The parameters that `client_id` has pushed.
+    /// Request of `client_id` with these parameters.
     pub fn new(client_id: impl Into<String>, params: impl Into<Payload>) -> Self {
-        Self { client_id: client_id.into(), params: params.into(), request_uri: None, ttl: None }
+        Self { client_id: client_id.into(), params: params.into(), ttl: None, request_uri: None }
     }
 
-    /// Keeps it under this URI instead of a new one. Nobody should be able to guess it.
-    pub fn request_uri(mut self, request_uri: Secret) -> Self {
-        self.request_uri = Some(request_uri);
-        self
-    }
+    setters!(ttl: Ttl, request_uri: Secret);
+}
 
-    /// Lets it live that long, at most ten minutes.
-    pub fn ttl(mut self, ttl: Ttl) -> Self {
-        self.ttl = Some(ttl);
-        self
+/// Request to take a pushed request.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+#[must_use]
+pub struct Take {
+    /// URI that the request is kept under.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
+    pub request_uri: Secret,
+    /// Client that presents the URI.
+    #[cfg_attr(feature = "schema", schema(example = "app"))]
+    pub client_id: String,
+}
+
+impl Take {
+    /// Request of `client_id` to take the request at `request_uri`.
+    pub fn new(request_uri: impl Into<Secret>, client_id: impl Into<String>) -> Self {
+        Self { request_uri: request_uri.into(), client_id: client_id.into() }
     }
 }
 
-/// The answer to a push.
+/// Answer to a push.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 #[must_use = "the request may not have been kept"]
 pub enum PushOutcome {
-    /// It is kept.
+    /// The request is stored.
     Pushed {
-        /// What it is taken with.
+        /// URI to take it with.
         request_uri: Secret,
-        /// Until when it can be taken.
+        /// End of the request.
         expires_at: Timestamp,
     },
-    /// That URI stands for another request, or did a short while ago. Nothing was kept.
+    /// The URI is in use by another request, or was within the last day. Nothing is stored.
     Conflict,
 }
 
-/// The answer to a take.
+/// Answer to a take.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 #[must_use = "only a request that was taken may be honoured"]
 pub enum TakeOutcome {
-    /// Here it is, for this caller alone.
+    /// The request, for this caller alone.
     Taken {
-        /// Who pushed it.
+        /// Client that pushed it.
         client_id: String,
-        /// What was pushed.
+        /// Parameters of the request.
         params: Payload,
     },
-    /// It was taken before.
+    /// The request was taken before.
     Used,
-    /// It is another client's. Nothing was changed.
+    /// It belongs to another client. Nothing is changed.
     Mismatch(Field),
-    /// It was not taken in its time.
+    /// The request has expired.
     Expired,
-    /// Not a request of this scope, or one from long ago, or its client was deleted.
+    /// Not a request of this scope, or forgotten, or its client was deleted.
     Unknown,
 }
 
 #[derive(Encode, Decode)]
 struct StoredRequest {
-    /// The URI's digest is the key; whose request it is says the record.
+    /// Client that pushed the request. The key is the digest of the URI alone.
     #[n(0)]
     client_id: String,
-    /// Sealed for this record; gone once it is taken.
+    /// Parameters, sealed for this record; removed when the request is taken.
     #[cbor(n(1), with = "minicbor::bytes")]
     params: Option<Vec<u8>>,
     #[n(2)]
@@ -109,23 +158,23 @@ struct StoredRequest {
 }
 
 impl PushedRequests {
-    /// What a URI begins with that is made here (RFC 9126 §2.2).
+    /// Prefix of a new URI (RFC 9126 §2.2).
     pub const URI_PREFIX: &'static str = "urn:ietf:params:oauth:request_uri:";
 
-    /// The life of a request where none is asked for.
+    /// Default lifetime of a request.
     pub const DEFAULT_TTL_SECONDS: u64 = 90;
 
-    /// The longest life of a request (RFC 9126 §2.2 has them short).
+    /// Longest lifetime of a request; RFC 9126 §2.2 asks for a short one.
     pub const MAX_TTL_SECONDS: u64 = 600;
 
-    /// The longest URI, in bytes.
+    /// Longest URI, in bytes.
     pub const MAX_URI_BYTES: usize = 1_024;
 
     pub(super) fn new(stores: Stores, scope: Scope) -> Self {
         Self { stores, scope }
     }
 
-    /// Keeps a request; 90 seconds unless something else is asked for.
+    /// Stores a request, for 90 seconds by default.
     pub async fn put(&self, push: Push) -> Result<PushOutcome> {
         check_length("client_id", &push.client_id, MAX_NAME_BYTES)?;
         let default = Ttl::secs(Self::DEFAULT_TTL_SECONDS);
@@ -155,38 +204,37 @@ impl PushedRequests {
         })
     }
 
-    /// Takes a request. Of any number of takes by its client, one is answered `Taken`; another client's changes
+    /// Takes a request. Of any number of takes by its client, one is answered `Taken`; a take by another client changes
     /// nothing.
-    pub async fn take(&self, request_uri: &Secret, client_id: &str) -> Result<TakeOutcome> {
+    pub async fn take(&self, request: Take) -> Result<TakeOutcome> {
+        let Take { request_uri, client_id } = &request;
         if request_uri.expose().is_empty() || request_uri.expose().len() > Self::MAX_URI_BYTES {
             return Ok(TakeOutcome::Unknown);
         }
         let key = self.key(request_uri)?;
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let Some(standing) = self.stores.backend().get(&key, now).await? else {
-                return Ok(TakeOutcome::Unknown);
-            };
+        let update = self.stores.update(&key, |standing, now| {
+            let Some(standing) = standing else { return Ok(Step::answer(TakeOutcome::Unknown)) };
             let mut stored: StoredRequest = codec::decode(&standing.value)?;
-            if stored.client_id != client_id {
-                return Ok(TakeOutcome::Mismatch(Field::ClientId));
+            if stored.client_id != *client_id {
+                return Ok(Step::answer(TakeOutcome::Mismatch(Field::ClientId)));
             }
-            let Some(sealed) = stored.params.take() else { return Ok(TakeOutcome::Used) };
+            let Some(sealed) = stored.params.take() else { return Ok(Step::answer(TakeOutcome::Used)) };
             if now >= Timestamp::from_stored(stored.valid_until)? {
-                return Ok(TakeOutcome::Expired);
+                return Ok(Step::answer(TakeOutcome::Expired));
             }
             let params = self.stores.open(&key, &[], &sealed)?;
-            let record = self.record(&stored)?;
-            let replace = vec![Write::Replace { key: key.clone(), expected: standing.version, record }];
-            let (client, pushed_at) =
-                ([Principal::Client(client_id)], Timestamp::from_stored(stored.pushed_at)?);
-            match self.stores.commit_since(&self.scope, &client, Some(pushed_at), replace, now).await? {
-                Outcome::Applied => return Ok(TakeOutcome::Taken { client_id: stored.client_id, params }),
-                Outcome::OwnerDeleted => return Ok(TakeOutcome::Unknown),
-                Outcome::Refused { .. } => {}
-            }
-        }
-        Err(contended())
+            let (record, pushed_at) = (self.record(&stored)?, Timestamp::from_stored(stored.pushed_at)?);
+            let replace = Write::Replace { key: key.clone(), expected: standing.version, record };
+            let taken = TakeOutcome::Taken { client_id: stored.client_id, params };
+            let client = [Principal::Client(client_id)];
+            Step::write(vec![replace], taken).unless_deleted_since(
+                &self.scope,
+                &client,
+                Some(pushed_at),
+                TakeOutcome::Unknown,
+            )
+        });
+        update.await
     }
 
     pub(crate) async fn explain(&self, request_uri: &Secret) -> Result<Finding> {
@@ -204,7 +252,7 @@ impl PushedRequests {
         Ok(finding.until(valid_until))
     }
 
-    /// The record of a request: it stays for a day after the request's end.
+    /// Record of a request, kept for a day after the end of the request.
     fn record(&self, stored: &StoredRequest) -> Result<Record> {
         let expires_at = Timestamp::from_stored(stored.valid_until)?.checked_add(MEMORY)?;
         Ok(self.stores.record(codec::encode(stored), expires_at))

@@ -1,7 +1,7 @@
-//! Grants by subject and by client: listed, and revoked together.
+//! Grants of a subject or a client: listed, revoked and removed together.
 
 use super::family::Family;
-use super::{Grant, GrantId, Grants, Standing, Why, describe};
+use super::{Grant, GrantId, Grants, Standing, Why, describe, read_standing};
 use crate::admin::AdminExt as _;
 use crate::backend::Cursor;
 use crate::model::digest::Digest;
@@ -9,20 +9,21 @@ use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Part, Prefix};
 use crate::model::kind::Kind;
 use crate::model::scope::Scope;
-use crate::model::write::{Batch, Write};
+use crate::model::write::Write;
 use crate::stores::owners::Removed;
-use crate::stores::{ATTEMPTS, contended};
+use crate::stores::shared::paging::Pages;
+use crate::stores::shared::update::Step;
 
-/// Whose grants are meant.
+/// Holder of grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder<'a> {
-    /// Those that speak for this subject.
+    /// Subject that the grants speak for.
     Subject(&'a str),
-    /// Those that were given to this client.
+    /// Client that holds the grants.
     Client(&'a str),
 }
 
-/// What an index lists.
+/// Records that an index lists.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Listed {
     Grants,
@@ -31,7 +32,7 @@ pub(crate) enum Listed {
 }
 
 impl Holder<'_> {
-    /// Names may be longer than a key takes, so that their digest is the partition.
+    /// Digest of the name, which is the partition: a name may be longer than a key allows.
     fn digest(self, listed: Listed) -> Digest {
         let (by, name) = match self {
             Self::Subject(subject) => ("subject", subject),
@@ -52,7 +53,7 @@ impl Holder<'_> {
         Prefix::partition(Kind::GrantIndex, scope, &[self.digest(listed).part()], &[])
     }
 
-    /// Whether they hold what speaks for `subject` and was given to `client_id`.
+    /// True if a grant of `subject` and `client_id` is theirs.
     pub(crate) fn has(self, subject: &str, client_id: &str) -> bool {
         match self {
             Self::Subject(name) => name == subject,
@@ -61,7 +62,7 @@ impl Holder<'_> {
     }
 }
 
-/// The id that an index record was written for.
+/// Id in the key of an index entry.
 pub(crate) fn listed_id<const N: usize>(key: &Key) -> Result<[u8; N]> {
     match key.sort().as_slice() {
         [Part::Bytes(bytes)] => bytes.as_ref().try_into().ok(),
@@ -70,27 +71,27 @@ pub(crate) fn listed_id<const N: usize>(key: &Key) -> Result<[u8; N]> {
     .ok_or_else(|| Error::corrupt("an index holds what is no id"))
 }
 
-/// A page of grants.
+/// Page of grants.
 #[derive(Debug, Clone, Default)]
 pub struct GrantPage {
-    /// The grants, whatever has become of them, that have not reached their cap; without their data.
+    /// Grants in any state that have not reached their cap, without their payloads.
     pub items: Vec<Grant>,
-    /// Where the next page begins; none at the end.
+    /// Start of the next page; none at the end.
     pub next: Option<Cursor>,
 }
 
 pub(crate) const PAGE: usize = 100;
 
 impl Grants {
-    /// Up to `limit` grants of a subject or a client, behind `after`. A page may hold fewer and still have a next.
-    /// What is kept with a grant is left sealed; [`get`](Self::get) opens it.
+    /// Lists up to `limit` grants of a subject or a client, after `after`. A page may hold fewer and still have a next.
+    /// Payloads stay sealed; [`get`](Self::get) opens them.
     pub async fn list(&self, holder: Holder<'_>, after: Option<&Cursor>, limit: usize) -> Result<GrantPage> {
         let (ids, next) = self.ids(holder, after, limit).await?;
         let mut items = Vec::with_capacity(ids.len());
         for id in ids {
             let now = self.stores.now();
             let standing = self.standing(id, now).await?;
-            // The digest is the key; whose grant it is says the record.
+            // The key has a digest of the holder's name; the record has the name.
             let theirs =
                 standing.filter(|Standing { family, .. }| holder.has(&family.subject, &family.client_id));
             items.extend(theirs.map(|standing| describe(id, standing, None, now)));
@@ -98,26 +99,22 @@ impl Grants {
         Ok(GrantPage { items, next })
     }
 
-    /// Revokes every active grant of a subject or a client, and says how many there were. A grant that is issued
-    /// while this runs may be too late for it. After an error, some may have been revoked: call it again.
-    pub async fn revoke_all(&self, holder: Holder<'_>) -> Result<u64> {
-        let mut revoked = 0;
-        let mut after = None;
-        loop {
-            let (ids, next) = self.ids(holder, after.as_ref(), PAGE).await?;
-            for id in ids {
+    /// Revokes every active grant of a subject or a client, and returns their number.
+    pub(super) async fn revoke_listed(&self, holder: Holder<'_>) -> Result<u64> {
+        let prefix = holder.prefix(Listed::Grants, &self.scope)?;
+        let (mut pages, mut revoked) = (Pages::new(&self.stores, &prefix, PAGE), 0);
+        while let Some(items) = pages.next().await? {
+            for (key, _) in items {
                 let is_theirs = |family: &Family| holder.has(&family.subject, &family.client_id);
-                revoked += u64::from(self.revoke_if(id, Why::Requested, is_theirs).await?);
-            }
-            after = next;
-            if after.is_none() {
-                return Ok(revoked);
+                let id = GrantId::from_bytes(listed_id(&key)?);
+                revoked += u64::from(self.revoke_if(id, Why::Requested, None, is_theirs).await?);
             }
         }
+        Ok(revoked)
     }
 
-    /// Revokes and then removes the grants of one page, with their provider tokens and indexes, and says where the next
-    /// page begins. For those whose subject or client is being deleted: nothing is remembered of them.
+    /// Revokes and then removes the grants of one page, with their provider tokens and indexes, and returns the start of
+    /// the next page. For a subject or client that is being deleted.
     pub(in crate::stores) async fn remove_page(
         &self,
         holder: Holder<'_>,
@@ -127,8 +124,8 @@ impl Grants {
         let (ids, next) = self.ids(holder, after, PAGE).await?;
         for id in ids {
             let is_theirs = |family: &Family| holder.has(&family.subject, &family.client_id);
-            // Once it is revoked nothing is attached to it any more, so that nothing is left behind.
-            removed.revoked += u64::from(self.revoke_if(id, Why::Requested, is_theirs).await?);
+            // No provider token is attached to a revoked grant, so none is left behind.
+            removed.revoked += u64::from(self.revoke_if(id, Why::Requested, None, is_theirs).await?);
             let attached = Prefix::partition(Kind::ProviderToken, &self.scope, &[id.as_bytes().into()], &[])?;
             let tokens = self.stores.admin().erase_all(&attached, self.stores.now()).await?;
             removed.add(Kind::ProviderToken, tokens);
@@ -137,12 +134,12 @@ impl Grants {
         Ok(next)
     }
 
-    /// Removes a grant with its indexes, and says whether it was there.
+    /// Removes a grant with its indexes, and returns false if it was not there.
     async fn remove(&self, id: GrantId, holder: Holder<'_>) -> Result<bool> {
         let index = |holder: Holder<'_>| holder.key(Listed::Grants, &self.scope, id.as_bytes());
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let standing = self.read(id, now).await?;
+        let own = self.key(id)?;
+        let update = self.stores.update(&own, |record, _| {
+            let standing = read_standing(&own, record)?;
             let theirs =
                 standing.filter(|Standing { family, .. }| holder.has(&family.subject, &family.client_id));
             let is_there = theirs.is_some();
@@ -152,14 +149,12 @@ impl Grants {
                     Write::Delete { key: index(Holder::Subject(&family.subject))? },
                     Write::Delete { key: index(Holder::Client(&family.client_id))? },
                 ],
-                // An index that leads to nothing goes too.
+                // An index entry without a record is removed too.
                 None => vec![Write::Delete { key: index(holder)? }],
             };
-            if self.stores.backend().commit(Batch::new(writes)?, now).await?.is_applied() {
-                return Ok(is_there);
-            }
-        }
-        Err(contended())
+            Ok(Step::write(writes, is_there))
+        });
+        update.await
     }
 
     async fn ids(
