@@ -5,4 +5,9 @@
 #![allow(missing_docs, reason = "the members are those of the HTTP contract, which docs/http.md describes")]
 
 pub mod answers;
+pub mod clients;
 pub mod describe;
+pub mod keys;
+pub mod nonces;
+pub mod replays;
+pub mod sessions;

@@ -2,11 +2,13 @@
 
 use std::fmt;
 
+use serde::Deserialize;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
 
 /// A bearer secret. It does not print, compares in constant time, and is wiped when dropped.
-#[derive(Clone)]
+#[derive(Clone, Deserialize)]
+#[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use serde::de::{self, Deserialize, Deserializer};
+
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 use crate::model::scope::Scope;
@@ -44,6 +46,13 @@ impl Ttl {
     /// When a record that begins at `now` ends.
     pub fn expires_at(self, now: Timestamp) -> Result<Timestamp> {
         now.checked_add(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Ttl {
+    /// Reads whole seconds.
+    fn deserialize<D: Deserializer<'de>>(seconds: D) -> Result<Self, D::Error> {
+        Self::from_secs(i64::deserialize(seconds)?).map_err(|error| de::Error::custom(error.message()))
     }
 }
 

@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
+use serde::Deserialize;
 
 pub use id::KeyId;
 
@@ -17,6 +18,7 @@ use super::Stores;
 use super::shared::finding::Finding;
 use super::shared::lifetime::{Lifetime, Standing};
 use super::shared::paging::{Listing, check_limit};
+use super::shared::request::{parsed, setters};
 use crate::backend::Cursor;
 use crate::model::codec;
 use crate::model::digest::Digest;
@@ -76,36 +78,47 @@ impl FromStr for Role {
     }
 }
 
-/// A key to be made.
-#[derive(Debug, Clone)]
+/// API key to be created.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
 #[must_use]
 pub struct KeyRequest {
-    scope: Scope,
-    role: Role,
-    name: Option<String>,
-    ttl: Option<Ttl>,
-    rate_limit: Option<u32>,
+    /// Scope of the key, with all that the scope covers.
+    #[serde(deserialize_with = "parsed")]
+    #[cfg_attr(feature = "schema", schema(value_type = String, example = "tenant:acme"))]
+    pub scope: Scope,
+    /// `reader`, `writer` or `admin`.
+    #[serde(deserialize_with = "parsed")]
+    #[cfg_attr(feature = "schema", schema(value_type = String, example = "writer"))]
+    pub role: Role,
+    /// Purpose of the key; not a secret.
+    #[cfg_attr(feature = "schema", schema(min_length = 1, max_length = 128))]
+    pub name: Option<String>,
+    /// Lifetime; without one, the key is valid until it is revoked.
+    #[serde(rename = "ttl_seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
+    pub ttl: Option<Ttl>,
+    /// Maximum requests per second, on each node.
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 1_000_000))]
+    pub rate_limit: Option<u32>,
 }
 
 impl KeyRequest {
-    /// A key for a scope and what that covers.
+    /// Creates a request for a key of a scope and all that it covers.
     pub fn new(scope: Scope, role: Role) -> Self {
         Self { scope, role, name: None, ttl: None, rate_limit: None }
     }
 
-    /// Says what it is for; no secret.
-    pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
-        self
+    setters! {
+        /// Sets the purpose of the key.
+        name: String,
+        /// Sets the lifetime.
+        ttl: Ttl,
     }
 
-    /// Ends after that long; without it, never.
-    pub fn ttl(mut self, ttl: Ttl) -> Self {
-        self.ttl = Some(ttl);
-        self
-    }
-
-    /// Is good for so many requests a second on each node.
+    /// Limits the requests per second on each node.
     pub fn rate_limit(mut self, per_second: u32) -> Self {
         self.rate_limit = Some(per_second);
         self
@@ -127,6 +140,7 @@ impl KeyRequest {
 
 /// A key that was made. This is the only time that it can be seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CreatedKey {
     /// The key.
     pub key: Secret,
@@ -136,6 +150,7 @@ pub struct CreatedKey {
 
 /// A key, as it stands; never the secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ApiKey {
     /// Its id.
     pub id: KeyId,

@@ -77,7 +77,7 @@ impl Clients {
         let client_id = request.client_id.unwrap_or_else(new_id);
         check_length("client_id", &client_id, MAX_NAME_BYTES)?;
         check_optional("owner", request.owner.as_deref(), MAX_NAME_BYTES)?;
-        let (client_secret, secrets) = if request.confidential {
+        let (client_secret, secrets) = if request.confidential.unwrap_or(true) {
             let (secret, hash) = self.mint_secret().await?;
             (Some(secret), vec![hash])
         } else {

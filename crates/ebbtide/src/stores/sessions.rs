@@ -1,18 +1,17 @@
 //! Sessions: what a server keeps between one request of a browser and the next, such as a sign-in with a provider
 //! that is not finished yet. Sealed, renewed by a touch up to a cap, and claimed at most once.
 
-mod fields;
 mod listing;
+mod request;
 
 use std::time::Duration;
 
 use minicbor::{Decode, Encode};
 
-pub use fields::SessionFields;
 pub use listing::SessionInfo;
+pub use request::{SessionFields, SessionRequest};
 
 use super::shared::finding::{Finding, RecordState};
-use super::shared::payload::Payload;
 use super::shared::token;
 use super::shared::tombstones::Principal;
 use super::{ATTEMPTS, Stores, check_optional, contended};
@@ -39,43 +38,9 @@ pub struct Sessions {
     scope: Scope,
 }
 
-/// A session to be created.
-#[derive(Debug, Clone, Default)]
-#[must_use]
-pub struct SessionRequest {
-    subject: Option<String>,
-    fields: SessionFields,
-    ttl: Option<Ttl>,
-    max: Option<Ttl>,
-}
-
-impl SessionRequest {
-    /// A session that holds `fields`, of nobody in particular.
-    pub fn new(fields: SessionFields) -> Self {
-        Self { fields, ..Self::default() }
-    }
-
-    /// Says whose it is: it is listed and revoked with them.
-    pub fn subject(mut self, subject: impl Into<String>) -> Self {
-        self.subject = Some(subject.into());
-        self
-    }
-
-    /// Ends it when it was not touched for that long.
-    pub fn ttl(mut self, ttl: Ttl) -> Self {
-        self.ttl = Some(ttl);
-        self
-    }
-
-    /// Ends it after that long, however often it is touched; a day where nothing is said, or its TTL if that is more.
-    pub fn max(mut self, max: Ttl) -> Self {
-        self.max = Some(max);
-        self
-    }
-}
-
 /// A session that was created.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CreatedSession {
     /// What it is asked for with: a bearer secret, of which a digest is kept.
     pub session_id: Secret,
@@ -87,6 +52,7 @@ pub struct CreatedSession {
 
 /// A session as it stands.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Session {
     /// Whose it is.
     pub subject: Option<String>,
@@ -103,6 +69,7 @@ pub struct Session {
 /// The answer to a session id.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "only a live session may be honoured"]
+#[non_exhaustive]
 pub enum SessionOutcome {
     /// It lives; if it was to be claimed, this caller alone has it.
     Live(Box<Session>),
@@ -117,6 +84,7 @@ pub enum SessionOutcome {
 /// The answer to a touch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "only a touched session lives on"]
+#[non_exhaustive]
 pub enum TouchOutcome {
     /// It lives on.
     Touched {
@@ -177,7 +145,7 @@ impl Sessions {
         check_optional("subject", request.subject.as_deref(), MAX_NAME_BYTES)?;
         let now = self.stores.now();
         let ttl = self.stores.ttl(Kind::Session, &self.scope, request.ttl, self.stores.profile().session)?;
-        let max = request.max.unwrap_or(ttl.max(Ttl::secs(Self::DEFAULT_MAX_SECONDS)));
+        let max = request.max_ttl.unwrap_or(ttl.max(Ttl::secs(Self::DEFAULT_MAX_SECONDS)));
         if ttl > max {
             return Err(Error::invalid(format!("a TTL of {ttl} is longer than its cap of {max}")));
         }
@@ -185,7 +153,7 @@ impl Sessions {
         let expires_at = ttl.expires_at(now)?.min(ends_at);
         let (session_id, digest) = token::mint(token::SESSION, &[], self.stores.rng());
         let key = self.key(&digest)?;
-        let fields = self.stores.seal(&key, &[], &request.fields.to_payload())?;
+        let fields = self.stores.seal(&key, &[], &request.payload())?;
         let stored = StoredSession {
             subject: request.subject,
             fields: Some(fields),
@@ -314,7 +282,7 @@ impl Sessions {
         let fields = self.stores.open_some(key, stored.fields.as_deref())?;
         Ok(Session {
             subject: stored.subject.clone(),
-            fields: SessionFields::from_payload(fields.unwrap_or_default())?,
+            fields: SessionFields::open(fields.unwrap_or_default())?,
             created_at: Timestamp::from_stored(stored.created_at)?,
             expires_at: Timestamp::from_stored(stored.valid_until)?,
             ends_at: Timestamp::from_stored(stored.ends_at)?,
@@ -343,12 +311,5 @@ impl StoredSession {
     /// Whether it can be honoured: not claimed, and not past its end.
     fn lives(&self, now: Timestamp) -> Result<bool> {
         Ok(self.fields.is_some() && now < Timestamp::from_stored(self.valid_until)?)
-    }
-}
-
-impl From<Payload> for SessionRequest {
-    /// A session that holds this.
-    fn from(data: Payload) -> Self {
-        Self::new(SessionFields { data: Some(data), ..SessionFields::default() })
     }
 }

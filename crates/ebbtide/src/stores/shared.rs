@@ -7,5 +7,6 @@ pub mod indexes;
 pub(crate) mod lifetime;
 pub mod paging;
 pub mod payload;
+pub(crate) mod request;
 pub(crate) mod token;
 pub mod tombstones;

@@ -21,9 +21,12 @@ use crate::stores::{ATTEMPTS, contended};
 
 /// What a listing tells of a session: no session can be asked for with it.
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SessionInfo {
     /// Names the session: its digest, in base64url.
     pub handle: String,
+    /// Owner of the session.
+    pub subject: String,
     /// When it was created.
     pub created_at: Timestamp,
     /// When it ends unless it is touched.
@@ -60,6 +63,7 @@ impl Sessions {
             if stored.subject.as_deref() == Some(subject) && stored.lives(now)? {
                 items.push(SessionInfo {
                     handle: Base64UrlUnpadded::encode_string(digest.as_bytes()),
+                    subject: subject.to_owned(),
                     created_at: Timestamp::from_stored(stored.created_at)?,
                     expires_at: Timestamp::from_stored(stored.valid_until)?,
                     ends_at: Timestamp::from_stored(stored.ends_at)?,

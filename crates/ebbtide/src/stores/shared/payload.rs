@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use serde::Deserialize;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
@@ -10,7 +11,8 @@ use crate::model::key::Key;
 use crate::stores::Stores;
 
 /// JSON that is stored sealed and does not print.
-#[derive(Clone, PartialEq, Default)]
+#[derive(Clone, PartialEq, Default, Deserialize)]
+#[serde(transparent)]
 pub struct Payload(Value);
 
 impl Payload {
