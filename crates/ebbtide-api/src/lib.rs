@@ -6,8 +6,13 @@
 
 pub mod answers;
 pub mod clients;
+pub mod codes;
 pub mod describe;
+pub mod device_codes;
+pub mod grants;
 pub mod keys;
 pub mod nonces;
+pub mod pushed_requests;
 pub mod replays;
 pub mod sessions;
+pub mod tokens;

@@ -37,10 +37,9 @@ use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::rng::{Rng, SystemRng};
 use crate::model::scope::Scope;
-use crate::model::secret::Secret;
 use crate::model::time::{Clock, SystemClock, Timestamp};
 use crate::model::ttl::{Ttl, TtlPolicies, TtlPolicy};
-use crate::stores::audit::{Audit, AuditContext, GATES, Note};
+use crate::stores::audit::{Audit, GATES};
 
 use access_tokens::AccessTokens;
 use api_keys::ApiKeys;
@@ -50,7 +49,7 @@ use clients::Clients;
 use clients::hashing::{HashCost, Hashers};
 use codes::Codes;
 use device_codes::DeviceCodes;
-use grants::{Grants, Holder};
+use grants::Grants;
 use nonces::Nonces;
 use owners::Owners;
 use policies::Policies;
@@ -61,7 +60,6 @@ use relationships::Relationships;
 use replays::Replays;
 use scopes::Scopes;
 use sessions::Sessions;
-use shared::token;
 
 /// Every store on one backend. Cheap to clone.
 #[derive(Clone)]
@@ -168,52 +166,6 @@ impl Stores {
     #[must_use]
     pub fn owners(&self, scope: &Scope) -> Owners {
         Owners::new(self.clone(), scope.clone())
-    }
-
-    /// Revokes a token of either kind (RFC 7009): a refresh token with its whole family, an access token alone.
-    /// Says whether it was good until now; one that is unknown changes nothing.
-    pub async fn revoke_token(&self, scope: &Scope, token: &Secret) -> Result<bool> {
-        if token.expose().starts_with(token::REFRESH) {
-            self.grants(scope).revoke_token(token).await
-        } else {
-            self.access_tokens(scope).revoke(token).await
-        }
-    }
-
-    /// Revokes a token of either kind if it is this client's, as RFC 7009 §2.1 wants it. Another client's token is
-    /// left as it is, and answered like one that is unknown.
-    pub async fn revoke_token_of(&self, scope: &Scope, token: &Secret, client_id: &str) -> Result<bool> {
-        if token.expose().starts_with(token::REFRESH) {
-            self.grants(scope).revoke_token_of(token, client_id).await
-        } else {
-            self.access_tokens(scope).revoke_of(token, client_id).await
-        }
-    }
-
-    /// Revokes every grant of a subject or a client with all that hangs on it, and their access tokens without a
-    /// grant. Says how many grants and tokens that were. What is issued while this runs may be too late for it.
-    /// After an error, some may have been revoked: call it again.
-    pub async fn revoke_all(&self, scope: &Scope, holder: Holder<'_>) -> Result<u64> {
-        let grants = self.grants(scope).revoke_all(holder).await?;
-        Ok(grants + self.access_tokens(scope).revoke_all(holder).await?)
-    }
-
-    /// The same, and the audit log is told before and after, by whom and why.
-    pub async fn revoke_all_audited(
-        &self,
-        scope: &Scope,
-        holder: Holder<'_>,
-        context: &AuditContext,
-    ) -> Result<u64> {
-        let (kind, name) = match holder {
-            Holder::Subject(subject) => (Kind::Grant, subject),
-            Holder::Client(client_id) => (Kind::Client, client_id),
-        };
-        let note = Note::revoked(context)?.about(kind, vec![name.to_owned()]);
-        self.audit(scope).append(&note.clone().with_detail("all, begins")).await?;
-        let revoked = self.revoke_all(scope, holder).await?;
-        self.audit(scope).append(&note.with_detail(format!("all, ended, {revoked} revoked"))).await?;
-        Ok(revoked)
     }
 
     /// The lives that records have where none is asked for.
@@ -367,14 +319,6 @@ impl fmt::Debug for Stores {
 
 /// For how long after its end it is remembered what became of a code, a pushed request or a device code.
 pub(crate) const MEMORY: Duration = Duration::from_secs(24 * 3600);
-
-/// How often a change that others got ahead of is judged anew. Each loss is another caller's gain, so that more
-/// than a few in a row are a sign of something else.
-pub(crate) const ATTEMPTS: usize = 32;
-
-pub(crate) fn contended() -> Error {
-    Error::unavailable("the record was changed by others at every attempt; try again")
-}
 
 pub(crate) fn check_length(what: &str, text: &str, most: usize) -> Result<()> {
     if text.is_empty() || text.len() > most {

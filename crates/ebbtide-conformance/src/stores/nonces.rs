@@ -13,11 +13,11 @@ async fn issue(nonces: &Nonces) -> IssuedNonce {
 }
 
 async fn check(nonces: &Nonces, nonce: &Secret) -> NonceOutcome {
-    nonces.check(&NonceCheck::new(AUDIENCE, nonce.clone())).await.expect("check")
+    nonces.check(&NonceCheck::new(AUDIENCE, nonce)).await.expect("check")
 }
 
 async fn accept(nonces: &Nonces, nonce: &Secret) -> NonceOutcome {
-    nonces.accept(&NonceCheck::new(AUDIENCE, nonce.clone())).await.expect("accept")
+    nonces.accept(&NonceCheck::new(AUDIENCE, nonce)).await.expect("accept")
 }
 
 pub(super) async fn a_nonce_is_checked_many_times(rig: StoreRig) {
@@ -73,7 +73,7 @@ pub(super) async fn an_accepted_nonce_stays_used(rig: StoreRig) {
 pub(super) async fn a_nonce_is_of_its_audience_and_scope(rig: StoreRig) {
     let nonces = rig.stores.nonces(&rig.scope);
     let issued = issue(&nonces).await;
-    let elsewhere = NonceCheck::new("https://rs.example", issued.nonce.clone());
+    let elsewhere = NonceCheck::new("https://rs.example", &issued.nonce);
     let elsewhere = nonces.accept(&elsewhere).await.expect("accept");
     assert_eq!(elsewhere, NonceOutcome::Unknown);
     for scope in [Scope::Global, Scope::tenant_env("acme", "prod").expect("good names")] {

@@ -184,8 +184,8 @@ pub(super) async fn a_subject_is_listed_and_revoked_alone(rig: StoreRig) {
     rig.go_to(again.expires_at, 0);
     assert_eq!(list(&rig, "ada").await, 1, "what has ended is not listed");
     let sessions = rig.stores.sessions(&rig.scope);
-    assert_eq!(sessions.revoke_all("ada").await.expect("revoke"), 1, "what lived is counted");
-    assert_eq!(sessions.revoke_all("ada").await.expect("revoke"), 0);
+    assert_eq!(sessions.revoke("ada", None).await.expect("revoke"), 1, "what lived is counted");
+    assert_eq!(sessions.revoke("ada", None).await.expect("revoke"), 0);
     assert_eq!(get(&rig, &ada).await, SessionOutcome::Unknown);
     live(&rig, &bob).await;
     live(&rig, &nobody).await;
@@ -202,7 +202,7 @@ pub(super) async fn revoking_goes_through_every_page(rig: StoreRig) {
     let first = sessions.list("ada", None, 100).await.expect("list");
     let second = sessions.list("ada", first.next.as_ref(), 1_000).await.expect("list");
     assert_eq!((first.items.len(), second.items.len()), (100, 150));
-    assert_eq!(sessions.revoke_all("ada").await.expect("revoke"), 250);
+    assert_eq!(sessions.revoke("ada", None).await.expect("revoke"), 250);
     assert!(rig.contents().await.is_empty());
 }
 
@@ -226,6 +226,6 @@ pub(super) async fn sessions_of_another_scope_are_unknown(rig: StoreRig) {
     let other = rig.elsewhere();
     assert_eq!(get(&other, &session).await, SessionOutcome::Unknown);
     assert_eq!(claim(&other, &session).await, SessionOutcome::Unknown);
-    assert_eq!(other.stores.sessions(&other.scope).revoke_all("ada").await.expect("revoke"), 0);
+    assert_eq!(other.stores.sessions(&other.scope).revoke("ada", None).await.expect("revoke"), 0);
     live(&rig, &session).await;
 }

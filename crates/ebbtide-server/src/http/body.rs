@@ -10,9 +10,8 @@ use axum::response::{IntoResponse, Response};
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use ebbtide::stores::shared::paging::Listing;
 use ebbtide::{Cursor, Ttl};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
 
 use crate::http::patience::TooSlow;
 use crate::http::problem::Problem;
@@ -121,11 +120,6 @@ pub(crate) fn page(limit: Option<usize>, after: Option<&str>) -> Result<(Option<
 pub(crate) fn listed<T, A: for<'a> From<&'a T>>(listing: &Listing<T>) -> Listed<A> {
     let next = listing.next.as_ref().map(|cursor| Base64UrlUnpadded::encode_string(cursor.as_bytes()));
     Listed { items: listing.items.iter().map(A::from).collect(), next }
-}
-
-/// A value that may be left out, where null is a value: only what is not there is none.
-pub(crate) fn given<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(value).map(Some)
 }
 
 /// A TTL as callers give it.

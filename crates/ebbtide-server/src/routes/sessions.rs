@@ -175,7 +175,7 @@ async fn revoke(
 ) -> Result<Json<Revoked>, Problem> {
     let context = caller.context(body.actor, body.reason)?;
     let sessions = app.stores.sessions(&caller.scope);
-    let revoked = sessions.revoke_all_audited(&body.subject, &context).await?;
+    let revoked = sessions.revoke(&body.subject, Some(&context)).await?;
     Ok(Json(Revoked { revoked }))
 }
 

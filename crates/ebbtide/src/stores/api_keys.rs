@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de};
 
 pub use id::KeyId;
 
@@ -18,7 +18,8 @@ use super::Stores;
 use super::shared::finding::Finding;
 use super::shared::lifetime::{Lifetime, Standing};
 use super::shared::paging::{Listing, check_limit};
-use super::shared::request::{parsed, setters};
+use super::shared::setters::setters;
+use super::shared::update::Step;
 use crate::backend::Cursor;
 use crate::model::codec;
 use crate::model::digest::Digest;
@@ -111,12 +112,7 @@ impl KeyRequest {
         Self { scope, role, name: None, ttl: None, rate_limit: None }
     }
 
-    setters! {
-        /// Sets the purpose of the key.
-        name: String,
-        /// Sets the lifetime.
-        ttl: Ttl,
-    }
+    setters!(name: String, ttl: Ttl);
 
     /// Limits the requests per second on each node.
     pub fn rate_limit(mut self, per_second: u32) -> Self {
@@ -206,13 +202,11 @@ impl ApiKeys {
         self.caller.require(&request.scope)?;
         let id = KeyId::new(request.scope.clone(), self.stores.rng());
         let (key, digest) = id.mint(self.stores.rng());
-        let audit = self.stores.audit(&request.scope);
-        let mut changes = audit.changes().await;
-        loop {
-            let now = changes.attempt()?;
+        let (id, digest) = (&id, digest.as_bytes());
+        let create = self.stores.retry(|now| async move {
             let expires_at = self.stores.expiry(Kind::ApiKey, &request.scope, request.ttl, now)?;
             let stored = StoredKey {
-                digest: (*digest.as_bytes()).into(),
+                digest: (*digest).into(),
                 role: request.role,
                 name: request.name.clone(),
                 rate_limit: request.rate_limit,
@@ -220,13 +214,12 @@ impl ApiKeys {
             };
             let record = self.stores.record(codec::encode(&stored), expires_at);
             let about = describe(id.clone(), stored, expires_at)?;
-            let write = Write::Insert { key: place(&id)?, record };
-            let detail = format!("{} of {}", request.role, request.scope);
+            let write = Write::Insert { key: place(id)?, record };
             let note = Note::of(Action::Create, context)?.about(Kind::ApiKey, vec![id.to_string()]);
-            if changes.commit(vec![write], &note.with_detail(detail), now).await? {
-                return Ok(CreatedKey { key, about });
-            }
-        }
+            let note = note.with_detail(format!("{} of {}", request.role, request.scope));
+            Ok(Step::write(vec![write], about).audited(&request.scope, note))
+        });
+        Ok(CreatedKey { about: create.await?, key })
     }
 
     /// The keys of a scope, or of all below it. Below costs a scan of a table on some engines.
@@ -287,6 +280,11 @@ impl Stores {
         }
         describe(id, stored, record.expires_at).map(Some)
     }
+}
+
+/// Deserializes a member from its text form.
+fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err = Error>>(member: D) -> Result<T, D::Error> {
+    String::deserialize(member)?.parse().map_err(|error: Error| de::Error::custom(error.message()))
 }
 
 const PARTITION: &str = "keys";

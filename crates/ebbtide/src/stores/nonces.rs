@@ -4,9 +4,10 @@ use minicbor::{Decode, Encode};
 use serde::Deserialize;
 
 use super::shared::finding::{Finding, RecordState};
-use super::shared::request::setters;
+use super::shared::setters::setters;
 use super::shared::token;
-use super::{ATTEMPTS, Stores, check_length, contended};
+use super::shared::update::Step;
+use super::{Stores, check_length};
 use crate::backend::BackendExt;
 use crate::model::codec;
 use crate::model::digest::Digest;
@@ -18,6 +19,7 @@ use crate::model::scope::Scope;
 use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
+use crate::model::write::Write;
 
 /// The nonces of one scope.
 ///
@@ -52,10 +54,7 @@ impl NonceRequest {
         Self { audience: audience.into(), ttl: None }
     }
 
-    setters! {
-        /// Sets the lifetime.
-        ttl: Ttl,
-    }
+    setters!(ttl: Ttl);
 }
 
 /// Nonce that a client presents.
@@ -149,18 +148,15 @@ impl Nonces {
     /// Accepts the nonce once. Of any number of callers with one nonce, exactly one is answered `Accepted`.
     pub async fn accept(&self, check: &NonceCheck) -> Result<NonceOutcome> {
         let Some(key) = self.find(&check.audience, &check.nonce)? else { return Ok(NonceOutcome::Unknown) };
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let standing = self.stores.backend().get(&key, now).await?;
-            let (answer, nonce) = judge(standing.as_ref(), now)?;
-            let (Some(standing), Some(nonce)) = (standing, nonce) else { return Ok(answer) };
+        let update = self.stores.update(&key, |record, now| {
+            let (answer, nonce) = judge(record.as_ref(), now)?;
+            let (Some(record), Some(nonce)) = (record, nonce) else { return Ok(Step::answer(answer)) };
             let used = codec::encode(&Nonce { used: true, ..nonce });
-            let record = self.stores.record(used, standing.expires_at);
-            if self.stores.backend().replace(key.clone(), standing.version, record, now).await?.is_applied() {
-                return Ok(answer);
-            }
-        }
-        Err(contended())
+            let used = self.stores.record(used, record.expires_at);
+            let write = Write::Replace { key: key.clone(), expected: record.version, record: used };
+            Ok(Step::write(vec![write], answer))
+        });
+        update.await
     }
 
     pub(crate) async fn explain(&self, audience: &str, nonce: &Secret) -> Result<Finding> {

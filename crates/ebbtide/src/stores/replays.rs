@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::shared::finding::{Finding, RecordState};
-use super::shared::request::setters;
+use super::shared::setters::setters;
 use super::{Stores, check_length, check_optional};
 use crate::backend::BackendExt;
 use crate::model::digest::Digest;
@@ -62,12 +62,7 @@ impl Proof {
         Self { namespace: namespace.into(), jti: jti.into(), jkt: None, ttl: None, hold: Duration::ZERO }
     }
 
-    setters! {
-        /// Binds the proof to the key with this thumbprint.
-        jkt: String,
-        /// Sets the time for which the proof itself is acceptable.
-        ttl: Ttl,
-    }
+    setters!(jkt: String, ttl: Ttl);
 
     /// Keeps refusing the proof for that long after its TTL.
     pub fn hold(mut self, hold: Duration) -> Self {

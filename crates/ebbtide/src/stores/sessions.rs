@@ -14,7 +14,8 @@ pub use request::{SessionFields, SessionRequest};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::token;
 use super::shared::tombstones::Principal;
-use super::{ATTEMPTS, Stores, check_optional, contended};
+use super::shared::update::Step;
+use super::{Stores, check_optional};
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
@@ -123,12 +124,32 @@ struct FoundSession {
     version: Version,
 }
 
-/// What stands where a session is looked for.
-enum Found {
-    Live(FoundSession),
+/// Reason why there is no live session.
+#[derive(Clone, Copy)]
+enum Gone {
     Used,
     Expired,
     Unknown,
+}
+
+impl From<Gone> for SessionOutcome {
+    fn from(gone: Gone) -> Self {
+        match gone {
+            Gone::Used => Self::Used,
+            Gone::Expired => Self::Expired,
+            Gone::Unknown => Self::Unknown,
+        }
+    }
+}
+
+impl From<Gone> for TouchOutcome {
+    fn from(gone: Gone) -> Self {
+        match gone {
+            Gone::Used => Self::Used,
+            Gone::Expired => Self::Expired,
+            Gone::Unknown => Self::Unknown,
+        }
+    }
 }
 
 impl Sessions {
@@ -177,44 +198,39 @@ impl Sessions {
         }
     }
 
-    /// The session. It is not renewed by this.
+    /// Reads a session, without renewing it.
     pub async fn get(&self, session_id: &Secret) -> Result<SessionOutcome> {
         Ok(match self.find(session_id, self.stores.now()).await? {
-            Found::Live(standing) => SessionOutcome::Live(Box::new(self.open(&standing)?)),
-            Found::Used => SessionOutcome::Used,
-            Found::Expired => SessionOutcome::Expired,
-            Found::Unknown => SessionOutcome::Unknown,
+            Ok(found) => SessionOutcome::Live(Box::new(self.open(&found)?)),
+            Err(gone) => gone.into(),
         })
     }
 
     pub(crate) async fn explain(&self, session_id: &Secret) -> Result<Finding> {
         Ok(match self.find(session_id, self.stores.now()).await? {
-            Found::Live(FoundSession { stored, .. }) => {
+            Ok(FoundSession { stored, .. }) => {
                 let finding = Finding::new(RecordState::Live, "it was not claimed, and a touch renews it")
                     .since(Timestamp::from_stored(stored.created_at)?)
                     .until(Timestamp::from_stored(stored.valid_until)?);
                 Finding { cap_at: Some(Timestamp::from_stored(stored.ends_at)?), ..finding }
             }
-            Found::Used => Finding::new(RecordState::Used, "it was claimed"),
-            Found::Expired => Finding::new(RecordState::Expired, "it was not touched in its time"),
-            Found::Unknown => {
+            Err(Gone::Used) => Finding::new(RecordState::Used, "it was claimed"),
+            Err(Gone::Expired) => Finding::new(RecordState::Expired, "it was not touched in its time"),
+            Err(Gone::Unknown) => {
                 Finding::unknown("not a session of this scope, or deleted, or one from long ago")
             }
         })
     }
 
-    /// Lets a session live on for `ttl` from now, or for the TTL it was created with; never past its cap, and never
-    /// shorter than it would have lived anyway.
+    /// Renews a session for `ttl` from now, or for the TTL that it was created with. The session never ends after
+    /// its cap, nor earlier than before.
     pub async fn touch(&self, session_id: &Secret, ttl: Option<Ttl>) -> Result<TouchOutcome> {
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let mut standing = match self.find(session_id, now).await? {
-                Found::Live(standing) => standing,
-                Found::Used => return Ok(TouchOutcome::Used),
-                Found::Expired => return Ok(TouchOutcome::Expired),
-                Found::Unknown => return Ok(TouchOutcome::Unknown),
+        let touch = self.stores.retry(|now| async move {
+            let mut found = match self.find(session_id, now).await? {
+                Ok(found) => found,
+                Err(gone) => return Ok(Step::answer(gone.into())),
             };
-            let stored = &mut standing.stored;
+            let stored = &mut found.stored;
             let own = Ttl::new(Duration::from_millis(stored.ttl_millis))?;
             let ttl = self.stores.ttl(Kind::Session, &self.scope, ttl, own)?;
             let present = Timestamp::from_stored(stored.valid_until)?;
@@ -222,34 +238,26 @@ impl Sessions {
                 (Timestamp::from_stored(stored.created_at)?, Timestamp::from_stored(stored.ends_at)?);
             let cap = self.stores.cap(Kind::Session, &self.scope, created_at, Some(ends_at))?;
             let expires_at = ttl.expires_at(now)?.min(cap).max(present);
-            if expires_at == present {
-                return Ok(TouchOutcome::Touched { expires_at });
-            }
             stored.valid_until = expires_at.as_millis();
-            if self.replace(standing, now).await? {
-                return Ok(TouchOutcome::Touched { expires_at });
-            }
-        }
-        Err(contended())
+            let writes = if expires_at == present { Vec::new() } else { vec![self.replacement(found)?] };
+            Ok(Step::write(writes, TouchOutcome::Touched { expires_at }))
+        });
+        touch.await
     }
 
-    /// Takes what is in a session, once: of any number of callers, one is answered `Live`, and the others `Used`.
+    /// Takes the contents of a session, once: of any number of callers, one is answered `Live`, and the others
+    /// `Used`.
     pub async fn claim(&self, session_id: &Secret) -> Result<SessionOutcome> {
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let mut standing = match self.find(session_id, now).await? {
-                Found::Live(standing) => standing,
-                Found::Used => return Ok(SessionOutcome::Used),
-                Found::Expired => return Ok(SessionOutcome::Expired),
-                Found::Unknown => return Ok(SessionOutcome::Unknown),
+        let claim = self.stores.retry(|now| async move {
+            let mut found = match self.find(session_id, now).await? {
+                Ok(found) => found,
+                Err(gone) => return Ok(Step::answer(gone.into())),
             };
-            let session = self.open(&standing)?;
-            standing.stored.fields = None;
-            if self.replace(standing, now).await? {
-                return Ok(SessionOutcome::Live(Box::new(session)));
-            }
-        }
-        Err(contended())
+            let session = self.open(&found)?;
+            found.stored.fields = None;
+            Ok(Step::write(vec![self.replacement(found)?], SessionOutcome::Live(Box::new(session))))
+        });
+        claim.await
     }
 
     /// Deletes a session, and says whether it lived; afterwards it is unknown.
@@ -258,22 +266,24 @@ impl Sessions {
         self.remove(&digest, |_| true).await
     }
 
-    async fn find(&self, session_id: &Secret, now: Timestamp) -> Result<Found> {
-        let Some(digest) = token::read(token::SESSION, &[], session_id) else { return Ok(Found::Unknown) };
+    async fn find(&self, session_id: &Secret, now: Timestamp) -> Result<Result<FoundSession, Gone>> {
+        let Some(digest) = token::read(token::SESSION, &[], session_id) else {
+            return Ok(Err(Gone::Unknown));
+        };
         let key = self.key(&digest)?;
-        let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(Found::Unknown) };
+        let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(Err(Gone::Unknown)) };
         let stored: StoredSession = codec::decode(&record.value)?;
         if let Some(subject) = &stored.subject
             && self.stores.is_deleted(&self.scope, &[Principal::Owner(subject)], now).await?
         {
-            return Ok(Found::Unknown);
+            return Ok(Err(Gone::Unknown));
         }
         Ok(if stored.fields.is_none() {
-            Found::Used
+            Err(Gone::Used)
         } else if stored.lives(now)? {
-            Found::Live(FoundSession { key, stored, version: record.version })
+            Ok(FoundSession { key, stored, version: record.version })
         } else {
-            Found::Expired
+            Err(Gone::Expired)
         })
     }
 
@@ -289,10 +299,10 @@ impl Sessions {
         })
     }
 
-    async fn replace(&self, standing: FoundSession, now: Timestamp) -> Result<bool> {
-        let FoundSession { key, stored, version } = standing;
-        let replace = Write::Replace { key, expected: version, record: self.record(&stored)? };
-        Ok(self.stores.backend().commit(replace.try_into()?, now).await?.is_applied())
+    /// Write that replaces a session that was read.
+    fn replacement(&self, found: FoundSession) -> Result<Write> {
+        let FoundSession { key, stored, version } = found;
+        Ok(Write::Replace { key, expected: version, record: self.record(&stored)? })
     }
 
     /// The record of a session: it stays for as long again as the session lives.

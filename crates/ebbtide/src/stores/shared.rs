@@ -7,6 +7,7 @@ pub mod indexes;
 pub(crate) mod lifetime;
 pub mod paging;
 pub mod payload;
-pub(crate) mod request;
+pub(crate) mod setters;
 pub(crate) mod token;
 pub mod tombstones;
+pub(crate) mod update;

@@ -5,8 +5,8 @@ use serde::Deserialize;
 use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
-use crate::stores::shared::payload::Payload;
-use crate::stores::shared::request::{given, setters};
+use crate::stores::shared::payload::{Payload, present};
+use crate::stores::shared::setters::setters;
 
 /// Client to be registered.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -27,7 +27,7 @@ pub struct ClientRequest {
     #[serde(default)]
     pub redirect_uris: Vec<String>,
     /// Any JSON value, such as the metadata of RFC 7591; stored sealed.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<serde_json::Value>))]
     pub metadata: Option<Payload>,
     /// `false` for a public client, which has no secret; `true` by default.
@@ -49,18 +49,7 @@ impl ClientRequest {
         Self { confidential: Some(false), ..Self::default() }
     }
 
-    setters! {
-        /// Sets the id.
-        client_id: String,
-        /// Sets the owner: the client is listed and deleted with the owner's.
-        owner: String,
-        /// Sets the name for people.
-        name: String,
-        /// Keeps any JSON value with the client.
-        metadata: Payload,
-        /// Sets the lifetime.
-        ttl: Ttl,
-    }
+    setters!(client_id: String, owner: String, name: String, metadata: Payload, ttl: Ttl);
 
     /// Sets the allowed redirect URIs.
     pub fn redirect_uris(mut self, uris: impl IntoIterator<Item = impl Into<String>>) -> Self {

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use crate::model::error::{Error, Result};
 use crate::model::secret::Secret;
 use crate::model::ttl::Ttl;
-use crate::stores::shared::payload::Payload;
-use crate::stores::shared::request::{given, setters};
+use crate::stores::shared::payload::{Payload, present};
+use crate::stores::shared::setters::setters;
 
 /// Session to be created. All members are optional; the contents are sealed together and never printed.
 #[derive(Clone, Default, Deserialize)]
@@ -22,7 +22,7 @@ pub struct SessionRequest {
     #[cfg_attr(feature = "schema", schema(min_length = 1, example = "alice"))]
     pub subject: Option<String>,
     /// Any JSON value.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<Value>))]
     pub data: Option<Payload>,
     /// `state` that the sign-in began with.
@@ -36,11 +36,11 @@ pub struct SessionRequest {
     /// E-mail addresses that the provider has verified.
     pub verified_emails: Option<Vec<String>>,
     /// Answer of the provider's token endpoint.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<Value>))]
     pub token_data: Option<Payload>,
     /// User information from the provider.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<Value>))]
     pub user_info: Option<Payload>,
     /// Lifetime since the last touch.
@@ -59,28 +59,7 @@ impl SessionRequest {
         Self::default()
     }
 
-    setters! {
-        /// Sets the owner: the session is listed, revoked and deleted with the owner's.
-        subject: String,
-        /// Keeps any JSON value.
-        data: Payload,
-        /// Keeps the `state` that the sign-in began with.
-        state: Secret,
-        /// Keeps the name of the identity provider.
-        provider: String,
-        /// Keeps the PKCE verifier.
-        code_verifier: Secret,
-        /// Keeps the e-mail addresses that the provider has verified.
-        verified_emails: Vec<String>,
-        /// Keeps the answer of the provider's token endpoint.
-        token_data: Payload,
-        /// Keeps the user information from the provider.
-        user_info: Payload,
-        /// Sets the lifetime since the last touch.
-        ttl: Ttl,
-        /// Sets the lifetime that touches cannot exceed.
-        max_ttl: Ttl,
-    }
+    setters!(subject: String, data: Payload, state: Secret, provider: String, code_verifier: Secret, verified_emails: Vec<String>, token_data: Payload, user_info: Payload, ttl: Ttl, max_ttl: Ttl);
 
     /// Contents, as they are sealed.
     pub(super) fn payload(&self) -> Payload {
@@ -111,7 +90,7 @@ impl fmt::Debug for SessionRequest {
 #[non_exhaustive]
 pub struct SessionFields {
     /// Any JSON value.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "present")]
     pub data: Option<Payload>,
     /// `state` that the sign-in began with.
     pub state: Option<Secret>,
@@ -122,10 +101,10 @@ pub struct SessionFields {
     /// E-mail addresses that the provider has verified.
     pub verified_emails: Option<Vec<String>>,
     /// Answer of the provider's token endpoint.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "present")]
     pub token_data: Option<Payload>,
     /// User information from the provider.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "present")]
     pub user_info: Option<Payload>,
 }
 
