@@ -12,7 +12,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> ebbtide::Result<()> {
-//! let stores = Stores::new(open("memory:").await?);
+//! let stores = Stores::for_tests(open("memory:").await?);
 //! let (acme, widgets) = (Scope::tenant("acme-corp")?, Scope::tenant("widgets-inc")?);
 //! let day = Ttl::from_secs(24 * 3600)?;
 //! let approvals = stores.approvals(&Scope::Global);
@@ -36,7 +36,7 @@
 //! # use ebbtide::{Scope, Stores, Ttl, open};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> ebbtide::Result<()> {
-//! # let stores = Stores::new(open("memory:").await?);
+//! # let stores = Stores::for_tests(open("memory:").await?);
 //! let dev = stores.approvals(&Scope::tenant_env("acme-corp", "dev")?);
 //! let prod = stores.approvals(&Scope::tenant_env("acme-corp", "prod")?);
 //! let test = Approval::new("test-user", "api-endpoint", "POST", "dev-admin");

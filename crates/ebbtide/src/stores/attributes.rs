@@ -7,7 +7,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> ebbtide::Result<()> {
-//! let stores = Stores::new(open("memory:").await?);
+//! let stores = Stores::for_tests(open("memory:").await?);
 //! let attributes = stores.attributes(&Scope::tenant("acme")?);
 //! let preferences = attributes.bucket("alice", "preferences")?;
 //! preferences.set("theme", json!("dark")).await?;
@@ -34,7 +34,9 @@ pub use draft::{Attribute, Draft, Stamp};
 
 use super::Stores;
 use super::shared::paging::{Listing, check_limit};
-use crate::backend::{BackendExt, Cursor, Erased};
+use crate::admin::AdminExt as _;
+use crate::admin::Erased;
+use crate::backend::Cursor;
 use crate::model::codec;
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Part, Prefix};
@@ -142,7 +144,7 @@ impl Attributes {
     /// Deletes every attribute of an owner, in this scope alone, and says how many there were. What is set meanwhile
     /// may stay. After an error, call it again: it goes on with what is left.
     pub async fn delete_owner(&self, owner: &str) -> Result<u64> {
-        self.stores.backend().erase_all(&self.owner_prefix(owner)?, self.stores.now()).await
+        self.stores.admin().erase_all(&self.owner_prefix(owner)?, self.stores.now()).await
     }
 
     /// The same, and the audit log is told before and after, by whom and why.
@@ -161,7 +163,7 @@ impl Attributes {
 
     /// One step of [`delete_owner`](Self::delete_owner), for showing how far it is or stopping in between.
     pub async fn delete_owner_step(&self, owner: &str) -> Result<Erased> {
-        self.stores.backend().erase(&self.owner_prefix(owner)?, self.stores.now()).await
+        self.stores.admin().erase(&self.owner_prefix(owner)?, self.stores.now()).await
     }
 
     fn owner_prefix(&self, owner: &str) -> Result<Prefix> {

@@ -10,7 +10,8 @@ use super::clients::ClientDeletion;
 use super::grants::{Holder, MAX_NAME_BYTES};
 use super::shared::tombstones::Principal;
 use super::{Stores, check_length};
-use crate::backend::{Cursor, Erased};
+use crate::admin::Erased;
+use crate::backend::Cursor;
 use crate::model::error::{ErrorKind, Result};
 use crate::model::key::Prefix;
 use crate::model::kind::Kind;
@@ -200,7 +201,7 @@ impl OwnerDeletion {
 
     async fn erase(&mut self, kind: Kind) -> Result<bool> {
         let Some(prefix) = self.prefix(kind)? else { return Ok(false) };
-        let erased = self.stores.backend().erase(&prefix, self.stores.now()).await?;
+        let erased = self.stores.admin().erase(&prefix, self.stores.now()).await?;
         self.removed.add(kind, erased.removed);
         Ok(erased.more)
     }

@@ -7,7 +7,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> ebbtide::Result<()> {
-//! let stores = Stores::new(open("memory:").await?);
+//! let stores = Stores::for_tests(open("memory:").await?);
 //! let month = Ttl::from_secs(30 * 24 * 3600)?;
 //! let (acme, widgets) = (Scope::tenant("acme-corp")?, Scope::tenant("widgets-inc")?);
 //! let relationships = stores.relationships(&Scope::Global);
@@ -40,7 +40,8 @@ use super::shared::finding::Finding;
 use super::shared::lifetime::{Lifetime, Restored, Standing, restore};
 use super::shared::paging::{Listing, check_limit};
 use super::shared::tombstones::Principal;
-use crate::backend::{Cursor, Erased};
+use crate::admin::Erased;
+use crate::backend::Cursor;
 use crate::model::codec;
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Part, Prefix};

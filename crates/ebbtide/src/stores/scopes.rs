@@ -106,7 +106,7 @@ impl Scopes {
         let mut all: BTreeMap<Scope, BTreeMap<Kind, Statistics>> = BTreeMap::new();
         let mut after = None;
         loop {
-            let page = self.stores.backend().list(&prefixes, after.as_ref(), 500, now).await?;
+            let page = self.stores.admin().list(&prefixes, after.as_ref(), 500, now).await?;
             for (key, record) in &page.items {
                 all.entry(key.scope()).or_default().entry(key.kind()).or_default().add(key, record);
             }
@@ -190,7 +190,7 @@ impl Count {
 
     /// Counts some more, and says whether there may be more.
     pub async fn step(&mut self) -> Result<bool> {
-        let backend = self.stores.backend();
+        let backend = self.stores.admin();
         let step = backend.count(&self.prefixes, self.after.as_ref(), self.now).await?;
         for (kind, live) in step.live.into_iter().filter(|(_, live)| *live > 0) {
             *self.counted.entry(kind).or_default() += live;

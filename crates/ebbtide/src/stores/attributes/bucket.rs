@@ -5,7 +5,9 @@ use serde_json::Value;
 
 use super::draft::{Attribute, Draft, Stamp, StoredAttribute};
 use super::{Attributes, names_of};
-use crate::backend::{BackendExt, Cursor, Erased};
+use crate::admin::AdminExt as _;
+use crate::admin::Erased;
+use crate::backend::{BackendExt, Cursor};
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
@@ -193,12 +195,12 @@ impl Bucket {
     /// Deletes every attribute of this bucket alone, and says how many there were. What is set meanwhile may stay.
     /// After an error, call it again: it goes on with what is left.
     pub async fn delete_bucket(&self) -> Result<u64> {
-        self.stores().backend().erase_all(&self.prefix()?, self.stores().now()).await
+        self.stores().admin().erase_all(&self.prefix()?, self.stores().now()).await
     }
 
     /// One step of [`delete_bucket`](Self::delete_bucket), for showing how far it is or stopping in between.
     pub async fn delete_bucket_step(&self) -> Result<Erased> {
-        self.stores().backend().erase(&self.prefix()?, self.stores().now()).await
+        self.stores().admin().erase(&self.prefix()?, self.stores().now()).await
     }
 
     /// Commits a write that may make an attribute; for an owner who is being deleted it is invalid.

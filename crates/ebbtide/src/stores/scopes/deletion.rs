@@ -99,7 +99,7 @@ impl Deletion {
         if self.is_over {
             return Ok(false);
         }
-        let step = self.stores.backend().clear(&self.prefixes, self.after.as_ref(), self.began_at).await?;
+        let step = self.stores.admin().clear(&self.prefixes, self.after.as_ref(), self.began_at).await?;
         for (kind, removed) in step.removed {
             *self.removed.entry(kind).or_default() += removed;
         }

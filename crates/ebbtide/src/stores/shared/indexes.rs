@@ -1,6 +1,6 @@
 //! Which record an index record leads to, for an engine whose own TTL may delete one long before the other.
 
-use crate::backend::Target;
+use crate::backend::IndexTarget;
 use crate::model::digest::Digest;
 use crate::model::key::{Key, Part};
 use crate::model::kind::Kind;
@@ -9,7 +9,7 @@ use crate::stores::grants::GrantId;
 
 /// Every kind of index. Each is written in one commit with the record that it leads to, so that one whose record is
 /// gone leads to nothing and never will.
-pub const INDEXES: [(Kind, Target); 4] = [
+pub const INDEXES: [(Kind, IndexTarget); 4] = [
     (Kind::GrantIndex, grant_or_token),
     (Kind::SessionIndex, |index, _| listed(Kind::Session, index)),
     (Kind::ClientIndex, |index, _| listed(Kind::Client, index)),
