@@ -5,7 +5,7 @@ use crate::model::error::Result;
 use crate::model::time::Timestamp;
 use crate::stores::grants::GrantId;
 
-/// RecordState of a record, as `explain` reports it.
+/// State of a record, as `explain` reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RecordState {
     /// It stands, and is answered by.
