@@ -1,4 +1,4 @@
-//! Attributes end when they should, and live longer only as they may.
+//! Attributes end on time, and are extended only within bounds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -145,7 +145,7 @@ pub(super) async fn an_extension_is_longer_and_never_past_the_cap(rig: StoreRig)
     rig.pass(50);
     let ExtendOutcome::ExtendOutcome { expires_at, was, version } = extend(&bucket, "a", &by(100)).await
     else {
-        panic!("100 more is within the cap");
+        panic!("an extension by 100 s is within the cap");
     };
     assert_eq!((expires_at.since(began), was), (Duration::from_secs(200), first.expires_at));
     let read = get(&bucket, "a").await.expect("there");
@@ -180,7 +180,7 @@ pub(super) async fn an_extension_never_revives(rig: StoreRig) {
     assert!(get(&bucket, "a").await.is_none());
 }
 
-/// Stores with a policy for attributes in the rig's scope, on the rig's backend and clock.
+/// Bucket with a policy for attributes in the rig's scope, on the rig's backend and clock.
 fn with_policy(rig: &StoreRig, policy: TtlPolicy) -> Bucket {
     let mut policies = TtlPolicies::default();
     policies.set(Kind::Attribute, Scope::Global, policy).expect("a good policy");

@@ -1,4 +1,4 @@
-//! An explanation tells what the store would answer by, and who made it so.
+//! Explanations agree with the store's own answers, and name the actor.
 
 use super::approvals::context;
 use super::attribute_lives::by;
@@ -46,7 +46,7 @@ pub(super) async fn a_replay_record_is_live_until_its_end(rig: StoreRig) {
     let _ = rig.stores.replays(&rig.scope).check(&proof).await.expect("check");
     assert_eq!(state(&rig, &question).await, RecordState::Live);
     rig.pass(60);
-    assert_eq!(state(&rig, &question).await, RecordState::Unknown, "expired is absent, whether swept or not");
+    assert_eq!(state(&rig, &question).await, RecordState::Unknown, "expired is absent, swept or not");
 }
 
 pub(super) async fn a_nonce_is_live_used_or_expired(rig: StoreRig) {
@@ -78,7 +78,7 @@ pub(super) async fn a_code_tells_what_it_gave(rig: StoreRig) {
     assert_eq!(state(&rig, &question).await, RecordState::Live);
     let presented = Redeem::new(good, "app").redirect_uri("https://a").with_grant();
     let RedeemOutcome::Redeemed(redeemed) = codes.redeem(presented.clone()).await.expect("redeem") else {
-        panic!("a good code is redeemed");
+        panic!("the code should be redeemed");
     };
     let explanation = explain(&rig, &question).await;
     assert_eq!(explanation.state, RecordState::Used);
@@ -123,7 +123,7 @@ pub(super) async fn an_access_token_ends_with_its_grant(rig: StoreRig) {
     let issue = |request| async { rig.stores.access_tokens(&rig.scope).issue(request).await.expect("issue") };
     let (under, alone) = (issue(AccessRequest::under(grant_id)), issue(AccessRequest::alone("ada", "app")));
     let (IssueOutcome::Issued(under), IssueOutcome::Issued(alone)) = (under.await, alone.await) else {
-        panic!("nothing refuses them");
+        panic!("the tokens should be issued");
     };
     let (under, alone) =
         (Question::AccessToken(under.access_token), Question::AccessToken(alone.access_token));
@@ -149,7 +149,8 @@ pub(super) async fn an_extension_tells_who_and_why(rig: StoreRig) {
         .grant(&Approval::new("alice", "other", "GET", "admin").with_ttl(secs(60)))
         .await
         .expect("grant");
-    let ends = approvals.get("alice", "doc", "GET").await.expect("get").expect("it stands").expires_at;
+    let ends =
+        approvals.get("alice", "doc", "GET").await.expect("get").expect("the record is live").expires_at;
     assert!(approvals.extend("alice", "doc", "GET", &by(40)).await.expect("extend").is_extended());
     assert!(approvals.extend("alice", "other", "GET", &by(40)).await.expect("extend").is_extended());
     let explanation = explain(&rig, &approval()).await;
@@ -161,11 +162,7 @@ pub(super) async fn an_extension_tells_who_and_why(rig: StoreRig) {
     );
     assert!(explanation.cap_at.is_some_and(|cap| Some(cap) > explanation.expires_at));
     rig.pass(100);
-    assert_eq!(
-        state(&rig, &approval()).await,
-        RecordState::Expired,
-        "the log tells until when it was extended"
-    );
+    assert_eq!(state(&rig, &approval()).await, RecordState::Expired, "the log states the new expiry");
 }
 
 pub(super) async fn what_was_revoked_is_told_from_the_log(rig: StoreRig) {
@@ -176,7 +173,11 @@ pub(super) async fn what_was_revoked_is_told_from_the_log(rig: StoreRig) {
     let explanation = explain(&rig, &approval()).await;
     assert_eq!((explanation.state, explanation.history.len()), (RecordState::Revoked, 1));
     approvals.grant(&Approval::new("alice", "doc", "GET", "admin")).await.expect("grant");
-    assert_eq!(state(&rig, &approval()).await, RecordState::Live, "what stands is stronger than the log");
+    assert_eq!(
+        state(&rig, &approval()).await,
+        RecordState::Live,
+        "a live record takes precedence over the log"
+    );
     let role = Relationship::role("alice", "editor", "doc", "admin");
     let question = Question::Relationship(role.edge());
     rig.stores.relationships(&rig.scope).add(&role).await.expect("add");
@@ -220,7 +221,7 @@ pub(super) async fn what_a_session_a_request_and_a_device_came_to(rig: StoreRig)
     let push = || async {
         match requests.put(Push::new("app", Payload::new("x"))).await.expect("put") {
             PushOutcome::Pushed { request_uri, .. } => request_uri,
-            other => panic!("a new URI is taken: {other:?}"),
+            other => panic!("a generated URI should be free: {other:?}"),
         }
     };
     let (taken, left) = (push().await, push().await);
