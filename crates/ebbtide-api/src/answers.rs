@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use ebbtide::ops::explain::Explanation;
-use ebbtide::stores::api_keys::ApiKey;
 use ebbtide::stores::audit::Entry;
 use ebbtide::{Kind, KindStats, Reach, Stats, Timestamp};
 use serde::Serialize;
@@ -33,34 +32,6 @@ pub struct Deleted {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Revoked {
     pub revoked: u64,
-}
-
-/// An API key; never the secret.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct KeyAnswer {
-    pub id: String,
-    pub scope: String,
-    #[schema(example = "writer")]
-    pub role: &'static str,
-    pub name: Option<String>,
-    /// The most requests in a second, on each node.
-    pub rate_limit: Option<u32>,
-    pub created_at: Option<u64>,
-    pub expires_at: Option<u64>,
-}
-
-impl From<&ApiKey> for KeyAnswer {
-    fn from(key: &ApiKey) -> Self {
-        Self {
-            id: key.id.to_string(),
-            scope: key.scope.to_string(),
-            role: key.role.name(),
-            name: key.name.clone(),
-            rate_limit: key.rate_limit,
-            created_at: millis(key.created_at),
-            expires_at: millis(key.expires_at),
-        }
-    }
 }
 
 /// An entry of the audit log.

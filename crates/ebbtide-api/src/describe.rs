@@ -9,9 +9,8 @@ use ebbtide::{Kind, Reach, Stats, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::answers::{
-    self, EntryAnswer, ExplanationAnswer, KeyAnswer, ScopeCounts, ScopeDeleted, StatsAnswer,
-};
+use crate::answers::{self, EntryAnswer, ExplanationAnswer, ScopeCounts, ScopeDeleted, StatsAnswer};
+use crate::keys::KeyAnswer;
 
 fn json(answer: impl Serialize) -> Value {
     serde_json::to_value(answer).expect("an answer is made of names, numbers and lists")

@@ -5,9 +5,14 @@
 #![allow(missing_docs, reason = "the members are those of the HTTP contract, which docs/http.md describes")]
 
 pub mod answers;
+pub mod clients;
 pub mod codes;
 pub mod describe;
 pub mod device_codes;
 pub mod grants;
+pub mod keys;
+pub mod nonces;
 pub mod pushed_requests;
+pub mod replays;
+pub mod sessions;
 pub mod tokens;

@@ -174,11 +174,9 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
 fn question(record: Record) -> Result<Question> {
     Ok(match record {
         Record::Replay { namespace, jti, jkt } => {
-            let proof = Proof::new(namespace, jti)?;
-            Question::Replay(match jkt {
-                Some(jkt) => proof.with_thumbprint(jkt)?,
-                None => proof,
-            })
+            let mut proof = Proof::new(namespace, jti);
+            proof.jkt = jkt;
+            Question::Replay(proof)
         }
         Record::Nonce { audience } => Question::Nonce { audience, nonce: secret()? },
         Record::Code => Question::Code(secret()?),

@@ -14,6 +14,7 @@ use ebbtide::stores::clients::{ClientRequest, RegisterOutcome};
 use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
 use ebbtide::stores::device_codes::{Deny, DeviceRequest};
 use ebbtide::stores::grants::{GrantRequest, GrantTtls, Rotate};
+use ebbtide::stores::nonces::{NonceCheck, NonceRequest};
 use ebbtide::stores::pushed_requests::{Push, PushOutcome, Take};
 use ebbtide::stores::relationships::Relationship;
 use ebbtide::stores::replays::Proof;
@@ -38,11 +39,11 @@ fn approval() -> Question {
 }
 
 pub(super) async fn a_replay_record_is_live_until_its_end(rig: StoreRig) {
-    let proof = Proof::new("n", "j").expect("a good proof").with_ttl(secs(60));
+    let proof = Proof::new("n", "j").ttl(secs(60));
     let question = Question::Replay(proof.clone());
     assert_eq!(state(&rig, &question).await, RecordState::Unknown);
     assert_eq!(state(&rig, &question).await, RecordState::Unknown, "asking records nothing");
-    let _ = rig.stores.replays(&rig.scope).check_and_record(&proof).await.expect("check");
+    let _ = rig.stores.replays(&rig.scope).check(&proof).await.expect("check");
     assert_eq!(state(&rig, &question).await, RecordState::Live);
     rig.pass(60);
     assert_eq!(state(&rig, &question).await, RecordState::Unknown, "expired is absent, swept or not");
@@ -50,10 +51,11 @@ pub(super) async fn a_replay_record_is_live_until_its_end(rig: StoreRig) {
 
 pub(super) async fn a_nonce_is_live_used_or_expired(rig: StoreRig) {
     let nonces = rig.stores.nonces(&rig.scope);
-    let (one, two) = (nonces.issue("as", Some(secs(60))).await, nonces.issue("as", Some(secs(60))).await);
+    let request = NonceRequest::new("as").ttl(secs(60));
+    let (one, two) = (nonces.issue(request.clone()).await, nonces.issue(request).await);
     let ask = |nonce: &Secret| Question::Nonce { audience: "as".into(), nonce: nonce.clone() };
     let (one, two) = (one.expect("issue").nonce, two.expect("issue").nonce);
-    let _ = nonces.accept("as", &one).await.expect("accept");
+    let _ = nonces.accept(&NonceCheck::new("as", &one)).await.expect("accept");
     assert_eq!(
         (state(&rig, &ask(&one)).await, state(&rig, &ask(&two)).await),
         (RecordState::Used, RecordState::Live)

@@ -1,4 +1,6 @@
-//! Extractors of requests, and builders of answers.
+//! Extractors of requests, and JSON answers.
+
+use std::error::Error;
 
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, FormRejection, JsonRejection, PathRejection, QueryRejection};
@@ -8,9 +10,8 @@ use axum::response::{IntoResponse, Response};
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use ebbtide::stores::shared::paging::Listing;
 use ebbtide::{Cursor, Ttl};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
 
 use crate::http::patience::TooSlow;
 use crate::http::problem::Problem;
@@ -60,40 +61,51 @@ pub(crate) struct Path<T>(pub(crate) T);
 #[from_request(via(extract::Query), rejection(Problem))]
 pub(crate) struct Query<T>(pub(crate) T);
 
-/// Problem of a request that cannot be parsed. The parser's message may quote a secret of the body, so it is not
-/// repeated.
-fn unreadable(status: StatusCode, error: &(dyn std::error::Error + 'static), detail: &str) -> Problem {
+/// Problem for a request that cannot be read.
+fn unreadable(status: StatusCode, error: &(dyn Error + 'static), detail: &str) -> Problem {
     if status == StatusCode::PAYLOAD_TOO_LARGE {
         Problem::too_large()
     } else if TooSlow::caused(error) {
         Problem::new(StatusCode::REQUEST_TIMEOUT, "invalid", TooSlow.to_string())
     } else {
-        Problem::invalid(detail)
+        Problem::invalid(without_values(detail))
+    }
+}
+
+/// Message of a parser, without the value that it quotes: the value may be a secret. Parsers quote a value only
+/// before `, expected `.
+fn without_values(message: &str) -> String {
+    match message.rsplit_once(", expected ") {
+        Some((_, expected)) => format!("expected {expected}"),
+        None if message.starts_with("Failed to ") => {
+            message.split_once(": ").map_or(message, |(_, cause)| cause).to_owned()
+        }
+        None => message.to_owned(),
     }
 }
 
 macro_rules! rejected {
-    ($($rejection:ty: $detail:literal,)+) => {
+    ($($rejection:ty,)+) => {
         $(impl From<$rejection> for Problem {
             fn from(rejection: $rejection) -> Self {
-                unreadable(rejection.status(), &rejection, $detail)
+                unreadable(rejection.status(), &rejection, &rejection.body_text())
             }
         })+
     };
 }
 
-rejected! {
-    BytesRejection: "the request body cannot be read",
-    FormRejection: "the form has missing, unknown or malformed fields",
-    PathRejection: "the path has malformed parameters",
-    QueryRejection: "the query has missing, unknown or malformed parameters",
-    JsonRejection: "the body is not valid JSON for this call",
+rejected! { BytesRejection, FormRejection, QueryRejection, JsonRejection, }
+
+impl From<PathRejection> for Problem {
+    fn from(_: PathRejection) -> Self {
+        Self::invalid("invalid path parameter")
+    }
 }
 
-/// Maximum number of items in a page.
+/// Maximum number of items of a page.
 const MOST_ITEMS: usize = 1_000;
 
-/// Parses the paging parameters: cursor and limit.
+/// Start of a page, and its number of items.
 pub(crate) fn page(limit: Option<usize>, after: Option<&str>) -> Result<(Option<Cursor>, usize), Problem> {
     let limit = limit.unwrap_or(100);
     if !(1..=MOST_ITEMS).contains(&limit) {
@@ -107,23 +119,39 @@ pub(crate) fn page(limit: Option<usize>, after: Option<&str>) -> Result<(Option<
     Ok((after.map(cursor).transpose()?, limit))
 }
 
-/// Converts a page for the answer.
+/// Page of a listing, as JSON.
 pub(crate) fn listed<T, A: for<'a> From<&'a T>>(listing: &Listing<T>) -> Listed<A> {
-    listed_as(listing, |item| A::from(item))
-}
-
-/// Converts a page for the answer with `describe`.
-pub(crate) fn listed_as<T, A>(listing: &Listing<T>, describe: impl Fn(&T) -> A) -> Listed<A> {
     let next = listing.next.as_ref().map(|cursor| Base64UrlUnpadded::encode_string(cursor.as_bytes()));
-    Listed { items: listing.items.iter().map(describe).collect(), next }
+    Listed { items: listing.items.iter().map(A::from).collect(), next }
 }
 
-/// Optional value for which null is a value: only a missing member is `None`.
-pub(crate) fn given<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(value).map(Some)
-}
-
-/// Parses a TTL in seconds.
+/// TTL of a request, in seconds.
 pub(crate) fn ttl(seconds: Option<i64>) -> Result<Option<Ttl>, Problem> {
     Ok(seconds.map(Ttl::from_secs).transpose()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebbtide::stores::replays::Proof;
+
+    fn detail(body: &str) -> String {
+        let rejection = axum::Json::<Proof>::from_bytes(body.as_bytes()).expect_err("a bad body");
+        without_values(&rejection.body_text())
+    }
+
+    #[test]
+    fn a_bad_body_is_described_without_its_values() {
+        assert_eq!(detail("{\"jti\": \"a\"}"), "missing field `namespace` at line 1 column 12");
+        let ttl = detail("{\"namespace\": \"n\", \"jti\": \"a\", \"ttl_seconds\": 0}");
+        assert!(ttl.starts_with("ttl_seconds: a TTL is more than zero"), "{ttl}");
+        for body in
+            ["{\"hunter2\": 1}", "{\"namespace\": \"n\", \"jti\": \"a\", \"ttl_seconds\": \"hunter2\"}"]
+        {
+            let detail = detail(body);
+            assert!(detail.starts_with("expected ") && !detail.contains("hunter2"), "{detail}");
+        }
+        let missing = "Expected request with `Content-Type: application/json`";
+        assert_eq!(without_values(missing), missing);
+    }
 }

@@ -1,24 +1,22 @@
 //! `/v1/clients`
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::Secret;
-use ebbtide::stores::clients::{Client, ClientRequest, RegisterOutcome, RotateSecretOutcome, VerifyOutcome};
-use ebbtide::stores::shared::payload::Payload;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use ebbtide::stores::clients::{ClientRequest, RegisterOutcome, RotateSecretOutcome, VerifyOutcome};
+use ebbtide_api::answers::{Listed, millis};
+use ebbtide_api::clients::{ClientAnswer, ClientDeleted, ClientRegistered, ClientRotated, ClientVerified};
+use serde::Deserialize;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::http::auth::Caller;
-use crate::http::body::{Json, Path, Query, given, listed, millis, page, ttl};
+use crate::http::body::{Json, Path, Query, listed, page};
 use crate::http::problem::Problem;
 use crate::http::table::Table;
-use ebbtide_api::answers::{Listed, by_name};
 
 pub(super) fn routes() -> Table {
     Table::new()
@@ -30,104 +28,22 @@ pub(super) fn routes() -> Table {
         .writer(routes!(rotate_secret))
 }
 
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct ClientRegister {
-    /// One is made where none is given.
-    #[schema(min_length = 1, example = "app")]
-    client_id: Option<String>,
-    #[schema(min_length = 1, example = "alice")]
-    owner: Option<String>,
-    name: Option<String>,
-    #[serde(default)]
-    redirect_uris: Vec<String>,
-    /// Any JSON value; kept sealed.
-    #[serde(default, deserialize_with = "given")]
-    metadata: Option<Value>,
-    /// Whether it has a secret; true by default.
-    confidential: Option<bool>,
-    #[schema(minimum = 1)]
-    ttl_seconds: Option<i64>,
-}
-
-/// A client; never its secret.
-#[derive(Serialize, ToSchema)]
-struct ClientAnswer {
-    client_id: String,
-    owner: Option<String>,
-    name: Option<String>,
-    redirect_uris: Vec<String>,
-    metadata: Option<Value>,
-    confidential: bool,
-    created_at: Option<u64>,
-    expires_at: Option<u64>,
-}
-
-impl From<&Client> for ClientAnswer {
-    fn from(client: &Client) -> Self {
-        Self {
-            client_id: client.client_id.clone(),
-            owner: client.owner.clone(),
-            name: client.name.clone(),
-            redirect_uris: client.redirect_uris.clone(),
-            metadata: client.metadata.clone().map(Payload::into_inner),
-            confidential: client.confidential,
-            created_at: millis(client.created_at),
-            expires_at: millis(client.expires_at),
-        }
-    }
-}
-
-#[derive(Serialize, ToSchema)]
-struct ClientRegistered {
-    /// Shown this once; a public client has none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    client_secret: Option<String>,
-    #[serde(flatten)]
-    client: ClientAnswer,
-}
-
 /// Registers a client
 #[utoipa::path(post, path = "/clients", operation_id = "register_client", tag = "clients",
-    request_body = ClientRegister,
+    request_body = ClientRequest,
     responses((status = 201, body = ClientRegistered), (status = 409, description = "conflict: the id is taken")))]
 async fn register(
     State(app): State<App>,
     caller: Caller,
-    Json(body): Json<ClientRegister>,
+    Json(request): Json<ClientRequest>,
 ) -> Result<(StatusCode, Json<ClientRegistered>), Problem> {
-    let mut request = if body.confidential.unwrap_or(true) {
-        ClientRequest::confidential()
-    } else {
-        ClientRequest::public()
-    };
-    request = request.redirect_uris(body.redirect_uris);
-    if let Some(client_id) = body.client_id {
-        request = request.client_id(client_id);
-    }
-    if let Some(owner) = body.owner {
-        request = request.owner(owner);
-    }
-    if let Some(name) = body.name {
-        request = request.name(name);
-    }
-    if let Some(metadata) = body.metadata {
-        request = request.metadata(Payload::new(metadata));
-    }
-    if let Some(ttl) = ttl(body.ttl_seconds)? {
-        request = request.ttl(ttl);
-    }
     match app.stores.clients(&caller.scope).register(request).await? {
-        RegisterOutcome::Registered(registered) => {
-            let client_secret = registered.client_secret.as_ref().map(|secret| secret.expose().to_owned());
-            let client = ClientAnswer::from(&registered.client);
-            Ok((StatusCode::CREATED, Json(ClientRegistered { client_secret, client })))
-        }
-        RegisterOutcome::Taken => Err(Problem::conflict("conflict", "another client has that client_id")),
+        RegisterOutcome::Registered(registered) => Ok((StatusCode::CREATED, Json((*registered).into()))),
+        _ => Err(Problem::conflict("conflict", "another client has that client_id")),
     }
 }
 
-/// Reads a client, never its secret
+/// Reads a client, without its secret
 #[utoipa::path(get, path = "/clients/{id}", operation_id = "read_client", tag = "clients",
     params(("id" = String, Path)),
     responses((status = 200, body = ClientAnswer), (status = 404, description = "unknown")))]
@@ -140,7 +56,7 @@ async fn read(
     client.map(|client| Json(ClientAnswer::from(&client))).ok_or_else(unknown)
 }
 
-/// Whose clients.
+/// Query of a listing of clients.
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -150,7 +66,7 @@ struct WhoseClients {
     /// 1 to 1,000 items; 100 by default.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// The `next` of the page before.
+    /// `next` of the previous page.
     after: Option<String>,
 }
 
@@ -169,14 +85,8 @@ async fn list(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ClientVerify {
-    client_secret: String,
-}
-
-#[derive(Serialize, ToSchema)]
-struct ClientVerified {
-    verified: bool,
-    #[serde(flatten)]
-    client: ClientAnswer,
+    #[schema(value_type = String)]
+    client_secret: Secret,
 }
 
 /// Checks a client's secret
@@ -186,7 +96,7 @@ struct ClientVerified {
     responses(
         (status = 200, body = ClientVerified),
         (status = 404, description = "unknown"),
-        (status = 422, description = "mismatch: it is not the client's secret"),
+        (status = 422, description = "mismatch: not the client's secret"),
     ))]
 async fn verify(
     State(app): State<App>,
@@ -194,30 +104,23 @@ async fn verify(
     Path(id): Path<String>,
     Json(body): Json<ClientVerify>,
 ) -> Result<Json<ClientVerified>, Problem> {
-    match app.stores.clients(&caller.scope).verify(&id, &Secret::new(body.client_secret)).await? {
+    match app.stores.clients(&caller.scope).verify(&id, &body.client_secret).await? {
         VerifyOutcome::Verified(client) => {
             Ok(Json(ClientVerified { verified: true, client: ClientAnswer::from(client.as_ref()) }))
         }
         VerifyOutcome::Mismatch => Err(Problem::mismatch("client_secret")),
-        VerifyOutcome::Unknown => Err(unknown()),
+        _ => Err(unknown()),
     }
 }
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ClientRotate {
-    /// How long the old secret is good beside the new one; 0 by default.
+    /// Time for which the old secret stays valid; 0 by default.
     overlap_seconds: Option<u64>,
 }
 
-#[derive(Serialize, ToSchema)]
-struct ClientRotated {
-    /// Shown this once.
-    client_secret: String,
-    old_expires_at: Option<u64>,
-}
-
-/// Gives a client another secret; the body may be left out
+/// Gives a client a new secret; the body is optional
 #[utoipa::path(post, path = "/clients/{id}/rotate-secret", operation_id = "rotate_client_secret", tag = "clients",
     params(("id" = String, Path)),
     request_body = Option<ClientRotate>,
@@ -239,27 +142,18 @@ async fn rotate_secret(
             Ok(Json(ClientRotated { client_secret, old_expires_at: millis(old_until) }))
         }
         RotateSecretOutcome::Public => Err(Problem::conflict("conflict", "a public client has no secret")),
-        RotateSecretOutcome::Unknown => Err(unknown()),
+        _ => Err(unknown()),
     }
 }
 
-/// By whom and why.
+/// Actor and reason for the audit log.
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct ClientDelete {
-    /// For the audit log; whoever does not say is the holder of the key.
+    /// Actor for the audit log; the API key by default.
     actor: Option<String>,
     reason: Option<String>,
-}
-
-#[derive(Serialize, ToSchema)]
-struct ClientDeleted {
-    /// How many grants and tokens it had.
-    revoked: u64,
-    deleted: u64,
-    /// Deleted records by kind.
-    kinds: BTreeMap<&'static str, u64>,
 }
 
 /// Deletes a client, with its grants and tokens
@@ -275,8 +169,7 @@ async fn remove(
     let context = caller.context(why.actor, why.reason)?;
     let deletion = app.stores.clients(&caller.scope).delete(&id, &context).await?;
     let removed = deletion.ok_or_else(unknown)?.finish().await?;
-    let kinds = by_name(&removed.records);
-    Ok(Json(ClientDeleted { revoked: removed.revoked, deleted: removed.total(), kinds }))
+    Ok(Json(ClientDeleted::from(&removed)))
 }
 
 fn unknown() -> Problem {

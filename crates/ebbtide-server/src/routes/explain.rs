@@ -45,11 +45,9 @@ impl ExplainQuestion {
     fn question(self) -> Result<Question, Problem> {
         Ok(match self {
             Self::Replays { namespace, jti, jkt } => {
-                let proof = Proof::new(namespace, jti)?;
-                Question::Replay(match jkt {
-                    Some(jkt) => proof.with_thumbprint(jkt)?,
-                    None => proof,
-                })
+                let mut proof = Proof::new(namespace, jti);
+                proof.jkt = jkt;
+                Question::Replay(proof)
             }
             Self::Nonces { audience, nonce } => Question::Nonce { audience, nonce: Secret::new(nonce) },
             Self::Codes { code } => Question::Code(Secret::new(code)),

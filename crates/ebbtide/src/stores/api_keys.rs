@@ -1,7 +1,25 @@
-//! API keys: who may ask a server for what, and until when. Of the key itself only a digest is kept.
+//! API keys: role, scope and lifetime of the callers of a server. Only a digest of the key is stored.
 //!
-//! A key says in which scope it stands, and so does its id. It is hence found in one read, and is gone when its scope
-//! is deleted.
+//! A key and its id contain the key's scope, so that one read finds the key, and the deletion of the scope deletes it.
+//!
+//! ```
+//! use ebbtide::stores::api_keys::{KeyRequest, Role};
+//! use ebbtide::stores::audit::AuditContext;
+//! use ebbtide::{Ebbtide, Scope};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> ebbtide::Result<()> {
+//! let db = Ebbtide::in_memory();
+//! let keys = db.scope("tenant:acme")?.api_keys();
+//! let request = KeyRequest::new(Scope::tenant("acme")?, Role::Writer).name("deploy");
+//! let context = AuditContext::new("alice", "new pipeline")?;
+//! let created = keys.create(&request, &context).await?;
+//! assert_eq!(db.stores().find_api_key(&created.key).await?.as_ref(), Some(&created.about));
+//! assert!(keys.revoke(&created.about.id, &context).await?);
+//! assert_eq!(db.stores().find_api_key(&created.key).await?, None);
+//! # Ok(())
+//! # }
+//! ```
 
 mod id;
 
@@ -10,6 +28,7 @@ use std::str::FromStr;
 
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
+use serde::{Deserialize, Deserializer, de};
 
 pub use id::KeyId;
 
@@ -17,6 +36,8 @@ use super::Stores;
 use super::shared::finding::Finding;
 use super::shared::lifetime::{Lifetime, Standing};
 use super::shared::paging::{Listing, check_limit};
+use super::shared::setters::setters;
+use super::shared::update::Step;
 use crate::backend::Cursor;
 use crate::model::codec;
 use crate::model::digest::Digest;
@@ -31,7 +52,7 @@ use crate::model::ttl::Ttl;
 use crate::model::write::Write;
 use crate::stores::audit::{Action, AuditContext, Note, check_text};
 
-/// What a key is good for. Each role may do what those before it may.
+/// Role of a key. Each role includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Role {
@@ -41,16 +62,16 @@ pub enum Role {
     /// Changes the records of its scope.
     #[n(1)]
     Writer,
-    /// Manages keys and scopes, extends lives, and reads the audit log.
+    /// Manages keys and scopes, extends lifetimes, and reads the audit log.
     #[n(2)]
     Admin,
 }
 
 impl Role {
-    /// Every role, the least first.
+    /// All roles, from the lowest to the highest.
     pub const ALL: [Self; 3] = [Self::Reader, Self::Writer, Self::Admin];
 
-    /// The name: `reader`, `writer` or `admin`.
+    /// Name: `reader`, `writer` or `admin`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -76,36 +97,42 @@ impl FromStr for Role {
     }
 }
 
-/// A key to be made.
-#[derive(Debug, Clone)]
+/// API key to be created.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
 #[must_use]
 pub struct KeyRequest {
-    scope: Scope,
-    role: Role,
-    name: Option<String>,
-    ttl: Option<Ttl>,
-    rate_limit: Option<u32>,
+    /// Scope of the key, with all that the scope covers.
+    #[serde(deserialize_with = "parsed")]
+    #[cfg_attr(feature = "schema", schema(value_type = String, example = "tenant:acme"))]
+    pub scope: Scope,
+    /// `reader`, `writer` or `admin`.
+    #[serde(deserialize_with = "parsed")]
+    #[cfg_attr(feature = "schema", schema(value_type = String, example = "writer"))]
+    pub role: Role,
+    /// Purpose of the key; not a secret.
+    #[cfg_attr(feature = "schema", schema(min_length = 1, max_length = 128))]
+    pub name: Option<String>,
+    /// Lifetime; without one, the key is valid until it is revoked.
+    #[serde(rename = "ttl_seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
+    pub ttl: Option<Ttl>,
+    /// Maximum requests per second, on each node.
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 1_000_000))]
+    pub rate_limit: Option<u32>,
 }
 
 impl KeyRequest {
-    /// A key for a scope and what that covers.
+    /// Creates a request for a key of a scope and all that it covers.
     pub fn new(scope: Scope, role: Role) -> Self {
         Self { scope, role, name: None, ttl: None, rate_limit: None }
     }
 
-    /// Says what it is for; no secret.
-    pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
-        self
-    }
+    setters!(name: String, ttl: Ttl);
 
-    /// Ends after that long; without it, never.
-    pub fn ttl(mut self, ttl: Ttl) -> Self {
-        self.ttl = Some(ttl);
-        self
-    }
-
-    /// Is good for so many requests a second on each node.
+    /// Limits the requests per second on each node.
     pub fn rate_limit(mut self, per_second: u32) -> Self {
         self.rate_limit = Some(per_second);
         self
@@ -117,7 +144,7 @@ impl KeyRequest {
         }
         if self.rate_limit.is_some_and(|limit| !(1..=ApiKeys::MAX_RATE_LIMIT).contains(&limit)) {
             return Err(Error::invalid(format!(
-                "a rate limit is 1 to {} requests a second",
+                "a rate limit is 1 to {} requests per second",
                 ApiKeys::MAX_RATE_LIMIT
             )));
         }
@@ -125,31 +152,33 @@ impl KeyRequest {
     }
 }
 
-/// A key that was made. This is the only time that it can be seen.
+/// Created key. The secret cannot be read again.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CreatedKey {
-    /// The key.
+    /// Secret.
     pub key: Secret,
-    /// What is known of it from now on.
+    /// Key, without its secret.
     pub about: ApiKey,
 }
 
-/// A key, as it stands; never the secret.
+/// API key, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ApiKey {
-    /// Its id.
+    /// Id.
     pub id: KeyId,
-    /// Where it is good, with what that covers.
+    /// Scope of the key, with all that the scope covers.
     pub scope: Scope,
-    /// What it is good for.
+    /// Role.
     pub role: Role,
-    /// What it is for, in its maker's words.
+    /// Purpose of the key.
     pub name: Option<String>,
-    /// The most requests in a second, on each node.
+    /// Maximum requests per second, on each node.
     pub rate_limit: Option<u32>,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// Until when it is good.
+    /// End of the key.
     pub expires_at: Timestamp,
 }
 
@@ -167,7 +196,7 @@ struct StoredKey {
     created_at: u64,
 }
 
-/// The keys that a caller of one scope manages: those of the scopes that it covers.
+/// API keys that a caller of one scope manages: those of the scopes that it covers.
 #[derive(Debug, Clone)]
 pub struct ApiKeys {
     stores: Stores,
@@ -175,29 +204,27 @@ pub struct ApiKeys {
 }
 
 impl ApiKeys {
-    /// The longest name, in bytes.
+    /// Maximum length of a name, in bytes.
     pub const MAX_NAME_BYTES: usize = 128;
 
-    /// The highest rate limit, in requests a second.
+    /// Highest rate limit, in requests per second.
     pub const MAX_RATE_LIMIT: u32 = 1_000_000;
 
     pub(super) fn new(stores: Stores, caller: Scope) -> Self {
         Self { stores, caller }
     }
 
-    /// Makes a key, and tells the audit log of its scope, in one commit.
+    /// Creates a key, and writes to the audit log of its scope, in one commit.
     pub async fn create(&self, request: &KeyRequest, context: &AuditContext) -> Result<CreatedKey> {
         request.check()?;
         self.caller.require(&request.scope)?;
         let id = KeyId::new(request.scope.clone(), self.stores.rng());
         let (key, digest) = id.mint(self.stores.rng());
-        let audit = self.stores.audit(&request.scope);
-        let mut changes = audit.changes().await;
-        loop {
-            let now = changes.attempt()?;
+        let (id, digest) = (&id, digest.as_bytes());
+        let create = self.stores.retry(|now| async move {
             let expires_at = self.stores.expiry(Kind::ApiKey, &request.scope, request.ttl, now)?;
             let stored = StoredKey {
-                digest: (*digest.as_bytes()).into(),
+                digest: (*digest).into(),
                 role: request.role,
                 name: request.name.clone(),
                 rate_limit: request.rate_limit,
@@ -205,16 +232,15 @@ impl ApiKeys {
             };
             let record = self.stores.record(codec::encode(&stored), expires_at);
             let about = describe(id.clone(), stored, expires_at)?;
-            let write = Write::Insert { key: place(&id)?, record };
-            let detail = format!("{} of {}", request.role, request.scope);
+            let write = Write::Insert { key: place(id)?, record };
             let note = Note::of(Action::Create, context)?.about(Kind::ApiKey, vec![id.to_string()]);
-            if changes.commit(vec![write], &note.with_detail(detail), now).await? {
-                return Ok(CreatedKey { key, about });
-            }
-        }
+            let note = note.with_detail(format!("{} of {}", request.role, request.scope));
+            Ok(Step::write(vec![write], about).audited(&request.scope, note))
+        });
+        Ok(CreatedKey { about: create.await?, key })
     }
 
-    /// The keys of a scope, or of all below it. Below costs a scan of a table on some engines.
+    /// Lists the keys of a scope, or of all below it. `Below` scans a table on some engines.
     pub async fn list(&self, reach: &Reach, after: Option<&Cursor>, limit: usize) -> Result<Listing<ApiKey>> {
         check_limit(limit)?;
         self.caller.require(reach.scope())?;
@@ -226,7 +252,7 @@ impl ApiKeys {
         Listing::read(page, |key, record| read(&key, &record))
     }
 
-    /// The key with this id, if it is good.
+    /// Reads the valid key with this id.
     pub async fn get(&self, id: &KeyId) -> Result<Option<ApiKey>> {
         self.caller.require(id.scope())?;
         let key = place(id)?;
@@ -234,8 +260,8 @@ impl ApiKeys {
         record.map(|record| read(&key, &record)).transpose()
     }
 
-    /// Takes a key back, and tells the audit log of its scope, in one commit. True only for the caller that took it
-    /// back.
+    /// Revokes a key, and writes to the audit log of its scope, in one commit. Returns `true` only to the caller that
+    /// revoked it.
     pub async fn revoke(&self, id: &KeyId, context: &AuditContext) -> Result<bool> {
         self.standing(id)?.revoke(context).await
     }
@@ -261,8 +287,8 @@ impl ApiKeys {
 }
 
 impl Stores {
-    /// The key behind a secret, if it is good now: one read, and a comparison in constant time. What is not a key is
-    /// told so without a read.
+    /// Finds the valid key with this secret: one read, and a comparison in constant time. Text that is no key is refused
+    /// without a read.
     pub async fn find_api_key(&self, secret: &Secret) -> Result<Option<ApiKey>> {
         let Some((id, digest)) = KeyId::read(secret) else { return Ok(None) };
         let Some(record) = self.backend().get(&place(&id)?, self.now()).await? else { return Ok(None) };
@@ -274,6 +300,11 @@ impl Stores {
     }
 }
 
+/// Deserializes a member from its text form.
+fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err = Error>>(member: D) -> Result<T, D::Error> {
+    String::deserialize(member)?.parse().map_err(|error: Error| de::Error::custom(error.message()))
+}
+
 const PARTITION: &str = "keys";
 
 fn place(id: &KeyId) -> Result<Key> {
@@ -281,7 +312,7 @@ fn place(id: &KeyId) -> Result<Key> {
 }
 
 fn read(key: &Key, record: &Record) -> Result<ApiKey> {
-    let strange = || Error::corrupt("an API key stands under a key that is not one of API keys");
+    let strange = || Error::corrupt("an API key is stored under the key of another kind");
     let sort = key.sort();
     let [Part::Bytes(bytes)] = sort.as_slice() else { return Err(strange()) };
     let id = KeyId::from_parts(key.scope(), bytes).ok_or_else(strange)?;

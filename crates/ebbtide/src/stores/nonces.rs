@@ -1,10 +1,28 @@
-//! Nonces that a server hands out and wants to see again (RFC 9449 §8 and §9).
+//! Nonces that a server issues and a client returns (RFC 9449 §8 and §9).
+//!
+//! ```
+//! use ebbtide::Ebbtide;
+//! use ebbtide::stores::nonces::{NonceCheck, NonceOutcome, NonceRequest};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> ebbtide::Result<()> {
+//! let nonces = Ebbtide::in_memory().scope("tenant:acme")?.nonces();
+//! let issued = nonces.issue(NonceRequest::new("as.example")).await?;
+//! let check = NonceCheck::new("as.example", issued.nonce);
+//! assert!(matches!(nonces.accept(&check).await?, NonceOutcome::Accepted { .. }));
+//! assert_eq!(nonces.accept(&check).await?, NonceOutcome::Used);
+//! # Ok(())
+//! # }
+//! ```
 
 use minicbor::{Decode, Encode};
+use serde::Deserialize;
 
 use super::shared::finding::{Finding, RecordState};
+use super::shared::setters::setters;
 use super::shared::token;
-use super::{ATTEMPTS, Stores, check_length, contended};
+use super::shared::update::Step;
+use super::{Stores, check_length};
 use crate::backend::BackendExt;
 use crate::model::codec;
 use crate::model::digest::Digest;
@@ -16,41 +34,90 @@ use crate::model::scope::Scope;
 use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
+use crate::model::write::Write;
 
-/// The nonces of one scope.
+/// Nonces of one scope.
 ///
-/// A nonce is for one audience: an authorization server's nonce is unknown to a resource server. What became of it
-/// is remembered for as long again as it lived, so that "expired" and "used" can be told from "unknown" whether or
-/// not a sweep has run.
+/// A nonce has one audience: an authorization server's nonce is unknown to a resource server. The record outlives the
+/// nonce by its TTL, so that `Expired` and `Used` differ from `Unknown`, also after a sweep.
 #[derive(Debug, Clone)]
 pub struct Nonces {
     stores: Stores,
     scope: Scope,
 }
 
-/// A nonce that was issued.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IssuedNonce {
-    /// The nonce.
+/// Nonce to be issued.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+#[must_use]
+pub struct NonceRequest {
+    /// Server that accepts the nonce.
+    #[cfg_attr(feature = "schema", schema(min_length = 1, max_length = 1024, example = "as.example"))]
+    pub audience: String,
+    /// Lifetime; 300 seconds by default.
+    #[serde(rename = "ttl_seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
+    pub ttl: Option<Ttl>,
+}
+
+impl NonceRequest {
+    /// Creates a request for an audience.
+    pub fn new(audience: impl Into<String>) -> Self {
+        Self { audience: audience.into(), ttl: None }
+    }
+
+    setters!(ttl: Ttl);
+}
+
+/// Nonce that a client presents.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+#[must_use]
+pub struct NonceCheck {
+    /// Server that checks the nonce.
+    #[cfg_attr(feature = "schema", schema(example = "as.example"))]
+    pub audience: String,
+    /// Nonce.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub nonce: Secret,
-    /// Until when it is good.
+}
+
+impl NonceCheck {
+    /// Creates a check of a nonce by an audience.
+    pub fn new(audience: impl Into<String>, nonce: impl Into<Secret>) -> Self {
+        Self { audience: audience.into(), nonce: nonce.into() }
+    }
+}
+
+/// Issued nonce.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct IssuedNonce {
+    /// Nonce.
+    pub nonce: Secret,
+    /// End of the nonce's validity.
     pub expires_at: Timestamp,
 }
 
-/// The answer to a nonce.
+/// Answer to a nonce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "only an accepted nonce is good"]
+#[non_exhaustive]
 pub enum NonceOutcome {
-    /// It is good. If it was to be accepted once, this was the time.
+    /// The nonce is valid; `accept` has consumed it.
     Accepted {
-        /// Until when it is, or would have been, good.
+        /// End of the nonce's validity.
         expires_at: Timestamp,
     },
-    /// It was accepted before.
+    /// The nonce was accepted before.
     Used,
-    /// It was not used in its time.
+    /// The nonce has expired.
     Expired,
-    /// Not a nonce of this scope and audience, or one from long ago.
+    /// Not a nonce of this scope and audience, or one that expired long ago.
     Unknown,
 }
 
@@ -63,49 +130,47 @@ struct Nonce {
 }
 
 impl Nonces {
-    /// The longest audience, in bytes.
+    /// Maximum length of an audience, in bytes.
     pub const MAX_AUDIENCE_BYTES: usize = 1_024;
 
     pub(super) fn new(stores: Stores, scope: Scope) -> Self {
         Self { stores, scope }
     }
 
-    /// Issues a nonce for an audience; 300 seconds unless something else is asked for.
-    pub async fn issue(&self, audience: &str, ttl: Option<Ttl>) -> Result<IssuedNonce> {
-        check_length("audience", audience, Self::MAX_AUDIENCE_BYTES)?;
+    /// Issues a nonce for an audience.
+    pub async fn issue(&self, request: NonceRequest) -> Result<IssuedNonce> {
+        let NonceRequest { audience, ttl } = request;
+        check_length("audience", &audience, Self::MAX_AUDIENCE_BYTES)?;
         let now = self.stores.now();
         let ttl = self.stores.ttl(Kind::Nonce, &self.scope, ttl, self.stores.profile().nonce)?;
         let expires_at = ttl.expires_at(now)?;
         let (nonce, digest) = token::mint(token::NONCE, &[audience.as_bytes()], self.stores.rng());
         let value = Nonce { valid_until: expires_at.as_millis(), used: false };
         let record = self.stores.record(codec::encode(&value), ttl.expires_at(expires_at)?);
-        // The key is the digest of 32 random bytes: nothing is written over.
+        // The key is the digest of 32 random bytes: no record is overwritten.
         let _ = self.stores.backend().put(self.key(&digest)?, record, now).await?;
         Ok(IssuedNonce { nonce, expires_at })
     }
 
-    /// Whether the nonce is good. It may be used again.
-    pub async fn check(&self, audience: &str, nonce: &Secret) -> Result<NonceOutcome> {
-        let Some(key) = self.find(audience, nonce)? else { return Ok(NonceOutcome::Unknown) };
+    /// Checks a nonce without consuming it.
+    pub async fn check(&self, check: &NonceCheck) -> Result<NonceOutcome> {
+        let Some(key) = self.find(&check.audience, &check.nonce)? else { return Ok(NonceOutcome::Unknown) };
         let now = self.stores.now();
         Ok(judge(self.stores.backend().get(&key, now).await?.as_ref(), now)?.0)
     }
 
-    /// Accepts the nonce once. Of any number of callers with one nonce, exactly one is answered `Accepted`.
-    pub async fn accept(&self, audience: &str, nonce: &Secret) -> Result<NonceOutcome> {
-        let Some(key) = self.find(audience, nonce)? else { return Ok(NonceOutcome::Unknown) };
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let standing = self.stores.backend().get(&key, now).await?;
-            let (answer, nonce) = judge(standing.as_ref(), now)?;
-            let (Some(standing), Some(nonce)) = (standing, nonce) else { return Ok(answer) };
+    /// Accepts a nonce once. Of any number of callers with one nonce, exactly one is answered `Accepted`.
+    pub async fn accept(&self, check: &NonceCheck) -> Result<NonceOutcome> {
+        let Some(key) = self.find(&check.audience, &check.nonce)? else { return Ok(NonceOutcome::Unknown) };
+        let update = self.stores.update(&key, |record, now| {
+            let (answer, nonce) = judge(record.as_ref(), now)?;
+            let (Some(record), Some(nonce)) = (record, nonce) else { return Ok(Step::answer(answer)) };
             let used = codec::encode(&Nonce { used: true, ..nonce });
-            let record = self.stores.record(used, standing.expires_at);
-            if self.stores.backend().replace(key.clone(), standing.version, record, now).await?.is_applied() {
-                return Ok(answer);
-            }
-        }
-        Err(contended())
+            let used = self.stores.record(used, record.expires_at);
+            let write = Write::Replace { key: key.clone(), expected: record.version, record: used };
+            Ok(Step::write(vec![write], answer))
+        });
+        update.await
     }
 
     pub(crate) async fn explain(&self, audience: &str, nonce: &Secret) -> Result<Finding> {
@@ -133,7 +198,7 @@ impl Nonces {
     }
 }
 
-/// The answer, and the nonce if it is good.
+/// Answer to a record, and its nonce if that is valid.
 fn judge(standing: Option<&Record>, now: Timestamp) -> Result<(NonceOutcome, Option<Nonce>)> {
     let Some(record) = standing else { return Ok((NonceOutcome::Unknown, None)) };
     let nonce: Nonce = codec::decode(&record.value)?;

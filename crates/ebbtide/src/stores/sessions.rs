@@ -1,21 +1,37 @@
-//! Sessions: what a server keeps between one request of a browser and the next, such as a sign-in with a provider
-//! that is not finished yet. Sealed, renewed by a touch up to a cap, and claimed at most once.
+//! Sessions: state that a server keeps between two requests of a browser, such as an unfinished sign-in with a
+//! provider. The contents are sealed. A touch renews a session up to a cap, and a claim takes its contents once.
+//!
+//! ```
+//! use ebbtide::Ebbtide;
+//! use ebbtide::stores::sessions::{SessionOutcome, SessionRequest};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> ebbtide::Result<()> {
+//! let sessions = Ebbtide::in_memory().scope("tenant:acme")?.sessions();
+//! let request = SessionRequest::new().subject("alice").provider("google").state("af0ifjsldkj");
+//! let created = sessions.create(request).await?;
+//! let SessionOutcome::Live(session) = sessions.claim(&created.session_id).await? else { panic!() };
+//! assert_eq!(session.fields.provider.as_deref(), Some("google"));
+//! assert_eq!(sessions.claim(&created.session_id).await?, SessionOutcome::Used);
+//! # Ok(())
+//! # }
+//! ```
 
-mod fields;
 mod listing;
+mod request;
 
 use std::time::Duration;
 
 use minicbor::{Decode, Encode};
 
-pub use fields::SessionFields;
 pub use listing::SessionInfo;
+pub use request::{SessionFields, SessionRequest};
 
 use super::shared::finding::{Finding, RecordState};
-use super::shared::payload::Payload;
 use super::shared::token;
 use super::shared::tombstones::Principal;
-use super::{ATTEMPTS, Stores, check_optional, contended};
+use super::shared::update::Step;
+use super::{Stores, check_optional};
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
@@ -29,105 +45,73 @@ use crate::model::ttl::Ttl;
 use crate::model::write::Write;
 use crate::stores::grants::MAX_NAME_BYTES;
 
-/// The sessions of one scope.
+/// Sessions of one scope.
 ///
-/// What became of a session is remembered for as long again as it lived, so that "expired" and "used" can be told from
-/// "unknown" whether or not a sweep has run.
+/// The record outlives the session by its TTL, so that `Expired` and `Used` differ from `Unknown`, also after a sweep.
 #[derive(Debug, Clone)]
 pub struct Sessions {
     stores: Stores,
     scope: Scope,
 }
 
-/// A session to be created.
-#[derive(Debug, Clone, Default)]
-#[must_use]
-pub struct SessionRequest {
-    subject: Option<String>,
-    fields: SessionFields,
-    ttl: Option<Ttl>,
-    max: Option<Ttl>,
-}
-
-impl SessionRequest {
-    /// A session that holds `fields`, of nobody in particular.
-    pub fn new(fields: SessionFields) -> Self {
-        Self { fields, ..Self::default() }
-    }
-
-    /// Says whose it is: it is listed and revoked with them.
-    pub fn subject(mut self, subject: impl Into<String>) -> Self {
-        self.subject = Some(subject.into());
-        self
-    }
-
-    /// Ends it when it was not touched for that long.
-    pub fn ttl(mut self, ttl: Ttl) -> Self {
-        self.ttl = Some(ttl);
-        self
-    }
-
-    /// Ends it after that long, however often it is touched; a day where nothing is said, or its TTL if that is more.
-    pub fn max(mut self, max: Ttl) -> Self {
-        self.max = Some(max);
-        self
-    }
-}
-
-/// A session that was created.
+/// Created session.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CreatedSession {
-    /// What it is asked for with: a bearer secret, of which a digest is kept.
+    /// Id of the session: a bearer secret, of which only a digest is stored.
     pub session_id: Secret,
-    /// When it ends unless it is touched before.
+    /// End of the session unless it is touched.
     pub expires_at: Timestamp,
-    /// When it ends, however often it is touched.
+    /// End of the session that touches cannot exceed.
     pub ends_at: Timestamp,
 }
 
-/// A session as it stands.
+/// Session.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Session {
-    /// Whose it is.
+    /// Owner of the session.
     pub subject: Option<String>,
-    /// What is kept in it.
+    /// Contents of the session.
     pub fields: SessionFields,
-    /// When it was created.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// When it ends unless it is touched.
+    /// End of the session unless it is touched.
     pub expires_at: Timestamp,
-    /// When it ends, however often it is touched.
+    /// End of the session that touches cannot exceed.
     pub ends_at: Timestamp,
 }
 
-/// The answer to a session id.
+/// Answer to a session id.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "only a live session may be honoured"]
+#[non_exhaustive]
 pub enum SessionOutcome {
-    /// It lives; if it was to be claimed, this caller alone has it.
+    /// The session is live; after `claim`, no other caller gets it.
     Live(Box<Session>),
-    /// It was claimed before.
+    /// The session was claimed before.
     Used,
-    /// It was not touched or claimed in its time.
+    /// The session has expired.
     Expired,
-    /// Not a session of this scope, or deleted, or one from long ago.
+    /// Not a session of this scope, or deleted, or one that expired long ago.
     Unknown,
 }
 
-/// The answer to a touch.
+/// Answer to a touch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "only a touched session lives on"]
+#[non_exhaustive]
 pub enum TouchOutcome {
-    /// It lives on.
+    /// The session is renewed.
     Touched {
-        /// When it ends unless it is touched again.
+        /// End of the session unless it is touched again.
         expires_at: Timestamp,
     },
-    /// It was claimed before.
+    /// The session was claimed before.
     Used,
-    /// It was not touched in its time: nothing is revived.
+    /// The session has expired; a touch does not revive it.
     Expired,
-    /// Not a session of this scope, or deleted, or one from long ago.
+    /// Not a session of this scope, or deleted, or one that expired long ago.
     Unknown,
 }
 
@@ -135,7 +119,7 @@ pub enum TouchOutcome {
 struct StoredSession {
     #[n(0)]
     subject: Option<String>,
-    /// Sealed for this record; gone once it is claimed.
+    /// Contents, sealed for this record; `None` once they are claimed.
     #[cbor(n(1), with = "minicbor::bytes")]
     fields: Option<Vec<u8>>,
     #[n(2)]
@@ -148,36 +132,56 @@ struct StoredSession {
     ends_at: u64,
 }
 
-/// A live session as it was read, and what a conditional write of it needs.
+/// Live session that was read, with the key and the version for a conditional write.
 struct FoundSession {
     key: Key,
     stored: StoredSession,
     version: Version,
 }
 
-/// What stands where a session is looked for.
-enum Found {
-    Live(FoundSession),
+/// Reason why there is no live session.
+#[derive(Clone, Copy)]
+enum Gone {
     Used,
     Expired,
     Unknown,
 }
 
+impl From<Gone> for SessionOutcome {
+    fn from(gone: Gone) -> Self {
+        match gone {
+            Gone::Used => Self::Used,
+            Gone::Expired => Self::Expired,
+            Gone::Unknown => Self::Unknown,
+        }
+    }
+}
+
+impl From<Gone> for TouchOutcome {
+    fn from(gone: Gone) -> Self {
+        match gone {
+            Gone::Used => Self::Used,
+            Gone::Expired => Self::Expired,
+            Gone::Unknown => Self::Unknown,
+        }
+    }
+}
+
 impl Sessions {
-    /// How long a session lives at the most where no cap is asked for.
+    /// Default cap of the lifetime, in seconds.
     pub const DEFAULT_MAX_SECONDS: u64 = 24 * 3600;
 
     pub(super) fn new(stores: Stores, scope: Scope) -> Self {
         Self { stores, scope }
     }
 
-    /// Creates a session; ten minutes unless the profile or the request says something else. The session and its
-    /// index are one commit.
+    /// Creates a session and its index in one commit. The lifetime is ten minutes unless the profile or the request
+    /// has another.
     pub async fn create(&self, request: SessionRequest) -> Result<CreatedSession> {
         check_optional("subject", request.subject.as_deref(), MAX_NAME_BYTES)?;
         let now = self.stores.now();
         let ttl = self.stores.ttl(Kind::Session, &self.scope, request.ttl, self.stores.profile().session)?;
-        let max = request.max.unwrap_or(ttl.max(Ttl::secs(Self::DEFAULT_MAX_SECONDS)));
+        let max = request.max_ttl.unwrap_or(ttl.max(Ttl::secs(Self::DEFAULT_MAX_SECONDS)));
         if ttl > max {
             return Err(Error::invalid(format!("a TTL of {ttl} is longer than its cap of {max}")));
         }
@@ -185,7 +189,7 @@ impl Sessions {
         let expires_at = ttl.expires_at(now)?.min(ends_at);
         let (session_id, digest) = token::mint(token::SESSION, &[], self.stores.rng());
         let key = self.key(&digest)?;
-        let fields = self.stores.seal(&key, &[], &request.fields.to_payload())?;
+        let fields = self.stores.seal(&key, &[], &request.payload())?;
         let stored = StoredSession {
             subject: request.subject,
             fields: Some(fields),
@@ -201,52 +205,47 @@ impl Sessions {
         }
         let whom: Vec<_> = stored.subject.iter().map(|subject| Principal::Owner(subject)).collect();
         let commit = self.stores.commit_for(&self.scope, &whom, writes, now).await?.unless_deleted()?;
-        // The key is the digest of 32 random bytes: that it is taken means that rng is broken.
+        // The key is the digest of 32 random bytes: it is taken only if the RNG is broken.
         if commit.is_applied() {
             Ok(CreatedSession { session_id, expires_at, ends_at })
         } else {
-            Err(Error::unavailable("a new session's id is taken"))
+            Err(Error::unavailable("the id of a new session is taken"))
         }
     }
 
-    /// The session. It is not renewed by this.
+    /// Reads a session, without renewing it.
     pub async fn get(&self, session_id: &Secret) -> Result<SessionOutcome> {
         Ok(match self.find(session_id, self.stores.now()).await? {
-            Found::Live(standing) => SessionOutcome::Live(Box::new(self.open(&standing)?)),
-            Found::Used => SessionOutcome::Used,
-            Found::Expired => SessionOutcome::Expired,
-            Found::Unknown => SessionOutcome::Unknown,
+            Ok(found) => SessionOutcome::Live(Box::new(self.open(&found)?)),
+            Err(gone) => gone.into(),
         })
     }
 
     pub(crate) async fn explain(&self, session_id: &Secret) -> Result<Finding> {
         Ok(match self.find(session_id, self.stores.now()).await? {
-            Found::Live(FoundSession { stored, .. }) => {
+            Ok(FoundSession { stored, .. }) => {
                 let finding = Finding::new(RecordState::Live, "it was not claimed, and a touch renews it")
                     .since(Timestamp::from_stored(stored.created_at)?)
                     .until(Timestamp::from_stored(stored.valid_until)?);
                 Finding { cap_at: Some(Timestamp::from_stored(stored.ends_at)?), ..finding }
             }
-            Found::Used => Finding::new(RecordState::Used, "it was claimed"),
-            Found::Expired => Finding::new(RecordState::Expired, "it was not touched in its time"),
-            Found::Unknown => {
+            Err(Gone::Used) => Finding::new(RecordState::Used, "it was claimed"),
+            Err(Gone::Expired) => Finding::new(RecordState::Expired, "it was not touched in its time"),
+            Err(Gone::Unknown) => {
                 Finding::unknown("not a session of this scope, or deleted, or one from long ago")
             }
         })
     }
 
-    /// Lets a session live on for `ttl` from now, or for the TTL it was created with; never past its cap, and never
-    /// shorter than it would have lived anyway.
+    /// Renews a session for `ttl` from now, or for the TTL that it was created with. The session never ends after
+    /// its cap, nor earlier than before.
     pub async fn touch(&self, session_id: &Secret, ttl: Option<Ttl>) -> Result<TouchOutcome> {
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let mut standing = match self.find(session_id, now).await? {
-                Found::Live(standing) => standing,
-                Found::Used => return Ok(TouchOutcome::Used),
-                Found::Expired => return Ok(TouchOutcome::Expired),
-                Found::Unknown => return Ok(TouchOutcome::Unknown),
+        let touch = self.stores.retry(|now| async move {
+            let mut found = match self.find(session_id, now).await? {
+                Ok(found) => found,
+                Err(gone) => return Ok(Step::answer(gone.into())),
             };
-            let stored = &mut standing.stored;
+            let stored = &mut found.stored;
             let own = Ttl::new(Duration::from_millis(stored.ttl_millis))?;
             let ttl = self.stores.ttl(Kind::Session, &self.scope, ttl, own)?;
             let present = Timestamp::from_stored(stored.valid_until)?;
@@ -254,58 +253,52 @@ impl Sessions {
                 (Timestamp::from_stored(stored.created_at)?, Timestamp::from_stored(stored.ends_at)?);
             let cap = self.stores.cap(Kind::Session, &self.scope, created_at, Some(ends_at))?;
             let expires_at = ttl.expires_at(now)?.min(cap).max(present);
-            if expires_at == present {
-                return Ok(TouchOutcome::Touched { expires_at });
-            }
             stored.valid_until = expires_at.as_millis();
-            if self.replace(standing, now).await? {
-                return Ok(TouchOutcome::Touched { expires_at });
-            }
-        }
-        Err(contended())
+            let writes = if expires_at == present { Vec::new() } else { vec![self.replacement(found)?] };
+            Ok(Step::write(writes, TouchOutcome::Touched { expires_at }))
+        });
+        touch.await
     }
 
-    /// Takes what is in a session, once: of any number of callers, one is answered `Live`, and the others `Used`.
+    /// Takes the contents of a session, once: of any number of callers, one is answered `Live`, and the others
+    /// `Used`.
     pub async fn claim(&self, session_id: &Secret) -> Result<SessionOutcome> {
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let mut standing = match self.find(session_id, now).await? {
-                Found::Live(standing) => standing,
-                Found::Used => return Ok(SessionOutcome::Used),
-                Found::Expired => return Ok(SessionOutcome::Expired),
-                Found::Unknown => return Ok(SessionOutcome::Unknown),
+        let claim = self.stores.retry(|now| async move {
+            let mut found = match self.find(session_id, now).await? {
+                Ok(found) => found,
+                Err(gone) => return Ok(Step::answer(gone.into())),
             };
-            let session = self.open(&standing)?;
-            standing.stored.fields = None;
-            if self.replace(standing, now).await? {
-                return Ok(SessionOutcome::Live(Box::new(session)));
-            }
-        }
-        Err(contended())
+            let session = self.open(&found)?;
+            found.stored.fields = None;
+            Ok(Step::write(vec![self.replacement(found)?], SessionOutcome::Live(Box::new(session))))
+        });
+        claim.await
     }
 
-    /// Deletes a session, and says whether it lived; afterwards it is unknown.
+    /// Deletes a session, and returns whether it was live.
     pub async fn delete(&self, session_id: &Secret) -> Result<bool> {
         let Some(digest) = token::read(token::SESSION, &[], session_id) else { return Ok(false) };
         self.remove(&digest, |_| true).await
     }
 
-    async fn find(&self, session_id: &Secret, now: Timestamp) -> Result<Found> {
-        let Some(digest) = token::read(token::SESSION, &[], session_id) else { return Ok(Found::Unknown) };
+    async fn find(&self, session_id: &Secret, now: Timestamp) -> Result<Result<FoundSession, Gone>> {
+        let Some(digest) = token::read(token::SESSION, &[], session_id) else {
+            return Ok(Err(Gone::Unknown));
+        };
         let key = self.key(&digest)?;
-        let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(Found::Unknown) };
+        let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(Err(Gone::Unknown)) };
         let stored: StoredSession = codec::decode(&record.value)?;
         if let Some(subject) = &stored.subject
             && self.stores.is_deleted(&self.scope, &[Principal::Owner(subject)], now).await?
         {
-            return Ok(Found::Unknown);
+            return Ok(Err(Gone::Unknown));
         }
         Ok(if stored.fields.is_none() {
-            Found::Used
+            Err(Gone::Used)
         } else if stored.lives(now)? {
-            Found::Live(FoundSession { key, stored, version: record.version })
+            Ok(FoundSession { key, stored, version: record.version })
         } else {
-            Found::Expired
+            Err(Gone::Expired)
         })
     }
 
@@ -314,20 +307,20 @@ impl Sessions {
         let fields = self.stores.open_some(key, stored.fields.as_deref())?;
         Ok(Session {
             subject: stored.subject.clone(),
-            fields: SessionFields::from_payload(fields.unwrap_or_default())?,
+            fields: SessionFields::open(fields.unwrap_or_default())?,
             created_at: Timestamp::from_stored(stored.created_at)?,
             expires_at: Timestamp::from_stored(stored.valid_until)?,
             ends_at: Timestamp::from_stored(stored.ends_at)?,
         })
     }
 
-    async fn replace(&self, standing: FoundSession, now: Timestamp) -> Result<bool> {
-        let FoundSession { key, stored, version } = standing;
-        let replace = Write::Replace { key, expected: version, record: self.record(&stored)? };
-        Ok(self.stores.backend().commit(replace.try_into()?, now).await?.is_applied())
+    /// Write that replaces a session that was read.
+    fn replacement(&self, found: FoundSession) -> Result<Write> {
+        let FoundSession { key, stored, version } = found;
+        Ok(Write::Replace { key, expected: version, record: self.record(&stored)? })
     }
 
-    /// The record of a session: it stays for as long again as the session lives.
+    /// Record of a session. It outlives the session by its TTL.
     fn record(&self, stored: &StoredSession) -> Result<Record> {
         let valid_until = Timestamp::from_stored(stored.valid_until)?;
         let expires_at = valid_until.checked_add(Duration::from_millis(stored.ttl_millis))?;
@@ -340,15 +333,8 @@ impl Sessions {
 }
 
 impl StoredSession {
-    /// Whether it can be honoured: not claimed, and not past its end.
+    /// Returns whether the session is neither claimed nor expired.
     fn lives(&self, now: Timestamp) -> Result<bool> {
         Ok(self.fields.is_some() && now < Timestamp::from_stored(self.valid_until)?)
-    }
-}
-
-impl From<Payload> for SessionRequest {
-    /// A session that holds this.
-    fn from(data: Payload) -> Self {
-        Self::new(SessionFields { data: Some(data), ..SessionFields::default() })
     }
 }
