@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 
 use crate::results::Results;
 
+/// Page with the rows that have a bar.
+const BARS: &str = "docs/performance.md";
+
 /// Directory of the results, relative to the root of the repository.
 pub const FOLDER: &str = "bench/results";
 
@@ -72,11 +75,11 @@ fn files(results: &Results, root: &Path) -> io::Result<BTreeMap<PathBuf, String>
         let text = marked::fill(&text, results).map_err(|error| invalid(&path, &error))?;
         files.insert(path, text);
     }
-    let readme = PathBuf::from("README.md");
-    if let Some(text) = files.remove(&readme) {
-        let text = marked::replace_block(&text, "figures", &table::readme(results))
-            .map_err(|error| invalid(&readme, &error))?;
-        files.insert(readme, text);
+    let page = PathBuf::from(BARS);
+    if let Some(text) = files.remove(&page) {
+        let text = marked::replace_block(&text, "figures", &table::bars(results))
+            .map_err(|error| invalid(&page, &error))?;
+        files.insert(page, text);
     }
     Ok(files)
 }

@@ -1,4 +1,4 @@
-//! Table of a run in Markdown: complete, and abridged for the README.
+//! Table of a run in Markdown: complete, and abridged to the rows with a bar.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use super::wording::{bar_with_unit, cpu, ratio_with_unit, verdict, with_spread};
 use crate::results::{Results, Row};
 
-/// Chart in the README.
-const IN_README: &str = "throughput";
+/// Chart on the page of the bars.
+const CHART: &str = "throughput";
 
 /// Contents of `bench/results/latest.md`.
 pub(super) fn page(results: &Results) -> String {
@@ -51,8 +51,8 @@ pub(super) fn page(results: &Results) -> String {
     page
 }
 
-/// Contents between the README's marks: the rows with a bar.
-pub(super) fn readme(results: &Results) -> String {
+/// Contents between the marks of `docs/performance.md`: the rows with a bar.
+pub(super) fn bars(results: &Results) -> String {
     let mut text = String::new();
     let rows: Vec<&Row> = results.rows.iter().filter(|row| row.bar.is_some()).collect();
     if rows.is_empty() {
@@ -72,12 +72,12 @@ pub(super) fn readme(results: &Results) -> String {
     let _ = writeln!(
         text,
         "\nMeasured at {}{quick}; with the spread of the rounds and what each side promises: \
-         [the whole table]({}/latest.md).",
+         [the whole table](../{}/latest.md).",
         inline(&results.measured_at),
         super::FOLDER
     );
-    if let Some(chart) = results.charts.iter().find(|chart| chart.id == IN_README) {
-        let _ = writeln!(text, "\n![{}]({}/{}.svg)", alternative(&chart.title), super::FOLDER, chart.id);
+    if let Some(chart) = results.charts.iter().find(|chart| chart.id == CHART) {
+        let _ = writeln!(text, "\n![{}](../{}/{}.svg)", alternative(&chart.title), super::FOLDER, chart.id);
     }
     text
 }

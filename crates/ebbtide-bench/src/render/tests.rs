@@ -4,7 +4,7 @@ use std::path::Path;
 use super::*;
 use crate::results::{Axis, Bar, Chart, Figure, Line, Row};
 
-const README: &str = "# Us\n\n<!-- figures -->\nold\n<!-- /figures -->\n\nThe end.\n";
+const BARS_PAGE: &str = "# Us\n\n<!-- figures -->\nold\n<!-- /figures -->\n\nThe end.\n";
 
 fn figure(name: &str, rounds: &[f64]) -> Figure {
     Figure { name: name.to_owned(), rounds: rounds.to_vec(), cpu: BTreeMap::new() }
@@ -45,12 +45,13 @@ fn results() -> Results {
     }
 }
 
-/// A repository with a README, and a page with this content.
+/// A repository with a README, the page of the bars, and a page with this content.
 fn repository(page: &str) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(root.path().join("docs/deep")).unwrap();
     std::fs::create_dir_all(root.path().join(FOLDER)).unwrap();
-    std::fs::write(root.path().join("README.md"), README).unwrap();
+    std::fs::write(root.path().join("README.md"), "# Us\n").unwrap();
+    std::fs::write(root.path().join(BARS), BARS_PAGE).unwrap();
     std::fs::write(root.path().join("docs/deep/page.md"), page).unwrap();
     root
 }
@@ -62,7 +63,7 @@ fn read(root: &Path, path: &str) -> String {
 #[test]
 fn what_was_written_does_not_differ() {
     let root = repository("<!-- figure: replays-fjall-64 ratio -->?<!-- / -->\n");
-    assert_eq!(differences(&results(), root.path()).unwrap().len(), 4, "README, page, table, chart");
+    assert_eq!(differences(&results(), root.path()).unwrap().len(), 4, "bars, page, table, chart");
     write_all(&results(), root.path()).unwrap();
     assert_eq!(differences(&results(), root.path()).unwrap(), Vec::<String>::new());
 }
@@ -71,8 +72,8 @@ fn what_was_written_does_not_differ() {
 fn a_change_to_anything_that_is_shown_is_found_where_it_is() {
     let page = "a\n<!-- figure: replays-fjall-64 ratio -->1.28<!-- / -->\n";
     let changes: [(&str, &str, &str); 5] = [
-        ("README.md", "1.28 ×", "2.28 ×"),
-        ("README.md", "missed", "met"),
+        (BARS, "1.28 ×", "2.28 ×"),
+        (BARS, "missed", "met"),
         ("docs/deep/page.md", "1.28", "1.82"),
         ("bench/results/latest.md", "51,000", "61,000"),
         ("bench/results/throughput.svg", "51,000", "61,000"),
@@ -107,24 +108,24 @@ fn a_chart_too_many_or_too_few_is_found_and_mended() {
 }
 
 #[test]
-fn the_readme_has_the_rows_with_a_bar_and_the_chart_between_its_marks() {
+fn the_page_of_the_bars_has_their_rows_and_the_chart_between_its_marks() {
     let root = repository("");
     write_all(&results(), root.path()).unwrap();
     let wanted = "# Us\n\n<!-- figures -->\n\n\
         | what | beside | ratio | bar |  |\n|---|---|---|---|---|\n\
         | durable replay checks, 64 in flight | Redis | 1.28 × | ≥ 2 × | missed |\n\n\
         Measured at 2026-01-02T03:04:05Z; with the spread of the rounds and what each side promises: \
-        [the whole table](bench/results/latest.md).\n\n\
-        ![Checks](bench/results/throughput.svg)\n\n<!-- /figures -->\n\nThe end.\n";
-    assert_eq!(read(root.path(), "README.md"), wanted);
+        [the whole table](../bench/results/latest.md).\n\n\
+        ![Checks](../bench/results/throughput.svg)\n\n<!-- /figures -->\n\nThe end.\n";
+    assert_eq!(read(root.path(), BARS), wanted);
 }
 
 #[test]
-fn a_readme_without_marks_is_an_error() {
+fn a_page_of_the_bars_without_marks_is_an_error() {
     let root = repository("");
-    std::fs::write(root.path().join("README.md"), "# Us\n").unwrap();
+    std::fs::write(root.path().join(BARS), "# Us\n").unwrap();
     let error = write_all(&results(), root.path()).unwrap_err().to_string();
-    assert_eq!(error, "README.md: no line <!-- figures -->");
+    assert_eq!(error, "docs/performance.md: no line <!-- figures -->");
 }
 
 #[test]
@@ -158,7 +159,7 @@ fn no_rows_are_said_to_be_none() {
     assert!(table::page(&none).contains("No rows were measured."));
     let root = repository("");
     write_all(&none, root.path()).unwrap();
-    assert!(read(root.path(), "README.md").contains("No row with a bar was measured."));
+    assert!(read(root.path(), BARS).contains("No row with a bar was measured."));
 }
 
 #[test]

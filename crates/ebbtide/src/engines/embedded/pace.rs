@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
+use crate::backend::Share;
 use crate::model::time::Stopwatch;
-use crate::ops::sweeper::Share;
 
 /// After so many records it is looked whether a rest is due.
 const EVERY: u64 = 256;
