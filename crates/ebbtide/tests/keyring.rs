@@ -136,5 +136,5 @@ async fn each_store_has_the_keyring_it_needs() {
     }
     let missing =
         Ebbtide::builder("memory:").keyring_file(folder.path().join("none")).open().await.unwrap_err();
-    assert!(missing.message().contains("there is no keyring"), "a file that was named must be there");
+    assert!(missing.message().contains("no keyring at"), "a file that was named must be there");
 }
