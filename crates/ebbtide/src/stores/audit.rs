@@ -11,9 +11,10 @@
 mod entry;
 mod verify;
 
+use std::future::ready;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use tokio::sync::MutexGuard;
+use tokio::sync::{Mutex, MutexGuard};
 
 pub use entry::{Action, AuditContext, Entry, Mark, Note};
 pub use verify::{AuditOutcome, Break};
@@ -33,6 +34,7 @@ use crate::model::ttl::Ttl;
 use crate::model::write::{Batch, Write};
 use crate::stores::Stores;
 use crate::stores::shared::paging::{Listing, check_limit};
+use crate::stores::shared::update::Step;
 
 /// How many audited changes of one process go on at once. More scopes than these share one another's turn.
 pub(crate) const GATES: usize = 16;
@@ -70,7 +72,7 @@ impl Audit {
 
     /// Writes an entry that goes with no change of its own.
     pub async fn append(&self, note: &Note) -> Result<()> {
-        self.changes().await.finish(note).await
+        self.stores.retry(|_| ready(Ok(Step::answer(()).audited(&self.scope, note.clone())))).await
     }
 
     /// Begins an audited change. The change is judged again as long as another is faster:
@@ -79,12 +81,23 @@ impl Audit {
     /// 2. read what stands, and judge;
     /// 3. `commit(writes, note)` writes both, or says that something was faster.
     pub(crate) async fn changes(&self) -> Changes<'_> {
-        let mut hasher = DefaultHasher::new();
-        self.scope.hash(&mut hasher);
-        let gates = self.stores.audit_gates();
-        let gate = usize::try_from(hasher.finish() % GATES as u64).expect("it is less than the gates");
         // Within a process the changes of a scope queue up instead of outrunning one another.
-        Changes { audit: self, _turn: gates[gate].lock().await, attempts: 0 }
+        Changes { audit: self, _turn: self.stores.audit_gate(&self.scope).lock().await, attempts: 0 }
+    }
+
+    /// Writes that append `note` to the log: the entry, and the head in place of the one that was read.
+    pub(crate) async fn entry(&self, note: &Note, now: Timestamp) -> Result<[Write; 2]> {
+        let (head, version) =
+            self.head(now).await?.map_or((Head::genesis(), None), |(head, version)| (head, Some(version)));
+        let (record, next) = self.seal(&head, note, now)?;
+        let entry = Write::Insert { key: self.entry_key(next.sequence)?, record };
+        let key = self.head_key()?;
+        let record = self.stores.record(codec::encode(&next), Timestamp::NEVER);
+        let head = match version {
+            Some(expected) => Write::Replace { key, expected, record },
+            None => Write::Insert { key, record },
+        };
+        Ok([entry, head])
     }
 
     fn log(&self) -> Result<Prefix> {
@@ -135,26 +148,17 @@ impl Changes<'_> {
 
     /// Commits the writes together with the entry that tells of them; false if something has changed meanwhile.
     pub(crate) async fn commit(&self, mut writes: Vec<Write>, note: &Note, now: Timestamp) -> Result<bool> {
-        let standing = self.audit.head(now).await?;
-        let (head, version) =
-            standing.map_or((Head::genesis(), None), |(head, version)| (head, Some(version)));
-        let (entry, next) = self.audit.seal(&head, note, now)?;
-        writes.push(Write::Insert { key: self.audit.entry_key(next.sequence)?, record: entry });
-        let key = self.audit.head_key()?;
-        let record = self.audit.stores.record(codec::encode(&next), Timestamp::NEVER);
-        writes.push(match version {
-            Some(expected) => Write::Replace { key, expected, record },
-            None => Write::Insert { key, record },
-        });
+        writes.extend(self.audit.entry(note, now).await?);
         Ok(self.audit.stores.backend().commit(Batch::new(writes)?, now).await?.is_applied())
     }
+}
 
-    async fn finish(mut self, note: &Note) -> Result<()> {
-        loop {
-            let now = self.attempt()?;
-            if self.commit(Vec::new(), note, now).await? {
-                return Ok(());
-            }
-        }
+impl Stores {
+    /// Turn of a scope's audited changes. Scopes whose hashes agree share one.
+    pub(crate) fn audit_gate(&self, scope: &Scope) -> &Mutex<()> {
+        let mut hasher = DefaultHasher::new();
+        scope.hash(&mut hasher);
+        let gate = usize::try_from(hasher.finish() % GATES as u64).expect("it is less than the gates");
+        &self.audit_gates()[gate]
     }
 }

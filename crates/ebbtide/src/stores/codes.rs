@@ -376,7 +376,7 @@ impl Codes {
     }
 
     async fn revoke(&self, id: GrantId) -> Result<RedeemOutcome> {
-        if self.stores.grants(&self.scope).revoke_if(id, Why::CodeReused, |_| true).await? {
+        if self.stores.grants(&self.scope).revoke_if(id, Why::CodeReused, None, |_| true).await? {
             tracing::warn!(grant = %id, "a code was redeemed twice; the grant that it gave is revoked");
         }
         Ok(RedeemOutcome::Reused { grant_id: Some(id) })

@@ -310,7 +310,7 @@ impl DeviceCodes {
     }
 
     async fn revoke(&self, id: GrantId) -> Result<DeviceRedeemOutcome> {
-        if self.stores.grants(&self.scope).revoke_if(id, Why::CodeReused, |_| true).await? {
+        if self.stores.grants(&self.scope).revoke_if(id, Why::CodeReused, None, |_| true).await? {
             tracing::warn!(grant = %id, "a device code was redeemed twice; the grant that it gave is revoked");
         }
         Ok(DeviceRedeemOutcome::Reused { grant_id: Some(id) })

@@ -18,20 +18,22 @@ pub use request::{GrantRequest, GrantTtls};
 pub(crate) use request::{MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, check_grace};
 pub use types::{Grant, GrantId, GrantState, IssuedGrant, RotateOutcome, Rotated, Why};
 
+use super::Stores;
+use super::audit::Note;
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
 use super::shared::tombstones::Principal;
-use super::{ATTEMPTS, Stores, contended};
+use super::shared::update::Step;
 use crate::keyring::Keyring;
 use crate::model::codec;
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::kind::Kind;
-use crate::model::record::Version;
+use crate::model::record::{Record, Version};
 use crate::model::scope::Scope;
 use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
-use crate::model::write::{Batch, Write};
+use crate::model::write::Write;
 
 /// The grants of one scope.
 #[derive(Debug, Clone)]
@@ -120,40 +122,44 @@ impl Grants {
             return Ok(RotateOutcome::Unknown);
         };
         let id = token.grant_id;
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
+        let update = self.stores.retry(|now| async move {
             // The MAC is good, so the grant was issued: if it is not there, it has ended.
-            let Some(mut standing) = self.standing(id, now).await? else { return Ok(RotateOutcome::Expired) };
-            match standing.family.judge(token.generation, client_id, thumbprint, now) {
+            let Some(mut standing) = self.standing(id, now).await? else {
+                return Ok(Step::answer(RotateOutcome::Expired));
+            };
+            let answer = match standing.family.judge(token.generation, client_id, thumbprint, now) {
                 FamilyVerdict::Advance => {
                     let data = self.advance(&mut standing, now)?;
-                    if self.replace(&standing, now).await? {
-                        let token = self.present_token(id, &standing.family).expect(ACTIVE_KEY);
-                        return Ok(RotateOutcome::Rotated(successor(id, token, standing, data)));
+                    let write = self.replacement(&standing);
+                    let token = self.present_token(id, &standing.family).expect(ACTIVE_KEY);
+                    let rotated = RotateOutcome::Rotated(successor(id, token, standing, data));
+                    return Ok(Step::write(vec![write], rotated));
+                }
+                FamilyVerdict::Retry => match self.present_token(id, &standing.family) {
+                    Some(token) => {
+                        let data = self.stores.open_some(&standing.key, standing.family.data.as_deref())?;
+                        RotateOutcome::Retried(successor(id, token, standing, data))
                     }
-                }
-                FamilyVerdict::Retry => {
                     // The successor's key was retired within the grace: it is unknown, and so is this.
-                    let Some(token) = self.present_token(id, &standing.family) else {
-                        return Ok(RotateOutcome::Unknown);
-                    };
-                    let data = self.stores.open_some(&standing.key, standing.family.data.as_deref())?;
-                    return Ok(RotateOutcome::Retried(successor(id, token, standing, data)));
-                }
+                    None => RotateOutcome::Unknown,
+                },
                 FamilyVerdict::Reuse => {
                     standing.family.revoke(Why::RefreshReused, now);
-                    if self.replace(&standing, now).await? {
-                        tracing::warn!(grant = %id, "a refresh token was used twice; its family is revoked");
-                        return Ok(RotateOutcome::Reused { grant_id: id });
-                    }
+                    let reused = RotateOutcome::Reused { grant_id: id };
+                    return Ok(Step::write(vec![self.replacement(&standing)], reused));
                 }
-                FamilyVerdict::Mismatch(field) => return Ok(RotateOutcome::Mismatch(field)),
-                FamilyVerdict::Revoked { at, why } => return Ok(RotateOutcome::Revoked { at, why }),
-                FamilyVerdict::Expired => return Ok(RotateOutcome::Expired),
-                FamilyVerdict::Unknown => return Ok(RotateOutcome::Unknown),
-            }
+                FamilyVerdict::Mismatch(field) => RotateOutcome::Mismatch(field),
+                FamilyVerdict::Revoked { at, why } => RotateOutcome::Revoked { at, why },
+                FamilyVerdict::Expired => RotateOutcome::Expired,
+                FamilyVerdict::Unknown => RotateOutcome::Unknown,
+            };
+            Ok(Step::answer(answer))
+        });
+        let answer = update.await?;
+        if let RotateOutcome::Reused { .. } = answer {
+            tracing::warn!(grant = %id, "a refresh token was used twice; its family is revoked");
         }
-        Err(contended())
+        Ok(answer)
     }
 
     /// Moves the family on, and its data to the active key, so that an old key can be retired once its families
@@ -171,7 +177,7 @@ impl Grants {
 
     /// Revokes the grant, and with it every access token and provider token under it. Says whether it was active.
     pub async fn revoke(&self, id: GrantId) -> Result<bool> {
-        self.revoke_if(id, Why::Requested, |_| true).await
+        self.revoke_if(id, Why::Requested, None, |_| true).await
     }
 
     /// Revokes the family of a refresh token, whichever of its generations this is (RFC 7009). Says whether it was
@@ -187,7 +193,8 @@ impl Grants {
     pub async fn revoke_token_of(&self, token: &Secret, client_id: &str) -> Result<bool> {
         match Refresh::read(token, self.stores.keyring(), &self.scope) {
             Some(token) => {
-                self.revoke_if(token.grant_id, Why::Requested, |family| family.client_id == client_id).await
+                self.revoke_if(token.grant_id, Why::Requested, None, |family| family.client_id == client_id)
+                    .await
             }
             None => Ok(false),
         }
@@ -239,39 +246,40 @@ impl Grants {
         &self,
         id: GrantId,
         why: Why,
+        note: Option<Note>,
         condition: impl Fn(&Family) -> bool,
     ) -> Result<bool> {
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let Some(mut standing) = self.read(id, now).await? else { return Ok(false) };
+        let key = self.key(id)?;
+        let update = self.stores.update(&key, |record, now| {
+            let Some(mut standing) = read_standing(&key, record)? else { return Ok(Step::answer(false)) };
             if standing.family.state(now) != GrantState::Active || !condition(&standing.family) {
-                return Ok(false);
+                return Ok(Step::answer(false));
             }
             standing.family.revoke(why, now);
-            if self.replace(&standing, now).await? {
-                return Ok(true);
-            }
-        }
-        Err(contended())
+            let step = Step::write(vec![self.replacement(&standing)], true);
+            Ok(match &note {
+                Some(note) => step.audited(&self.scope, note.clone()),
+                None => step,
+            })
+        });
+        update.await
     }
 
     /// The grant, if it is active, with note taken that an access token of `generation` is in use. Whether its
     /// subject or client is being deleted is for the caller to see.
     pub(super) async fn witness(&self, id: GrantId, generation: u64) -> Result<Option<Standing>> {
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let standing = self.read(id, now).await?;
+        let key = self.key(id)?;
+        let update = self.stores.update(&key, |record, now| {
+            let standing = read_standing(&key, record)?;
             let active = standing.filter(|standing| standing.family.state(now) == GrantState::Active);
-            let Some(mut standing) = active else { return Ok(None) };
+            let Some(mut standing) = active else { return Ok(Step::answer(None)) };
             if !standing.family.is_proved_by(generation, now) {
-                return Ok(Some(standing));
+                return Ok(Step::answer(Some(standing)));
             }
             standing.family.prove_receipt();
-            if self.replace(&standing, now).await? {
-                return Ok(Some(standing));
-            }
-        }
-        Err(contended())
+            Ok(Step::write(vec![self.replacement(&standing)], Some(standing)))
+        });
+        update.await
     }
 
     /// The grant, if it is active.
@@ -292,14 +300,7 @@ impl Grants {
     /// The grant, whoever is being deleted.
     pub(super) async fn read(&self, id: GrantId, now: Timestamp) -> Result<Option<Standing>> {
         let key = self.key(id)?;
-        let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(None) };
-        let family = codec::decode(&record.value)?;
-        Ok(Some(Standing { key, family, version: record.version, ends_at: record.expires_at }))
-    }
-
-    async fn replace(&self, standing: &Standing, now: Timestamp) -> Result<bool> {
-        let batch = Batch::try_from(self.replacement(standing))?;
-        Ok(self.stores.backend().commit(batch, now).await?.is_applied())
+        read_standing(&key, self.stores.backend().get(&key, now).await?)
     }
 
     /// The write that puts the family in the place of what was read.
@@ -317,6 +318,11 @@ impl Grants {
         let token = Refresh { key: family.key(), grant_id, generation: family.generation() };
         token.to_secret(self.stores.keyring(), &self.scope)
     }
+}
+
+fn read_standing(key: &Key, record: Option<Record>) -> Result<Option<Standing>> {
+    let Some(Record { value, version, expires_at, .. }) = record else { return Ok(None) };
+    Ok(Some(Standing { key: key.clone(), family: codec::decode(&value)?, version, ends_at: expires_at }))
 }
 
 const ACTIVE_KEY: &str = "a new token is made with the active key, which is in the ring";

@@ -2,14 +2,15 @@
 
 use super::grants::{GrantId, Grants, Standing};
 use super::shared::payload::Payload;
-use super::{ATTEMPTS, Stores, check_length, contended};
+use super::shared::update::Step;
+use super::{Stores, check_length};
 use crate::model::error::Result;
 use crate::model::key::Key;
 use crate::model::kind::Kind;
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
-use crate::model::write::{Batch, Write};
+use crate::model::write::Write;
 
 /// The provider tokens of one scope.
 ///
@@ -60,23 +61,20 @@ impl ProviderTokens {
         tokens: &Payload,
         ttl: Option<Ttl>,
     ) -> Result<AttachOutcome> {
-        let key = self.key(grant_id, provider)?;
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
+        let key = &self.key(grant_id, provider)?;
+        let update = self.stores.retry(|now| async move {
             let Some((grant, salt)) = self.active(grant_id, now).await? else {
-                return Ok(AttachOutcome::Inactive);
+                return Ok(Step::answer(AttachOutcome::Inactive));
             };
             let rest = Ttl::new(grant.ends_at.since(now))?;
             let ttl = self.stores.ttl(Kind::ProviderToken, &self.scope, ttl, rest)?;
             let expires_at = ttl.expires_at(now)?.min(grant.ends_at);
-            let record = self.stores.record(self.stores.seal(&key, &salt, tokens)?, expires_at);
+            let record = self.stores.record(self.stores.seal(key, &salt, tokens)?, expires_at);
             let put = Write::Put { key: key.clone(), record };
             let check = Write::Check { key: grant.key, expected: grant.version };
-            if self.stores.backend().commit(Batch::new(vec![put, check])?, now).await?.is_applied() {
-                return Ok(AttachOutcome::Kept { expires_at });
-            }
-        }
-        Err(contended())
+            Ok(Step::write(vec![put, check], AttachOutcome::Kept { expires_at }))
+        });
+        update.await
     }
 
     /// The tokens of a provider, if the grant is active.

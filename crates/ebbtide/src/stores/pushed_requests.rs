@@ -8,8 +8,9 @@ use super::grants::MAX_NAME_BYTES;
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
 use super::shared::token;
-use super::shared::tombstones::{Outcome, Principal};
-use super::{ATTEMPTS, Field, MEMORY, Stores, check_length, contended};
+use super::shared::tombstones::Principal;
+use super::shared::update::Step;
+use super::{Field, MEMORY, Stores, check_length};
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
@@ -162,31 +163,29 @@ impl PushedRequests {
             return Ok(TakeOutcome::Unknown);
         }
         let key = self.key(request_uri)?;
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let Some(standing) = self.stores.backend().get(&key, now).await? else {
-                return Ok(TakeOutcome::Unknown);
-            };
+        let update = self.stores.update(&key, |standing, now| {
+            let Some(standing) = standing else { return Ok(Step::answer(TakeOutcome::Unknown)) };
             let mut stored: StoredRequest = codec::decode(&standing.value)?;
             if stored.client_id != client_id {
-                return Ok(TakeOutcome::Mismatch(Field::ClientId));
+                return Ok(Step::answer(TakeOutcome::Mismatch(Field::ClientId)));
             }
-            let Some(sealed) = stored.params.take() else { return Ok(TakeOutcome::Used) };
+            let Some(sealed) = stored.params.take() else { return Ok(Step::answer(TakeOutcome::Used)) };
             if now >= Timestamp::from_stored(stored.valid_until)? {
-                return Ok(TakeOutcome::Expired);
+                return Ok(Step::answer(TakeOutcome::Expired));
             }
             let params = self.stores.open(&key, &[], &sealed)?;
-            let record = self.record(&stored)?;
-            let replace = vec![Write::Replace { key: key.clone(), expected: standing.version, record }];
-            let (client, pushed_at) =
-                ([Principal::Client(client_id)], Timestamp::from_stored(stored.pushed_at)?);
-            match self.stores.commit_since(&self.scope, &client, Some(pushed_at), replace, now).await? {
-                Outcome::Applied => return Ok(TakeOutcome::Taken { client_id: stored.client_id, params }),
-                Outcome::OwnerDeleted => return Ok(TakeOutcome::Unknown),
-                Outcome::Refused { .. } => {}
-            }
-        }
-        Err(contended())
+            let (record, pushed_at) = (self.record(&stored)?, Timestamp::from_stored(stored.pushed_at)?);
+            let replace = Write::Replace { key: key.clone(), expected: standing.version, record };
+            let taken = TakeOutcome::Taken { client_id: stored.client_id, params };
+            let client = [Principal::Client(client_id)];
+            Step::write(vec![replace], taken).unless_deleted_since(
+                &self.scope,
+                &client,
+                Some(pushed_at),
+                TakeOutcome::Unknown,
+            )
+        });
+        update.await
     }
 
     pub(crate) async fn explain(&self, request_uri: &Secret) -> Result<Finding> {

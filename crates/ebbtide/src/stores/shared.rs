@@ -9,3 +9,4 @@ pub mod paging;
 pub mod payload;
 pub(crate) mod token;
 pub mod tombstones;
+pub(crate) mod update;

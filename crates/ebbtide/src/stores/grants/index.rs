@@ -1,16 +1,17 @@
 //! Grants by subject and by client: listed, and revoked together.
 
 use super::family::Family;
-use super::{Grant, GrantId, Grants, Standing, Why, describe};
+use super::{Grant, GrantId, Grants, Standing, Why, describe, read_standing};
 use crate::backend::{BackendExt, Cursor};
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Part, Prefix};
 use crate::model::kind::Kind;
 use crate::model::scope::Scope;
-use crate::model::write::{Batch, Write};
+use crate::model::write::Write;
 use crate::stores::owners::Removed;
-use crate::stores::{ATTEMPTS, contended};
+use crate::stores::shared::paging::Pages;
+use crate::stores::shared::update::Step;
 
 /// Whose grants are meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,19 +101,16 @@ impl Grants {
     /// Revokes every active grant of a subject or a client, and says how many there were. A grant that is issued
     /// while this runs may be too late for it. After an error, some may have been revoked: call it again.
     pub async fn revoke_all(&self, holder: Holder<'_>) -> Result<u64> {
-        let mut revoked = 0;
-        let mut after = None;
-        loop {
-            let (ids, next) = self.ids(holder, after.as_ref(), PAGE).await?;
-            for id in ids {
+        let prefix = holder.prefix(Listed::Grants, &self.scope)?;
+        let (mut pages, mut revoked) = (Pages::new(&self.stores, &prefix, PAGE), 0);
+        while let Some(items) = pages.next().await? {
+            for (key, _) in items {
                 let is_theirs = |family: &Family| holder.has(&family.subject, &family.client_id);
-                revoked += u64::from(self.revoke_if(id, Why::Requested, is_theirs).await?);
-            }
-            after = next;
-            if after.is_none() {
-                return Ok(revoked);
+                let id = GrantId::from_bytes(listed_id(&key)?);
+                revoked += u64::from(self.revoke_if(id, Why::Requested, None, is_theirs).await?);
             }
         }
+        Ok(revoked)
     }
 
     /// Revokes and then removes the grants of one page, with their provider tokens and indexes, and says where the next
@@ -127,7 +125,7 @@ impl Grants {
         for id in ids {
             let is_theirs = |family: &Family| holder.has(&family.subject, &family.client_id);
             // Once it is revoked nothing is attached to it any more, so that nothing is left behind.
-            removed.revoked += u64::from(self.revoke_if(id, Why::Requested, is_theirs).await?);
+            removed.revoked += u64::from(self.revoke_if(id, Why::Requested, None, is_theirs).await?);
             let attached = Prefix::partition(Kind::ProviderToken, &self.scope, &[id.as_bytes().into()], &[])?;
             let tokens = self.stores.backend().erase_all(&attached, self.stores.now()).await?;
             removed.add(Kind::ProviderToken, tokens);
@@ -139,9 +137,9 @@ impl Grants {
     /// Removes a grant with its indexes, and says whether it was there.
     async fn remove(&self, id: GrantId, holder: Holder<'_>) -> Result<bool> {
         let index = |holder: Holder<'_>| holder.key(Listed::Grants, &self.scope, id.as_bytes());
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let standing = self.read(id, now).await?;
+        let own = self.key(id)?;
+        let update = self.stores.update(&own, |record, _| {
+            let standing = read_standing(&own, record)?;
             let theirs =
                 standing.filter(|Standing { family, .. }| holder.has(&family.subject, &family.client_id));
             let is_there = theirs.is_some();
@@ -151,14 +149,12 @@ impl Grants {
                     Write::Delete { key: index(Holder::Subject(&family.subject))? },
                     Write::Delete { key: index(Holder::Client(&family.client_id))? },
                 ],
-                // An index that leads to nothing goes too.
+                // An index entry without a record is removed too.
                 None => vec![Write::Delete { key: index(holder)? }],
             };
-            if self.stores.backend().commit(Batch::new(writes)?, now).await?.is_applied() {
-                return Ok(is_there);
-            }
-        }
-        Err(contended())
+            Ok(Step::write(writes, is_there))
+        });
+        update.await
     }
 
     async fn ids(

@@ -2,7 +2,7 @@
 
 use super::family::Family;
 use super::refresh::Refresh;
-use super::{GrantId, GrantState, Grants, Why};
+use super::{GrantId, Grants, Why};
 use crate::model::error::Result;
 use crate::model::kind::Kind;
 use crate::model::scope::Scope;
@@ -48,19 +48,7 @@ impl Grants {
         condition: impl Fn(&Family) -> bool,
     ) -> Result<bool> {
         let note = Note::revoked(context)?.about(Kind::Grant, vec![id.to_string()]);
-        let audit = self.stores.audit(&self.scope);
-        let mut changes = audit.changes().await;
-        loop {
-            let now = changes.attempt()?;
-            let Some(mut standing) = self.read(id, now).await? else { return Ok(false) };
-            if standing.family.state(now) != GrantState::Active || !condition(&standing.family) {
-                return Ok(false);
-            }
-            standing.family.revoke(Why::Requested, now);
-            if changes.commit(vec![self.replacement(&standing)], &note, now).await? {
-                return Ok(true);
-            }
-        }
+        self.revoke_if(id, Why::Requested, Some(note), condition).await
     }
 }
 

@@ -7,6 +7,7 @@ use minicbor::{Decode, Encode};
 
 use super::extension::{ExtendOutcome, Extension, ExtensionVerdict};
 use super::tombstones::Principal;
+use super::update::Step;
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::kind::Kind;
@@ -179,44 +180,33 @@ impl Standing<'_> {
     }
 
     pub(crate) async fn extend(&self, extension: &Extension) -> Result<ExtendOutcome> {
-        let audit = self.stores.audit(self.scope);
-        let mut changes = audit.changes().await;
-        loop {
-            let now = changes.attempt()?;
-            let Some(standing) = self.stores.backend().get(&self.keys[0], now).await? else {
-                return Ok(ExtendOutcome::Unknown);
-            };
+        let update = self.stores.update(&self.keys[0], |standing, now| {
+            let Some(standing) = standing else { return Ok(Step::answer(ExtendOutcome::Unknown)) };
             let was = standing.expires_at;
             let cap_at = self.cap(&(self.lifetime)(&standing)?)?;
             let expires_at = match extension.judge(was, cap_at, now)? {
                 ExtensionVerdict::Longer(expires_at) => expires_at,
-                ExtensionVerdict::Refused(answer) => return Ok(answer),
+                ExtensionVerdict::Refused(answer) => return Ok(Step::answer(answer)),
             };
             let record = self.stores.record(standing.value.clone(), expires_at);
             let note = extension.note(self.kind(), self.target.clone(), was, expires_at)?;
-            if changes.commit(self.replace(&standing, &record), &note, now).await? {
-                return Ok(ExtendOutcome::ExtendOutcome { expires_at, was, version: record.version });
-            }
-        }
+            let answer = ExtendOutcome::ExtendOutcome { expires_at, was, version: record.version };
+            Ok(Step::write(self.replace(&standing, &record), answer).audited(self.scope, note))
+        });
+        update.await
     }
 
     /// Ends it, and tells the audit log. True only for the caller that ended it.
     pub(crate) async fn revoke(&self, context: &AuditContext) -> Result<bool> {
-        let audit = self.stores.audit(self.scope);
-        let mut changes = audit.changes().await;
-        loop {
-            let now = changes.attempt()?;
-            let Some(standing) = self.stores.backend().get(&self.keys[0], now).await? else {
-                return Ok(false);
-            };
+        let note = Note::revoked(context)?.about(self.kind(), self.target.clone());
+        let update = self.stores.update(&self.keys[0], |standing, _| {
+            let Some(standing) = standing else { return Ok(Step::answer(false)) };
             let (key, mirrors) = (self.keys[0].clone(), &self.keys[1..]);
             let mut writes = vec![Write::Remove { key, expected: standing.version }];
             writes.extend(mirrors.iter().map(|key| Write::Delete { key: key.clone() }));
-            let note = Note::revoked(context)?.about(self.kind(), self.target.clone());
-            if changes.commit(writes, &note, now).await? {
-                return Ok(true);
-            }
-        }
+            Ok(Step::write(writes, true).audited(self.scope, note.clone()))
+        });
+        update.await
     }
 
     fn replace(&self, standing: &Record, record: &Record) -> Vec<Write> {

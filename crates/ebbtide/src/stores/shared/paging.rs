@@ -1,17 +1,18 @@
-//! Pages, as the typed stores answer them.
+//! Pages of a listing, and the loop that reads all of them.
 
 use crate::backend::{Cursor, Page};
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
 use crate::model::record::Record;
+use crate::model::time::Timestamp;
 use crate::stores::Stores;
 
 /// A page of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing<T> {
-    /// What is on the page. It may be fewer than were asked for, even none, and there still be a next page.
+    /// Items of the page. There may be fewer than the limit, even none, and still be a next page.
     pub items: Vec<T>,
-    /// Where the next page begins; none at the end. Hand it back as it is, to the same listing.
+    /// Start of the next page; none at the end. Pass it back unchanged, to the same listing.
     pub next: Option<Cursor>,
 }
 
@@ -22,10 +23,10 @@ impl<T> Listing<T> {
     }
 }
 
-/// The most that can be asked for in one page.
+/// Highest limit of a page.
 pub const MAX_LIMIT: usize = 1_000;
 
-/// Refuses a page of nothing, and one that is too long.
+/// Refuses a limit of zero, and one above [`MAX_LIMIT`].
 pub(crate) fn check_limit(limit: usize) -> Result<()> {
     if limit == 0 || limit > MAX_LIMIT {
         return Err(Error::invalid(format!("a page has 1 to {MAX_LIMIT} items; {limit} were asked for")));
@@ -33,16 +34,38 @@ pub(crate) fn check_limit(limit: usize) -> Result<()> {
     Ok(())
 }
 
-/// How many live records there are under `prefix`. It reads them all.
-pub(crate) async fn count(stores: &Stores, prefix: &Prefix) -> Result<u64> {
-    let now = stores.now();
-    let (mut counted, mut after) = (0, None);
-    loop {
-        let page = stores.backend().scan(prefix, after.as_ref(), MAX_LIMIT, now).await?;
-        counted += page.items.len() as u64;
-        after = page.next;
-        if after.is_none() {
-            return Ok(counted);
-        }
+/// All pages of the live records under a prefix, as of one time.
+pub(crate) struct Pages<'a> {
+    stores: &'a Stores,
+    prefix: &'a Prefix,
+    limit: usize,
+    now: Timestamp,
+    after: Option<Cursor>,
+    ended: bool,
+}
+
+impl<'a> Pages<'a> {
+    /// Pages of `limit` records at most.
+    pub(crate) fn new(stores: &'a Stores, prefix: &'a Prefix, limit: usize) -> Self {
+        Self { stores, prefix, limit, now: stores.now(), after: None, ended: false }
     }
+
+    /// Returns the next page, which may be empty; none after the last.
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<(Key, Record)>>> {
+        if self.ended {
+            return Ok(None);
+        }
+        let page = self.stores.backend().scan(self.prefix, self.after.as_ref(), self.limit, self.now).await?;
+        (self.ended, self.after) = (page.next.is_none(), page.next);
+        Ok(Some(page.items))
+    }
+}
+
+/// Number of live records under `prefix`. It reads them all.
+pub(crate) async fn count(stores: &Stores, prefix: &Prefix) -> Result<u64> {
+    let (mut pages, mut counted) = (Pages::new(stores, prefix, MAX_LIMIT), 0);
+    while let Some(items) = pages.next().await? {
+        counted += items.len() as u64;
+    }
+    Ok(counted)
 }

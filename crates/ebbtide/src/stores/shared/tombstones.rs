@@ -61,11 +61,13 @@ impl Outcome {
         match self {
             Self::Applied => Ok(Commit::Applied),
             Self::Refused { index } => Ok(Commit::Refused { index }),
-            Self::OwnerDeleted => {
-                Err(Error::invalid("whose this would be is being deleted: nothing new is written for them"))
-            }
+            Self::OwnerDeleted => Err(owner_is_deleted()),
         }
     }
+}
+
+pub(crate) fn owner_is_deleted() -> Error {
+    Error::invalid("owner or client is being deleted; no new records are accepted")
 }
 
 impl Stores {
@@ -90,7 +92,23 @@ impl Stores {
         writes: Vec<Write>,
         now: Timestamp,
     ) -> Result<Outcome> {
-        let keys = tombstones(scope, whom)?;
+        self.commit_unless(tombstones(scope, whom)?, made_at, writes, now).await
+    }
+
+    /// Commits `writes` unless one of the tombstones at `keys` forbids it.
+    pub(crate) async fn commit_unless(
+        &self,
+        keys: Vec<Key>,
+        made_at: Option<Timestamp>,
+        writes: Vec<Write>,
+        now: Timestamp,
+    ) -> Result<Outcome> {
+        if keys.is_empty() {
+            return Ok(match self.backend().commit(Batch::new(writes)?, now).await? {
+                Commit::Applied => Outcome::Applied,
+                Commit::Refused { index } => Outcome::Refused { index },
+            });
+        }
         let absent: Vec<_> = keys.iter().map(|key| Write::Absent { key: key.clone() }).collect();
         match self.commit_all(&writes, absent, now).await? {
             Outcome::OwnerDeleted => {}
@@ -166,8 +184,8 @@ fn ends_for(tombstone: &Record, made_at: Option<Timestamp>) -> Result<bool> {
 }
 
 /// Where their tombstones are, each once.
-fn tombstones(scope: &Scope, whom: &[Principal<'_>]) -> Result<Vec<Key>> {
-    let mut keys = whom.iter().map(|mortal| mortal.tombstone(scope)).collect::<Result<Vec<_>>>()?;
+pub(crate) fn tombstones(scope: &Scope, whom: &[Principal<'_>]) -> Result<Vec<Key>> {
+    let mut keys = whom.iter().map(|principal| principal.tombstone(scope)).collect::<Result<Vec<_>>>()?;
     keys.sort_unstable();
     keys.dedup();
     Ok(keys)

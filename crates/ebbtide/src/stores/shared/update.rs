@@ -1,0 +1,169 @@
+//! The retry loop of every conditional change: read, judge, commit, and judge again if another writer was faster.
+
+use tokio::sync::MutexGuard;
+
+use super::tombstones::{Outcome, Principal, owner_is_deleted, tombstones};
+use crate::model::error::{Error, Result};
+use crate::model::key::Key;
+use crate::model::record::Record;
+use crate::model::scope::Scope;
+use crate::model::time::Timestamp;
+use crate::model::write::Write;
+use crate::stores::Stores;
+use crate::stores::audit::Note;
+
+/// Attempts of a change. Each loss is another writer's gain, so more than a few in a row point to another fault.
+const ATTEMPTS: usize = 32;
+
+/// Attempts of an audited change: all of a scope's compete for the head of its log.
+const AUDITED_ATTEMPTS: usize = 200;
+
+/// Verdict of one attempt: an answer, and the writes that must be committed before it is given.
+#[must_use = "a step does nothing until it is returned to the retry loop"]
+pub(crate) struct Step<T> {
+    answer: T,
+    writes: Vec<Write>,
+    guard: Option<Guard<T>>,
+    note: Option<(Scope, Note)>,
+}
+
+/// Principals that must not be deleted when the writes are committed.
+struct Guard<T> {
+    tombstones: Vec<Key>,
+    made_at: Option<Timestamp>,
+    deleted: Option<T>,
+}
+
+#[allow(dead_code, reason = "the stores are converted one by one")]
+impl<T> Step<T> {
+    /// Answers without a write.
+    pub(crate) fn answer(answer: T) -> Self {
+        Self::write(Vec::new(), answer)
+    }
+
+    /// Answers once `writes` are committed.
+    pub(crate) fn write(writes: Vec<Write>, answer: T) -> Self {
+        Self { answer, writes, guard: None, note: None }
+    }
+
+    /// Commits only if none of `whom` is being deleted. Otherwise the change fails with `Invalid`.
+    pub(crate) fn unless_deleted(mut self, scope: &Scope, whom: &[Principal<'_>]) -> Result<Self> {
+        let tombstones = tombstones(scope, whom)?;
+        self.guard = Some(Guard { tombstones, made_at: None, deleted: None });
+        Ok(self)
+    }
+
+    /// Commits only if none of `whom` is being deleted, or was deleted since `made_at`. Otherwise answers `deleted`.
+    pub(crate) fn unless_deleted_since(
+        mut self,
+        scope: &Scope,
+        whom: &[Principal<'_>],
+        made_at: Option<Timestamp>,
+        deleted: T,
+    ) -> Result<Self> {
+        let tombstones = tombstones(scope, whom)?;
+        self.guard = Some(Guard { tombstones, made_at, deleted: Some(deleted) });
+        Ok(self)
+    }
+
+    /// Appends `note` to the audit log of `scope` in the same commit.
+    pub(crate) fn audited(mut self, scope: &Scope, note: Note) -> Self {
+        self.note = Some((scope.clone(), note));
+        self
+    }
+
+    /// Changes the answer, and leaves the writes as they are.
+    pub(crate) fn map<U>(self, change: impl Fn(T) -> U) -> Step<U> {
+        let guard = self.guard.map(|guard| Guard {
+            tombstones: guard.tombstones,
+            made_at: guard.made_at,
+            deleted: guard.deleted.map(&change),
+        });
+        Step { answer: change(self.answer), writes: self.writes, guard, note: self.note }
+    }
+}
+
+impl Stores {
+    /// Changes the record at `key`: `judge` sees the live record and the time of the attempt.
+    pub(crate) async fn update<T>(
+        &self,
+        key: &Key,
+        mut judge: impl FnMut(Option<Record>, Timestamp) -> Result<Step<T>>,
+    ) -> Result<T> {
+        let mut attempts = Attempts { stores: self, turn: None, made: 0 };
+        loop {
+            let now = attempts.begin()?;
+            let step = judge(self.backend().get(key, now).await?, now)?;
+            if let Some(answer) = attempts.commit(step, now).await? {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// Changes records that `judge` reads itself. Every attempt has a new time.
+    ///
+    /// An `AsyncFnMut` would read better, but the compiler cannot show that its future is `Send`.
+    pub(crate) async fn retry<T, F>(&self, mut judge: impl FnMut(Timestamp) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<Step<T>>>,
+    {
+        let mut attempts = Attempts { stores: self, turn: None, made: 0 };
+        loop {
+            let now = attempts.begin()?;
+            let step = judge(now).await?;
+            if let Some(answer) = attempts.commit(step, now).await? {
+                return Ok(answer);
+            }
+        }
+    }
+}
+
+/// Attempts of one change.
+struct Attempts<'a> {
+    stores: &'a Stores,
+    /// Turn among the audited changes of the scope, once it is known that this is one.
+    turn: Option<MutexGuard<'a, ()>>,
+    made: usize,
+}
+
+impl Attempts<'_> {
+    /// Time of the next attempt; `Unavailable` after too many.
+    fn begin(&mut self) -> Result<Timestamp> {
+        let most = if self.turn.is_some() { AUDITED_ATTEMPTS } else { ATTEMPTS };
+        if self.made == most {
+            return Err(Error::unavailable("the record was changed by others at every attempt; try again"));
+        }
+        self.made += 1;
+        Ok(self.stores.now())
+    }
+
+    /// Commits a step, and returns its answer; none if it has to be judged anew.
+    async fn commit<T>(&mut self, step: Step<T>, now: Timestamp) -> Result<Option<T>> {
+        let Step { answer, mut writes, guard, note } = step;
+        if let Some((scope, note)) = note {
+            if self.turn.is_none() {
+                // Audited changes of a scope queue up within a process. The time of one that had to wait is over.
+                let gate = self.stores.audit_gate(&scope);
+                let free = gate.try_lock().ok();
+                let waits = free.is_none();
+                self.turn = Some(if let Some(free) = free { free } else { gate.lock().await });
+                if waits {
+                    return Ok(None);
+                }
+            }
+            writes.extend(self.stores.audit(&scope).entry(&note, now).await?);
+        }
+        if writes.is_empty() {
+            return Ok(Some(answer));
+        }
+        let (tombstones, made_at, deleted) = match guard {
+            Some(guard) => (guard.tombstones, guard.made_at, guard.deleted),
+            None => (Vec::new(), None, None),
+        };
+        match self.stores.commit_unless(tombstones, made_at, writes, now).await? {
+            Outcome::Applied => Ok(Some(answer)),
+            Outcome::OwnerDeleted => deleted.map(Some).ok_or_else(owner_is_deleted),
+            Outcome::Refused { .. } => Ok(None),
+        }
+    }
+}
