@@ -46,7 +46,7 @@ pub async fn open(url: &str) -> Result<Arc<dyn Backend>> {
         "dynamodb:" => {
             let store = dynamodb::DynamoDb::open(url, crate::model::rng::SystemRng).await?;
             // An engine knows nothing of stores; who opens one for them says what their indexes lead to.
-            let indexes = crate::stores::shared::indexes::INDEXES.into_iter();
+            let indexes = crate::stores::registry::indexes();
             Ok(Arc::new(indexes.fold(store, |store, (index, leads_to)| store.reconciling(index, leads_to))))
         }
         #[cfg(feature = "postgres")]

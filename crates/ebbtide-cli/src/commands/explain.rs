@@ -5,19 +5,17 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use ebbtide::ops::explain::{self, Explanation, Question, RecordState};
-use ebbtide::stores::relationships::Edge;
-use ebbtide::stores::replays::Proof;
 use ebbtide::{Secret, Stores};
 use ebbtide_api::describe;
 
-use crate::args::{Explain, Record};
+use crate::args::Explain;
 use crate::commands::remote;
 
 pub(crate) async fn run(args: Explain) -> Result<ExitCode> {
     if let Some(server) = args.place.at.server()? {
         return remote::explain(&server, &args.place.scope, args.record, args.json).await;
     }
-    let question = question(args.record)?;
+    let question: Question = serde_json::from_value(remote::question(args.record)?)?;
     let backend = ebbtide::open(args.place.at.store()?).await.context("the store cannot be opened")?;
     let explain = explain::Explain::new(Stores::new(backend), args.place.scope.clone());
     let explanation = explain.explain(&question).await.context("the store has no answer")?;
@@ -27,32 +25,6 @@ pub(crate) async fn run(args: Explain) -> Result<ExitCode> {
         print(&explanation);
     }
     Ok(if explanation.state == RecordState::Unknown { ExitCode::from(1) } else { ExitCode::SUCCESS })
-}
-
-fn question(record: Record) -> Result<Question> {
-    Ok(match record {
-        Record::Replay { namespace, jti, jkt } => {
-            let proof = Proof::new(namespace, jti)?;
-            Question::Replay(match jkt {
-                Some(jkt) => proof.with_thumbprint(jkt)?,
-                None => proof,
-            })
-        }
-        Record::Nonce { audience } => Question::Nonce { audience, nonce: secret()? },
-        Record::Code => Question::Code(secret()?),
-        Record::AccessToken => Question::AccessToken(secret()?),
-        Record::Grant { id } => Question::Grant(id),
-        Record::Attribute { owner, bucket, name } => Question::Attribute { owner, bucket, name },
-        Record::Approval { identity, resource, action } => Question::Approval { identity, resource, action },
-        Record::Relationship { subject, relation, object, relation_type } => {
-            Question::Relationship(Edge::new(subject, relation, object, relation_type))
-        }
-        Record::Session => Question::Session(secret()?),
-        Record::PushedRequest => Question::PushedRequest(secret()?),
-        Record::DeviceCode => Question::DeviceCode(secret()?),
-        Record::Client { id } => Question::Client(id),
-        Record::Key { id } => Question::ApiKey(id),
-    })
 }
 
 pub(super) fn secret() -> Result<Secret> {

@@ -227,7 +227,7 @@ pub(crate) async fn explain(
     Ok(ExitCode::SUCCESS)
 }
 
-fn question(record: Record) -> Result<Value> {
+pub(super) fn question(record: Record) -> Result<Value> {
     let secret = || super::explain::secret().map(|secret| secret.expose().to_owned());
     Ok(match record {
         Record::Replay { namespace, jti, jkt } => {

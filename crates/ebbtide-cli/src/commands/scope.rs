@@ -130,10 +130,10 @@ async fn delete(args: ScopeDelete) -> Result<ExitCode> {
         let (done, of) = deletion.done();
         bar.set_length(of.into());
         bar.set_position(done.into());
-        bar.set_message(format!("{} deleted", deletion.removed().values().sum::<u64>()));
+        bar.set_message(format!("{} deleted", deletion.removed().total()));
     }
     bar.finish_and_clear();
-    let removed = deletion.removed();
+    let removed = &deletion.removed().records;
     if args.json {
         println!("{}", describe::counts(&reach, "deleted", removed));
         return Ok(ExitCode::SUCCESS);

@@ -6,18 +6,19 @@ use super::rig::{StoreRig, secs};
 use ebbtide::model::scope::Scope;
 use ebbtide::model::secret::Secret;
 use ebbtide::ops::explain::{Explanation, Question, RecordState};
-use ebbtide::stores::access_tokens::{AccessRequest, IssueOutcome};
-use ebbtide::stores::approvals::Approval;
-use ebbtide::stores::attributes::Draft;
+use ebbtide::stores::access_tokens::{AccessRequest, AccessTokenQuestion, IssueOutcome};
+use ebbtide::stores::approvals::{Approval, ApprovalQuestion};
+use ebbtide::stores::attributes::{AttributeQuestion, Draft};
 use ebbtide::stores::audit::Action;
-use ebbtide::stores::clients::{ClientRequest, RegisterOutcome};
-use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
-use ebbtide::stores::device_codes::{Decision, DeviceRequest};
-use ebbtide::stores::grants::{GrantRequest, GrantTtls};
-use ebbtide::stores::pushed_requests::{Push, PushOutcome};
+use ebbtide::stores::clients::{ClientQuestion, ClientRequest, RegisterOutcome};
+use ebbtide::stores::codes::{CodeQuestion, CodeRequest, Redeem, RedeemOutcome};
+use ebbtide::stores::device_codes::{Decision, DeviceCodeQuestion, DeviceRequest};
+use ebbtide::stores::grants::{GrantQuestion, GrantRequest, GrantTtls};
+use ebbtide::stores::nonces::NonceQuestion;
+use ebbtide::stores::pushed_requests::{Push, PushOutcome, PushedRequestQuestion};
 use ebbtide::stores::relationships::Relationship;
-use ebbtide::stores::replays::Proof;
-use ebbtide::stores::sessions::SessionRequest;
+use ebbtide::stores::replays::{Proof, ReplayQuestion};
+use ebbtide::stores::sessions::{SessionQuestion, SessionRequest};
 use ebbtide::stores::shared::payload::Payload;
 
 async fn explain(rig: &StoreRig, question: &Question) -> Explanation {
@@ -34,12 +35,12 @@ async fn state(rig: &StoreRig, question: &Question) -> RecordState {
 }
 
 fn approval() -> Question {
-    Question::Approval { identity: "alice".into(), resource: "doc".into(), action: "GET".into() }
+    Question::Approvals(ApprovalQuestion::new("alice", "doc", "GET"))
 }
 
 pub(super) async fn a_replay_record_is_live_until_its_end(rig: StoreRig) {
     let proof = Proof::new("n", "j").expect("a good proof").with_ttl(secs(60));
-    let question = Question::Replay(proof.clone());
+    let question = Question::Replays(ReplayQuestion::new("n", "j", None));
     assert_eq!(state(&rig, &question).await, RecordState::Unknown);
     assert_eq!(state(&rig, &question).await, RecordState::Unknown, "asking records nothing");
     let _ = rig.stores.replays(&rig.scope).check_and_record(&proof).await.expect("check");
@@ -51,7 +52,7 @@ pub(super) async fn a_replay_record_is_live_until_its_end(rig: StoreRig) {
 pub(super) async fn a_nonce_is_live_used_or_expired(rig: StoreRig) {
     let nonces = rig.stores.nonces(&rig.scope);
     let (one, two) = (nonces.issue("as", Some(secs(60))).await, nonces.issue("as", Some(secs(60))).await);
-    let ask = |nonce: &Secret| Question::Nonce { audience: "as".into(), nonce: nonce.clone() };
+    let ask = |nonce: &Secret| Question::Nonces(NonceQuestion::new("as", nonce.clone()));
     let (one, two) = (one.expect("issue").nonce, two.expect("issue").nonce);
     let _ = nonces.accept("as", &one).await.expect("accept");
     assert_eq!(
@@ -63,7 +64,7 @@ pub(super) async fn a_nonce_is_live_used_or_expired(rig: StoreRig) {
         (state(&rig, &ask(&one)).await, state(&rig, &ask(&two)).await),
         (RecordState::Used, RecordState::Expired)
     );
-    let other = Question::Nonce { audience: "rs".into(), nonce: two };
+    let other = Question::Nonces(NonceQuestion::new("rs", two));
     assert_eq!(state(&rig, &other).await, RecordState::Unknown);
 }
 
@@ -72,7 +73,7 @@ pub(super) async fn a_code_tells_what_it_gave(rig: StoreRig) {
     let issue =
         || async { codes.issue(CodeRequest::new("app", "ada", "https://a")).await.expect("issue").code };
     let (good, burned, late) = (issue().await, issue().await, issue().await);
-    let question = Question::Code(good.clone());
+    let question = Question::Codes(CodeQuestion::new(good.clone()));
     assert_eq!(state(&rig, &question).await, RecordState::Live);
     let presented = Redeem::new(good, "app", "https://a").grant(GrantTtls::default());
     let RedeemOutcome::Redeemed(redeemed) = codes.redeem(&presented).await.expect("redeem") else {
@@ -82,17 +83,22 @@ pub(super) async fn a_code_tells_what_it_gave(rig: StoreRig) {
     assert_eq!(explanation.state, RecordState::Used);
     assert_eq!(explanation.grant_id, redeemed.grant.map(|grant| grant.grant_id));
     let _ = codes.redeem(&Redeem::new(burned.clone(), "other", "https://a")).await.expect("redeem");
-    assert_eq!(state(&rig, &Question::Code(burned)).await, RecordState::Used);
+    assert_eq!(state(&rig, &Question::Codes(CodeQuestion::new(burned))).await, RecordState::Used);
     rig.pass(60);
-    assert_eq!(state(&rig, &Question::Code(late)).await, RecordState::Expired);
-    assert_eq!(state(&rig, &Question::Code(Secret::new("ebc_garbage"))).await, RecordState::Unknown);
+    assert_eq!(state(&rig, &Question::Codes(CodeQuestion::new(late))).await, RecordState::Expired);
+    assert_eq!(
+        state(&rig, &Question::Codes(CodeQuestion::new(Secret::new("ebc_garbage")))).await,
+        RecordState::Unknown
+    );
 }
 
 pub(super) async fn a_grant_tells_why_it_was_revoked(rig: StoreRig) {
     let grants = rig.stores.grants(&rig.scope);
     let issued = grants.issue(GrantRequest::new("ada", "app")).await.expect("issue");
-    let (grant, first) =
-        (Question::Grant(issued.grant_id), Question::RefreshToken(issued.refresh_token.clone()));
+    let (grant, first) = (
+        Question::Grants(GrantQuestion::new(issued.grant_id, None)),
+        Question::Grants(GrantQuestion::new(None, issued.refresh_token.clone())),
+    );
     assert_eq!(
         (state(&rig, &grant).await, state(&rig, &first).await),
         (RecordState::Live, RecordState::Live)
@@ -110,7 +116,10 @@ pub(super) async fn a_grant_tells_why_it_was_revoked(rig: StoreRig) {
     assert_eq!(state(&rig, &first).await, RecordState::Revoked);
     let idle = grants.issue(GrantRequest::new("ada", "app").terms(GrantTtls::default().idle(secs(60)))).await;
     rig.pass(60);
-    assert_eq!(state(&rig, &Question::Grant(idle.expect("issue").grant_id)).await, RecordState::Expired);
+    assert_eq!(
+        state(&rig, &Question::Grants(GrantQuestion::new(idle.expect("issue").grant_id, None))).await,
+        RecordState::Expired
+    );
 }
 
 pub(super) async fn an_access_token_ends_with_its_grant(rig: StoreRig) {
@@ -121,8 +130,10 @@ pub(super) async fn an_access_token_ends_with_its_grant(rig: StoreRig) {
     let (IssueOutcome::Issued(under), IssueOutcome::Issued(alone)) = (under.await, alone.await) else {
         panic!("nothing refuses them");
     };
-    let (under, alone) =
-        (Question::AccessToken(under.access_token), Question::AccessToken(alone.access_token));
+    let (under, alone) = (
+        Question::AccessTokens(AccessTokenQuestion::new(under.access_token)),
+        Question::AccessTokens(AccessTokenQuestion::new(alone.access_token)),
+    );
     assert_eq!(
         (state(&rig, &under).await, state(&rig, &alone).await),
         (RecordState::Live, RecordState::Live)
@@ -174,7 +185,7 @@ pub(super) async fn what_was_revoked_is_told_from_the_log(rig: StoreRig) {
     approvals.grant(&Approval::new("alice", "doc", "GET", "admin")).await.expect("grant");
     assert_eq!(state(&rig, &approval()).await, RecordState::Live, "what stands is stronger than the log");
     let role = Relationship::role("alice", "editor", "doc", "admin");
-    let question = Question::Relationship(role.edge());
+    let question = Question::Relationships(role.edge());
     rig.stores.relationships(&rig.scope).add(&role).await.expect("add");
     assert_eq!(state(&rig, &question).await, RecordState::Live);
     assert!(rig.stores.relationships(&rig.scope).remove(&role.edge(), &context()).await.expect("remove"));
@@ -185,7 +196,7 @@ pub(super) async fn an_explanation_renews_nothing(rig: StoreRig) {
     let bucket = rig.stores.attributes(&rig.scope).bucket("alice", "b").expect("good names");
     let draft = Draft::new(serde_json::json!(1)).with_sliding_ttl(secs(60), secs(600));
     bucket.set("a", draft).await.expect("set");
-    let question = Question::Attribute { owner: "alice".into(), bucket: "b".into(), name: "a".into() };
+    let question = Question::Attributes(AttributeQuestion::new("alice", "b", "a"));
     rig.pass(50);
     let before = rig.contents().await;
     assert_eq!(state(&rig, &question).await, RecordState::Live);
@@ -200,7 +211,7 @@ pub(super) async fn explanations_keep_to_their_scope(rig: StoreRig) {
     let code =
         rig.stores.codes(&other).issue(CodeRequest::new("app", "ada", "https://a")).await.expect("issue");
     assert_eq!(state(&rig, &approval()).await, RecordState::Unknown);
-    assert_eq!(state(&rig, &Question::Code(code.code)).await, RecordState::Unknown);
+    assert_eq!(state(&rig, &Question::Codes(CodeQuestion::new(code.code))).await, RecordState::Unknown);
     let explained = ebbtide::ops::explain::Explain::new(rig.stores.clone(), other.clone())
         .explain(&approval())
         .await
@@ -223,12 +234,12 @@ pub(super) async fn what_a_session_a_request_and_a_device_came_to(rig: StoreRig)
     let start = || async { devices.start(DeviceRequest::new("tv")).await.expect("start") };
     let (denied, pending) = (start().await, start().await);
     let before = [
-        (Question::Session(claimed.clone()), RecordState::Used),
-        (Question::Session(late), RecordState::Expired),
-        (Question::PushedRequest(taken.clone()), RecordState::Used),
-        (Question::PushedRequest(left), RecordState::Expired),
-        (Question::DeviceCode(denied.device_code), RecordState::Revoked),
-        (Question::DeviceCode(pending.device_code), RecordState::Expired),
+        (Question::Sessions(SessionQuestion::new(claimed.clone())), RecordState::Used),
+        (Question::Sessions(SessionQuestion::new(late)), RecordState::Expired),
+        (Question::PushedRequests(PushedRequestQuestion::new(taken.clone())), RecordState::Used),
+        (Question::PushedRequests(PushedRequestQuestion::new(left)), RecordState::Expired),
+        (Question::DeviceCodes(DeviceCodeQuestion::new(denied.device_code)), RecordState::Revoked),
+        (Question::DeviceCodes(DeviceCodeQuestion::new(pending.device_code)), RecordState::Expired),
     ];
     for (question, _) in &before {
         assert_eq!(state(&rig, question).await, RecordState::Live, "{question:?}");
@@ -240,7 +251,7 @@ pub(super) async fn what_a_session_a_request_and_a_device_came_to(rig: StoreRig)
     for (question, after) in &before {
         assert_eq!(state(&rig, question).await, *after, "{question:?}");
     }
-    let client = Question::Client("app".into());
+    let client = Question::Clients(ClientQuestion::new("app"));
     assert_eq!(state(&rig, &client).await, RecordState::Unknown);
     let request = ClientRequest::public().client_id("app");
     assert!(matches!(
@@ -248,7 +259,10 @@ pub(super) async fn what_a_session_a_request_and_a_device_came_to(rig: StoreRig)
         Ok(RegisterOutcome::Registered(_))
     ));
     assert_eq!(state(&rig, &client).await, RecordState::Live);
-    for garbage in [Question::Session(Secret::new("x")), Question::DeviceCode(Secret::new("x"))] {
+    for garbage in [
+        Question::Sessions(SessionQuestion::new(Secret::new("x"))),
+        Question::DeviceCodes(DeviceCodeQuestion::new(Secret::new("x"))),
+    ] {
         assert_eq!(state(&rig, &garbage).await, RecordState::Unknown);
     }
 }

@@ -116,5 +116,5 @@ async fn remove(
         Some(resumed) => resumed,
         None => scopes.delete(&reach, &context).await?,
     };
-    Ok(Json(ScopeDeleted::new(&reach, &deletion.finish().await?)))
+    Ok(Json(ScopeDeleted::new(&reach, &deletion.finish().await?.records)))
 }

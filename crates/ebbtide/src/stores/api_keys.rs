@@ -14,6 +14,7 @@ use minicbor::{Decode, Encode};
 pub use id::KeyId;
 
 use super::Stores;
+use super::registry::{Store, parsed, question};
 use super::shared::finding::Finding;
 use super::shared::lifetime::{Lifetime, Standing};
 use super::shared::paging::{Listing, check_limit};
@@ -174,6 +175,27 @@ pub struct ApiKeys {
     caller: Scope,
 }
 
+question! {
+    /// API key to explain.
+    ApiKeyQuestion {
+        #[serde(deserialize_with = "parsed")]
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
+        id: KeyId,
+    }
+}
+
+impl Store for ApiKeys {
+    const KINDS: &'static [Kind] = &[Kind::ApiKey];
+    type Question = ApiKeyQuestion;
+
+    async fn explain(&self, question: &ApiKeyQuestion) -> Result<Finding> {
+        if *question.id.scope() != self.caller {
+            return Ok(Finding::unknown("it is a key of another scope"));
+        }
+        Finding::of(&self.standing(&question.id)?).await
+    }
+}
+
 impl ApiKeys {
     /// The longest name, in bytes.
     pub const MAX_NAME_BYTES: usize = 128;
@@ -238,10 +260,6 @@ impl ApiKeys {
     /// back.
     pub async fn revoke(&self, id: &KeyId, context: &AuditContext) -> Result<bool> {
         self.standing(id)?.revoke(context).await
-    }
-
-    pub(crate) async fn explain(&self, id: &KeyId) -> Result<Finding> {
-        Finding::of(&self.standing(id)?).await
     }
 
     fn standing<'a>(&'a self, id: &'a KeyId) -> Result<Standing<'a>> {

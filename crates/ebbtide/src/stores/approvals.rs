@@ -79,6 +79,8 @@ use futures_util::future::join_all;
 use minicbor::{Decode, Encode};
 
 use super::Stores;
+use super::registry::{Store, question};
+use super::shared::deletion::{Owned, Progress};
 use super::shared::extension::{ExtendOutcome, Extension};
 use super::shared::finding::Finding;
 use super::shared::lifetime::{Lifetime, LifetimeRequest, Restored, Standing, restore};
@@ -238,6 +240,28 @@ pub struct Approvals {
     scope: Scope,
 }
 
+question! {
+    /// Approval to explain.
+    ApprovalQuestion {
+        identity: String,
+        resource: String,
+        action: String,
+    }
+}
+
+impl Store for Approvals {
+    const KINDS: &'static [Kind] = &[Kind::Approval];
+    type Question = ApprovalQuestion;
+
+    async fn explain(&self, question: &ApprovalQuestion) -> Result<Finding> {
+        Finding::of(&self.standing(&question.identity, &question.resource, &question.action)?).await
+    }
+
+    async fn remove_owned(&self, owned: &Owned<'_>, progress: &mut Progress) -> Result<bool> {
+        owned.erase(Kind::Approval, progress).await
+    }
+}
+
 impl Approvals {
     /// The most questions of one batch.
     pub const MAX_QUESTIONS: usize = 1_000;
@@ -375,11 +399,7 @@ impl Approvals {
     pub async fn delete_scope(&self, context: &AuditContext) -> Result<u64> {
         let (scopes, reach) = (self.stores.scopes(&self.scope), Reach::Exact(self.scope.clone()));
         let removed = scopes.delete_kinds(vec![Kind::Approval], &reach, context).await?.finish().await?;
-        Ok(removed.values().sum())
-    }
-
-    pub(crate) async fn explain(&self, identity: &str, resource: &str, action: &str) -> Result<Finding> {
-        Finding::of(&self.standing(identity, resource, action)?).await
+        Ok(removed.total())
     }
 
     fn standing<'a>(&'a self, identity: &'a str, resource: &str, action: &str) -> Result<Standing<'a>> {

@@ -33,6 +33,9 @@ pub use changes::Changes;
 pub use draft::{Attribute, Draft, Stamp};
 
 use super::Stores;
+use super::registry::{Store, question};
+use super::shared::deletion::{Owned, Progress};
+use super::shared::finding::Finding;
 use super::shared::paging::{Listing, check_limit};
 use crate::backend::{BackendExt, Cursor, Erased};
 use crate::model::codec;
@@ -48,6 +51,28 @@ use presets::{Holder, Preset};
 pub struct Attributes {
     stores: Stores,
     scope: Scope,
+}
+
+question! {
+    /// Attribute to explain.
+    AttributeQuestion {
+        owner: String,
+        bucket: String,
+        name: String,
+    }
+}
+
+impl Store for Attributes {
+    const KINDS: &'static [Kind] = &[Kind::Attribute];
+    type Question = AttributeQuestion;
+
+    async fn explain(&self, question: &AttributeQuestion) -> Result<Finding> {
+        self.bucket(&question.owner, &question.bucket)?.explain(&question.name).await
+    }
+
+    async fn remove_owned(&self, owned: &Owned<'_>, progress: &mut Progress) -> Result<bool> {
+        owned.erase(Kind::Attribute, progress).await
+    }
 }
 
 impl Attributes {

@@ -11,6 +11,7 @@
 mod entry;
 mod verify;
 
+use std::convert::Infallible;
 use std::future::ready;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -33,6 +34,7 @@ use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::{Batch, Write};
 use crate::stores::Stores;
+use crate::stores::registry::Store;
 use crate::stores::shared::paging::{Listing, check_limit};
 use crate::stores::shared::update::Step;
 
@@ -47,6 +49,12 @@ const MAX_ATTEMPTS: usize = 200;
 pub struct Audit {
     stores: Stores,
     scope: Scope,
+}
+
+impl Store for Audit {
+    const KINDS: &'static [Kind] = &[Kind::Audit];
+    const DEFAULT_TTL: Option<Ttl> = Some(Ttl::secs(Self::DEFAULT_RETENTION_SECONDS.unsigned_abs()));
+    type Question = Infallible;
 }
 
 impl Audit {

@@ -13,6 +13,7 @@ use super::grants::{
     GrantId, GrantRequest, GrantTtls, Grants, IssuedGrant, MAX_NAME_BYTES, MAX_SCOPE_BYTES,
     MAX_THUMBPRINT_BYTES, Why,
 };
+use super::registry::{Store, question};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
 use super::shared::token;
@@ -248,6 +249,41 @@ enum CodeState {
     Burned,
 }
 
+question! {
+    /// Code to explain.
+    CodeQuestion {
+        code: Secret,
+    }
+}
+
+impl Store for Codes {
+    const KINDS: &'static [Kind] = &[Kind::Code];
+    const DEFAULT_TTL: Option<Ttl> = Some(Ttl::secs(60));
+    type Question = CodeQuestion;
+
+    async fn explain(&self, question: &CodeQuestion) -> Result<Finding> {
+        let unknown = || Finding::unknown("not a code of this scope, or one from long ago");
+        let Some(digest) = token::read(token::CODE, &[], &question.code) else { return Ok(unknown()) };
+        let now = self.stores.now();
+        let record = self.stores.backend().get(&self.key(&digest)?, now).await?;
+        let Some(record) = record else { return Ok(unknown()) };
+        let code: Code = codec::decode(&record.value)?;
+        let valid_until = Timestamp::from_stored(code.valid_until)?;
+        let finding = match code.state {
+            CodeState::Open(_) if now < valid_until => {
+                Finding::new(RecordState::Live, "it was not redeemed yet")
+            }
+            CodeState::Open(_) => Finding::new(RecordState::Expired, "it was not redeemed in its time"),
+            CodeState::Redeemed(id) => Finding::new(RecordState::Used, "it was redeemed")
+                .of_grant(id.map(|id| GrantId::from_bytes(*id))),
+            CodeState::Burned => {
+                Finding::new(RecordState::Used, "it was presented with something that did not fit")
+            }
+        };
+        Ok(finding.until(valid_until))
+    }
+}
+
 impl Codes {
     /// The longest life of a code (RFC 6749 §4.1.2).
     pub const MAX_TTL_SECONDS: u64 = 600;
@@ -351,28 +387,6 @@ impl Codes {
         let id = redeemed.grant.as_ref().map(|grant| (*grant.grant_id.as_bytes()).into());
         let marker = self.remember(valid_until, CodeState::Redeemed(id), keep_until)?;
         Ok((RedeemOutcome::Redeemed(Box::new(redeemed)), marker, writes))
-    }
-
-    pub(crate) async fn explain(&self, code: &Secret) -> Result<Finding> {
-        let unknown = || Finding::unknown("not a code of this scope, or one from long ago");
-        let Some(digest) = token::read(token::CODE, &[], code) else { return Ok(unknown()) };
-        let now = self.stores.now();
-        let record = self.stores.backend().get(&self.key(&digest)?, now).await?;
-        let Some(record) = record else { return Ok(unknown()) };
-        let code: Code = codec::decode(&record.value)?;
-        let valid_until = Timestamp::from_stored(code.valid_until)?;
-        let finding = match code.state {
-            CodeState::Open(_) if now < valid_until => {
-                Finding::new(RecordState::Live, "it was not redeemed yet")
-            }
-            CodeState::Open(_) => Finding::new(RecordState::Expired, "it was not redeemed in its time"),
-            CodeState::Redeemed(id) => Finding::new(RecordState::Used, "it was redeemed")
-                .of_grant(id.map(|id| GrantId::from_bytes(*id))),
-            CodeState::Burned => {
-                Finding::new(RecordState::Used, "it was presented with something that did not fit")
-            }
-        };
-        Ok(finding.until(valid_until))
     }
 
     async fn revoke(&self, id: GrantId) -> Result<RedeemOutcome> {

@@ -4,9 +4,12 @@
 //! [`Policies::reload`], and answers by what it read last: at its start, and from time to time, so that no call pays
 //! for it. A change made through a node holds there at once.
 
+use std::convert::Infallible;
+
 use minicbor::{Decode, Encode};
 
 use super::Stores;
+use super::registry::{Store, default_ttl};
 use crate::backend::BackendExt;
 use crate::model::codec;
 use crate::model::error::{Error, Result};
@@ -47,6 +50,11 @@ struct PolicyRecord {
     max_millis: u64,
     #[n(3)]
     enforce: bool,
+}
+
+impl Store for Policies {
+    const KINDS: &'static [Kind] = &[Kind::Policy];
+    type Question = Infallible;
 }
 
 impl Policies {
@@ -164,16 +172,7 @@ impl Policies {
 
 /// Refuses a policy by which every call that names no TTL would be refused.
 fn check_default(kind: Kind, policy: &TtlPolicy) -> Result<()> {
-    let seconds = match kind {
-        Kind::Code | Kind::Replay => 60,
-        Kind::PushedRequest => 90,
-        Kind::Nonce => 300,
-        Kind::Session => 600,
-        Kind::AccessToken => 900,
-        Kind::Audit => crate::stores::audit::Audit::DEFAULT_RETENTION_SECONDS,
-        _ => return Ok(()),
-    };
-    let own = Ttl::from_secs(seconds)?;
+    let Some(own) = default_ttl(kind) else { return Ok(()) };
     if policy.default.is_none() && policy.enforce && (own < policy.min || own > policy.max) {
         return Err(Error::invalid(format!(
             "a policy for {kind} has a default TTL, since the {own} of its store are not within {} to {}",

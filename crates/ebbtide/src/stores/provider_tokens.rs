@@ -1,6 +1,9 @@
 //! An upstream provider's tokens: sealed, attached to a grant, and gone with it.
 
+use std::convert::Infallible;
+
 use super::grants::{GrantId, Grants, Standing};
+use super::registry::Store;
 use super::shared::payload::Payload;
 use super::shared::update::Step;
 use super::{Stores, check_length};
@@ -42,6 +45,11 @@ pub enum AttachOutcome {
     },
     /// There is no such grant, or it is not active. Nothing was kept.
     Inactive,
+}
+
+impl Store for ProviderTokens {
+    const KINDS: &'static [Kind] = &[Kind::ProviderToken];
+    type Question = Infallible;
 }
 
 impl ProviderTokens {

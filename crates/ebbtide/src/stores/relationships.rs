@@ -35,6 +35,8 @@ pub use relationship::{Edge, Related, RelationType, Relationship};
 
 use super::Stores;
 use super::approvals::{MAX_GRANTOR_BYTES, check_metadata};
+use super::registry::Store;
+use super::shared::deletion::{Owned, Progress};
 use super::shared::extension::{ExtendOutcome, Extension};
 use super::shared::finding::Finding;
 use super::shared::lifetime::{Lifetime, Restored, Standing, restore};
@@ -56,6 +58,27 @@ use crate::stores::audit::{AuditContext, check_text};
 pub struct Relationships {
     stores: Stores,
     scope: Scope,
+}
+
+impl Store for Relationships {
+    const KINDS: &'static [Kind] = &[Kind::Relationship, Kind::RelationshipReverse];
+    type Question = Edge;
+
+    async fn explain(&self, edge: &Edge) -> Result<Finding> {
+        Finding::of(&self.standing(edge)?).await
+    }
+
+    async fn remove_owned(&self, owned: &Owned<'_>, progress: &mut Progress) -> Result<bool> {
+        for end in Self::KINDS {
+            let Some(prefix) = owned.prefix(*end)? else { continue };
+            let erased = self.erase_both_ends(&prefix).await?;
+            progress.removed.add(Kind::Relationship, erased.removed);
+            if erased.more {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
 }
 
 impl Relationships {
@@ -188,7 +211,7 @@ impl Relationships {
         // What is checked goes first, where an engine keeps kinds apart.
         let kinds = vec![Kind::Relationship, Kind::RelationshipReverse];
         let removed = scopes.delete_kinds(kinds, &reach, context).await?.finish().await?;
-        Ok(removed.get(&Kind::Relationship).copied().unwrap_or_default())
+        Ok(removed.records.get(&Kind::Relationship).copied().unwrap_or_default())
     }
 
     /// Removes some of the relationships under `prefix`, each with its other end, and says whether there may be more.
@@ -223,10 +246,6 @@ impl Relationships {
         let prefix = Prefix::partition(kind, &self.scope, &[name.into()], &sort)?;
         let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()).await?;
         Listing::read(page, |key, record| Related::read(&key, &record))
-    }
-
-    pub(crate) async fn explain(&self, edge: &Edge) -> Result<Finding> {
-        Finding::of(&self.standing(edge)?).await
     }
 
     fn standing<'a>(&'a self, edge: &'a Edge) -> Result<Standing<'a>> {

@@ -18,7 +18,7 @@ use crate::model::scope::{Reach, Scope};
 use crate::model::time::Timestamp;
 use crate::stores::audit::AuditContext;
 
-pub use deletion::Deletion;
+pub use deletion::ScopeDeletion;
 
 /// The scopes that a caller covers.
 #[derive(Debug, Clone)]
@@ -119,7 +119,7 @@ impl Scopes {
 
     /// Begins to delete every record of a scope, whatever its kind. The log of the scope is kept, and told first.
     /// Nothing is deleted before the first step.
-    pub async fn delete(&self, reach: &Reach, context: &AuditContext) -> Result<Deletion> {
+    pub async fn delete(&self, reach: &Reach, context: &AuditContext) -> Result<ScopeDeletion> {
         self.delete_kinds(Self::deletable().collect(), reach, context).await
     }
 
@@ -129,20 +129,24 @@ impl Scopes {
         kinds: Vec<Kind>,
         reach: &Reach,
         context: &AuditContext,
-    ) -> Result<Deletion> {
+    ) -> Result<ScopeDeletion> {
         if let Some(kept) = kinds.iter().find(|kind| !Self::deletable().any(|deletable| deletable == **kind))
         {
             return Err(Error::invalid(format!("records of the kind {kept} are not deleted with a scope")));
         }
         let prefixes = self.prefixes(kinds.into_iter(), reach)?;
-        Deletion::begin(&self.stores, reach, prefixes, context).await
+        ScopeDeletion::begin(&self.stores, reach, prefixes, context).await
     }
 
     /// Goes on with a [`delete`](Self::delete) of a scope that was stopped within the last day, in whichever process;
     /// none if none was. What was written after it began may be left: only a new one deletes that too.
-    pub async fn resume_delete(&self, reach: &Reach, context: &AuditContext) -> Result<Option<Deletion>> {
+    pub async fn resume_delete(
+        &self,
+        reach: &Reach,
+        context: &AuditContext,
+    ) -> Result<Option<ScopeDeletion>> {
         let prefixes = self.prefixes(Self::deletable(), reach)?;
-        Deletion::resume(&self.stores, reach, prefixes, context).await
+        ScopeDeletion::resume(&self.stores, reach, prefixes, context).await
     }
 
     fn prefixes(&self, kinds: impl Iterator<Item = Kind>, reach: &Reach) -> Result<Vec<Prefix>> {

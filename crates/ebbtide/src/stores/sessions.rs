@@ -11,11 +11,14 @@ use minicbor::{Decode, Encode};
 pub use fields::SessionFields;
 pub use listing::SessionInfo;
 
+use super::registry::{Store, listed, question};
+use super::shared::deletion::{Owned, Progress};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
 use super::shared::token;
 use super::shared::tombstones::Principal;
 use super::{ATTEMPTS, Stores, check_optional, contended};
+use crate::backend::Target;
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
@@ -163,6 +166,42 @@ enum Found {
     Unknown,
 }
 
+question! {
+    /// Session to explain.
+    SessionQuestion {
+        session_id: Secret,
+    }
+}
+
+impl Store for Sessions {
+    const KINDS: &'static [Kind] = &[Kind::Session, Kind::SessionIndex];
+    const DEFAULT_TTL: Option<Ttl> = Some(Ttl::secs(600));
+    const INDEXES: &'static [(Kind, Target)] =
+        &[(Kind::SessionIndex, |index, _| listed(Kind::Session, index))];
+    type Question = SessionQuestion;
+
+    async fn explain(&self, question: &SessionQuestion) -> Result<Finding> {
+        Ok(match self.find(&question.session_id, self.stores.now()).await? {
+            Found::Live(FoundSession { stored, .. }) => {
+                let finding = Finding::new(RecordState::Live, "it was not claimed, and a touch renews it")
+                    .since(Timestamp::from_stored(stored.created_at)?)
+                    .until(Timestamp::from_stored(stored.valid_until)?);
+                Finding { cap_at: Some(Timestamp::from_stored(stored.ends_at)?), ..finding }
+            }
+            Found::Used => Finding::new(RecordState::Used, "it was claimed"),
+            Found::Expired => Finding::new(RecordState::Expired, "it was not touched in its time"),
+            Found::Unknown => {
+                Finding::unknown("not a session of this scope, or deleted, or one from long ago")
+            }
+        })
+    }
+
+    async fn remove_owned(&self, owned: &Owned<'_>, progress: &mut Progress) -> Result<bool> {
+        let page = self.revoke_page(owned.owner, progress.after.as_ref()).await?;
+        Ok(progress.add_page(Kind::Session, page))
+    }
+}
+
 impl Sessions {
     /// How long a session lives at the most where no cap is asked for.
     pub const DEFAULT_MAX_SECONDS: u64 = 24 * 3600;
@@ -216,22 +255,6 @@ impl Sessions {
             Found::Used => SessionOutcome::Used,
             Found::Expired => SessionOutcome::Expired,
             Found::Unknown => SessionOutcome::Unknown,
-        })
-    }
-
-    pub(crate) async fn explain(&self, session_id: &Secret) -> Result<Finding> {
-        Ok(match self.find(session_id, self.stores.now()).await? {
-            Found::Live(FoundSession { stored, .. }) => {
-                let finding = Finding::new(RecordState::Live, "it was not claimed, and a touch renews it")
-                    .since(Timestamp::from_stored(stored.created_at)?)
-                    .until(Timestamp::from_stored(stored.valid_until)?);
-                Finding { cap_at: Some(Timestamp::from_stored(stored.ends_at)?), ..finding }
-            }
-            Found::Used => Finding::new(RecordState::Used, "it was claimed"),
-            Found::Expired => Finding::new(RecordState::Expired, "it was not touched in its time"),
-            Found::Unknown => {
-                Finding::unknown("not a session of this scope, or deleted, or one from long ago")
-            }
         })
     }
 

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use minicbor::{Decode, Encode};
+use serde::{Deserialize, Serialize};
 
 use crate::model::codec;
 use crate::model::error::{Error, Result};
@@ -18,7 +19,9 @@ use crate::model::ttl::Ttl;
 use crate::stores::shared::lifetime::{Lifetime, LifetimeRequest};
 
 /// What sort of relationship it is.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = RelationshipType))]
 pub enum RelationType {
     /// A role in something.
     Role,
@@ -87,8 +90,10 @@ impl FromStr for RelationType {
     }
 }
 
-/// What is asked after: a subject is `relation` to an object.
-#[derive(Clone, PartialEq, Eq, Hash)]
+/// Relation of a subject to an object.
+#[derive(Clone, PartialEq, Eq, Hash, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Edge {
     /// Who.
     pub subject: String,

@@ -20,7 +20,7 @@ use crate::model::write::{Batch, Commit, Write};
 use crate::stores::Stores;
 
 /// For how long a tombstone rests after its deletion has ended: at least as long as any code can be redeemed.
-pub const REST: Duration = Duration::from_secs(3600);
+pub const KEPT: Duration = Duration::from_secs(3600);
 
 /// Who can be deleted with all that is theirs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +39,17 @@ impl Principal<'_> {
             Self::Client(client_id) => ("client", client_id),
         };
         Key::new(Kind::Owner, scope, &[Digest::of(purpose, &[name.as_bytes()]).part()], &[])
+    }
+
+    /// Write of the tombstone with which a deletion begins. It has no end.
+    pub(crate) fn begin_tombstone(self, stores: &Stores, scope: &Scope) -> Result<Write> {
+        Ok(Write::Put { key: self.tombstone(scope)?, record: stores.record("", Timestamp::NEVER) })
+    }
+
+    /// Write of the tombstone with which a deletion ends. It keeps the time of the end for [`KEPT`].
+    pub(crate) fn end_tombstone(self, stores: &Stores, scope: &Scope, now: Timestamp) -> Result<Write> {
+        let record = stores.record(now.as_millis().to_be_bytes().to_vec(), now.checked_add(KEPT)?);
+        Ok(Write::Put { key: self.tombstone(scope)?, record })
     }
 }
 
@@ -158,16 +169,6 @@ impl Stores {
             }
         }
         Ok(false)
-    }
-
-    /// The tombstone of a deletion that goes on.
-    pub(crate) fn standing_tombstone(&self) -> Record {
-        self.record("", Timestamp::NEVER)
-    }
-
-    /// The tombstone of a deletion that ends now.
-    pub(crate) fn resting_tombstone(&self, now: Timestamp) -> Result<Record> {
-        Ok(self.record(now.as_millis().to_be_bytes().to_vec(), now.checked_add(REST)?))
     }
 }
 
