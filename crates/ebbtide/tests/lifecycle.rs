@@ -197,11 +197,11 @@ async fn what_makes_a_life_longer_is_what_the_page_says() {
     let (stores, scope) = (&world.stores, &world.scope);
     let hour = Ttl::from_secs(3600).unwrap();
     let bucket = stores.attributes(scope).bucket(OWNER, "b").unwrap();
-    bucket.set("a", Draft::new(json!(1)).with_ttl(hour)).await.unwrap();
-    let approval = Approval::new(OWNER, "r", "GET", "root").with_ttl(hour);
+    bucket.set("a", Draft::new(json!(1)).ttl(hour)).await.unwrap();
+    let approval = Approval::new(OWNER, "r", "GET", "root").ttl(hour);
     stores.approvals(scope).grant(&approval).await.unwrap();
     let related = Relationship::role(OWNER, "r", "o", "root");
-    stores.relationships(scope).add(&related.clone().with_ttl(hour)).await.unwrap();
+    stores.relationships(scope).add(&related.clone().ttl(hour)).await.unwrap();
     world.clock.advance(Duration::from_secs(10));
     let mut before = BTreeMap::new();
     for &kind in Kind::ALL {

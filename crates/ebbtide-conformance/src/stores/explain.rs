@@ -150,12 +150,9 @@ pub(super) async fn an_access_token_ends_with_its_grant(rig: StoreRig) {
 
 pub(super) async fn an_extension_tells_who_and_why(rig: StoreRig) {
     let approvals = rig.stores.approvals(&rig.scope);
-    let granted = Approval::new("alice", "doc", "GET", "admin").with_ttl(secs(60)).with_cap(secs(200));
+    let granted = Approval::new("alice", "doc", "GET", "admin").ttl(secs(60)).cap(secs(200));
     approvals.grant(&granted).await.expect("grant");
-    approvals
-        .grant(&Approval::new("alice", "other", "GET", "admin").with_ttl(secs(60)))
-        .await
-        .expect("grant");
+    approvals.grant(&Approval::new("alice", "other", "GET", "admin").ttl(secs(60))).await.expect("grant");
     let ends = approvals.get("alice", "doc", "GET").await.expect("get").expect("it stands").expires_at;
     assert!(approvals.extend("alice", "doc", "GET", &by(40)).await.expect("extend").is_extended());
     assert!(approvals.extend("alice", "other", "GET", &by(40)).await.expect("extend").is_extended());
@@ -194,7 +191,7 @@ pub(super) async fn what_was_revoked_is_told_from_the_log(rig: StoreRig) {
 
 pub(super) async fn an_explanation_renews_nothing(rig: StoreRig) {
     let bucket = rig.stores.attributes(&rig.scope).bucket("alice", "b").expect("good names");
-    let draft = Draft::new(serde_json::json!(1)).with_sliding_ttl(secs(60), secs(600));
+    let draft = Draft::new(serde_json::json!(1)).sliding_ttl(secs(60), secs(600));
     bucket.set("a", draft).await.expect("set");
     let question = Question::Attributes(AttributeQuestion::new("alice", "b", "a"));
     rig.pass(50);

@@ -31,7 +31,7 @@ async fn fill(rig: &StoreRig) {
         let bucket = rig.stores.attributes(&scope).bucket("alice", "b").expect("good names");
         bucket.set("a", json!(1)).await.expect("set");
         for resource in ["one", "two"] {
-            let approval = Approval::new("alice", resource, "GET", "admin").with_ttl(secs(60));
+            let approval = Approval::new("alice", resource, "GET", "admin").ttl(secs(60));
             rig.stores.approvals(&scope).grant(&approval).await.expect("grant");
         }
         let role = Relationship::role("alice", "editor", "doc", "admin");

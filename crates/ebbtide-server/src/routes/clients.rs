@@ -259,7 +259,7 @@ struct ClientDeleted {
     revoked: u64,
     deleted: u64,
     /// Deleted records by kind.
-    kinds: BTreeMap<&'static str, u64>,
+    kinds: BTreeMap<String, u64>,
 }
 
 /// Deletes a client, with its grants and tokens

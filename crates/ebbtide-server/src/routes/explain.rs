@@ -9,15 +9,15 @@ use crate::http::auth::Caller;
 use crate::http::body::Json;
 use crate::http::problem::Problem;
 use crate::http::table::Table;
-use ebbtide_api::answers::ExplanationAnswer;
+use ebbtide_api::explain::ExplanationAnswer;
 
 pub(super) fn routes() -> Table {
     Table::new().admin(routes!(explain))
 }
 
-/// Says why a record is live, expired, used or revoked, and who extended it
+/// Explains why a record is live, expired, used or revoked, and who extended it
 ///
-/// What became of a record is an answer; that nothing is known of it is a refusal.
+/// A record of which nothing is known is a 404.
 #[utoipa::path(post, path = "/explain", operation_id = "explain", tag = "operator",
     request_body = Question,
     responses((status = 200, body = ExplanationAnswer), (status = 404, description = "unknown")))]
@@ -26,7 +26,7 @@ async fn explain(
     caller: Caller,
     Json(question): Json<Question>,
 ) -> Result<Json<ExplanationAnswer>, Problem> {
-    // The id of a key says where it stands.
+    // The id of a key contains its scope.
     let scope = match &question {
         Question::ApiKeys(key) => key.id.scope().clone(),
         _ => caller.scope.clone(),

@@ -2,11 +2,13 @@
 
 use std::fmt;
 
+use serde::Deserialize;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
 
 /// A bearer secret. It does not print, compares in constant time, and is wiped when dropped.
-#[derive(Clone)]
+#[derive(Clone, Deserialize)]
+#[serde(from = "String")]
 pub struct Secret(String);
 
 impl Secret {
@@ -35,22 +37,6 @@ impl From<String> for Secret {
         Self(text)
     }
 }
-
-impl<'de> serde::Deserialize<'de> for Secret {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from).map(Self)
-    }
-}
-
-#[cfg(feature = "schema")]
-impl utoipa::PartialSchema for Secret {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-        String::schema()
-    }
-}
-
-#[cfg(feature = "schema")]
-impl utoipa::ToSchema for Secret {}
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 
 /// How long a record lives: at least a millisecond, at most a hundred years.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(try_from = "i64")]
 pub struct Ttl(Duration);
 
 impl Ttl {
@@ -44,6 +47,14 @@ impl Ttl {
     /// When a record that begins at `now` ends.
     pub fn expires_at(self, now: Timestamp) -> Result<Timestamp> {
         now.checked_add(self.0)
+    }
+}
+
+impl TryFrom<i64> for Ttl {
+    type Error = Error;
+
+    fn try_from(seconds: i64) -> Result<Self> {
+        Self::from_secs(seconds)
     }
 }
 

@@ -75,7 +75,7 @@ impl Explain {
         let finding = question.find(&self.stores, &self.scope).await?;
         let kind = question.kind();
         let history = match &finding.target {
-            Some(target) => self.history(kind, target).await?,
+            Some(target) => self.stores.audit(&self.scope).about(kind, target).await?,
             None => Vec::new(),
         };
         let mut explanation = Explanation {
@@ -94,20 +94,6 @@ impl Explain {
         }
         Ok(explanation)
     }
-
-    async fn history(&self, kind: Kind, target: &[String]) -> Result<Vec<Entry>> {
-        let (audit, mut entries, mut after) = (self.stores.audit(&self.scope), Vec::new(), None);
-        loop {
-            let page = audit.list(after.as_ref(), 500).await?;
-            entries.extend(
-                page.items.into_iter().filter(|entry| entry.kind == Some(kind) && entry.target == target),
-            );
-            after = page.next;
-            if after.is_none() {
-                return Ok(entries);
-            }
-        }
-    }
 }
 
 impl Explanation {
@@ -117,11 +103,11 @@ impl Explanation {
         match (last.action, last.after) {
             (Action::Revoke, _) => {
                 self.state = RecordState::Revoked;
-                self.why = format!("it was revoked at {}, and nothing stands there since", last.at);
+                self.why = format!("it was revoked at {}, and there is no record since", last.at);
             }
             (Action::Extend, Some(after)) if after <= now => {
                 self.state = RecordState::Expired;
-                self.why = format!("its last extension was until {after}, and nothing stands there since");
+                self.why = format!("its last extension was until {after}, and there is no record since");
                 self.expires_at = Some(after);
             }
             _ => {}

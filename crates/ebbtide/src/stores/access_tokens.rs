@@ -228,6 +228,7 @@ struct Under {
 question! {
     /// Access token to explain.
     AccessTokenQuestion {
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
         access_token: Secret,
     }
 }

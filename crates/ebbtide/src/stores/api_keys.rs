@@ -16,7 +16,7 @@ pub use id::KeyId;
 use super::Stores;
 use super::registry::{Store, parsed, question};
 use super::shared::finding::Finding;
-use super::shared::lifetime::{Lifetime, Standing};
+use super::shared::lifetime::{Lifetime, RecordHandle};
 use super::shared::paging::{Listing, check_limit};
 use crate::backend::Cursor;
 use crate::model::codec;
@@ -192,7 +192,7 @@ impl Store for ApiKeys {
         if *question.id.scope() != self.caller {
             return Ok(Finding::unknown("it is a key of another scope"));
         }
-        Finding::of(&self.standing(&question.id)?).await
+        Finding::of(&self.handle(&question.id)?).await
     }
 }
 
@@ -259,12 +259,12 @@ impl ApiKeys {
     /// Takes a key back, and tells the audit log of its scope, in one commit. True only for the caller that took it
     /// back.
     pub async fn revoke(&self, id: &KeyId, context: &AuditContext) -> Result<bool> {
-        self.standing(id)?.revoke(context).await
+        self.handle(id)?.revoke(context).await
     }
 
-    fn standing<'a>(&'a self, id: &'a KeyId) -> Result<Standing<'a>> {
+    fn handle<'a>(&'a self, id: &'a KeyId) -> Result<RecordHandle<'a>> {
         self.caller.require(id.scope())?;
-        Ok(Standing {
+        Ok(RecordHandle {
             stores: &self.stores,
             scope: id.scope(),
             keys: vec![place(id)?],

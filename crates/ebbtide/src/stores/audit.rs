@@ -1,12 +1,12 @@
-//! The audit log: who changed what, and why. A log for each scope, its entries chained by hash.
+//! Audit log of each scope: actor and reason of every privileged change, chained by hash.
 //!
-//! An entry is written in the commit that makes the change it tells of: there is neither without the other. Each
-//! carries the hash of the one before it, and a head keeps the last number and hash, so that an entry that was
-//! changed, removed or put in between is found by [`Audit::verify`]. Whoever can rewrite the whole log and its head
-//! can forge a new one: keep a [`Mark`] elsewhere, and verify against it, to find that too.
+//! An entry is written in the same commit as the change. Each carries the hash of the one before it, and a head has
+//! the last number and hash, so that [`Audit::verify`] detects an entry that was changed, removed or inserted. An
+//! attacker who can rewrite the whole log and its head can forge a new one: keep a [`Mark`] elsewhere, and verify
+//! against it, to detect that too.
 //!
-//! Entries end after the life that the policy for [`Kind::Audit`] gives them, a year by default. An entry tells when
-//! the one before it ends, so that what ended is not taken for missing, nor what is missing for ended.
+//! Entries expire by the policy for [`Kind::Audit`], after a year by default. An entry has the expiry of the one
+//! before it, which tells an expired entry from a missing one.
 
 mod entry;
 mod verify;
@@ -35,16 +35,19 @@ use crate::model::ttl::Ttl;
 use crate::model::write::{Batch, Write};
 use crate::stores::Stores;
 use crate::stores::registry::Store;
-use crate::stores::shared::paging::{Listing, check_limit};
+use crate::stores::shared::paging::{Listing, Pages, check_limit};
 use crate::stores::shared::update::Step;
 
-/// How many audited changes of one process go on at once. More scopes than these share one another's turn.
+/// Audited changes of one process that run concurrently. Scopes beyond these share turns.
 pub(crate) const GATES: usize = 16;
 
-/// How often a change is judged anew because another was faster.
+/// Entries of one page.
+const PAGE: usize = 500;
+
+/// Attempts of an audited change.
 const MAX_ATTEMPTS: usize = 200;
 
-/// The audit log of one scope.
+/// Audit log of one scope.
 #[derive(Debug, Clone)]
 pub struct Audit {
     stores: Stores,
@@ -58,27 +61,41 @@ impl Store for Audit {
 }
 
 impl Audit {
-    /// How long an entry is kept, unless a policy for [`Kind::Audit`] says something else.
+    /// Retention of an entry, unless there is a policy for [`Kind::Audit`].
     pub const DEFAULT_RETENTION_SECONDS: i64 = 365 * 24 * 3600;
 
     pub(crate) fn new(stores: Stores, scope: Scope) -> Self {
         Self { stores, scope }
     }
 
-    /// The entries, oldest first.
+    /// Lists the entries, oldest first.
     pub async fn list(&self, after: Option<&Cursor>, limit: usize) -> Result<Listing<Entry>> {
         check_limit(limit)?;
         let page = self.stores.backend().scan(&self.log()?, after, limit, self.stores.now()).await?;
         Listing::read(page, |key, record| Entry::read(&key, &record))
     }
 
-    /// The last entry's number and hash: what to keep elsewhere, for a later [`verify`](Self::verify). None before
+    /// Entries about one record, oldest first. It reads the whole log.
+    pub(crate) async fn about(&self, kind: Kind, target: &[String]) -> Result<Vec<Entry>> {
+        let (log, mut entries) = (self.log()?, Vec::new());
+        let mut pages = Pages::new(&self.stores, &log, PAGE);
+        while let Some(items) = pages.next().await? {
+            for (key, record) in &items {
+                let entry = Entry::read(key, record)?;
+                entries
+                    .extend(Some(entry).filter(|entry| entry.kind == Some(kind) && entry.target == target));
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Returns number and hash of the last entry, to keep elsewhere for a later [`verify`](Self::verify). None before
     /// the first entry.
     pub async fn mark(&self) -> Result<Option<Mark>> {
         Ok(self.head(self.stores.now()).await?.map(|(head, _)| head.mark()))
     }
 
-    /// Writes an entry that goes with no change of its own.
+    /// Appends an entry without a change.
     pub async fn append(&self, note: &Note) -> Result<()> {
         self.stores.retry(|_| ready(Ok(Step::answer(()).audited(&self.scope, note.clone())))).await
     }
@@ -125,12 +142,12 @@ impl Audit {
         record.map(|record| Ok((codec::decode(&record.value)?, record.version))).transpose()
     }
 
-    /// The entry behind `head`, and the head that it leaves.
+    /// Entry after `head`, and the head after that entry.
     fn seal(&self, head: &Head, note: &Note, now: Timestamp) -> Result<(Record, Head)> {
         let default = Ttl::from_secs(Self::DEFAULT_RETENTION_SECONDS)?;
-        let life = self.stores.ttl(Kind::Audit, &self.scope, None, default)?;
-        // No entry ends before the one in front of it, so that what is kept is always the end of the chain.
-        let expires_at = life.expires_at(now)?.max(head.expires_at()?);
+        let retention = self.stores.ttl(Kind::Audit, &self.scope, None, default)?;
+        // No entry expires before its predecessor, so the entries that are kept are always the end of the chain.
+        let expires_at = retention.expires_at(now)?.max(head.expires_at()?);
         let sealed = Sealed::new(&self.scope, head, note, now)?;
         let record = self.stores.record(codec::encode(&sealed), expires_at);
         Ok((record, sealed.head(expires_at)))

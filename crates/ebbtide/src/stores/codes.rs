@@ -252,6 +252,7 @@ enum CodeState {
 question! {
     /// Code to explain.
     CodeQuestion {
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
         code: Secret,
     }
 }

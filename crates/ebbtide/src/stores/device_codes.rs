@@ -57,6 +57,7 @@ struct FoundDevice {
 question! {
     /// Device code to explain.
     DeviceCodeQuestion {
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
         device_code: Secret,
     }
 }

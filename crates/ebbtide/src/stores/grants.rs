@@ -61,6 +61,7 @@ question! {
         #[serde(default, deserialize_with = "parsed_some")]
         #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
         grant_id: Option<GrantId>,
+        #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
         refresh_token: Option<Secret>,
     }
 }

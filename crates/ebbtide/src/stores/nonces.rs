@@ -67,6 +67,7 @@ question! {
     /// Nonce to explain.
     NonceQuestion {
         audience: String,
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
         nonce: Secret,
     }
 }

@@ -113,6 +113,7 @@ struct StoredRequest {
 question! {
     /// Pushed request to explain.
     PushedRequestQuestion {
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
         request_uri: Secret,
     }
 }

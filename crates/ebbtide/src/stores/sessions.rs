@@ -169,6 +169,7 @@ enum Found {
 question! {
     /// Session to explain.
     SessionQuestion {
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
         session_id: Secret,
     }
 }

@@ -118,27 +118,30 @@ pub struct Deletion<T> {
     pub(crate) target: T,
     pub(crate) progress: Progress,
     stage: usize,
+    ended: bool,
 }
 
 impl<T: Target> Deletion<T> {
     pub(crate) fn new(target: T) -> Self {
-        Self { target, progress: Progress::default(), stage: 0 }
+        Self { target, progress: Progress::default(), stage: 0, ended: false }
     }
 
-    /// Removes some more records, and returns whether there may be more. The last step writes the audit entry with
+    /// Removes some more records, and returns whether there may be more. The last step also writes the audit entry with
     /// the number of records.
     pub async fn step(&mut self) -> Result<bool> {
+        if self.ended {
+            return Ok(false);
+        }
         let stages = self.target.stages();
-        if self.stage < stages {
-            if !self.target.remove(self.stage, &mut self.progress).await? {
-                self.progress.after = None;
-                self.stage += 1;
-            }
-        } else if self.stage == stages {
-            self.target.end(&mut self.progress).await?;
+        if self.stage < stages && !self.target.remove(self.stage, &mut self.progress).await? {
+            self.progress.after = None;
             self.stage += 1;
         }
-        Ok(self.stage <= stages)
+        if self.stage == stages {
+            self.target.end(&mut self.progress).await?;
+            self.ended = true;
+        }
+        Ok(!self.ended)
     }
 
     /// Removes all that is left, and returns the counts.
@@ -157,6 +160,6 @@ impl<T: Target> Deletion<T> {
     #[must_use]
     pub fn done(&self) -> (u32, u32) {
         let part = |stage: usize| u32::try_from(stage).unwrap_or(u32::MAX);
-        self.progress.parts.unwrap_or_else(|| (part(self.stage), part(self.target.stages() + 1)))
+        self.progress.parts.unwrap_or_else(|| (part(self.stage), part(self.target.stages())))
     }
 }
