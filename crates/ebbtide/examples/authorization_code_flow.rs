@@ -9,7 +9,7 @@ use std::time::Duration;
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use ebbtide::stores::access_tokens::{AccessRequest, IntrospectOutcome, IssueOutcome};
 use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
-use ebbtide::stores::grants::{GrantId, GrantTtls, IssuedGrant, RotateOutcome};
+use ebbtide::stores::grants::{GrantId, IssuedGrant, Rotate, RotateOutcome};
 use ebbtide::stores::nonces::NonceOutcome;
 use ebbtide::stores::replays::{Proof, ReplayOutcome};
 use ebbtide::{Clock, ManualClock, Memory, Result, Scope, Secret, Stores, SystemClock};
@@ -81,8 +81,8 @@ impl Server {
     async fn authorize(&self, verifier: &Secret) -> Result<Secret> {
         let challenge = Base64UrlUnpadded::encode_string(&Sha256::digest(verifier.expose()));
         let request = CodeRequest::new(CLIENT, "ada", REDIRECT)
-            .challenge(challenge)
-            .thumbprint(KEY)
+            .code_challenge(challenge)
+            .dpop_jkt(KEY)
             .scope("photos.read photos.write")
             .data(json!({ "acr": "mfa", "auth_time": 1_800_000_000 }));
         let issued = self.stores.codes(&self.scope).issue(request).await?;
@@ -111,11 +111,12 @@ impl Server {
     }
 
     async fn token(&self, code: &Secret, verifier: &Secret) -> Result<Option<IssuedGrant>> {
-        let presented = Redeem::new(code.clone(), CLIENT, REDIRECT)
-            .verifier(verifier.clone())
-            .thumbprint(KEY)
-            .grant(GrantTtls::default());
-        match self.stores.codes(&self.scope).redeem(&presented).await? {
+        let presented = Redeem::new(code.clone(), CLIENT)
+            .redirect_uri(REDIRECT)
+            .code_verifier(verifier.clone())
+            .dpop_jkt(KEY)
+            .with_grant();
+        match self.stores.codes(&self.scope).redeem(presented.clone()).await? {
             RedeemOutcome::Redeemed(redeemed) => {
                 let grant = redeemed.grant;
                 let id = grant.as_ref().map(|grant| grant.grant_id.to_string()).unwrap_or_default();
@@ -152,7 +153,7 @@ impl Server {
     }
 
     async fn refresh(&self, who: &str, token: &Secret) -> Result<Option<Secret>> {
-        let answer = self.stores.grants(&self.scope).rotate(token, CLIENT, Some(KEY)).await?;
+        let answer = self.stores.grants(&self.scope).rotate(Rotate::new(token, CLIENT).dpop_jkt(KEY)).await?;
         let (how, rotated) = match answer {
             RotateOutcome::Rotated(rotated) => ("rotated to", rotated),
             RotateOutcome::Retried(rotated) => ("retried, again", rotated),

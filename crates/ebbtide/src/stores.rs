@@ -38,16 +38,13 @@ use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::rng::{Rng, SystemRng};
 use crate::model::scope::Scope;
-use crate::model::secret::Secret;
 use crate::model::time::{Clock, SystemClock, Timestamp};
 use crate::model::ttl::{Ttl, TtlPolicies, TtlPolicy};
-use crate::stores::audit::{AuditContext, GATES, Note};
+use crate::stores::audit::GATES;
 
 use clients::hashing::{HashCost, Hashers};
-use grants::Holder;
 use profile::Profile;
 use scopes::Scopes;
-use shared::token;
 
 /// Every store on one backend. Cheap to clone.
 #[derive(Clone)]
@@ -88,52 +85,6 @@ impl Stores {
             hash_cost: HashCost::default(),
             keyring: None,
         }
-    }
-
-    /// Revokes a token of either kind (RFC 7009): a refresh token with its whole family, an access token alone.
-    /// Says whether it was good until now; one that is unknown changes nothing.
-    pub async fn revoke_token(&self, scope: &Scope, token: &Secret) -> Result<bool> {
-        if token.expose().starts_with(token::REFRESH) {
-            self.grants(scope).revoke_token(token).await
-        } else {
-            self.access_tokens(scope).revoke(token).await
-        }
-    }
-
-    /// Revokes a token of either kind if it is this client's, as RFC 7009 §2.1 wants it. Another client's token is
-    /// left as it is, and answered like one that is unknown.
-    pub async fn revoke_token_of(&self, scope: &Scope, token: &Secret, client_id: &str) -> Result<bool> {
-        if token.expose().starts_with(token::REFRESH) {
-            self.grants(scope).revoke_token_of(token, client_id).await
-        } else {
-            self.access_tokens(scope).revoke_of(token, client_id).await
-        }
-    }
-
-    /// Revokes every grant of a subject or a client with all that hangs on it, and their access tokens without a
-    /// grant. Says how many grants and tokens that were. What is issued while this runs may be too late for it.
-    /// After an error, some may have been revoked: call it again.
-    pub async fn revoke_all(&self, scope: &Scope, holder: Holder<'_>) -> Result<u64> {
-        let grants = self.grants(scope).revoke_all(holder).await?;
-        Ok(grants + self.access_tokens(scope).revoke_all(holder).await?)
-    }
-
-    /// The same, and the audit log is told before and after, by whom and why.
-    pub async fn revoke_all_audited(
-        &self,
-        scope: &Scope,
-        holder: Holder<'_>,
-        context: &AuditContext,
-    ) -> Result<u64> {
-        let (kind, name) = match holder {
-            Holder::Subject(subject) => (Kind::Grant, subject),
-            Holder::Client(client_id) => (Kind::Client, client_id),
-        };
-        let note = Note::revoked(context)?.about(kind, vec![name.to_owned()]);
-        self.audit(scope).append(&note.clone().with_detail("all, begins")).await?;
-        let revoked = self.revoke_all(scope, holder).await?;
-        self.audit(scope).append(&note.with_detail(format!("all, ended, {revoked} revoked"))).await?;
-        Ok(revoked)
     }
 
     /// The lives that records have where none is asked for.

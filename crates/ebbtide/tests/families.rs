@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ebbtide::stores::access_tokens::{AccessRequest, IntrospectOutcome, IssueOutcome};
 use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
-use ebbtide::stores::grants::{GrantRequest, GrantState, GrantTtls, RotateOutcome};
+use ebbtide::stores::grants::{GrantRequest, GrantState, GrantTtls, Rotate, RotateOutcome};
 use ebbtide::stores::nonces::NonceOutcome;
 use ebbtide::{
     Backend, BackendExt, Batch, Budget, Clock, Commit, Cursor, ErrorKind, Key, Kind, ManualClock, Memory,
@@ -54,7 +54,7 @@ async fn ten_thousand_rotations_leave_a_family_as_small_as_one() {
     let mut after_one = 0;
     for rotation in 1..=10_000_u64 {
         clock.advance(Duration::from_secs(60));
-        match grants.rotate(&token, "app", None).await.unwrap() {
+        match grants.rotate(Rotate::new(&token, "app")).await.unwrap() {
             RotateOutcome::Rotated(rotated) => {
                 assert_eq!(rotated.generation, rotation);
                 token = rotated.refresh_token;
@@ -102,8 +102,8 @@ async fn play(steps: &[Step], sweeps: bool) -> Vec<String> {
     let stores = stores(backend.clone(), &clock);
     let grants = stores.grants(&Scope::Global);
     let secs = |seconds| Ttl::from_secs(seconds).unwrap();
-    let terms = GrantTtls::default().idle(secs(30)).max(secs(120));
-    let issued = grants.issue(GrantRequest::new("ada", "app").terms(terms)).await.unwrap();
+    let terms = GrantTtls::default().idle_ttl(secs(30)).max_ttl(secs(120));
+    let issued = grants.issue(GrantRequest::new("ada", "app").ttls(terms)).await.unwrap();
     let mut tokens = vec![issued.refresh_token.clone()];
     let (mut ended, mut rotated_at, mut seen) = (false, None, false);
     let mut answers = Vec::new();
@@ -115,7 +115,7 @@ async fn play(steps: &[Step], sweeps: bool) -> Vec<String> {
             Step::Rotate { back } => {
                 let at = tokens.len().saturating_sub(1 + back);
                 let is_present = at + 1 == tokens.len();
-                let answer = grants.rotate(&tokens[at], "app", None).await.unwrap();
+                let answer = grants.rotate(Rotate::new(&tokens[at], "app")).await.unwrap();
                 match &answer {
                     RotateOutcome::Rotated(rotated) => {
                         assert!(!ended && is_present, "only the present token of a living family is rotated");
@@ -153,7 +153,7 @@ async fn play(steps: &[Step], sweeps: bool) -> Vec<String> {
             }
             Step::Wait { millis } => clock.advance(Duration::from_millis(*millis)),
             Step::Revoke => {
-                let was_active = grants.revoke(issued.grant_id).await.unwrap();
+                let was_active = grants.revoke(issued.grant_id, None).await.unwrap() == 1;
                 assert!(!(ended && was_active), "what has ended cannot be revoked");
                 ended = true;
                 answers.push(format!("revoke {was_active}"));
@@ -190,9 +190,9 @@ async fn a_rotation_whose_answer_was_lost_is_retried() {
         let grants = stores.grants(&Scope::Global);
         let issued = grants.issue(GrantRequest::new("ada", "app")).await.unwrap();
         backend.fail(0, fault);
-        let error = grants.rotate(&issued.refresh_token, "app", None).await.unwrap_err();
+        let error = grants.rotate(Rotate::new(&issued.refresh_token, "app")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "a fault is no answer");
-        let again = grants.rotate(&issued.refresh_token, "app", None).await.unwrap();
+        let again = grants.rotate(Rotate::new(&issued.refresh_token, "app")).await.unwrap();
         let next = match (fault, again) {
             (Fault::Before, RotateOutcome::Rotated(next)) | (Fault::After, RotateOutcome::Retried(next)) => {
                 next
@@ -201,7 +201,7 @@ async fn a_rotation_whose_answer_was_lost_is_retried() {
         };
         assert_eq!(next.generation, 1);
         assert!(matches!(
-            grants.rotate(&next.refresh_token, "app", None).await.unwrap(),
+            grants.rotate(Rotate::new(&next.refresh_token, "app")).await.unwrap(),
             RotateOutcome::Rotated(_)
         ));
     }
@@ -213,10 +213,10 @@ async fn a_redemption_whose_answer_was_lost_is_taken_back_by_the_next() {
         let (backend, stores) = faulty();
         let codes = stores.codes(&Scope::Global);
         let code = codes.issue(CodeRequest::new("app", "ada", "https://a")).await.unwrap().code;
-        let presented = Redeem::new(code, "app", "https://a").grant(GrantTtls::default());
+        let presented = Redeem::new(code, "app").redirect_uri("https://a").with_grant();
         backend.fail(0, fault);
-        assert_eq!(codes.redeem(&presented).await.unwrap_err().kind(), ErrorKind::Unavailable);
-        match (fault, codes.redeem(&presented).await.unwrap()) {
+        assert_eq!(codes.redeem(presented.clone()).await.unwrap_err().kind(), ErrorKind::Unavailable);
+        match (fault, codes.redeem(presented.clone()).await.unwrap()) {
             (Fault::Before, RedeemOutcome::Redeemed(_)) => {}
             (Fault::After, RedeemOutcome::Reused { grant_id: Some(id) }) => {
                 let grant = stores.grants(&Scope::Global).get(id).await.unwrap().unwrap();
@@ -232,10 +232,10 @@ async fn a_code_and_its_grant_are_there_together_or_not_at_all() {
     let (backend, stores) = faulty();
     let code =
         stores.codes(&Scope::Global).issue(CodeRequest::new("app", "ada", "https://a")).await.unwrap().code;
-    let presented = Redeem::new(code, "app", "https://a").grant(GrantTtls::default());
+    let presented = Redeem::new(code, "app").redirect_uri("https://a").with_grant();
     let before = backend.writes();
     assert!(matches!(
-        stores.codes(&Scope::Global).redeem(&presented).await.unwrap(),
+        stores.codes(&Scope::Global).redeem(presented.clone()).await.unwrap(),
         RedeemOutcome::Redeemed(_)
     ));
     assert_eq!(backend.writes() - before, 1, "one commit");
@@ -258,9 +258,9 @@ async fn a_store_that_is_down_answers_nothing() {
     let issued = stores.grants(&scope).issue(GrantRequest::new("ada", "app")).await.unwrap();
     let token = access(&stores, issued.grant_id).await.unwrap();
     backend.stay_down(0, Fault::Before);
-    assert!(stores.grants(&scope).rotate(&issued.refresh_token, "app", None).await.is_err());
+    assert!(stores.grants(&scope).rotate(Rotate::new(&issued.refresh_token, "app")).await.is_err());
     assert!(stores.access_tokens(&scope).introspect(&token).await.is_err(), "not inactive: no answer");
-    assert!(stores.grants(&scope).revoke(issued.grant_id).await.is_err());
+    assert!(stores.grants(&scope).revoke(issued.grant_id, None).await.is_err());
     assert!(stores.grants(&scope).get(issued.grant_id).await.is_err());
     assert!(stores.access_tokens(&scope).issue(AccessRequest::under(issued.grant_id)).await.is_err());
 }
@@ -318,7 +318,8 @@ async fn the_cost_of_an_answer_is_known() {
     let (grants, tokens) = (stores.grants(&Scope::Global), stores.access_tokens(&Scope::Global));
     let issued = grants.issue(GrantRequest::new("ada", "app")).await.unwrap();
     assert_eq!(backend.take_counts(), (0, 1), "issuing a grant with its indexes");
-    let RotateOutcome::Rotated(next) = grants.rotate(&issued.refresh_token, "app", None).await.unwrap()
+    let RotateOutcome::Rotated(next) =
+        grants.rotate(Rotate::new(&issued.refresh_token, "app")).await.unwrap()
     else {
         panic!()
     };
@@ -332,8 +333,11 @@ async fn the_cost_of_an_answer_is_known() {
         let _ = tokens.introspect(&token).await.unwrap();
         assert_eq!(backend.take_counts(), (4, 0), "introspecting");
     }
-    assert!(grants.revoke(next.grant_id).await.unwrap());
+    assert_eq!(grants.revoke(next.grant_id, None).await.unwrap(), 1);
     assert_eq!(backend.take_counts(), (1, 1), "revoking, whatever hangs on it");
-    assert_eq!(grants.rotate(&Secret::new("ebr_x"), "app", None).await.unwrap(), RotateOutcome::Unknown);
+    assert_eq!(
+        grants.rotate(Rotate::new(&Secret::new("ebr_x"), "app")).await.unwrap(),
+        RotateOutcome::Unknown
+    );
     assert_eq!(backend.take_counts(), (0, 0), "garbage does not reach the store");
 }

@@ -14,8 +14,8 @@ use ebbtide::stores::audit::AuditContext;
 use ebbtide::stores::clients::hashing::HashCost;
 use ebbtide::stores::clients::{ClientRequest, RegisterOutcome};
 use ebbtide::stores::codes::CodeRequest;
-use ebbtide::stores::device_codes::{Decision, DeviceRequest};
-use ebbtide::stores::grants::{GrantRequest, IssuedGrant, RotateOutcome};
+use ebbtide::stores::device_codes::{Deny, DeviceRequest};
+use ebbtide::stores::grants::{GrantRequest, IssuedGrant, Rotate, RotateOutcome};
 use ebbtide::stores::profile::Profile;
 use ebbtide::stores::pushed_requests::{Push, PushOutcome};
 use ebbtide::stores::registry::indexes;
@@ -209,7 +209,7 @@ async fn what_makes_a_life_longer_is_what_the_page_says() {
     }
     let grants = stores.grants(scope);
     let idle = grants.get(world.grant.grant_id).await.unwrap().unwrap().expires_at;
-    let rotated = grants.rotate(&world.grant.refresh_token, "app", None).await.unwrap();
+    let rotated = grants.rotate(Rotate::new(&world.grant.refresh_token, "app")).await.unwrap();
     assert!(matches!(rotated, RotateOutcome::Rotated(_)));
     let mut longer = BTreeSet::new();
     if grants.get(world.grant.grant_id).await.unwrap().unwrap().expires_at > idle {
@@ -284,7 +284,7 @@ async fn every_index_leads_to_its_record() {
     }
     // The wrong guesses at user codes are no index.
     let device_codes = world.stores.device_codes(&world.scope);
-    let _ = device_codes.decide("BBBB-BBBB", Decision::deny()).await.unwrap();
+    let _ = device_codes.decide(Deny::new("BBBB-BBBB")).await.unwrap();
     let beside = world.backend.scan_all(&Prefix::kind_wide(Kind::UserCode), world.clock.now()).await.unwrap();
     let (_, device_of) = indexes().find(|(kind, _)| *kind == Kind::UserCode).unwrap();
     let leading = beside.iter().filter(|(index, record)| device_of(index, record).is_some()).count();

@@ -14,9 +14,9 @@ use ebbtide::stores::access_tokens::{AccessRequest, IssueOutcome};
 use ebbtide::stores::clients::hashing::HashCost;
 use ebbtide::stores::clients::{ClientRequest, RegisterOutcome, RotateSecretOutcome};
 use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
-use ebbtide::stores::device_codes::{Decision, DeviceRedeem, DeviceRequest};
-use ebbtide::stores::grants::{GrantRequest, GrantTtls, Holder, RotateOutcome};
-use ebbtide::stores::pushed_requests::{Push, PushOutcome, PushedRequests};
+use ebbtide::stores::device_codes::{Approve, DeviceRedeem, DeviceRequest};
+use ebbtide::stores::grants::{GrantRequest, Holder, Rotate, RotateOutcome};
+use ebbtide::stores::pushed_requests::{Push, PushOutcome, PushedRequests, Take};
 use ebbtide::stores::replays::Proof;
 use ebbtide::stores::sessions::{SessionFields, SessionRequest};
 use ebbtide::stores::shared::payload::Payload;
@@ -110,7 +110,7 @@ async fn flow(
 
     let codes = stores.codes(&scope);
     let challenge = Base64UrlUnpadded::encode_string(&Sha256::digest(&given.verifier));
-    let request = CodeRequest::new("app", "ada", "https://a").challenge(challenge).data(data());
+    let request = CodeRequest::new("app", "ada", "https://a").code_challenge(challenge).data(data());
     printed.debug(&request);
     let (code, second) = (codes.issue(request.clone()).await.unwrap(), codes.issue(request).await.unwrap());
     secrets.push(secret_of(&code.code));
@@ -118,13 +118,15 @@ async fn flow(
     printed.debug(&code);
     let present = |code: &Secret| {
         let verifier = Secret::new(given.verifier.as_str());
-        Redeem::new(code.clone(), "app", "https://a").verifier(verifier).grant(GrantTtls::default())
+        Redeem::new(code.clone(), "app").redirect_uri("https://a").code_verifier(verifier).with_grant()
     };
     let presented = present(&code.code);
     printed.debug(&presented);
-    let redemption = codes.redeem(&presented).await.unwrap();
+    let redemption = codes.redeem(presented.clone()).await.unwrap();
     printed.debug(&redemption);
-    printed.debug(&codes.redeem(&Redeem::new(second.code.clone(), "evil", "https://a")).await.unwrap());
+    printed.debug(
+        &codes.redeem(Redeem::new(second.code.clone(), "evil").redirect_uri("https://a")).await.unwrap(),
+    );
     let RedeemOutcome::Redeemed(redeemed) = redemption else { panic!("{redemption:?}") };
     let grant = redeemed.grant.unwrap();
     secrets.push(secret_of(&grant.refresh_token));
@@ -132,12 +134,12 @@ async fn flow(
     let grants = stores.grants(&scope);
     printed.debug(&grants.get(grant.grant_id).await.unwrap());
     printed.debug(&grants.list(Holder::Subject("ada"), None, 10).await.unwrap());
-    let rotation = grants.rotate(&grant.refresh_token, "app", None).await.unwrap();
+    let rotation = grants.rotate(Rotate::new(&grant.refresh_token, "app")).await.unwrap();
     printed.debug(&rotation);
     let RotateOutcome::Rotated(next) = rotation else { panic!("{rotation:?}") };
     secrets.push(secret_of(&next.refresh_token));
-    printed.debug(&grants.rotate(&grant.refresh_token, "app", None).await.unwrap());
-    printed.debug(&grants.rotate(&grant.refresh_token, "evil", None).await.unwrap());
+    printed.debug(&grants.rotate(Rotate::new(&grant.refresh_token, "app")).await.unwrap());
+    printed.debug(&grants.rotate(Rotate::new(&grant.refresh_token, "evil")).await.unwrap());
 
     let tokens = stores.access_tokens(&scope);
     let request = AccessRequest::under(grant.grant_id).data(data());
@@ -158,11 +160,11 @@ async fn flow(
 
     // Faults: a store that is down, a value that is too large, and one that was sealed under another key.
     faults.fail(0, Fault::Before);
-    printed.error(&grants.rotate(&next.refresh_token, "app", None).await.unwrap_err());
+    printed.error(&grants.rotate(Rotate::new(&next.refresh_token, "app")).await.unwrap_err());
     faults.mend();
     let large = json!({ "note": given.data.repeat(20_000) });
     printed.error(&grants.issue(GrantRequest::new("ada", "app").data(large)).await.unwrap_err());
-    let plain = CodeRequest::new("app", "ada", "https://a").challenge(format!("{}~", given.verifier));
+    let plain = CodeRequest::new("app", "ada", "https://a").code_challenge(format!("{}~", given.verifier));
     printed.error(&codes.issue(plain).await.unwrap_err());
     let others = Stores::builder(backend).clock(clock).build();
     printed.error(&others.access_tokens(&scope).introspect(&access.access_token).await.unwrap_err());
@@ -170,11 +172,11 @@ async fn flow(
     printed.error(&given.upstream.parse::<ebbtide::stores::grants::GrantId>().unwrap_err());
 
     // Reuse, and what it leaves.
-    let rotation = grants.rotate(&next.refresh_token, "app", None).await.unwrap();
+    let rotation = grants.rotate(Rotate::new(&next.refresh_token, "app")).await.unwrap();
     let RotateOutcome::Rotated(last) = rotation else { panic!("{rotation:?}") };
     secrets.push(secret_of(&last.refresh_token));
-    printed.debug(&grants.rotate(&grant.refresh_token, "app", None).await.unwrap());
-    printed.debug(&codes.redeem(&presented).await.unwrap());
+    printed.debug(&grants.rotate(Rotate::new(&grant.refresh_token, "app")).await.unwrap());
+    printed.debug(&codes.redeem(presented.clone()).await.unwrap());
     secrets
 }
 
@@ -211,7 +213,7 @@ async fn state(given: &Given, stores: &Stores, scope: &Scope, printed: &Printed)
     let PushOutcome::Pushed { request_uri, .. } = pushing else { panic!("{pushing:?}") };
     secrets.push(request_uri.expose()[PushedRequests::URI_PREFIX.len()..].to_owned());
     for _ in 0..2 {
-        printed.debug(&stores.pushed_requests(scope).take(&request_uri, "app").await.unwrap());
+        printed.debug(&stores.pushed_requests(scope).take(Take::new(&request_uri, "app")).await.unwrap());
     }
 
     let codes = stores.device_codes(scope);
@@ -219,14 +221,14 @@ async fn state(given: &Given, stores: &Stores, scope: &Scope, printed: &Printed)
     secrets.push(device.device_code.expose()[4..].to_owned());
     secrets.extend([device.user_code.expose().to_owned(), device.user_code.expose().replace('-', "")]);
     printed.debug(&device);
-    let verdict = Decision::approve("ada").data(data()).source(given.upstream.as_str());
-    printed.debug(&verdict);
-    printed.debug(&codes.poll(&device.device_code, "tv").await.unwrap());
-    printed.debug(&codes.decide(device.user_code.expose(), verdict).await.unwrap());
-    let presented = DeviceRedeem::new(device.device_code.clone(), "tv").grant(GrantTtls::default());
+    let approve = Approve::new(&device.user_code, "ada").data(data()).source(given.upstream.as_str());
+    printed.debug(&approve);
+    printed.debug(&codes.poll(&DeviceRedeem::new(&device.device_code, "tv")).await.unwrap());
+    printed.debug(&codes.decide(approve).await.unwrap());
+    let presented = DeviceRedeem::new(device.device_code.clone(), "tv").with_grant();
     printed.debug(&presented);
     for _ in 0..2 {
-        printed.debug(&codes.redeem(&presented).await.unwrap());
+        printed.debug(&codes.redeem(presented.clone()).await.unwrap());
     }
 
     let request = ClientRequest::confidential().owner("ada").metadata(data());

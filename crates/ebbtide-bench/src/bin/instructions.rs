@@ -2,7 +2,7 @@
 //! processor's instructions. Time and rng are the same in every run. `scripts/instructions` runs it.
 
 use anyhow::{Context as _, bail, ensure};
-use ebbtide::stores::grants::{GrantRequest, RotateOutcome};
+use ebbtide::stores::grants::{GrantRequest, Rotate, RotateOutcome};
 use ebbtide::stores::replays::{Proof, ReplayOutcome};
 use ebbtide::{ManualClock, Scope, SeededRng, Stores, Timestamp, open};
 use serde_json::json;
@@ -51,10 +51,10 @@ async fn replays(stores: &Stores, scope: &Scope, count: u32) -> anyhow::Result<(
 
 async fn rotations(stores: &Stores, scope: &Scope, count: u32) -> anyhow::Result<()> {
     let grants = stores.grants(scope);
-    let request = GrantRequest::new("alice", "app").scope("openid profile").thumbprint(KEY);
+    let request = GrantRequest::new("alice", "app").scope("openid profile").dpop_jkt(KEY);
     let mut token = grants.issue(request.data(json!({"email": "alice@example.org"}))).await?.refresh_token;
     for _ in 0..count {
-        token = match grants.rotate(&token, "app", Some(KEY)).await? {
+        token = match grants.rotate(Rotate::new(&token, "app").dpop_jkt(KEY)).await? {
             RotateOutcome::Rotated(rotated) => rotated.refresh_token,
             other => bail!("{other:?}"),
         };

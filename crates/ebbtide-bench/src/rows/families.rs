@@ -1,7 +1,7 @@
 //! What is stored of a family of refresh tokens, by how often it was rotated.
 
 use anyhow::{Result, bail};
-use ebbtide::stores::grants::{GrantRequest, RotateOutcome};
+use ebbtide::stores::grants::{GrantRequest, Rotate, RotateOutcome};
 use ebbtide::{Backend, BackendExt as _, Clock as _, Key, Kind, Prefix, Record, Stores, SystemClock};
 use ebbtide_bench::results::{Bar, Line};
 
@@ -23,7 +23,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
     let (mut rotations, mut points) = (0, Vec::new());
     for level in LEVELS {
         while rotations < level {
-            token = match grants.rotate(&token, "photo-app", None).await? {
+            token = match grants.rotate(Rotate::new(&token, "photo-app")).await? {
                 RotateOutcome::Rotated(rotated) => rotated.refresh_token,
                 other => bail!("the present token is not rotated: {other:?}"),
             };

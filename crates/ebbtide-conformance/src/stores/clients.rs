@@ -14,7 +14,7 @@ use ebbtide::stores::access_tokens::{AccessRequest, IssueOutcome};
 use ebbtide::stores::clients::{
     Client, ClientRequest, RegisterOutcome, RegisteredClient, RotateSecretOutcome, VerifyOutcome,
 };
-use ebbtide::stores::grants::{GrantRequest, IssuedGrant, RotateOutcome};
+use ebbtide::stores::grants::{GrantRequest, IssuedGrant, Rotate, RotateOutcome};
 use ebbtide::stores::owners::Removed;
 use ebbtide::stores::shared::payload::Payload;
 
@@ -186,7 +186,7 @@ async fn issue(rig: &StoreRig, client_id: &str) -> IssuedGrant {
 }
 
 async fn rotation(rig: &StoreRig, grant: &IssuedGrant, client_id: &str) -> RotateOutcome {
-    rig.stores.grants(&rig.scope).rotate(&grant.refresh_token, client_id, None).await.expect("rotate")
+    rig.stores.grants(&rig.scope).rotate(Rotate::new(&grant.refresh_token, client_id)).await.expect("rotate")
 }
 
 async fn alone(rig: &StoreRig, client_id: &str) -> Secret {

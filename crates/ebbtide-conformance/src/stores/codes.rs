@@ -8,7 +8,7 @@ use ebbtide::model::secret::Secret;
 use ebbtide::model::time::Clock as _;
 use ebbtide::stores::Field;
 use ebbtide::stores::codes::{CodeRequest, IssuedCode, Redeem, RedeemOutcome, Redeemed};
-use ebbtide::stores::grants::{GrantState, GrantTtls, RotateOutcome, Why};
+use ebbtide::stores::grants::{GrantState, GrantTtls, Rotate, RotateOutcome, Why};
 use ebbtide::stores::shared::payload::Payload;
 
 const URI: &str = "https://app.example/cb";
@@ -21,7 +21,7 @@ fn plain() -> CodeRequest {
 }
 
 fn bound() -> CodeRequest {
-    plain().challenge(CHALLENGE).thumbprint("jkt-1")
+    plain().code_challenge(CHALLENGE).dpop_jkt("jkt-1")
 }
 
 async fn issue(rig: &StoreRig, request: CodeRequest) -> IssuedCode {
@@ -29,15 +29,15 @@ async fn issue(rig: &StoreRig, request: CodeRequest) -> IssuedCode {
 }
 
 fn present(code: &IssuedCode) -> Redeem {
-    Redeem::new(code.code.clone(), "app", URI)
+    Redeem::new(code.code.clone(), "app").redirect_uri(URI)
 }
 
 fn present_bound(code: &IssuedCode) -> Redeem {
-    present(code).verifier(Secret::new(VERIFIER)).thumbprint("jkt-1")
+    present(code).code_verifier(Secret::new(VERIFIER)).dpop_jkt("jkt-1")
 }
 
 async fn redeem(rig: &StoreRig, presented: &Redeem) -> RedeemOutcome {
-    rig.stores.codes(&rig.scope).redeem(presented).await.expect("redeem")
+    rig.stores.codes(&rig.scope).redeem(presented.clone()).await.expect("redeem")
 }
 
 async fn redeemed(rig: &StoreRig, presented: &Redeem) -> Redeemed {
@@ -91,18 +91,25 @@ pub(super) async fn a_code_lives_ten_minutes_at_most(rig: StoreRig) {
 fn misfits(code: &IssuedCode) -> Vec<(Field, Redeem)> {
     let secret = || code.code.clone();
     let verifier = || Secret::new(VERIFIER);
-    let with_key = |presented: Redeem| presented.thumbprint("jkt-1");
+    let with_key = |presented: Redeem| presented.dpop_jkt("jkt-1");
     vec![
-        (Field::ClientId, with_key(Redeem::new(secret(), "evil", URI).verifier(verifier()))),
+        (
+            Field::ClientId,
+            with_key(Redeem::new(secret(), "evil").redirect_uri(URI).code_verifier(verifier())),
+        ),
         (
             Field::RedirectUri,
-            with_key(Redeem::new(secret(), "app", "https://app.example/cb/").verifier(verifier())),
+            with_key(
+                Redeem::new(secret(), "app")
+                    .redirect_uri("https://app.example/cb/")
+                    .code_verifier(verifier()),
+            ),
         ),
         (Field::CodeVerifier, with_key(present(code))),
-        (Field::CodeVerifier, with_key(present(code).verifier(Secret::new("a".repeat(43))))),
-        (Field::CodeVerifier, with_key(present(code).verifier(Secret::new(CHALLENGE)))),
-        (Field::Thumbprint, present(code).verifier(verifier())),
-        (Field::Thumbprint, present(code).verifier(verifier()).thumbprint("jkt-2")),
+        (Field::CodeVerifier, with_key(present(code).code_verifier(Secret::new("a".repeat(43))))),
+        (Field::CodeVerifier, with_key(present(code).code_verifier(Secret::new(CHALLENGE)))),
+        (Field::DpopJkt, present(code).code_verifier(verifier())),
+        (Field::DpopJkt, present(code).code_verifier(verifier()).dpop_jkt("jkt-2")),
     ]
 }
 
@@ -125,24 +132,25 @@ pub(super) async fn a_code_can_be_kept_on_a_mismatch(rig: StoreRig) {
 
 pub(super) async fn a_verifier_without_a_challenge_is_refused(rig: StoreRig) {
     let code = issue(&rig, plain()).await;
-    let presented = present(&code).verifier(Secret::new(VERIFIER));
+    let presented = present(&code).code_verifier(Secret::new(VERIFIER));
     assert_eq!(redeem(&rig, &presented).await, RedeemOutcome::Mismatch(Field::CodeVerifier));
 }
 
 pub(super) async fn a_key_that_comes_with_the_code_binds_the_grant(rig: StoreRig) {
     let code = issue(&rig, plain()).await;
-    let presented = present(&code).thumbprint("jkt-9").grant(GrantTtls::default());
+    let presented = present(&code).dpop_jkt("jkt-9").with_grant();
     let grant = redeemed(&rig, &presented).await.grant.expect("a grant");
     let grants = rig.stores.grants(&rig.scope);
-    let stolen = grants.rotate(&grant.refresh_token, "app", None).await.expect("rotate");
-    assert_eq!(stolen, RotateOutcome::Mismatch(Field::Thumbprint));
-    let own = grants.rotate(&grant.refresh_token, "app", Some("jkt-9")).await.expect("rotate");
+    let stolen = grants.rotate(Rotate::new(&grant.refresh_token, "app")).await.expect("rotate");
+    assert_eq!(stolen, RotateOutcome::Mismatch(Field::DpopJkt));
+    let own =
+        grants.rotate(Rotate::new(&grant.refresh_token, "app").dpop_jkt("jkt-9")).await.expect("rotate");
     assert!(matches!(own, RotateOutcome::Rotated(_)), "{own:?}");
 }
 
 pub(super) async fn redeeming_gives_the_grant_that_was_asked_for(rig: StoreRig) {
     let code = issue(&rig, plain()).await;
-    let terms = GrantTtls::default().idle(secs(100)).max(secs(1_000));
+    let terms = GrantTtls::default().idle_ttl(secs(100)).max_ttl(secs(1_000));
     let issued = redeemed(&rig, &present(&code).grant(terms)).await.grant.expect("a grant");
     assert_eq!(issued.expires_at.since(rig.clock.now()).as_secs(), 100);
     assert_eq!(issued.ends_at.since(rig.clock.now()).as_secs(), 1_000);
@@ -157,16 +165,17 @@ pub(super) async fn a_second_redemption_revokes_what_the_first_gave(rig: StoreRi
     let week = 7 * 24 * 3600;
     for later in [0, 59, 3_600, week - 1] {
         let code = issue(&rig, plain()).await;
-        let terms = GrantTtls::default().max(secs(i64::try_from(week).expect("small")));
+        let terms = GrantTtls::default().max_ttl(secs(i64::try_from(week).expect("small")));
         let issued = redeemed(&rig, &present(&code).grant(terms)).await.grant.expect("a grant");
         rig.pass(later);
         rig.sweep().await;
         // Whoever presents it: that it is in two hands is what counts.
-        let again = redeem(&rig, &Redeem::new(code.code.clone(), "evil", "https://evil.example")).await;
+        let again =
+            redeem(&rig, &Redeem::new(code.code.clone(), "evil").redirect_uri("https://evil.example")).await;
         assert_eq!(again, RedeemOutcome::Reused { grant_id: Some(issued.grant_id) }, "after {later} s");
         let state = grants.get(issued.grant_id).await.expect("get").expect("it is there").state;
         assert!(matches!(state, GrantState::Revoked { why: Why::CodeReused, .. }), "{state:?}");
-        let rotation = grants.rotate(&issued.refresh_token, "app", None).await.expect("rotate");
+        let rotation = grants.rotate(Rotate::new(&issued.refresh_token, "app")).await.expect("rotate");
         assert!(matches!(rotation, RotateOutcome::Revoked { .. }), "{rotation:?}");
     }
 }
@@ -174,7 +183,7 @@ pub(super) async fn a_second_redemption_revokes_what_the_first_gave(rig: StoreRi
 pub(super) async fn one_of_many_redemptions_wins_and_the_others_revoke(rig: StoreRig) {
     for _ in 0..6 {
         let code = issue(&rig, bound()).await;
-        let presented = present_bound(&code).grant(GrantTtls::default());
+        let presented = present_bound(&code).with_grant();
         let answers = rig.together(20, |rig, _| {
             let presented = presented.clone();
             async move { redeem(&rig, &presented).await }
@@ -204,7 +213,7 @@ pub(super) async fn one_of_many_without_a_grant_wins(rig: StoreRig) {
 pub(super) async fn codes_of_another_scope_are_unknown(rig: StoreRig) {
     let code = issue(&rig, bound()).await;
     for scope in [Scope::Global, Scope::tenant("acme2").expect("a good name")] {
-        let answer = rig.stores.codes(&scope).redeem(&present(&code)).await.expect("redeem");
+        let answer = rig.stores.codes(&scope).redeem(present(&code)).await.expect("redeem");
         assert_eq!(answer, RedeemOutcome::Unknown, "{scope}");
     }
     redeemed(&rig, &present_bound(&code)).await;

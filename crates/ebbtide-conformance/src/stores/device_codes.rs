@@ -9,9 +9,10 @@ use ebbtide::model::time::Clock as _;
 use ebbtide::stores::Field;
 use ebbtide::stores::codes::Redeemed;
 use ebbtide::stores::device_codes::{
-    DecideOutcome, Decision, DeviceRedeem, DeviceRedeemOutcome, DeviceRequest, PollOutcome, StartedDevice,
+    Approve, DecideOutcome, Decision, Deny, DeviceRedeem, DeviceRedeemOutcome, DeviceRequest, PollOutcome,
+    StartedDevice,
 };
-use ebbtide::stores::grants::{GrantTtls, Why};
+use ebbtide::stores::grants::Why;
 use ebbtide::stores::shared::payload::Payload;
 
 pub(super) async fn start(rig: &StoreRig) -> StartedDevice {
@@ -22,20 +23,24 @@ async fn start_with(rig: &StoreRig, request: DeviceRequest) -> StartedDevice {
     rig.stores.device_codes(&rig.scope).start(request).await.expect("start")
 }
 
-pub(super) async fn decide(rig: &StoreRig, user_code: &Secret, verdict: Decision) -> DecideOutcome {
-    rig.stores.device_codes(&rig.scope).decide(user_code.expose(), verdict).await.expect("decide")
+pub(super) async fn decide(rig: &StoreRig, decision: impl Into<Decision>) -> DecideOutcome {
+    rig.stores.device_codes(&rig.scope).decide(decision).await.expect("decide")
 }
 
 pub(super) async fn poll(rig: &StoreRig, device: &StartedDevice) -> PollOutcome {
-    rig.stores.device_codes(&rig.scope).poll(&device.device_code, "tv").await.expect("poll")
+    rig.stores
+        .device_codes(&rig.scope)
+        .poll(&DeviceRedeem::new(&device.device_code, "tv"))
+        .await
+        .expect("poll")
 }
 
 fn present(device: &StartedDevice) -> DeviceRedeem {
-    DeviceRedeem::new(device.device_code.clone(), "tv").grant(GrantTtls::default())
+    DeviceRedeem::new(device.device_code.clone(), "tv").with_grant()
 }
 
 pub(super) async fn redeem(rig: &StoreRig, device: &StartedDevice) -> DeviceRedeemOutcome {
-    rig.stores.device_codes(&rig.scope).redeem(&present(device)).await.expect("redeem")
+    rig.stores.device_codes(&rig.scope).redeem(present(device)).await.expect("redeem")
 }
 
 pub(super) async fn redeemed(rig: &StoreRig, device: &StartedDevice) -> Redeemed {
@@ -62,7 +67,7 @@ pub(super) async fn a_flow_goes_from_start_to_redemption(rig: StoreRig) {
     let device = start(&rig).await;
     assert_eq!((device.expires_at.since(began).as_secs(), device.interval_seconds), (600, 5));
     assert_eq!(poll(&rig, &device).await, pending(5));
-    assert_eq!(decide(&rig, &device.user_code, Decision::approve("ada")).await, decided());
+    assert_eq!(decide(&rig, Approve::new(&device.user_code, "ada")).await, decided());
     assert_eq!(poll(&rig, &device).await, approved(), "as soon as it is approved");
     let redeemed = redeemed(&rig, &device).await;
     assert_eq!((redeemed.subject.as_str(), redeemed.client_id.as_str()), ("ada", "tv"));
@@ -71,8 +76,8 @@ pub(super) async fn a_flow_goes_from_start_to_redemption(rig: StoreRig) {
     assert_eq!(grant.expect("get").expect("there").subject, "ada");
     assert_eq!(poll(&rig, &device).await, PollOutcome::Used);
     let device = start(&rig).await;
-    let verdict = Decision::approve("ada").data(json!("decided"));
-    assert_eq!(decide(&rig, &device.user_code, verdict).await, decided());
+    let approve = Approve::new(&device.user_code, "ada").data(json!("decided"));
+    assert_eq!(decide(&rig, approve).await, decided());
     let redeemed = self::redeemed(&rig, &device).await;
     assert_eq!(redeemed.data.map(Payload::into_inner), Some(json!("decided")));
 }
@@ -85,25 +90,26 @@ pub(super) async fn a_user_code_is_read_however_it_is_typed(rig: StoreRig) {
     ] {
         let device = start(&rig).await;
         let typed = Secret::new(typed(device.user_code.expose()));
-        assert_eq!(decide(&rig, &typed, Decision::approve("ada")).await, decided());
+        assert_eq!(decide(&rig, Approve::new(&typed, "ada")).await, decided());
         assert_eq!(poll(&rig, &device).await, approved());
     }
 }
 
 pub(super) async fn a_denial_is_final(rig: StoreRig) {
     let device = start(&rig).await;
-    assert_eq!(decide(&rig, &device.user_code, Decision::deny()).await, decided());
+    assert_eq!(decide(&rig, Deny::new(&device.user_code)).await, decided());
     assert_eq!(poll(&rig, &device).await, PollOutcome::Denied);
     assert_eq!(redeem(&rig, &device).await, DeviceRedeemOutcome::Refused(PollOutcome::Denied));
-    assert_eq!(decide(&rig, &device.user_code, Decision::approve("ada")).await, DecideOutcome::Used);
+    assert_eq!(decide(&rig, Approve::new(&device.user_code, "ada")).await, DecideOutcome::Used);
     assert_eq!(poll(&rig, &device).await, PollOutcome::Denied);
 }
 
 pub(super) async fn the_first_verdict_stands(rig: StoreRig) {
     let device = start(&rig).await;
-    assert_eq!(decide(&rig, &device.user_code, Decision::approve("ada")).await, decided());
-    for verdict in [Decision::deny(), Decision::approve("eve")] {
-        assert_eq!(decide(&rig, &device.user_code, verdict).await, DecideOutcome::Used);
+    assert_eq!(decide(&rig, Approve::new(&device.user_code, "ada")).await, decided());
+    let eve = Approve::new(&device.user_code, "eve");
+    for decision in [Decision::from(Deny::new(&device.user_code)), eve.into()] {
+        assert_eq!(decide(&rig, decision).await, DecideOutcome::Used);
     }
     assert_eq!(redeemed(&rig, &device).await.subject, "ada");
 }
@@ -128,7 +134,7 @@ pub(super) async fn a_code_ends_at_the_instant(rig: StoreRig) {
     let (undecided, approved) = (start_with(&rig, request()).await, start_with(&rig, request()).await);
     let redeemed_late = start_with(&rig, request()).await;
     for device in [&approved, &redeemed_late] {
-        assert_eq!(decide(&rig, &device.user_code, Decision::approve("ada")).await, decided());
+        assert_eq!(decide(&rig, Approve::new(&device.user_code, "ada")).await, decided());
     }
     rig.go_to(approved.expires_at, 1);
     assert_eq!(poll(&rig, &undecided).await, pending(5));
@@ -142,7 +148,7 @@ pub(super) async fn a_code_ends_at_the_instant(rig: StoreRig) {
             "approved, and not redeemed in its time"
         );
         assert_eq!(redeem(&rig, &approved).await, DeviceRedeemOutcome::Refused(PollOutcome::Expired));
-        let late = decide(&rig, &undecided.user_code, Decision::approve("ada")).await;
+        let late = decide(&rig, Approve::new(&undecided.user_code, "ada")).await;
         assert_eq!(late, DecideOutcome::Expired);
         if !sweeps {
             rig.pass(24 * 3600 - 1);
@@ -151,21 +157,21 @@ pub(super) async fn a_code_ends_at_the_instant(rig: StoreRig) {
     }
     rig.pass(1);
     assert_eq!(poll(&rig, &undecided).await, PollOutcome::Unknown, "remembered for a day");
-    assert_eq!(decide(&rig, &undecided.user_code, Decision::deny()).await, DecideOutcome::Unknown);
+    assert_eq!(decide(&rig, Deny::new(&undecided.user_code)).await, DecideOutcome::Unknown);
 }
 
 pub(super) async fn another_clients_code_is_a_mismatch(rig: StoreRig) {
     let device = start(&rig).await;
-    assert_eq!(decide(&rig, &device.user_code, Decision::approve("ada")).await, decided());
+    assert_eq!(decide(&rig, Approve::new(&device.user_code, "ada")).await, decided());
     let codes = rig.stores.device_codes(&rig.scope);
-    let answer = codes.poll(&device.device_code, "evil").await.expect("poll");
+    let answer = codes.poll(&DeviceRedeem::new(&device.device_code, "evil")).await.expect("poll");
     assert_eq!(answer, PollOutcome::Mismatch(Field::ClientId));
     let evil = DeviceRedeem::new(device.device_code.clone(), "evil");
-    let answer = codes.redeem(&evil).await.expect("redeem");
+    let answer = codes.redeem(evil.clone()).await.expect("redeem");
     assert_eq!(answer, DeviceRedeemOutcome::Refused(PollOutcome::Mismatch(Field::ClientId)));
     redeemed(&rig, &device).await;
     let garbage = DeviceRedeem::new(Secret::new("ebd_x"), "tv");
-    let answer = codes.redeem(&garbage).await.expect("redeem");
+    let answer = codes.redeem(garbage.clone()).await.expect("redeem");
     assert_eq!(answer, DeviceRedeemOutcome::Refused(PollOutcome::Unknown));
 }
 
@@ -179,14 +185,14 @@ pub(super) async fn redeeming_before_the_verdict_counts_as_a_poll(rig: StoreRig)
 
 pub(super) async fn a_second_redemption_revokes_what_the_first_gave(rig: StoreRig) {
     let device = start(&rig).await;
-    assert_eq!(decide(&rig, &device.user_code, Decision::approve("ada")).await, decided());
+    assert_eq!(decide(&rig, Approve::new(&device.user_code, "ada")).await, decided());
     let id = redeemed(&rig, &device).await.grant.expect("asked for").grant_id;
     // The marker stays until the grant's cap.
     rig.pass(30 * 24 * 3600);
     rig.sweep().await;
     assert_eq!(redeem(&rig, &device).await, DeviceRedeemOutcome::Reused { grant_id: Some(id) });
     let device = start(&rig).await;
-    assert_eq!(decide(&rig, &device.user_code, Decision::approve("ada")).await, decided());
+    assert_eq!(decide(&rig, Approve::new(&device.user_code, "ada")).await, decided());
     let id = redeemed(&rig, &device).await.grant.expect("asked for").grant_id;
     assert_eq!(redeem(&rig, &device).await, DeviceRedeemOutcome::Reused { grant_id: Some(id) });
     assert_eq!(is_revoked(&rig, id).await, Some(Why::CodeReused));
@@ -195,11 +201,11 @@ pub(super) async fn a_second_redemption_revokes_what_the_first_gave(rig: StoreRi
 pub(super) async fn guesses_of_a_source_are_limited(rig: StoreRig) {
     let device = start(&rig).await;
     let wrong = Secret::new("BBBB-BBBB");
-    let from = |source: &str| Decision::approve("ada").source(source);
+    let from = |source: &str, code: &Secret| Approve::new(code, "ada").source(source);
     for _ in 0..10 {
-        assert_eq!(decide(&rig, &wrong, from("203.0.113.1")).await, DecideOutcome::Unknown);
+        assert_eq!(decide(&rig, from("203.0.113.1", &wrong)).await, DecideOutcome::Unknown);
     }
-    let answer = decide(&rig, &device.user_code, from("203.0.113.1")).await;
+    let answer = decide(&rig, from("203.0.113.1", &device.user_code)).await;
     let DecideOutcome::TooManyGuesses { retry_at } = answer else {
         panic!("a right one is not looked at: {answer:?}")
     };
@@ -207,16 +213,16 @@ pub(super) async fn guesses_of_a_source_are_limited(rig: StoreRig) {
     let other = start(&rig).await;
     for _ in 0..15 {
         // What is right is no guess, decided or not.
-        let answer = decide(&rig, &other.user_code, from("203.0.113.2")).await;
+        let answer = decide(&rig, from("203.0.113.2", &other.user_code)).await;
         assert!(matches!(answer, DecideOutcome::Decided { .. } | DecideOutcome::Used), "{answer:?}");
     }
     rig.go_to(retry_at, 0);
     let fresh = start(&rig).await;
-    assert_eq!(decide(&rig, &fresh.user_code, from("203.0.113.1")).await, decided());
+    assert_eq!(decide(&rig, from("203.0.113.1", &fresh.user_code)).await, decided());
     for _ in 0..10 {
-        assert_eq!(decide(&rig, &wrong, Decision::approve("eve")).await, DecideOutcome::Unknown);
+        assert_eq!(decide(&rig, Approve::new(&wrong, "eve")).await, DecideOutcome::Unknown);
     }
-    let answer = decide(&rig, &wrong, Decision::approve("eve")).await;
+    let answer = decide(&rig, Approve::new(&wrong, "eve")).await;
     assert!(matches!(answer, DecideOutcome::TooManyGuesses { .. }), "by subject where no source is named");
 }
 
@@ -237,6 +243,6 @@ pub(super) async fn codes_of_another_scope_are_unknown(rig: StoreRig) {
     let device = start(&rig).await;
     let other = rig.elsewhere();
     assert_eq!(poll(&other, &device).await, PollOutcome::Unknown);
-    assert_eq!(decide(&other, &device.user_code, Decision::approve("ada")).await, DecideOutcome::Unknown);
+    assert_eq!(decide(&other, Approve::new(&device.user_code, "ada")).await, DecideOutcome::Unknown);
     assert_eq!(poll(&rig, &device).await, pending(5));
 }

@@ -5,7 +5,7 @@ use super::grants::is_revoked;
 use super::rig::StoreRig;
 use ebbtide::model::kind::Kind;
 use ebbtide::model::secret::Secret;
-use ebbtide::stores::device_codes::{DecideOutcome, Decision, DeviceRedeemOutcome, PollOutcome};
+use ebbtide::stores::device_codes::{Approve, DecideOutcome, Deny, DeviceRedeemOutcome, PollOutcome};
 use ebbtide::stores::grants::Why;
 
 pub(super) async fn approving_and_denying_have_one_winner(rig: StoreRig) {
@@ -14,9 +14,13 @@ pub(super) async fn approving_and_denying_have_one_winner(rig: StoreRig) {
         let answers = rig.together(16, |rig, index| {
             let code = device.user_code.clone();
             async move {
-                let verdict = if index % 2 == 0 { Decision::approve("ada") } else { Decision::deny() };
-                // Each comes from a place of its own, so that none waits for another's count.
-                decide(&rig, &code, verdict.source(format!("{index}"))).await
+                // Each has a source of its own, so that none waits for the count of another.
+                let source = format!("{index}");
+                if index % 2 == 0 {
+                    decide(&rig, Approve::new(code, "ada").source(source)).await
+                } else {
+                    decide(&rig, Deny::new(code).source(source)).await
+                }
             }
         });
         let answers = answers.await;
@@ -53,7 +57,7 @@ pub(super) async fn every_poll_counts(rig: StoreRig) {
 pub(super) async fn one_of_many_redemptions_wins_and_the_others_revoke(rig: StoreRig) {
     for _ in 0..6 {
         let device = start(&rig).await;
-        assert_eq!(decide(&rig, &device.user_code, Decision::approve("ada")).await, decided());
+        assert_eq!(decide(&rig, Approve::new(&device.user_code, "ada")).await, decided());
         let answers = rig.together(16, |rig, _| {
             let device = device.clone();
             async move { redeem(&rig, &device).await }
@@ -75,9 +79,9 @@ pub(super) async fn a_verdict_that_was_overtaken_is_told_so(rig: StoreRig) {
     let device = start(&rig).await;
     let (other, code) = (rig.clone(), device.user_code.clone());
     let overtaken = rig.meanwhile(Kind::DeviceCode, async move {
-        assert_eq!(decide(&other, &code, Decision::deny()).await, decided());
+        assert_eq!(decide(&other, Deny::new(&code)).await, decided());
     });
-    assert_eq!(decide(&overtaken, &device.user_code, Decision::approve("ada")).await, DecideOutcome::Used);
+    assert_eq!(decide(&overtaken, Approve::new(&device.user_code, "ada")).await, DecideOutcome::Used);
     assert_eq!(poll(&rig, &device).await, PollOutcome::Denied);
 }
 
@@ -85,7 +89,7 @@ pub(super) async fn a_poll_does_not_undo_an_approval(rig: StoreRig) {
     let device = start(&rig).await;
     let (other, code) = (rig.clone(), device.user_code.clone());
     let overtaken = rig.meanwhile(Kind::DeviceCode, async move {
-        assert_eq!(decide(&other, &code, Decision::approve("ada")).await, decided());
+        assert_eq!(decide(&other, Approve::new(&code, "ada")).await, decided());
     });
     assert!(matches!(poll(&overtaken, &device).await, PollOutcome::Approved { .. }));
     redeemed(&rig, &device).await;
@@ -93,7 +97,7 @@ pub(super) async fn a_poll_does_not_undo_an_approval(rig: StoreRig) {
 
 pub(super) async fn guesses_at_once_are_limited_too(rig: StoreRig) {
     let answers = rig.together(16, |rig, _| async move {
-        decide(&rig, &Secret::new("BBBB-BBBB"), Decision::approve("ada").source("203.0.113.1")).await
+        decide(&rig, Approve::new(&Secret::new("BBBB-BBBB"), "ada").source("203.0.113.1")).await
     });
     let answers = answers.await;
     let looked_at = answers.iter().filter(|answer| **answer == DecideOutcome::Unknown).count();

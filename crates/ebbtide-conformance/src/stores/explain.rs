@@ -12,10 +12,10 @@ use ebbtide::stores::attributes::{AttributeQuestion, Draft};
 use ebbtide::stores::audit::Action;
 use ebbtide::stores::clients::{ClientQuestion, ClientRequest, RegisterOutcome};
 use ebbtide::stores::codes::{CodeQuestion, CodeRequest, Redeem, RedeemOutcome};
-use ebbtide::stores::device_codes::{Decision, DeviceCodeQuestion, DeviceRequest};
-use ebbtide::stores::grants::{GrantQuestion, GrantRequest, GrantTtls};
+use ebbtide::stores::device_codes::{Deny, DeviceCodeQuestion, DeviceRequest};
+use ebbtide::stores::grants::{GrantQuestion, GrantRequest, GrantTtls, Rotate};
 use ebbtide::stores::nonces::NonceQuestion;
-use ebbtide::stores::pushed_requests::{Push, PushOutcome, PushedRequestQuestion};
+use ebbtide::stores::pushed_requests::{Push, PushOutcome, PushedRequestQuestion, Take};
 use ebbtide::stores::relationships::Relationship;
 use ebbtide::stores::replays::{Proof, ReplayQuestion};
 use ebbtide::stores::sessions::{SessionQuestion, SessionRequest};
@@ -75,14 +75,15 @@ pub(super) async fn a_code_tells_what_it_gave(rig: StoreRig) {
     let (good, burned, late) = (issue().await, issue().await, issue().await);
     let question = Question::Codes(CodeQuestion::new(good.clone()));
     assert_eq!(state(&rig, &question).await, RecordState::Live);
-    let presented = Redeem::new(good, "app", "https://a").grant(GrantTtls::default());
-    let RedeemOutcome::Redeemed(redeemed) = codes.redeem(&presented).await.expect("redeem") else {
+    let presented = Redeem::new(good, "app").redirect_uri("https://a").with_grant();
+    let RedeemOutcome::Redeemed(redeemed) = codes.redeem(presented.clone()).await.expect("redeem") else {
         panic!("a good code is redeemed");
     };
     let explanation = explain(&rig, &question).await;
     assert_eq!(explanation.state, RecordState::Used);
     assert_eq!(explanation.grant_id, redeemed.grant.map(|grant| grant.grant_id));
-    let _ = codes.redeem(&Redeem::new(burned.clone(), "other", "https://a")).await.expect("redeem");
+    let _ =
+        codes.redeem(Redeem::new(burned.clone(), "other").redirect_uri("https://a")).await.expect("redeem");
     assert_eq!(state(&rig, &Question::Codes(CodeQuestion::new(burned))).await, RecordState::Used);
     rig.pass(60);
     assert_eq!(state(&rig, &Question::Codes(CodeQuestion::new(late))).await, RecordState::Expired);
@@ -103,18 +104,19 @@ pub(super) async fn a_grant_tells_why_it_was_revoked(rig: StoreRig) {
         (state(&rig, &grant).await, state(&rig, &first).await),
         (RecordState::Live, RecordState::Live)
     );
-    let _ = grants.rotate(&issued.refresh_token, "app", None).await.expect("rotate");
+    let _ = grants.rotate(Rotate::new(&issued.refresh_token, "app")).await.expect("rotate");
     assert_eq!(
         (state(&rig, &grant).await, state(&rig, &first).await),
         (RecordState::Live, RecordState::Used)
     );
     rig.pass(60);
-    let _ = grants.rotate(&issued.refresh_token, "app", None).await.expect("rotate");
+    let _ = grants.rotate(Rotate::new(&issued.refresh_token, "app")).await.expect("rotate");
     let explanation = explain(&rig, &grant).await;
     assert_eq!(explanation.state, RecordState::Revoked);
     assert!(explanation.why.contains("used a second time"), "{}", explanation.why);
     assert_eq!(state(&rig, &first).await, RecordState::Revoked);
-    let idle = grants.issue(GrantRequest::new("ada", "app").terms(GrantTtls::default().idle(secs(60)))).await;
+    let idle =
+        grants.issue(GrantRequest::new("ada", "app").ttls(GrantTtls::default().idle_ttl(secs(60)))).await;
     rig.pass(60);
     assert_eq!(
         state(&rig, &Question::Grants(GrantQuestion::new(idle.expect("issue").grant_id, None))).await,
@@ -139,7 +141,7 @@ pub(super) async fn an_access_token_ends_with_its_grant(rig: StoreRig) {
         (RecordState::Live, RecordState::Live)
     );
     assert_eq!(explain(&rig, &under).await.grant_id, Some(grant_id));
-    assert!(grants.revoke(grant_id).await.expect("revoke"));
+    assert_eq!(grants.revoke(grant_id, None).await.expect("revoke"), 1);
     assert_eq!(
         (state(&rig, &under).await, state(&rig, &alone).await),
         (RecordState::Revoked, RecordState::Live)
@@ -224,7 +226,7 @@ pub(super) async fn what_a_session_a_request_and_a_device_came_to(rig: StoreRig)
     let push = || async {
         match requests.put(Push::new("app", Payload::new("x"))).await.expect("put") {
             PushOutcome::Pushed { request_uri, .. } => request_uri,
-            PushOutcome::Conflict => panic!("a URI that is made up is taken"),
+            other => panic!("a new URI is taken: {other:?}"),
         }
     };
     let (taken, left) = (push().await, push().await);
@@ -242,8 +244,8 @@ pub(super) async fn what_a_session_a_request_and_a_device_came_to(rig: StoreRig)
         assert_eq!(state(&rig, question).await, RecordState::Live, "{question:?}");
     }
     let _ = sessions.claim(&claimed).await.expect("claim");
-    let _ = requests.take(&taken, "app").await.expect("take");
-    let _ = devices.decide(denied.user_code.expose(), Decision::deny()).await.expect("decide");
+    let _ = requests.take(Take::new(&taken, "app")).await.expect("take");
+    let _ = devices.decide(Deny::new(&denied.user_code)).await.expect("decide");
     rig.pass(600);
     for (question, after) in &before {
         assert_eq!(state(&rig, question).await, *after, "{question:?}");

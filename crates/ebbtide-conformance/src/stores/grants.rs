@@ -11,7 +11,7 @@ use ebbtide::model::time::Clock as _;
 use ebbtide::stores::Field;
 use ebbtide::stores::access_tokens::{AccessRequest, IntrospectOutcome, IssueOutcome};
 use ebbtide::stores::grants::{
-    Grant, GrantId, GrantRequest, GrantState, GrantTtls, IssuedGrant, RotateOutcome, Rotated, Why,
+    Grant, GrantId, GrantRequest, GrantState, GrantTtls, IssuedGrant, Rotate, RotateOutcome, Rotated, Why,
 };
 use ebbtide::stores::shared::payload::Payload;
 
@@ -20,11 +20,11 @@ pub(super) fn request() -> GrantRequest {
 }
 
 pub(super) async fn issue(rig: &StoreRig, terms: GrantTtls) -> IssuedGrant {
-    rig.stores.grants(&rig.scope).issue(request().terms(terms)).await.expect("issue")
+    rig.stores.grants(&rig.scope).issue(request().ttls(terms)).await.expect("issue")
 }
 
 pub(super) async fn rotate(rig: &StoreRig, token: &Secret) -> RotateOutcome {
-    rig.stores.grants(&rig.scope).rotate(token, "app", None).await.expect("rotate")
+    rig.stores.grants(&rig.scope).rotate(Rotate::new(token, "app")).await.expect("rotate")
 }
 
 pub(super) async fn rotated(rig: &StoreRig, token: &Secret) -> Rotated {
@@ -110,7 +110,7 @@ pub(super) async fn no_grace_is_strict_and_a_minute_is_the_most(rig: StoreRig) {
     let issued = issue(&rig, grace(0)).await;
     rotated(&rig, &issued.refresh_token).await;
     assert!(matches!(rotate(&rig, &issued.refresh_token).await, RotateOutcome::Reused { .. }));
-    let error = rig.stores.grants(&rig.scope).issue(request().terms(grace(61))).await.expect_err("too long");
+    let error = rig.stores.grants(&rig.scope).issue(request().ttls(grace(61))).await.expect_err("too long");
     assert!(error.message().contains("60"), "{error}");
 }
 
@@ -159,9 +159,9 @@ pub(super) async fn an_older_generation_revokes_the_family(rig: StoreRig) {
 
 pub(super) async fn a_mismatch_burns_nothing(rig: StoreRig) {
     let grants = rig.stores.grants(&rig.scope);
-    let issued = grants.issue(request().thumbprint("jkt-1")).await.expect("issue");
+    let issued = grants.issue(request().dpop_jkt("jkt-1")).await.expect("issue");
     let token = &issued.refresh_token;
-    let first = match grants.rotate(token, "app", Some("jkt-1")).await.expect("rotate") {
+    let first = match grants.rotate(Rotate::new(token, "app").dpop_jkt("jkt-1")).await.expect("rotate") {
         RotateOutcome::Rotated(first) => first,
         other => panic!("{other:?}"),
     };
@@ -169,19 +169,22 @@ pub(super) async fn a_mismatch_burns_nothing(rig: StoreRig) {
     for old_or_new in [token, &first.refresh_token] {
         for (client, key, field) in [
             ("evil", Some("jkt-1"), Field::ClientId),
-            ("app", Some("jkt-2"), Field::Thumbprint),
-            ("app", None, Field::Thumbprint),
+            ("app", Some("jkt-2"), Field::DpopJkt),
+            ("app", None, Field::DpopJkt),
         ] {
-            let answer = grants.rotate(old_or_new, client, key).await.expect("rotate");
+            let mut request = Rotate::new(old_or_new, client);
+            request.dpop_jkt = key.map(str::to_owned);
+            let answer = grants.rotate(request).await.expect("rotate");
             assert_eq!(answer, RotateOutcome::Mismatch(field));
         }
     }
-    let own = grants.rotate(&first.refresh_token, "app", Some("jkt-1")).await.expect("rotate");
+    let own =
+        grants.rotate(Rotate::new(&first.refresh_token, "app").dpop_jkt("jkt-1")).await.expect("rotate");
     assert!(matches!(own, RotateOutcome::Rotated(_)), "{own:?}");
 }
 
 pub(super) async fn idle_time_slides_and_ends_at_the_instant(rig: StoreRig) {
-    let issued = issue(&rig, GrantTtls::default().idle(secs(100)).max(secs(1_000))).await;
+    let issued = issue(&rig, GrantTtls::default().idle_ttl(secs(100)).max_ttl(secs(1_000))).await;
     let mut expires_at = issued.expires_at;
     let mut token = issued.refresh_token.clone();
     for _ in 0..4 {
@@ -202,7 +205,7 @@ pub(super) async fn idle_time_slides_and_ends_at_the_instant(rig: StoreRig) {
 }
 
 pub(super) async fn the_cap_is_never_passed(rig: StoreRig) {
-    let issued = issue(&rig, GrantTtls::default().idle(secs(100)).max(secs(250))).await;
+    let issued = issue(&rig, GrantTtls::default().idle_ttl(secs(100)).max_ttl(secs(250))).await;
     let mut token = issued.refresh_token.clone();
     for (before_the_cap, left) in [(200, 100), (140, 100), (70, 70), (1, 1)] {
         rig.go_to(issued.ends_at, before_the_cap * 1_000);
@@ -223,10 +226,10 @@ pub(super) async fn the_cap_is_never_passed(rig: StoreRig) {
 
 pub(super) async fn revoked_is_sticky_until_the_cap(rig: StoreRig) {
     let grants = rig.stores.grants(&rig.scope);
-    let issued = issue(&rig, GrantTtls::default().idle(secs(100)).max(secs(1_000))).await;
+    let issued = issue(&rig, GrantTtls::default().idle_ttl(secs(100)).max_ttl(secs(1_000))).await;
     let successor = rotated(&rig, &issued.refresh_token).await;
-    assert!(grants.revoke(issued.grant_id).await.expect("revoke"));
-    assert!(!grants.revoke(issued.grant_id).await.expect("revoke"), "it was revoked before");
+    assert_eq!(grants.revoke(issued.grant_id, None).await.expect("revoke"), 1);
+    assert_eq!(grants.revoke(issued.grant_id, None).await.expect("revoke"), 0, "it was revoked before");
     for wait in [0, 99, 2, 800] {
         rig.pass(wait);
         rig.sweep().await;
@@ -252,10 +255,10 @@ pub(super) async fn tokens_of_another_scope_are_unknown(rig: StoreRig) {
     let issued = issue(&rig, GrantTtls::default()).await;
     for scope in [Scope::Global, Scope::tenant_env("acme", "prod").expect("good names")] {
         let grants = rig.stores.grants(&scope);
-        let answer = grants.rotate(&issued.refresh_token, "app", None).await.expect("rotate");
+        let answer = grants.rotate(Rotate::new(&issued.refresh_token, "app")).await.expect("rotate");
         assert_eq!(answer, RotateOutcome::Unknown, "{scope}");
-        assert!(!grants.revoke_token(&issued.refresh_token).await.expect("revoke"));
-        assert!(!grants.revoke(issued.grant_id).await.expect("revoke"));
+        assert_eq!(grants.revoke(&issued.refresh_token, None).await.expect("revoke"), 0);
+        assert_eq!(grants.revoke(issued.grant_id, None).await.expect("revoke"), 0);
         assert!(grants.get(issued.grant_id).await.expect("get").is_none());
     }
     rotated(&rig, &issued.refresh_token).await;

@@ -11,7 +11,7 @@ use ebbtide::stores::provider_tokens::AttachOutcome;
 use ebbtide::stores::shared::payload::Payload;
 
 async fn revoke(rig: &StoreRig, id: GrantId) -> bool {
-    rig.stores.grants(&rig.scope).revoke(id).await.expect("revoke")
+    rig.stores.grants(&rig.scope).revoke(id, None).await.expect("revoke") == 1
 }
 
 /// The rig on which the grant is revoked after it was read.
@@ -101,14 +101,14 @@ pub(super) async fn no_provider_tokens_get_into_a_revoked_family(rig: StoreRig) 
 }
 
 fn present(code: &IssuedCode, client_id: &str) -> Redeem {
-    Redeem::new(code.code.clone(), client_id, "https://a").grant(GrantTtls::default())
+    Redeem::new(code.code.clone(), client_id).redirect_uri("https://a").with_grant()
 }
 
 /// The rig on which the code is redeemed by another after it was read.
 fn redeeming(rig: &StoreRig, code: &IssuedCode) -> StoreRig {
     let (other, presented) = (rig.clone(), present(code, "app"));
     rig.meanwhile(Kind::Code, async move {
-        let answer = other.stores.codes(&other.scope).redeem(&presented).await.expect("redeem");
+        let answer = other.stores.codes(&other.scope).redeem(presented.clone()).await.expect("redeem");
         assert!(matches!(answer, RedeemOutcome::Redeemed(_)), "{answer:?}");
     })
 }
@@ -119,7 +119,7 @@ pub(super) async fn a_redemption_that_was_overtaken_revokes(rig: StoreRig) {
         let request = CodeRequest::new("app", "ada", "https://a");
         let code = rig.stores.codes(&rig.scope).issue(request).await.expect("issue");
         let codes = redeeming(&rig, &code).stores.codes(&rig.scope);
-        let answer = codes.redeem(&present(&code, client_id)).await.expect("redeem");
+        let answer = codes.redeem(present(&code, client_id)).await.expect("redeem");
         let RedeemOutcome::Reused { grant_id: Some(id) } = answer else { panic!("{answer:?}") };
         assert_eq!(is_revoked(&rig, id).await, Some(Why::CodeReused));
     }

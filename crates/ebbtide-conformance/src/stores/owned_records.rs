@@ -13,10 +13,10 @@ use ebbtide::stores::attributes::SwapOutcome;
 use ebbtide::stores::audit::AuditContext;
 use ebbtide::stores::clients::{ClientRequest, RegisteredClient};
 use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
-use ebbtide::stores::device_codes::{Decision, DeviceRedeem, DeviceRedeemOutcome, StartedDevice};
-use ebbtide::stores::grants::{GrantRequest, GrantTtls, IssuedGrant, RotateOutcome};
+use ebbtide::stores::device_codes::{Approve, DeviceRedeem, DeviceRedeemOutcome, StartedDevice};
+use ebbtide::stores::grants::{GrantRequest, IssuedGrant, Rotate, RotateOutcome};
 use ebbtide::stores::provider_tokens::AttachOutcome;
-use ebbtide::stores::pushed_requests::{Push, PushOutcome, TakeOutcome};
+use ebbtide::stores::pushed_requests::{Push, PushOutcome, Take, TakeOutcome};
 use ebbtide::stores::relationships::{Edge, RelationType, Relationship, TransitiveOutcome};
 use ebbtide::stores::sessions::{CreatedSession, SessionOutcome, SessionRequest};
 use ebbtide::stores::shared::payload::Payload;
@@ -71,11 +71,11 @@ impl Held {
     /// What can be made of it, or beside it.
     pub(super) async fn made(&self, rig: &StoreRig) -> Vec<&'static str> {
         let (stores, scope, client_id) = (&rig.stores, &rig.scope, &self.client_id);
-        let rotation = stores.grants(scope).rotate(&self.grant.refresh_token, client_id, None).await;
+        let rotation = stores.grants(scope).rotate(Rotate::new(&self.grant.refresh_token, client_id)).await;
         let access = stores.access_tokens(scope).issue(AccessRequest::under(self.grant.grant_id)).await;
         let alone = AccessRequest::alone(&self.subject, client_id);
-        let presented = Redeem::new(self.code.clone(), client_id, "https://a").grant(GrantTtls::default());
-        let redemption = stores.codes(scope).redeem(&presented).await.expect("redeem");
+        let presented = Redeem::new(self.code.clone(), client_id).redirect_uri("https://a").with_grant();
+        let redemption = stores.codes(scope).redeem(presented.clone()).await.expect("redeem");
         let code = CodeRequest::new(client_id, &self.subject, "https://a");
         named([
             (
@@ -118,7 +118,7 @@ impl OwnedRecords {
         let bucket = stores.attributes(scope).bucket(owner, "b").expect("good names");
         bucket.set("a", json!(1)).await.expect("set");
         let device = start(rig).await;
-        let _ = decide(rig, &device.user_code, Decision::approve(owner)).await;
+        let _ = decide(rig, Approve::new(&device.user_code, owner)).await;
         let client_id = format!("client of {owner}");
         let request = ClientRequest::confidential().client_id(&client_id).owner(owner);
         let client = clients::register(rig, request).await;
@@ -175,7 +175,7 @@ impl OwnedRecords {
         let changes = stores.attributes(scope).changes().insert(&bucket, "d", json!(1));
         let session = SessionRequest::default().subject(owner);
         let presented = DeviceRedeem::new(self.device.device_code.clone(), "tv");
-        let redemption = stores.device_codes(scope).redeem(&presented).await.expect("redeem");
+        let redemption = stores.device_codes(scope).redeem(presented.clone()).await.expect("redeem");
         let swap = bucket.compare_and_swap("a", &json!(1), json!(1)).await.expect("swap");
         let mut made = named([
             ("attribute swapped", matches!(swap, SwapOutcome::Swapped(_))),
@@ -221,6 +221,6 @@ pub(super) async fn push(rig: &StoreRig, client_id: &str) -> Secret {
 }
 
 pub(super) async fn is_taken(rig: &StoreRig, uri: &Secret, client_id: &str) -> bool {
-    let answer = rig.stores.pushed_requests(&rig.scope).take(uri, client_id).await.expect("take");
+    let answer = rig.stores.pushed_requests(&rig.scope).take(Take::new(uri, client_id)).await.expect("take");
     matches!(answer, TakeOutcome::Taken { .. })
 }

@@ -71,10 +71,10 @@ pub(super) async fn a_code_brings_nobody_back(rig: StoreRig) {
         let request = CodeRequest::new("app", owner, "https://a").ttl(super::rig::secs(600));
         let code = codes.issue(request).await.expect("issue").code;
         delete(&rig, owner).await;
-        let presented = Redeem::new(code, "app", "https://a");
+        let presented = Redeem::new(code, "app").redirect_uri("https://a");
         let presented = terms.map_or(presented.clone(), |terms| presented.grant(terms));
         for _ in 0..2 {
-            assert_eq!(codes.redeem(&presented).await.expect("redeem"), RedeemOutcome::Unknown);
+            assert_eq!(codes.redeem(presented.clone()).await.expect("redeem"), RedeemOutcome::Unknown);
             rig.pass(599);
         }
     }
@@ -83,7 +83,7 @@ pub(super) async fn a_code_brings_nobody_back(rig: StoreRig) {
 pub(super) async fn a_name_is_free_again_behind_the_last_step(rig: StoreRig) {
     let bucket = rig.stores.attributes(&rig.scope).bucket("alice", "b").expect("good names");
     let codes = rig.stores.codes(&rig.scope);
-    let presented = |code| Redeem::new(code, "app", "https://a").grant(GrantTtls::default());
+    let presented = |code| Redeem::new(code, "app").redirect_uri("https://a").with_grant();
     for step in [0, 1, 3_599] {
         bucket.set("old", json!(1)).await.expect("set");
         let old = codes.issue(CodeRequest::new("app", "alice", "https://a")).await.expect("issue").code;
@@ -94,12 +94,12 @@ pub(super) async fn a_name_is_free_again_behind_the_last_step(rig: StoreRig) {
         assert!(bucket.get("new").await.expect("get").is_some());
         if step == 1 {
             assert_eq!(
-                codes.redeem(&presented(old)).await.expect("redeem"),
+                codes.redeem(presented(old)).await.expect("redeem"),
                 RedeemOutcome::Unknown,
                 "the old"
             );
             let new = codes.issue(CodeRequest::new("app", "alice", "https://a")).await.expect("issue").code;
-            let redeemed = codes.redeem(&presented(new)).await.expect("redeem");
+            let redeemed = codes.redeem(presented(new)).await.expect("redeem");
             assert!(matches!(redeemed, RedeemOutcome::Redeemed(_)), "{redeemed:?}");
         }
     }

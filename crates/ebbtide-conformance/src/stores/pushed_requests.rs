@@ -7,7 +7,7 @@ use ebbtide::model::kind::Kind;
 use ebbtide::model::secret::Secret;
 use ebbtide::model::time::{Clock as _, Timestamp};
 use ebbtide::stores::Field;
-use ebbtide::stores::pushed_requests::{Push, PushOutcome, PushedRequests, TakeOutcome};
+use ebbtide::stores::pushed_requests::{Push, PushOutcome, PushedRequests, Take, TakeOutcome};
 use ebbtide::stores::shared::payload::Payload;
 
 fn push() -> Push {
@@ -17,12 +17,12 @@ fn push() -> Push {
 async fn put(rig: &StoreRig, push: Push) -> Option<(Secret, Timestamp)> {
     match rig.stores.pushed_requests(&rig.scope).put(push).await.expect("put") {
         PushOutcome::Pushed { request_uri, expires_at } => Some((request_uri, expires_at)),
-        PushOutcome::Conflict => None,
+        _ => None,
     }
 }
 
 async fn take(rig: &StoreRig, uri: &Secret, client_id: &str) -> TakeOutcome {
-    rig.stores.pushed_requests(&rig.scope).take(uri, client_id).await.expect("take")
+    rig.stores.pushed_requests(&rig.scope).take(Take::new(uri, client_id)).await.expect("take")
 }
 
 fn taken() -> TakeOutcome {

@@ -1,4 +1,4 @@
-//! Text that must not be printed.
+//! Secrets: text that must not be printed.
 
 use std::fmt;
 
@@ -12,12 +12,12 @@ use zeroize::Zeroize;
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps `text` from being printed.
+    /// Wraps `text`, which then does not print.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The secret itself. Every call of this is a place to look at in a review.
+    /// Text of the secret. Reviews look at every call.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -35,6 +35,18 @@ impl Eq for Secret {}
 impl From<String> for Secret {
     fn from(text: String) -> Self {
         Self(text)
+    }
+}
+
+impl From<&str> for Secret {
+    fn from(text: &str) -> Self {
+        Self::new(text)
+    }
+}
+
+impl From<&Self> for Secret {
+    fn from(secret: &Self) -> Self {
+        secret.clone()
     }
 }
 

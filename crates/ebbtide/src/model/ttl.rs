@@ -1,4 +1,4 @@
-//! Lives of records, and the policies that bound them.
+//! Lifetimes of records, and the policies that bound them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,22 +11,22 @@ use crate::model::kind::Kind;
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 
-/// How long a record lives: at least a millisecond, at most a hundred years.
+/// Lifetime of a record: at least a millisecond, at most a hundred years. Deserializes from whole seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(try_from = "i64")]
 pub struct Ttl(Duration);
 
 impl Ttl {
-    /// The longest life: a hundred years of 365 days.
+    /// Longest lifetime: a hundred years of 365 days.
     pub const MAX: Self = Self(Duration::from_secs(100 * 365 * 24 * 3600));
 
-    /// So many seconds; zero, a negative number and more than [`Ttl::MAX`] are invalid.
+    /// Lifetime in seconds; zero, a negative number and more than [`Ttl::MAX`] are invalid.
     pub fn from_secs(seconds: i64) -> Result<Self> {
         let duration = u64::try_from(seconds).map(Duration::from_secs);
         duration.map_or_else(|_| Err(out_of_bounds()), Self::new)
     }
 
-    /// That long; less than a millisecond and more than [`Ttl::MAX`] are invalid.
+    /// Lifetime of a duration; less than a millisecond and more than [`Ttl::MAX`] are invalid.
     pub fn new(duration: Duration) -> Result<Self> {
         if duration < Duration::from_millis(1) || duration > Self::MAX.0 {
             return Err(out_of_bounds());
@@ -38,13 +38,13 @@ impl Ttl {
         Self(Duration::from_secs(seconds))
     }
 
-    /// The life as a duration.
+    /// Lifetime as a duration.
     #[must_use]
     pub const fn duration(self) -> Duration {
         self.0
     }
 
-    /// When a record that begins at `now` ends.
+    /// End of a record that begins at `now`.
     pub fn expires_at(self, now: Timestamp) -> Result<Timestamp> {
         now.checked_add(self.0)
     }
@@ -75,16 +75,16 @@ fn out_of_bounds() -> Error {
     ))
 }
 
-/// The bounds of the lives of a kind of record.
+/// Bounds of the lifetimes of a kind of record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TtlPolicy {
-    /// The life of a record that was written without one; none means that it does not expire.
+    /// Lifetime of a record that is written without one; none means that it does not expire.
     pub default: Option<Ttl>,
-    /// The shortest life.
+    /// Shortest lifetime.
     pub min: Ttl,
-    /// The longest life.
+    /// Longest lifetime.
     pub max: Ttl,
-    /// Whether a life outside the bounds is refused, or accepted and logged.
+    /// Refuses a lifetime outside the bounds; otherwise it is accepted and logged.
     pub enforce: bool,
 }
 
@@ -92,7 +92,7 @@ const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
 
 impl Default for TtlPolicy {
-    /// No default life, a minute to a year, enforced.
+    /// No default lifetime, a minute to a year, enforced.
     fn default() -> Self {
         Self { default: None, min: Ttl::secs(60), max: Ttl::secs(365 * DAY), enforce: true }
     }
@@ -139,8 +139,8 @@ impl TtlPolicy {
         }
     }
 
-    /// The life of a record for which `requested` was asked; none means that it does not expire. Out of bounds is
-    /// invalid where the policy is enforced, and a log line where it is not.
+    /// Lifetime of a record for which `requested` was asked; none means that it does not expire. Out of bounds is
+    /// `Invalid` if the policy is enforced, and a log line otherwise.
     pub fn apply(&self, requested: Option<Ttl>) -> Result<Option<Ttl>> {
         let Some(ttl) = requested else { return Ok(self.default) };
         if ttl < self.min || ttl > self.max {
@@ -153,19 +153,19 @@ impl TtlPolicy {
         Ok(Some(ttl))
     }
 
-    /// When a record that is written at `now` ends.
+    /// End of a record that is written at `now`.
     pub fn expires_at(&self, requested: Option<Ttl>, now: Timestamp) -> Result<Timestamp> {
         self.apply(requested)?.map_or(Ok(Timestamp::NEVER), |ttl| ttl.expires_at(now))
     }
 }
 
 /// Policies per kind and per scope. The most specific wins: the record's own scope, then each scope that covers it,
-/// up to Global. Where none is set, a store's own bounds hold.
+/// up to Global. Where none is set, the bounds of the store apply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TtlPolicies(BTreeMap<(Kind, Scope), TtlPolicy>);
 
 impl TtlPolicies {
-    /// Sets the policy of a kind in a scope and all that it covers. Returns the one that stood there.
+    /// Sets the policy of a kind in a scope and all that it covers. Returns the previous one.
     pub fn set(&mut self, kind: Kind, scope: Scope, policy: TtlPolicy) -> Result<Option<TtlPolicy>> {
         scope.check()?;
         policy.check()?;
@@ -177,7 +177,7 @@ impl TtlPolicies {
         self.0.remove(&(kind, scope.clone()))
     }
 
-    /// The policy for records of that kind in that scope, if one is set there or above.
+    /// Policy for records of that kind in that scope, if one is set there or above.
     #[must_use]
     pub fn of(&self, kind: Kind, scope: &Scope) -> Option<TtlPolicy> {
         if self.0.is_empty() {

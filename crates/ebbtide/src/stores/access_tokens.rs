@@ -6,6 +6,7 @@ mod revocation;
 use futures_util::future::try_join;
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
+use serde::Deserialize;
 
 use super::grants::{
     Family, GrantId, GrantState, Holder, MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, Why,
@@ -14,19 +15,21 @@ use super::registry::{Store, question};
 use super::shared::deletion::{Owned, Progress};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
+use super::shared::setters::setters;
 use super::shared::token;
 use super::shared::tombstones::Principal;
-use super::{ATTEMPTS, Field, Stores, check_length, check_optional, contended};
+use super::shared::update::Step;
+use super::{Field, Stores, check_length, check_optional};
 use crate::model::codec;
 use crate::model::digest::Digest;
-use crate::model::error::Result;
+use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::kind::Kind;
 use crate::model::scope::Scope;
 use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
-use crate::model::write::{Batch, Write};
+use crate::model::write::Write;
 
 /// The access tokens of one scope.
 #[derive(Debug, Clone)]
@@ -35,82 +38,63 @@ pub struct AccessTokens {
     scope: Scope,
 }
 
-/// An access token to be issued, under a grant or alone.
-#[derive(Debug, Clone)]
+/// Request for an access token, under a grant or without one.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
 #[must_use]
 pub struct AccessRequest {
-    grant_id: Option<GrantId>,
-    subject: Option<String>,
-    client_id: Option<String>,
-    scope: Option<String>,
-    thumbprint: Option<String>,
-    data: Option<Payload>,
-    ttl: Option<Ttl>,
+    /// Grant that the token is under.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+    pub grant_id: Option<GrantId>,
+    /// Subject that the token speaks for. Under a grant this must be the subject of the grant.
+    #[cfg_attr(feature = "schema", schema(example = "alice"))]
+    pub subject: Option<String>,
+    /// Client that holds the token. Under a grant this must be the client of the grant.
+    #[cfg_attr(feature = "schema", schema(example = "app"))]
+    pub client_id: Option<String>,
+    /// OAuth scope. Under a grant with a scope this must be within it, and defaults to all of it.
+    pub scope: Option<String>,
+    /// Thumbprint of the key that the token is bound to. Under a bound grant this must be the same.
+    pub dpop_jkt: Option<String>,
+    /// Payload, stored sealed.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<serde_json::Value>))]
+    pub data: Option<Payload>,
+    /// Lifetime; the cap of the grant applies if it is sooner.
+    #[serde(rename = "ttl_seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
+    pub ttl: Option<Ttl>,
 }
 
 impl AccessRequest {
-    /// A token under a grant: it speaks for the grant's subject, is held by the grant's client and bound to the
-    /// grant's key, and ends with the grant.
+    /// Request for a token under a grant: it has the subject, the client and the key of the grant, and ends with it.
     pub fn under(grant_id: GrantId) -> Self {
-        Self {
-            grant_id: Some(grant_id),
-            subject: None,
-            client_id: None,
-            scope: None,
-            thumbprint: None,
-            data: None,
-            ttl: None,
-        }
+        Self { grant_id: Some(grant_id), ..Self::default() }
     }
 
-    /// A token of its own, that speaks for `subject` and is held by `client_id`.
+    /// Request for a token without a grant, that speaks for `subject` and is held by `client_id`.
     pub fn alone(subject: impl Into<String>, client_id: impl Into<String>) -> Self {
-        let (subject, client_id) = (Some(subject.into()), Some(client_id.into()));
-        Self { grant_id: None, subject, client_id, scope: None, thumbprint: None, data: None, ttl: None }
+        Self::default().subject(subject).client_id(client_id)
     }
 
-    /// Says whom it speaks for. Under a grant this must be the grant's subject.
-    pub fn subject(mut self, subject: impl Into<String>) -> Self {
-        self.subject = Some(subject.into());
-        self
-    }
-
-    /// Says who holds it. Under a grant this must be the grant's client.
-    pub fn client_id(mut self, client_id: impl Into<String>) -> Self {
-        self.client_id = Some(client_id.into());
-        self
-    }
-
-    /// What it is good for. Under a grant with a scope this must be within it, and is all of it where nothing is
-    /// said.
-    pub fn scope(mut self, scope: impl Into<String>) -> Self {
-        self.scope = Some(scope.into());
-        self
-    }
-
-    /// Binds it to the key with this thumbprint. Under a grant that is bound to a key this must be the same.
-    pub fn thumbprint(mut self, thumbprint: impl Into<String>) -> Self {
-        self.thumbprint = Some(thumbprint.into());
-        self
-    }
-
-    /// Keeps this with the token, sealed.
-    pub fn data(mut self, data: impl Into<Payload>) -> Self {
-        self.data = Some(data.into());
-        self
-    }
-
-    /// Lets it live that long, or until its grant's cap if that is sooner.
-    pub fn ttl(mut self, ttl: Ttl) -> Self {
-        self.ttl = Some(ttl);
-        self
-    }
+    setters!(
+        subject: String,
+        client_id: String,
+        scope: String,
+        dpop_jkt: String,
+        data: Payload,
+        ttl: Ttl,
+    );
 
     fn check(&self) -> Result<()> {
+        if self.grant_id.is_none() && (self.subject.is_none() || self.client_id.is_none()) {
+            return Err(Error::invalid("without a grant_id, subject and client_id are required"));
+        }
         check_optional("subject", self.subject.as_deref(), MAX_NAME_BYTES)?;
         check_optional("client_id", self.client_id.as_deref(), MAX_NAME_BYTES)?;
         check_optional("scope", self.scope.as_deref(), MAX_SCOPE_BYTES)?;
-        check_optional("key thumbprint", self.thumbprint.as_deref(), MAX_THUMBPRINT_BYTES)
+        check_optional("key thumbprint", self.dpop_jkt.as_deref(), MAX_THUMBPRINT_BYTES)
     }
 
     /// Fills in what the grant says; the error is the field that contradicts it.
@@ -121,10 +105,10 @@ impl AccessRequest {
         if self.client_id.get_or_insert_with(|| family.client_id.clone()) != &family.client_id {
             return Err(Field::ClientId);
         }
-        if let Some(bound) = &family.thumbprint
-            && self.thumbprint.get_or_insert_with(|| bound.clone()) != bound
+        if let Some(bound) = &family.dpop_jkt
+            && self.dpop_jkt.get_or_insert_with(|| bound.clone()) != bound
         {
-            return Err(Field::Thumbprint);
+            return Err(Field::DpopJkt);
         }
         if let Some(granted) = &family.scope {
             let asked = self.scope.get_or_insert_with(|| granted.clone());
@@ -147,6 +131,7 @@ pub struct IssuedAccessToken {
 
 /// The answer to a request for an access token.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 #[must_use = "a token may have been refused"]
 pub enum IssueOutcome {
     /// Here it is.
@@ -176,7 +161,7 @@ pub struct Active {
     /// What it is good for.
     pub scope: Option<String>,
     /// The key that it is bound to.
-    pub thumbprint: Option<String>,
+    pub dpop_jkt: Option<String>,
     /// What was kept with it.
     pub data: Option<Payload>,
     /// The grant that it is under.
@@ -206,7 +191,7 @@ struct StoredToken {
     #[n(2)]
     scope: Option<String>,
     #[n(3)]
-    thumbprint: Option<String>,
+    dpop_jkt: Option<String>,
     /// Sealed for this record.
     #[cbor(n(4), with = "minicbor::bytes")]
     data: Option<Vec<u8>>,
@@ -277,29 +262,29 @@ impl AccessTokens {
     pub async fn issue(&self, request: AccessRequest) -> Result<IssueOutcome> {
         request.check()?;
         let Some(grant_id) = request.grant_id else { return self.issue_alone(request).await };
-        let grants = self.stores.grants(&self.scope);
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let Some(grant) = grants.standing(grant_id, now).await? else { return Ok(IssueOutcome::Unknown) };
+        let (grants, request) = (&self.stores.grants(&self.scope), &request);
+        let update = self.stores.retry(|now| async move {
+            let Some(grant) = grants.standing(grant_id, now).await? else {
+                return Ok(Step::answer(IssueOutcome::Unknown));
+            };
             match grant.family.state(now) {
                 GrantState::Active => {}
-                GrantState::Revoked { at, why } => return Ok(IssueOutcome::Revoked { at, why }),
-                GrantState::Expired => return Ok(IssueOutcome::Expired),
+                GrantState::Revoked { at, why } => {
+                    return Ok(Step::answer(IssueOutcome::Revoked { at, why }));
+                }
+                GrantState::Expired => return Ok(Step::answer(IssueOutcome::Expired)),
             }
             let mut request = request.clone();
             if let Err(field) = request.inherit(&grant.family) {
-                return Ok(IssueOutcome::Mismatch(field));
+                return Ok(Step::answer(IssueOutcome::Mismatch(field)));
             }
             let id = (*grant_id.as_bytes()).into();
             let under = Under { id, generation: grant.family.generation() };
             let (issued, insert, ..) = self.prepare(request, Some((under, grant.ends_at)), now)?;
             let check = Write::Check { key: grant.key, expected: grant.version };
-            let batch = Batch::new(vec![insert, check])?;
-            if self.stores.backend().commit(batch, now).await?.is_applied() {
-                return Ok(IssueOutcome::Issued(issued));
-            }
-        }
-        Err(contended())
+            Ok(Step::write(vec![insert, check], IssueOutcome::Issued(issued)))
+        });
+        update.await
     }
 
     fn prepare(
@@ -322,7 +307,7 @@ impl AccessTokens {
             subject,
             client_id,
             scope: request.scope,
-            thumbprint: request.thumbprint,
+            dpop_jkt: request.dpop_jkt,
             data: request.data.map(|data| self.stores.seal(&key, &[], &data)).transpose()?,
             issued_at: now.as_millis(),
             grant: grant.map(|(under, _)| under),
@@ -360,34 +345,11 @@ impl AccessTokens {
             subject: stored.subject,
             client_id: stored.client_id,
             scope: stored.scope,
-            thumbprint: stored.thumbprint,
+            dpop_jkt: stored.dpop_jkt,
             grant_id,
             issued_at: Timestamp::from_stored(stored.issued_at)?,
             expires_at: record.expires_at,
         })))
-    }
-
-    /// Revokes this one token and leaves its grant alone. Says whether it was there; afterwards it is not.
-    pub async fn revoke(&self, token: &Secret) -> Result<bool> {
-        let Some(digest) = token::read(token::ACCESS, &[], token) else { return Ok(false) };
-        let removed = self.stores.backend().take(&self.key(&digest)?, self.stores.now()).await?;
-        if let Some(record) = &removed {
-            self.unlist(&digest, &codec::decode(&record.value)?).await?;
-        }
-        Ok(removed.is_some())
-    }
-
-    /// Revokes this one token if it is this client's.
-    pub async fn revoke_of(&self, token: &Secret, client_id: &str) -> Result<bool> {
-        let Some(digest) = token::read(token::ACCESS, &[], token) else { return Ok(false) };
-        let record = self.stores.backend().get(&self.key(&digest)?, self.stores.now()).await?;
-        let stored: Option<StoredToken> = record.map(|record| codec::decode(&record.value)).transpose()?;
-        // A token never changes hands, so that what was read stays true.
-        if stored.is_some_and(|stored| stored.client_id == client_id) {
-            self.revoke(token).await
-        } else {
-            Ok(false)
-        }
     }
 
     fn key(&self, digest: &Digest) -> Result<Key> {

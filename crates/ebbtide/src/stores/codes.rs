@@ -1,6 +1,7 @@
 //! Authorization codes: short-lived, bound, redeemed once (RFC 6749 §4.1.2 and §10.5, RFC 7636, RFC 9449 §10).
 
 mod binding;
+mod request;
 
 use std::time::Duration;
 
@@ -8,17 +9,16 @@ use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 
 use binding::Binding;
+pub use request::{CodeRequest, Redeem};
 
-use super::grants::{
-    GrantId, GrantRequest, GrantTtls, Grants, IssuedGrant, MAX_NAME_BYTES, MAX_SCOPE_BYTES,
-    MAX_THUMBPRINT_BYTES, Why,
-};
+use super::grants::{GrantId, GrantRequest, GrantTtls, Grants, IssuedGrant};
 use super::registry::{Store, question};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
 use super::shared::token;
-use super::shared::tombstones::{Outcome, Principal};
-use super::{ATTEMPTS, Field, MEMORY, Stores, check_length, check_optional, contended};
+use super::shared::tombstones::Principal;
+use super::shared::update::Step;
+use super::{Field, MEMORY, Stores};
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
@@ -28,7 +28,6 @@ use crate::model::record::Record;
 use crate::model::scope::Scope;
 use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
-use crate::model::ttl::Ttl;
 use crate::model::write::Write;
 
 /// The codes of one scope.
@@ -41,78 +40,6 @@ pub struct Codes {
     scope: Scope,
 }
 
-/// A code to be issued, with all that it is bound to.
-#[derive(Debug, Clone)]
-#[must_use]
-pub struct CodeRequest {
-    client_id: String,
-    subject: String,
-    redirect_uri: String,
-    challenge: Option<String>,
-    thumbprint: Option<String>,
-    scope: Option<String>,
-    data: Option<Payload>,
-    ttl: Option<Ttl>,
-}
-
-impl CodeRequest {
-    /// A code for `client_id`, that speaks for `subject` and is sent to `redirect_uri`.
-    pub fn new(
-        client_id: impl Into<String>,
-        subject: impl Into<String>,
-        redirect_uri: impl Into<String>,
-    ) -> Self {
-        Self {
-            client_id: client_id.into(),
-            subject: subject.into(),
-            redirect_uri: redirect_uri.into(),
-            challenge: None,
-            thumbprint: None,
-            scope: None,
-            data: None,
-            ttl: None,
-        }
-    }
-
-    /// Binds it to the verifier of this PKCE challenge. S256 is the only method.
-    pub fn challenge(mut self, challenge: impl Into<String>) -> Self {
-        self.challenge = Some(challenge.into());
-        self
-    }
-
-    /// Binds it to the key with this thumbprint.
-    pub fn thumbprint(mut self, thumbprint: impl Into<String>) -> Self {
-        self.thumbprint = Some(thumbprint.into());
-        self
-    }
-
-    /// What was granted.
-    pub fn scope(mut self, scope: impl Into<String>) -> Self {
-        self.scope = Some(scope.into());
-        self
-    }
-
-    /// Keeps this with the code, sealed; the grant gets it too.
-    pub fn data(mut self, data: impl Into<Payload>) -> Self {
-        self.data = Some(data.into());
-        self
-    }
-
-    /// Lets it live that long, at most ten minutes.
-    pub fn ttl(mut self, ttl: Ttl) -> Self {
-        self.ttl = Some(ttl);
-        self
-    }
-
-    fn check(&self) -> Result<()> {
-        check_length("client_id", &self.client_id, MAX_NAME_BYTES)?;
-        check_length("subject", &self.subject, MAX_NAME_BYTES)?;
-        check_length("redirect_uri", &self.redirect_uri, Codes::MAX_URI_BYTES)?;
-        check_optional("scope", self.scope.as_deref(), MAX_SCOPE_BYTES)?;
-        check_optional("key thumbprint", self.thumbprint.as_deref(), MAX_THUMBPRINT_BYTES)
-    }
-}
-
 /// A code that was issued.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuedCode {
@@ -120,58 +47,6 @@ pub struct IssuedCode {
     pub code: Secret,
     /// Until when it can be redeemed.
     pub expires_at: Timestamp,
-}
-
-/// A code, with what its bearer presents.
-#[derive(Debug, Clone)]
-#[must_use]
-pub struct Redeem {
-    code: Secret,
-    client_id: String,
-    redirect_uri: String,
-    verifier: Option<Secret>,
-    thumbprint: Option<String>,
-    grant: Option<GrantTtls>,
-    keeps: bool,
-}
-
-impl Redeem {
-    /// The code, the client that is known to present it, and the redirect URI that it names.
-    pub fn new(code: Secret, client_id: impl Into<String>, redirect_uri: impl Into<String>) -> Self {
-        Self {
-            code,
-            client_id: client_id.into(),
-            redirect_uri: redirect_uri.into(),
-            verifier: None,
-            thumbprint: None,
-            grant: None,
-            keeps: false,
-        }
-    }
-
-    /// The PKCE verifier.
-    pub fn verifier(mut self, verifier: Secret) -> Self {
-        self.verifier = Some(verifier);
-        self
-    }
-
-    /// The thumbprint of the key whose proof came with the code.
-    pub fn thumbprint(mut self, thumbprint: impl Into<String>) -> Self {
-        self.thumbprint = Some(thumbprint.into());
-        self
-    }
-
-    /// Asks for a grant, issued in the commit that redeems the code.
-    pub fn grant(mut self, terms: GrantTtls) -> Self {
-        self.grant = Some(terms);
-        self
-    }
-
-    /// Leaves the code as it is when something does not fit, instead of burning it.
-    pub fn keep_on_mismatch(mut self) -> Self {
-        self.keeps = true;
-        self
-    }
 }
 
 /// What a code stood for.
@@ -186,7 +61,7 @@ pub struct Redeemed {
     /// What was kept with it.
     pub data: Option<Payload>,
     /// The key that was presented with it.
-    pub thumbprint: Option<String>,
+    pub dpop_jkt: Option<String>,
     /// The grant, if one was asked for.
     pub grant: Option<IssuedGrant>,
 }
@@ -195,15 +70,15 @@ impl Redeemed {
     /// Adds the grant that was asked for, and answers the writes that issue it.
     pub(super) fn give(
         &mut self,
-        terms: Option<GrantTtls>,
+        ttls: Option<GrantTtls>,
         grants: &Grants,
         now: Timestamp,
     ) -> Result<Vec<Write>> {
-        let Some(terms) = terms else { return Ok(Vec::new()) };
-        let mut request = GrantRequest::new(&self.subject, &self.client_id).terms(terms);
+        let Some(ttls) = ttls else { return Ok(Vec::new()) };
+        let mut request = GrantRequest::new(&self.subject, &self.client_id).ttls(ttls);
         request.scope.clone_from(&self.scope);
         request.data.clone_from(&self.data);
-        request.thumbprint.clone_from(&self.thumbprint);
+        request.dpop_jkt.clone_from(&self.dpop_jkt);
         let (grant, writes) = grants.prepare(request, now)?;
         self.grant = Some(grant);
         Ok(writes)
@@ -212,6 +87,7 @@ impl Redeemed {
 
 /// The answer to a redemption.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 #[must_use = "only a redeemed code may be honoured"]
 pub enum RedeemOutcome {
     /// It was good, and is used up now.
@@ -325,45 +201,53 @@ impl Codes {
     ///
     /// After an error the code may have been redeemed, and its grant be out of reach. Redeeming it again is then
     /// answered `Reused`: the grant is revoked, and the user signs in again.
-    pub async fn redeem(&self, presented: &Redeem) -> Result<RedeemOutcome> {
+    pub async fn redeem(&self, presented: Redeem) -> Result<RedeemOutcome> {
         let Some(digest) = token::read(token::CODE, &[], &presented.code) else {
             return Ok(RedeemOutcome::Unknown);
         };
+        if let Some(ttls) = &presented.grant {
+            ttls.check(&self.stores)?;
+        }
         let key = self.key(&digest)?;
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let Some(standing) = self.stores.backend().get(&key, now).await? else {
-                return Ok(RedeemOutcome::Unknown);
-            };
+        let update = self.stores.update(&key, |standing, now| {
+            let Some(standing) = standing else { return Ok(Step::answer(RedeemOutcome::Unknown)) };
             let code: Code = codec::decode(&standing.value)?;
             let valid_until = Timestamp::from_stored(code.valid_until)?;
             let binding = match code.state {
-                CodeState::Redeemed(Some(id)) => return self.revoke(GrantId::from_bytes(*id)).await,
-                CodeState::Redeemed(None) | CodeState::Burned => {
-                    return Ok(RedeemOutcome::Reused { grant_id: None });
+                CodeState::Redeemed(id) => {
+                    let grant_id = id.map(|id| GrantId::from_bytes(*id));
+                    return Ok(Step::answer(RedeemOutcome::Reused { grant_id }));
                 }
-                CodeState::Open(_) if now >= valid_until => return Ok(RedeemOutcome::Expired),
+                CodeState::Burned => return Ok(Step::answer(RedeemOutcome::Reused { grant_id: None })),
+                CodeState::Open(_) if now >= valid_until => return Ok(Step::answer(RedeemOutcome::Expired)),
                 CodeState::Open(binding) => binding,
             };
             let (subject, client_id) = (binding.subject.clone(), binding.client_id.clone());
             let issued_at = Some(binding.issued_at()?);
-            let (answer, record, mut writes) = match binding.check(presented) {
-                Err(field) if presented.keeps => return Ok(RedeemOutcome::Mismatch(field)),
+            let (answer, record, mut writes) = match binding.check(&presented) {
+                Err(field) if presented.keep_on_mismatch => {
+                    return Ok(Step::answer(RedeemOutcome::Mismatch(field)));
+                }
                 Err(field) => {
                     let burned = self.remember(valid_until, CodeState::Burned, valid_until)?;
                     (RedeemOutcome::Mismatch(field), burned, Vec::new())
                 }
-                Ok(()) => self.honour(&key, binding, presented, valid_until, now)?,
+                Ok(()) => self.honour(&key, binding, &presented, valid_until, now)?,
             };
             writes.insert(0, Write::Replace { key: key.clone(), expected: standing.version, record });
             let whom = [Principal::Owner(&subject), Principal::Client(&client_id)];
-            match self.stores.commit_since(&self.scope, &whom, issued_at, writes, now).await? {
-                Outcome::Applied => return Ok(answer),
-                Outcome::OwnerDeleted => return Ok(RedeemOutcome::Unknown),
-                Outcome::Refused { .. } => {}
-            }
+            Step::write(writes, answer).unless_deleted_since(
+                &self.scope,
+                &whom,
+                issued_at,
+                RedeemOutcome::Unknown,
+            )
+        });
+        let answer = update.await?;
+        if let RedeemOutcome::Reused { grant_id: Some(id) } = answer {
+            self.stores.grants(&self.scope).revoke_reused(id, "authorization code").await?;
         }
-        Err(contended())
+        Ok(answer)
     }
 
     /// The answer to a good code, the marker that takes its place, and the writes that issue its grant.
@@ -380,21 +264,14 @@ impl Codes {
             subject: binding.subject,
             client_id: binding.client_id,
             scope: binding.scope,
-            thumbprint: presented.thumbprint.clone(),
+            dpop_jkt: presented.dpop_jkt.clone(),
             grant: None,
         };
-        let writes = redeemed.give(presented.grant, &self.stores.grants(&self.scope), now)?;
+        let writes = redeemed.give(presented.grant.clone(), &self.stores.grants(&self.scope), now)?;
         let keep_until = redeemed.grant.as_ref().map_or(valid_until, |grant| grant.ends_at.max(valid_until));
         let id = redeemed.grant.as_ref().map(|grant| (*grant.grant_id.as_bytes()).into());
         let marker = self.remember(valid_until, CodeState::Redeemed(id), keep_until)?;
         Ok((RedeemOutcome::Redeemed(Box::new(redeemed)), marker, writes))
-    }
-
-    async fn revoke(&self, id: GrantId) -> Result<RedeemOutcome> {
-        if self.stores.grants(&self.scope).revoke_if(id, Why::CodeReused, None, |_| true).await? {
-            tracing::warn!(grant = %id, "a code was redeemed twice; the grant that it gave is revoked");
-        }
-        Ok(RedeemOutcome::Reused { grant_id: Some(id) })
     }
 
     /// The record of a code: it stays for a day after the code's end, or until `keep_until` if that is later.

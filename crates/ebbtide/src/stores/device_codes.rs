@@ -6,21 +6,24 @@ mod guesses;
 mod types;
 mod user_code;
 
+use std::future::ready;
 use std::time::Duration;
 
 use device::{Device, DeviceState, Pace};
 pub use types::{
-    DecideOutcome, Decision, DeviceRedeem, DeviceRedeemOutcome, DeviceRequest, PollOutcome, StartedDevice,
+    Approve, DecideOutcome, Decision, Deny, DeviceRedeem, DeviceRedeemOutcome, DeviceRequest, PollOutcome,
+    StartedDevice,
 };
 use user_code::UserCode;
 
 use super::codes::Redeemed;
-use super::grants::{GrantId, MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, Why};
+use super::grants::{GrantId, MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES};
 use super::registry::{Store, question};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::token;
-use super::shared::tombstones::{Outcome, Principal};
-use super::{ATTEMPTS, Field, MEMORY, Stores, check_length, check_optional, contended};
+use super::shared::tombstones::Principal;
+use super::shared::update::Step;
+use super::{Field, MEMORY, Stores, check_length, check_optional};
 use crate::backend::Target;
 use crate::model::codec;
 use crate::model::digest::Digest;
@@ -144,111 +147,115 @@ impl DeviceCodes {
             started_at: now.as_millis(),
         };
         let record = self.record(&device, expires_at)?;
-        for _ in 0..ATTEMPTS {
+        let client = [Principal::Client(&device.client_id)];
+        let update = self.stores.retry(|_| {
             let user_code = UserCode::mint(self.stores.rng());
-            // It stays as long as the record that it leads to, so that a late verdict is told from a wrong one.
+            // It is kept as long as the record that it leads to, so that a late decision is told from a wrong code.
             let listed = self.stores.record(digest.as_bytes().to_vec(), record.expires_at);
-            let writes = vec![
-                Write::Insert { key: key.clone(), record: record.clone() },
-                Write::Insert { key: self.user_key(&user_code)?, record: listed },
-            ];
-            let client = [Principal::Client(&device.client_id)];
-            // A user code that another flow has is not given a second time: the next one is tried.
-            if self.stores.commit_for(&self.scope, &client, writes, now).await?.unless_deleted()?.is_applied()
-            {
-                let user_code = user_code.to_secret();
-                return Ok(StartedDevice { device_code, user_code, interval_seconds, expires_at });
-            }
-        }
-        Err(Error::unavailable("every new user code is taken"))
+            let insert = Write::Insert { key: key.clone(), record: record.clone() };
+            // A user code of another flow is not given a second time: the next one is tried.
+            ready(self.user_key(&user_code).and_then(|user_key| {
+                let writes = vec![insert, Write::Insert { key: user_key, record: listed }];
+                Step::write(writes, user_code.to_secret()).unless_deleted(&self.scope, &client)
+            }))
+        });
+        let user_code = update.await?;
+        Ok(StartedDevice { device_code, user_code, interval_seconds, expires_at })
     }
 
-    /// Notes what the user decides. Of any number of verdicts on one code the first stands, and the others are told
-    /// so. A wrong code counts as a guess of the verdict's source.
-    pub async fn decide(&self, user_code: &str, verdict: Decision) -> Result<DecideOutcome> {
-        if let Some((subject, _)) = &verdict.approved {
-            check_length("subject", subject, MAX_NAME_BYTES)?;
+    /// Records the decision of the user. The first decision on a code counts, and later ones are answered `Used`. A
+    /// wrong code counts as a guess of the decision's source.
+    pub async fn decide(&self, decision: impl Into<Decision>) -> Result<DecideOutcome> {
+        let decision = decision.into();
+        if let Decision::Approve(approve) = &decision {
+            check_length("subject", &approve.subject, MAX_NAME_BYTES)?;
         }
-        let source = verdict.counted_for();
-        if let Err(retry_at) = self.count_guess(source).await? {
+        if let Err(retry_at) = self.count_guess(decision.source()).await? {
             return Ok(DecideOutcome::TooManyGuesses { retry_at });
         }
-        let answer = self.look_and_decide(user_code, &verdict).await?;
+        let answer = self.look_and_decide(&decision).await?;
         if answer != DecideOutcome::Unknown {
-            self.uncount_guess(source).await?;
+            self.uncount_guess(decision.source()).await?;
         }
         Ok(answer)
     }
 
-    async fn look_and_decide(&self, user_code: &str, verdict: &Decision) -> Result<DecideOutcome> {
-        let Some(user_code) = UserCode::read(user_code) else { return Ok(DecideOutcome::Unknown) };
-        let user_key = self.user_key(&user_code)?;
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let Some(listed) = self.stores.backend().get(&user_key, now).await? else {
-                return Ok(DecideOutcome::Unknown);
+    async fn look_and_decide(&self, decision: &Decision) -> Result<DecideOutcome> {
+        let Some(user_code) = UserCode::read(decision.user_code().expose()) else {
+            return Ok(DecideOutcome::Unknown);
+        };
+        let user_key = &self.user_key(&user_code)?;
+        let update = self.stores.retry(|now| async move {
+            let Some(listed) = self.stores.backend().get(user_key, now).await? else {
+                return Ok(Step::answer(DecideOutcome::Unknown));
             };
             let digest = <[u8; 32]>::try_from(listed.value.as_ref())
                 .map_err(|_| Error::corrupt("a user code leads to what is no device code"))?;
-            let Some(mut standing) = self.standing(&Digest::from_bytes(digest), now).await? else {
-                return Ok(DecideOutcome::Unknown);
-            };
-            let device = &mut standing.device;
-            if !matches!(device.state, DeviceState::Pending) {
-                return Ok(DecideOutcome::Used);
+            match self.standing(&Digest::from_bytes(digest), now).await? {
+                Some(standing) => self.judge(standing, decision, now),
+                None => Ok(Step::answer(DecideOutcome::Unknown)),
             }
-            if now >= device.valid_until()? {
-                return Ok(DecideOutcome::Expired);
-            }
-            let mut whom = Vec::new();
-            if let Some((subject, data)) = &verdict.approved {
+        });
+        update.await
+    }
+
+    fn judge(
+        &self,
+        mut standing: FoundDevice,
+        decision: &Decision,
+        now: Timestamp,
+    ) -> Result<Step<DecideOutcome>> {
+        let device = &mut standing.device;
+        if !matches!(device.state, DeviceState::Pending) {
+            return Ok(Step::answer(DecideOutcome::Used));
+        }
+        if now >= device.valid_until()? {
+            return Ok(Step::answer(DecideOutcome::Expired));
+        }
+        let mut whom = Vec::new();
+        match decision {
+            Decision::Approve(Approve { subject, data, .. }) => {
                 device.state = DeviceState::Approved(subject.clone());
                 if let Some(data) = data {
                     device.data = Some(self.stores.seal(&standing.key, &[], data)?);
                 }
                 whom.push(Principal::Owner(subject));
-            } else {
+            }
+            Decision::Deny(_) => {
                 device.state = DeviceState::Denied;
                 device.data = None;
             }
-            let client_id = device.client_id.clone();
-            whom.push(Principal::Client(&client_id));
-            let scope = device.scope.clone();
-            match self.replace(standing, &whom, Vec::new(), now).await? {
-                Outcome::Applied => return Ok(DecideOutcome::Decided { client_id, scope }),
-                Outcome::OwnerDeleted => return Ok(DecideOutcome::Unknown),
-                Outcome::Refused { .. } => {}
-            }
         }
-        Err(contended())
+        let client_id = device.client_id.clone();
+        whom.push(Principal::Client(&client_id));
+        let decided = DecideOutcome::Decided { client_id: client_id.clone(), scope: device.scope.clone() };
+        self.replace(standing, &whom, (decided, DecideOutcome::Unknown))
     }
 
-    /// What a device is told that asks. While nothing is decided, the poll is noted in the step that answers it: one
-    /// that comes too early is told to slow down, and the interval is longer from then on.
-    pub async fn poll(&self, device_code: &Secret, client_id: &str) -> Result<PollOutcome> {
-        let Some(digest) = token::read(token::DEVICE, &[], device_code) else {
+    /// Answers a device that asks. While nothing is decided, the poll is recorded in the step that answers it: one that
+    /// comes too early is told to slow down, and the interval is longer from then on.
+    pub async fn poll(&self, presented: &DeviceRedeem) -> Result<PollOutcome> {
+        let Some(digest) = &token::read(token::DEVICE, &[], &presented.device_code) else {
             return Ok(PollOutcome::Unknown);
         };
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let Some(standing) = self.standing(&digest, now).await? else { return Ok(PollOutcome::Unknown) };
-            if let Some(answer) = self.answer(standing, client_id, now).await? {
-                return Ok(answer);
+        let update = self.stores.retry(|now| async move {
+            match self.standing(digest, now).await? {
+                Some(standing) => self.answer(standing, &presented.client_id, now).await,
+                None => Ok(Step::answer(PollOutcome::Unknown)),
             }
-        }
-        Err(contended())
+        });
+        update.await
     }
 
-    /// The answer to a poll; none if something was faster than the note of it.
     async fn answer(
         &self,
         mut standing: FoundDevice,
         client_id: &str,
         now: Timestamp,
-    ) -> Result<Option<PollOutcome>> {
+    ) -> Result<Step<PollOutcome>> {
         let device = &mut standing.device;
         if device.client_id != client_id {
-            return Ok(Some(PollOutcome::Mismatch(Field::ClientId)));
+            return Ok(Step::answer(PollOutcome::Mismatch(Field::ClientId)));
         }
         let client = Principal::Client(client_id);
         let answer = match &device.state {
@@ -258,80 +265,78 @@ impl DeviceCodes {
             DeviceState::Approved(subject) => {
                 let (whom, began) = ([Principal::Owner(subject), client], Some(device.started_at()?));
                 if self.stores.is_deleted_since(&self.scope, &whom, began, now).await? {
-                    return Ok(Some(PollOutcome::Unknown));
+                    PollOutcome::Unknown
+                } else {
+                    PollOutcome::Approved { subject: subject.clone(), scope: device.scope.clone() }
                 }
-                PollOutcome::Approved { subject: subject.clone(), scope: device.scope.clone() }
             }
             DeviceState::Pending => {
                 let answer = match device.poll(now) {
                     Pace::Wait { interval_seconds } => PollOutcome::Pending { interval_seconds },
                     Pace::SlowDown { interval_seconds } => PollOutcome::SlowDown { interval_seconds },
                 };
-                return Ok(match self.replace(standing, &[client], Vec::new(), now).await? {
-                    Outcome::Applied => Some(answer),
-                    Outcome::OwnerDeleted => Some(PollOutcome::Unknown),
-                    Outcome::Refused { .. } => None,
-                });
+                return self.replace(standing, &[client], (answer, PollOutcome::Unknown));
             }
         };
-        Ok(Some(answer))
+        Ok(Step::answer(answer))
     }
 
     /// Redeems an approved code. Of any number of redemptions of one code at most one is answered `Redeemed`; every
-    /// later one revokes the grant that it gave, since the code is in two hands. What cannot be redeemed yet counts
-    /// as a poll.
+    /// later one revokes its grant, since the code is in two hands. A redemption before the approval counts as a poll.
     ///
     /// After an error the code may have been redeemed, as with [codes](super::codes::Codes::redeem).
-    pub async fn redeem(&self, presented: &DeviceRedeem) -> Result<DeviceRedeemOutcome> {
-        check_optional("key thumbprint", presented.thumbprint.as_deref(), MAX_THUMBPRINT_BYTES)?;
-        let unknown = DeviceRedeemOutcome::Refused(PollOutcome::Unknown);
-        let Some(digest) = token::read(token::DEVICE, &[], &presented.device_code) else {
-            return Ok(unknown);
+    pub async fn redeem(&self, presented: DeviceRedeem) -> Result<DeviceRedeemOutcome> {
+        check_optional("key thumbprint", presented.dpop_jkt.as_deref(), MAX_THUMBPRINT_BYTES)?;
+        if let Some(ttls) = &presented.grant {
+            ttls.check(&self.stores)?;
+        }
+        let unknown = || DeviceRedeemOutcome::Refused(PollOutcome::Unknown);
+        let Some(digest) = &token::read(token::DEVICE, &[], &presented.device_code) else {
+            return Ok(unknown());
         };
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let Some(mut standing) = self.standing(&digest, now).await? else { return Ok(unknown) };
+        let presented = &presented;
+        let update = self.stores.retry(|now| async move {
+            let Some(mut standing) = self.standing(digest, now).await? else {
+                return Ok(Step::answer(unknown()));
+            };
             let device = &mut standing.device;
             let subject = match &device.state {
-                DeviceState::Redeemed(Some(id)) => return self.revoke(GrantId::from_bytes(**id)).await,
-                DeviceState::Redeemed(None) => return Ok(DeviceRedeemOutcome::Reused { grant_id: None }),
+                DeviceState::Redeemed(id) => {
+                    let grant_id = id.as_ref().map(|id| GrantId::from_bytes(**id));
+                    return Ok(Step::answer(DeviceRedeemOutcome::Reused { grant_id }));
+                }
                 DeviceState::Approved(subject)
                     if device.client_id == presented.client_id && now < device.valid_until()? =>
                 {
                     subject.clone()
                 }
-                _ => match self.answer(standing, &presented.client_id, now).await? {
-                    Some(refused) => return Ok(DeviceRedeemOutcome::Refused(refused)),
-                    None => continue,
-                },
+                _ => {
+                    let refused = self.answer(standing, &presented.client_id, now).await?;
+                    return Ok(refused.map(DeviceRedeemOutcome::Refused));
+                }
             };
             let mut redeemed = Redeemed {
                 subject,
                 client_id: device.client_id.clone(),
                 scope: device.scope.clone(),
                 data: self.stores.open_some(&standing.key, device.data.take().as_deref())?,
-                thumbprint: presented.thumbprint.clone(),
+                dpop_jkt: presented.dpop_jkt.clone(),
                 grant: None,
             };
-            let writes = redeemed.give(presented.grant, &self.stores.grants(&self.scope), now)?;
+            let writes = redeemed.give(presented.grant.clone(), &self.stores.grants(&self.scope), now)?;
             let id = redeemed.grant.as_ref().map(|grant| (*grant.grant_id.as_bytes()).into());
             device.state = DeviceState::Redeemed(id);
             let keep_until = redeemed.grant.as_ref().map(|grant| grant.ends_at);
-            let whom = [Principal::Owner(&redeemed.subject), Principal::Client(&redeemed.client_id)];
-            match self.replace_until(standing, &whom, writes, keep_until, now).await? {
-                Outcome::Applied => return Ok(DeviceRedeemOutcome::Redeemed(Box::new(redeemed))),
-                Outcome::OwnerDeleted => return Ok(unknown),
-                Outcome::Refused { .. } => {}
-            }
+            let (subject, client_id) = (redeemed.subject.clone(), redeemed.client_id.clone());
+            let whom = [Principal::Owner(&subject), Principal::Client(&client_id)];
+            let answers = (DeviceRedeemOutcome::Redeemed(Box::new(redeemed)), unknown());
+            self.replace_until(standing, &whom, writes, keep_until, answers)
+        });
+        let answer = update.await?;
+        if let DeviceRedeemOutcome::Reused { grant_id: Some(id) } = answer {
+            self.stores.grants(&self.scope).revoke_reused(id, "device code").await?;
         }
-        Err(contended())
-    }
-
-    async fn revoke(&self, id: GrantId) -> Result<DeviceRedeemOutcome> {
-        if self.stores.grants(&self.scope).revoke_if(id, Why::CodeReused, None, |_| true).await? {
-            tracing::warn!(grant = %id, "a device code was redeemed twice; the grant that it gave is revoked");
-        }
-        Ok(DeviceRedeemOutcome::Reused { grant_id: Some(id) })
+        Ok(answer)
     }
 
     async fn standing(&self, digest: &Digest, now: Timestamp) -> Result<Option<FoundDevice>> {
@@ -340,28 +345,24 @@ impl DeviceCodes {
         Ok(Some(FoundDevice { key, device: codec::decode(&record.value)?, version: record.version }))
     }
 
-    async fn replace(
-        &self,
-        standing: FoundDevice,
-        whom: &[Principal<'_>],
-        writes: Vec<Write>,
-        now: Timestamp,
-    ) -> Result<Outcome> {
-        self.replace_until(standing, whom, writes, None, now).await
+    fn replace<T>(&self, standing: FoundDevice, whom: &[Principal<'_>], answers: (T, T)) -> Result<Step<T>> {
+        self.replace_until(standing, whom, Vec::new(), None, answers)
     }
 
-    async fn replace_until(
+    /// Replaces the record. The second answer is given if one of `whom` was deleted since the start of the flow.
+    fn replace_until<T>(
         &self,
         standing: FoundDevice,
         whom: &[Principal<'_>],
         mut writes: Vec<Write>,
         keep_until: Option<Timestamp>,
-        now: Timestamp,
-    ) -> Result<Outcome> {
+        (applied, deleted): (T, T),
+    ) -> Result<Step<T>> {
         let FoundDevice { key, device, version } = standing;
         let record = self.record(&device, keep_until.unwrap_or(Timestamp::ZERO))?;
         writes.insert(0, Write::Replace { key, expected: version, record });
-        self.stores.commit_since(&self.scope, whom, Some(device.started_at()?), writes, now).await
+        let started_at = Some(device.started_at()?);
+        Step::write(writes, applied).unless_deleted_since(&self.scope, whom, started_at, deleted)
     }
 
     /// The record of a code: it stays for a day after the code's end, or until `keep_until` if that is later.

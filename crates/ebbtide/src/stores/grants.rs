@@ -15,8 +15,9 @@ pub(crate) use family::Family;
 use index::grant_or_token;
 pub use index::{GrantPage, Holder};
 pub(crate) use index::{Listed, PAGE, listed_id};
-pub use request::{GrantRequest, GrantTtls};
+pub use request::{GrantRequest, GrantTtls, Rotate};
 pub(crate) use request::{MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, check_grace};
+pub use revocation::Revoke;
 pub use types::{Grant, GrantId, GrantState, IssuedGrant, RotateOutcome, Rotated, Why};
 
 use super::Stores;
@@ -105,8 +106,8 @@ impl Grants {
     /// A grant, and the writes that issue it, for the commit of whoever asked; it must be one for the living.
     pub(super) fn prepare(&self, request: GrantRequest, now: Timestamp) -> Result<(IssuedGrant, Vec<Write>)> {
         request.check()?;
-        let lives = self.lives(&request.terms)?;
-        let ends_at = lives.max.expires_at(now)?;
+        let ttls = self.family_ttls(&request)?;
+        let ends_at = ttls.max.expires_at(now)?;
         let id = GrantId::from_bytes(self.stores.rng().bytes());
         let key = self.key(id)?;
         let data = request.data.map(|data| self.stores.seal(&key, &[], &data)).transpose()?;
@@ -115,12 +116,12 @@ impl Grants {
         let beginning = Beginning {
             subject: request.subject,
             client_id: request.client_id,
-            thumbprint: request.thumbprint,
+            dpop_jkt: request.dpop_jkt,
             scope: request.scope,
             data,
             key: self.stores.keyring().active(),
-            idle: lives.idle.duration(),
-            grace: lives.grace,
+            idle: ttls.idle.duration(),
+            grace: ttls.grace,
             salt: self.stores.rng().bytes(),
         };
         let family = Family::begin(beginning, now, ends_at)?;
@@ -146,14 +147,11 @@ impl Grants {
         Ok(Some(describe(id, standing, data, now)))
     }
 
-    /// Exchanges a refresh token for its successor. `thumbprint` is that of the key whose proof came with it.
-    pub async fn rotate(
-        &self,
-        token: &Secret,
-        client_id: &str,
-        thumbprint: Option<&str>,
-    ) -> Result<RotateOutcome> {
-        let Some(token) = Refresh::read(token, self.stores.keyring(), &self.scope) else {
+    /// Exchanges a refresh token for its successor. A token that was rotated a moment ago gets the same successor again
+    /// while that one was not used; a token that is used again later revokes the family.
+    pub async fn rotate(&self, request: Rotate) -> Result<RotateOutcome> {
+        let Rotate { refresh_token, client_id, dpop_jkt } = &request;
+        let Some(token) = Refresh::read(refresh_token, self.stores.keyring(), &self.scope) else {
             return Ok(RotateOutcome::Unknown);
         };
         let id = token.grant_id;
@@ -162,7 +160,7 @@ impl Grants {
             let Some(mut standing) = self.standing(id, now).await? else {
                 return Ok(Step::answer(RotateOutcome::Expired));
             };
-            let answer = match standing.family.judge(token.generation, client_id, thumbprint, now) {
+            let answer = match standing.family.judge(token.generation, client_id, dpop_jkt.as_deref(), now) {
                 FamilyVerdict::Advance => {
                     let data = self.advance(&mut standing, now)?;
                     let write = self.replacement(&standing);
@@ -210,31 +208,6 @@ impl Grants {
         Ok(data)
     }
 
-    /// Revokes the grant, and with it every access token and provider token under it. Says whether it was active.
-    pub async fn revoke(&self, id: GrantId) -> Result<bool> {
-        self.revoke_if(id, Why::Requested, None, |_| true).await
-    }
-
-    /// Revokes the family of a refresh token, whichever of its generations this is (RFC 7009). Says whether it was
-    /// active; a token that is not of this scope changes nothing.
-    pub async fn revoke_token(&self, token: &Secret) -> Result<bool> {
-        match Refresh::read(token, self.stores.keyring(), &self.scope) {
-            Some(token) => self.revoke(token.grant_id).await,
-            None => Ok(false),
-        }
-    }
-
-    /// Revokes the family of a refresh token if it is this client's.
-    pub async fn revoke_token_of(&self, token: &Secret, client_id: &str) -> Result<bool> {
-        match Refresh::read(token, self.stores.keyring(), &self.scope) {
-            Some(token) => {
-                self.revoke_if(token.grant_id, Why::Requested, None, |family| family.client_id == client_id)
-                    .await
-            }
-            None => Ok(false),
-        }
-    }
-
     /// The grant that this refresh token can be rotated in at this moment; none if it is not the present one of an
     /// active family. Nothing is changed.
     pub async fn find(&self, token: &Secret) -> Result<Option<Grant>> {
@@ -277,7 +250,15 @@ impl Grants {
         Ok(finding)
     }
 
-    pub(super) async fn revoke_if(
+    /// Revokes the grant that came from a code which was redeemed twice.
+    pub(super) async fn revoke_reused(&self, id: GrantId, code: &str) -> Result<()> {
+        if self.revoke_if(id, Why::CodeReused, None, |_| true).await? {
+            tracing::warn!(grant = %id, "{code} was redeemed twice; its grant is revoked");
+        }
+        Ok(())
+    }
+
+    async fn revoke_if(
         &self,
         id: GrantId,
         why: Why,
@@ -378,7 +359,7 @@ fn successor(
         subject: family.subject,
         client_id: family.client_id,
         scope: family.scope,
-        thumbprint: family.thumbprint,
+        dpop_jkt: family.dpop_jkt,
         data,
     })
 }
@@ -397,6 +378,6 @@ fn describe(id: GrantId, standing: Standing, data: Option<Payload>, now: Timesta
         subject: family.subject,
         client_id: family.client_id,
         scope: family.scope,
-        thumbprint: family.thumbprint,
+        dpop_jkt: family.dpop_jkt,
     }
 }

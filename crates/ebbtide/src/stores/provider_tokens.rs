@@ -36,6 +36,7 @@ pub struct ProviderToken {
 
 /// The answer to putting a provider's tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 #[must_use = "the tokens may not have been kept"]
 pub enum AttachOutcome {
     /// They are kept.

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use minicbor::{Decode, Encode};
+use serde::Deserialize;
 
 use super::grants::MAX_NAME_BYTES;
 use super::registry::{Store, question};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
+use super::shared::setters::setters;
 use super::shared::token;
 use super::shared::tombstones::Principal;
 use super::shared::update::Step;
@@ -31,37 +33,62 @@ pub struct PushedRequests {
     scope: Scope,
 }
 
-/// A request to be kept.
-#[derive(Debug, Clone)]
+/// Authorization request to keep.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
 #[must_use]
 pub struct Push {
-    client_id: String,
-    params: Payload,
-    request_uri: Option<Secret>,
-    ttl: Option<Ttl>,
+    /// Client that pushes the request.
+    #[cfg_attr(feature = "schema", schema(min_length = 1, example = "app"))]
+    pub client_id: String,
+    /// Parameters, as any JSON value; stored sealed.
+    #[cfg_attr(feature = "schema", schema(value_type = serde_json::Value))]
+    pub params: Payload,
+    /// Lifetime: 90 seconds by default, 600 at most.
+    #[serde(rename = "ttl_seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
+    pub ttl: Option<Ttl>,
+    /// URI to keep the request under, which nobody should be able to guess; a new one by default.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, min_length = 1))]
+    pub request_uri: Option<Secret>,
 }
 
 impl Push {
-    /// The parameters that `client_id` has pushed.
+    /// Request of `client_id` with these parameters.
     pub fn new(client_id: impl Into<String>, params: impl Into<Payload>) -> Self {
-        Self { client_id: client_id.into(), params: params.into(), request_uri: None, ttl: None }
+        Self { client_id: client_id.into(), params: params.into(), ttl: None, request_uri: None }
     }
 
-    /// Keeps it under this URI instead of a new one. Nobody should be able to guess it.
-    pub fn request_uri(mut self, request_uri: Secret) -> Self {
-        self.request_uri = Some(request_uri);
-        self
-    }
+    setters!(ttl: Ttl, request_uri: Secret);
+}
 
-    /// Lets it live that long, at most ten minutes.
-    pub fn ttl(mut self, ttl: Ttl) -> Self {
-        self.ttl = Some(ttl);
-        self
+/// Request to take a pushed request.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+#[must_use]
+pub struct Take {
+    /// URI that the request is kept under.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
+    pub request_uri: Secret,
+    /// Client that presents the URI.
+    #[cfg_attr(feature = "schema", schema(example = "app"))]
+    pub client_id: String,
+}
+
+impl Take {
+    /// Request of `client_id` to take the request at `request_uri`.
+    pub fn new(request_uri: impl Into<Secret>, client_id: impl Into<String>) -> Self {
+        Self { request_uri: request_uri.into(), client_id: client_id.into() }
     }
 }
 
 /// The answer to a push.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 #[must_use = "the request may not have been kept"]
 pub enum PushOutcome {
     /// It is kept.
@@ -77,6 +104,7 @@ pub enum PushOutcome {
 
 /// The answer to a take.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 #[must_use = "only a request that was taken may be honoured"]
 pub enum TakeOutcome {
     /// Here it is, for this caller alone.
@@ -188,7 +216,8 @@ impl PushedRequests {
 
     /// Takes a request. Of any number of takes by its client, one is answered `Taken`; another client's changes
     /// nothing.
-    pub async fn take(&self, request_uri: &Secret, client_id: &str) -> Result<TakeOutcome> {
+    pub async fn take(&self, request: Take) -> Result<TakeOutcome> {
+        let Take { request_uri, client_id } = &request;
         if request_uri.expose().is_empty() || request_uri.expose().len() > Self::MAX_URI_BYTES {
             return Ok(TakeOutcome::Unknown);
         }
@@ -196,7 +225,7 @@ impl PushedRequests {
         let update = self.stores.update(&key, |standing, now| {
             let Some(standing) = standing else { return Ok(Step::answer(TakeOutcome::Unknown)) };
             let mut stored: StoredRequest = codec::decode(&standing.value)?;
-            if stored.client_id != client_id {
+            if stored.client_id != *client_id {
                 return Ok(Step::answer(TakeOutcome::Mismatch(Field::ClientId)));
             }
             let Some(sealed) = stored.params.take() else { return Ok(Step::answer(TakeOutcome::Used)) };

@@ -7,6 +7,7 @@ pub(crate) mod finding;
 pub(crate) mod lifetime;
 pub mod paging;
 pub mod payload;
+pub(crate) mod setters;
 pub(crate) mod token;
 pub mod tombstones;
 pub(crate) mod update;

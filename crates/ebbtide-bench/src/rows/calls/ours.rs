@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use ebbtide::stores::access_tokens::{AccessRequest, AccessTokens, IntrospectOutcome, IssueOutcome};
 use ebbtide::stores::attributes::{Bucket, SwapOutcome};
 use ebbtide::stores::codes::{CodeRequest, Codes, Redeem, RedeemOutcome};
-use ebbtide::stores::grants::{GrantRequest, Grants, IssuedGrant, RotateOutcome};
+use ebbtide::stores::grants::{GrantRequest, Grants, IssuedGrant, Rotate, RotateOutcome};
 use ebbtide::stores::sessions::{SessionFields, SessionRequest, Sessions, TouchOutcome};
 use ebbtide::{Secret, Stores, Ttl};
 use futures_util::future::BoxFuture;
@@ -70,8 +70,8 @@ pub(super) fn redeeming(stores: &Stores, stock: &Stock) -> Vec<impl Caller + use
     let redeem = Call(move || {
         let (codes, code) = (codes.clone(), stock.lock().unwrap_or_else(PoisonError::into_inner).pop());
         async move {
-            let presented = Redeem::new(code.context("no code is left")?, CLIENT, REDIRECT);
-            match codes.redeem(&presented).await? {
+            let presented = Redeem::new(code.context("no code is left")?, CLIENT).redirect_uri(REDIRECT);
+            match codes.redeem(presented.clone()).await? {
                 RedeemOutcome::Redeemed(_) => Ok(()),
                 other => bail!("a good code is refused: {other:?}"),
             }
@@ -101,7 +101,7 @@ struct Rotate {
 
 impl Caller for Rotate {
     async fn call(&mut self) -> Result<()> {
-        match self.grants.rotate(&self.token, CLIENT, None).await? {
+        match self.grants.rotate(Rotate::new(&self.token, CLIENT)).await? {
             RotateOutcome::Rotated(rotated) => self.token = rotated.refresh_token,
             other => bail!("a good token is refused: {other:?}"),
         }

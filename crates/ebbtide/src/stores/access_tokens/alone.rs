@@ -1,13 +1,11 @@
-//! Access tokens without a grant: nothing above them can be revoked, so they are listed themselves.
+//! Access tokens without a grant. No grant can be revoked for them, so indexes list them by subject and client.
 
 use super::{AccessRequest, AccessTokens, IssueOutcome, StoredToken};
-use crate::backend::Cursor;
-use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
-use crate::model::write::{Batch, Write};
-use crate::stores::grants::{Holder, Listed, PAGE, listed_id};
+use crate::model::write::Write;
+use crate::stores::grants::{Holder, Listed};
 use crate::stores::shared::tombstones::Principal;
 
 impl AccessTokens {
@@ -27,68 +25,6 @@ impl AccessTokens {
         } else {
             Err(Error::unavailable("a new access token is taken"))
         }
-    }
-
-    /// Revokes every access token of a subject or a client that is under no grant, and says how many there were.
-    /// Those under a grant are revoked with it.
-    pub async fn revoke_all(&self, holder: Holder<'_>) -> Result<u64> {
-        let mut revoked = 0;
-        let mut after = None;
-        loop {
-            let (some, next) = self.revoke_page(holder, after.as_ref()).await?;
-            revoked += some;
-            after = next;
-            if after.is_none() {
-                return Ok(revoked);
-            }
-        }
-    }
-
-    /// Revokes those of one page, and says how many there were and where the next page begins.
-    pub(in crate::stores) async fn revoke_page(
-        &self,
-        holder: Holder<'_>,
-        after: Option<&Cursor>,
-    ) -> Result<(u64, Option<Cursor>)> {
-        let prefix = holder.prefix(Listed::AccessTokens, &self.scope)?;
-        let page = self.stores.backend().scan(&prefix, after, PAGE, self.stores.now()).await?;
-        let mut revoked = 0;
-        for (key, _) in &page.items {
-            let digest = Digest::from_bytes(listed_id(key)?);
-            if self.revoke_listed(&digest, holder).await? {
-                revoked += 1;
-            } else {
-                // An index whose token is gone leads to nothing; it goes too.
-                let unlist = Write::Delete { key: key.clone() };
-                let _ = self.stores.backend().commit(unlist.try_into()?, self.stores.now()).await?;
-            }
-        }
-        Ok((revoked, page.next))
-    }
-
-    async fn revoke_listed(&self, digest: &Digest, holder: Holder<'_>) -> Result<bool> {
-        let (key, now) = (self.key(digest)?, self.stores.now());
-        let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(false) };
-        let stored: StoredToken = codec::decode(&record.value)?;
-        // The digest is the key; whose token it is says the record.
-        if !holder.has(&stored.subject, &stored.client_id) {
-            return Ok(false);
-        }
-        let mut writes = vec![Write::Remove { key, expected: record.version }];
-        writes.extend(self.index_keys(digest, &stored)?.map(|key| Write::Delete { key }));
-        // A token is never changed: a refusal means that another has revoked it.
-        Ok(self.stores.backend().commit(Batch::new(writes)?, now).await?.is_applied())
-    }
-
-    /// Removes the indexes of a token that is gone. If this fails they stay until the token would have ended, and
-    /// list nothing.
-    pub(super) async fn unlist(&self, digest: &Digest, stored: &StoredToken) -> Result<()> {
-        if stored.grant.is_none() {
-            let deletes = self.index_keys(digest, stored)?.map(|key| Write::Delete { key });
-            // A delete has no condition that could be refused.
-            let _ = self.stores.backend().commit(Batch::new(deletes.into())?, self.stores.now()).await?;
-        }
-        Ok(())
     }
 
     pub(super) fn index_keys(&self, digest: &Digest, stored: &StoredToken) -> Result<[Key; 2]> {

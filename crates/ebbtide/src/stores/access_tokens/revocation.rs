@@ -1,46 +1,103 @@
-//! Revocations that the audit log is told of.
+//! Revocation of access tokens: one by one, and those of a holder that are under no grant.
 
 use super::{AccessTokens, StoredToken};
+use crate::backend::Cursor;
 use crate::model::codec;
+use crate::model::digest::Digest;
 use crate::model::error::Result;
+use crate::model::key::Key;
 use crate::model::kind::Kind;
 use crate::model::secret::Secret;
 use crate::model::write::Write;
 use crate::stores::audit::{AuditContext, Note};
-use crate::stores::grants::GrantId;
+use crate::stores::grants::{GrantId, Holder, Listed, PAGE, listed_id};
+use crate::stores::shared::paging::Pages;
 use crate::stores::shared::token;
+use crate::stores::shared::update::Step;
 
 impl AccessTokens {
-    /// Revokes this one token as [`revoke`](Self::revoke) does, or where a client is named as
-    /// [`revoke_of`](Self::revoke_of) does, and tells the audit log in the same commit whose it was.
-    pub async fn revoke_audited(
+    /// Revokes one token, if it is held by `client_id`, and leaves its grant as it is. With a context, the audit log
+    /// names its subject and client. Returns false if it was not there.
+    pub(in crate::stores) async fn revoke(
         &self,
         token: &Secret,
         client_id: Option<&str>,
-        context: &AuditContext,
+        context: Option<&AuditContext>,
     ) -> Result<bool> {
         let Some(digest) = token::read(token::ACCESS, &[], token) else { return Ok(false) };
-        let key = self.key(&digest)?;
-        let audit = self.stores.audit(&self.scope);
-        let mut changes = audit.changes().await;
-        loop {
-            let now = changes.attempt()?;
-            let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(false) };
+        let is_theirs = |stored: &StoredToken| client_id.is_none_or(|id| stored.client_id == id);
+        self.revoke_if(&digest, context, is_theirs).await
+    }
+
+    async fn revoke_if(
+        &self,
+        digest: &Digest,
+        context: Option<&AuditContext>,
+        condition: impl Fn(&StoredToken) -> bool,
+    ) -> Result<bool> {
+        let key = self.key(digest)?;
+        let update = self.stores.update(&key, |record, _| {
+            let Some(record) = record else { return Ok(Step::answer(false)) };
             let stored: StoredToken = codec::decode(&record.value)?;
-            if client_id.is_some_and(|client_id| client_id != stored.client_id) {
-                return Ok(false);
+            if !condition(&stored) {
+                return Ok(Step::answer(false));
             }
-            let whose = vec![stored.subject.clone(), stored.client_id.clone()];
-            let mut note = Note::revoked(context)?.about(Kind::AccessToken, whose);
             let mut writes = vec![Write::Remove { key: key.clone(), expected: record.version }];
+            let mut detail = None;
             if let Some(under) = &stored.grant {
-                note = note.with_detail(format!("under the grant {}", GrantId::from_bytes(*under.id)));
+                detail = Some(format!("under the grant {}", GrantId::from_bytes(*under.id)));
             } else {
-                writes.extend(self.index_keys(&digest, &stored)?.map(|key| Write::Delete { key }));
+                writes.extend(self.index_keys(digest, &stored)?.map(|key| Write::Delete { key }));
             }
-            if changes.commit(writes, &note, now).await? {
-                return Ok(true);
+            let step = Step::write(writes, true);
+            let Some(context) = context else { return Ok(step) };
+            let note = Note::revoked(context)?;
+            let note = note.about(Kind::AccessToken, vec![stored.subject, stored.client_id]);
+            let note = if let Some(detail) = detail { note.with_detail(detail) } else { note };
+            Ok(step.audited(&self.scope, note))
+        });
+        update.await
+    }
+
+    /// Revokes every access token of a subject or a client that is under no grant, and returns their number. Those
+    /// under a grant are revoked with it.
+    pub(in crate::stores) async fn revoke_held(&self, holder: Holder<'_>) -> Result<u64> {
+        let prefix = holder.prefix(Listed::AccessTokens, &self.scope)?;
+        let (mut pages, mut revoked) = (Pages::new(&self.stores, &prefix, PAGE), 0);
+        while let Some(items) = pages.next().await? {
+            for (key, _) in items {
+                revoked += u64::from(self.revoke_listed(key, holder).await?);
             }
         }
+        Ok(revoked)
+    }
+
+    /// Revokes the tokens of one page. Returns their number, and the start of the next page.
+    pub(in crate::stores) async fn revoke_page(
+        &self,
+        holder: Holder<'_>,
+        after: Option<&Cursor>,
+    ) -> Result<(u64, Option<Cursor>)> {
+        let prefix = holder.prefix(Listed::AccessTokens, &self.scope)?;
+        let page = self.stores.backend().scan(&prefix, after, PAGE, self.stores.now()).await?;
+        let mut revoked = 0;
+        for (key, _) in page.items {
+            revoked += u64::from(self.revoke_listed(key, holder).await?);
+        }
+        Ok((revoked, page.next))
+    }
+
+    /// Revokes the token of an index entry. An entry without a token is removed.
+    async fn revoke_listed(&self, index: Key, holder: Holder<'_>) -> Result<bool> {
+        let digest = Digest::from_bytes(listed_id(&index)?);
+        // The key has a digest of the holder's name; the record has the name.
+        let is_theirs = |stored: &StoredToken| holder.has(&stored.subject, &stored.client_id);
+        let revoked = self.revoke_if(&digest, None, is_theirs).await?;
+        if !revoked {
+            // A delete has no condition that could be refused.
+            let unlist = Write::Delete { key: index };
+            let _ = self.stores.backend().commit(unlist.try_into()?, self.stores.now()).await?;
+        }
+        Ok(revoked)
     }
 }

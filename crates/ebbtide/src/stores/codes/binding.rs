@@ -24,7 +24,7 @@ pub(super) struct Binding {
     #[n(3)]
     challenge: Option<ByteArray<32>>,
     #[n(4)]
-    pub(super) thumbprint: Option<String>,
+    pub(super) dpop_jkt: Option<String>,
     #[n(5)]
     pub(super) scope: Option<String>,
     /// Sealed for the code's record.
@@ -40,8 +40,8 @@ impl Binding {
             client_id: request.client_id.clone(),
             subject: request.subject.clone(),
             redirect_uri: request.redirect_uri.clone(),
-            challenge: request.challenge.as_deref().map(read_challenge).transpose()?.map(Into::into),
-            thumbprint: request.thumbprint.clone(),
+            challenge: request.code_challenge.as_deref().map(read_challenge).transpose()?.map(Into::into),
+            dpop_jkt: request.dpop_jkt.clone(),
             scope: request.scope.clone(),
             data,
             issued_at: now.as_millis(),
@@ -62,15 +62,15 @@ impl Binding {
         }
         // A verifier for a code without a challenge is refused too: its challenge was stripped on the way
         // (RFC 9700 §4.8).
-        match (&self.challenge, &presented.verifier) {
+        match (&self.challenge, &presented.code_verifier) {
             (None, None) => {}
             (Some(challenge), Some(verifier)) if answers(verifier, challenge) => {}
             _ => return Err(Field::CodeVerifier),
         }
         // A proof for a code that was bound to no key is how most clients begin (RFC 9449 §5): the grant is bound
         // to it.
-        match &self.thumbprint {
-            Some(_) if presented.thumbprint != self.thumbprint => Err(Field::Thumbprint),
+        match &self.dpop_jkt {
+            Some(_) if presented.dpop_jkt != self.dpop_jkt => Err(Field::DpopJkt),
             _ => Ok(()),
         }
     }

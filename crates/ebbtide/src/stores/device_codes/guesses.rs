@@ -12,7 +12,7 @@ use crate::model::key::Key;
 use crate::model::kind::Kind;
 use crate::model::time::Timestamp;
 use crate::model::write::Write;
-use crate::stores::{ATTEMPTS, contended};
+use crate::stores::shared::update::Step;
 
 /// How long guesses are counted together.
 const WINDOW: Duration = Duration::from_secs(600);
@@ -34,9 +34,8 @@ impl DeviceCodes {
     pub(super) async fn count_guess(&self, source: Option<&str>) -> Result<Result<(), Timestamp>> {
         let most = if source.is_some() { MOST_OF_A_SOURCE } else { MOST_OF_ALL };
         let key = self.guesses_key(source)?;
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let write = match self.stores.backend().get(&key, now).await? {
+        let update = self.stores.update(&key, |standing, now| {
+            let write = match standing {
                 None => {
                     let record = codec::encode(&Guesses { counted: 1 });
                     let record = self.stores.record(record, now.checked_add(WINDOW)?);
@@ -45,26 +44,23 @@ impl DeviceCodes {
                 Some(standing) => {
                     let Guesses { counted } = codec::decode(&standing.value)?;
                     if counted >= most {
-                        return Ok(Err(standing.expires_at));
+                        return Ok(Step::answer(Err(standing.expires_at)));
                     }
                     let record = codec::encode(&Guesses { counted: counted + 1 });
                     let record = self.stores.record(record, standing.expires_at);
                     Write::Replace { key: key.clone(), expected: standing.version, record }
                 }
             };
-            if self.stores.backend().commit(write.try_into()?, now).await?.is_applied() {
-                return Ok(Ok(()));
-            }
-        }
-        Err(contended())
+            Ok(Step::write(vec![write], Ok(())))
+        });
+        update.await
     }
 
     /// Takes a guess off again: it was none.
     pub(super) async fn uncount_guess(&self, source: Option<&str>) -> Result<()> {
         let key = self.guesses_key(source)?;
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let Some(standing) = self.stores.backend().get(&key, now).await? else { return Ok(()) };
+        let update = self.stores.update(&key, |standing, _| {
+            let Some(standing) = standing else { return Ok(Step::answer(())) };
             let Guesses { counted } = codec::decode(&standing.value)?;
             let expected = standing.version;
             let write = if counted <= 1 {
@@ -74,11 +70,9 @@ impl DeviceCodes {
                 let record = self.stores.record(record, standing.expires_at);
                 Write::Replace { key: key.clone(), expected, record }
             };
-            if self.stores.backend().commit(write.try_into()?, now).await?.is_applied() {
-                return Ok(());
-            }
-        }
-        Err(contended())
+            Ok(Step::write(vec![write], ()))
+        });
+        update.await
     }
 
     fn guesses_key(&self, source: Option<&str>) -> Result<Key> {

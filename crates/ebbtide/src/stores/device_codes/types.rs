@@ -1,49 +1,50 @@
 //! Requests and answers, as callers see them.
 
+use serde::Deserialize;
+
 use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::stores::Field;
 use crate::stores::codes::Redeemed;
 use crate::stores::grants::{GrantId, GrantTtls};
-use crate::stores::shared::payload::Payload;
+use crate::stores::shared::payload::{Payload, present};
+use crate::stores::shared::setters::setters;
 
-/// A flow to be started.
-#[derive(Debug, Clone)]
+/// Request to start a flow.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
 #[must_use]
 pub struct DeviceRequest {
-    pub(super) client_id: String,
-    pub(super) scope: Option<String>,
-    pub(super) data: Option<Payload>,
-    pub(super) ttl: Option<Ttl>,
-    pub(super) interval_seconds: Option<u64>,
+    /// Client on the device.
+    #[cfg_attr(feature = "schema", schema(min_length = 1, example = "tv"))]
+    pub client_id: String,
+    /// Requested OAuth scope.
+    pub scope: Option<String>,
+    /// Payload, stored sealed.
+    #[serde(default, deserialize_with = "present")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<serde_json::Value>))]
+    pub data: Option<Payload>,
+    /// Lifetime: ten minutes by default, an hour at most.
+    #[serde(rename = "ttl_seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
+    pub ttl: Option<Ttl>,
+    /// Seconds from one poll to the next, 1 to 60; 5 by default.
+    #[cfg_attr(feature = "schema", schema(minimum = 1))]
+    pub interval_seconds: Option<u64>,
 }
 
 impl DeviceRequest {
-    /// A flow of the client on a device.
+    /// Request of the client on a device.
     pub fn new(client_id: impl Into<String>) -> Self {
         Self { client_id: client_id.into(), scope: None, data: None, ttl: None, interval_seconds: None }
     }
 
-    /// What is asked for.
-    pub fn scope(mut self, scope: impl Into<String>) -> Self {
-        self.scope = Some(scope.into());
-        self
-    }
+    setters!(scope: String, data: Payload, ttl: Ttl);
 
-    /// Keeps this with the code, sealed.
-    pub fn data(mut self, data: impl Into<Payload>) -> Self {
-        self.data = Some(data.into());
-        self
-    }
-
-    /// Lets it live that long, at most an hour.
-    pub fn ttl(mut self, ttl: Ttl) -> Self {
-        self.ttl = Some(ttl);
-        self
-    }
-
-    /// How many seconds the device waits from one poll to the next, 1 to 60.
+    /// Sets [`interval_seconds`](Self#structfield.interval_seconds).
     pub fn interval_seconds(mut self, seconds: u64) -> Self {
         self.interval_seconds = Some(seconds);
         self
@@ -63,49 +64,106 @@ pub struct StartedDevice {
     pub expires_at: Timestamp,
 }
 
-/// What the user decides, and where from.
+/// Approval of a flow by the user.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+#[must_use]
+pub struct Approve {
+    /// User code, as it was typed.
+    #[cfg_attr(feature = "schema", schema(value_type = String, example = "WDJB-MJHT"))]
+    pub user_code: Secret,
+    /// Subject that the device may speak for.
+    #[cfg_attr(feature = "schema", schema(min_length = 1, example = "alice"))]
+    pub subject: String,
+    /// Payload, stored sealed, in place of the one that the flow was started with.
+    #[serde(default, deserialize_with = "present")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<serde_json::Value>))]
+    pub data: Option<Payload>,
+    /// Origin of the user code, such as an address or a session: wrong codes are counted by it. The subject by default.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+    pub source: Option<Secret>,
+}
+
+impl Approve {
+    /// Approval of `user_code`: the device may speak for `subject`.
+    pub fn new(user_code: impl Into<Secret>, subject: impl Into<String>) -> Self {
+        Self { user_code: user_code.into(), subject: subject.into(), data: None, source: None }
+    }
+
+    setters!(data: Payload, source: Secret);
+}
+
+/// Denial of a flow by the user.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+#[must_use]
+pub struct Deny {
+    /// User code, as it was typed.
+    #[cfg_attr(feature = "schema", schema(value_type = String, example = "WDJB-MJHT"))]
+    pub user_code: Secret,
+    /// Origin of the user code, such as an address or a session: wrong codes are counted by it. Without one, all
+    /// denials are counted together.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+    pub source: Option<Secret>,
+}
+
+impl Deny {
+    /// Denial of `user_code`.
+    pub fn new(user_code: impl Into<Secret>) -> Self {
+        Self { user_code: user_code.into(), source: None }
+    }
+
+    setters!(source: Secret);
+}
+
+/// Decision of the user on a flow.
 #[derive(Debug, Clone)]
 #[must_use]
-pub struct Decision {
-    pub(super) approved: Option<(String, Option<Payload>)>,
-    pub(super) source: Option<Secret>,
+pub enum Decision {
+    /// The device may speak for a subject.
+    Approve(Approve),
+    /// It may not.
+    Deny(Deny),
+}
+
+impl From<Approve> for Decision {
+    fn from(approve: Approve) -> Self {
+        Self::Approve(approve)
+    }
+}
+
+impl From<Deny> for Decision {
+    fn from(deny: Deny) -> Self {
+        Self::Deny(deny)
+    }
 }
 
 impl Decision {
-    /// The device may speak for `subject`.
-    pub fn approve(subject: impl Into<String>) -> Self {
-        Self { approved: Some((subject.into(), None)), source: None }
-    }
-
-    /// It may not.
-    pub fn deny() -> Self {
-        Self { approved: None, source: None }
-    }
-
-    /// Keeps this with the approval, sealed, in place of what the flow was started with. A denial keeps nothing.
-    pub fn data(mut self, data: impl Into<Payload>) -> Self {
-        if let Some((_, kept)) = &mut self.approved {
-            *kept = Some(data.into());
+    pub(super) fn user_code(&self) -> &Secret {
+        match self {
+            Self::Approve(Approve { user_code, .. }) | Self::Deny(Deny { user_code, .. }) => user_code,
         }
-        self
     }
 
-    /// Who typed the code: an address, or a session. Wrong codes are counted by source; where none is named an
-    /// approval's is its subject, and denials are counted together.
-    pub fn source(mut self, source: impl Into<String>) -> Self {
-        self.source = Some(Secret::new(source));
-        self
-    }
-
-    pub(super) fn counted_for(&self) -> Option<&str> {
-        let subject = self.approved.as_ref().map(|(subject, _)| subject.as_str());
-        self.source.as_ref().map(Secret::expose).or(subject)
+    /// Origin that a wrong code is counted for.
+    pub(super) fn source(&self) -> Option<&str> {
+        match self {
+            Self::Approve(Approve { source, subject, .. }) => {
+                Some(source.as_ref().map_or(subject, Secret::expose))
+            }
+            Self::Deny(Deny { source, .. }) => source.as_ref().map(Secret::expose),
+        }
     }
 }
 
 /// The answer to a verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use = "the verdict may have come too late"]
+#[non_exhaustive]
+#[must_use = "the decision may have come too late"]
 pub enum DecideOutcome {
     /// It stands.
     Decided {
@@ -129,6 +187,7 @@ pub enum DecideOutcome {
 
 /// The answer to a poll.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 #[must_use = "only an approved code can be redeemed"]
 pub enum PollOutcome {
     /// It can be redeemed now.
@@ -160,37 +219,42 @@ pub enum PollOutcome {
     Unknown,
 }
 
-/// A device code, with what its bearer presents.
-#[derive(Debug, Clone)]
+/// Request to poll with a device code, or to redeem it: RFC 8628 §3.4 has one request for both.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
 #[must_use]
 pub struct DeviceRedeem {
-    pub(super) device_code: Secret,
-    pub(super) client_id: String,
-    pub(super) thumbprint: Option<String>,
-    pub(super) grant: Option<GrantTtls>,
+    /// Device code.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
+    pub device_code: Secret,
+    /// Client that presents the code.
+    #[cfg_attr(feature = "schema", schema(example = "tv"))]
+    pub client_id: String,
+    /// Thumbprint of the key whose proof came with the code; the grant is bound to it.
+    pub dpop_jkt: Option<String>,
+    /// Asks for a grant, issued in the commit that redeems the code.
+    pub grant: Option<GrantTtls>,
 }
 
 impl DeviceRedeem {
-    /// The code, and the client that is known to present it.
-    pub fn new(device_code: Secret, client_id: impl Into<String>) -> Self {
-        Self { device_code, client_id: client_id.into(), thumbprint: None, grant: None }
+    /// Request of `client_id` with `device_code`.
+    pub fn new(device_code: impl Into<Secret>, client_id: impl Into<String>) -> Self {
+        Self { device_code: device_code.into(), client_id: client_id.into(), dpop_jkt: None, grant: None }
     }
 
-    /// The thumbprint of the key whose proof came with the code: the grant is bound to it.
-    pub fn thumbprint(mut self, thumbprint: impl Into<String>) -> Self {
-        self.thumbprint = Some(thumbprint.into());
-        self
-    }
+    setters!(dpop_jkt: String, grant: GrantTtls);
 
-    /// Asks for a grant, issued in the commit that redeems the code.
-    pub fn grant(mut self, terms: GrantTtls) -> Self {
-        self.grant = Some(terms);
-        self
+    /// Asks for a grant with the lifetimes of the profile.
+    pub fn with_grant(self) -> Self {
+        self.grant(GrantTtls::default())
     }
 }
 
 /// The answer to a redemption.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 #[must_use = "only a redeemed code may be honoured"]
 pub enum DeviceRedeemOutcome {
     /// It was approved, and is used up now.

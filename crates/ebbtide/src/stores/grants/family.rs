@@ -21,7 +21,7 @@ pub(crate) struct Family {
     #[n(1)]
     pub(crate) client_id: String,
     #[n(2)]
-    pub(crate) thumbprint: Option<String>,
+    pub(crate) dpop_jkt: Option<String>,
     #[n(3)]
     pub(crate) scope: Option<String>,
     /// Sealed for this record, under the key that the present token is made with.
@@ -67,7 +67,7 @@ struct Revoked {
 pub(super) struct Beginning {
     pub(super) subject: String,
     pub(super) client_id: String,
-    pub(super) thumbprint: Option<String>,
+    pub(super) dpop_jkt: Option<String>,
     pub(super) scope: Option<String>,
     pub(super) data: Option<Vec<u8>>,
     pub(super) key: KeyId,
@@ -100,7 +100,7 @@ impl Family {
         let mut family = Self {
             subject: with.subject,
             client_id: with.client_id,
-            thumbprint: with.thumbprint,
+            dpop_jkt: with.dpop_jkt,
             scope: with.scope,
             data: with.data,
             generation: [0; 8].into(),
@@ -119,15 +119,15 @@ impl Family {
         Ok(family)
     }
 
-    /// Judges a token of `generation`, presented by `client_id` with the key of `thumbprint`.
+    /// Judges a token of `generation`, presented by `client_id` with the key of `dpop_jkt`.
     pub(super) fn judge(
         &self,
         generation: u64,
         client_id: &str,
-        thumbprint: Option<&str>,
+        dpop_jkt: Option<&str>,
         now: Timestamp,
     ) -> FamilyVerdict {
-        if let Err(field) = self.check_presenter(client_id, thumbprint) {
+        if let Err(field) = self.check_presenter(client_id, dpop_jkt) {
             return FamilyVerdict::Mismatch(field);
         }
         match self.state(now) {
@@ -148,12 +148,12 @@ impl Family {
     }
 
     /// A family that is bound to a key wants that key; one that is not takes any.
-    fn check_presenter(&self, client_id: &str, thumbprint: Option<&str>) -> Result<(), Field> {
+    fn check_presenter(&self, client_id: &str, dpop_jkt: Option<&str>) -> Result<(), Field> {
         if self.client_id != client_id {
             return Err(Field::ClientId);
         }
-        match &self.thumbprint {
-            Some(bound) if thumbprint != Some(bound) => Err(Field::Thumbprint),
+        match &self.dpop_jkt {
+            Some(bound) if dpop_jkt != Some(bound) => Err(Field::DpopJkt),
             _ => Ok(()),
         }
     }
@@ -250,7 +250,7 @@ mod tests {
         let beginning = Beginning {
             subject: "ada".into(),
             client_id: "app".into(),
-            thumbprint: None,
+            dpop_jkt: None,
             scope: None,
             data: Some(b"sealed data".to_vec()),
             key: KeyId::from_bytes([1; 4]),

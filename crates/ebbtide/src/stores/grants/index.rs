@@ -100,9 +100,8 @@ impl Grants {
         Ok(GrantPage { items, next })
     }
 
-    /// Revokes every active grant of a subject or a client, and says how many there were. A grant that is issued
-    /// while this runs may be too late for it. After an error, some may have been revoked: call it again.
-    pub async fn revoke_all(&self, holder: Holder<'_>) -> Result<u64> {
+    /// Revokes every active grant of a subject or a client, and returns their number.
+    pub(super) async fn revoke_listed(&self, holder: Holder<'_>) -> Result<u64> {
         let prefix = holder.prefix(Listed::Grants, &self.scope)?;
         let (mut pages, mut revoked) = (Pages::new(&self.stores, &prefix, PAGE), 0);
         while let Some(items) = pages.next().await? {

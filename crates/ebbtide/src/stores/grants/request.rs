@@ -1,58 +1,57 @@
-//! What a grant is asked for with.
+//! Requests for a grant and for a rotation.
 
 use std::time::Duration;
+
+use serde::Deserialize;
 
 use super::Grants;
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
+use crate::model::secret::Secret;
 use crate::model::ttl::Ttl;
-use crate::stores::profile::Profile;
 use crate::stores::shared::payload::Payload;
-use crate::stores::{check_length, check_optional};
+use crate::stores::shared::setters::setters;
+use crate::stores::{Stores, check_length, check_optional};
 
-/// How long a family lives. What is not said comes from the profile.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// Lifetimes of a family. Whatever is left out comes from the profile.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
 #[must_use]
 pub struct GrantTtls {
-    profile: Option<Profile>,
-    idle: Option<Ttl>,
-    max: Option<Ttl>,
-    grace: Option<Duration>,
+    /// Profile to use instead of the default: `oauth`, `spa`, `mcp`, or a configured one.
+    #[cfg_attr(feature = "schema", schema(example = "spa"))]
+    pub profile: Option<String>,
+    /// Time without a rotation after which the family ends.
+    #[serde(rename = "idle_ttl_seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
+    pub idle_ttl: Option<Ttl>,
+    /// Time after which the family ends, however often it is rotated.
+    #[serde(rename = "max_ttl_seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
+    pub max_ttl: Option<Ttl>,
+    /// Time within which a rotation can be retried: 0 is strict, 60 seconds is the most.
+    #[serde(skip)]
+    pub grace: Option<Duration>,
 }
 
-/// The terms with everything filled in.
-pub(super) struct Lives {
+/// Lifetimes with everything filled in.
+pub(super) struct FamilyTtls {
     pub(super) idle: Ttl,
     pub(super) max: Ttl,
     pub(super) grace: Duration,
 }
 
 impl GrantTtls {
-    /// The longest time for which a lost answer can be asked for again.
+    /// Longest time within which a rotation can be retried.
     pub const MAX_GRACE: Duration = Duration::from_secs(60);
 
-    /// The terms of this profile instead of the stores' own.
-    pub fn profile(mut self, profile: Profile) -> Self {
-        self.profile = Some(profile);
-        self
-    }
+    setters!(profile: String, idle_ttl: Ttl, max_ttl: Ttl, grace: Duration);
 
-    /// Ends the family when it was not rotated for that long.
-    pub fn idle(mut self, idle: Ttl) -> Self {
-        self.idle = Some(idle);
-        self
-    }
-
-    /// Ends the family after that long, however often it is rotated.
-    pub fn max(mut self, max: Ttl) -> Self {
-        self.max = Some(max);
-        self
-    }
-
-    /// For how long a lost answer can be asked for again: 0 is strict, 60 seconds is the most.
-    pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = Some(grace);
-        self
+    /// Refuses a profile that does not exist.
+    pub(in crate::stores) fn check(&self, stores: &Stores) -> Result<()> {
+        self.profile.as_deref().map_or(Ok(()), |name| stores.profile_named(name).map(|_| ()))
     }
 }
 
@@ -67,73 +66,128 @@ pub(crate) fn check_grace(grace: Duration) -> Result<()> {
 }
 
 impl Grants {
-    pub(super) fn lives(&self, terms: &GrantTtls) -> Result<Lives> {
-        let profile = terms.profile.unwrap_or(*self.stores.profile());
-        let idle = terms.idle.unwrap_or(profile.refresh_idle);
-        // Who asks for a long idle time and no cap does not mean the cap to cut it short.
-        let max = self.stores.ttl(Kind::Grant, &self.scope, terms.max, profile.refresh_max.max(idle))?;
-        let grace = terms.grace.unwrap_or(profile.grace);
+    pub(super) fn family_ttls(&self, request: &GrantRequest) -> Result<FamilyTtls> {
+        let profile = match &request.profile {
+            Some(name) => self.stores.profile_named(name)?,
+            None => *self.stores.profile(),
+        };
+        let idle = request.idle_ttl.unwrap_or(profile.refresh_idle);
+        // A long idle time without a cap is not cut short by the cap of the profile.
+        let max =
+            self.stores.ttl(Kind::Grant, &self.scope, request.max_ttl, profile.refresh_max.max(idle))?;
+        let grace = request.grace.unwrap_or(profile.grace);
         check_grace(grace)?;
-        Ok(Lives { idle, max, grace })
+        Ok(FamilyTtls { idle, max, grace })
     }
 }
 
-/// A grant to be issued.
-#[derive(Debug, Clone)]
+/// Request for a grant.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
 #[must_use]
 pub struct GrantRequest {
-    pub(crate) subject: String,
-    pub(crate) client_id: String,
-    pub(crate) scope: Option<String>,
-    pub(crate) thumbprint: Option<String>,
-    pub(crate) data: Option<Payload>,
-    pub(crate) terms: GrantTtls,
+    /// Subject that the grant speaks for.
+    #[cfg_attr(feature = "schema", schema(min_length = 1, example = "alice"))]
+    pub subject: String,
+    /// Client that holds the grant.
+    #[cfg_attr(feature = "schema", schema(min_length = 1, example = "app"))]
+    pub client_id: String,
+    /// OAuth scope: names separated by spaces.
+    pub scope: Option<String>,
+    /// Payload, stored sealed.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<serde_json::Value>))]
+    pub data: Option<Payload>,
+    /// Thumbprint of the key that the family is bound to.
+    pub dpop_jkt: Option<String>,
+    /// Profile to use instead of the default: `oauth`, `spa`, `mcp`, or a configured one.
+    #[cfg_attr(feature = "schema", schema(example = "spa"))]
+    pub profile: Option<String>,
+    /// Time without a rotation after which the family ends.
+    #[serde(rename = "idle_ttl_seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
+    pub idle_ttl: Option<Ttl>,
+    /// Time after which the family ends, however often it is rotated.
+    #[serde(rename = "max_ttl_seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
+    pub max_ttl: Option<Ttl>,
+    /// Time within which a rotation can be retried: 0 is strict, 60 seconds is the most.
+    #[serde(skip)]
+    pub grace: Option<Duration>,
 }
 
 impl GrantRequest {
-    /// A grant that speaks for `subject`, held by `client_id`.
+    /// Request for a grant that speaks for `subject` and is held by `client_id`.
     pub fn new(subject: impl Into<String>, client_id: impl Into<String>) -> Self {
-        let (subject, client_id) = (subject.into(), client_id.into());
-        Self { subject, client_id, scope: None, thumbprint: None, data: None, terms: GrantTtls::default() }
+        Self {
+            subject: subject.into(),
+            client_id: client_id.into(),
+            scope: None,
+            data: None,
+            dpop_jkt: None,
+            profile: None,
+            idle_ttl: None,
+            max_ttl: None,
+            grace: None,
+        }
     }
 
-    /// What was granted: OAuth's scope, names with spaces between.
-    pub fn scope(mut self, scope: impl Into<String>) -> Self {
-        self.scope = Some(scope.into());
-        self
-    }
+    setters!(
+        scope: String,
+        data: Payload,
+        dpop_jkt: String,
+        profile: String,
+        idle_ttl: Ttl,
+        max_ttl: Ttl,
+        grace: Duration,
+    );
 
-    /// Binds the family to the key with this thumbprint.
-    pub fn thumbprint(mut self, thumbprint: impl Into<String>) -> Self {
-        self.thumbprint = Some(thumbprint.into());
-        self
-    }
-
-    /// Keeps this with the grant, sealed.
-    pub fn data(mut self, data: impl Into<Payload>) -> Self {
-        self.data = Some(data.into());
-        self
-    }
-
-    /// How long the family lives.
-    pub fn terms(mut self, terms: GrantTtls) -> Self {
-        self.terms = terms;
-        self
+    /// Sets all lifetimes at once.
+    pub fn ttls(self, ttls: GrantTtls) -> Self {
+        let GrantTtls { profile, idle_ttl, max_ttl, grace } = ttls;
+        Self { profile, idle_ttl, max_ttl, grace, ..self }
     }
 
     pub(super) fn check(&self) -> Result<()> {
         check_length("subject", &self.subject, MAX_NAME_BYTES)?;
         check_length("client_id", &self.client_id, MAX_NAME_BYTES)?;
         check_optional("scope", self.scope.as_deref(), MAX_SCOPE_BYTES)?;
-        check_optional("key thumbprint", self.thumbprint.as_deref(), MAX_THUMBPRINT_BYTES)
+        check_optional("key thumbprint", self.dpop_jkt.as_deref(), MAX_THUMBPRINT_BYTES)
     }
 }
 
-/// The longest subject and client id, in bytes.
+/// Request to exchange a refresh token for its successor.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+#[must_use]
+pub struct Rotate {
+    /// Refresh token.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
+    pub refresh_token: Secret,
+    /// Authenticated client that presents it.
+    #[cfg_attr(feature = "schema", schema(example = "app"))]
+    pub client_id: String,
+    /// Thumbprint of the key whose proof came with it.
+    pub dpop_jkt: Option<String>,
+}
+
+impl Rotate {
+    /// Request of `client_id` to rotate a refresh token.
+    pub fn new(refresh_token: impl Into<Secret>, client_id: impl Into<String>) -> Self {
+        Self { refresh_token: refresh_token.into(), client_id: client_id.into(), dpop_jkt: None }
+    }
+
+    setters!(dpop_jkt: String);
+}
+
+/// Longest subject and client id, in bytes.
 pub(crate) const MAX_NAME_BYTES: usize = 1_024;
 
-/// The longest granted scope, in bytes.
+/// Longest OAuth scope, in bytes.
 pub(crate) const MAX_SCOPE_BYTES: usize = 8_192;
 
-/// The longest key thumbprint, in bytes.
+/// Longest key thumbprint, in bytes.
 pub(crate) const MAX_THUMBPRINT_BYTES: usize = 256;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use minicbor::{Decode, Encode};
+use serde::Deserialize;
 
 use crate::model::error::{Error, Result};
 use crate::model::record::Version;
@@ -13,7 +14,8 @@ use crate::stores::Field;
 use crate::stores::shared::payload::Payload;
 
 /// Names a grant. It is no secret, and no token can be made from it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(try_from = "String")]
 pub struct GrantId([u8; GrantId::BYTES]);
 
 impl GrantId {
@@ -56,7 +58,15 @@ impl FromStr for GrantId {
     }
 }
 
-/// Why a grant was revoked.
+impl TryFrom<String> for GrantId {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self> {
+        text.parse()
+    }
+}
+
+/// Reason why a grant was revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(index_only)]
 #[non_exhaustive]
@@ -82,8 +92,9 @@ impl Why {
     }
 }
 
-/// What has become of a grant.
+/// State of a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum GrantState {
     /// It can be used.
     Active,
@@ -110,7 +121,7 @@ pub struct Grant {
     /// What was granted.
     pub scope: Option<String>,
     /// The key that it is bound to.
-    pub thumbprint: Option<String>,
+    pub dpop_jkt: Option<String>,
     /// What was kept with it; gone once it is revoked.
     pub data: Option<Payload>,
     /// How often it was rotated.
@@ -156,7 +167,7 @@ pub struct Rotated {
     /// What was granted.
     pub scope: Option<String>,
     /// The key that it is bound to.
-    pub thumbprint: Option<String>,
+    pub dpop_jkt: Option<String>,
     /// What was kept with the grant.
     pub data: Option<Payload>,
     /// When it ends unless it is rotated before.
@@ -167,6 +178,7 @@ pub struct Rotated {
 
 /// The answer to a rotation.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 #[must_use = "only a rotated or retried token may be honoured"]
 pub enum RotateOutcome {
     /// The token was the present one, and has a successor now.

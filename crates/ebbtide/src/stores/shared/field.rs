@@ -13,7 +13,7 @@ pub enum Field {
     /// The PKCE verifier, or that there was one, or none.
     CodeVerifier,
     /// The thumbprint of the key, or that there was none.
-    Thumbprint,
+    DpopJkt,
     /// The subject.
     Subject,
     /// The granted scope.
@@ -27,7 +27,7 @@ impl fmt::Display for Field {
             Self::ClientId => "client_id",
             Self::RedirectUri => "redirect_uri",
             Self::CodeVerifier => "code_verifier",
-            Self::Thumbprint => "dpop_jkt",
+            Self::DpopJkt => "dpop_jkt",
             Self::Subject => "subject",
             Self::Scope => "scope",
         })

@@ -1,7 +1,8 @@
-//! What a caller keeps with a record: any JSON, stored sealed, and never printed.
+//! Payloads: JSON that a caller keeps with a record, stored sealed and never printed.
 
 use std::fmt;
 
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
@@ -10,25 +11,26 @@ use crate::model::key::Key;
 use crate::stores::Stores;
 
 /// JSON that is stored sealed and does not print.
-#[derive(Clone, PartialEq, Default)]
+#[derive(Clone, PartialEq, Default, Deserialize)]
+#[serde(transparent)]
 pub struct Payload(Value);
 
 impl Payload {
-    /// The most bytes that a payload has as JSON text.
+    /// Longest payload, in bytes of JSON text.
     pub const MAX_BYTES: usize = 131_072;
 
-    /// Keeps `value` from being printed.
+    /// Wraps `value`, which then does not print.
     pub fn new(value: impl Into<Value>) -> Self {
         Self(value.into())
     }
 
-    /// The JSON itself. Every call of this is a place to look at in a review.
+    /// JSON of the payload. Reviews look at every call.
     #[must_use]
     pub fn expose(&self) -> &Value {
         &self.0
     }
 
-    /// The JSON itself, taken out.
+    /// Unwraps the JSON.
     #[must_use]
     pub fn into_inner(self) -> Value {
         self.0
@@ -47,8 +49,13 @@ impl fmt::Debug for Payload {
     }
 }
 
+/// Deserializes a payload that may be left out, where null is a payload.
+pub(crate) fn present<'de, D: Deserializer<'de>>(payload: D) -> Result<Option<Payload>, D::Error> {
+    Payload::deserialize(payload).map(Some)
+}
+
 impl Stores {
-    /// Seals a payload for the record at `key`. None is no payload, and null is one.
+    /// Seals a payload for the record at `key`.
     pub(crate) fn seal(&self, key: &Key, context: &[u8], payload: &Payload) -> Result<Vec<u8>> {
         let text = serde_json::to_vec(&payload.0)
             .map_err(|error| Error::invalid("a payload is not JSON").caused_by(error))?;
@@ -63,14 +70,14 @@ impl Stores {
         Ok(self.keyring().seal(key, context, &text, self.rng()))
     }
 
-    /// Opens what [`seal`](Self::seal) sealed for the record at `key`.
+    /// Opens a payload that [`seal`](Self::seal) sealed for the record at `key`.
     pub(crate) fn open(&self, key: &Key, context: &[u8], sealed: &[u8]) -> Result<Payload> {
         let text = self.keyring().open(key, context, sealed)?;
         // The parser's error may quote the text, so it is left out.
         serde_json::from_slice(&text).map(Payload).map_err(|_| Error::corrupt("a sealed payload is not JSON"))
     }
 
-    /// Opens a payload that may not be there.
+    /// Opens an optional payload.
     pub(crate) fn open_some(&self, key: &Key, sealed: Option<&[u8]>) -> Result<Option<Payload>> {
         sealed.map(|sealed| self.open(key, &[], sealed)).transpose()
     }

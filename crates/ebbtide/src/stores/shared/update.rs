@@ -34,7 +34,6 @@ struct Guard<T> {
     deleted: Option<T>,
 }
 
-#[allow(dead_code, reason = "the stores are converted one by one")]
 impl<T> Step<T> {
     /// Answers without a write.
     pub(crate) fn answer(answer: T) -> Self {

@@ -1,0 +1,91 @@
+//! Answers of `/v1/access-tokens` and `/v1/introspect`.
+
+use ebbtide::Timestamp;
+use ebbtide::stores::access_tokens::{Active, IssuedAccessToken};
+use ebbtide::stores::grants::Grant;
+use ebbtide::stores::shared::payload::Payload;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::answers::millis;
+
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct AccessIssued {
+    pub access_token: String,
+    pub expires_at: Option<u64>,
+}
+
+impl From<IssuedAccessToken> for AccessIssued {
+    fn from(issued: IssuedAccessToken) -> Self {
+        Self { access_token: issued.access_token.expose().to_owned(), expires_at: millis(issued.expires_at) }
+    }
+}
+
+/// Confirmation of RFC 9449 §6.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Confirmation {
+    pub jkt: String,
+}
+
+/// Members of RFC 7662 §2.2, with times in seconds. Members without a value are left out.
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct IntrospectionAnswer {
+    pub active: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_type: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sub: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cnf: Option<Confirmation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grant_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iat: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exp: Option<u64>,
+}
+
+fn seconds(time: Timestamp) -> Option<u64> {
+    millis(time).map(|millis| millis / 1_000)
+}
+
+impl From<Active> for IntrospectionAnswer {
+    fn from(active: Active) -> Self {
+        Self {
+            active: true,
+            token_type: Some(if active.dpop_jkt.is_some() { "DPoP" } else { "Bearer" }.to_owned()),
+            sub: Some(active.subject),
+            client_id: Some(active.client_id),
+            scope: active.scope,
+            cnf: active.dpop_jkt.map(|jkt| Confirmation { jkt }),
+            data: active.data.map(Payload::into_inner),
+            grant_id: active.grant_id.map(|id| id.to_string()),
+            iat: seconds(active.issued_at),
+            exp: seconds(active.expires_at),
+        }
+    }
+}
+
+impl From<Grant> for IntrospectionAnswer {
+    fn from(grant: Grant) -> Self {
+        Self {
+            active: true,
+            token_type: None,
+            sub: Some(grant.subject),
+            client_id: Some(grant.client_id),
+            scope: grant.scope,
+            cnf: grant.dpop_jkt.map(|jkt| Confirmation { jkt }),
+            data: None,
+            grant_id: Some(grant.id.to_string()),
+            iat: seconds(grant.created_at),
+            exp: seconds(grant.expires_at),
+        }
+    }
+}

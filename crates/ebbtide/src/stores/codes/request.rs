@@ -1,0 +1,145 @@
+//! Requests to issue and to redeem a code.
+
+use serde::Deserialize;
+
+use super::{Codes, IssuedCode};
+use crate::model::error::Result;
+use crate::model::secret::Secret;
+use crate::model::ttl::Ttl;
+use crate::stores::grants::{GrantTtls, MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES};
+use crate::stores::shared::payload::Payload;
+use crate::stores::shared::setters::setters;
+use crate::stores::{check_length, check_optional};
+
+/// Request for a code, with everything that it is bound to.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+#[must_use]
+pub struct CodeRequest {
+    /// Client that may redeem the code.
+    #[cfg_attr(feature = "schema", schema(min_length = 1, example = "app"))]
+    pub client_id: String,
+    /// Subject that the code speaks for.
+    #[cfg_attr(feature = "schema", schema(min_length = 1, example = "alice"))]
+    pub subject: String,
+    /// URI that the code is sent to.
+    #[cfg_attr(
+        feature = "schema",
+        schema(min_length = 1, max_length = 4096, example = "https://app.example/cb")
+    )]
+    pub redirect_uri: String,
+    /// PKCE challenge; the method is S256.
+    pub code_challenge: Option<String>,
+    /// Thumbprint of the key that the code is bound to.
+    pub dpop_jkt: Option<String>,
+    /// Granted OAuth scope.
+    pub scope: Option<String>,
+    /// Payload, stored sealed; the grant gets it too.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<serde_json::Value>))]
+    pub data: Option<Payload>,
+    /// Lifetime: 60 seconds by default, 600 at most.
+    #[serde(rename = "ttl_seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1, maximum = 600))]
+    pub ttl: Option<Ttl>,
+}
+
+impl CodeRequest {
+    /// Request for a code of `client_id`, that speaks for `subject` and is sent to `redirect_uri`.
+    pub fn new(
+        client_id: impl Into<String>,
+        subject: impl Into<String>,
+        redirect_uri: impl Into<String>,
+    ) -> Self {
+        Self {
+            client_id: client_id.into(),
+            subject: subject.into(),
+            redirect_uri: redirect_uri.into(),
+            code_challenge: None,
+            dpop_jkt: None,
+            scope: None,
+            data: None,
+            ttl: None,
+        }
+    }
+
+    setters!(code_challenge: String, dpop_jkt: String, scope: String, data: Payload, ttl: Ttl);
+
+    pub(super) fn check(&self) -> Result<()> {
+        check_length("client_id", &self.client_id, MAX_NAME_BYTES)?;
+        check_length("subject", &self.subject, MAX_NAME_BYTES)?;
+        check_length("redirect_uri", &self.redirect_uri, Codes::MAX_URI_BYTES)?;
+        check_optional("scope", self.scope.as_deref(), MAX_SCOPE_BYTES)?;
+        check_optional("key thumbprint", self.dpop_jkt.as_deref(), MAX_THUMBPRINT_BYTES)
+    }
+}
+
+/// Request to redeem a code, with everything that is presented with it.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+#[must_use]
+pub struct Redeem {
+    /// The code.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
+    pub code: Secret,
+    /// Authenticated client that presents the code.
+    #[cfg_attr(feature = "schema", schema(example = "app"))]
+    pub client_id: String,
+    /// Redirect URI that the client names; it must be the one of the code.
+    #[cfg_attr(feature = "schema", schema(example = "https://app.example/cb"))]
+    pub redirect_uri: String,
+    /// PKCE verifier.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+    pub code_verifier: Option<Secret>,
+    /// Thumbprint of the key whose proof came with the code; the grant is bound to it.
+    pub dpop_jkt: Option<String>,
+    /// Asks for a grant, issued in the commit that redeems the code.
+    pub grant: Option<GrantTtls>,
+    /// Leaves the code redeemable when something does not match, instead of invalidating it.
+    #[serde(skip)]
+    pub keep_on_mismatch: bool,
+}
+
+impl Redeem {
+    /// Request of `client_id` to redeem `code`. Every code is bound to a redirect URI: set
+    /// [`redirect_uri`](Self::redirect_uri) too.
+    pub fn new(code: impl Into<Secret>, client_id: impl Into<String>) -> Self {
+        Self {
+            code: code.into(),
+            client_id: client_id.into(),
+            redirect_uri: String::new(),
+            code_verifier: None,
+            dpop_jkt: None,
+            grant: None,
+            keep_on_mismatch: false,
+        }
+    }
+
+    /// Sets [`redirect_uri`](Self#structfield.redirect_uri).
+    pub fn redirect_uri(mut self, redirect_uri: impl Into<String>) -> Self {
+        self.redirect_uri = redirect_uri.into();
+        self
+    }
+
+    setters!(code_verifier: Secret, dpop_jkt: String, grant: GrantTtls);
+
+    /// Asks for a grant with the lifetimes of the profile.
+    pub fn with_grant(self) -> Self {
+        self.grant(GrantTtls::default())
+    }
+
+    /// Sets [`keep_on_mismatch`](Self#structfield.keep_on_mismatch).
+    pub fn keep_on_mismatch(mut self) -> Self {
+        self.keep_on_mismatch = true;
+        self
+    }
+}
+
+impl From<IssuedCode> for Secret {
+    fn from(issued: IssuedCode) -> Self {
+        issued.code
+    }
+}
