@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use ebbtide::stores::api_keys::ApiKey;
 use ebbtide::{Kind, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -30,34 +29,6 @@ pub struct Deleted {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Revoked {
     pub revoked: u64,
-}
-
-/// API key, without its secret.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct KeyAnswer {
-    pub id: String,
-    pub scope: String,
-    #[schema(example = "writer")]
-    pub role: String,
-    pub name: Option<String>,
-    /// Most requests in a second, on each node.
-    pub rate_limit: Option<u32>,
-    pub created_at: Option<u64>,
-    pub expires_at: Option<u64>,
-}
-
-impl From<&ApiKey> for KeyAnswer {
-    fn from(key: &ApiKey) -> Self {
-        Self {
-            id: key.id.to_string(),
-            scope: key.scope.to_string(),
-            role: key.role.name().to_owned(),
-            name: key.name.clone(),
-            rate_limit: key.rate_limit,
-            created_at: millis(key.created_at),
-            expires_at: millis(key.expires_at),
-        }
-    }
 }
 
 /// Counts by name of the kind.

@@ -9,9 +9,10 @@ use ebbtide::{Kind, Reach, Stats, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::answers::{self, KeyAnswer};
+use crate::answers;
 use crate::audit::EntryAnswer;
 use crate::explain::ExplanationAnswer;
+use crate::keys::KeyAnswer;
 use crate::scopes::{ScopeCounts, ScopeDeleted};
 use crate::stats::StatsAnswer;
 

@@ -10,7 +10,7 @@ use base64ct::{Base64UrlUnpadded, Encoding as _};
 use ebbtide::stores::access_tokens::{AccessRequest, IntrospectOutcome, IssueOutcome};
 use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
 use ebbtide::stores::grants::{GrantId, IssuedGrant, Rotate, RotateOutcome};
-use ebbtide::stores::nonces::NonceOutcome;
+use ebbtide::stores::nonces::{NonceCheck, NonceOutcome, NonceRequest};
 use ebbtide::stores::replays::{Proof, ReplayOutcome};
 use ebbtide::{Clock, ManualClock, Memory, Result, Scope, Secret, Stores, SystemClock};
 use serde_json::json;
@@ -91,21 +91,21 @@ impl Server {
     }
 
     async fn challenge(&self) -> Result<Secret> {
-        let issued = self.stores.nonces(&self.scope).issue("https://as.example", None).await?;
+        let issued = self.stores.nonces(&self.scope).issue(NonceRequest::new("https://as.example")).await?;
         tell(&format!("DPoP nonce issued, good until {}", issued.expires_at));
         Ok(issued.nonce)
     }
 
     async fn check_proof(&self, nonce: &Secret, jti: &str) -> Result<()> {
         let nonces = self.stores.nonces(&self.scope);
-        match nonces.check("https://as.example", nonce).await? {
+        match nonces.check(&NonceCheck::new("https://as.example", nonce.clone())).await? {
             NonceOutcome::Accepted { .. } => tell("nonce is good"),
             other => panic!("the nonce is good, but: {other:?}"),
         }
-        let proof = Proof::new("https://as.example/token", jti)?.with_thumbprint(KEY)?;
-        match self.stores.replays(&self.scope).check_and_record(&proof).await? {
+        let proof = Proof::new("https://as.example/token", jti).jkt(KEY);
+        match self.stores.replays(&self.scope).check(&proof).await? {
             ReplayOutcome::Fresh { .. } => tell("proof is fresh"),
-            ReplayOutcome::Replay => tell("proof REFUSED: it was seen before"),
+            _ => tell("proof REFUSED: it was seen before"),
         }
         Ok(())
     }

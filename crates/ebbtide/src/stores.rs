@@ -203,14 +203,6 @@ impl fmt::Debug for Stores {
 /// For how long after its end it is remembered what became of a code, a pushed request or a device code.
 pub(crate) const MEMORY: Duration = Duration::from_secs(24 * 3600);
 
-/// How often a change that others got ahead of is judged anew. Each loss is another caller's gain, so that more
-/// than a few in a row are a sign of something else.
-pub(crate) const ATTEMPTS: usize = 32;
-
-pub(crate) fn contended() -> Error {
-    Error::unavailable("the record was changed by others at every attempt; try again")
-}
-
 pub(crate) fn check_length(what: &str, text: &str, most: usize) -> Result<()> {
     if text.is_empty() || text.len() > most {
         return Err(Error::invalid(format!("a {what} has 1 to {most} bytes; this one has {}", text.len())));

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use ebbtide::stores::access_tokens::{AccessRequest, IntrospectOutcome, IssueOutcome};
 use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
 use ebbtide::stores::grants::{GrantRequest, GrantState, GrantTtls, Rotate, RotateOutcome};
-use ebbtide::stores::nonces::NonceOutcome;
+use ebbtide::stores::nonces::{NonceCheck, NonceOutcome, NonceRequest};
 use ebbtide::{
     Backend, BackendExt, Batch, Budget, Clock, Commit, Cursor, ErrorKind, Key, Kind, ManualClock, Memory,
     Page, Prefix, Record, Result, Scope, Secret, SeededRng, Stores, Swept, Timestamp, Ttl,
@@ -245,10 +245,11 @@ async fn a_code_and_its_grant_are_there_together_or_not_at_all() {
 async fn a_nonce_whose_acceptance_was_lost_is_used() {
     let (backend, stores) = faulty();
     let nonces = stores.nonces(&Scope::Global);
-    let nonce = nonces.issue("as", None).await.unwrap().nonce;
+    let issued = nonces.issue(NonceRequest::new("as")).await.unwrap();
+    let nonce = NonceCheck::new("as", issued.nonce);
     backend.fail(0, Fault::After);
-    assert!(nonces.accept("as", &nonce).await.is_err());
-    assert_eq!(nonces.accept("as", &nonce).await.unwrap(), NonceOutcome::Used, "never accepted twice");
+    assert!(nonces.accept(&nonce).await.is_err());
+    assert_eq!(nonces.accept(&nonce).await.unwrap(), NonceOutcome::Used, "never accepted twice");
 }
 
 #[tokio::test]

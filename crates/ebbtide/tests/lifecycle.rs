@@ -16,6 +16,7 @@ use ebbtide::stores::clients::{ClientRequest, RegisterOutcome};
 use ebbtide::stores::codes::CodeRequest;
 use ebbtide::stores::device_codes::{Deny, DeviceRequest};
 use ebbtide::stores::grants::{GrantRequest, IssuedGrant, Rotate, RotateOutcome};
+use ebbtide::stores::nonces::NonceRequest;
 use ebbtide::stores::profile::Profile;
 use ebbtide::stores::pushed_requests::{Push, PushOutcome};
 use ebbtide::stores::registry::indexes;
@@ -75,12 +76,15 @@ impl World {
         let mut lives = BTreeMap::new();
 
         let ReplayOutcome::Fresh { expires_at } =
-            stores.replays(&scope).check_and_record(&Proof::new("n", "j").unwrap()).await.unwrap()
+            stores.replays(&scope).check(&Proof::new("n", "j")).await.unwrap()
         else {
             panic!()
         };
         lives.insert(Kind::Replay, expires_at);
-        lives.insert(Kind::Nonce, stores.nonces(&scope).issue("as", None).await.unwrap().expires_at);
+        lives.insert(
+            Kind::Nonce,
+            stores.nonces(&scope).issue(NonceRequest::new("as")).await.unwrap().expires_at,
+        );
         let code = stores.codes(&scope).issue(CodeRequest::new("app", OWNER, "https://a")).await.unwrap();
         lives.insert(Kind::Code, code.expires_at);
         let grant = stores.grants(&scope).issue(GrantRequest::new(OWNER, "app")).await.unwrap();

@@ -16,9 +16,10 @@ use ebbtide::stores::clients::{ClientRequest, RegisterOutcome, RotateSecretOutco
 use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
 use ebbtide::stores::device_codes::{Approve, DeviceRedeem, DeviceRequest};
 use ebbtide::stores::grants::{GrantRequest, Holder, Rotate, RotateOutcome};
+use ebbtide::stores::nonces::{NonceCheck, NonceRequest};
 use ebbtide::stores::pushed_requests::{Push, PushOutcome, PushedRequests, Take};
 use ebbtide::stores::replays::Proof;
-use ebbtide::stores::sessions::{SessionFields, SessionRequest};
+use ebbtide::stores::sessions::SessionRequest;
 use ebbtide::stores::shared::payload::Payload;
 use ebbtide::{
     Backend, BackendExt, Error, Keyring, Kind, ManualClock, Memory, Metered, Prefix, Scope, Secret,
@@ -99,14 +100,13 @@ async fn flow(
     let data = || json!({ "note": given.data, given.data.as_str(): [given.data] });
 
     let nonces = stores.nonces(&scope);
-    let nonce = nonces.issue("as", None).await.unwrap();
+    let nonce = nonces.issue(NonceRequest::new("as")).await.unwrap();
     secrets.push(secret_of(&nonce.nonce));
     printed.debug(&nonce);
     for _ in 0..2 {
-        printed.debug(&nonces.accept("as", &nonce.nonce).await.unwrap());
+        printed.debug(&nonces.accept(&NonceCheck::new("as", nonce.nonce.clone())).await.unwrap());
     }
-    printed
-        .debug(&stores.replays(&scope).check_and_record(&Proof::new("htu", "jti").unwrap()).await.unwrap());
+    printed.debug(&stores.replays(&scope).check(&Proof::new("htu", "jti")).await.unwrap());
 
     let codes = stores.codes(&scope);
     let challenge = Base64UrlUnpadded::encode_string(&Sha256::digest(&given.verifier));
@@ -184,16 +184,15 @@ async fn flow(
 async fn state(given: &Given, stores: &Stores, scope: &Scope, printed: &Printed) -> Vec<String> {
     let mut secrets = Vec::new();
     let data = || Payload::new(json!({ "note": given.data }));
-    let request = SessionRequest::new(SessionFields {
-        data: Some(data()),
-        state: Some(Secret::new(given.upstream.as_str())),
-        provider: Some(given.data.clone()),
-        code_verifier: Some(Secret::new(given.verifier.as_str())),
-        verified_emails: Some(vec![given.data.clone()]),
-        token_data: Some(Payload::new(json!(given.upstream))),
-        user_info: Some(data()),
-    });
-    let request = request.subject("ada");
+    let request = SessionRequest::new()
+        .data(data())
+        .state(Secret::new(given.upstream.as_str()))
+        .provider(given.data.clone())
+        .code_verifier(Secret::new(given.verifier.as_str()))
+        .verified_emails([given.data.clone()])
+        .token_data(json!(given.upstream))
+        .user_info(data())
+        .subject("ada");
     printed.debug(&request);
     let sessions = stores.sessions(scope);
     let session = sessions.create(request).await.unwrap();

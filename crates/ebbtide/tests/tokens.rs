@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use ebbtide::stores::access_tokens::{AccessRequest, IntrospectOutcome, IssueOutcome};
 use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
 use ebbtide::stores::grants::{GrantRequest, Rotate, RotateOutcome};
-use ebbtide::stores::nonces::NonceOutcome;
+use ebbtide::stores::nonces::{NonceCheck, NonceOutcome, NonceRequest};
 use ebbtide::{
     Backend, BackendExt, Key, Keyring, Kind, ManualClock, Memory, Prefix, Record, Scope, Secret, SeededRng,
     Stores, Timestamp,
@@ -44,7 +44,7 @@ async fn fill(stores: &Stores, scope: &Scope) -> [String; 4] {
     let grant = stores.grants(scope).issue(GrantRequest::new("ada", "app")).await.unwrap();
     let access = stores.access_tokens(scope).issue(AccessRequest::under(grant.grant_id)).await.unwrap();
     let IssueOutcome::Issued(access) = access else { panic!("{access:?}") };
-    let nonce = stores.nonces(scope).issue(AUDIENCE, None).await.unwrap().nonce;
+    let nonce = stores.nonces(scope).issue(NonceRequest::new(AUDIENCE)).await.unwrap().nonce;
     [code, grant.refresh_token, access.access_token, nonce].map(|secret| secret.expose().to_owned())
 }
 
@@ -77,9 +77,9 @@ async fn assert_unknown(world: &World, text: &str) {
     let before = contents(world.backend.as_ref()).await;
     let secret = Secret::new(text);
     if text != world.nonce {
-        let nonces = stores.nonces(scope);
-        assert_eq!(nonces.check(AUDIENCE, &secret).await.unwrap(), NonceOutcome::Unknown, "{text}");
-        assert_eq!(nonces.accept(AUDIENCE, &secret).await.unwrap(), NonceOutcome::Unknown, "{text}");
+        let (nonces, nonce) = (stores.nonces(scope), NonceCheck::new(AUDIENCE, secret.clone()));
+        assert_eq!(nonces.check(&nonce).await.unwrap(), NonceOutcome::Unknown, "{text}");
+        assert_eq!(nonces.accept(&nonce).await.unwrap(), NonceOutcome::Unknown, "{text}");
     }
     if text != world.code {
         for presented in [
@@ -169,7 +169,8 @@ fn every_good_secret_is_still_good_after_all_that() {
         ));
         let access = stores.access_tokens(scope).introspect(&Secret::new(&world.access)).await.unwrap();
         assert!(matches!(access, IntrospectOutcome::Active(_)));
-        let nonce = stores.nonces(scope).accept(AUDIENCE, &Secret::new(&world.nonce)).await.unwrap();
+        let nonce = NonceCheck::new(AUDIENCE, world.nonce.clone());
+        let nonce = stores.nonces(scope).accept(&nonce).await.unwrap();
         assert!(matches!(nonce, NonceOutcome::Accepted { .. }));
     });
 }

@@ -42,8 +42,8 @@ fn main() -> anyhow::Result<()> {
 async fn replays(stores: &Stores, scope: &Scope, count: u32) -> anyhow::Result<()> {
     let replays = stores.replays(scope);
     for number in 0..count {
-        let proof = Proof::new("https://api.example/token", format!("{number:032}"))?.with_thumbprint(KEY)?;
-        let seen = replays.check_and_record(&proof).await?;
+        let proof = Proof::new("https://api.example/token", format!("{number:032}")).jkt(KEY);
+        let seen = replays.check(&proof).await?;
         ensure!(matches!(seen, ReplayOutcome::Fresh { .. }), "{seen:?}");
     }
     Ok(())

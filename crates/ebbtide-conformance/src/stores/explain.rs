@@ -14,7 +14,7 @@ use ebbtide::stores::clients::{ClientQuestion, ClientRequest, RegisterOutcome};
 use ebbtide::stores::codes::{CodeQuestion, CodeRequest, Redeem, RedeemOutcome};
 use ebbtide::stores::device_codes::{Deny, DeviceCodeQuestion, DeviceRequest};
 use ebbtide::stores::grants::{GrantQuestion, GrantRequest, GrantTtls, Rotate};
-use ebbtide::stores::nonces::NonceQuestion;
+use ebbtide::stores::nonces::{NonceCheck, NonceRequest};
 use ebbtide::stores::pushed_requests::{Push, PushOutcome, PushedRequestQuestion, Take};
 use ebbtide::stores::relationships::Relationship;
 use ebbtide::stores::replays::{Proof, ReplayQuestion};
@@ -39,11 +39,11 @@ fn approval() -> Question {
 }
 
 pub(super) async fn a_replay_record_is_live_until_its_end(rig: StoreRig) {
-    let proof = Proof::new("n", "j").expect("a good proof").with_ttl(secs(60));
+    let proof = Proof::new("n", "j").ttl(secs(60));
     let question = Question::Replays(ReplayQuestion::new("n", "j", None));
     assert_eq!(state(&rig, &question).await, RecordState::Unknown);
     assert_eq!(state(&rig, &question).await, RecordState::Unknown, "asking records nothing");
-    let _ = rig.stores.replays(&rig.scope).check_and_record(&proof).await.expect("check");
+    let _ = rig.stores.replays(&rig.scope).check(&proof).await.expect("check");
     assert_eq!(state(&rig, &question).await, RecordState::Live);
     rig.pass(60);
     assert_eq!(state(&rig, &question).await, RecordState::Unknown, "expired is absent, whether swept or not");
@@ -51,10 +51,11 @@ pub(super) async fn a_replay_record_is_live_until_its_end(rig: StoreRig) {
 
 pub(super) async fn a_nonce_is_live_used_or_expired(rig: StoreRig) {
     let nonces = rig.stores.nonces(&rig.scope);
-    let (one, two) = (nonces.issue("as", Some(secs(60))).await, nonces.issue("as", Some(secs(60))).await);
-    let ask = |nonce: &Secret| Question::Nonces(NonceQuestion::new("as", nonce.clone()));
+    let request = NonceRequest::new("as").ttl(secs(60));
+    let (one, two) = (nonces.issue(request.clone()).await, nonces.issue(request).await);
+    let ask = |nonce: &Secret| Question::Nonces(NonceCheck::new("as", nonce));
     let (one, two) = (one.expect("issue").nonce, two.expect("issue").nonce);
-    let _ = nonces.accept("as", &one).await.expect("accept");
+    let _ = nonces.accept(&NonceCheck::new("as", &one)).await.expect("accept");
     assert_eq!(
         (state(&rig, &ask(&one)).await, state(&rig, &ask(&two)).await),
         (RecordState::Used, RecordState::Live)
@@ -64,7 +65,7 @@ pub(super) async fn a_nonce_is_live_used_or_expired(rig: StoreRig) {
         (state(&rig, &ask(&one)).await, state(&rig, &ask(&two)).await),
         (RecordState::Used, RecordState::Expired)
     );
-    let other = Question::Nonces(NonceQuestion::new("rs", two));
+    let other = Question::Nonces(NonceCheck::new("rs", two));
     assert_eq!(state(&rig, &other).await, RecordState::Unknown);
 }
 

@@ -6,7 +6,7 @@ use ebbtide::model::kind::Kind;
 use ebbtide::stores::access_tokens::{AccessRequest, IssueOutcome};
 use ebbtide::stores::codes::{CodeRequest, IssuedCode, Redeem, RedeemOutcome};
 use ebbtide::stores::grants::{GrantId, GrantState, GrantTtls, RotateOutcome, Why};
-use ebbtide::stores::nonces::NonceOutcome;
+use ebbtide::stores::nonces::{NonceCheck, NonceOutcome, NonceRequest};
 use ebbtide::stores::provider_tokens::AttachOutcome;
 use ebbtide::stores::shared::payload::Payload;
 
@@ -127,12 +127,13 @@ pub(super) async fn a_redemption_that_was_overtaken_revokes(rig: StoreRig) {
 
 pub(super) async fn an_acceptance_that_was_overtaken_finds_the_nonce_used(rig: StoreRig) {
     let nonces = rig.stores.nonces(&rig.scope);
-    let nonce = nonces.issue("as", None).await.expect("issue").nonce;
+    let issued = nonces.issue(NonceRequest::new("as")).await.expect("issue");
+    let nonce = NonceCheck::new("as", issued.nonce);
     let other = nonce.clone();
     let overtaken = rig.meanwhile(Kind::Nonce, async move {
-        let answer = nonces.accept("as", &other).await.expect("accept");
+        let answer = nonces.accept(&other).await.expect("accept");
         assert!(matches!(answer, NonceOutcome::Accepted { .. }), "{answer:?}");
     });
-    let answer = overtaken.stores.nonces(&rig.scope).accept("as", &nonce).await.expect("accept");
+    let answer = overtaken.stores.nonces(&rig.scope).accept(&nonce).await.expect("accept");
     assert_eq!(answer, NonceOutcome::Used);
 }

@@ -4,20 +4,20 @@ use super::rig::{StoreRig, secs};
 use ebbtide::model::scope::Scope;
 use ebbtide::model::secret::Secret;
 use ebbtide::model::time::Clock as _;
-use ebbtide::stores::nonces::{IssuedNonce, NonceOutcome, Nonces};
+use ebbtide::stores::nonces::{IssuedNonce, NonceCheck, NonceOutcome, NonceRequest, Nonces};
 
 const AUDIENCE: &str = "https://as.example";
 
 async fn issue(nonces: &Nonces) -> IssuedNonce {
-    nonces.issue(AUDIENCE, None).await.expect("issue")
+    nonces.issue(NonceRequest::new(AUDIENCE)).await.expect("issue")
 }
 
 async fn check(nonces: &Nonces, nonce: &Secret) -> NonceOutcome {
-    nonces.check(AUDIENCE, nonce).await.expect("check")
+    nonces.check(&NonceCheck::new(AUDIENCE, nonce)).await.expect("check")
 }
 
 async fn accept(nonces: &Nonces, nonce: &Secret) -> NonceOutcome {
-    nonces.accept(AUDIENCE, nonce).await.expect("accept")
+    nonces.accept(&NonceCheck::new(AUDIENCE, nonce)).await.expect("accept")
 }
 
 pub(super) async fn a_nonce_is_checked_many_times(rig: StoreRig) {
@@ -41,9 +41,10 @@ pub(super) async fn a_nonce_is_accepted_once(rig: StoreRig) {
 
 pub(super) async fn a_nonce_ends_at_the_instant(rig: StoreRig) {
     let nonces = rig.stores.nonces(&rig.scope);
-    for (ttl, seconds) in [(None, 300), (Some(secs(20)), 20)] {
+    let request = NonceRequest::new(AUDIENCE);
+    for (request, seconds) in [(request.clone(), 300), (request.ttl(secs(20)), 20)] {
         let began = rig.clock.now();
-        let issued = nonces.issue(AUDIENCE, ttl).await.expect("issue");
+        let issued = nonces.issue(request).await.expect("issue");
         assert_eq!(issued.expires_at.since(began).as_secs(), seconds);
         rig.go_to(issued.expires_at, 1);
         assert!(matches!(check(&nonces, &issued.nonce).await, NonceOutcome::Accepted { .. }));
@@ -72,7 +73,8 @@ pub(super) async fn an_accepted_nonce_stays_used(rig: StoreRig) {
 pub(super) async fn a_nonce_is_of_its_audience_and_scope(rig: StoreRig) {
     let nonces = rig.stores.nonces(&rig.scope);
     let issued = issue(&nonces).await;
-    let elsewhere = nonces.accept("https://rs.example", &issued.nonce).await.expect("accept");
+    let elsewhere = NonceCheck::new("https://rs.example", &issued.nonce);
+    let elsewhere = nonces.accept(&elsewhere).await.expect("accept");
     assert_eq!(elsewhere, NonceOutcome::Unknown);
     for scope in [Scope::Global, Scope::tenant_env("acme", "prod").expect("good names")] {
         assert_eq!(accept(&rig.stores.nonces(&scope), &issued.nonce).await, NonceOutcome::Unknown, "{scope}");

@@ -1,16 +1,17 @@
 //! Reading requests and writing answers.
 
+use std::error::Error;
+
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, FormRejection, JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{self, FromRequest, FromRequestParts, OptionalFromRequest, Request};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use base64ct::{Base64UrlUnpadded, Encoding as _};
+use ebbtide::Cursor;
 use ebbtide::stores::shared::paging::Listing;
-use ebbtide::{Cursor, Ttl};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
 
 use crate::http::patience::TooSlow;
 use crate::http::problem::Problem;
@@ -60,34 +61,42 @@ pub(crate) struct Path<T>(pub(crate) T);
 #[from_request(via(extract::Query), rejection(Problem))]
 pub(crate) struct Query<T>(pub(crate) T);
 
-/// What is wrong with a request that cannot be read. The parser's words may quote a secret of the body, so they are
-/// not repeated.
-fn unreadable(status: StatusCode, error: &(dyn std::error::Error + 'static), detail: &str) -> Problem {
+/// Problem for a request that cannot be read.
+fn unreadable(status: StatusCode, error: &(dyn Error + 'static), detail: &str) -> Problem {
     if status == StatusCode::PAYLOAD_TOO_LARGE {
         Problem::too_large()
     } else if TooSlow::caused(error) {
         Problem::new(StatusCode::REQUEST_TIMEOUT, "invalid", TooSlow.to_string())
     } else {
-        Problem::invalid(detail)
+        Problem::invalid(without_values(detail))
+    }
+}
+
+/// Message of a parser, without the value that it quotes: the value may be a secret. Parsers quote a value only
+/// before `, expected `.
+fn without_values(message: &str) -> String {
+    match message.rsplit_once(", expected ") {
+        Some((_, expected)) => format!("expected {expected}"),
+        None => message.split_once(": ").map_or(message, |(_, cause)| cause).to_owned(),
     }
 }
 
 macro_rules! rejected {
-    ($($rejection:ty: $detail:literal,)+) => {
+    ($($rejection:ty,)+) => {
         $(impl From<$rejection> for Problem {
             fn from(rejection: $rejection) -> Self {
-                unreadable(rejection.status(), &rejection, $detail)
+                unreadable(rejection.status(), &rejection, &rejection.body_text())
             }
         })+
     };
 }
 
-rejected! {
-    BytesRejection: "the request is not of the form that this call takes",
-    FormRejection: "the request is not of the form that this call takes",
-    PathRejection: "the request is not of the form that this call takes",
-    QueryRejection: "the request is not of the form that this call takes",
-    JsonRejection: "the body is not JSON of the form that this call takes",
+rejected! { BytesRejection, FormRejection, QueryRejection, JsonRejection, }
+
+impl From<PathRejection> for Problem {
+    fn from(_: PathRejection) -> Self {
+        Self::invalid("invalid path parameter")
+    }
 }
 
 /// The most items of a page.
@@ -107,23 +116,8 @@ pub(crate) fn page(limit: Option<usize>, after: Option<&str>) -> Result<(Option<
     Ok((after.map(cursor).transpose()?, limit))
 }
 
-/// A page as callers get it.
+/// Page of a listing, as JSON.
 pub(crate) fn listed<T, A: for<'a> From<&'a T>>(listing: &Listing<T>) -> Listed<A> {
-    listed_as(listing, |item| A::from(item))
-}
-
-/// The same, with each item described.
-pub(crate) fn listed_as<T, A>(listing: &Listing<T>, describe: impl Fn(&T) -> A) -> Listed<A> {
     let next = listing.next.as_ref().map(|cursor| Base64UrlUnpadded::encode_string(cursor.as_bytes()));
-    Listed { items: listing.items.iter().map(describe).collect(), next }
-}
-
-/// A value that may be left out, where null is a value: only what is not there is none.
-pub(crate) fn given<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(value).map(Some)
-}
-
-/// A TTL as callers give it.
-pub(crate) fn ttl(seconds: Option<i64>) -> Result<Option<Ttl>, Problem> {
-    Ok(seconds.map(Ttl::from_secs).transpose()?)
+    Listed { items: listing.items.iter().map(A::from).collect(), next }
 }

@@ -1,24 +1,22 @@
 //! `/v1/clients`
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::Secret;
-use ebbtide::stores::clients::{Client, ClientRequest, RegisterOutcome, RotateSecretOutcome, VerifyOutcome};
-use ebbtide::stores::shared::payload::Payload;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use ebbtide::stores::clients::{ClientRequest, RegisterOutcome, RotateSecretOutcome, VerifyOutcome};
+use ebbtide_api::answers::{Listed, millis};
+use ebbtide_api::clients::{ClientAnswer, ClientDeleted, ClientRegistered, ClientRotated, ClientVerified};
+use serde::Deserialize;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::http::auth::Caller;
-use crate::http::body::{Json, Path, Query, given, listed, millis, page, ttl};
+use crate::http::body::{Json, Path, Query, listed, page};
 use crate::http::problem::Problem;
 use crate::http::table::Table;
-use ebbtide_api::answers::{Listed, by_name};
 
 pub(super) fn routes() -> Table {
     Table::new()
@@ -30,100 +28,18 @@ pub(super) fn routes() -> Table {
         .writer(routes!(rotate_secret))
 }
 
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct ClientRegister {
-    /// One is made where none is given.
-    #[schema(min_length = 1, example = "app")]
-    client_id: Option<String>,
-    #[schema(min_length = 1, example = "alice")]
-    owner: Option<String>,
-    name: Option<String>,
-    #[serde(default)]
-    redirect_uris: Vec<String>,
-    /// Any JSON value; kept sealed.
-    #[serde(default, deserialize_with = "given")]
-    metadata: Option<Value>,
-    /// Whether it has a secret; true by default.
-    confidential: Option<bool>,
-    #[schema(minimum = 1)]
-    ttl_seconds: Option<i64>,
-}
-
-/// A client; never its secret.
-#[derive(Serialize, ToSchema)]
-struct ClientAnswer {
-    client_id: String,
-    owner: Option<String>,
-    name: Option<String>,
-    redirect_uris: Vec<String>,
-    metadata: Option<Value>,
-    confidential: bool,
-    created_at: Option<u64>,
-    expires_at: Option<u64>,
-}
-
-impl From<&Client> for ClientAnswer {
-    fn from(client: &Client) -> Self {
-        Self {
-            client_id: client.client_id.clone(),
-            owner: client.owner.clone(),
-            name: client.name.clone(),
-            redirect_uris: client.redirect_uris.clone(),
-            metadata: client.metadata.clone().map(Payload::into_inner),
-            confidential: client.confidential,
-            created_at: millis(client.created_at),
-            expires_at: millis(client.expires_at),
-        }
-    }
-}
-
-#[derive(Serialize, ToSchema)]
-struct ClientRegistered {
-    /// Shown this once; a public client has none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    client_secret: Option<String>,
-    #[serde(flatten)]
-    client: ClientAnswer,
-}
-
 /// Registers a client
 #[utoipa::path(post, path = "/clients", operation_id = "register_client", tag = "clients",
-    request_body = ClientRegister,
+    request_body = ClientRequest,
     responses((status = 201, body = ClientRegistered), (status = 409, description = "conflict: the id is taken")))]
 async fn register(
     State(app): State<App>,
     caller: Caller,
-    Json(body): Json<ClientRegister>,
+    Json(request): Json<ClientRequest>,
 ) -> Result<(StatusCode, Json<ClientRegistered>), Problem> {
-    let mut request = if body.confidential.unwrap_or(true) {
-        ClientRequest::confidential()
-    } else {
-        ClientRequest::public()
-    };
-    request = request.redirect_uris(body.redirect_uris);
-    if let Some(client_id) = body.client_id {
-        request = request.client_id(client_id);
-    }
-    if let Some(owner) = body.owner {
-        request = request.owner(owner);
-    }
-    if let Some(name) = body.name {
-        request = request.name(name);
-    }
-    if let Some(metadata) = body.metadata {
-        request = request.metadata(Payload::new(metadata));
-    }
-    if let Some(ttl) = ttl(body.ttl_seconds)? {
-        request = request.ttl(ttl);
-    }
     match app.stores.clients(&caller.scope).register(request).await? {
-        RegisterOutcome::Registered(registered) => {
-            let client_secret = registered.client_secret.as_ref().map(|secret| secret.expose().to_owned());
-            let client = ClientAnswer::from(&registered.client);
-            Ok((StatusCode::CREATED, Json(ClientRegistered { client_secret, client })))
-        }
-        RegisterOutcome::Taken => Err(Problem::conflict("conflict", "another client has that client_id")),
+        RegisterOutcome::Registered(registered) => Ok((StatusCode::CREATED, Json((*registered).into()))),
+        _ => Err(Problem::conflict("conflict", "another client has that client_id")),
     }
 }
 
@@ -169,14 +85,8 @@ async fn list(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ClientVerify {
-    client_secret: String,
-}
-
-#[derive(Serialize, ToSchema)]
-struct ClientVerified {
-    verified: bool,
-    #[serde(flatten)]
-    client: ClientAnswer,
+    #[schema(value_type = String)]
+    client_secret: Secret,
 }
 
 /// Checks a client's secret
@@ -194,12 +104,12 @@ async fn verify(
     Path(id): Path<String>,
     Json(body): Json<ClientVerify>,
 ) -> Result<Json<ClientVerified>, Problem> {
-    match app.stores.clients(&caller.scope).verify(&id, &Secret::new(body.client_secret)).await? {
+    match app.stores.clients(&caller.scope).verify(&id, &body.client_secret).await? {
         VerifyOutcome::Verified(client) => {
             Ok(Json(ClientVerified { verified: true, client: ClientAnswer::from(client.as_ref()) }))
         }
         VerifyOutcome::Mismatch => Err(Problem::mismatch("client_secret")),
-        VerifyOutcome::Unknown => Err(unknown()),
+        _ => Err(unknown()),
     }
 }
 
@@ -208,13 +118,6 @@ async fn verify(
 struct ClientRotate {
     /// How long the old secret is good beside the new one; 0 by default.
     overlap_seconds: Option<u64>,
-}
-
-#[derive(Serialize, ToSchema)]
-struct ClientRotated {
-    /// Shown this once.
-    client_secret: String,
-    old_expires_at: Option<u64>,
 }
 
 /// Gives a client another secret; the body may be left out
@@ -239,7 +142,7 @@ async fn rotate_secret(
             Ok(Json(ClientRotated { client_secret, old_expires_at: millis(old_until) }))
         }
         RotateSecretOutcome::Public => Err(Problem::conflict("conflict", "a public client has no secret")),
-        RotateSecretOutcome::Unknown => Err(unknown()),
+        _ => Err(unknown()),
     }
 }
 
@@ -251,15 +154,6 @@ struct ClientDelete {
     /// For the audit log; whoever does not say is the holder of the key.
     actor: Option<String>,
     reason: Option<String>,
-}
-
-#[derive(Serialize, ToSchema)]
-struct ClientDeleted {
-    /// How many grants and tokens it had.
-    revoked: u64,
-    deleted: u64,
-    /// Deleted records by kind.
-    kinds: BTreeMap<String, u64>,
 }
 
 /// Deletes a client, with its grants and tokens
@@ -275,8 +169,7 @@ async fn remove(
     let context = caller.context(why.actor, why.reason)?;
     let deletion = app.stores.clients(&caller.scope).delete(&id, &context).await?;
     let removed = deletion.ok_or_else(unknown)?.finish().await?;
-    let kinds = by_name(&removed.records);
-    Ok(Json(ClientDeleted { revoked: removed.revoked, deleted: removed.total(), kinds }))
+    Ok(Json(ClientDeleted::from(&removed)))
 }
 
 fn unknown() -> Problem {

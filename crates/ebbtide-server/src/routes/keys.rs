@@ -2,74 +2,34 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use ebbtide::stores::api_keys::{KeyId, KeyRequest, Role};
-use ebbtide::{Reach, Scope};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use ebbtide::Reach;
+use ebbtide::stores::api_keys::{KeyId, KeyRequest};
+use ebbtide_api::answers::Listed;
+use ebbtide_api::keys::{KeyAnswer, KeyCreated};
+use serde::Deserialize;
 use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::http::auth::Caller;
-use crate::http::body::{Json, Path, Query, listed, page, ttl};
+use crate::http::body::{Json, Path, Query, listed, page};
 use crate::http::problem::Problem;
 use crate::http::table::Table;
-use ebbtide_api::answers::{KeyAnswer, Listed};
 
 pub(super) fn routes() -> Table {
     Table::new().admin(routes!(create)).admin(routes!(list)).admin(routes!(revoke))
 }
 
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct KeyCreate {
-    /// Where it is good, with what that covers.
-    #[schema(example = "tenant:acme")]
-    scope: String,
-    /// `reader`, `writer` or `admin`.
-    #[schema(example = "writer")]
-    role: String,
-    /// What it is for.
-    #[schema(min_length = 1, max_length = 128)]
-    name: Option<String>,
-    /// Without it, it is good until it is revoked.
-    #[schema(minimum = 1)]
-    ttl_seconds: Option<i64>,
-    /// The most requests in a second, on each node.
-    #[schema(minimum = 1, maximum = 1_000_000)]
-    rate_limit: Option<u32>,
-}
-
-#[derive(Serialize, ToSchema)]
-struct KeyCreated {
-    /// The key, which is shown this once.
-    key: String,
-    #[serde(flatten)]
-    about: KeyAnswer,
-}
-
 /// Makes an API key for a scope that the caller's covers
 #[utoipa::path(post, path = "/keys", operation_id = "create_key", tag = "keys",
-    request_body = KeyCreate, responses((status = 201, body = KeyCreated)))]
+    request_body = KeyRequest, responses((status = 201, body = KeyCreated)))]
 async fn create(
     State(app): State<App>,
     caller: Caller,
-    Json(body): Json<KeyCreate>,
+    Json(request): Json<KeyRequest>,
 ) -> Result<(StatusCode, Json<KeyCreated>), Problem> {
-    let scope: Scope = body.scope.parse()?;
-    caller.require(&scope)?;
-    let mut request = KeyRequest::new(scope, body.role.parse::<Role>()?);
-    if let Some(name) = body.name {
-        request = request.name(name);
-    }
-    if let Some(ttl) = ttl(body.ttl_seconds)? {
-        request = request.ttl(ttl);
-    }
-    if let Some(per_second) = body.rate_limit {
-        request = request.rate_limit(per_second);
-    }
+    caller.require(&request.scope)?;
     let created = app.stores.api_keys(&caller.scope).create(&request, &caller.context(None, None)?).await?;
-    let key = created.key.expose().to_owned();
-    Ok((StatusCode::CREATED, Json(KeyCreated { key, about: KeyAnswer::from(&created.about) })))
+    Ok((StatusCode::CREATED, Json(created.into())))
 }
 
 /// Whose keys.

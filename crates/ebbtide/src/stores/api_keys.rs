@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
+use serde::Deserialize;
 
 pub use id::KeyId;
 
@@ -18,6 +19,8 @@ use super::registry::{Store, parsed, question};
 use super::shared::finding::Finding;
 use super::shared::lifetime::{Lifetime, RecordHandle};
 use super::shared::paging::{Listing, check_limit};
+use super::shared::setters::setters;
+use super::shared::update::Step;
 use crate::backend::Cursor;
 use crate::model::codec;
 use crate::model::digest::Digest;
@@ -77,36 +80,42 @@ impl FromStr for Role {
     }
 }
 
-/// A key to be made.
-#[derive(Debug, Clone)]
+/// API key to be created.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
 #[must_use]
 pub struct KeyRequest {
-    scope: Scope,
-    role: Role,
-    name: Option<String>,
-    ttl: Option<Ttl>,
-    rate_limit: Option<u32>,
+    /// Scope of the key, with all that the scope covers.
+    #[serde(deserialize_with = "parsed")]
+    #[cfg_attr(feature = "schema", schema(value_type = String, example = "tenant:acme"))]
+    pub scope: Scope,
+    /// `reader`, `writer` or `admin`.
+    #[serde(deserialize_with = "parsed")]
+    #[cfg_attr(feature = "schema", schema(value_type = String, example = "writer"))]
+    pub role: Role,
+    /// Purpose of the key; not a secret.
+    #[cfg_attr(feature = "schema", schema(min_length = 1, max_length = 128))]
+    pub name: Option<String>,
+    /// Lifetime; without one, the key is valid until it is revoked.
+    #[serde(rename = "ttl_seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
+    pub ttl: Option<Ttl>,
+    /// Maximum requests per second, on each node.
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 1_000_000))]
+    pub rate_limit: Option<u32>,
 }
 
 impl KeyRequest {
-    /// A key for a scope and what that covers.
+    /// Creates a request for a key of a scope and all that it covers.
     pub fn new(scope: Scope, role: Role) -> Self {
         Self { scope, role, name: None, ttl: None, rate_limit: None }
     }
 
-    /// Says what it is for; no secret.
-    pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
-        self
-    }
+    setters!(name: String, ttl: Ttl);
 
-    /// Ends after that long; without it, never.
-    pub fn ttl(mut self, ttl: Ttl) -> Self {
-        self.ttl = Some(ttl);
-        self
-    }
-
-    /// Is good for so many requests a second on each node.
+    /// Limits the requests per second on each node.
     pub fn rate_limit(mut self, per_second: u32) -> Self {
         self.rate_limit = Some(per_second);
         self
@@ -128,6 +137,7 @@ impl KeyRequest {
 
 /// A key that was made. This is the only time that it can be seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CreatedKey {
     /// The key.
     pub key: Secret,
@@ -137,6 +147,7 @@ pub struct CreatedKey {
 
 /// A key, as it stands; never the secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ApiKey {
     /// Its id.
     pub id: KeyId,
@@ -213,13 +224,11 @@ impl ApiKeys {
         self.caller.require(&request.scope)?;
         let id = KeyId::new(request.scope.clone(), self.stores.rng());
         let (key, digest) = id.mint(self.stores.rng());
-        let audit = self.stores.audit(&request.scope);
-        let mut changes = audit.changes().await;
-        loop {
-            let now = changes.attempt()?;
+        let (id, digest) = (&id, digest.as_bytes());
+        let create = self.stores.retry(|now| async move {
             let expires_at = self.stores.expiry(Kind::ApiKey, &request.scope, request.ttl, now)?;
             let stored = StoredKey {
-                digest: (*digest.as_bytes()).into(),
+                digest: (*digest).into(),
                 role: request.role,
                 name: request.name.clone(),
                 rate_limit: request.rate_limit,
@@ -227,13 +236,12 @@ impl ApiKeys {
             };
             let record = self.stores.record(codec::encode(&stored), expires_at);
             let about = describe(id.clone(), stored, expires_at)?;
-            let write = Write::Insert { key: place(&id)?, record };
-            let detail = format!("{} of {}", request.role, request.scope);
+            let write = Write::Insert { key: place(id)?, record };
             let note = Note::of(Action::Create, context)?.about(Kind::ApiKey, vec![id.to_string()]);
-            if changes.commit(vec![write], &note.with_detail(detail), now).await? {
-                return Ok(CreatedKey { key, about });
-            }
-        }
+            let note = note.with_detail(format!("{} of {}", request.role, request.scope));
+            Ok(Step::write(vec![write], about).audited(&request.scope, note))
+        });
+        Ok(CreatedKey { about: create.await?, key })
     }
 
     /// The keys of a scope, or of all below it. Below costs a scan of a table on some engines.

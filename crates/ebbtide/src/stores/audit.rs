@@ -15,7 +15,7 @@ use std::convert::Infallible;
 use std::future::ready;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::Mutex;
 
 pub use entry::{Action, AuditContext, Entry, Mark, Note};
 pub use verify::{AuditOutcome, Break};
@@ -25,14 +25,14 @@ pub(crate) use entry::{check_text, check_words};
 
 use crate::backend::Cursor;
 use crate::model::codec;
-use crate::model::error::{Error, Result};
+use crate::model::error::Result;
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
 use crate::model::record::{Record, Version};
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
-use crate::model::write::{Batch, Write};
+use crate::model::write::Write;
 use crate::stores::Stores;
 use crate::stores::registry::Store;
 use crate::stores::shared::paging::{Listing, Pages, check_limit};
@@ -43,9 +43,6 @@ pub(crate) const GATES: usize = 16;
 
 /// Entries of one page.
 const PAGE: usize = 500;
-
-/// Attempts of an audited change.
-const MAX_ATTEMPTS: usize = 200;
 
 /// Audit log of one scope.
 #[derive(Debug, Clone)]
@@ -100,16 +97,6 @@ impl Audit {
         self.stores.retry(|_| ready(Ok(Step::answer(()).audited(&self.scope, note.clone())))).await
     }
 
-    /// Begins an audited change. The change is judged again as long as another is faster:
-    ///
-    /// 1. `attempt()` gives the time, or gives up;
-    /// 2. read what stands, and judge;
-    /// 3. `commit(writes, note)` writes both, or says that something was faster.
-    pub(crate) async fn changes(&self) -> Changes<'_> {
-        // Within a process the changes of a scope queue up instead of outrunning one another.
-        Changes { audit: self, _turn: self.stores.audit_gate(&self.scope).lock().await, attempts: 0 }
-    }
-
     /// Writes that append `note` to the log: the entry, and the head in place of the one that was read.
     pub(crate) async fn entry(&self, note: &Note, now: Timestamp) -> Result<[Write; 2]> {
         let (head, version) =
@@ -151,30 +138,6 @@ impl Audit {
         let sealed = Sealed::new(&self.scope, head, note, now)?;
         let record = self.stores.record(codec::encode(&sealed), expires_at);
         Ok((record, sealed.head(expires_at)))
-    }
-}
-
-/// One audited change, until it is made or given up.
-pub(crate) struct Changes<'a> {
-    audit: &'a Audit,
-    _turn: MutexGuard<'a, ()>,
-    attempts: usize,
-}
-
-impl Changes<'_> {
-    /// The time of the next attempt. After many it is unavailable: the store is overrun, and nothing was written.
-    pub(crate) fn attempt(&mut self) -> Result<Timestamp> {
-        self.attempts += 1;
-        if self.attempts > MAX_ATTEMPTS {
-            return Err(Error::unavailable("other changes kept being faster: nothing was written"));
-        }
-        Ok(self.audit.stores.now())
-    }
-
-    /// Commits the writes together with the entry that tells of them; false if something has changed meanwhile.
-    pub(crate) async fn commit(&self, mut writes: Vec<Write>, note: &Note, now: Timestamp) -> Result<bool> {
-        writes.extend(self.audit.entry(note, now).await?);
-        Ok(self.audit.stores.backend().commit(Batch::new(writes)?, now).await?.is_applied())
     }
 }
 

@@ -23,8 +23,9 @@ use super::shared::finding::{Finding, RecordState};
 use super::shared::paging::{Listing, check_limit};
 use super::shared::payload::Payload;
 use super::shared::token;
-use super::shared::tombstones::{Outcome, Principal};
-use super::{ATTEMPTS, Stores, check_length, check_optional, contended};
+use super::shared::tombstones::Principal;
+use super::shared::update::Step;
+use super::{Stores, check_length, check_optional};
 use crate::backend::{Cursor, Target};
 use crate::model::codec;
 use crate::model::digest::Digest;
@@ -107,7 +108,7 @@ impl Clients {
         let client_id = request.client_id.unwrap_or_else(new_id);
         check_length("client_id", &client_id, MAX_NAME_BYTES)?;
         check_optional("owner", request.owner.as_deref(), MAX_NAME_BYTES)?;
-        let (client_secret, secrets) = if request.confidential {
+        let (client_secret, secrets) = if request.confidential.unwrap_or(true) {
             let (secret, hash) = self.mint_secret().await?;
             (Some(secret), vec![hash])
         } else {
@@ -184,10 +185,10 @@ impl Clients {
             return Ok(RotateSecretOutcome::Public);
         }
         let (client_secret, hash) = self.mint_secret().await?;
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
+        let (secret, hash) = (&client_secret, &hash);
+        let rotate = self.stores.retry(|now| async move {
             let Some((key, mut stored, record)) = self.standing(client_id, now).await? else {
-                return Ok(RotateSecretOutcome::Unknown);
+                return Ok(Step::answer(RotateSecretOutcome::Unknown));
             };
             let old_until = now.checked_add(overlap)?;
             for kept in &mut stored.secrets {
@@ -198,14 +199,13 @@ impl Clients {
             stored.secrets.retain(|kept| is_good(kept, now));
             stored.secrets.truncate(Self::MOST_SECRETS);
             let renewed = self.stores.record(codec::encode(&stored), record.expires_at);
-            let replace = vec![Write::Replace { key, expected: record.version, record: renewed }];
-            match self.stores.commit_for(&self.scope, &[Principal::Client(client_id)], replace, now).await? {
-                Outcome::Applied => return Ok(RotateSecretOutcome::Rotated { client_secret, old_until }),
-                Outcome::OwnerDeleted => return Ok(RotateSecretOutcome::Unknown),
-                Outcome::Refused { .. } => {}
-            }
-        }
-        Err(contended())
+            let replace = Write::Replace { key, expected: record.version, record: renewed };
+            let rotated = RotateSecretOutcome::Rotated { client_secret: secret.clone(), old_until };
+            let client = [Principal::Client(client_id)];
+            let unknown = RotateSecretOutcome::Unknown;
+            Step::write(vec![replace], rotated).unless_deleted_since(&self.scope, &client, None, unknown)
+        });
+        rotate.await
     }
 
     /// Up to `limit` clients of an owner, behind `after`. A page may hold fewer and still have a next.

@@ -28,6 +28,7 @@ use crate::model::record::Record;
 use crate::model::scope::Scope;
 use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
+use crate::model::ttl::Ttl;
 use crate::model::write::Write;
 
 /// The codes of one scope.

@@ -22,7 +22,7 @@ pub use types::{Grant, GrantId, GrantState, IssuedGrant, RotateOutcome, Rotated,
 
 use super::Stores;
 use super::audit::Note;
-use super::registry::{Store, parsed_some, question};
+use super::registry::{Store, question};
 use super::shared::deletion::{Owned, Progress};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
@@ -59,7 +59,6 @@ pub(crate) struct Standing {
 question! {
     /// Grant to explain, by its id or by a refresh token of any generation.
     GrantQuestion {
-        #[serde(default, deserialize_with = "parsed_some")]
         #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
         grant_id: Option<GrantId>,
         #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]

@@ -1,11 +1,14 @@
 //! Nonces that a server hands out and wants to see again (RFC 9449 §8 and §9).
 
 use minicbor::{Decode, Encode};
+use serde::Deserialize;
 
-use super::registry::{Store, question};
+use super::registry::Store;
 use super::shared::finding::{Finding, RecordState};
+use super::shared::setters::setters;
 use super::shared::token;
-use super::{ATTEMPTS, Stores, check_length, contended};
+use super::shared::update::Step;
+use super::{Stores, check_length};
 use crate::backend::BackendExt;
 use crate::model::codec;
 use crate::model::digest::Digest;
@@ -17,6 +20,7 @@ use crate::model::scope::Scope;
 use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
+use crate::model::write::Write;
 
 /// The nonces of one scope.
 ///
@@ -29,8 +33,56 @@ pub struct Nonces {
     scope: Scope,
 }
 
+/// Nonce to be issued.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+#[must_use]
+pub struct NonceRequest {
+    /// Server that accepts the nonce.
+    #[cfg_attr(feature = "schema", schema(min_length = 1, max_length = 1024, example = "as.example"))]
+    pub audience: String,
+    /// Lifetime; 300 seconds by default.
+    #[serde(rename = "ttl_seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
+    pub ttl: Option<Ttl>,
+}
+
+impl NonceRequest {
+    /// Creates a request for an audience.
+    pub fn new(audience: impl Into<String>) -> Self {
+        Self { audience: audience.into(), ttl: None }
+    }
+
+    setters!(ttl: Ttl);
+}
+
+/// Nonce that a client presents.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+#[must_use]
+pub struct NonceCheck {
+    /// Server that checks the nonce.
+    #[cfg_attr(feature = "schema", schema(example = "as.example"))]
+    pub audience: String,
+    /// Nonce.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
+    pub nonce: Secret,
+}
+
+impl NonceCheck {
+    /// Creates a check of a nonce by an audience.
+    pub fn new(audience: impl Into<String>, nonce: impl Into<Secret>) -> Self {
+        Self { audience: audience.into(), nonce: nonce.into() }
+    }
+}
+
 /// A nonce that was issued.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct IssuedNonce {
     /// The nonce.
     pub nonce: Secret,
@@ -41,6 +93,7 @@ pub struct IssuedNonce {
 /// The answer to a nonce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "only an accepted nonce is good"]
+#[non_exhaustive]
 pub enum NonceOutcome {
     /// It is good. If it was to be accepted once, this was the time.
     Accepted {
@@ -63,21 +116,12 @@ struct Nonce {
     used: bool,
 }
 
-question! {
-    /// Nonce to explain.
-    NonceQuestion {
-        audience: String,
-        #[cfg_attr(feature = "schema", schema(value_type = String))]
-        nonce: Secret,
-    }
-}
-
 impl Store for Nonces {
     const KINDS: &'static [Kind] = &[Kind::Nonce];
     const DEFAULT_TTL: Option<Ttl> = Some(Ttl::secs(300));
-    type Question = NonceQuestion;
+    type Question = NonceCheck;
 
-    async fn explain(&self, question: &NonceQuestion) -> Result<Finding> {
+    async fn explain(&self, question: &NonceCheck) -> Result<Finding> {
         let unknown = || Finding::unknown("not a nonce of this scope and audience, or one from long ago");
         let Some(key) = self.find(&question.audience, &question.nonce)? else { return Ok(unknown()) };
         let now = self.stores.now();
@@ -101,9 +145,10 @@ impl Nonces {
         Self { stores, scope }
     }
 
-    /// Issues a nonce for an audience; 300 seconds unless something else is asked for.
-    pub async fn issue(&self, audience: &str, ttl: Option<Ttl>) -> Result<IssuedNonce> {
-        check_length("audience", audience, Self::MAX_AUDIENCE_BYTES)?;
+    /// Issues a nonce for an audience.
+    pub async fn issue(&self, request: NonceRequest) -> Result<IssuedNonce> {
+        let NonceRequest { audience, ttl } = request;
+        check_length("audience", &audience, Self::MAX_AUDIENCE_BYTES)?;
         let now = self.stores.now();
         let ttl = self.stores.ttl(Kind::Nonce, &self.scope, ttl, self.stores.profile().nonce)?;
         let expires_at = ttl.expires_at(now)?;
@@ -116,27 +161,24 @@ impl Nonces {
     }
 
     /// Whether the nonce is good. It may be used again.
-    pub async fn check(&self, audience: &str, nonce: &Secret) -> Result<NonceOutcome> {
-        let Some(key) = self.find(audience, nonce)? else { return Ok(NonceOutcome::Unknown) };
+    pub async fn check(&self, check: &NonceCheck) -> Result<NonceOutcome> {
+        let Some(key) = self.find(&check.audience, &check.nonce)? else { return Ok(NonceOutcome::Unknown) };
         let now = self.stores.now();
         Ok(judge(self.stores.backend().get(&key, now).await?.as_ref(), now)?.0)
     }
 
     /// Accepts the nonce once. Of any number of callers with one nonce, exactly one is answered `Accepted`.
-    pub async fn accept(&self, audience: &str, nonce: &Secret) -> Result<NonceOutcome> {
-        let Some(key) = self.find(audience, nonce)? else { return Ok(NonceOutcome::Unknown) };
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let standing = self.stores.backend().get(&key, now).await?;
-            let (answer, nonce) = judge(standing.as_ref(), now)?;
-            let (Some(standing), Some(nonce)) = (standing, nonce) else { return Ok(answer) };
+    pub async fn accept(&self, check: &NonceCheck) -> Result<NonceOutcome> {
+        let Some(key) = self.find(&check.audience, &check.nonce)? else { return Ok(NonceOutcome::Unknown) };
+        let update = self.stores.update(&key, |record, now| {
+            let (answer, nonce) = judge(record.as_ref(), now)?;
+            let (Some(record), Some(nonce)) = (record, nonce) else { return Ok(Step::answer(answer)) };
             let used = codec::encode(&Nonce { used: true, ..nonce });
-            let record = self.stores.record(used, standing.expires_at);
-            if self.stores.backend().replace(key.clone(), standing.version, record, now).await?.is_applied() {
-                return Ok(answer);
-            }
-        }
-        Err(contended())
+            let used = self.stores.record(used, record.expires_at);
+            let write = Write::Replace { key: key.clone(), expected: record.version, record: used };
+            Ok(Step::write(vec![write], answer))
+        });
+        update.await
     }
 
     fn find(&self, audience: &str, nonce: &Secret) -> Result<Option<Key>> {

@@ -5,7 +5,6 @@
 //! order of the lines is the order in which an owner's records are deleted: what gives access comes before what only
 //! leads to it.
 
-use std::result::Result as StdResult;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, de};
@@ -70,16 +69,9 @@ macro_rules! question {
 }
 pub(crate) use question;
 
-/// Reads a value from its text form.
-pub(crate) fn parsed<'de, T: FromStr<Err = Error>, D: Deserializer<'de>>(from: D) -> StdResult<T, D::Error> {
-    String::deserialize(from)?.parse().map_err(de::Error::custom)
-}
-
-/// Reads a value that may be null from its text form.
-pub(crate) fn parsed_some<'de, T: FromStr<Err = Error>, D: Deserializer<'de>>(
-    from: D,
-) -> StdResult<Option<T>, D::Error> {
-    Option::<String>::deserialize(from)?.map(|text| text.parse().map_err(de::Error::custom)).transpose()
+/// Deserializes a member from its text form.
+pub(crate) fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err = Error>>(member: D) -> Result<T, D::Error> {
+    String::deserialize(member)?.parse().map_err(|error: Error| de::Error::custom(error.message()))
 }
 
 /// Key of the record that an index record points to, where the sort key of the index is that record's partition.
@@ -159,7 +151,7 @@ registry! {
     /// Proofs and assertions that were seen, and must not be accepted again.
     replays: Replays(ReplayQuestion);
     /// Nonces that a server handed out.
-    nonces: Nonces(NonceQuestion);
+    nonces: Nonces(NonceCheck);
     /// Authorization codes.
     codes: Codes(CodeQuestion);
     /// Families of refresh tokens.

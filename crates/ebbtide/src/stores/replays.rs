@@ -3,9 +3,12 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use super::registry::{Store, question};
 use super::shared::finding::{Finding, RecordState};
-use super::{Stores, check_length};
+use super::shared::setters::setters;
+use super::{Stores, check_length, check_optional};
 use crate::backend::BackendExt;
 use crate::model::digest::Digest;
 use crate::model::error::Result;
@@ -23,64 +26,72 @@ pub struct Replays {
     scope: Scope,
 }
 
-/// What is checked: an identifier within a namespace, bound to a key where there is one.
-#[derive(Debug, Clone)]
+/// Proof to be checked: an identifier within a namespace, and the key that it is bound to, if any.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+#[must_use]
 pub struct Proof {
-    namespace: String,
-    jti: String,
-    thumbprint: Option<String>,
-    ttl: Option<Ttl>,
-    hold: Duration,
+    /// Namespace of the identifier, such as `dpop`.
+    #[cfg_attr(feature = "schema", schema(min_length = 1, max_length = 256, example = "dpop"))]
+    pub namespace: String,
+    /// Identifier of the proof.
+    #[cfg_attr(feature = "schema", schema(min_length = 1, max_length = 256, example = "n-0S6"))]
+    pub jti: String,
+    /// Thumbprint of the key that the proof is bound to.
+    #[cfg_attr(feature = "schema", schema(min_length = 1, max_length = 256))]
+    pub jkt: Option<String>,
+    /// Time for which the proof is refused after this check; 60 seconds by default.
+    #[serde(rename = "ttl_seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
+    pub ttl: Option<Ttl>,
+    /// Time for which the proof is refused after its TTL.
+    #[serde(skip)]
+    pub hold: Duration,
 }
 
 impl Proof {
-    /// The longest identifier, in bytes.
+    /// Maximum length of an identifier, in bytes.
     pub const MAX_JTI_BYTES: usize = 256;
 
-    /// The longest namespace and key thumbprint, in bytes.
+    /// Maximum length of a namespace and of a key thumbprint, in bytes.
     pub const MAX_NAME_BYTES: usize = 256;
 
-    /// An identifier within a namespace; empty or too long is invalid.
-    pub fn new(namespace: impl Into<String>, jti: impl Into<String>) -> Result<Self> {
-        let (namespace, jti) = (namespace.into(), jti.into());
-        check_length("namespace", &namespace, Self::MAX_NAME_BYTES)?;
-        check_length("jti", &jti, Self::MAX_JTI_BYTES)?;
-        Ok(Self { namespace, jti, thumbprint: None, ttl: None, hold: Duration::ZERO })
+    /// Creates a proof that is bound to no key.
+    pub fn new(namespace: impl Into<String>, jti: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), jti: jti.into(), jkt: None, ttl: None, hold: Duration::ZERO }
     }
 
-    /// Binds it to the key with this thumbprint.
-    pub fn with_thumbprint(mut self, thumbprint: impl Into<String>) -> Result<Self> {
-        let thumbprint = thumbprint.into();
-        check_length("key thumbprint", &thumbprint, Self::MAX_NAME_BYTES)?;
-        self.thumbprint = Some(thumbprint);
-        Ok(self)
-    }
+    setters!(jkt: String, ttl: Ttl);
 
-    /// Remembers it for that long instead of 60 seconds: the time for which the proof itself is acceptable.
-    #[must_use]
-    pub fn with_ttl(mut self, ttl: Ttl) -> Self {
-        self.ttl = Some(ttl);
-        self
-    }
-
-    /// Goes on refusing it for that long after the TTL.
-    #[must_use]
-    pub fn with_hold(mut self, hold: Duration) -> Self {
+    /// Keeps refusing the proof for that long after its TTL.
+    pub fn hold(mut self, hold: Duration) -> Self {
         self.hold = hold;
         self
     }
+
+    fn digest(&self) -> Result<Digest> {
+        check_length("namespace", &self.namespace, Self::MAX_NAME_BYTES)?;
+        check_length("jti", &self.jti, Self::MAX_JTI_BYTES)?;
+        check_optional("key thumbprint", self.jkt.as_deref(), Self::MAX_NAME_BYTES)?;
+        let mut parts = vec![self.namespace.as_bytes(), self.jti.as_bytes()];
+        parts.extend(self.jkt.as_deref().map(str::as_bytes));
+        Ok(Digest::of("replay", &parts))
+    }
 }
 
-/// The answer to a check.
+/// Answer to a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a replay must be refused"]
+#[non_exhaustive]
 pub enum ReplayOutcome {
-    /// It was not seen before, and is recorded now.
+    /// The proof is new, and is recorded now.
     Fresh {
-        /// Until when it will be refused.
+        /// Time until which the proof is refused.
         expires_at: Timestamp,
     },
-    /// It was seen before.
+    /// The proof was seen before.
     Replay,
 }
 
@@ -99,11 +110,8 @@ impl Store for Replays {
     type Question = ReplayQuestion;
 
     async fn explain(&self, question: &ReplayQuestion) -> Result<Finding> {
-        let proof = Proof::new(&*question.namespace, &*question.jti)?;
-        let proof = match &question.jkt {
-            Some(jkt) => proof.with_thumbprint(jkt)?,
-            None => proof,
-        };
+        let mut proof = Proof::new(&*question.namespace, &*question.jti);
+        proof.jkt.clone_from(&question.jkt);
         let record = self.stores.backend().get(&self.key(&proof)?, self.stores.now()).await?;
         Ok(match record {
             Some(record) => Finding::new(RecordState::Live, "it was seen, and is refused until its end")
@@ -120,7 +128,7 @@ impl Replays {
 
     /// Records the proof if it is not recorded yet, in one step. Of any number of callers with one proof, exactly
     /// one is answered `Fresh`.
-    pub async fn check_and_record(&self, proof: &Proof) -> Result<ReplayOutcome> {
+    pub async fn check(&self, proof: &Proof) -> Result<ReplayOutcome> {
         let now = self.stores.now();
         let expires_at = self.end(proof, now)?;
         let record = self.stores.record("", expires_at);
@@ -130,7 +138,7 @@ impl Replays {
 
     /// Checks each of the proofs, which may be many, and records those that are fresh. A proof that comes twice is
     /// fresh at most once. An error means that some may have been recorded.
-    pub async fn check_and_record_batch(&self, proofs: &[Proof]) -> Result<Vec<ReplayOutcome>> {
+    pub async fn check_batch(&self, proofs: &[Proof]) -> Result<Vec<ReplayOutcome>> {
         let now = self.stores.now();
         let keys = proofs.iter().map(|proof| self.key(proof)).collect::<Result<Vec<_>>>()?;
         let mut met = HashSet::with_capacity(keys.len());
@@ -161,13 +169,6 @@ impl Replays {
     }
 
     fn key(&self, proof: &Proof) -> Result<Key> {
-        let digest = match &proof.thumbprint {
-            None => Digest::of("replay", &[proof.namespace.as_bytes(), proof.jti.as_bytes()]),
-            Some(thumbprint) => {
-                let parts = [proof.namespace.as_bytes(), proof.jti.as_bytes(), thumbprint.as_bytes()];
-                Digest::of("replay", &parts)
-            }
-        };
-        Key::new(Kind::Replay, &self.scope, &[digest.part()], &[])
+        Key::new(Kind::Replay, &self.scope, &[proof.digest()?.part()], &[])
     }
 }

@@ -1,23 +1,23 @@
 //! Sessions: what a server keeps between one request of a browser and the next, such as a sign-in with a provider
 //! that is not finished yet. Sealed, renewed by a touch up to a cap, and claimed at most once.
 
-mod fields;
 mod listing;
+mod request;
 
 use std::time::Duration;
 
 use minicbor::{Decode, Encode};
 
-pub use fields::SessionFields;
 pub use listing::SessionInfo;
+pub use request::{SessionFields, SessionRequest};
 
 use super::registry::{Store, listed, question};
 use super::shared::deletion::{Owned, Progress};
 use super::shared::finding::{Finding, RecordState};
-use super::shared::payload::Payload;
 use super::shared::token;
 use super::shared::tombstones::Principal;
-use super::{ATTEMPTS, Stores, check_optional, contended};
+use super::shared::update::Step;
+use super::{Stores, check_optional};
 use crate::backend::Target;
 use crate::model::codec;
 use crate::model::digest::Digest;
@@ -42,43 +42,9 @@ pub struct Sessions {
     scope: Scope,
 }
 
-/// A session to be created.
-#[derive(Debug, Clone, Default)]
-#[must_use]
-pub struct SessionRequest {
-    subject: Option<String>,
-    fields: SessionFields,
-    ttl: Option<Ttl>,
-    max: Option<Ttl>,
-}
-
-impl SessionRequest {
-    /// A session that holds `fields`, of nobody in particular.
-    pub fn new(fields: SessionFields) -> Self {
-        Self { fields, ..Self::default() }
-    }
-
-    /// Says whose it is: it is listed and revoked with them.
-    pub fn subject(mut self, subject: impl Into<String>) -> Self {
-        self.subject = Some(subject.into());
-        self
-    }
-
-    /// Ends it when it was not touched for that long.
-    pub fn ttl(mut self, ttl: Ttl) -> Self {
-        self.ttl = Some(ttl);
-        self
-    }
-
-    /// Ends it after that long, however often it is touched; a day where nothing is said, or its TTL if that is more.
-    pub fn max(mut self, max: Ttl) -> Self {
-        self.max = Some(max);
-        self
-    }
-}
-
 /// A session that was created.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CreatedSession {
     /// What it is asked for with: a bearer secret, of which a digest is kept.
     pub session_id: Secret,
@@ -90,6 +56,7 @@ pub struct CreatedSession {
 
 /// A session as it stands.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Session {
     /// Whose it is.
     pub subject: Option<String>,
@@ -106,6 +73,7 @@ pub struct Session {
 /// The answer to a session id.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "only a live session may be honoured"]
+#[non_exhaustive]
 pub enum SessionOutcome {
     /// It lives; if it was to be claimed, this caller alone has it.
     Live(Box<Session>),
@@ -120,6 +88,7 @@ pub enum SessionOutcome {
 /// The answer to a touch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "only a touched session lives on"]
+#[non_exhaustive]
 pub enum TouchOutcome {
     /// It lives on.
     Touched {
@@ -158,12 +127,32 @@ struct FoundSession {
     version: Version,
 }
 
-/// What stands where a session is looked for.
-enum Found {
-    Live(FoundSession),
+/// Reason why there is no live session.
+#[derive(Clone, Copy)]
+enum Gone {
     Used,
     Expired,
     Unknown,
+}
+
+impl From<Gone> for SessionOutcome {
+    fn from(gone: Gone) -> Self {
+        match gone {
+            Gone::Used => Self::Used,
+            Gone::Expired => Self::Expired,
+            Gone::Unknown => Self::Unknown,
+        }
+    }
+}
+
+impl From<Gone> for TouchOutcome {
+    fn from(gone: Gone) -> Self {
+        match gone {
+            Gone::Used => Self::Used,
+            Gone::Expired => Self::Expired,
+            Gone::Unknown => Self::Unknown,
+        }
+    }
 }
 
 question! {
@@ -183,15 +172,15 @@ impl Store for Sessions {
 
     async fn explain(&self, question: &SessionQuestion) -> Result<Finding> {
         Ok(match self.find(&question.session_id, self.stores.now()).await? {
-            Found::Live(FoundSession { stored, .. }) => {
+            Ok(FoundSession { stored, .. }) => {
                 let finding = Finding::new(RecordState::Live, "it was not claimed, and a touch renews it")
                     .since(Timestamp::from_stored(stored.created_at)?)
                     .until(Timestamp::from_stored(stored.valid_until)?);
                 Finding { cap_at: Some(Timestamp::from_stored(stored.ends_at)?), ..finding }
             }
-            Found::Used => Finding::new(RecordState::Used, "it was claimed"),
-            Found::Expired => Finding::new(RecordState::Expired, "it was not touched in its time"),
-            Found::Unknown => {
+            Err(Gone::Used) => Finding::new(RecordState::Used, "it was claimed"),
+            Err(Gone::Expired) => Finding::new(RecordState::Expired, "it was not touched in its time"),
+            Err(Gone::Unknown) => {
                 Finding::unknown("not a session of this scope, or deleted, or one from long ago")
             }
         })
@@ -217,7 +206,7 @@ impl Sessions {
         check_optional("subject", request.subject.as_deref(), MAX_NAME_BYTES)?;
         let now = self.stores.now();
         let ttl = self.stores.ttl(Kind::Session, &self.scope, request.ttl, self.stores.profile().session)?;
-        let max = request.max.unwrap_or(ttl.max(Ttl::secs(Self::DEFAULT_MAX_SECONDS)));
+        let max = request.max_ttl.unwrap_or(ttl.max(Ttl::secs(Self::DEFAULT_MAX_SECONDS)));
         if ttl > max {
             return Err(Error::invalid(format!("a TTL of {ttl} is longer than its cap of {max}")));
         }
@@ -225,7 +214,7 @@ impl Sessions {
         let expires_at = ttl.expires_at(now)?.min(ends_at);
         let (session_id, digest) = token::mint(token::SESSION, &[], self.stores.rng());
         let key = self.key(&digest)?;
-        let fields = self.stores.seal(&key, &[], &request.fields.to_payload())?;
+        let fields = self.stores.seal(&key, &[], &request.payload())?;
         let stored = StoredSession {
             subject: request.subject,
             fields: Some(fields),
@@ -249,28 +238,23 @@ impl Sessions {
         }
     }
 
-    /// The session. It is not renewed by this.
+    /// Reads a session, without renewing it.
     pub async fn get(&self, session_id: &Secret) -> Result<SessionOutcome> {
         Ok(match self.find(session_id, self.stores.now()).await? {
-            Found::Live(standing) => SessionOutcome::Live(Box::new(self.open(&standing)?)),
-            Found::Used => SessionOutcome::Used,
-            Found::Expired => SessionOutcome::Expired,
-            Found::Unknown => SessionOutcome::Unknown,
+            Ok(found) => SessionOutcome::Live(Box::new(self.open(&found)?)),
+            Err(gone) => gone.into(),
         })
     }
 
-    /// Lets a session live on for `ttl` from now, or for the TTL it was created with; never past its cap, and never
-    /// shorter than it would have lived anyway.
+    /// Renews a session for `ttl` from now, or for the TTL that it was created with. The session never ends after
+    /// its cap, nor earlier than before.
     pub async fn touch(&self, session_id: &Secret, ttl: Option<Ttl>) -> Result<TouchOutcome> {
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let mut standing = match self.find(session_id, now).await? {
-                Found::Live(standing) => standing,
-                Found::Used => return Ok(TouchOutcome::Used),
-                Found::Expired => return Ok(TouchOutcome::Expired),
-                Found::Unknown => return Ok(TouchOutcome::Unknown),
+        let touch = self.stores.retry(|now| async move {
+            let mut found = match self.find(session_id, now).await? {
+                Ok(found) => found,
+                Err(gone) => return Ok(Step::answer(gone.into())),
             };
-            let stored = &mut standing.stored;
+            let stored = &mut found.stored;
             let own = Ttl::new(Duration::from_millis(stored.ttl_millis))?;
             let ttl = self.stores.ttl(Kind::Session, &self.scope, ttl, own)?;
             let present = Timestamp::from_stored(stored.valid_until)?;
@@ -278,34 +262,26 @@ impl Sessions {
                 (Timestamp::from_stored(stored.created_at)?, Timestamp::from_stored(stored.ends_at)?);
             let cap = self.stores.cap(Kind::Session, &self.scope, created_at, Some(ends_at))?;
             let expires_at = ttl.expires_at(now)?.min(cap).max(present);
-            if expires_at == present {
-                return Ok(TouchOutcome::Touched { expires_at });
-            }
             stored.valid_until = expires_at.as_millis();
-            if self.replace(standing, now).await? {
-                return Ok(TouchOutcome::Touched { expires_at });
-            }
-        }
-        Err(contended())
+            let writes = if expires_at == present { Vec::new() } else { vec![self.replacement(found)?] };
+            Ok(Step::write(writes, TouchOutcome::Touched { expires_at }))
+        });
+        touch.await
     }
 
-    /// Takes what is in a session, once: of any number of callers, one is answered `Live`, and the others `Used`.
+    /// Takes the contents of a session, once: of any number of callers, one is answered `Live`, and the others
+    /// `Used`.
     pub async fn claim(&self, session_id: &Secret) -> Result<SessionOutcome> {
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let mut standing = match self.find(session_id, now).await? {
-                Found::Live(standing) => standing,
-                Found::Used => return Ok(SessionOutcome::Used),
-                Found::Expired => return Ok(SessionOutcome::Expired),
-                Found::Unknown => return Ok(SessionOutcome::Unknown),
+        let claim = self.stores.retry(|now| async move {
+            let mut found = match self.find(session_id, now).await? {
+                Ok(found) => found,
+                Err(gone) => return Ok(Step::answer(gone.into())),
             };
-            let session = self.open(&standing)?;
-            standing.stored.fields = None;
-            if self.replace(standing, now).await? {
-                return Ok(SessionOutcome::Live(Box::new(session)));
-            }
-        }
-        Err(contended())
+            let session = self.open(&found)?;
+            found.stored.fields = None;
+            Ok(Step::write(vec![self.replacement(found)?], SessionOutcome::Live(Box::new(session))))
+        });
+        claim.await
     }
 
     /// Deletes a session, and says whether it lived; afterwards it is unknown.
@@ -314,22 +290,24 @@ impl Sessions {
         self.remove(&digest, |_| true).await
     }
 
-    async fn find(&self, session_id: &Secret, now: Timestamp) -> Result<Found> {
-        let Some(digest) = token::read(token::SESSION, &[], session_id) else { return Ok(Found::Unknown) };
+    async fn find(&self, session_id: &Secret, now: Timestamp) -> Result<Result<FoundSession, Gone>> {
+        let Some(digest) = token::read(token::SESSION, &[], session_id) else {
+            return Ok(Err(Gone::Unknown));
+        };
         let key = self.key(&digest)?;
-        let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(Found::Unknown) };
+        let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(Err(Gone::Unknown)) };
         let stored: StoredSession = codec::decode(&record.value)?;
         if let Some(subject) = &stored.subject
             && self.stores.is_deleted(&self.scope, &[Principal::Owner(subject)], now).await?
         {
-            return Ok(Found::Unknown);
+            return Ok(Err(Gone::Unknown));
         }
         Ok(if stored.fields.is_none() {
-            Found::Used
+            Err(Gone::Used)
         } else if stored.lives(now)? {
-            Found::Live(FoundSession { key, stored, version: record.version })
+            Ok(FoundSession { key, stored, version: record.version })
         } else {
-            Found::Expired
+            Err(Gone::Expired)
         })
     }
 
@@ -338,17 +316,17 @@ impl Sessions {
         let fields = self.stores.open_some(key, stored.fields.as_deref())?;
         Ok(Session {
             subject: stored.subject.clone(),
-            fields: SessionFields::from_payload(fields.unwrap_or_default())?,
+            fields: SessionFields::open(fields.unwrap_or_default())?,
             created_at: Timestamp::from_stored(stored.created_at)?,
             expires_at: Timestamp::from_stored(stored.valid_until)?,
             ends_at: Timestamp::from_stored(stored.ends_at)?,
         })
     }
 
-    async fn replace(&self, standing: FoundSession, now: Timestamp) -> Result<bool> {
-        let FoundSession { key, stored, version } = standing;
-        let replace = Write::Replace { key, expected: version, record: self.record(&stored)? };
-        Ok(self.stores.backend().commit(replace.try_into()?, now).await?.is_applied())
+    /// Write that replaces a session that was read.
+    fn replacement(&self, found: FoundSession) -> Result<Write> {
+        let FoundSession { key, stored, version } = found;
+        Ok(Write::Replace { key, expected: version, record: self.record(&stored)? })
     }
 
     /// The record of a session: it stays for as long again as the session lives.
@@ -367,12 +345,5 @@ impl StoredSession {
     /// Whether it can be honoured: not claimed, and not past its end.
     fn lives(&self, now: Timestamp) -> Result<bool> {
         Ok(self.fields.is_some() && now < Timestamp::from_stored(self.valid_until)?)
-    }
-}
-
-impl From<Payload> for SessionRequest {
-    /// A session that holds this.
-    fn from(data: Payload) -> Self {
-        Self::new(SessionFields { data: Some(data), ..SessionFields::default() })
     }
 }

@@ -7,7 +7,7 @@ use ebbtide::stores::access_tokens::{AccessRequest, AccessTokens, IntrospectOutc
 use ebbtide::stores::attributes::{Bucket, SwapOutcome};
 use ebbtide::stores::codes::{CodeRequest, Codes, Redeem, RedeemOutcome};
 use ebbtide::stores::grants::{GrantRequest, Grants, IssuedGrant, Rotate, RotateOutcome};
-use ebbtide::stores::sessions::{SessionFields, SessionRequest, Sessions, TouchOutcome};
+use ebbtide::stores::sessions::{SessionRequest, Sessions, TouchOutcome};
 use ebbtide::{Secret, Stores, Ttl};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
@@ -193,8 +193,7 @@ impl Population {
             IssueOutcome::Issued(issued) => issued.access_token,
             other => bail!("a new grant gives no token: {other:?}"),
         };
-        let fields = SessionFields { data: Some(data().into()), ..SessionFields::default() };
-        let request = SessionRequest::new(fields).subject("ada");
+        let request = SessionRequest::new().data(data()).subject("ada");
         let session = stores.sessions(&scope()).create(request).await?.session_id;
         Ok([grant.refresh_token, access, session])
     }

@@ -12,18 +12,21 @@ use crate::model::error::Result;
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
 use crate::model::time::Timestamp;
-use crate::model::write::{Batch, Write};
+use crate::model::write::Write;
 use crate::stores::audit::{AuditContext, Note};
 use crate::stores::grants::{PAGE, listed_id};
-use crate::stores::shared::paging::{Listing, check_limit};
+use crate::stores::shared::paging::{Listing, Pages, check_limit};
 use crate::stores::shared::tombstones::Principal;
-use crate::stores::{ATTEMPTS, contended};
+use crate::stores::shared::update::Step;
 
 /// What a listing tells of a session: no session can be asked for with it.
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SessionInfo {
     /// Names the session: its digest, in base64url.
     pub handle: String,
+    /// Owner of the session.
+    pub subject: String,
     /// When it was created.
     pub created_at: Timestamp,
     /// When it ends unless it is touched.
@@ -60,6 +63,7 @@ impl Sessions {
             if stored.subject.as_deref() == Some(subject) && stored.lives(now)? {
                 items.push(SessionInfo {
                     handle: Base64UrlUnpadded::encode_string(digest.as_bytes()),
+                    subject: subject.to_owned(),
                     created_at: Timestamp::from_stored(stored.created_at)?,
                     expires_at: Timestamp::from_stored(stored.valid_until)?,
                     ends_at: Timestamp::from_stored(stored.ends_at)?,
@@ -69,31 +73,33 @@ impl Sessions {
         Ok(Listing { items, next })
     }
 
-    /// Deletes every session of a subject, and says how many lived. One that is created while this runs may be too
-    /// late for it. After an error, some may be gone: call it again.
-    pub async fn revoke_all(&self, subject: &str) -> Result<u64> {
-        let (mut revoked, mut after) = (0, None);
-        loop {
-            let (some, next) = self.revoke_page(subject, after.as_ref()).await?;
-            revoked += some;
-            after = next;
-            if after.is_none() {
-                return Ok(revoked);
-            }
-        }
-    }
-
-    /// The same, and the audit log is told before and after, by whom and why.
-    pub async fn revoke_all_audited(&self, subject: &str, context: &AuditContext) -> Result<u64> {
+    /// Deletes every session of a subject, and returns the number of those that were live. With a context, the
+    /// audit log is written before and after.
+    ///
+    /// A session that is created while this runs may be left out. After an error, some may have been deleted: call it
+    /// again.
+    pub async fn revoke(&self, subject: &str, context: Option<&AuditContext>) -> Result<u64> {
+        let Some(context) = context else { return self.revoke_listed(subject).await };
         let note = Note::revoked(context)?.about(Kind::Session, vec![subject.to_owned()]);
         let audit = self.stores.audit(&self.scope);
         audit.append(&note.clone().with_detail("all, begins")).await?;
-        let revoked = self.revoke_all(subject).await?;
+        let revoked = self.revoke_listed(subject).await?;
         audit.append(&note.with_detail(format!("all, ended, {revoked} revoked"))).await?;
         Ok(revoked)
     }
 
-    /// Deletes those of one page, and says how many lived and where the next page begins.
+    async fn revoke_listed(&self, subject: &str) -> Result<u64> {
+        let prefix = self.index(subject)?;
+        let (mut pages, mut revoked) = (Pages::new(&self.stores, &prefix, PAGE), 0);
+        while let Some(items) = pages.next().await? {
+            for (key, _) in items {
+                revoked += u64::from(self.revoke_one(subject, &digest(&key)?).await?);
+            }
+        }
+        Ok(revoked)
+    }
+
+    /// Deletes the sessions of one page, and returns the number of those that were live, and the next page.
     pub(in crate::stores) async fn revoke_page(
         &self,
         subject: &str,
@@ -102,38 +108,40 @@ impl Sessions {
         let (digests, next) = self.digests(subject, after, PAGE).await?;
         let mut revoked = 0;
         for digest in digests {
-            let is_theirs = |stored: &StoredSession| stored.subject.as_deref() == Some(subject);
-            revoked += u64::from(self.remove(&digest, is_theirs).await?);
-            // An index whose session is gone leads to nothing; it goes too.
-            let unlist = Write::Delete { key: self.index_key(subject, &digest)? };
-            let _ = self.stores.backend().commit(unlist.try_into()?, self.stores.now()).await?;
+            revoked += u64::from(self.revoke_one(subject, &digest).await?);
         }
         Ok((revoked, next))
     }
 
-    /// Removes a session with its index, and says whether it lived.
+    async fn revoke_one(&self, subject: &str, digest: &Digest) -> Result<bool> {
+        let is_theirs = |stored: &StoredSession| stored.subject.as_deref() == Some(subject);
+        let was_live = self.remove(digest, is_theirs).await?;
+        // The index may have outlived its session.
+        let unlist = Write::Delete { key: self.index_key(subject, digest)? };
+        let _ = self.stores.backend().commit(unlist.try_into()?, self.stores.now()).await?;
+        Ok(was_live)
+    }
+
+    /// Removes a session with its index, and returns whether it was live.
     pub(super) async fn remove(
         &self,
         digest: &Digest,
         condition: impl Fn(&StoredSession) -> bool,
     ) -> Result<bool> {
         let key = self.key(digest)?;
-        for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
-            let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(false) };
+        let remove = self.stores.update(&key, |record, now| {
+            let Some(record) = record else { return Ok(Step::answer(false)) };
             let stored: StoredSession = codec::decode(&record.value)?;
             if !condition(&stored) {
-                return Ok(false);
+                return Ok(Step::answer(false));
             }
             let mut writes = vec![Write::Remove { key: key.clone(), expected: record.version }];
             if let Some(subject) = &stored.subject {
                 writes.push(Write::Delete { key: self.index_key(subject, digest)? });
             }
-            if self.stores.backend().commit(Batch::new(writes)?, now).await?.is_applied() {
-                return stored.lives(now);
-            }
-        }
-        Err(contended())
+            Ok(Step::write(writes, stored.lives(now)?))
+        });
+        remove.await
     }
 
     async fn digests(
@@ -142,11 +150,14 @@ impl Sessions {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<(Vec<Digest>, Option<Cursor>)> {
-        let partition = partition(subject);
-        let prefix = Prefix::partition(Kind::SessionIndex, &self.scope, &[partition.part()], &[])?;
+        let prefix = self.index(subject)?;
         let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()).await?;
-        let digests = page.items.iter().map(|(key, _)| Ok(Digest::from_bytes(listed_id(key)?)));
+        let digests = page.items.iter().map(|(key, _)| digest(key));
         Ok((digests.collect::<Result<_>>()?, page.next))
+    }
+
+    fn index(&self, subject: &str) -> Result<Prefix> {
+        Prefix::partition(Kind::SessionIndex, &self.scope, &[partition(subject).part()], &[])
     }
 
     pub(super) fn index_key(&self, subject: &str, digest: &Digest) -> Result<Key> {
@@ -158,4 +169,9 @@ impl Sessions {
 /// Names may be longer than a key takes, so that their digest is the partition.
 fn partition(subject: &str) -> Digest {
     Digest::of("sessions", &[b"subject", subject.as_bytes()])
+}
+
+/// Digest of the session that an index entry leads to.
+fn digest(key: &Key) -> Result<Digest> {
+    Ok(Digest::from_bytes(listed_id(key)?))
 }
