@@ -78,7 +78,7 @@ impl Owners {
 /// Deletion of an owner.
 pub type OwnerDeletion = Deletion<OwnedRecords>;
 
-/// Records of an owner: a stage for each store.
+/// Records of an owner: a stage for each store, and the end.
 #[derive(Debug)]
 pub struct OwnedRecords {
     stores: Stores,
@@ -103,18 +103,18 @@ impl OwnedRecords {
 
 impl Target for OwnedRecords {
     fn stages(&self) -> usize {
-        STORES
+        STORES + 1
     }
 
-    async fn remove(&mut self, stage: usize, progress: &mut Progress) -> Result<bool> {
+    async fn step(&mut self, stage: usize, progress: &mut Progress) -> Result<bool> {
+        if stage == STORES {
+            let owner = Principal::Owner(&self.owner);
+            let tombstone = |now| owner.end_tombstone(&self.stores, &self.scope, now);
+            self.mark(tombstone, format!("ended, {} records", progress.removed.total())).await?;
+            return Ok(false);
+        }
         let owner =
             Owned { stores: &self.stores, scope: &self.scope, owner: &self.owner, context: &self.context };
         remove_owned(stage, &owner, progress).await
-    }
-
-    async fn end(&mut self, progress: &mut Progress) -> Result<()> {
-        let owner = Principal::Owner(&self.owner);
-        let tombstone = |now| owner.end_tombstone(&self.stores, &self.scope, now);
-        self.mark(tombstone, format!("ended, {} records", progress.removed.total())).await
     }
 }

@@ -16,7 +16,7 @@ use crate::stores::shared::update::Step;
 /// that was issued to it is honoured, and nothing new is issued to it.
 pub type ClientDeletion = Deletion<ClientRecords>;
 
-/// Grants and access tokens of a client. Its own record is removed at the end.
+/// Grants, access tokens and the record of a client, in this order.
 #[derive(Debug)]
 pub struct ClientRecords {
     clients: Clients,
@@ -91,12 +91,16 @@ impl Clients {
 
 impl Target for ClientRecords {
     fn stages(&self) -> usize {
-        2
+        3
     }
 
-    async fn remove(&mut self, stage: usize, progress: &mut Progress) -> Result<bool> {
+    async fn step(&mut self, stage: usize, progress: &mut Progress) -> Result<bool> {
         let Clients { stores, scope } = &self.clients;
         let holder = Holder::Client(&self.client_id);
+        if stage == 2 {
+            self.end(progress).await?;
+            return Ok(false);
+        }
         if stage == 0 {
             let grants = stores.grants(scope);
             progress.after =
@@ -106,10 +110,12 @@ impl Target for ClientRecords {
         let page = stores.access_tokens(scope).revoke_page(holder, progress.after.as_ref()).await?;
         Ok(progress.add_page(Kind::AccessToken, page))
     }
+}
 
+impl ClientRecords {
     /// Removes the client with its index record, and gives its tombstone an end, in one commit. The deletion of its
     /// owner finds a client by the index, and nothing would remove a tombstone without an end.
-    async fn end(&mut self, progress: &mut Progress) -> Result<()> {
+    async fn end(&self, progress: &mut Progress) -> Result<()> {
         let (clients, client_id) = (&self.clients, &self.client_id);
         let Clients { stores, scope } = clients;
         let (key, digest) = &clients.key(client_id)?;

@@ -15,7 +15,7 @@ use crate::model::scope::{Reach, Scope};
 use crate::model::time::Timestamp;
 use crate::stores::Stores;
 use crate::stores::audit::{Action, AuditContext, Note};
-use crate::stores::shared::deletion::{Deletion, Progress, Target};
+use crate::stores::shared::deletion::{Deletion, Progress, Removed, Target};
 
 /// Time for which the position of a stopped deletion is kept.
 const KEPT: Duration = Duration::from_secs(86_400);
@@ -91,18 +91,21 @@ impl Target for ScopeRecords {
         1
     }
 
-    async fn remove(&mut self, _: usize, progress: &mut Progress) -> Result<bool> {
+    async fn step(&mut self, _: usize, progress: &mut Progress) -> Result<bool> {
         let backend = self.stores.backend();
         let step = backend.clear(&self.prefixes, progress.after.as_ref(), self.began_at).await?;
         for (kind, removed) in step.removed {
             progress.removed.add(kind, removed);
         }
-        (progress.after, progress.parts) = (step.next, Some(step.done));
-        self.keep(progress).await
-    }
-
-    async fn end(&mut self, progress: &mut Progress) -> Result<()> {
-        self.append(&format!("ended, {} records", progress.removed.total())).await
+        progress.parts = Some(step.done);
+        if let Some(place) = step.next {
+            self.keep(&place, &progress.removed).await?;
+            progress.after = Some(place);
+            return Ok(true);
+        }
+        self.append(&format!("ended, {} records", progress.removed.total())).await?;
+        let _ = self.stores.backend().delete(self.key()?, self.stores.now()).await?;
+        Ok(false)
     }
 }
 
@@ -113,24 +116,18 @@ impl ScopeRecords {
         Self { stores, reach, context, prefixes, began_at }
     }
 
-    /// Stores the position for a process that resumes the deletion. Returns false, and removes the position, if there is
-    /// nothing more to remove.
-    async fn keep(&self, progress: &Progress) -> Result<bool> {
-        let Some(place) = &progress.after else {
-            let _ = self.stores.backend().delete(self.key()?, self.stores.now()).await?;
-            return Ok(false);
-        };
-        let removed = &progress.removed.records;
+    /// Stores the position for a process that resumes the deletion.
+    async fn keep(&self, place: &Cursor, removed: &Removed) -> Result<()> {
         let stored = StoredProgress {
             began_at: self.began_at.as_millis(),
             place: place.as_bytes().to_vec().into(),
-            removed: removed.iter().map(|(kind, removed)| (kind.code(), *removed)).collect(),
+            removed: removed.records.iter().map(|(kind, removed)| (kind.code(), *removed)).collect(),
         };
         let now = self.stores.now();
         let record = self.stores.record(codec::encode(&stored), now.checked_add(KEPT)?);
         // A put has no condition that could be refused.
         let _ = self.stores.backend().put(self.key()?, record, now).await?;
-        Ok(true)
+        Ok(())
     }
 
     fn key(&self) -> Result<Key> {

@@ -101,14 +101,11 @@ impl Owned<'_> {
 
 /// Records that are deleted together.
 pub trait Target: Debug + Send {
-    /// Number of stages.
+    /// Number of stages. The last one ends the deletion: it writes the audit entry, and gives the tombstone an end.
     fn stages(&self) -> usize;
 
     /// Removes a bounded number of the records of a stage, and returns whether it may have more.
-    fn remove(&mut self, stage: usize, progress: &mut Progress) -> impl Future<Output = Result<bool>> + Send;
-
-    /// Ends the deletion: writes the audit entry, and gives the tombstone an end.
-    fn end(&mut self, progress: &mut Progress) -> impl Future<Output = Result<()>> + Send;
+    fn step(&mut self, stage: usize, progress: &mut Progress) -> impl Future<Output = Result<bool>> + Send;
 }
 
 /// Deletion that has begun.
@@ -118,30 +115,22 @@ pub struct Deletion<T> {
     pub(crate) target: T,
     pub(crate) progress: Progress,
     stage: usize,
-    ended: bool,
 }
 
 impl<T: Target> Deletion<T> {
     pub(crate) fn new(target: T) -> Self {
-        Self { target, progress: Progress::default(), stage: 0, ended: false }
+        Self { target, progress: Progress::default(), stage: 0 }
     }
 
     /// Removes some more records, and returns whether there may be more. The last step also writes the audit entry with
     /// the number of records.
     pub async fn step(&mut self) -> Result<bool> {
-        if self.ended {
-            return Ok(false);
-        }
         let stages = self.target.stages();
-        if self.stage < stages && !self.target.remove(self.stage, &mut self.progress).await? {
+        if self.stage < stages && !self.target.step(self.stage, &mut self.progress).await? {
             self.progress.after = None;
             self.stage += 1;
         }
-        if self.stage == stages {
-            self.target.end(&mut self.progress).await?;
-            self.ended = true;
-        }
-        Ok(!self.ended)
+        Ok(self.stage < stages)
     }
 
     /// Removes all that is left, and returns the counts.
