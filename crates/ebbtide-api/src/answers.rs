@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// Time in milliseconds since 1970; null for a record that does not expire.
+#[must_use]
 pub fn millis(time: Timestamp) -> Option<u64> {
     (!time.is_never()).then(|| time.as_millis())
 }
@@ -32,6 +33,7 @@ pub struct Revoked {
 }
 
 /// Counts by name of the kind.
+#[must_use]
 pub fn by_name(counts: &BTreeMap<Kind, u64>) -> BTreeMap<String, u64> {
     counts.iter().map(|(kind, count)| (kind.to_string(), *count)).collect()
 }

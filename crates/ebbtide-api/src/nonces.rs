@@ -28,6 +28,7 @@ pub struct NonceGood {
 }
 
 impl NonceGood {
+    #[must_use]
     pub fn new(outcome: &str, expires_at: Timestamp) -> Self {
         Self { outcome: outcome.to_owned(), expires_at: millis(expires_at) }
     }

@@ -38,6 +38,7 @@ pub struct ScopeDeleted {
 }
 
 impl ScopeCounts {
+    #[must_use]
     pub fn new(reach: &Reach, counts: &BTreeMap<Kind, u64>) -> Self {
         Self {
             scope: reach.scope().to_string(),
@@ -49,6 +50,7 @@ impl ScopeCounts {
 }
 
 impl ScopeDeleted {
+    #[must_use]
     pub fn new(reach: &Reach, deleted: &BTreeMap<Kind, u64>) -> Self {
         let ScopeCounts { scope, below, counts, total } = ScopeCounts::new(reach, deleted);
         Self { scope, below, deleted: counts, total }

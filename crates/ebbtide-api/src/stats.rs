@@ -31,6 +31,7 @@ pub struct StatsAnswer {
 }
 
 impl StatsAnswer {
+    #[must_use]
     pub fn new(stats: &Stats, warnings: Vec<String>) -> Self {
         Self { kinds: stats.iter().map(|(kind, stats)| (kind.to_string(), stats.into())).collect(), warnings }
     }

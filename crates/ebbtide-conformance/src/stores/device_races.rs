@@ -97,7 +97,7 @@ pub(super) async fn a_poll_does_not_undo_an_approval(rig: StoreRig) {
 
 pub(super) async fn guesses_at_once_are_limited_too(rig: StoreRig) {
     let answers = rig.together(16, |rig, _| async move {
-        decide(&rig, Approve::new(&Secret::new("BBBB-BBBB"), "ada").source("203.0.113.1")).await
+        decide(&rig, Approve::new(Secret::new("BBBB-BBBB"), "ada").source("203.0.113.1")).await
     });
     let answers = answers.await;
     let looked_at = answers.iter().filter(|answer| **answer == DecideOutcome::Unknown).count();

@@ -55,7 +55,7 @@ pub(super) async fn a_client_revokes_its_own_tokens_alone(rig: StoreRig) {
         assert_eq!(
             rig.stores
                 .grants(&rig.scope)
-                .revoke(Revoke::Token { token: token, client_id: Some("evil") }, None)
+                .revoke(Revoke::Token { token, client_id: Some("evil") }, None)
                 .await
                 .expect("revoke"),
             0

@@ -97,7 +97,7 @@ async fn check(
     responses(
         (status = 200, body = ApprovalExtended),
         (status = 404, description = "unknown: no such approval"),
-        (status = 409, description = "conflict: it lives that long already, or its cap is sooner"),
+        (status = 409, description = "conflict: it does not expire before that, or its cap is sooner"),
     ))]
 async fn extend(
     State(app): State<App>,
@@ -115,7 +115,7 @@ fn extended(outcome: ExtendOutcome) -> Result<Json<ApprovalExtended>, Problem> {
     };
     match outcome {
         ExtendOutcome::Extended { expires_at, .. } => Ok(Json(expires_at.into())),
-        ExtendOutcome::NotLonger { expires_at } => refused("it lives that long already", expires_at),
+        ExtendOutcome::NotLonger { expires_at } => refused("it does not expire before that", expires_at),
         ExtendOutcome::BeyondCap { expires_at, .. } => refused("that is past its cap", expires_at),
         _ => Err(unknown()),
     }

@@ -42,7 +42,11 @@ fn unknown() -> Problem {
 }
 
 fn precondition_failed() -> Problem {
-    Problem::new(StatusCode::PRECONDITION_FAILED, "conflict", "another version stands there, or none")
+    Problem::new(
+        StatusCode::PRECONDITION_FAILED,
+        "conflict",
+        "the attribute has another version, or does not exist",
+    )
 }
 
 /// Condition of the request on the present version.
@@ -87,13 +91,13 @@ async fn read(
 #[utoipa::path(put, path = "/attributes/{owner}/{bucket}/{name}", operation_id = "set_attribute", tag = "attributes",
     params(
         ("owner" = String, Path), ("bucket" = String, Path), ("name" = String, Path),
-        ("if-match" = Option<String>, Header, description = "the version that must stand there"),
-        ("if-none-match" = Option<String>, Header, description = "`*`: nothing must stand there"),
+        ("if-match" = Option<String>, Header, description = "present version that is required"),
+        ("if-none-match" = Option<String>, Header, description = "`*`: the attribute must not exist"),
     ),
     request_body = Draft,
     responses(
         (status = 200, body = AttributeStamp, headers(("etag" = String, description = "its version"))),
-        (status = 412, description = "conflict: another version stands there, or none"),
+        (status = 412, description = "conflict: the attribute has another version, or does not exist"),
     ))]
 async fn set(
     State(app): State<App>,
@@ -110,7 +114,7 @@ async fn set(
     };
     match change {
         ChangeOutcome::Applied(written) => Ok(tagged(written.version, AttributeStamp::from(written))),
-        _ => Err(precondition_failed()),
+        ChangeOutcome::Refused => Err(precondition_failed()),
     }
 }
 
@@ -119,12 +123,12 @@ async fn set(
     tag = "attributes",
     params(
         ("owner" = String, Path), ("bucket" = String, Path), ("name" = String, Path),
-        ("if-match" = Option<String>, Header, description = "the version that must stand there"),
+        ("if-match" = Option<String>, Header, description = "present version that is required"),
     ),
     responses(
         (status = 204, description = "it is gone"),
         (status = 404, description = "unknown"),
-        (status = 412, description = "conflict: another version stands there, or none"),
+        (status = 412, description = "conflict: the attribute has another version, or does not exist"),
     ))]
 async fn remove(
     State(app): State<App>,
@@ -150,7 +154,7 @@ async fn remove(
     request_body = AttributeSwap,
     responses(
         (status = 200, body = AttributeStamp, headers(("etag" = String, description = "its version"))),
-        (status = 409, description = "conflict: another value stands there, or none"),
+        (status = 409, description = "conflict: the attribute has another value, or does not exist"),
     ))]
 async fn compare_and_swap(
     State(app): State<App>,
@@ -162,7 +166,9 @@ async fn compare_and_swap(
     let bucket = app.stores.attributes(&caller.scope).bucket(owner, bucket)?;
     match bucket.compare_and_swap(&name, &body.old, draft).await? {
         SwapOutcome::Swapped(written) => Ok(tagged(written.version, AttributeStamp::from(written))),
-        _ => Err(Problem::conflict("conflict", "the attribute has another value, or does not exist")),
+        SwapOutcome::Conflict { .. } => {
+            Err(Problem::conflict("conflict", "the attribute has another value, or does not exist"))
+        }
     }
 }
 

@@ -278,7 +278,7 @@ impl Store for Approvals {
 
 impl Approvals {
     /// Most checks of one batch.
-    pub const MAX_QUESTIONS: usize = 1_000;
+    pub const MAX_QUESTIONS: usize = MAX_BATCH;
 
     pub(super) fn new(stores: Stores, scope: Scope) -> Self {
         Self { stores, scope }
@@ -349,13 +349,7 @@ impl Approvals {
 
     /// Checks several approvals concurrently. An error answers none of them.
     pub async fn check_many(&self, questions: &[Question<'_>]) -> Result<Vec<bool>> {
-        if questions.len() > Self::MAX_QUESTIONS {
-            return Err(Error::invalid(format!(
-                "a batch has at most {} questions; this one has {}",
-                Self::MAX_QUESTIONS,
-                questions.len()
-            )));
-        }
+        check_batch(questions.len())?;
         let checks = questions.iter().map(|asked| self.check(asked.identity, asked.resource, asked.action));
         join_all(checks).await.into_iter().collect()
     }
@@ -459,6 +453,17 @@ pub(crate) fn read(key: &Key, record: &Record) -> Result<Granted> {
         scope: key.scope(),
         version: record.version,
     })
+}
+
+/// Most checks of one batch.
+pub(super) const MAX_BATCH: usize = 1_000;
+
+pub(super) fn check_batch(checks: usize) -> Result<()> {
+    if checks > MAX_BATCH {
+        let message = format!("a batch has at most {MAX_BATCH} questions; this one has {checks}");
+        return Err(Error::invalid(message));
+    }
+    Ok(())
 }
 
 pub(super) fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<()> {

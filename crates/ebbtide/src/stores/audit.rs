@@ -7,6 +7,26 @@
 //!
 //! Entries expire by the policy for [`Kind::Audit`], after a year by default. An entry has the expiry of the one
 //! before it, which tells an expired entry from a missing one.
+//!
+//! ```
+//! use ebbtide::stores::approvals::Approval;
+//! use ebbtide::stores::audit::{Action, AuditContext, AuditOutcome};
+//! use ebbtide::{Scope, Stores, open};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> ebbtide::Result<()> {
+//! let stores = Stores::new(open("memory:").await?);
+//! let acme = Scope::tenant("acme")?;
+//! let (approvals, audit) = (stores.approvals(&acme), stores.audit(&acme));
+//! approvals.grant(&Approval::new("alice", "doc", "GET", "admin")).await?;
+//! approvals.revoke("alice", "doc", "GET", &AuditContext::new("bob", "she left")?).await?;
+//!
+//! let entries = audit.list(None, 10).await?.items;
+//! assert_eq!((entries[0].action, entries[0].actor.as_str()), (Action::Revoke, "bob"));
+//! assert!(matches!(audit.verify(None).await?, AuditOutcome::Intact { entries: 1, .. }));
+//! # Ok(())
+//! # }
+//! ```
 
 mod entry;
 mod verify;

@@ -3,6 +3,24 @@
 //! A stored policy takes precedence over a configured one. A node reads the policies when [`Policies::reload`] is
 //! called, at its start and periodically, and applies the set that it read last. A change through a node applies
 //! there at once.
+//!
+//! ```
+//! use ebbtide::stores::approvals::Approval;
+//! use ebbtide::stores::audit::AuditContext;
+//! use ebbtide::{Kind, Scope, Stores, Ttl, TtlPolicy, open};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> ebbtide::Result<()> {
+//! let stores = Stores::new(open("memory:").await?);
+//! let acme = Scope::tenant("acme")?;
+//! let context = AuditContext::new("admin", "approvals last a week at most")?;
+//! stores.policies(&acme).set(Kind::Approval, &acme, TtlPolicy::short_lived(), &context).await?;
+//!
+//! let month = Approval::new("alice", "doc", "GET", "admin").ttl(Ttl::from_secs(30 * 24 * 3600)?);
+//! assert!(stores.approvals(&acme).grant(&month).await.is_err());
+//! # Ok(())
+//! # }
+//! ```
 
 use std::convert::Infallible;
 

@@ -34,7 +34,7 @@ use relationship::StoredRelationship;
 pub use relationship::{Edge, Related, RelationType, Relationship};
 
 use super::Stores;
-use super::approvals::{MAX_GRANTOR_BYTES, check_metadata};
+use super::approvals::{MAX_BATCH, MAX_GRANTOR_BYTES, check_batch, check_metadata};
 use super::registry::Store;
 use super::shared::deletion::{Owned, Progress};
 use super::shared::extension::{ExtendOutcome, Extension};
@@ -44,7 +44,7 @@ use super::shared::paging::{Listing, check_limit};
 use super::shared::tombstones::Principal;
 use crate::backend::{Cursor, Erased};
 use crate::model::codec;
-use crate::model::error::{Error, Result};
+use crate::model::error::Result;
 use crate::model::key::{Key, Part, Prefix};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
@@ -83,7 +83,7 @@ impl Store for Relationships {
 
 impl Relationships {
     /// Most checks of one batch.
-    pub const MAX_QUESTIONS: usize = 1_000;
+    pub const MAX_QUESTIONS: usize = MAX_BATCH;
 
     pub(super) fn new(stores: Stores, scope: Scope) -> Self {
         Self { stores, scope }
@@ -157,13 +157,7 @@ impl Relationships {
 
     /// Checks several relationships concurrently. An error answers none of them.
     pub async fn check_many(&self, edges: &[Edge]) -> Result<Vec<bool>> {
-        if edges.len() > Self::MAX_QUESTIONS {
-            return Err(Error::invalid(format!(
-                "a batch has at most {} questions; this one has {}",
-                Self::MAX_QUESTIONS,
-                edges.len()
-            )));
-        }
+        check_batch(edges.len())?;
         join_all(edges.iter().map(|edge| self.check(edge))).await.into_iter().collect()
     }
 

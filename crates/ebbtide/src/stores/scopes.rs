@@ -2,6 +2,26 @@
 //!
 //! These operations are for administrators: they read or remove every record of a scope, and may scan a table. They
 //! are exact; [`Reach::Below`] includes the scopes that one covers. A caller reaches only scopes that it covers.
+//!
+//! ```
+//! use ebbtide::stores::approvals::Approval;
+//! use ebbtide::stores::audit::AuditContext;
+//! use ebbtide::{Kind, Reach, Scope, Stores, open};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> ebbtide::Result<()> {
+//! let stores = Stores::new(open("memory:").await?);
+//! let acme = Scope::tenant("acme")?;
+//! stores.approvals(&acme).grant(&Approval::new("alice", "doc", "GET", "admin")).await?;
+//!
+//! let (scopes, reach) = (stores.scopes(&Scope::Global), Reach::Below(acme));
+//! assert_eq!(scopes.count(&reach).await?[&Kind::Approval], 1);
+//! let context = AuditContext::new("admin", "the tenant left")?;
+//! let removed = scopes.delete(&reach, &context).await?.finish().await?;
+//! assert_eq!(removed.total(), 1);
+//! # Ok(())
+//! # }
+//! ```
 
 mod deletion;
 
