@@ -31,7 +31,7 @@ async fn issue(
 
 /// Redeems a code once
 ///
-/// A second redemption is answered 409, and revokes the grant that the first one gave. A mismatch burns the code.
+/// A second redemption is answered 409, and revokes the grant of the first. A mismatch invalidates the code.
 #[utoipa::path(post, path = "/codes/redeem", operation_id = "redeem_code", tag = "codes",
     request_body = Redeem,
     responses(

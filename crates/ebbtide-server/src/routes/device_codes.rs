@@ -26,7 +26,7 @@ pub(super) fn routes() -> Table {
         .writer(routes!(redeem))
 }
 
-/// Begins the authorization of a device (RFC 8628)
+/// Starts the authorization of a device (RFC 8628)
 #[utoipa::path(post, path = "/device-codes", operation_id = "start_device", tag = "device codes",
     request_body = DeviceRequest, responses((status = 201, body = DeviceStarted)))]
 async fn start(
@@ -38,7 +38,7 @@ async fn start(
     Ok((StatusCode::CREATED, Json(started.into())))
 }
 
-/// The user says yes
+/// Approves a device, for the user
 #[utoipa::path(post, path = "/device-codes/approve", operation_id = "approve_device", tag = "device codes",
     request_body = Approve,
     responses(
@@ -55,7 +55,7 @@ async fn approve(
     decide(&app, &caller, approve.into(), "approved").await
 }
 
-/// The user says no
+/// Denies a device, for the user
 #[utoipa::path(post, path = "/device-codes/deny", operation_id = "deny_device", tag = "device codes",
     request_body = Deny,
     responses(
@@ -143,7 +143,7 @@ async fn redeem(
     }
 }
 
-/// The problem of a code that cannot be redeemed, as RFC 8628 §3.5 tells them apart.
+/// Problem of a code that cannot be redeemed (RFC 8628 §3.5).
 fn refusal(poll: &PollOutcome) -> Problem {
     let seconds = |interval: u64| u32::try_from(interval).unwrap_or(u32::MAX);
     match *poll {

@@ -39,7 +39,7 @@ async fn issue(
 
 /// Exchanges a refresh token for its successor
 ///
-/// A token that was rotated before gets the same successor again for a short time, while nothing was done with it.
+/// A token that was rotated before gets the same successor again for a short time, while that one was not used.
 /// After that it is 409, and the family is revoked.
 #[utoipa::path(post, path = "/grants/rotate", operation_id = "rotate_grant", tag = "grants",
     request_body = Rotate,

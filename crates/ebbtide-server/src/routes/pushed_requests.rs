@@ -17,7 +17,7 @@ pub(super) fn routes() -> Table {
     Table::new().creator(routes!(put)).writer(routes!(take))
 }
 
-/// Keeps a pushed authorization request (RFC 9126)
+/// Stores a pushed authorization request (RFC 9126)
 #[utoipa::path(post, path = "/pushed-requests", operation_id = "push_request", tag = "pushed requests",
     request_body = Push,
     responses(

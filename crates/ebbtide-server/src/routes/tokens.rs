@@ -75,7 +75,7 @@ async fn introspect(
 
 /// Revokes a token, a refresh token with its family (RFC 7009)
 ///
-/// An unknown token is answered like one that was revoked (§2.2). What was revoked is in the audit log.
+/// An unknown token is answered like one that was revoked (§2.2). The audit log has every revocation.
 #[utoipa::path(post, path = "/revoke", operation_id = "revoke", tag = "tokens",
     request_body(content = Token, content_type = "application/x-www-form-urlencoded"),
     responses((status = 200, description = "it is good no more")))]

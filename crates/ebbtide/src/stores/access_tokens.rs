@@ -1,4 +1,4 @@
-//! Access tokens: opaque, alive only while their grant is (RFC 7662, RFC 7009).
+//! Access tokens: opaque, active only while their grant is (RFC 7662, RFC 7009).
 
 mod alone;
 mod revocation;
@@ -8,9 +8,7 @@ use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 use serde::Deserialize;
 
-use super::grants::{
-    Family, GrantId, GrantState, Holder, MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, Why,
-};
+use super::grants::{Family, GrantId, GrantState, Holder, Why, check_names};
 use super::registry::{Store, question};
 use super::shared::deletion::{Owned, Progress};
 use super::shared::finding::{Finding, RecordState};
@@ -19,7 +17,7 @@ use super::shared::setters::setters;
 use super::shared::token;
 use super::shared::tombstones::Principal;
 use super::shared::update::Step;
-use super::{Field, Stores, check_length, check_optional};
+use super::{Field, Stores};
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
@@ -31,7 +29,28 @@ use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::Write;
 
-/// The access tokens of one scope.
+/// Access tokens of one scope.
+///
+/// ```
+/// use ebbtide::Ebbtide;
+/// use ebbtide::stores::access_tokens::{AccessRequest, IntrospectOutcome, IssueOutcome};
+/// use ebbtide::stores::grants::GrantRequest;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> ebbtide::Result<()> {
+/// let acme = Ebbtide::in_memory().scope("tenant:acme")?;
+/// let grant = acme.grants().issue(GrantRequest::new("alice", "app")).await?;
+/// let request = AccessRequest::under(grant.grant_id);
+/// let IssueOutcome::Issued(token) = acme.access_tokens().issue(request).await? else {
+///     panic!("the grant is active");
+/// };
+/// let introspect = async || acme.access_tokens().introspect(&token.access_token).await;
+/// assert!(matches!(introspect().await?, IntrospectOutcome::Active(_)));
+/// acme.grants().revoke(grant.grant_id, None).await?;
+/// assert_eq!(introspect().await?, IntrospectOutcome::Inactive);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct AccessTokens {
     stores: Stores,
@@ -91,13 +110,11 @@ impl AccessRequest {
         if self.grant_id.is_none() && (self.subject.is_none() || self.client_id.is_none()) {
             return Err(Error::invalid("without a grant_id, subject and client_id are required"));
         }
-        check_optional("subject", self.subject.as_deref(), MAX_NAME_BYTES)?;
-        check_optional("client_id", self.client_id.as_deref(), MAX_NAME_BYTES)?;
-        check_optional("scope", self.scope.as_deref(), MAX_SCOPE_BYTES)?;
-        check_optional("key thumbprint", self.dpop_jkt.as_deref(), MAX_THUMBPRINT_BYTES)
+        let (subject, client_id) = (self.subject.as_deref(), self.client_id.as_deref());
+        check_names(subject, client_id, self.scope.as_deref(), self.dpop_jkt.as_deref())
     }
 
-    /// Fills in what the grant says; the error is the field that contradicts it.
+    /// Fills in members from the grant; the error is the field that contradicts it.
     fn inherit(&mut self, family: &Family) -> Result<(), Field> {
         if self.subject.get_or_insert_with(|| family.subject.clone()) != &family.subject {
             return Err(Field::Subject);
@@ -120,29 +137,29 @@ impl AccessRequest {
     }
 }
 
-/// An access token that was issued.
+/// Issued access token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuedAccessToken {
     /// The token.
     pub access_token: Secret,
-    /// When it ends, if its grant lasts until then.
+    /// End of the token, if its grant does not end before.
     pub expires_at: Timestamp,
 }
 
-/// The answer to a request for an access token.
+/// Answer to a request for an access token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use = "a token may have been refused"]
 pub enum IssueOutcome {
-    /// Here it is.
+    /// The token is issued.
     Issued(IssuedAccessToken),
     /// The request contradicts the grant.
     Mismatch(Field),
     /// The grant was revoked.
     Revoked {
-        /// When.
+        /// Time of the revocation.
         at: Timestamp,
-        /// Why.
+        /// Reason of the revocation.
         why: Why,
     },
     /// The grant was idle for too long.
@@ -151,34 +168,34 @@ pub enum IssueOutcome {
     Unknown,
 }
 
-/// What an active token stands for.
+/// Content of an active token.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Active {
-    /// Whom it speaks for.
+    /// Subject that it speaks for.
     pub subject: String,
-    /// Who holds it.
+    /// Client that holds it.
     pub client_id: String,
-    /// What it is good for.
+    /// OAuth scope.
     pub scope: Option<String>,
-    /// The key that it is bound to.
+    /// Thumbprint of the key that it is bound to.
     pub dpop_jkt: Option<String>,
-    /// What was kept with it.
+    /// Payload.
     pub data: Option<Payload>,
     /// The grant that it is under.
     pub grant_id: Option<GrantId>,
-    /// When it was issued.
+    /// Time of issue.
     pub issued_at: Timestamp,
-    /// When it ends, if its grant lasts until then.
+    /// End of the token, if its grant does not end before.
     pub expires_at: Timestamp,
 }
 
-/// The answer to an introspection.
+/// Answer to an introspection.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "an inactive token is good for nothing"]
 pub enum IntrospectOutcome {
-    /// It can be used.
+    /// Active.
     Active(Box<Active>),
-    /// Unknown, expired or revoked: it is not told which.
+    /// Unknown, expired or revoked; the answer does not say which.
     Inactive,
 }
 
@@ -192,7 +209,7 @@ struct StoredToken {
     scope: Option<String>,
     #[n(3)]
     dpop_jkt: Option<String>,
-    /// Sealed for this record.
+    /// Payload, sealed for this record.
     #[cbor(n(4), with = "minicbor::bytes")]
     data: Option<Vec<u8>>,
     #[n(5)]
@@ -258,7 +275,7 @@ impl AccessTokens {
     }
 
     /// Issues an access token. Under a grant it is issued only if the grant is active in the step that writes it:
-    /// none gets into a family that was revoked.
+    /// a revoked family gets no new token.
     pub async fn issue(&self, request: AccessRequest) -> Result<IssueOutcome> {
         request.check()?;
         let Some(grant_id) = request.grant_id else { return self.issue_alone(request).await };
@@ -295,8 +312,6 @@ impl AccessTokens {
     ) -> Result<(IssuedAccessToken, Write, Digest, StoredToken)> {
         let (subject, client_id) =
             (request.subject.unwrap_or_default(), request.client_id.unwrap_or_default());
-        check_length("subject", &subject, MAX_NAME_BYTES)?;
-        check_length("client_id", &client_id, MAX_NAME_BYTES)?;
         let default = self.stores.profile().access;
         let ttl = self.stores.ttl(Kind::AccessToken, &self.scope, request.ttl, default)?;
         let ends_at = grant.map_or(Timestamp::NEVER, |(_, ends_at)| ends_at);
@@ -317,10 +332,10 @@ impl AccessTokens {
         Ok((issued, Write::Insert { key, record }, digest, stored))
     }
 
-    /// What the token stands for, if it is active. Under a grant, this is also the proof that the answer in which
-    /// the token was sent has arrived: it closes the window in which that rotation can be retried, with one write
-    /// per generation at most. Otherwise it is a read of the token, and then, at once, those of its grant and of the
-    /// tombstones of its subject and client.
+    /// Introspects a token. The use of a token under a grant also proves that the answer in which the token was sent
+    /// has arrived: it closes the window in which that rotation can be retried, with at most one write for each
+    /// generation. Otherwise it reads the token, and then, concurrently, its grant and the tombstones of its subject
+    /// and client.
     pub async fn introspect(&self, token: &Secret) -> Result<IntrospectOutcome> {
         let Some(digest) = token::read(token::ACCESS, &[], token) else {
             return Ok(IntrospectOutcome::Inactive);

@@ -31,44 +31,63 @@ use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::Write;
 
-/// The codes of one scope.
+/// Authorization codes of one scope.
 ///
-/// What became of a code is remembered for a day after its end, or until the cap of the grant that it gave,
-/// whichever is later: a late or second redemption is told from garbage whether or not a sweep has run.
+/// The state of a code is kept for a day after its end, or until the cap of its grant, whichever is later: a late or
+/// second redemption is told from an unknown code, before and after a sweep.
+///
+/// ```
+/// use ebbtide::Ebbtide;
+/// use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> ebbtide::Result<()> {
+/// let acme = Ebbtide::in_memory().scope("tenant:acme")?;
+/// let uri = "https://app.example/cb";
+/// let code = acme.codes().issue(CodeRequest::new("app", "alice", uri)).await?;
+/// let redeem = Redeem::new(code, "app").redirect_uri(uri).with_grant();
+/// let first = acme.codes().redeem(redeem.clone()).await?;
+/// assert!(matches!(first, RedeemOutcome::Redeemed(_)));
+/// // The second redemption revokes the grant of the first.
+/// let second = acme.codes().redeem(redeem).await?;
+/// assert!(matches!(second, RedeemOutcome::Reused { .. }));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Codes {
     stores: Stores,
     scope: Scope,
 }
 
-/// A code that was issued.
+/// Issued code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuedCode {
     /// The code.
     pub code: Secret,
-    /// Until when it can be redeemed.
+    /// End of the code.
     pub expires_at: Timestamp,
 }
 
-/// What a code stood for.
+/// Content of a redeemed code.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Redeemed {
-    /// Whom it speaks for.
+    /// Subject that it speaks for.
     pub subject: String,
-    /// Whose it was.
+    /// Client that redeemed it.
     pub client_id: String,
-    /// What was granted.
+    /// Granted OAuth scope.
     pub scope: Option<String>,
-    /// What was kept with it.
+    /// Payload.
     pub data: Option<Payload>,
-    /// The key that was presented with it.
+    /// Thumbprint of the key that was presented with it.
     pub dpop_jkt: Option<String>,
-    /// The grant, if one was asked for.
+    /// Grant, if one was requested.
     pub grant: Option<IssuedGrant>,
 }
 
 impl Redeemed {
-    /// Adds the grant that was asked for, and answers the writes that issue it.
+    /// Adds the requested grant, and returns the writes that issue it.
     pub(super) fn give(
         &mut self,
         ttls: Option<GrantTtls>,
@@ -86,23 +105,23 @@ impl Redeemed {
     }
 }
 
-/// The answer to a redemption.
+/// Answer to a redemption.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 #[must_use = "only a redeemed code may be honoured"]
 pub enum RedeemOutcome {
-    /// It was good, and is used up now.
+    /// The code was valid, and is now redeemed.
     Redeemed(Box<Redeemed>),
-    /// It was presented before. What it gave is revoked.
+    /// The code was presented before. Its grant is revoked.
     Reused {
-        /// The grant that it gave, if it gave one.
+        /// Grant that was issued for it, if any.
         grant_id: Option<GrantId>,
     },
-    /// Something does not fit. The code is burned, unless it was to be kept.
+    /// A field does not match. The code is invalidated, unless the request keeps it.
     Mismatch(Field),
-    /// It was not redeemed in its time.
+    /// The code has expired.
     Expired,
-    /// Not a code of this scope, or one from long ago, or its subject or client was deleted. Nothing was changed.
+    /// Not a code of this scope, or forgotten, or its subject or client was deleted. Nothing is changed.
     Unknown,
 }
 
@@ -118,10 +137,10 @@ struct Code {
 enum CodeState {
     #[n(0)]
     Open(#[n(0)] Binding),
-    /// With the grant that it gave, if it gave one.
+    /// Redeemed, with the grant that was issued for it, if any.
     #[n(1)]
     Redeemed(#[n(0)] Option<ByteArray<{ GrantId::BYTES }>>),
-    /// Redeem with something that did not fit.
+    /// Presented with a field that did not match.
     #[n(2)]
     Burned,
 }
@@ -163,17 +182,17 @@ impl Store for Codes {
 }
 
 impl Codes {
-    /// The longest life of a code (RFC 6749 §4.1.2).
+    /// Longest lifetime of a code (RFC 6749 §4.1.2).
     pub const MAX_TTL_SECONDS: u64 = 600;
 
-    /// The longest redirect URI, in bytes.
+    /// Longest redirect URI, in bytes.
     pub const MAX_URI_BYTES: usize = 4_096;
 
     pub(super) fn new(stores: Stores, scope: Scope) -> Self {
         Self { stores, scope }
     }
 
-    /// Issues a code; 60 seconds unless the profile or the request says something else.
+    /// Issues a code. Its lifetime is 60 seconds unless the profile or the request sets another.
     pub async fn issue(&self, request: CodeRequest) -> Result<IssuedCode> {
         request.check()?;
         let now = self.stores.now();
@@ -192,15 +211,15 @@ impl Codes {
         let record = self.remember(expires_at, state, expires_at)?;
         let whom = [Principal::Owner(&request.subject), Principal::Client(&request.client_id)];
         let put = vec![Write::Put { key, record }];
-        // The key is the digest of 32 random bytes: nothing is written over.
+        // The key is the digest of 32 random bytes: no record is overwritten.
         let _ = self.stores.commit_for(&self.scope, &whom, put, now).await?.unless_deleted()?;
         Ok(IssuedCode { code, expires_at })
     }
 
     /// Redeems a code. Of any number of redemptions of one code at most one is answered `Redeemed`; every later one
-    /// revokes the grant that it gave, whoever presents it, since the code is in two hands.
+    /// revokes the grant, whichever client presents the code, since two parties have it.
     ///
-    /// After an error the code may have been redeemed, and its grant be out of reach. Redeeming it again is then
+    /// After an error the code may have been redeemed, and its grant is then unknown to the caller. A retry is
     /// answered `Reused`: the grant is revoked, and the user signs in again.
     pub async fn redeem(&self, presented: Redeem) -> Result<RedeemOutcome> {
         let Some(digest) = token::read(token::CODE, &[], &presented.code) else {
@@ -251,7 +270,7 @@ impl Codes {
         Ok(answer)
     }
 
-    /// The answer to a good code, the marker that takes its place, and the writes that issue its grant.
+    /// Answer to a valid code, the record that replaces it, and the writes that issue its grant.
     fn honour(
         &self,
         key: &Key,
@@ -275,7 +294,7 @@ impl Codes {
         Ok((RedeemOutcome::Redeemed(Box::new(redeemed)), marker, writes))
     }
 
-    /// The record of a code: it stays for a day after the code's end, or until `keep_until` if that is later.
+    /// Record of a code, kept for a day after the end of the code, or until `keep_until` if that is later.
     fn remember(&self, valid_until: Timestamp, state: CodeState, keep_until: Timestamp) -> Result<Record> {
         let value = codec::encode(&Code { valid_until: valid_until.as_millis(), state });
         Ok(self.stores.record(value, valid_until.checked_add(MEMORY)?.max(keep_until)))

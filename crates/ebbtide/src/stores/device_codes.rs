@@ -37,20 +37,37 @@ use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::Write;
 
-/// The device codes of one scope.
+/// Device codes of one scope.
 ///
-/// What became of one is remembered for a day after its end, or until the cap of the grant that it gave, whichever is
-/// later.
+/// The state of a code is kept for a day after its end, or until the cap of its grant, whichever is later.
+///
+/// ```
+/// use ebbtide::Ebbtide;
+/// use ebbtide::stores::device_codes::{Approve, DeviceRedeem, DeviceRedeemOutcome, DeviceRequest, PollOutcome};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> ebbtide::Result<()> {
+/// let acme = Ebbtide::in_memory().scope("tenant:acme")?;
+/// let device = acme.device_codes().start(DeviceRequest::new("tv")).await?;
+/// let redeem = DeviceRedeem::new(device.device_code, "tv").with_grant();
+/// let poll = acme.device_codes().poll(&redeem).await?;
+/// assert_eq!(poll, PollOutcome::Pending { interval_seconds: 5 });
+/// let _ = acme.device_codes().decide(Approve::new(device.user_code, "alice")).await?;
+/// let answer = acme.device_codes().redeem(redeem).await?;
+/// assert!(matches!(answer, DeviceRedeemOutcome::Redeemed(_)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct DeviceCodes {
     stores: Stores,
     scope: Scope,
 }
 
-/// What the keys of user codes begin with.
+/// First part of the keys of user codes.
 pub(super) const USER_CODES: &str = "codes";
 
-/// A device code as it was read, and what a conditional write of it needs.
+/// Device code as it was read, with the version for a conditional write.
 struct FoundDevice {
     key: Key,
     device: Device,
@@ -97,23 +114,23 @@ impl Store for DeviceCodes {
 }
 
 impl DeviceCodes {
-    /// The life of a device code where none is asked for.
+    /// Default lifetime of a device code.
     pub const DEFAULT_TTL_SECONDS: u64 = 600;
 
-    /// The longest life of a device code.
+    /// Longest lifetime of a device code.
     pub const MAX_TTL_SECONDS: u64 = 3_600;
 
-    /// How many seconds a device waits from one poll to the next where nothing is asked for (RFC 8628 §3.2).
+    /// Default seconds from one poll to the next (RFC 8628 §3.2).
     pub const DEFAULT_INTERVAL_SECONDS: u64 = 5;
 
-    /// The longest that can be asked for.
+    /// Most seconds from one poll to the next.
     pub const MAX_INTERVAL_SECONDS: u64 = 60;
 
     pub(super) fn new(stores: Stores, scope: Scope) -> Self {
         Self { stores, scope }
     }
 
-    /// Starts a flow. The record and both keys that lead to it are one commit.
+    /// Starts a flow. The record and its user code are one commit.
     pub async fn start(&self, request: DeviceRequest) -> Result<StartedDevice> {
         check_length("client_id", &request.client_id, MAX_NAME_BYTES)?;
         check_optional("scope", request.scope.as_deref(), MAX_SCOPE_BYTES)?;
@@ -282,7 +299,7 @@ impl DeviceCodes {
     }
 
     /// Redeems an approved code. Of any number of redemptions of one code at most one is answered `Redeemed`; every
-    /// later one revokes its grant, since the code is in two hands. A redemption before the approval counts as a poll.
+    /// later one revokes its grant, since two parties have the code. A redemption before the approval counts as a poll.
     ///
     /// After an error the code may have been redeemed, as with [codes](super::codes::Codes::redeem).
     pub async fn redeem(&self, presented: DeviceRedeem) -> Result<DeviceRedeemOutcome> {
@@ -365,7 +382,7 @@ impl DeviceCodes {
         Step::write(writes, applied).unless_deleted_since(&self.scope, whom, started_at, deleted)
     }
 
-    /// The record of a code: it stays for a day after the code's end, or until `keep_until` if that is later.
+    /// Record of a code, kept for a day after the end of the code, or until `keep_until` if that is later.
     fn record(&self, device: &Device, keep_until: Timestamp) -> Result<Record> {
         let expires_at = device.valid_until()?.checked_add(MEMORY)?.max(keep_until);
         Ok(self.stores.record(codec::encode(device), expires_at))

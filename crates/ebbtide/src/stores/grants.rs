@@ -16,7 +16,7 @@ use index::grant_or_token;
 pub use index::{GrantPage, Holder};
 pub(crate) use index::{Listed, PAGE, listed_id};
 pub use request::{GrantRequest, GrantTtls, Rotate};
-pub(crate) use request::{MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, check_grace};
+pub(crate) use request::{MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, check_grace, check_names};
 pub use revocation::Revoke;
 pub use types::{Grant, GrantId, GrantState, IssuedGrant, RotateOutcome, Rotated, Why};
 
@@ -40,19 +40,35 @@ use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::model::write::Write;
 
-/// The grants of one scope.
+/// Grants of one scope.
+///
+/// ```
+/// use ebbtide::Ebbtide;
+/// use ebbtide::stores::grants::{GrantRequest, Rotate, RotateOutcome};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> ebbtide::Result<()> {
+/// let acme = Ebbtide::in_memory().scope("tenant:acme")?;
+/// let grant = acme.grants().issue(GrantRequest::new("alice", "app")).await?;
+/// let rotate = Rotate::new(grant.refresh_token, "app");
+/// let answer = acme.grants().rotate(rotate).await?;
+/// assert!(matches!(answer, RotateOutcome::Rotated(_)));
+/// assert_eq!(acme.grants().revoke(grant.grant_id, None).await?, 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Grants {
     stores: Stores,
     scope: Scope,
 }
 
-/// A family as it was read, and what a conditional write of it needs.
+/// Family as it was read, with the version for a conditional write.
 pub(crate) struct Standing {
     pub(crate) key: Key,
     pub(crate) family: Family,
     pub(crate) version: Version,
-    /// The cap.
+    /// Cap of the family.
     pub(crate) ends_at: Timestamp,
 }
 
@@ -98,11 +114,11 @@ impl Grants {
         let (issued, writes) = self.prepare(request, now)?;
         let whom = [Principal::Owner(&subject), Principal::Client(&client_id)];
         let commit = self.stores.commit_for(&self.scope, &whom, writes, now).await?.unless_deleted()?;
-        // The id is 16 random bytes: that it is taken means that rng is broken.
+        // The id is 16 random bytes: a collision means that the random numbers are broken.
         if commit.is_applied() { Ok(issued) } else { Err(Error::unavailable("a new grant's id is taken")) }
     }
 
-    /// A grant, and the writes that issue it, for the commit of whoever asked; it must be one for the living.
+    /// Grant, and the writes that issue it. The caller's commit must check that its subject and client are not deleted.
     pub(super) fn prepare(&self, request: GrantRequest, now: Timestamp) -> Result<(IssuedGrant, Vec<Write>)> {
         request.check()?;
         let ttls = self.family_ttls(&request)?;
@@ -138,7 +154,7 @@ impl Grants {
         Ok((issued, writes))
     }
 
-    /// The grant, whatever has become of it, until its cap.
+    /// Reads a grant in any state, until its cap.
     pub async fn get(&self, id: GrantId) -> Result<Option<Grant>> {
         let now = self.stores.now();
         let Some(standing) = self.standing(id, now).await? else { return Ok(None) };
@@ -155,7 +171,7 @@ impl Grants {
         };
         let id = token.grant_id;
         let update = self.stores.retry(|now| async move {
-            // The MAC is good, so the grant was issued: if it is not there, it has ended.
+            // The MAC is valid, so the grant was issued: if it is absent, it has ended.
             let Some(mut standing) = self.standing(id, now).await? else {
                 return Ok(Step::answer(RotateOutcome::Expired));
             };
@@ -172,7 +188,7 @@ impl Grants {
                         let data = self.stores.open_some(&standing.key, standing.family.data.as_deref())?;
                         RotateOutcome::Retried(successor(id, token, standing, data))
                     }
-                    // The successor's key was retired within the grace: it is unknown, and so is this.
+                    // The successor's key was retired within the grace: its tokens are unknown.
                     None => RotateOutcome::Unknown,
                 },
                 FamilyVerdict::Reuse => {
@@ -194,7 +210,7 @@ impl Grants {
         Ok(answer)
     }
 
-    /// Moves the family on, and its data to the active key, so that an old key can be retired once its families
+    /// Advances the family, and reseals its data under the active key: an old key can be retired once its families
     /// have been rotated.
     fn advance(&self, standing: &mut Standing, now: Timestamp) -> Result<Option<Payload>> {
         let active = self.stores.keyring().active();
@@ -207,7 +223,7 @@ impl Grants {
         Ok(data)
     }
 
-    /// The grant that this refresh token can be rotated in at this moment; none if it is not the present one of an
+    /// Finds the grant that this refresh token can be rotated in now; none unless it is the current token of an
     /// active family. Nothing is changed.
     pub async fn find(&self, token: &Secret) -> Result<Option<Grant>> {
         let Some(token) = Refresh::read(token, self.stores.keyring(), &self.scope) else { return Ok(None) };
@@ -280,8 +296,8 @@ impl Grants {
         update.await
     }
 
-    /// The grant, if it is active, with note taken that an access token of `generation` is in use. Whether its
-    /// subject or client is being deleted is for the caller to see.
+    /// Reads the grant, if it is active, and records that an access token of `generation` is in use. The caller
+    /// checks for a deletion of its subject or client.
     pub(super) async fn witness(&self, id: GrantId, generation: u64) -> Result<Option<Standing>> {
         let key = self.key(id)?;
         let update = self.stores.update(&key, |record, now| {
@@ -297,13 +313,13 @@ impl Grants {
         update.await
     }
 
-    /// The grant, if it is active.
+    /// Reads the grant, if it is active.
     pub(super) async fn active(&self, id: GrantId, now: Timestamp) -> Result<Option<Standing>> {
         let standing = self.standing(id, now).await?;
         Ok(standing.filter(|standing| standing.family.state(now) == GrantState::Active))
     }
 
-    /// The grant, unless its subject or its client is being deleted.
+    /// Reads the grant, unless its subject or its client is being deleted.
     pub(super) async fn standing(&self, id: GrantId, now: Timestamp) -> Result<Option<Standing>> {
         let Some(standing) = self.read(id, now).await? else { return Ok(None) };
         let whom =
@@ -312,13 +328,13 @@ impl Grants {
         Ok(Some(standing).filter(|_| !is_deleted))
     }
 
-    /// The grant, whoever is being deleted.
+    /// Reads the grant, even while its subject or client is being deleted.
     pub(super) async fn read(&self, id: GrantId, now: Timestamp) -> Result<Option<Standing>> {
         let key = self.key(id)?;
         read_standing(&key, self.stores.backend().get(&key, now).await?)
     }
 
-    /// The write that puts the family in the place of what was read.
+    /// Write that replaces the record that was read.
     fn replacement(&self, standing: &Standing) -> Write {
         let Standing { key, family, version, ends_at } = standing;
         let record = self.stores.record(codec::encode(family), *ends_at);

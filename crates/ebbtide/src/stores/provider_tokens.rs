@@ -1,4 +1,4 @@
-//! An upstream provider's tokens: sealed, attached to a grant, and gone with it.
+//! Tokens of an upstream provider: sealed, attached to a grant, unreadable once it is revoked.
 
 use std::convert::Infallible;
 
@@ -15,36 +15,56 @@ use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::Write;
 
-/// The provider tokens of one scope.
+/// Provider tokens of one scope.
 ///
-/// They are sealed with a key that takes the keyring and a secret in the grant's record. Revoking the grant wipes
-/// that secret, in the same commit: from then on they cannot be read, not even by who has the store and the keyring.
+/// They are sealed with a key that is derived from the keyring and a secret in the grant's record. Revoking the grant
+/// removes that secret in the same commit: from then on they cannot be read, even with the store and the keyring.
+///
+/// ```
+/// use ebbtide::Ebbtide;
+/// use ebbtide::stores::grants::GrantRequest;
+/// use ebbtide::stores::provider_tokens::AttachOutcome;
+/// use ebbtide::stores::shared::payload::Payload;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> ebbtide::Result<()> {
+/// let acme = Ebbtide::in_memory().scope("tenant:acme")?;
+/// let grant = acme.grants().issue(GrantRequest::new("alice", "app")).await?.grant_id;
+/// let tokens = Payload::new("ya29.a0Af");
+/// let put = acme.provider_tokens().put(grant, "google", &tokens, None).await?;
+/// assert!(matches!(put, AttachOutcome::Kept { .. }));
+/// assert!(acme.provider_tokens().get(grant, "google").await?.is_some());
+/// acme.grants().revoke(grant, None).await?;
+/// assert!(acme.provider_tokens().get(grant, "google").await?.is_none());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct ProviderTokens {
     stores: Stores,
     scope: Scope,
 }
 
-/// A provider's tokens, as they were put.
+/// Tokens of a provider.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProviderToken {
-    /// The tokens, and what came with them.
+    /// Tokens, and the members that came with them.
     pub tokens: Payload,
-    /// When they end, if the grant lasts until then.
+    /// End of the tokens, if the grant does not end before.
     pub expires_at: Timestamp,
 }
 
-/// The answer to putting a provider's tokens.
+/// Answer to storing the tokens of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use = "the tokens may not have been kept"]
 pub enum AttachOutcome {
-    /// They are kept.
+    /// The tokens are stored.
     Kept {
-        /// Until when: the grant's cap, or sooner.
+        /// End of the tokens: the cap of the grant, or sooner.
         expires_at: Timestamp,
     },
-    /// There is no such grant, or it is not active. Nothing was kept.
+    /// There is no such grant, or it is not active. Nothing is stored.
     Inactive,
 }
 
@@ -54,15 +74,15 @@ impl Store for ProviderTokens {
 }
 
 impl ProviderTokens {
-    /// The longest name of a provider, in bytes.
+    /// Longest name of a provider, in bytes.
     pub const MAX_PROVIDER_BYTES: usize = 256;
 
     pub(super) fn new(stores: Stores, scope: Scope) -> Self {
         Self { stores, scope }
     }
 
-    /// Keeps the tokens of a provider with an active grant, in place of those that were there. Without a TTL they
-    /// live as long as the grant can.
+    /// Stores the tokens of a provider with an active grant, and replaces earlier ones. Without a TTL they live as long
+    /// as the grant.
     pub async fn put(
         &self,
         grant_id: GrantId,
@@ -86,7 +106,7 @@ impl ProviderTokens {
         update.await
     }
 
-    /// The tokens of a provider, if the grant is active.
+    /// Reads the tokens of a provider, if the grant is active.
     pub async fn get(&self, grant_id: GrantId, provider: &str) -> Result<Option<ProviderToken>> {
         let key = self.key(grant_id, provider)?;
         let now = self.stores.now();
@@ -96,7 +116,7 @@ impl ProviderTokens {
         Ok(Some(ProviderToken { tokens, expires_at: record.expires_at }))
     }
 
-    /// Removes the tokens of a provider, and says whether there were any.
+    /// Removes the tokens of a provider, and returns false if there were none.
     pub async fn delete(&self, grant_id: GrantId, provider: &str) -> Result<bool> {
         let key = self.key(grant_id, provider)?;
         Ok(self.stores.backend().take(&key, self.stores.now()).await?.is_some())

@@ -1,4 +1,4 @@
-//! Pushed authorization requests (RFC 9126): kept for a moment, taken once, by the client that pushed them.
+//! Pushed authorization requests (RFC 9126): short-lived, taken once, by the client that pushed them.
 
 use std::time::Duration;
 
@@ -26,14 +26,34 @@ use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::Write;
 
-/// The pushed requests of one scope. What became of one is remembered for a day after its end.
+/// Pushed requests of one scope. The state of a request is kept for a day after its end.
+///
+/// ```
+/// use ebbtide::Ebbtide;
+/// use ebbtide::stores::pushed_requests::{Push, PushOutcome, Take, TakeOutcome};
+/// use ebbtide::stores::shared::payload::Payload;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> ebbtide::Result<()> {
+/// let acme = Ebbtide::in_memory().scope("tenant:acme")?;
+/// let push = Push::new("app", Payload::new("response_type=code"));
+/// let PushOutcome::Pushed { request_uri, .. } = acme.pushed_requests().put(push).await? else {
+///     panic!("a new URI is free");
+/// };
+/// let take = Take::new(request_uri, "app");
+/// let first = acme.pushed_requests().take(take.clone()).await?;
+/// assert!(matches!(first, TakeOutcome::Taken { .. }));
+/// assert_eq!(acme.pushed_requests().take(take).await?, TakeOutcome::Used);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct PushedRequests {
     stores: Stores,
     scope: Scope,
 }
 
-/// Authorization request to keep.
+/// Authorization request to store.
 #[derive(Debug, Clone, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -86,50 +106,50 @@ impl Take {
     }
 }
 
-/// The answer to a push.
+/// Answer to a push.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use = "the request may not have been kept"]
 pub enum PushOutcome {
-    /// It is kept.
+    /// The request is stored.
     Pushed {
-        /// What it is taken with.
+        /// URI to take it with.
         request_uri: Secret,
-        /// Until when it can be taken.
+        /// End of the request.
         expires_at: Timestamp,
     },
-    /// That URI stands for another request, or did a short while ago. Nothing was kept.
+    /// The URI is in use by another request, or was within the last day. Nothing is stored.
     Conflict,
 }
 
-/// The answer to a take.
+/// Answer to a take.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 #[must_use = "only a request that was taken may be honoured"]
 pub enum TakeOutcome {
-    /// Here it is, for this caller alone.
+    /// The request, for this caller alone.
     Taken {
-        /// Who pushed it.
+        /// Client that pushed it.
         client_id: String,
-        /// What was pushed.
+        /// Parameters of the request.
         params: Payload,
     },
-    /// It was taken before.
+    /// The request was taken before.
     Used,
-    /// It is another client's. Nothing was changed.
+    /// It belongs to another client. Nothing is changed.
     Mismatch(Field),
-    /// It was not taken in its time.
+    /// The request has expired.
     Expired,
-    /// Not a request of this scope, or one from long ago, or its client was deleted.
+    /// Not a request of this scope, or forgotten, or its client was deleted.
     Unknown,
 }
 
 #[derive(Encode, Decode)]
 struct StoredRequest {
-    /// The URI's digest is the key; whose request it is says the record.
+    /// Client that pushed the request. The key is the digest of the URI alone.
     #[n(0)]
     client_id: String,
-    /// Sealed for this record; gone once it is taken.
+    /// Parameters, sealed for this record; removed when the request is taken.
     #[cbor(n(1), with = "minicbor::bytes")]
     params: Option<Vec<u8>>,
     #[n(2)]
@@ -168,23 +188,23 @@ impl Store for PushedRequests {
 }
 
 impl PushedRequests {
-    /// What a URI begins with that is made here (RFC 9126 §2.2).
+    /// Prefix of a new URI (RFC 9126 §2.2).
     pub const URI_PREFIX: &'static str = "urn:ietf:params:oauth:request_uri:";
 
-    /// The life of a request where none is asked for.
+    /// Default lifetime of a request.
     pub const DEFAULT_TTL_SECONDS: u64 = 90;
 
-    /// The longest life of a request (RFC 9126 §2.2 has them short).
+    /// Longest lifetime of a request; RFC 9126 §2.2 asks for a short one.
     pub const MAX_TTL_SECONDS: u64 = 600;
 
-    /// The longest URI, in bytes.
+    /// Longest URI, in bytes.
     pub const MAX_URI_BYTES: usize = 1_024;
 
     pub(super) fn new(stores: Stores, scope: Scope) -> Self {
         Self { stores, scope }
     }
 
-    /// Keeps a request; 90 seconds unless something else is asked for.
+    /// Stores a request, for 90 seconds by default.
     pub async fn put(&self, push: Push) -> Result<PushOutcome> {
         check_length("client_id", &push.client_id, MAX_NAME_BYTES)?;
         let default = Ttl::secs(Self::DEFAULT_TTL_SECONDS);
@@ -214,7 +234,7 @@ impl PushedRequests {
         })
     }
 
-    /// Takes a request. Of any number of takes by its client, one is answered `Taken`; another client's changes
+    /// Takes a request. Of any number of takes by its client, one is answered `Taken`; a take by another client changes
     /// nothing.
     pub async fn take(&self, request: Take) -> Result<TakeOutcome> {
         let Take { request_uri, client_id } = &request;
@@ -247,7 +267,7 @@ impl PushedRequests {
         update.await
     }
 
-    /// The record of a request: it stays for a day after the request's end.
+    /// Record of a request, kept for a day after the end of the request.
     fn record(&self, stored: &StoredRequest) -> Result<Record> {
         let expires_at = Timestamp::from_stored(stored.valid_until)?.checked_add(MEMORY)?;
         Ok(self.stores.record(codec::encode(stored), expires_at))

@@ -19,7 +19,7 @@ impl AccessTokens {
         }
         let whom = [Principal::Owner(&stored.subject), Principal::Client(&stored.client_id)];
         let commit = self.stores.commit_for(&self.scope, &whom, writes, now).await?.unless_deleted()?;
-        // The key is the digest of 32 random bytes: that it is taken means that rng is broken.
+        // The key is the digest of 32 random bytes: a collision means that the random numbers are broken.
         if commit.is_applied() {
             Ok(IssueOutcome::Issued(issued))
         } else {

@@ -1,4 +1,4 @@
-//! What a code is bound to, and whether what is presented with it fits.
+//! Binding of a code, and the check of a redemption against it.
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use minicbor::bytes::ByteArray;
@@ -12,7 +12,7 @@ use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::stores::Field;
 
-/// What the code was issued with, as it is stored until it is redeemed.
+/// Content of a code that is not redeemed yet, as it is stored.
 #[derive(Debug, Encode, Decode)]
 pub(super) struct Binding {
     #[n(0)]
@@ -27,7 +27,7 @@ pub(super) struct Binding {
     pub(super) dpop_jkt: Option<String>,
     #[n(5)]
     pub(super) scope: Option<String>,
-    /// Sealed for the code's record.
+    /// Payload, sealed for the record of the code.
     #[cbor(n(6), with = "minicbor::bytes")]
     pub(super) data: Option<Vec<u8>>,
     #[n(7)]
@@ -52,7 +52,7 @@ impl Binding {
         Timestamp::from_stored(self.issued_at)
     }
 
-    /// Whether what is presented fits; the error is the first field that does not.
+    /// Checks a redemption; the error is the first field that does not match.
     pub(super) fn check(&self, presented: &Redeem) -> Result<(), Field> {
         if presented.client_id != self.client_id {
             return Err(Field::ClientId);
@@ -67,8 +67,8 @@ impl Binding {
             (Some(challenge), Some(verifier)) if answers(verifier, challenge) => {}
             _ => return Err(Field::CodeVerifier),
         }
-        // A proof for a code that was bound to no key is how most clients begin (RFC 9449 §5): the grant is bound
-        // to it.
+        // Most clients send the first proof with a code that is bound to no key (RFC 9449 §5): the grant is bound to
+        // that key.
         match &self.dpop_jkt {
             Some(_) if presented.dpop_jkt != self.dpop_jkt => Err(Field::DpopJkt),
             _ => Ok(()),
@@ -76,7 +76,7 @@ impl Binding {
     }
 }
 
-/// An S256 challenge: the digest of the verifier, in base64url.
+/// Reads an S256 challenge: the digest of the verifier, in base64url.
 fn read_challenge(text: &str) -> Result<[u8; 32]> {
     let mut digest = [0; 32];
     match Base64UrlUnpadded::decode(text, &mut digest) {
@@ -85,7 +85,7 @@ fn read_challenge(text: &str) -> Result<[u8; 32]> {
     }
 }
 
-/// In constant time. A verifier that RFC 7636 does not allow answers nothing.
+/// Compares in constant time. A verifier that RFC 7636 does not allow matches no challenge.
 fn answers(verifier: &Secret, challenge: &[u8; 32]) -> bool {
     let text = verifier.expose().as_bytes();
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
@@ -98,7 +98,7 @@ fn answers(verifier: &Secret, challenge: &[u8; 32]) -> bool {
 mod tests {
     use super::*;
 
-    /// The example of RFC 7636, appendix B.
+    /// Example of RFC 7636, appendix B.
     #[test]
     fn a_verifier_answers_its_challenge() {
         let challenge = read_challenge("E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM").unwrap();

@@ -6,10 +6,10 @@ use super::{Codes, IssuedCode};
 use crate::model::error::Result;
 use crate::model::secret::Secret;
 use crate::model::ttl::Ttl;
-use crate::stores::grants::{GrantTtls, MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES};
+use crate::stores::check_length;
+use crate::stores::grants::{GrantTtls, check_names};
 use crate::stores::shared::payload::Payload;
 use crate::stores::shared::setters::setters;
-use crate::stores::{check_length, check_optional};
 
 /// Request for a code, with everything that it is bound to.
 #[derive(Debug, Clone, Deserialize)]
@@ -67,11 +67,13 @@ impl CodeRequest {
     setters!(code_challenge: String, dpop_jkt: String, scope: String, data: Payload, ttl: Ttl);
 
     pub(super) fn check(&self) -> Result<()> {
-        check_length("client_id", &self.client_id, MAX_NAME_BYTES)?;
-        check_length("subject", &self.subject, MAX_NAME_BYTES)?;
         check_length("redirect_uri", &self.redirect_uri, Codes::MAX_URI_BYTES)?;
-        check_optional("scope", self.scope.as_deref(), MAX_SCOPE_BYTES)?;
-        check_optional("key thumbprint", self.dpop_jkt.as_deref(), MAX_THUMBPRINT_BYTES)
+        check_names(
+            Some(&self.subject),
+            Some(&self.client_id),
+            self.scope.as_deref(),
+            self.dpop_jkt.as_deref(),
+        )
     }
 }
 

@@ -1,4 +1,4 @@
-//! A device code as it is stored, and the judgement on who asks with it. No clock, no store: all is handed in.
+//! Device code as it is stored, and the pace of its polls. Pure: the time is a parameter.
 
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
@@ -7,7 +7,7 @@ use crate::model::error::Result;
 use crate::model::time::Timestamp;
 use crate::stores::grants::GrantId;
 
-/// What a `slow_down` adds to the interval, for good (RFC 8628 §3.5).
+/// Seconds that a `slow_down` adds to the interval, permanently (RFC 8628 §3.5).
 pub(super) const SLOWER_BY_SECONDS: u64 = 5;
 
 #[derive(Encode, Decode)]
@@ -16,7 +16,7 @@ pub(super) struct Device {
     pub(super) client_id: String,
     #[n(1)]
     pub(super) scope: Option<String>,
-    /// Sealed for this record; gone once it is redeemed or denied.
+    /// Payload, sealed for this record; removed when the code is redeemed or denied.
     #[cbor(n(2), with = "minicbor::bytes")]
     pub(super) data: Option<Vec<u8>>,
     #[n(3)]
@@ -33,19 +33,19 @@ pub(super) struct Device {
 
 #[derive(Encode, Decode)]
 pub(super) enum DeviceState {
-    /// Nobody has decided yet.
+    /// The user has not decided yet.
     #[n(0)]
     Pending,
     #[n(1)]
     Approved(#[n(0)] String),
     #[n(2)]
     Denied,
-    /// With the grant that it gave, if it gave one.
+    /// Redeemed, with the grant that was issued for it, if any.
     #[n(3)]
     Redeemed(#[n(0)] Option<ByteArray<{ GrantId::BYTES }>>),
 }
 
-/// What a device is told that asks again.
+/// Pace that a device is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pace {
     Wait { interval_seconds: u64 },
@@ -61,8 +61,8 @@ impl Device {
         Timestamp::from_stored(self.started_at)
     }
 
-    /// Takes note of a poll while nothing is decided. One that comes before the interval is over makes the interval
-    /// longer, for good.
+    /// Records a poll while nothing is decided. A poll before the interval is over makes the interval longer,
+    /// permanently.
     pub(super) fn poll(&mut self, now: Timestamp) -> Pace {
         let early = self.polled_at.is_some_and(|polled_at| {
             now.as_millis().saturating_sub(polled_at) < self.interval_seconds.saturating_mul(1_000)

@@ -1,4 +1,4 @@
-//! Guesses at user codes are counted before they are looked at: however many come at once, no more get through.
+//! Limit on guesses of user codes. A guess is counted before it is looked up, so concurrent guesses do not pass it.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::model::time::Timestamp;
 use crate::model::write::Write;
 use crate::stores::shared::update::Step;
 
-/// How long guesses are counted together.
+/// Window in which guesses are counted together.
 const WINDOW: Duration = Duration::from_secs(600);
 
-/// The wrong guesses of one source in a window (RFC 8628 §5.1).
+/// Most wrong guesses of one source in a window (RFC 8628 §5.1).
 const MOST_OF_A_SOURCE: u64 = 10;
 
-/// The wrong guesses in a window of all who do not say where they come from.
+/// Most wrong guesses in a window of all requests without a source.
 const MOST_OF_ALL: u64 = 100;
 
 #[derive(Encode, Decode)]
@@ -30,7 +30,7 @@ struct Guesses {
 }
 
 impl DeviceCodes {
-    /// Counts a guess of `source`; the error is when the next one is let through.
+    /// Counts a guess of `source`; the error is the time at which the next one is allowed.
     pub(super) async fn count_guess(&self, source: Option<&str>) -> Result<Result<(), Timestamp>> {
         let most = if source.is_some() { MOST_OF_A_SOURCE } else { MOST_OF_ALL };
         let key = self.guesses_key(source)?;
@@ -56,7 +56,7 @@ impl DeviceCodes {
         update.await
     }
 
-    /// Takes a guess off again: it was none.
+    /// Takes a guess off again: the code was right.
     pub(super) async fn uncount_guess(&self, source: Option<&str>) -> Result<()> {
         let key = self.guesses_key(source)?;
         let update = self.stores.update(&key, |standing, _| {

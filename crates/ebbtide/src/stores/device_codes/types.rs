@@ -1,4 +1,4 @@
-//! Requests and answers, as callers see them.
+//! Requests and answers.
 
 use serde::Deserialize;
 
@@ -51,16 +51,16 @@ impl DeviceRequest {
     }
 }
 
-/// A flow that was started.
+/// Started flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartedDevice {
-    /// What the device asks with.
+    /// Device code, for polls and the redemption.
     pub device_code: Secret,
-    /// What the user types: `XXXX-XXXX`.
+    /// User code, for the user to type: `XXXX-XXXX`.
     pub user_code: Secret,
-    /// How many seconds the device waits from one poll to the next.
+    /// Seconds from one poll to the next.
     pub interval_seconds: u64,
-    /// Until when it can be approved and redeemed.
+    /// End of the flow.
     pub expires_at: Timestamp,
 }
 
@@ -160,62 +160,62 @@ impl Decision {
     }
 }
 
-/// The answer to a verdict.
+/// Answer to a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use = "the decision may have come too late"]
 pub enum DecideOutcome {
-    /// It stands.
+    /// The decision is recorded.
     Decided {
-        /// The client that it was about.
+        /// Client of the flow.
         client_id: String,
-        /// What it asked for.
+        /// Requested OAuth scope.
         scope: Option<String>,
     },
-    /// It was decided before, one way or the other.
+    /// The flow was decided before.
     Used,
-    /// It was not decided in its time.
+    /// The flow has expired.
     Expired,
     /// Not a user code of a live flow in this scope.
     Unknown,
-    /// Too many wrong codes came from there. Nothing was looked at.
+    /// Too many wrong codes came from the source. The code was not looked up.
     TooManyGuesses {
-        /// When the next one is let through.
+        /// Time at which the next code is accepted.
         retry_at: Timestamp,
     },
 }
 
-/// The answer to a poll.
+/// Answer to a poll.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 #[must_use = "only an approved code can be redeemed"]
 pub enum PollOutcome {
-    /// It can be redeemed now.
+    /// The user has approved; the code can be redeemed.
     Approved {
-        /// Whom it speaks for.
+        /// Subject that it speaks for.
         subject: String,
-        /// What was granted.
+        /// Granted OAuth scope.
         scope: Option<String>,
     },
-    /// Nobody has decided yet.
+    /// The user has not decided yet.
     Pending {
-        /// How many seconds to wait.
+        /// Seconds to wait.
         interval_seconds: u64,
     },
-    /// Nobody has decided yet, and the poll was too early: from now on wait five seconds longer.
+    /// The user has not decided yet, and the poll was too early: the interval is five seconds longer from now on.
     SlowDown {
-        /// How many seconds to wait from now on.
+        /// Seconds to wait from now on.
         interval_seconds: u64,
     },
-    /// The user has said no.
+    /// The user has denied.
     Denied,
-    /// It was redeemed before.
+    /// The code was redeemed before.
     Used,
-    /// It is another client's. Nothing was changed.
+    /// It belongs to another client. Nothing is changed.
     Mismatch(Field),
-    /// It was not approved, or not redeemed, in its time.
+    /// The code has expired.
     Expired,
-    /// Not a device code of this scope, or one from long ago, or its subject or client was deleted.
+    /// Not a device code of this scope, or forgotten, or its subject or client was deleted.
     Unknown,
 }
 
@@ -252,18 +252,18 @@ impl DeviceRedeem {
     }
 }
 
-/// The answer to a redemption.
+/// Answer to a redemption.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 #[must_use = "only a redeemed code may be honoured"]
 pub enum DeviceRedeemOutcome {
-    /// It was approved, and is used up now.
+    /// The code was approved, and is now redeemed.
     Redeemed(Box<Redeemed>),
-    /// It was redeemed before. What it gave is revoked.
+    /// The code was redeemed before. Its grant is revoked.
     Reused {
-        /// The grant that it gave, if it gave one.
+        /// Grant that was issued for it, if any.
         grant_id: Option<GrantId>,
     },
-    /// It cannot be redeemed: a poll would have been answered so, and this counts as one.
+    /// The code cannot be redeemed. This counts as a poll, and has the answer to one.
     Refused(PollOutcome),
 }

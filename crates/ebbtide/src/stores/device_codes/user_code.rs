@@ -9,21 +9,21 @@ use crate::model::secret::Secret;
 /// Consonants that are not taken for one another, and spell no words (RFC 8628 §6.1).
 pub(super) const ALPHABET: &[u8; 20] = b"BCDFGHJKLMNPQRSTVWXZ";
 
-/// How many letters a user code has: 20⁸ codes, about 2³⁴.
+/// Letters of a user code: 20⁸ codes, about 2³⁴.
 const LETTERS: usize = 8;
 
-/// The letters of a user code, as it is stored and compared.
+/// User code: its letters as they are stored and compared.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct UserCode(Zeroizing<[u8; LETTERS]>);
 
 impl UserCode {
-    /// A new one, each letter as likely as any other.
+    /// New code; each letter is as likely as any other.
     pub(super) fn mint(rng: &dyn Rng) -> Self {
         let mut letters = Zeroizing::new([0; LETTERS]);
         let mut filled = 0;
         while filled < LETTERS {
             let [byte] = rng.bytes::<1>();
-            // 240 is the greatest multiple of 20 in a byte: what is above it would favour the first letters.
+            // 240 is the greatest multiple of 20 in a byte: a greater byte would favour the first letters.
             if byte < 240 {
                 letters[filled] = ALPHABET[usize::from(byte) % ALPHABET.len()];
                 filled += 1;
@@ -32,7 +32,7 @@ impl UserCode {
         Self(letters)
     }
 
-    /// What was typed, in either case and with any dashes, dots and spaces; none if it is no user code.
+    /// Reads typed text, in either case and with any dashes, dots and spaces; none if it is no user code.
     pub(super) fn read(typed: &str) -> Option<Self> {
         let mut letters = Zeroizing::new([0; LETTERS]);
         let mut filled = 0;
@@ -46,7 +46,7 @@ impl UserCode {
         (filled == LETTERS).then_some(Self(letters))
     }
 
-    /// As it is shown: `XXXX-XXXX`.
+    /// Text to show: `XXXX-XXXX`.
     pub(super) fn to_secret(&self) -> Secret {
         let (first, second) = self.0.split_at(LETTERS / 2);
         let text = |letters: &[u8]| letters.iter().map(|&letter| char::from(letter)).collect::<String>();

@@ -1,5 +1,5 @@
-//! A family of refresh tokens as it is stored, and the judgement on a token of it. No clock, no store: all is
-//! handed in.
+//! Family of refresh tokens as it is stored, and the verdict on a token of it. Pure: time and keys are
+//! parameters.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::model::error::Result;
 use crate::model::time::Timestamp;
 use crate::stores::Field;
 
-/// The value of a grant's record; the record itself expires at the family's cap. Every field that rotation changes
+/// Value of a grant's record; the record itself expires at the cap of the family. Every field that rotation changes
 /// has a fixed width, so that a family takes the same bytes however often it is rotated.
 #[derive(Clone, Encode, Decode)]
 pub(crate) struct Family {
@@ -24,12 +24,12 @@ pub(crate) struct Family {
     pub(crate) dpop_jkt: Option<String>,
     #[n(3)]
     pub(crate) scope: Option<String>,
-    /// Sealed for this record, under the key that the present token is made with.
+    /// Payload, sealed for this record under the key of the current token.
     #[cbor(n(4), with = "minicbor::bytes")]
     pub(crate) data: Option<Vec<u8>>,
     #[n(5)]
     generation: ByteArray<8>,
-    /// The key that the present generation's token is made with.
+    /// Key that the current token is derived with.
     #[n(6)]
     key: ByteArray<{ KeyId::BYTES }>,
     #[n(7)]
@@ -38,7 +38,7 @@ pub(crate) struct Family {
     rotated_at: u64,
     #[n(9)]
     retry_until: u64,
-    /// Whether the present generation's holder has shown that the answer arrived.
+    /// True once the holder of the current token has shown that the answer arrived.
     #[n(10)]
     seen: bool,
     #[n(11)]
@@ -47,8 +47,8 @@ pub(crate) struct Family {
     idle_until: u64,
     #[n(13)]
     grace_millis: u64,
-    /// What the provider tokens of this grant are sealed with, besides the keyring. Gone when the grant is revoked,
-    /// and they with it.
+    /// Secret that the provider tokens of this grant are sealed with, besides the keyring. A revocation removes it,
+    /// and with it the means to read them.
     #[n(14)]
     pub(crate) salt: Option<ByteArray<32>>,
     #[n(15)]
@@ -63,7 +63,7 @@ struct Revoked {
     why: Why,
 }
 
-/// What a family begins with.
+/// Initial content of a family.
 pub(super) struct Beginning {
     pub(super) subject: String,
     pub(super) client_id: String,
@@ -76,22 +76,22 @@ pub(super) struct Beginning {
     pub(super) salt: [u8; 32],
 }
 
-/// What is to be done with a token of a family.
+/// Verdict on a token of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FamilyVerdict {
-    /// It is the present one: advance.
+    /// The token is the current one: advance.
     Advance,
-    /// It is the one before, and its answer may have been lost: give the same successor again.
+    /// The token is the previous one, and its answer may be lost: give the same successor again.
     Retry,
-    /// It was used up: revoke the family.
+    /// The token was used before: revoke the family.
     Reuse,
-    /// It is not the presenter's.
+    /// The token belongs to another client or key.
     Mismatch(Field),
     /// The family was revoked.
     Revoked { at: Timestamp, why: Why },
     /// The family was idle for too long.
     Expired,
-    /// It is of a generation that this store has not come to: the store was set back to an older copy.
+    /// The token is of a later generation than the store has: the store was restored from an older copy.
     Unknown,
 }
 
@@ -147,7 +147,7 @@ impl Family {
         }
     }
 
-    /// A family that is bound to a key wants that key; one that is not takes any.
+    /// Checks the key: a bound family requires its key; any other accepts every key.
     fn check_presenter(&self, client_id: &str, dpop_jkt: Option<&str>) -> Result<(), Field> {
         if self.client_id != client_id {
             return Err(Field::ClientId);
@@ -162,18 +162,18 @@ impl Family {
         !self.seen && now.as_millis() < self.retry_until
     }
 
-    /// Whether an access token of `generation`, in use at `now`, is news: it shows that the rotation's answer
-    /// arrived, while a retry would still be let through.
+    /// True if an access token of `generation`, in use at `now`, is the first proof that the answer to the rotation
+    /// arrived, while a retry would still be allowed.
     pub(super) fn is_proved_by(&self, generation: u64, now: Timestamp) -> bool {
         generation > 0 && generation == self.generation() && self.can_retry(now)
     }
 
-    /// Closes the retry window of the present generation.
+    /// Closes the retry window of the current generation.
     pub(super) fn prove_receipt(&mut self) {
         self.seen = true;
     }
 
-    /// Moves on to the next generation, whose token is made with `key`.
+    /// Advances to the next generation, whose token is derived with `key`.
     pub(super) fn advance(&mut self, key: KeyId, now: Timestamp, ends_at: Timestamp) -> Result<()> {
         let next = self.generation().checked_add(1).expect("no family is rotated 2^64 times");
         self.generation = next.to_be_bytes().into();
@@ -184,21 +184,21 @@ impl Family {
         self.slide(now, ends_at)
     }
 
-    /// The idle time begins anew; it never passes the cap.
+    /// Restarts the idle time, up to the cap.
     fn slide(&mut self, now: Timestamp, ends_at: Timestamp) -> Result<()> {
         let idle_until = now.checked_add(Duration::from_millis(self.idle_millis))?;
         self.idle_until = idle_until.min(ends_at).as_millis();
         Ok(())
     }
 
-    /// Ends the family for good, and with it all that was sealed for it.
+    /// Revokes the family, and removes everything that was sealed for it.
     pub(super) fn revoke(&mut self, why: Why, now: Timestamp) {
         self.revoked = Some(Revoked { at: now.as_millis(), why });
         self.data = None;
         self.salt = None;
     }
 
-    /// What has become of the family; the cap is its record's own expiry.
+    /// State of the family; the cap is the expiry of its record.
     pub(crate) fn state(&self, now: Timestamp) -> GrantState {
         match self.revoked {
             Some(Revoked { at, why }) => GrantState::Revoked { at: stored(at), why },
@@ -232,7 +232,7 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A time that this store wrote; one that no store writes counts as past.
+/// Reads a stored time; an invalid one counts as past.
 fn stored(millis: u64) -> Timestamp {
     Timestamp::from_stored(millis).unwrap_or(Timestamp::ZERO)
 }

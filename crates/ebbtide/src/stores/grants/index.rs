@@ -1,4 +1,4 @@
-//! Grants by subject and by client: listed, and revoked together.
+//! Grants of a subject or a client: listed, revoked and removed together.
 
 use super::family::Family;
 use super::{Grant, GrantId, Grants, Standing, Why, describe, read_standing};
@@ -15,16 +15,16 @@ use crate::stores::shared::deletion::Removed;
 use crate::stores::shared::paging::Pages;
 use crate::stores::shared::update::Step;
 
-/// Whose grants are meant.
+/// Holder of grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder<'a> {
-    /// Those that speak for this subject.
+    /// Subject that the grants speak for.
     Subject(&'a str),
-    /// Those that were given to this client.
+    /// Client that holds the grants.
     Client(&'a str),
 }
 
-/// What an index lists.
+/// Records that an index lists.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Listed {
     Grants,
@@ -33,7 +33,7 @@ pub(crate) enum Listed {
 }
 
 impl Holder<'_> {
-    /// Names may be longer than a key takes, so that their digest is the partition.
+    /// Digest of the name, which is the partition: a name may be longer than a key allows.
     fn digest(self, listed: Listed) -> Digest {
         let (by, name) = match self {
             Self::Subject(subject) => ("subject", subject),
@@ -54,7 +54,7 @@ impl Holder<'_> {
         Prefix::partition(Kind::GrantIndex, scope, &[self.digest(listed).part()], &[])
     }
 
-    /// Whether they hold what speaks for `subject` and was given to `client_id`.
+    /// True if a grant of `subject` and `client_id` is theirs.
     pub(crate) fn has(self, subject: &str, client_id: &str) -> bool {
         match self {
             Self::Subject(name) => name == subject,
@@ -63,7 +63,7 @@ impl Holder<'_> {
     }
 }
 
-/// The id that an index record was written for.
+/// Id in the key of an index entry.
 pub(crate) fn listed_id<const N: usize>(key: &Key) -> Result<[u8; N]> {
     match key.sort().as_slice() {
         [Part::Bytes(bytes)] => bytes.as_ref().try_into().ok(),
@@ -72,27 +72,27 @@ pub(crate) fn listed_id<const N: usize>(key: &Key) -> Result<[u8; N]> {
     .ok_or_else(|| Error::corrupt("an index holds what is no id"))
 }
 
-/// A page of grants.
+/// Page of grants.
 #[derive(Debug, Clone, Default)]
 pub struct GrantPage {
-    /// The grants, whatever has become of them, that have not reached their cap; without their data.
+    /// Grants in any state that have not reached their cap, without their payloads.
     pub items: Vec<Grant>,
-    /// Where the next page begins; none at the end.
+    /// Start of the next page; none at the end.
     pub next: Option<Cursor>,
 }
 
 pub(crate) const PAGE: usize = 100;
 
 impl Grants {
-    /// Up to `limit` grants of a subject or a client, behind `after`. A page may hold fewer and still have a next.
-    /// What is kept with a grant is left sealed; [`get`](Self::get) opens it.
+    /// Lists up to `limit` grants of a subject or a client, after `after`. A page may hold fewer and still have a next.
+    /// Payloads stay sealed; [`get`](Self::get) opens them.
     pub async fn list(&self, holder: Holder<'_>, after: Option<&Cursor>, limit: usize) -> Result<GrantPage> {
         let (ids, next) = self.ids(holder, after, limit).await?;
         let mut items = Vec::with_capacity(ids.len());
         for id in ids {
             let now = self.stores.now();
             let standing = self.standing(id, now).await?;
-            // The digest is the key; whose grant it is says the record.
+            // The key has a digest of the holder's name; the record has the name.
             let theirs =
                 standing.filter(|Standing { family, .. }| holder.has(&family.subject, &family.client_id));
             items.extend(theirs.map(|standing| describe(id, standing, None, now)));
@@ -114,8 +114,8 @@ impl Grants {
         Ok(revoked)
     }
 
-    /// Revokes and then removes the grants of one page, with their provider tokens and indexes, and says where the next
-    /// page begins. For those whose subject or client is being deleted: nothing is remembered of them.
+    /// Revokes and then removes the grants of one page, with their provider tokens and indexes, and returns the start of
+    /// the next page. For a subject or client that is being deleted.
     pub(in crate::stores) async fn remove_page(
         &self,
         holder: Holder<'_>,
@@ -125,7 +125,7 @@ impl Grants {
         let (ids, next) = self.ids(holder, after, PAGE).await?;
         for id in ids {
             let is_theirs = |family: &Family| holder.has(&family.subject, &family.client_id);
-            // Once it is revoked nothing is attached to it any more, so that nothing is left behind.
+            // No provider token is attached to a revoked grant, so none is left behind.
             removed.revoked += u64::from(self.revoke_if(id, Why::Requested, None, is_theirs).await?);
             let attached = Prefix::partition(Kind::ProviderToken, &self.scope, &[id.as_bytes().into()], &[])?;
             let tokens = self.stores.backend().erase_all(&attached, self.stores.now()).await?;
@@ -135,7 +135,7 @@ impl Grants {
         Ok(next)
     }
 
-    /// Removes a grant with its indexes, and says whether it was there.
+    /// Removes a grant with its indexes, and returns false if it was not there.
     async fn remove(&self, id: GrantId, holder: Holder<'_>) -> Result<bool> {
         let index = |holder: Holder<'_>| holder.key(Listed::Grants, &self.scope, id.as_bytes());
         let own = self.key(id)?;

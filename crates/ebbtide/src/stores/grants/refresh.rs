@@ -14,7 +14,7 @@ const ID: usize = KEY + GrantId::BYTES;
 const GENERATION: usize = ID + 8;
 const WHOLE: usize = GENERATION + 32;
 
-/// What a refresh token says, once its MAC was found good.
+/// Content of a refresh token with a valid MAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Refresh {
     pub(super) key: KeyId,
@@ -23,7 +23,7 @@ pub(super) struct Refresh {
 }
 
 impl Refresh {
-    /// The token's text, the same each time; none if its key is not in the ring.
+    /// Text of the token, the same each time; none if its key is not in the keyring.
     pub(super) fn to_secret(self, keyring: &Keyring, scope: &Scope) -> Option<Secret> {
         let mut bytes = Zeroizing::new([0; WHOLE]);
         bytes[..KEY].copy_from_slice(self.key.as_bytes());
@@ -35,7 +35,7 @@ impl Refresh {
         Some(token::write(token::REFRESH, bytes.as_slice()))
     }
 
-    /// Reads a token of this scope. One that was not made here, for this scope, under a key in the ring, is none.
+    /// Reads a token; none unless it was made for this scope under a key of the keyring.
     pub(super) fn read(secret: &Secret, keyring: &Keyring, scope: &Scope) -> Option<Self> {
         let bytes = Zeroizing::new(token::decode::<WHOLE>(token::REFRESH, secret)?);
         let key = KeyId::from_bytes(*bytes.first_chunk()?);

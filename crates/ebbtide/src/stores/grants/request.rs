@@ -11,7 +11,7 @@ use crate::model::secret::Secret;
 use crate::model::ttl::Ttl;
 use crate::stores::shared::payload::Payload;
 use crate::stores::shared::setters::setters;
-use crate::stores::{Stores, check_length, check_optional};
+use crate::stores::{Stores, check_optional};
 
 /// Lifetimes of a family. Whatever is left out comes from the profile.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -150,11 +150,26 @@ impl GrantRequest {
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        check_length("subject", &self.subject, MAX_NAME_BYTES)?;
-        check_length("client_id", &self.client_id, MAX_NAME_BYTES)?;
-        check_optional("scope", self.scope.as_deref(), MAX_SCOPE_BYTES)?;
-        check_optional("key thumbprint", self.dpop_jkt.as_deref(), MAX_THUMBPRINT_BYTES)
+        check_names(
+            Some(&self.subject),
+            Some(&self.client_id),
+            self.scope.as_deref(),
+            self.dpop_jkt.as_deref(),
+        )
     }
+}
+
+/// Refuses names that are empty or too long.
+pub(crate) fn check_names(
+    subject: Option<&str>,
+    client_id: Option<&str>,
+    scope: Option<&str>,
+    dpop_jkt: Option<&str>,
+) -> Result<()> {
+    check_optional("subject", subject, MAX_NAME_BYTES)?;
+    check_optional("client_id", client_id, MAX_NAME_BYTES)?;
+    check_optional("scope", scope, MAX_SCOPE_BYTES)?;
+    check_optional("key thumbprint", dpop_jkt, MAX_THUMBPRINT_BYTES)
 }
 
 /// Request to exchange a refresh token for its successor.

@@ -1,4 +1,4 @@
-//! Grants and answers, as callers see them.
+//! Grants and answers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,22 +13,22 @@ use crate::model::time::Timestamp;
 use crate::stores::Field;
 use crate::stores::shared::payload::Payload;
 
-/// Names a grant. It is no secret, and no token can be made from it.
+/// Id of a grant. It is no secret: no token can be derived from it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(try_from = "String")]
 pub struct GrantId([u8; GrantId::BYTES]);
 
 impl GrantId {
-    /// How many bytes an id has.
+    /// Length of an id, in bytes.
     pub const BYTES: usize = 16;
 
-    /// The id with these bytes, as they were stored.
+    /// Id with these bytes.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes to store.
+    /// Bytes of the id.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; Self::BYTES] {
         &self.0
@@ -36,7 +36,7 @@ impl GrantId {
 }
 
 impl fmt::Display for GrantId {
-    /// 32 hexadecimal digits.
+    /// Writes 32 hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
@@ -71,13 +71,13 @@ impl TryFrom<String> for GrantId {
 #[cbor(index_only)]
 #[non_exhaustive]
 pub enum Why {
-    /// Someone asked for it.
+    /// A caller requested it.
     #[n(0)]
     Requested,
     /// A refresh token of it was used a second time.
     #[n(1)]
     RefreshReused,
-    /// The code that it came from was redeemed a second time.
+    /// Its code was redeemed a second time.
     #[n(2)]
     CodeReused,
 }
@@ -96,111 +96,111 @@ impl Why {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GrantState {
-    /// It can be used.
+    /// Active.
     Active,
-    /// It was revoked, and stays so until its cap.
+    /// Revoked, until its cap.
     Revoked {
-        /// When.
+        /// Time of the revocation.
         at: Timestamp,
-        /// Why.
+        /// Reason of the revocation.
         why: Why,
     },
-    /// It was idle for too long.
+    /// Idle for too long.
     Expired,
 }
 
-/// A grant, as it stands.
+/// Grant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Grant {
-    /// Its id.
+    /// Id of the grant.
     pub id: GrantId,
-    /// Whom it speaks for.
+    /// Subject that it speaks for.
     pub subject: String,
-    /// Who holds it.
+    /// Client that holds it.
     pub client_id: String,
-    /// What was granted.
+    /// Granted OAuth scope.
     pub scope: Option<String>,
-    /// The key that it is bound to.
+    /// Thumbprint of the key that it is bound to.
     pub dpop_jkt: Option<String>,
-    /// What was kept with it; gone once it is revoked.
+    /// Payload; removed when the grant is revoked.
     pub data: Option<Payload>,
-    /// How often it was rotated.
+    /// Number of rotations.
     pub generation: u64,
-    /// When it was issued.
+    /// Time of issue.
     pub created_at: Timestamp,
-    /// When it was rotated last, or issued.
+    /// Time of the last rotation, or of the issue.
     pub rotated_at: Timestamp,
-    /// When it ends unless it is rotated before.
+    /// End of the grant unless it is rotated before.
     pub expires_at: Timestamp,
-    /// When it ends, however often it is rotated.
+    /// End of the grant, however often it is rotated.
     pub ends_at: Timestamp,
-    /// What has become of it.
+    /// State of the grant.
     pub state: GrantState,
 }
 
-/// A grant that was issued.
+/// Issued grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuedGrant {
-    /// Its id.
+    /// Id of the grant.
     pub grant_id: GrantId,
-    /// The first refresh token.
+    /// First refresh token.
     pub refresh_token: Secret,
-    /// When it ends unless it is rotated before.
+    /// End of the grant unless it is rotated before.
     pub expires_at: Timestamp,
-    /// When it ends, however often it is rotated.
+    /// End of the grant, however often it is rotated.
     pub ends_at: Timestamp,
 }
 
-/// The successor of a refresh token, and what it stands for.
+/// Successor of a refresh token, and the content of its grant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rotated {
     /// The successor.
     pub refresh_token: Secret,
-    /// Its number: how often the family was rotated.
+    /// Number of rotations of the family.
     pub generation: u64,
-    /// The family.
+    /// Id of the family.
     pub grant_id: GrantId,
-    /// Whom it speaks for.
+    /// Subject that it speaks for.
     pub subject: String,
-    /// Who holds it.
+    /// Client that holds it.
     pub client_id: String,
-    /// What was granted.
+    /// Granted OAuth scope.
     pub scope: Option<String>,
-    /// The key that it is bound to.
+    /// Thumbprint of the key that it is bound to.
     pub dpop_jkt: Option<String>,
-    /// What was kept with the grant.
+    /// Payload of the grant.
     pub data: Option<Payload>,
-    /// When it ends unless it is rotated before.
+    /// End of the grant unless it is rotated before.
     pub expires_at: Timestamp,
-    /// When it ends, however often it is rotated.
+    /// End of the grant, however often it is rotated.
     pub ends_at: Timestamp,
 }
 
-/// The answer to a rotation.
+/// Answer to a rotation.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 #[must_use = "only a rotated or retried token may be honoured"]
 pub enum RotateOutcome {
-    /// The token was the present one, and has a successor now.
+    /// The token was the current one, and has a successor now.
     Rotated(Box<Rotated>),
-    /// The token was rotated a moment ago and its successor has not been seen in use: here is the same one again.
+    /// The token was rotated a moment ago and its successor was not used yet: the same successor again.
     Retried(Box<Rotated>),
     /// The token was used before. The family is revoked.
     Reused {
-        /// The family.
+        /// Id of the family.
         grant_id: GrantId,
     },
-    /// The token is not the presenter's. Nothing was burned.
+    /// The token belongs to another client or key. Nothing is changed.
     Mismatch(Field),
     /// The family was revoked before.
     Revoked {
-        /// When.
+        /// Time of the revocation.
         at: Timestamp,
-        /// Why.
+        /// Reason of the revocation.
         why: Why,
     },
     /// The family was idle for too long, or has reached its cap.
     Expired,
-    /// Not a refresh token of this scope. Nothing was changed.
+    /// Not a refresh token of this scope. Nothing is changed.
     Unknown,
 }

@@ -1,27 +1,27 @@
-//! What did not fit.
+//! Fields that a redemption or rotation is checked by.
 
 use std::fmt;
 
-/// What did not fit, where something presented is compared with what was bound.
+/// Field of a request that does not match the stored binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Field {
-    /// The client.
+    /// Client.
     ClientId,
-    /// The redirect URI.
+    /// Redirect URI.
     RedirectUri,
-    /// The PKCE verifier, or that there was one, or none.
+    /// PKCE verifier: wrong, missing or unexpected.
     CodeVerifier,
-    /// The thumbprint of the key, or that there was none.
+    /// Thumbprint of the key: wrong or missing.
     DpopJkt,
-    /// The subject.
+    /// Subject.
     Subject,
-    /// The granted scope.
+    /// Granted OAuth scope.
     Scope,
 }
 
 impl fmt::Display for Field {
-    /// The name that the field has in a request.
+    /// Writes the name of the member in a request.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ClientId => "client_id",

@@ -16,25 +16,25 @@ pub(crate) const SESSION: &str = "ebs_";
 pub(crate) const DEVICE: &str = "ebd_";
 pub(crate) const CLIENT_SECRET: &str = "ebp_";
 
-/// A new secret of the kind that `prefix` tells, and what is kept of it.
+/// Makes a new secret with `prefix`, and its digest.
 pub(crate) fn mint(prefix: &str, parts: &[&[u8]], rng: &dyn Rng) -> (Secret, Digest) {
     let bytes = Zeroizing::new(rng.bytes::<32>());
     (write(prefix, bytes.as_slice()), digest(prefix, parts, bytes.as_slice()))
 }
 
-/// What is kept of a secret; none if it is not one of that kind, so that garbage does not reach the store.
+/// Digest of a secret; none if it has not the form of one with `prefix`, so that garbage does not reach the store.
 pub(crate) fn read(prefix: &str, parts: &[&[u8]], secret: &Secret) -> Option<Digest> {
     let bytes = Zeroizing::new(decode::<32>(prefix, secret)?);
     Some(digest(prefix, parts, bytes.as_slice()))
 }
 
-/// The text of a token.
+/// Text of a token.
 pub(crate) fn write(prefix: &str, bytes: &[u8]) -> Secret {
     let body = Zeroizing::new(Base64UrlUnpadded::encode_string(bytes));
     Secret::new(format!("{prefix}{}", body.as_str()))
 }
 
-/// The bytes of a token; none unless prefix, alphabet and length are exactly right. Each token has one text.
+/// Bytes of a token; none unless prefix, alphabet and length are exactly right. Each token has one text.
 pub(crate) fn decode<const N: usize>(prefix: &str, secret: &Secret) -> Option<[u8; N]> {
     let body = secret.expose().strip_prefix(prefix)?;
     let mut bytes = [0; N];
