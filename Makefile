@@ -11,7 +11,7 @@ help: ## Show what can be made
 run: ## Build and serve on http://127.0.0.1:7878, from ./data
 	cargo run --release --package ebbtide-cli -- serve --store fjall:./data --sweep-interval 30s
 
-test: ## Run every suite but RocksDB's
+test: ## Run every suite but those of RocksDB and the second DynamoDB emulator
 	scripts/test
 
 test-all: ## Run every suite

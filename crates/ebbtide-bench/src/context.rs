@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use ebbtide::{Backend, open};
+use ebbtide::{Admin, open_engine};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 
@@ -61,8 +61,8 @@ impl Context {
 }
 
 /// Opens the store of an embedded engine.
-pub(crate) async fn embedded(engine: &str, folder: &Path) -> Result<Arc<dyn Backend>> {
-    Ok(open(&format!("{engine}:{}", folder.display())).await?)
+pub(crate) async fn embedded(engine: &str, folder: &Path) -> Result<Arc<dyn Admin>> {
+    Ok(open_engine(&format!("{engine}:{}", folder.display())).await?)
 }
 
 /// The engine's name as it is shown.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use ebbtide::stores::replays::{Proof, ReplayOutcome};
 use ebbtide::{
-    Backend, Batch, Clock as _, Digest, Key, Kind, Record, Scope, Stores, SystemClock, SystemRng, Timestamp,
+    Admin, Batch, Clock as _, Digest, Key, Kind, Record, Scope, Stores, SystemClock, SystemRng, Timestamp,
     Write,
 };
 use tokio::task::JoinSet;
@@ -43,7 +43,7 @@ pub(crate) fn record(expires_at: Timestamp) -> Record {
 
 /// Writes so many records by large batches, 64 at once, with the expiry that each number is given.
 pub(crate) async fn fill(
-    store: &Arc<dyn Backend>,
+    store: &Arc<dyn Admin>,
     records: u64,
     expires_at: impl Fn(u64) -> Timestamp,
 ) -> Result<()> {

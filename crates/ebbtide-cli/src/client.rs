@@ -1,26 +1,26 @@
-//! A server, asked over HTTP.
+//! HTTP client for the operator API of a server.
 
 use std::fmt;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use ebbtide::{Scope, Secret};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde_json::Value;
 use ureq::Agent;
 use ureq::http::{Request, StatusCode};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
-/// Asks one server, with one key.
+/// A server, and the API key for it.
 pub(crate) struct Client {
     agent: Agent,
     base: String,
     key: Secret,
 }
 
-/// What a server answered.
+/// Answer of a server.
 pub(crate) struct Answer {
     status: StatusCode,
     body: Value,
@@ -30,7 +30,7 @@ impl Client {
     pub(crate) fn new(url: &str, key_file: Option<&Path>, ca_file: Option<&Path>) -> Result<Self> {
         let secure = url.starts_with("https://");
         if !secure && !url.starts_with("http://") {
-            bail!("a server's URL begins with http:// or https://");
+            bail!("the URL of a server begins with http:// or https://");
         }
         let mut config = Agent::config_builder()
             .http_status_as_error(false)
@@ -44,7 +44,7 @@ impl Client {
         Ok(Self { agent: config.build().into(), base, key: key(key_file)? })
     }
 
-    /// Asks; in a thread of its own, since it waits.
+    /// Sends a request, in a thread for blocking calls.
     pub(crate) async fn call(
         &self,
         method: &str,
@@ -60,7 +60,7 @@ impl Client {
             request = request.header("ebbtide-scope", scope.to_string());
         }
         let agent = self.agent.clone();
-        let asked = tokio::task::spawn_blocking(move || {
+        let answer = tokio::task::spawn_blocking(move || {
             let mut response = match body {
                 Some(body) => {
                     agent.run(request.header("content-type", "application/json").body(body.to_string())?)
@@ -70,8 +70,37 @@ impl Client {
             let text = response.body_mut().read_to_string()?;
             anyhow::Ok((response.status(), text))
         });
-        let (status, text) = asked.await?.with_context(|| format!("{} has no answer", self.base))?;
+        let (status, text) = answer.await?.with_context(|| format!("no answer from {}", self.base))?;
         Ok(Answer { status, body: serde_json::from_str(&text).unwrap_or_default() })
+    }
+
+    /// Calls `visit` with every item of a listing, page by page.
+    pub(crate) async fn each(
+        &self,
+        path: &str,
+        query: &str,
+        scope: Option<&Scope>,
+        mut visit: impl FnMut(&Value) -> Result<()>,
+    ) -> Result<()> {
+        let mut after = String::new();
+        loop {
+            let page =
+                self.call("GET", &format!("{path}?limit=500{query}{after}"), scope, None).await?.success()?;
+            page["items"].as_array().into_iter().flatten().try_for_each(&mut visit)?;
+            match page["next"].as_str() {
+                Some(next) => after = format!("&after={}", encoded(next)),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// The scope and the scopes below it that have records, with the number of records.
+    pub(crate) async fn scopes(&self, scope: &Scope) -> Result<Vec<(String, u64)>> {
+        let path = format!("/v1/scopes?scope={}", encoded(&scope.to_string()));
+        let found = self.call("GET", &path, None, None).await?.success()?;
+        let text = |item: &Value| item["scope"].as_str().unwrap_or_default().to_owned();
+        let items = found["items"].as_array().into_iter().flatten();
+        Ok(items.map(|item| (text(item), item["records"].as_u64().unwrap_or_default())).collect())
     }
 }
 
@@ -82,7 +111,7 @@ impl fmt::Debug for Client {
 }
 
 impl Answer {
-    /// The body of a success; anything else is an error, in the server's words.
+    /// Body of a success. Any other status is an error with the message of the server.
     pub(crate) fn success(self) -> Result<Value> {
         if self.status.is_success() {
             return Ok(self.body);
@@ -96,7 +125,7 @@ impl Answer {
         ))
     }
 
-    /// The same, or what the server says of a conflict.
+    /// Body of a success, or the message about a conflict.
     pub(crate) fn or_conflict(self) -> Result<std::result::Result<Value, String>> {
         if self.status == StatusCode::CONFLICT && self.body["title"] == "conflict" {
             return Ok(Err(self.body["detail"].as_str().unwrap_or_default().to_owned()));
@@ -104,22 +133,22 @@ impl Answer {
         self.success().map(Ok)
     }
 
-    /// The same, but none where the server knows of no such thing.
+    /// Body of a success; none if the server answers "unknown".
     pub(crate) fn found(self) -> Result<Option<Value>> {
         let unknown = self.status == StatusCode::NOT_FOUND && self.body["title"] == "unknown";
         if unknown { Ok(None) } else { self.success().map(Some) }
     }
 }
 
-/// The key is no flag: those can be read by other users of the machine.
+/// Reads the API key. There is no flag for it: other users of the machine can read flags.
 fn key(file: Option<&Path>) -> Result<Secret> {
     if let Some(file) = file {
-        let text =
-            fs::read_to_string(file).with_context(|| format!("cannot read the key in {}", file.display()))?;
+        let text = fs::read_to_string(file)
+            .with_context(|| format!("cannot read the API key in {}", file.display()))?;
         return Ok(Secret::new(Secret::new(text).expose().trim()));
     }
     let key = std::env::var("EBBTIDE_API_KEY").map(Secret::new);
-    key.map_err(|_| anyhow!("a server asks for a key: set EBBTIDE_API_KEY, or name a file with --key-file"))
+    key.map_err(|_| anyhow!("a server needs an API key: set EBBTIDE_API_KEY, or name a file with --key-file"))
 }
 
 fn authorities(file: Option<&Path>) -> Result<RootCerts> {
@@ -129,11 +158,12 @@ fn authorities(file: Option<&Path>) -> Result<RootCerts> {
         let system: Vec<_> = found.certs.iter().map(|certificate| owned(certificate.as_ref())).collect();
         return Ok(RootCerts::new_with_certs(&system));
     };
-    let pem = fs::read(file).with_context(|| format!("cannot read the authorities in {}", file.display()))?;
+    let pem = fs::read(file)
+        .with_context(|| format!("cannot read the certificate authorities in {}", file.display()))?;
     let mut own = Vec::new();
     for item in parse_pem(&pem) {
         if let PemItem::Certificate(certificate) =
-            item.with_context(|| format!("{} does not hold certificates in PEM form", file.display()))?
+            item.with_context(|| format!("{} does not contain PEM certificates", file.display()))?
         {
             own.push(certificate);
         }
@@ -141,17 +171,10 @@ fn authorities(file: Option<&Path>) -> Result<RootCerts> {
     Ok(RootCerts::new_with_certs(&own))
 }
 
-/// Text as one name in a path or a query.
-pub(crate) fn encoded(text: &str) -> String {
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-    }
-    encoded
+/// Encodes text as one segment of a path, or one value of a query.
+pub(crate) fn encoded(text: &str) -> PercentEncode<'_> {
+    const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(text, RESERVED)
 }
 
 #[cfg(test)]
@@ -159,13 +182,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_encoded_whole() {
-        assert_eq!(encoded("tenant:acme/env:ü"), "tenant%3Aacme%2Fenv%3A%C3%BC");
-        assert_eq!(encoded("a-b_c.d~e"), "a-b_c.d~e");
+    fn reserved_characters_are_encoded() {
+        assert_eq!(encoded("tenant:acme/env:ü").to_string(), "tenant%3Aacme%2Fenv%3A%C3%BC");
+        assert_eq!(encoded("a-b_c.d~e").to_string(), "a-b_c.d~e");
     }
 
     #[test]
-    fn a_refusal_is_told_in_the_servers_words_and_shows_no_key() {
+    fn a_refusal_has_the_message_of_the_server_and_no_key() {
         let body = serde_json::json!({"title": "forbidden", "detail": "not yours", "request_id": "r1"});
         let error = Answer { status: StatusCode::FORBIDDEN, body }.success().unwrap_err();
         assert_eq!(error.to_string(), "the server answers 403 forbidden: not yours (request r1)");

@@ -1,4 +1,4 @@
-//! The configuration of a server: flags before variables before a file before defaults, from one table of settings.
+//! Configuration of a server, from one table of settings. Precedence: flag, variable, file, default.
 
 mod file;
 mod resolved;
@@ -19,9 +19,9 @@ use ebbtide_server::http::quota::Quota;
 
 pub(crate) use resolved::{Resolved, Row};
 pub(crate) use settings::Settings;
-pub(crate) use values::{LogFormat, time};
+pub(crate) use values::{LogFormat, duration};
 
-/// What `ebbtide serve` works by.
+/// Configuration of `ebbtide serve`.
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
@@ -33,12 +33,12 @@ pub(crate) struct Config {
     pub(crate) sweep_budget: Share,
     pub(crate) quotas: Vec<Quota>,
     pub(crate) limits: Limits,
-    /// How far the node's clock may be from the engine's.
+    /// Largest difference between the clock of this node and that of a shared engine.
     pub(crate) clock_bound: Duration,
-    /// How far the clock may be ahead of what the store remembers.
+    /// Largest lead of the clock over the mark that the store keeps.
     pub(crate) clock_leap: Duration,
     pub(crate) profile: Profile,
-    /// Those that a grant can ask for by name.
+    /// Profiles of the file, which a grant can select by name.
     pub(crate) profiles: BTreeMap<String, Profile>,
     pub(crate) policies: TtlPolicies,
     pub(crate) log_format: LogFormat,
@@ -47,7 +47,7 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Reads every setting; the error names the place of what is not good.
+    /// Reads every setting. An error names the flag, variable or line of the invalid value.
     pub(crate) fn read(resolved: &Resolved) -> Result<Self> {
         let config = Self {
             listen: resolved.required("listen", values::address)?,
@@ -55,19 +55,19 @@ impl Config {
             keyring: resolved.optional("keyring", values::path)?,
             auto_migrate: resolved.required("auto_migrate", values::switch)?,
             tls: tls(resolved)?,
-            sweep_interval: resolved.optional("sweep.interval", time)?,
+            sweep_interval: resolved.optional("sweep.interval", duration)?,
             sweep_budget: resolved.required("sweep.budget", values::parsed)?,
             quotas: resolved.optional("quotas", values::quotas)?.unwrap_or_default(),
             limits: Limits {
                 body_bytes: resolved.required("limits.body_bytes", values::count)?,
-                body_timeout: resolved.required("limits.body_timeout", time)?,
-                header_timeout: resolved.required("limits.header_timeout", time)?,
+                body_timeout: resolved.required("limits.body_timeout", duration)?,
+                header_timeout: resolved.required("limits.header_timeout", duration)?,
                 requests: resolved.required("limits.requests", values::count)?,
                 connections: resolved.required("limits.connections", values::count)?,
-                shutdown_timeout: resolved.required("limits.shutdown_timeout", time)?,
+                shutdown_timeout: resolved.required("limits.shutdown_timeout", duration)?,
             },
-            clock_bound: resolved.required("clock.bound", time)?,
-            clock_leap: resolved.required("clock.leap", time)?,
+            clock_bound: resolved.required("clock.bound", duration)?,
+            clock_leap: resolved.required("clock.leap", duration)?,
             profile: resolved.profile()?,
             profiles: resolved.profiles()?,
             policies: resolved.policies()?,
@@ -77,7 +77,9 @@ impl Config {
         };
         if cfg!(not(feature = "otel")) && config.otel_endpoint.is_some() {
             let place = resolved.place("otel.endpoint");
-            bail!("{place}: this build has no OpenTelemetry: build it with the feature otel");
+            bail!(
+                "{place}: this build has no OpenTelemetry; install with `cargo install --path crates/ebbtide-cli --features otel`"
+            );
         }
         Ok(config)
     }
@@ -90,10 +92,10 @@ fn tls(resolved: &Resolved) -> Result<Option<(PathBuf, PathBuf)>> {
         (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
         (None, None) => Ok(None),
         (Some(_), None) => {
-            bail!("{}: a certificate has a key: name it with --tls-key", resolved.place("tls.cert"))
+            bail!("{}: a certificate needs a key: add --tls-key", resolved.place("tls.cert"))
         }
         (None, Some(_)) => {
-            bail!("{}: a key has a certificate: name it with --tls-cert", resolved.place("tls.key"))
+            bail!("{}: a key needs a certificate: add --tls-cert", resolved.place("tls.key"))
         }
     }
 }

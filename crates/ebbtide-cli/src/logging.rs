@@ -1,4 +1,4 @@
-//! The log, on standard error, and spans to a collector.
+//! Log lines to standard error, and spans to a collector.
 
 mod lines;
 #[cfg(feature = "otel")]
@@ -14,12 +14,14 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 use crate::config::{Config, LogFormat};
 use lines::Lines;
 
-/// The log of a command that does one thing and ends.
-pub(crate) fn start_plainly() {
-    fmt().with_env_filter(EnvFilter::from_env("EBBTIDE_LOG")).with_writer(std::io::stderr).init();
+/// Starts the log of a command that runs once.
+pub(crate) fn start_plain() {
+    let filter = EnvFilter::from_env("EBBTIDE_LOG");
+    // A closed standard error is ignored; reporting it there would panic.
+    fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false).init();
 }
 
-/// What must live for as long as there is something to log: with it, the last lines are written.
+/// Guard of the log: writes the last lines when it is dropped.
 #[must_use]
 pub(crate) struct Logging {
     _lines: lines::Flush,
@@ -27,9 +29,9 @@ pub(crate) struct Logging {
     _spans: Option<otel::Flush>,
 }
 
-/// The log of a server.
+/// Starts the log of a server.
 pub(crate) fn start(config: &Config) -> Result<Logging> {
-    let (lines, flush) = Lines::start().context("cannot start the log's thread")?;
+    let (lines, flush) = Lines::start().context("cannot start the log thread")?;
     let filter = EnvFilter::try_new(&config.log_filter)?;
     let layer = fmt::layer().with_writer(lines);
     let layer: Box<dyn Layer<Registry> + Send + Sync> = match config.log_format {

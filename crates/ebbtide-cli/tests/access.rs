@@ -1,4 +1,4 @@
-//! Keys, scopes and explanations, as they are typed.
+//! The commands `key`, `scope` and `explain`.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// Runs a command on a store in `folder`.
+/// Runs commands on a store in a temporary folder.
 struct Cli {
     store: String,
     _folder: tempfile::TempDir,
@@ -23,7 +23,7 @@ impl Cli {
         command.args(args).env("EBBTIDE_STORE", &self.store).env("USER", "tester").output().unwrap()
     }
 
-    /// What a command that succeeds prints.
+    /// Runs a command that succeeds, and returns its output.
     fn ok(&self, args: &[&str]) -> String {
         let output = self.run(args);
         assert_eq!(output.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -34,7 +34,7 @@ impl Cli {
         serde_json::from_str(&self.ok(args)).unwrap()
     }
 
-    /// What a command that fails with this status says.
+    /// Runs a command that fails with this status, and returns its output.
     fn fails(&self, status: i32, args: &[&str]) -> String {
         let output = self.run(args);
         assert_eq!(output.status.code(), Some(status), "{args:?}");
@@ -43,10 +43,13 @@ impl Cli {
 }
 
 #[test]
-fn a_key_is_made_listed_and_revoked() {
+fn a_key_is_created_listed_and_revoked() {
     let cli = Cli::new();
     let key = cli.ok(&["key", "create", "--scope", "tenant:acme", "--role", "writer", "--ttl", "90d"]);
-    assert!(key.starts_with("ebk_") && key.ends_with('\n') && key.lines().count() == 1, "it can be piped");
+    assert!(
+        key.starts_with("ebk_") && key.ends_with('\n') && key.lines().count() == 1,
+        "the output is the key alone"
+    );
     let made = cli.json(&["key", "create", "--scope", "tenant:acme/env:prod", "--role", "reader", "--json"]);
     let list = cli.ok(&["key", "list", "--scope", "tenant:acme"]);
     assert!(list.contains("writer") && !list.contains("reader"), "{list}");
@@ -74,7 +77,7 @@ fn a_key_is_made_listed_and_revoked() {
 }
 
 #[test]
-fn a_scope_is_seen_and_deleted() {
+fn a_scope_is_listed_counted_and_deleted() {
     let cli = Cli::new();
     for scope in ["tenant:acme", "tenant:acme/env:prod", "tenant:other"] {
         cli.ok(&["key", "create", "--scope", scope, "--role", "reader"]);
@@ -96,8 +99,9 @@ fn a_scope_is_seen_and_deleted() {
 }
 
 #[test]
-fn what_is_not_known_is_told_apart() {
+fn an_unknown_record_has_status_1_and_an_invalid_one_status_2() {
     let cli = Cli::new();
+    cli.ok(&["key", "create", "--scope", "global", "--role", "reader"]);
     let told = cli.fails(1, &["explain", "--scope", "global", "approval", "alice", "doc", "GET"]);
     assert!(told.contains("approvals in global: unknown"), "{told}");
     cli.fails(1, &["explain", "--scope", "global", "relationship", "a", "r", "b", "--type", "role"]);

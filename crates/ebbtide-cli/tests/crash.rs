@@ -1,4 +1,4 @@
-//! `kill -9` of a server under load: what a client was told is true after the restart.
+//! `kill -9` of a server under load: every answer holds after the restart.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,10 +13,10 @@ use server::{Client, Server, proof};
 
 const CLIENTS: usize = 16;
 
-/// How many proofs are fresh before the server is killed.
+/// Number of fresh proofs before the server is killed.
 const ANSWERS: usize = 400;
 
-/// What one client was told before the server was gone.
+/// Answers that one client received before the server was killed.
 #[derive(Default)]
 struct Told {
     fresh: Vec<String>,
@@ -24,7 +24,7 @@ struct Told {
     revoked: Vec<String>,
 }
 
-/// Asks until there is no answer: a proof, a code redeemed for a grant, and the grant revoked, over and over.
+/// Sends requests until there is no answer: a proof, a code redeemed for a grant, the grant revoked.
 fn ask(mut client: Client, name: usize, answers: &AtomicUsize) -> Told {
     let mut told = Told::default();
     for round in 0.. {
@@ -56,7 +56,7 @@ fn redemption(code: &str) -> String {
 }
 
 #[test]
-fn every_answer_that_a_client_saw_is_true_after_kill_9() {
+fn every_answer_that_a_client_received_holds_after_kill_9() {
     let folder = tempfile::tempdir().unwrap();
     for round in 0..3 {
         let server = Server::start_in(folder.path(), &[]);
@@ -67,7 +67,7 @@ fn every_answer_that_a_client_saw_is_true_after_kill_9() {
                 std::thread::spawn(move || ask(client, round * CLIENTS + name, &answers))
             })
             .collect();
-        // However slow the machine is: in the middle of the work.
+        // In the middle of the load, on a machine of any speed.
         while answers.load(Ordering::Relaxed) < ANSWERS {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -91,7 +91,7 @@ fn every_answer_that_a_client_saw_is_true_after_kill_9() {
                 revoked += 1;
             }
         }
-        println!("round {round}: {fresh} proofs, {redeemed} redemptions, {revoked} revocations were true");
-        assert!(fresh >= ANSWERS && redeemed > 0 && revoked > 0, "there was load of every sort");
+        println!("round {round}: {fresh} proofs, {redeemed} redemptions, {revoked} revocations held");
+        assert!(fresh >= ANSWERS && redeemed > 0 && revoked > 0, "there was load of every kind");
     }
 }

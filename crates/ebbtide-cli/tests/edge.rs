@@ -1,4 +1,4 @@
-//! The edge of a running server: limits, slow clients, stopping, names of requests, the log, metrics.
+//! The edge of a running server: limits, slow clients, shutdown, request ids, the log, metrics.
 
 #[path = "support/server.rs"]
 mod server;
@@ -6,11 +6,11 @@ mod server;
 use std::time::Duration;
 
 use ebbtide::Stopwatch;
-use server::{Client, Server, ebbtide, proof, request, said};
+use server::{Client, Server, ebbtide, proof, request, said, until};
 
 const CHECK: &str = "/v1/replays/check";
 
-/// A request whose body does not arrive whole.
+/// Sends a request without the end of its body.
 fn begin(server: &Server) -> Client {
     let whole = request("POST", CHECK, &server.key, &[], &proof("slow"));
     let mut client = server.client();
@@ -18,16 +18,11 @@ fn begin(server: &Server) -> Client {
     client
 }
 
-/// Waits until so many requests are worked on.
+/// Waits until this number of requests is in flight.
 fn wait_for_in_flight(server: &Server, count: u32) {
     let line = format!("ebbtide_http_requests_in_flight {count}\n");
-    for _ in 0..200 {
-        if server.get("/metrics").text.contains(&line) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    panic!("{count} requests are never in flight: {}", server.get("/metrics").text);
+    let in_flight = until(|| server.get("/metrics").text.contains(&line));
+    assert!(in_flight, "{count} requests are never in flight: {}", server.get("/metrics").text);
 }
 
 #[test]
@@ -41,8 +36,8 @@ fn requests_beyond_the_limit_are_refused_at_once_and_the_operators_are_not() {
     assert_eq!(server.get("/healthz").status, 200);
     assert_eq!(server.get("/readyz").status, 200);
     slow.send("3600}");
-    assert_eq!(slow.answer().unwrap().status, 200, "what was begun is answered");
-    assert_eq!(server.post(CHECK, &proof("a")).status, 200, "there is a place again");
+    assert_eq!(slow.answer().unwrap().status, 200, "a request in flight is answered");
+    assert_eq!(server.post(CHECK, &proof("a")).status, 200, "the limit is free again");
 }
 
 #[test]
@@ -56,38 +51,30 @@ fn connections_beyond_the_limit_are_refused_and_the_open_ones_served() {
     assert_eq!(refused.header("retry-after"), Some("1"));
     assert_eq!(held[0].post(CHECK, &proof("a")).status, 200);
     held.pop();
-    let served = (0..100).any(|_| {
-        std::thread::sleep(Duration::from_millis(20));
-        server.client().call("GET", "/healthz", &[], "").status == 200
-    });
+    let served = until(|| server.client().call("GET", "/healthz", &[], "").status == 200);
     assert!(served, "a connection that has ended makes room");
 }
 
 #[test]
-fn a_head_that_does_not_arrive_in_time_is_hung_up_on() {
+fn a_connection_whose_head_does_not_arrive_in_time_is_closed() {
     let server = Server::start(&["--limits-header-timeout", "1s"]);
     for begun in ["", "P", "PRI * HT", "POST /v1/replays/check HTTP/1.1\r\nhost: e"] {
+        // Started before the server can start its own.
+        let stopwatch = Stopwatch::start();
         let mut client = server.client();
         client.send(begun);
-        let stopwatch = Stopwatch::start();
         let answer = client.answer();
         assert!(answer.as_ref().is_none_or(|answer| answer.status == 408), "{begun}: {answer:?}");
         let waited = stopwatch.elapsed();
-        assert!(
-            waited > Duration::from_millis(500) && waited < Duration::from_secs(10),
-            "{begun}: {waited:?}"
-        );
+        assert!(waited >= Duration::from_secs(1) && waited < Duration::from_secs(30), "{begun}: {waited:?}");
     }
-    assert_eq!(server.post(CHECK, &proof("a")).status, 200, "the rest is served");
+    assert_eq!(server.post(CHECK, &proof("a")).status, 200, "other connections are served");
 }
 
 #[test]
 fn a_body_that_does_not_arrive_in_time_is_refused() {
     let server = Server::start(&["--limits-body-timeout", "1s"]);
-    let mut slow = begin(&server);
-    let stopwatch = Stopwatch::start();
-    slow.answer().unwrap().refused(408, "invalid");
-    assert!(stopwatch.elapsed() < Duration::from_secs(10));
+    begin(&server).answer().unwrap().refused(408, "invalid");
 }
 
 #[test]
@@ -95,7 +82,7 @@ fn a_body_that_is_too_large_is_refused_and_nothing_of_it_kept() {
     let server = Server::start(&["--limits-body-bytes", "1000"]);
     let large = format!(r#"{{"namespace":"test","jti":"{}"}}"#, "x".repeat(2_000));
     server.post(CHECK, &large).refused(413, "invalid");
-    // Said in advance, it is refused before it is sent.
+    // With a content length, it is refused before it is sent.
     let mut client = server.client();
     client.send(&format!(
         "POST {CHECK} HTTP/1.1\r\nhost: e\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
@@ -106,16 +93,13 @@ fn a_body_that_is_too_large_is_refused_and_nothing_of_it_kept() {
 }
 
 #[test]
-fn a_server_that_is_told_to_stop_answers_what_it_has_begun() {
+fn a_server_drains_requests_in_flight_at_shutdown() {
     let mut server = Server::start(&[]);
     let mut slow = begin(&server);
     let idle = server.client();
     wait_for_in_flight(&server, 1);
     server.signal("-TERM");
-    let gone = (0..200).any(|_| {
-        std::thread::sleep(Duration::from_millis(20));
-        std::net::TcpStream::connect(server.address).is_err()
-    });
+    let gone = until(|| std::net::TcpStream::connect(server.address).is_err());
     assert!(gone, "nobody new is let in");
     slow.send("3600}");
     assert_eq!(slow.answer().unwrap().status, 200);
@@ -124,19 +108,17 @@ fn a_server_that_is_told_to_stop_answers_what_it_has_begun() {
 }
 
 #[test]
-fn a_server_that_is_told_to_stop_does_not_wait_for_ever() {
+fn a_shutdown_has_a_time_limit() {
     let mut server = Server::start(&["--limits-shutdown-timeout", "1s"]);
     let _slow = begin(&server);
     wait_for_in_flight(&server, 1);
-    let stopwatch = Stopwatch::start();
     server.signal("-TERM");
     assert_eq!(server.wait().code(), Some(0));
-    assert!(stopwatch.elapsed() < Duration::from_secs(10));
-    assert!(server.logged().contains("stopped before everything"), "{}", server.logged());
+    server.logged_with(&["stopped before everything"]);
 }
 
 #[test]
-fn a_request_has_a_name_in_its_answer_its_problem_and_the_log() {
+fn a_request_id_is_in_the_answer_the_problem_and_the_log() {
     let server = Server::start(&["--log-format", "json"]);
     let mut client = server.client();
     let named =
@@ -149,7 +131,7 @@ fn a_request_has_a_name_in_its_answer_its_problem_and_the_log() {
     let made = made.refused(404, "unknown");
     let id = made.header("x-request-id").unwrap().to_owned();
     assert_eq!((id.len(), &made.body["request_id"]), (32, &id.as_str().into()));
-    let log = server.logged();
+    let log = server.logged_with(&["mine-1", &id]);
     let line = |id: &str| -> serde_json::Value {
         serde_json::from_str(log.lines().find(|line| line.contains(id)).unwrap()).unwrap()
     };
@@ -157,14 +139,14 @@ fn a_request_has_a_name_in_its_answer_its_problem_and_the_log() {
     assert_eq!(line(&id)["route"], "/v1/attributes/{owner}/{bucket}/{name}");
     assert!(line(&id)["duration_us"].is_u64());
     assert_eq!(line(&id)["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
-    assert_eq!(line("mine-1")["trace_id"], serde_json::Value::Null, "only where a caller names one");
+    assert_eq!(line("mine-1")["trace_id"], serde_json::Value::Null, "only if the caller sends one");
     for secret in ["in-the-query", "alice", &server.key] {
         assert!(!log.contains(secret), "the log holds {secret}: {log}");
     }
 }
 
 #[test]
-fn metrics_tell_of_requests_records_and_the_store() {
+fn metrics_cover_requests_records_and_the_store() {
     let server = Server::start(&["--sweep-interval", "1s"]);
     assert_eq!(server.post(CHECK, &proof("a")).status, 200);
     server.post(CHECK, &proof("a")).refused(409, "replay");
@@ -190,33 +172,23 @@ fn metrics_tell_of_requests_records_and_the_store() {
 }
 
 #[test]
-fn a_ready_server_says_so_with_its_warnings() {
+fn a_ready_server_lists_its_warnings() {
     let server = Server::start(&[]);
     let ready = server.get("/readyz").ok(200);
     assert_eq!(ready["status"], "ready");
     assert!(ready["warnings"].is_array());
 }
 
+/// By processor time, which does not grow with what else the machine does; `make bench` measures the time that passes.
+#[cfg(target_os = "linux")]
 #[test]
-fn an_empty_server_listens_within_a_fifth_of_a_second() {
-    // One of many is enough: other tests share the machine.
-    let time = |_| {
-        let stopwatch = Stopwatch::start();
-        drop(Server::start(&[]));
-        stopwatch.elapsed()
-    };
-    let times: Vec<_> = (0..25)
-        .map(time)
-        .scan(false, |quick, time| {
-            (!std::mem::replace(quick, time < Duration::from_millis(200))).then_some(time)
-        })
-        .collect();
-    println!("empty starts to listening took {times:?}");
-    assert!(times.last().is_some_and(|time| *time < Duration::from_millis(200)), "{times:?}");
+fn an_empty_server_listens_after_a_fifth_of_a_second_of_work() {
+    let used = Server::start(&[]).processor_time();
+    assert!(used < Duration::from_millis(200), "{used:?}");
 }
 
 #[test]
-fn a_server_does_not_start_with_what_it_cannot_read() {
+fn a_server_does_not_start_with_an_invalid_setting() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ebbtide.toml");
     std::fs::write(&file, "[sweep]\ninterval = \"never\"\n").unwrap();
@@ -227,7 +199,7 @@ fn a_server_does_not_start_with_what_it_cannot_read() {
         (&["--sweep-interval", "soon"], "--sweep-interval"),
         (&["--config", file], "ebbtide.toml:2: sweep.interval"),
         (&["--tls-cert", file, "--tls-key", file], "ebbtide.toml does not hold certificates"),
-        (&["--tls-cert", file], "--tls-cert: a certificate has a key"),
+        (&["--tls-cert", file], "--tls-cert: a certificate needs a key"),
         (&["--limits-requests", "none"], "--limits-requests"),
     ] {
         let all = [&["serve", "--listen", "127.0.0.1:0", "--store", "memory:"], arguments].concat();
@@ -238,11 +210,15 @@ fn a_server_does_not_start_with_what_it_cannot_read() {
     let variable =
         ebbtide(&["serve", "--store", "memory:"]).env("EBBTIDE_SWEEP_INTERVAL", "0").output().unwrap();
     assert_eq!(variable.status.code(), Some(2));
-    assert!(said(&variable).contains("EBBTIDE_SWEEP_INTERVAL: a time"), "{}", said(&variable));
+    assert!(
+        said(&variable).contains("EBBTIDE_SWEEP_INTERVAL: expected a whole number"),
+        "{}",
+        said(&variable)
+    );
 }
 
 #[test]
-fn config_check_shows_every_value_and_where_it_comes_from_and_no_password() {
+fn config_check_shows_every_value_with_its_source_and_no_password() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ebbtide.toml");
     std::fs::write(&file, "store = \"postgres://ebb:hunter2@db/auth\"\n[limits]\nrequests = 9\n").unwrap();
@@ -261,9 +237,5 @@ fn config_check_shows_every_value_and_where_it_comes_from_and_no_password() {
     std::fs::write(&file, "[limits]\nrequest = 9\n").unwrap();
     let bad = ebbtide(&check).output().unwrap();
     assert_eq!(bad.status.code(), Some(1));
-    assert!(
-        said(&bad).contains("ebbtide.toml:2: limits.request: there is no such setting"),
-        "{}",
-        said(&bad)
-    );
+    assert!(said(&bad).contains("ebbtide.toml:2: limits.request: unknown setting"), "{}", said(&bad));
 }

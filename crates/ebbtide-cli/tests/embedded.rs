@@ -18,6 +18,12 @@ fn url(path: &Path) -> String {
     format!("fjall:{}", path.display())
 }
 
+/// Creates the store at `url`.
+fn create(url: &str) {
+    let created = ebbtide(&["key", "create", "--store", url, "--scope", "global", "--role", "reader"]);
+    assert!(created.status.success(), "{}", said(&created));
+}
+
 fn said(output: &Output) -> String {
     let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
     String::from_utf8(text).unwrap()
@@ -26,7 +32,9 @@ fn said(output: &Output) -> String {
 #[test]
 fn verify_prints_a_line_per_case_and_a_summary() {
     let dir = tempfile::tempdir().unwrap();
-    let output = ebbtide(&["verify", "--store", &url(dir.path()), "--filter", "expiry::"]);
+    let url = url(dir.path());
+    create(&url);
+    let output = ebbtide(&["verify", "--store", &url, "--filter", "expiry::"]);
     assert!(output.status.success(), "{}", said(&output));
     let text = said(&output);
     assert!(text.contains("ok      expiry::get_ends_at_the_instant"), "{text}");
@@ -37,16 +45,18 @@ fn verify_prints_a_line_per_case_and_a_summary() {
 fn verify_leaves_a_live_store_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
     let url = url(dir.path());
+    create(&url);
     assert_eq!(ebbtide(&["clock", "confirm", "--store", &url]).status.code(), Some(0));
     assert!(ebbtide(&["verify", "--store", &url, "--filter", "sweeps::"]).status.success());
     let clock = ebbtide(&["clock", "show", "--store", &url]);
-    assert!(said(&clock).contains("agrees"), "the kit's time is not the store's: {}", said(&clock));
+    assert!(said(&clock).contains("agrees"), "the clock of the suite is not the store's: {}", said(&clock));
 }
 
 #[test]
 fn a_backup_can_be_verified() {
     let dir = tempfile::tempdir().unwrap();
     let (store, copy) = (dir.path().join("store"), dir.path().join("copy"));
+    create(&url(&store));
     assert!(ebbtide(&["verify", "--store", &url(&store), "--filter", "conditions::put"]).status.success());
     let backup = ebbtide(&["backup", "--store", &url(&store), copy.to_str().unwrap()]);
     assert!(backup.status.success(), "{}", said(&backup));
@@ -86,9 +96,9 @@ fn a_store_that_cannot_be_opened_is_status_2_and_no_password_is_printed() {
     assert!(said(&output).contains("fjall:PATH") && !said(&output).contains("hunter2"), "{}", said(&output));
 }
 
-/// A scope with attributes and approvals, of which a process has deleted the former when it was killed.
+/// Writes attributes and approvals, and starts a deletion that ends after the attributes.
 async fn half_deleted(url: &str, scope: &Scope) {
-    let stores = Stores::new(ebbtide::open(url).await.unwrap());
+    let stores = Stores::for_tests(ebbtide::open_engine(url).await.unwrap());
     stores.attributes(scope).bucket("alice", "b").unwrap().set("a", serde_json::json!(1)).await.unwrap();
     for resource in ["one", "two"] {
         stores.approvals(scope).grant(&Approval::new("alice", resource, "GET", "admin")).await.unwrap();
@@ -103,8 +113,8 @@ async fn half_deleted(url: &str, scope: &Scope) {
 }
 
 #[test]
-fn a_deletion_of_a_scope_is_gone_on_with_or_begun_anew() {
-    for (resume, told) in [(true, "going on with what began at"), (false, "3 records deleted")] {
+fn a_deletion_of_a_scope_is_resumed_or_started_again() {
+    for (resume, told) in [(true, "resuming the deletion that began at"), (false, "3 records deleted")] {
         let dir = tempfile::tempdir().unwrap();
         let (url, scope) = (url(dir.path()), Scope::tenant("acme").unwrap());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -114,7 +124,7 @@ fn a_deletion_of_a_scope_is_gone_on_with_or_begun_anew() {
         let deleted = ebbtide(&arguments);
         assert_eq!(deleted.status.code(), Some(0), "{}", said(&deleted));
         assert!(said(&deleted).contains(told), "{}", said(&deleted));
-        // With what was deleted before it was killed.
+        // Includes the records that the first process deleted.
         assert_eq!(said(&deleted).contains("4 records deleted"), resume, "{}", said(&deleted));
         let log = said(&ebbtide(&["audit", "list", "--store", &url, "--scope", "tenant:acme"]));
         assert_eq!(log.contains("goes on, 1 records so far"), resume, "{log}");

@@ -1,4 +1,4 @@
-//! `ebbtide keyring`, as an operator uses it.
+//! The command `keyring`.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,7 +16,7 @@ fn keyring(file: &Path, args: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8(text).unwrap())
 }
 
-/// The ids, the oldest first, and which of them is active.
+/// The ids, oldest first, each with true if it is active.
 fn list(file: &Path) -> Vec<(String, bool)> {
     let (code, text) = keyring(file, &["list"]);
     assert_eq!(code, 0, "{text}");
@@ -25,12 +25,12 @@ fn list(file: &Path) -> Vec<(String, bool)> {
 }
 
 #[test]
-fn keys_are_made_added_activated_and_retired() {
+fn keys_are_created_added_activated_and_retired() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("keyring.json");
     assert_eq!(keyring(&file, &["init"]).0, 0);
     let (code, text) = keyring(&file, &["init"]);
-    assert_eq!(code, 2, "a keyring is never written over: {text}");
+    assert_eq!(code, 2, "a keyring is never overwritten: {text}");
     assert_eq!(keyring(&file, &["add"]).0, 0);
     assert_eq!(keyring(&file, &["add", "--standby"]).0, 0);
     let keys = list(&file);
@@ -48,7 +48,7 @@ fn keys_are_made_added_activated_and_retired() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_and_shows_no_key() {
+fn an_error_is_reported_and_shows_no_key() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("keyring.json");
     let (code, text) = keyring(&file, &["list"]);

@@ -1,4 +1,4 @@
-//! Two server processes on one shared engine, as two nodes: of all who race over HTTP, one wins.
+//! Two server processes on one shared engine: of all requests that race over HTTP, one wins.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,12 +18,12 @@ const KEY: &str = "ebk_the-root-key-of-both-nodes";
 const CLIENTS: usize = 64;
 const ROUNDS: usize = 4;
 
-/// An engine that nodes can share, and where it is.
+/// A shared engine, and the variable with its address.
 struct Engine {
     name: &'static str,
     variable: &'static str,
     built: bool,
-    /// A store that nothing is in yet, at that place.
+    /// Creates an empty store at that address.
     fresh: fn(&str) -> String,
 }
 
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
         }
         if engine.name == "postgres" {
             let at = place.clone();
-            add("a_schema_is_made_once_and_found_afterwards", Box::new(move || migrate(&at()?)));
+            add("a_schema_is_created_once_and_found_afterwards", Box::new(move || migrate(&at()?)));
             add("the_pool_and_the_clock_are_watched", Box::new(move || run(engine, &place()?, look)));
         }
     }
@@ -103,9 +103,14 @@ fn fresh_table(endpoint: &str) -> String {
 fn migrate(server: &str) -> Result<(), Failed> {
     let url = schema_url(server);
     let refused = ebbtide(&["serve", "--store", &url]).env("EBBTIDE_ROOT_KEY", KEY).output()?;
-    assert_eq!(refused.status.code(), Some(2), "a server does not make a schema unasked: {}", said(&refused));
+    assert_eq!(
+        refused.status.code(),
+        Some(2),
+        "a server does not create a schema unasked: {}",
+        said(&refused)
+    );
     assert!(said(&refused).contains("migrate-schema"), "{}", said(&refused));
-    assert!(done(&["migrate-schema", "--store", &url]).starts_with("the schema was made, in version"));
+    assert!(done(&["migrate-schema", "--store", &url]).starts_with("created the schema in version"));
     assert!(done(&["migrate-schema", "--store", &url]).contains("already"));
     let other = ebbtide(&["migrate-schema", "--store", "memory:"]).output()?;
     assert_eq!(other.status.code(), Some(2), "only PostgreSQL has a schema");
@@ -139,7 +144,7 @@ impl Nodes {
         self.nodes[0].post(path, body).ok(201)
     }
 
-    /// Everyone at once, half of them on each node.
+    /// Sends the request from every client at once, half of them to each node.
     fn all_at_once(&self, path: &'static str, body: &str) -> Vec<Answer> {
         let start = Arc::new(Barrier::new(CLIENTS));
         let contenders: Vec<_> = (0..CLIENTS)
@@ -156,7 +161,7 @@ impl Nodes {
     }
 }
 
-/// A scrape of a node on a shared engine.
+/// Checks the metrics of a node on a shared engine.
 fn look(nodes: &Nodes, _: usize) {
     let text = nodes.nodes[0].get("/metrics").text;
     for state in ["most", "idle", "in_use", "waited_for"] {
@@ -168,7 +173,7 @@ fn look(nodes: &Nodes, _: usize) {
     assert_eq!(nodes.nodes[1].get("/readyz").ok(200)["status"], "ready");
 }
 
-/// One answer is a success, and every other the refusal, or none.
+/// Checks that one answer is a success, and every other the refusal or 503.
 fn one_wins(answers: &[Answer], refusal: &str) {
     assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 1, "{answers:?}");
     let others = answers.iter().filter(|answer| answer.status != 200);
@@ -188,7 +193,7 @@ fn race_for_a_proof(nodes: &Nodes, round: usize) {
     one_wins(&nodes.all_at_once("/v1/replays/check", &proof(&format!("jti-{round}"))), "replay");
 }
 
-/// Whoever is late within the grace is given the winner's successor again, and no other.
+/// A request within the retry window receives the successor of the winner, and no other.
 fn race_for_a_rotation(nodes: &Nodes, _: usize) {
     let token =
         nodes.ask("/v1/grants", r#"{"subject":"alice","client_id":"app"}"#)["refresh_token"].to_string();

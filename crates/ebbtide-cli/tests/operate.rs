@@ -1,4 +1,4 @@
-//! The operator's commands, as they are typed.
+//! The commands `import`, `export`, `audit` and `copy`.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ fn stdout(output: &Output) -> String {
 }
 
 #[test]
-fn import_reports_what_was_skipped_and_why() {
+fn import_reports_skipped_lines_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("lines.jsonl");
     let approval = r#"{"identity": "alice", "resource": "doc", "action": "GET", "granted_by": "admin"}"#;
@@ -22,7 +22,7 @@ fn import_reports_what_was_skipped_and_why() {
     std::fs::write(&file, format!("{approval}\n\n{approval}\n{relationship}\nnonsense\n")).unwrap();
     let path = file.to_str().unwrap();
     let output = ebbtide(&["import", "--store", "memory:", "--scope", "tenant:acme", path]);
-    assert_eq!(output.status.code(), Some(1), "a line was not good");
+    assert_eq!(output.status.code(), Some(1), "a line is invalid");
     assert!(
         stdout(&output).starts_with("wrote 1 approvals and 1 relationships in tenant:acme; 2 lines skipped")
     );
@@ -31,7 +31,7 @@ fn import_reports_what_was_skipped_and_why() {
     let dry = ebbtide(&["import", "--store", "memory:", "--scope", "tenant:acme", "--dry-run", path]);
     assert!(
         stdout(&dry).starts_with("would write 2 approvals"),
-        "nothing is written, so nothing is there already"
+        "a dry run writes nothing, so the second line is no duplicate"
     );
 }
 
@@ -55,7 +55,7 @@ fn an_empty_store_is_exported_copied_and_verified() {
 }
 
 #[test]
-fn what_cannot_be_carried_out_is_told_apart() {
+fn a_command_that_fails_has_status_2() {
     for args in [
         &["audit", "verify", "--store", "nonsense:", "--scope", "global"][..],
         &["audit", "verify", "--store", "memory:", "--scope", "nonsense"],

@@ -1,4 +1,4 @@
-//! The README's first minute, as it is pasted.
+//! The first minute of the README, run as a script.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ use server::{Server, said};
 
 const README: &str = include_str!("../../../README.md");
 
-/// The shell blocks under that heading.
+/// Shell blocks below a heading.
 fn blocks(heading: &str) -> Vec<&'static str> {
     let section = README.split(heading).nth(1).unwrap().split("\n## ").next().unwrap();
     section.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
@@ -23,7 +23,7 @@ fn the_first_minute_ends_with_a_replay_a_reused_code_and_a_revoked_family() {
     let server = Server::start_in(folder.path(), &[]);
     let blocks = blocks("## The first minute\n");
     assert!(blocks.len() >= 4, "{blocks:?}");
-    // Only the port is another one: that of `make run` may be taken.
+    // Another port: that of `make run` may be in use.
     let script = blocks.concat().replace("127.0.0.1:7878", &server.address.to_string());
     assert!(script.contains(&server.address.to_string()));
     let output =
@@ -36,14 +36,14 @@ fn the_first_minute_ends_with_a_replay_a_reused_code_and_a_revoked_family() {
     };
     let outcomes: Vec<_> = text.lines().map(outcome).collect();
     assert_eq!(outcomes[..6], ["fresh", "replay", "reused", "expired", "reused", "expired"], "{text}");
-    // What the comments promise is what comes: the refusals in the order of the text.
+    // The refusals are those that the comments name, in the same order.
     let promised = script_refusals(&blocks.concat());
     let refused: Vec<_> =
         outcomes.iter().filter(|outcome| !["fresh", "made"].contains(&outcome.as_str())).collect();
     assert_eq!(refused, promised.iter().collect::<Vec<_>>());
 }
 
-/// The names behind the statuses in the comments.
+/// Names after the statuses in the comments.
 fn script_refusals(script: &str) -> Vec<String> {
     let comments = script.lines().filter_map(|line| line.rsplit_once("# ")).map(|(_, comment)| comment);
     let refusals = comments.filter(|comment| comment.starts_with('4'));

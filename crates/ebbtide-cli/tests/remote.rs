@@ -1,4 +1,4 @@
-//! The operator's commands on a running server.
+//! Commands with `--server`.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -28,7 +28,7 @@ impl Remote {
 }
 
 #[test]
-fn what_works_on_a_store_works_on_its_server() {
+fn commands_on_a_store_work_on_its_server() {
     let remote = Remote { server: Server::start(&[]) };
     assert_eq!(remote.server.post("/v1/replays/check", &proof("a")).status, 200);
     assert_eq!(remote.json(&["stats", "--json"])["kinds"]["replays"]["live"], 1);
@@ -61,7 +61,7 @@ fn what_works_on_a_store_works_on_its_server() {
     assert_eq!((code, listed.lines().count()), (0, 3), "{listed}");
     assert!(listed.contains("           1  global\n") && listed.contains("  tenant:acme\n"), "{listed}");
     let of_acme = remote.json(&["scope", "list", "--scope", "tenant:acme", "--json"]);
-    // Two entries of the log, and its head.
+    // Two log entries, and the head of the log.
     assert_eq!((&of_acme["scope"], &of_acme["records"]), (&"tenant:acme".into(), &3.into()));
 
     let counted = remote.json(&["scope", "stats", "--scope", "global", "--json"]);
@@ -76,7 +76,7 @@ fn what_works_on_a_store_works_on_its_server() {
 }
 
 #[test]
-fn what_a_server_refuses_is_told_and_no_key_is_shown() {
+fn a_refusal_of_the_server_is_reported_and_shows_no_key() {
     let remote = Remote { server: Server::start(&[]) };
     let wrong = ebbtide(&["stats", "--server", &remote.server.url()])
         .env("EBBTIDE_API_KEY", "ebk_not-a-key-of-this-server")

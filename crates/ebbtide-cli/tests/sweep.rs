@@ -1,6 +1,9 @@
-//! `ebbtide sweep`, and the sweeper of `ebbtide serve`.
+//! The command `sweep`, and the sweeper of `serve`.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "support/server.rs"]
+mod server;
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Output, Stdio};
@@ -22,11 +25,12 @@ fn said(output: &Output) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// A store with three records that expired two minutes ago, since engines may count by the minute, and one that has not.
+/// Creates a store with three expired records and a live one. They expired two minutes ago: engines count by the
+/// minute.
 fn prepared(dir: &tempfile::TempDir) -> String {
     let url = format!("fjall:{}", dir.path().join("store").display());
     let fill = async {
-        let store = ebbtide::open(&url).await.unwrap();
+        let store = ebbtide::open_engine(&url).await.unwrap();
         let now = SystemClock.now();
         let written = Timestamp::from_millis(now.as_millis() - 180_000).unwrap();
         for (name, seconds) in [("a", 60), ("b", 60), ("c", 60), ("d", 3_600)] {
@@ -54,13 +58,13 @@ fn serve(url: &str, more: &[&str]) -> Child {
 }
 
 #[test]
-fn a_dry_run_tells_and_a_sweep_removes_what_has_expired() {
+fn a_dry_run_counts_and_a_sweep_removes_expired_records() {
     let dir = tempfile::tempdir().unwrap();
     let url = prepared(&dir);
     for _ in 0..2 {
         let dry = ebbtide(&["sweep", "--store", &url, "--dry-run"]);
         assert_eq!(dry.status.code(), Some(0), "{}", said(&dry));
-        assert!(said(&dry).contains("3 approvals, of which the oldest expired"), "{}", said(&dry));
+        assert!(said(&dry).contains("3 approvals, the oldest expired"), "{}", said(&dry));
     }
     let swept = ebbtide(&["sweep", "--store", &url, "--json", "--budget", "0.5"]);
     assert_eq!(swept.status.code(), Some(0), "{}", said(&swept));
@@ -70,7 +74,7 @@ fn a_dry_run_tells_and_a_sweep_removes_what_has_expired() {
 }
 
 #[test]
-fn a_served_folder_is_left_to_the_one_that_serves_it() {
+fn a_store_that_a_server_has_open_is_left_to_that_server() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("fjall:{}", dir.path().join("store").display());
     let mut server = serve(&url, &[]);
@@ -85,18 +89,19 @@ fn a_served_folder_is_left_to_the_one_that_serves_it() {
 fn the_sweeper_of_the_server_sweeps_at_its_interval_and_stops_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let url = prepared(&dir);
-    let server = serve(&url, &["--sweep-interval", "1s", "--sweep-budget", "0.5"]);
-    std::thread::sleep(Duration::from_millis(2_500));
-    let stop = Command::new("kill").args(["-TERM", &server.id().to_string()]).status().unwrap();
-    assert!(stop.success());
-    let output = server.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let arguments = ["--store", &url, "--sweep-interval", "1s", "--sweep-budget", "0.5"];
+    let key = [("EBBTIDE_ROOT_KEY", "ebk_the-root-key-of-the-test")];
+    let mut server = server::Server::start_with(dir.path(), &arguments, &key);
+    let swept = || server.get("/metrics").text.contains(r#"ebbtide_swept_total{kind="approvals"} 3"#);
+    assert!(server::until(swept), "{}", server.get("/metrics").text);
+    server.signal("-TERM");
+    assert_eq!(server.wait().code(), Some(0), "{}", server.logged());
     let dry = ebbtide(&["sweep", "--store", &url, "--dry-run"]);
     assert!(said(&dry).contains("0 have expired"), "{}", said(&dry));
 }
 
 #[test]
-fn an_interval_or_budget_that_is_not_one_does_not_start() {
+fn a_server_does_not_start_with_an_invalid_interval_or_budget() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("fjall:{}", dir.path().join("store").display());
     let serve = |flag: &str, value: &str| {
@@ -112,11 +117,11 @@ fn an_interval_or_budget_that_is_not_one_does_not_start() {
         let output = serve("--sweep-budget", budget);
         assert_eq!(output.status.code(), Some(2), "{budget:?}: {}", said(&output));
     }
-    assert!(!dir.path().join("store").exists(), "nothing was opened");
+    assert!(!dir.path().join("store").exists(), "no store was created");
     let output = Command::new(env!("CARGO_BIN_EXE_ebbtide"))
         .args(["serve", "--listen", "127.0.0.1:0", "--store", &url])
         .env("EBBTIDE_SWEEP_INTERVAL", "0s")
         .output()
         .unwrap();
-    assert_eq!(output.status.code(), Some(2), "the variable is held to the same: {}", said(&output));
+    assert_eq!(output.status.code(), Some(2), "the variable is checked too: {}", said(&output));
 }

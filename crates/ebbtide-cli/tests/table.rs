@@ -1,4 +1,4 @@
-//! `ebbtide table` on a real endpoint.
+//! The command `table`, on an endpoint.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -6,18 +6,18 @@
 mod server;
 
 use std::process::{Command, ExitCode, Output};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::Value;
-use server::{Server, ebbtide, said};
+use server::{Server, ebbtide, said, until};
 
 const ENDPOINT: &str = "EBBTIDE_TEST_DYNAMODB";
 
 fn main() -> ExitCode {
     let endpoint = std::env::var(ENDPOINT).ok().filter(|endpoint| !endpoint.is_empty());
     let missing = endpoint.is_none() && std::env::var_os("CI").is_none();
-    // The table without TTL is made by hand, with a request that only an emulator takes.
+    // The table without TTL is created with an unsigned request, which only an emulator accepts.
     let local = endpoint.as_ref().is_some_and(|endpoint| endpoint.contains("//127.0.0.1"));
     let on = |name: &str, run: fn(&str)| {
         let endpoint = endpoint.clone();
@@ -79,7 +79,7 @@ fn a_table_is_made_described_and_made_again(endpoint: &str) {
     assert!(text(&enabled).contains("on already"), "{enabled:?}");
 }
 
-/// As somebody would who has not read on.
+/// Creates a table as an operator might who does not know of TTL.
 fn make_table_without_ttl(endpoint: &str, table: &str) {
     let body = serde_json::json!({
         "TableName": table,
@@ -130,12 +130,7 @@ fn a_table_without_ttl_is_warned_of_until_it_has_it(endpoint: &str) {
     let enabled = table("enable-ttl", &store);
     assert_eq!(enabled.status.code(), Some(0), "{enabled:?}");
     // A server asks its engine once a second.
-    let mut rounds = 0;
-    while !ready().is_empty() {
-        rounds += 1;
-        assert!(rounds < 100, "the warning stays: {:?}", ready());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    assert!(until(|| ready().is_empty()), "the warning stays: {:?}", ready());
     for (flag, place) in places {
         let told = stats(flag, place);
         assert!(told.contains("KIND") && !told.contains("warning"), "{flag}: {told}");

@@ -1,4 +1,4 @@
-//! TLS and HTTP/2, with curl as the client, and with this command's own.
+//! TLS and HTTP/2, with curl and with the client of this command.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,7 +10,7 @@ use std::process::Command;
 
 use server::{Server, ebbtide, proof, said};
 
-/// A certificate for loopback, which is its own authority, and its key.
+/// Writes a self-signed certificate for loopback, and its key.
 fn certificate(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
     let (certificate, key) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
@@ -19,7 +19,7 @@ fn certificate(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
     (certificate, key)
 }
 
-/// The version of HTTP and the status, as curl tells them.
+/// HTTP version and status, as curl prints them.
 fn curl(server: &Server, flags: &[&str], body: &str) -> String {
     let output = Command::new("curl")
         .args([
@@ -63,9 +63,14 @@ fn http_2_and_http_1_1_are_served_over_tls() {
     assert!(trusted.status.success(), "{}", said(&trusted));
     assert!(said(&trusted).contains("replays"), "{}", said(&trusted));
     let stranger = asked(&[]);
-    assert_eq!(stranger.status.code(), Some(2), "an unknown authority is not trusted: {}", said(&stranger));
+    assert_eq!(
+        stranger.status.code(),
+        Some(2),
+        "an unknown certificate authority is not trusted: {}",
+        said(&stranger)
+    );
     assert!(!said(&stranger).contains(&server.key));
-    // What is not TLS gets nothing.
+    // A plain HTTP request gets no answer.
     assert!(server.client().try_post("/v1/replays/check", &proof("c")).is_none());
 }
 
@@ -78,7 +83,7 @@ fn http_2_is_served_with_prior_knowledge() {
 }
 
 #[test]
-fn a_key_of_another_certificate_is_told_by_name() {
+fn a_key_of_another_certificate_is_reported_with_its_path() {
     let folder = tempfile::tempdir().unwrap();
     let (own, _) = certificate(folder.path(), "own");
     let (_, other) = certificate(folder.path(), "other");

@@ -4,14 +4,8 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use async_trait::async_trait;
-
-use ebbtide::backend::{Backend, Budget, Cursor, Page, Stats, Swept};
 use ebbtide::model::error::{Error, Result};
-use ebbtide::model::key::{Key, Prefix};
-use ebbtide::model::record::Record;
-use ebbtide::model::time::Timestamp;
-use ebbtide::model::write::{Batch, Commit};
+use ebbtide::{Admin, Backend, async_trait, delegate, provide};
 
 /// When a failing call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +33,7 @@ struct Plan {
     stay_down: bool,
 }
 
-impl<B: Backend> Faulty<B> {
+impl<B: Admin> Faulty<B> {
     /// Passes every call on, until it is told otherwise.
     pub fn new(inner: B) -> Self {
         Self { inner, writes: AtomicU64::new(0), plan: Mutex::new(None) }
@@ -86,7 +80,12 @@ impl<B: Backend> Faulty<B> {
         }
     }
 
-    async fn write<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+    async fn read<T>(&self, _method: &str, call: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        self.check_up()?;
+        call.await
+    }
+
+    async fn write<T>(&self, _method: &str, call: impl Future<Output = Result<T>> + Send) -> Result<T> {
         self.check_up()?;
         let number = self.writes.fetch_add(1, Ordering::SeqCst);
         match self.plan().filter(|plan| plan.at == number).map(|plan| plan.fault) {
@@ -102,42 +101,18 @@ fn fault() -> Error {
 }
 
 #[async_trait]
-impl<B: Backend> Backend for Faulty<B> {
-    async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
-        self.check_up()?;
-        self.inner.get(key, now).await
-    }
+impl<B: Admin> Backend for Faulty<B> {
+    delegate!(self => self.inner, through self.read; get get_many scan sweep);
+    delegate!(self => self.inner, through self.write; take commit);
+    delegate!(self => self.inner; info);
+    // Each of the commits is a write of its own, so that a fault can come between any two.
+    provide!(commit_each);
+}
 
-    async fn take(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
-        self.write(self.inner.take(key, now)).await
-    }
-
-    async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
-        self.write(self.inner.commit(batch, now)).await
-    }
-
-    async fn scan(
-        &self,
-        prefix: &Prefix,
-        after: Option<&Cursor>,
-        limit: usize,
-        now: Timestamp,
-    ) -> Result<Page> {
-        self.check_up()?;
-        self.inner.scan(prefix, after, limit, now).await
-    }
-
-    async fn sweep(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
-        self.check_up()?;
-        self.inner.sweep(until, budget).await
-    }
-
-    fn engine(&self) -> &'static str {
-        self.inner.engine()
-    }
-
-    async fn stats(&self, now: Timestamp) -> Result<Stats> {
-        self.check_up()?;
-        self.inner.stats(now).await
-    }
+#[async_trait]
+impl<B: Admin> Admin for Faulty<B> {
+    delegate!(self => self.inner, through self.read; stats stats_at_hand);
+    delegate!(self => self.inner; clock_mark set_clock_mark engine_clock warnings backup);
+    // By scans and commits, so that a fault can come between any two.
+    provide!(list count clear erase);
 }

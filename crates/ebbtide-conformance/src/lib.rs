@@ -22,7 +22,9 @@ use std::sync::Arc;
 
 use rig::Rig;
 
-use ebbtide::backend::{Backend, BackendExt, Budget};
+use ebbtide::AdminExt as _;
+use ebbtide::admin::Admin;
+use ebbtide::backend::{BackendExt, Budget};
 use ebbtide::model::error::Result;
 use ebbtide::model::key::Prefix;
 use ebbtide::model::kind::Kind;
@@ -135,7 +137,7 @@ cases! {
 }
 
 /// Runs one case on a store that nobody else runs the kit on meanwhile. The error is what the case found.
-pub async fn run(case: &Case, backend: Arc<dyn Backend>, seed: u64) -> std::result::Result<(), String> {
+pub async fn run(case: &Case, backend: Arc<dyn Admin>, seed: u64) -> std::result::Result<(), String> {
     let rig = Rig::new(backend, case.name, seed);
     outcome((case.run)(rig)).await
 }
@@ -153,7 +155,7 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
 }
 
 /// Removes every record of the kit, whoever left it.
-pub async fn clear(backend: &dyn Backend) -> Result<()> {
+pub async fn clear(backend: &dyn Admin) -> Result<()> {
     for &kind in Kind::PROBES {
         backend.erase_all(&Prefix::kind_wide(kind), Timestamp::ZERO).await?;
     }

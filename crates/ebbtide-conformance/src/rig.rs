@@ -1,9 +1,13 @@
 //! What a case works with.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ebbtide::backend::{Backend, BackendExt, Budget, Swept};
+use tokio::sync::Notify;
+
+use ebbtide::admin::Admin;
+use ebbtide::backend::{BackendExt, Budget, Swept};
 use ebbtide::model::key::{Key, Part, Prefix};
 use ebbtide::model::kind::Kind;
 use ebbtide::model::record::Record;
@@ -19,7 +23,7 @@ const BEGIN: Duration = Duration::from_secs(4_102_444_800);
 #[derive(Clone)]
 pub(crate) struct Rig {
     /// The store under test.
-    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) backend: Arc<dyn Admin>,
     /// A scope that no other case uses.
     pub(crate) scope: Scope,
     /// Repeatable rng.
@@ -29,7 +33,7 @@ pub(crate) struct Rig {
 
 impl Rig {
     /// A rig for the case of that name.
-    pub(crate) fn new(backend: Arc<dyn Backend>, case: &str, seed: u64) -> Self {
+    pub(crate) fn new(backend: Arc<dyn Admin>, case: &str, seed: u64) -> Self {
         let scope = Scope::custom(["ebbtide-verify", case]).expect("names of cases are short");
         let begin = Timestamp::ZERO.checked_add(BEGIN).expect("the year 2100 is before 9999");
         Self { backend, scope, rng: Arc::new(SeededRng::new(seed)), begin }
@@ -123,12 +127,20 @@ where
     T: Send + 'static,
     F: Future<Output = T> + Send + 'static,
 {
-    let barrier = Arc::new(tokio::sync::Barrier::new(count));
+    // A `Barrier` of tokio wakes its tasks in a random order. This wakes them in the order in which they came, so that a
+    // run on one thread is repeatable.
+    let barrier = Arc::new((AtomicUsize::new(0), Notify::new()));
     let tasks: Vec<_> = (0..count)
         .map(|index| {
             let (barrier, running) = (Arc::clone(&barrier), task(index));
             tokio::spawn(async move {
-                barrier.wait().await;
+                let (arrived, all) = barrier.as_ref();
+                let begun = all.notified();
+                if arrived.fetch_add(1, Ordering::SeqCst) + 1 == count {
+                    all.notify_waiters();
+                } else {
+                    begun.await;
+                }
                 running.await
             })
         })

@@ -1,7 +1,7 @@
 //! Scopes do not leak.
 
 use super::Rig;
-use ebbtide::backend::BackendExt;
+use ebbtide::AdminExt as _;
 use ebbtide::model::key::{Key, Prefix};
 use ebbtide::model::kind::Kind;
 use ebbtide::model::scope::{Reach, Scope};

@@ -36,7 +36,7 @@ use std::sync::Arc;
 use rig::StoreRig;
 
 use super::{Running, outcome};
-use ebbtide::backend::Backend;
+use ebbtide::admin::Admin;
 
 /// One promise of a typed store, and the test of it.
 pub struct StoreCase {
@@ -328,6 +328,6 @@ cases! {
 }
 
 /// Runs one case. The error is what the case found.
-pub async fn run(case: &StoreCase, backend: Arc<dyn Backend>, seed: u64) -> Result<(), String> {
+pub async fn run(case: &StoreCase, backend: Arc<dyn Admin>, seed: u64) -> Result<(), String> {
     outcome((case.run)(StoreRig::new(backend, seed))).await
 }

@@ -256,7 +256,7 @@ pub(super) async fn stats_count_the_live_and_the_overdue(rig: Rig) {
     for (name, expires) in [("a", MINUTE), ("b", 2 * MINUTE), ("c", 60 * MINUTE)] {
         rig.stored(&rig.key(name), "v", expires).await;
     }
-    let of = |stats: ebbtide::backend::Stats| stats.get(&Kind::Probe).copied().unwrap_or_default();
+    let of = |stats: ebbtide::admin::Stats| stats.get(&Kind::Probe).copied().unwrap_or_default();
     let before = of(rig.backend.stats(rig.at(0)).await.expect("stats"));
     assert_eq!((before.live, before.expired, before.oldest_overdue), (3, 0, None));
     let now = rig.at(10 * MINUTE);

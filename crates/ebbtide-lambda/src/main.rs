@@ -7,12 +7,10 @@
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::time::Duration;
 
-use ebbtide::ops::clock_guard::ClockGuard;
-use ebbtide::ops::sweeper::{Share, SweepOutcome};
-use ebbtide::{Backend, Budget, Clock as _, Stats, Stopwatch, Sweeper, SystemClock, SystemRng, Timestamp};
+use ebbtide::ops::sweeper::SweepOutcome;
+use ebbtide::{Budget, Clock as _, Ebbtide, Share, Stats, Stopwatch, SystemClock, Timestamp};
 use lambda_runtime::{Diagnostic, LambdaEvent, service_fn};
 use serde_json::{Map, Value, json};
 use tokio::sync::OnceCell;
@@ -23,7 +21,7 @@ const FOR_THE_ANSWER: Duration = Duration::from_secs(1);
 /// About how long a step takes.
 const STEP: Duration = Duration::from_millis(500);
 
-type Store = OnceCell<Arc<dyn Backend>>;
+type Store = OnceCell<Ebbtide>;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), lambda_runtime::Error> {
@@ -41,22 +39,22 @@ struct Asked {
 async fn handle(store: &Store, event: LambdaEvent<Value>) -> Result<Value, Diagnostic> {
     let asked = read(&event.payload).map_err(|message| failure("InvalidEvent", message))?;
     let deadline = Timestamp::from_millis(event.context.deadline).map_err(|error| fault(&error))?;
-    let store = store.get_or_try_init(open).await?;
-    sweep(store, &asked, deadline).await
+    let db = store.get_or_try_init(open).await?;
+    sweep(db, &asked, deadline).await
 }
 
-async fn open() -> Result<Arc<dyn Backend>, Diagnostic> {
+async fn open() -> Result<Ebbtide, Diagnostic> {
     let Ok(url) = std::env::var("EBBTIDE_STORE") else {
         return Err(failure("Misconfigured", "EBBTIDE_STORE does not name a store".to_owned()));
     };
-    ebbtide::open(&url).await.map_err(|error| fault(&error))
+    let tool = Ebbtide::builder(&url).without_keyring().without_stored_policies().without_metrics();
+    tool.open().await.map_err(|error| fault(&error))
 }
 
-async fn sweep(store: &Arc<dyn Backend>, asked: &Asked, deadline: Timestamp) -> Result<Value, Diagnostic> {
-    let guard = ClockGuard::new(Arc::clone(store), SystemClock, ClockGuard::DEFAULT_BOUND).await;
-    let guard = Arc::new(guard.map_err(|error| fault(&error))?);
+async fn sweep(db: &Ebbtide, asked: &Asked, deadline: Timestamp) -> Result<Value, Diagnostic> {
+    let (store, clock) = (db.engine(), db.clock());
     if asked.dry_run {
-        let stats = store.stats(guard.now()).await.map_err(|error| fault(&error))?;
+        let stats = store.stats(clock.now()).await.map_err(|error| fault(&error))?;
         let expired = stats.iter().filter(|(_, stats)| stats.expired > 0);
         return Ok(expired
             .map(|(kind, stats)| (kind.name().to_owned(), Value::from(stats.expired)))
@@ -67,15 +65,15 @@ async fn sweep(store: &Arc<dyn Backend>, asked: &Asked, deadline: Timestamp) -> 
         None => configured_share()?,
     };
     // On DynamoDB, deleting what the engine's TTL deletes for nothing is asked for in the URL.
-    let step = Budget { force: store.engine() != "dynamodb", ..Budget::default() };
-    let sweeper = Sweeper::new(Arc::clone(store), Arc::clone(&guard), SystemRng).share(share).step(step);
+    let step = Budget { force: !store.info().reclaims_itself, ..Budget::default() };
+    let sweeper = db.sweeper().share(share).step(step);
     let sweeper = sweeper.step_time(STEP);
     let turn = sweeper.sweep(until_near(deadline)).await.map_err(|error| fault(&error))?;
     let report = match turn {
         SweepOutcome::Swept(report) => report,
         SweepOutcome::Busy { until } => return Ok(json!({ "more": true, "busy_until": until.as_millis() })),
     };
-    let stats = store.stats_at_hand(guard.now()).await.map_err(|error| fault(&error))?;
+    let stats = store.stats_at_hand(clock.now()).await.map_err(|error| fault(&error))?;
     println!("{}", measures(report.swept.total(), report.swept.more, stats.as_ref(), report.until));
     let removed = report.swept.removed.iter();
     let mut answer: Map<String, Value> =

@@ -3,9 +3,8 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use ebbtide::layers::gated::Gate;
 use ebbtide::ops::clock_guard::ClockGuard;
-use ebbtide::{Backend, Secret, Stores};
+use ebbtide::{Admin, Ebbtide, Secret, Stores};
 
 use crate::http::auth::Access;
 use crate::http::edge::Edge;
@@ -41,24 +40,23 @@ impl Deref for App {
 
 /// The backend that is served, for what concerns it as a whole.
 #[derive(Clone)]
-pub(crate) struct Served(pub(crate) Arc<dyn Backend>);
+pub(crate) struct Served(pub(crate) Arc<dyn Admin>);
 
 impl std::fmt::Debug for Served {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.0.engine())
+        f.write_str(self.0.info().engine)
     }
 }
 
 impl App {
-    /// Serves `stores`, which stand on `backend` and take their time from `guard`, to whoever has the root key. Only
-    /// its digest is kept.
+    /// Serves `db` to whoever has the root key, of which only a digest is kept.
     #[must_use]
-    pub fn new(stores: Stores, backend: Arc<dyn Backend>, guard: Arc<ClockGuard>, root_key: &Secret) -> Self {
+    pub fn new(db: &Ebbtide, root_key: &Secret) -> Self {
         Self(Arc::new(Parts {
-            stores,
-            backend: Served(backend),
-            guard,
-            edge: Arc::new(Edge::new(Limits::default(), Gate::default())),
+            stores: db.stores().clone(),
+            backend: Served(Arc::clone(db.engine())),
+            guard: Arc::clone(db.clock()),
+            edge: Arc::new(Edge::new(Limits::default(), db.gate().clone())),
             scrapes: Arc::default(),
             readiness: Arc::default(),
             access: Arc::new(Access::new(root_key)),
@@ -66,10 +64,11 @@ impl App {
         }))
     }
 
-    /// The same within other limits, and behind the gate that the backend is behind.
+    /// The same within other limits.
     #[must_use]
-    pub fn within(mut self, limits: Limits, gate: Gate) -> Self {
-        Arc::make_mut(&mut self.0).edge = Arc::new(Edge::new(limits, gate));
+    pub fn within(mut self, limits: Limits) -> Self {
+        let parts = Arc::make_mut(&mut self.0);
+        parts.edge = Arc::new(Edge::new(limits, parts.edge.gate.clone()));
         self
     }
 

@@ -5,16 +5,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use ebbtide::layers::gated::{Gate, Gated};
-use ebbtide::ops::clock_guard::ClockGuard;
 use ebbtide::stores::audit::AuditContext;
 use ebbtide::{
-    Backend, Batch, Budget, Clock as _, Commit, Cursor, Key, Kind, ManualClock, Memory, Page, Prefix, Record,
-    Scope, Secret, Stores, Swept, Timestamp, TtlPolicy,
+    Admin, Backend, Clock as _, Ebbtide, Kind, ManualClock, Memory, Scope, Secret, Stores, Timestamp,
+    TtlPolicy, async_trait, delegate,
 };
 use ebbtide_server::App;
-use ebbtide_server::http::limits::Limits;
 use ebbtide_server::upkeep::Upkeep;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -30,31 +26,13 @@ struct Shared {
 
 #[async_trait]
 impl Backend for Shared {
-    async fn get(&self, key: &Key, now: Timestamp) -> ebbtide::Result<Option<Record>> {
-        self.records.get(key, now).await
-    }
+    delegate!(self => self.records; get get_many take commit commit_each scan sweep info);
+}
 
-    async fn take(&self, key: &Key, now: Timestamp) -> ebbtide::Result<Option<Record>> {
-        self.records.take(key, now).await
-    }
-
-    async fn commit(&self, batch: Batch, now: Timestamp) -> ebbtide::Result<Commit> {
-        self.records.commit(batch, now).await
-    }
-
-    async fn scan(
-        &self,
-        prefix: &Prefix,
-        after: Option<&Cursor>,
-        limit: usize,
-        now: Timestamp,
-    ) -> ebbtide::Result<Page> {
-        self.records.scan(prefix, after, limit, now).await
-    }
-
-    async fn sweep(&self, until: Timestamp, budget: &Budget) -> ebbtide::Result<Swept> {
-        self.records.sweep(until, budget).await
-    }
+#[async_trait]
+impl Admin for Shared {
+    delegate!(self => self.records; stats stats_at_hand list count clear erase);
+    delegate!(self => self.records; clock_mark set_clock_mark warnings backup);
 
     async fn engine_clock(&self) -> ebbtide::Result<Option<Timestamp>> {
         Ok(Some(self.clock.now()))
@@ -72,15 +50,11 @@ struct Node {
 impl Node {
     async fn start() -> Self {
         let start = Timestamp::from_millis(1_800_000_000_000).unwrap();
-        let (own, engine, gate) = (ManualClock::at(start), ManualClock::at(start), Gate::default());
+        let (own, engine) = (ManualClock::at(start), ManualClock::at(start));
         let records = Arc::<Memory>::default();
         let shared = Shared { records: Arc::clone(&records), clock: engine.clone() };
-        let store: Arc<dyn Backend> = Arc::new(Gated::new(Arc::new(shared), gate.clone()));
-        let guard =
-            ClockGuard::new(Arc::clone(&store), own.clone(), ClockGuard::DEFAULT_BOUND).await.unwrap();
-        let guard = Arc::new(guard);
-        let stores = Stores::builder(Arc::clone(&store)).clock(Arc::clone(&guard)).build();
-        let app = App::new(stores, store, guard, &Secret::new(KEY)).within(Limits::default(), gate);
+        let db = Ebbtide::over(Arc::new(shared)).clock(own.clone()).open().await.unwrap();
+        let app = App::new(&db, &Secret::new(KEY));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         tokio::spawn(ebbtide_server::http::serve(listener, app.clone(), std::future::pending()));
@@ -132,8 +106,7 @@ async fn a_node_whose_clock_is_wrong_refuses_every_call_until_it_is_mended() {
 #[tokio::test]
 async fn a_policy_that_another_node_sets_holds_after_a_round() {
     let mut node = Node::start().await;
-    let other =
-        Stores::builder(Arc::clone(&node.records) as Arc<dyn Backend>).clock(node.own.clone()).build();
+    let other = Stores::builder(Arc::clone(&node.records) as Arc<dyn Admin>).clock(node.own.clone()).build();
     let context = AuditContext::new("operator", "less is more").unwrap();
     let policies = other.policies(&Scope::Global);
     policies.set(Kind::Nonce, &Scope::Global, TtlPolicy::temporary(), &context).await.unwrap();

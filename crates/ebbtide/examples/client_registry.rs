@@ -6,26 +6,25 @@
 //! ```
 
 use ebbtide::stores::attributes::{Bucket, presets};
-use ebbtide::{Result, Scope, Stores, open};
+use ebbtide::{Ebbtide, Result, Scoped};
 use serde_json::{Value, json};
 
 struct ClientRegistry {
-    stores: Stores,
-    scope: Scope,
+    acme: Scoped,
 }
 
 impl ClientRegistry {
     fn clients(&self, owner: &str) -> Result<Bucket> {
-        self.stores.attributes(&self.scope).preset(&presets::CLIENTS, Some(owner))
+        self.acme.attributes().preset(&presets::CLIENTS, Some(owner))
     }
 
     fn index(&self) -> Result<Bucket> {
-        self.stores.attributes(&self.scope).preset(&presets::CLIENT_INDEX, None)
+        self.acme.attributes().preset(&presets::CLIENT_INDEX, None)
     }
 
     /// Registers a client; false if that identifier is taken, whoever by.
     async fn register(&self, owner: &str, id: &str, client: Value) -> Result<bool> {
-        let changes = self.stores.attributes(&self.scope).changes();
+        let changes = self.acme.attributes().changes();
         let changes = changes.insert(&self.index()?, id, json!(owner));
         let changes = changes.insert(&self.clients(owner)?, id, client);
         Ok(changes.commit().await?.is_applied())
@@ -46,7 +45,7 @@ impl ClientRegistry {
             return Ok(false);
         };
         // By version: if someone else has deleted it, and perhaps registered it anew, this deletes nothing.
-        let changes = self.stores.attributes(&self.scope).changes();
+        let changes = self.acme.attributes().changes();
         let changes = changes.remove_if(&clients, id, client.version).remove_if(&index, id, entry.version);
         Ok(changes.commit().await?.is_applied())
     }
@@ -55,7 +54,7 @@ impl ClientRegistry {
 #[tokio::main]
 async fn main() -> Result<()> {
     let store = std::env::args().nth(1).unwrap_or_else(|| "memory:".to_owned());
-    let registry = ClientRegistry { stores: Stores::new(open(&store).await?), scope: Scope::tenant("acme")? };
+    let registry = ClientRegistry { acme: Ebbtide::open(&store).await?.scope("tenant:acme")? };
 
     let client = json!({"name": "My client", "redirect_uris": ["https://example.com/callback"]});
     println!("alice registers c1: {}", registry.register("alice", "c1", client.clone()).await?);

@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use ebbtide::{Clock, Key, Kind, Scope, Stopwatch, SystemClock, open};
+use ebbtide::{Clock, Key, Kind, Scope, Stopwatch, SystemClock, open_engine as open};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {

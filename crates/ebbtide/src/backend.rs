@@ -5,31 +5,37 @@ mod share;
 pub use share::Share;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
 
-use crate::model::error::{Error, ErrorKind, Result};
+use crate::model::error::Result;
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
 use crate::model::record::{Record, Version};
 use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Commit, Write};
 
-/// A store of records that expire. Five methods are required; all are handed the time.
+/// A store of records that expire. Every method is handed the time.
 ///
 /// * A record is live while `now < expires_at`. To every method an expired record is absent, whether or not it is
 ///   still stored: no answer depends on whether a sweep has run.
 /// * A commit's conditions and its writes are one atomic step. Of any number of contenders, in threads, processes or
 ///   nodes, exactly one wins.
-/// * What was answered is durable. An error of kind [`Unavailable`](crate::ErrorKind::Unavailable) says that no
-///   answer could be had: the write may have happened.
+/// * An answered write is durable. An error of kind [`Unavailable`](crate::ErrorKind::Unavailable) is no answer: the
+///   write may have happened.
+///
+/// No method has a default body, so that a layer cannot forget one: a layer names what it passes on with
+/// [`delegate!`](crate::delegate), and an engine names what it takes from [`defaults`] with
+/// [`provide!`](crate::provide).
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
     /// The live record at `key`.
     async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Record>>;
+
+    /// The live records at `keys`, in their order. Each is read by itself: together they are no snapshot.
+    async fn get_many(&self, keys: &[Key], now: Timestamp) -> Result<Vec<Option<Record>>>;
 
     /// Removes the live record and returns it. Of any number of concurrent takes, at most one gets it.
     async fn take(&self, key: &Key, now: Timestamp) -> Result<Option<Record>>;
@@ -40,9 +46,7 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Commits each of the batches by itself, as so many calls of [`commit`](Self::commit) at once would, and answers in
     /// their order. Of batches that contend, any one may win. An error means that some may have been written.
-    async fn commit_each(&self, batches: Vec<Batch>, now: Timestamp) -> Result<Vec<Commit>> {
-        join_all(batches.into_iter().map(|batch| self.commit(batch, now))).await.into_iter().collect()
-    }
+    async fn commit_each(&self, batches: Vec<Batch>, now: Timestamp) -> Result<Vec<Commit>>;
 
     /// Up to `limit` live records under `prefix`, behind `after`. Within a partition they come in the order of their
     /// keys; across partitions in the engine's own. A record that is live from the first page to the last comes
@@ -59,102 +63,85 @@ pub trait Backend: Send + Sync + 'static {
     /// deletes. Stops when the budget is spent.
     async fn sweep(&self, until: Timestamp, budget: &Budget) -> Result<Swept>;
 
-    /// The engine's name, for metrics and messages.
-    fn engine(&self) -> &'static str {
-        "custom"
-    }
+    /// Properties of the engine.
+    fn info(&self) -> Info;
+}
 
-    /// How many records are live, expired but present, and for how long, at `now`. Costs no scan where the engine
-    /// can help it.
-    async fn stats(&self, _now: Timestamp) -> Result<Stats> {
-        Err(Error::invalid(format!("the engine {} keeps no statistics", self.engine())))
-    }
+/// Properties of an engine, asked instead of its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Info {
+    /// Name of the engine, for metrics and messages.
+    pub engine: &'static str,
+    /// Several nodes share the store.
+    pub shared: bool,
+    /// Partitions are kept in the order of their keys, so that a walk over a scope reads that scope alone.
+    pub has_order: bool,
+    /// The engine deletes expired records by itself; a sweep deletes them too only where it is forced.
+    pub reclaims_itself: bool,
+    /// Longest time that an expired record may still be stored while all is well. A record that is overdue by more,
+    /// and grows older while sweeps remove nothing, raises an alarm.
+    pub reclaims_within: Duration,
+}
 
-    /// What [`stats`](Self::stats) says, where that costs no walk through the store: a sweeper asks for it after every
-    /// sweep. An engine that cannot say answers what it found last, or none.
-    async fn stats_at_hand(&self, now: Timestamp) -> Result<Option<Stats>> {
-        match self.stats(now).await {
-            Ok(stats) => Ok(Some(stats)),
-            Err(error) if error.kind() == ErrorKind::Invalid => Ok(None),
-            Err(error) => Err(error),
+impl Info {
+    /// An engine of one node, with order, that is swept.
+    #[must_use]
+    pub const fn new(engine: &'static str) -> Self {
+        Self {
+            engine,
+            shared: false,
+            has_order: true,
+            reclaims_itself: false,
+            reclaims_within: Duration::from_secs(2 * 3_600),
         }
     }
 
-    /// For how long an expired record may still be stored while all is well. What is overdue by more, and grows older
-    /// while sweeps remove nothing, is an alarm.
-    fn reclaims_within(&self) -> Duration {
-        Duration::from_secs(2 * 3_600)
+    /// The same, shared by several nodes.
+    #[must_use]
+    pub const fn shared(mut self) -> Self {
+        self.shared = true;
+        self
     }
 
-    /// Up to `limit` live records under `prefixes`, behind `after`, in the engine's own order; otherwise as
-    /// [`scan`](Self::scan). Each prefix is of another kind and holds whole scopes. An administrator's operation: on an
-    /// engine without order it reads the whole table, once for all the prefixes.
-    async fn list(
-        &self,
-        prefixes: &[Prefix],
-        after: Option<&Cursor>,
-        limit: usize,
-        now: Timestamp,
-    ) -> Result<Page> {
-        crate::admin::by_kind::list(self, prefixes, after, limit, now).await
+    /// The same, without order over partitions.
+    #[must_use]
+    pub const fn without_order(mut self) -> Self {
+        self.has_order = false;
+        self
     }
 
-    /// Counts some of the live records under such prefixes, behind `after`, by kind. Call it with `next` until there is
-    /// none; the sum is the count. It reads what it counts, and where [`list`](Self::list) reads the whole table, that.
-    async fn count(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Counted> {
-        crate::admin::by_kind::count(self, prefixes, after, now).await
-    }
-
-    /// Removes some of the live records under such prefixes, whatever their versions. Call it with `next` and the same
-    /// time until there is none, from whichever process: from then on nothing is left that was there at the first call.
-    /// A place that the engine has forgotten costs reading anew, and changes no answer. Tombstones go last, since what
-    /// they bury would be honoured without them; an engine without order has no other.
-    async fn clear(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Cleared> {
-        crate::admin::by_kind::clear(self, prefixes, after, now).await
-    }
-
-    /// Removes some of the live records under `prefix`, whatever their versions, and says whether there may be more:
-    /// call it again until there are none. What has expired is left to the sweep, or goes too.
-    async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {
-        let page = self.scan(prefix, None, Batch::MAX_WRITES, now).await?;
-        let removed = page.items.len() as u64;
-        if removed > 0 {
-            let deletes = page.items.into_iter().map(|(key, _)| Write::Delete { key }).collect();
-            // A delete has no condition that could be refused.
-            let _ = self.commit(Batch::new(deletes)?, now).await?;
-        }
-        Ok(Erased { removed, more: page.next.is_some() })
-    }
-
-    /// The latest time that the store remembers having been used at, where it keeps one (see the clock guard).
-    async fn clock_mark(&self) -> Result<Option<Timestamp>> {
-        Ok(None)
-    }
-
-    /// Sets the clock mark, also by more than a commit may move it: an operator has confirmed the clock.
-    async fn set_clock_mark(&self, _mark: Timestamp) -> Result<()> {
-        Ok(())
-    }
-
-    /// The engine's own clock, where several nodes share the engine. It is compared, and never used for an answer.
-    async fn engine_clock(&self) -> Result<Option<Timestamp>> {
-        Ok(None)
-    }
-
-    /// What an operator should know of the store, a sentence each: it works, and something about it is not as it
-    /// should be.
-    async fn warnings(&self) -> Result<Vec<String>> {
-        Ok(Vec::new())
-    }
-
-    /// Writes a consistent copy of the store into the empty folder `dir`, while serving.
-    async fn backup(&self, _dir: &Path) -> Result<()> {
-        Err(Error::invalid(format!("the engine {} is backed up with its own tools", self.engine())))
+    /// The same, with expired records deleted by the engine within this time.
+    #[must_use]
+    pub const fn reclaiming_itself(mut self, within: Duration) -> Self {
+        self.reclaims_itself = true;
+        self.reclaims_within = within;
+        self
     }
 }
 
-/// How many records one call of [`Backend::count`] reads, where it reads them.
-pub(crate) const COUNTED_AT_ONCE: usize = 1_000;
+/// Bodies for methods that an engine has no better way for; see [`provide!`](crate::provide).
+pub mod defaults {
+    use super::{Backend, Batch, Commit, Key, Record, Result, Timestamp, join_all};
+
+    /// [`Backend::get_many`] as so many gets at once.
+    pub async fn get_many<B: Backend + ?Sized>(
+        backend: &B,
+        keys: &[Key],
+        now: Timestamp,
+    ) -> Result<Vec<Option<Record>>> {
+        join_all(keys.iter().map(|key| backend.get(key, now))).await.into_iter().collect()
+    }
+
+    /// [`Backend::commit_each`] as so many commits at once.
+    pub async fn commit_each<B: Backend + ?Sized>(
+        backend: &B,
+        batches: Vec<Batch>,
+        now: Timestamp,
+    ) -> Result<Vec<Commit>> {
+        join_all(batches.into_iter().map(|batch| backend.commit(batch, now))).await.into_iter().collect()
+    }
+}
 
 /// Where a scan goes on. Only the engine that gave it understands it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -237,53 +224,8 @@ impl Swept {
     }
 }
 
-/// What one call of [`Backend::erase`] did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Erased {
-    /// How many live records it removed.
-    pub removed: u64,
-    /// Whether there may be more.
-    pub more: bool,
-}
-
-/// What one call of [`Backend::count`] counted.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Counted {
-    /// How many live records, by kind; kinds of which there are none may be left out.
-    pub live: BTreeMap<Kind, u64>,
-    /// How far the count is: so many parts of so many are done.
-    pub done: (u32, u32),
-    /// Where it goes on; none at the end.
-    pub next: Option<Cursor>,
-}
-
-/// What one call of [`Backend::clear`] did.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Cleared {
-    /// How many live records it removed, by kind; kinds of which none was are left out.
-    pub removed: BTreeMap<Kind, u64>,
-    /// How far it is: so many parts of so many are done.
-    pub done: (u32, u32),
-    /// Where it goes on; none at the end.
-    pub next: Option<Cursor>,
-}
-
-/// Says which record an index record points to; none, if it points to none that could be gone.
-pub type Target = fn(&Key, &Record) -> Option<Key>;
-
-/// The state of a store, by kind; kinds that hold nothing are left out.
-pub type Stats = BTreeMap<Kind, KindStats>;
-
-/// The state of one kind of record. Engines may count by the minute of expiry, and be a minute off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct KindStats {
-    /// Records that have not expired.
-    pub live: u64,
-    /// Records that have expired and are still stored.
-    pub expired: u64,
-    /// For how long the oldest of them has been expired.
-    pub oldest_overdue: Option<Duration>,
-}
+/// Function from an index record to the record it leads to; none, if it leads to none that could be gone.
+pub type IndexTarget = fn(&Key, &Record) -> Option<Key>;
 
 /// What follows from the contract, for every backend.
 #[async_trait]
@@ -342,18 +284,6 @@ pub trait BackendExt: Backend {
             }
             if !step.more {
                 return Ok(all);
-            }
-        }
-    }
-
-    /// Erases until there is no more, and says how many live records there were.
-    async fn erase_all(&self, prefix: &Prefix, now: Timestamp) -> Result<u64> {
-        let mut removed = 0;
-        loop {
-            let step = self.erase(prefix, now).await?;
-            removed += step.removed;
-            if !step.more {
-                return Ok(removed);
             }
         }
     }

@@ -12,68 +12,45 @@ pub mod memory;
 pub mod postgres;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
+pub mod url;
 
 use std::sync::Arc;
 
-use crate::backend::Backend;
+use crate::admin::Admin;
+use crate::backend::IndexTarget;
 use crate::model::error::{Error, Result};
+use crate::model::kind::Kind;
+use url::StoreUrl;
 
-/// The schemes that [`open`] knows, whether or not this build has their engine.
-const SCHEMES: &[(&str, &str)] = &[
-    ("memory:", "memory:"),
-    ("fjall:", "fjall:PATH"),
-    ("rocksdb:", "rocksdb:PATH"),
-    ("postgres:", "postgres://…"),
-    ("postgresql:", "postgresql://…"),
-    ("dynamodb:", "dynamodb:TABLE?region=…&endpoint=…"),
-];
-
-/// Opens the store that `url` names. An unknown scheme is answered with the known ones; the URL itself is not
-/// repeated, since it may hold a password.
-pub async fn open(url: &str) -> Result<Arc<dyn Backend>> {
-    let Some((scheme, _)) = SCHEMES.iter().find(|(scheme, _)| url.starts_with(scheme)) else {
-        let forms: Vec<_> = SCHEMES.iter().map(|(_, form)| *form).collect();
-        return Err(Error::invalid(format!("no engine for this store URL; known are {}", forms.join(", "))));
-    };
-    match *scheme {
-        "memory:" if url == "memory:" => Ok(Arc::new(memory::Memory::default())),
+/// Opens the engine that `url` names, without keyring, clock guard or metrics: for engines' own tests and tools.
+/// Applications call [`Ebbtide::open`](crate::Ebbtide::open).
+///
+/// `indexes` names the kinds of index record, each with a function to its target: an engine whose own TTL may delete
+/// the two at different times reconciles them.
+pub async fn open(url: &StoreUrl, indexes: &[(Kind, IndexTarget)]) -> Result<Arc<dyn Admin>> {
+    #[cfg(not(feature = "dynamodb"))]
+    let _ = indexes;
+    match url {
+        StoreUrl::Memory => Ok(Arc::new(memory::Memory::default())),
         #[cfg(feature = "fjall")]
-        "fjall:" => Ok(Arc::new(fjall::open(&url["fjall:".len()..])?)),
+        StoreUrl::Fjall(url) => Ok(Arc::new(fjall::open(url.as_str())?)),
         #[cfg(feature = "rocksdb")]
-        "rocksdb:" => Ok(Arc::new(rocksdb::open(&url["rocksdb:".len()..])?)),
-        "memory:" => Err(Error::invalid("the memory engine's URL is memory: and nothing more")),
+        StoreUrl::RocksDb(url) => Ok(Arc::new(rocksdb::open(url.as_str())?)),
         #[cfg(feature = "dynamodb")]
-        "dynamodb:" => {
+        StoreUrl::DynamoDb(url) => {
             let store = dynamodb::DynamoDb::open(url, crate::model::rng::SystemRng).await?;
-            // An engine knows nothing of stores; who opens one for them says what their indexes lead to.
-            let indexes = crate::stores::registry::indexes();
-            Ok(Arc::new(indexes.fold(store, |store, (index, leads_to)| store.reconciling(index, leads_to))))
+            let reconciling =
+                indexes.iter().fold(store, |store, (kind, target)| store.reconciling(*kind, *target));
+            Ok(Arc::new(reconciling))
         }
         #[cfg(feature = "postgres")]
-        "postgres:" | "postgresql:" => Ok(Arc::new(postgres::open(url).await?)),
-        scheme => {
-            let name = scheme.trim_end_matches(':');
-            Err(Error::invalid(format!("this build has no {name} engine: build it with that feature")))
+        StoreUrl::Postgres(url) => Ok(Arc::new(postgres::open(url).await?)),
+        #[cfg(not(all(feature = "fjall", feature = "rocksdb", feature = "postgres", feature = "dynamodb")))]
+        url => {
+            let name = url.engine();
+            Err(Error::invalid(format!(
+                "this build has no {name} engine; build it with `--features {name}`, or use a released binary"
+            )))
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn an_unknown_scheme_is_answered_with_the_known_ones() {
-        let error = open("redis://user:hunter2@host").await.err().unwrap();
-        for scheme in ["memory:", "fjall:", "rocksdb:", "postgres:", "dynamodb:"] {
-            assert!(error.message().contains(scheme), "{error}");
-        }
-        assert!(!error.message().contains("hunter2"));
-    }
-
-    #[tokio::test]
-    async fn memory_opens_and_takes_no_path() {
-        assert_eq!(open("memory:").await.unwrap().engine(), "memory");
-        assert!(open("memory:/tmp").await.is_err());
     }
 }

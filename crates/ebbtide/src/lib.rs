@@ -37,8 +37,9 @@
 //! # }
 //! ```
 
-mod admin;
+pub mod admin;
 pub mod backend;
+mod db;
 pub mod engines;
 pub mod keyring;
 pub mod layers;
@@ -46,11 +47,13 @@ pub mod model;
 pub mod ops;
 pub mod stores;
 
-pub use backend::{
-    Backend, BackendExt, Budget, Cleared, Counted, Cursor, Erased, KindStats, Page, Share, Stats, Swept,
-};
+pub use admin::{Admin, AdminExt, Cleared, Counted, Erased, KindStats, Stats};
+pub use async_trait::async_trait;
+pub use backend::{Backend, BackendExt, Budget, Cursor, Info, Page, Share, Swept};
+pub use bytes::Bytes;
+pub use db::{Builder, Ebbtide, Scoped, open_engine};
 pub use engines::memory::Memory;
-pub use engines::open;
+pub use engines::url::StoreUrl;
 pub use keyring::Keyring;
 pub use layers::metered::Metered;
 pub use model::digest::Digest;

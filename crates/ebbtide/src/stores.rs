@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 
+use crate::admin::Admin;
 use crate::backend::Backend;
 use crate::keyring::Keyring;
 use crate::model::error::{Error, Result};
@@ -51,7 +52,7 @@ use scopes::Scopes;
 pub struct Stores(Arc<Shared>);
 
 struct Shared {
-    backend: Arc<dyn Backend>,
+    backend: Arc<dyn Admin>,
     clock: Arc<dyn Clock>,
     rng: Arc<dyn Rng>,
     profile: Profile,
@@ -66,15 +67,16 @@ struct Shared {
 }
 
 impl Stores {
-    /// The stores on `backend`, with the system's clock and rng, and a keyring that is made up for as long as
-    /// they live: for tests, and for the memory engine.
+    /// The stores on `backend` with a keyring that ends with them, for tests. Applications call
+    /// [`Ebbtide::open`](crate::Ebbtide::open).
     #[must_use]
-    pub fn new(backend: Arc<dyn Backend>) -> Self {
+    pub fn for_tests(backend: Arc<dyn Admin>) -> Self {
         Self::builder(backend).build()
     }
 
-    /// The stores on `backend`, with a keyring, clock, rng, policies and lifetimes of your own.
-    pub fn builder(backend: Arc<dyn Backend>) -> Builder {
+    /// The stores on a backend of your own, for tests and for new engines: there is no clock guard, and without a
+    /// keyring one is made that ends with them. Applications call [`Ebbtide::builder`](crate::Ebbtide::builder).
+    pub fn builder(backend: Arc<dyn Admin>) -> Builder {
         Builder {
             backend,
             clock: Arc::new(SystemClock),
@@ -127,6 +129,10 @@ impl Stores {
     }
 
     pub(crate) fn backend(&self) -> &dyn Backend {
+        self.0.backend.as_ref()
+    }
+
+    pub(crate) fn admin(&self) -> &dyn Admin {
         self.0.backend.as_ref()
     }
 
@@ -196,7 +202,7 @@ impl Stores {
 
 impl fmt::Debug for Stores {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Stores({})", self.backend().engine())
+        write!(f, "Stores({})", self.backend().info().engine)
     }
 }
 
@@ -217,7 +223,7 @@ pub(crate) fn check_optional(what: &str, text: Option<&str>, most: usize) -> Res
 /// Builds [`Stores`].
 #[must_use]
 pub struct Builder {
-    backend: Arc<dyn Backend>,
+    backend: Arc<dyn Admin>,
     clock: Arc<dyn Clock>,
     rng: Arc<dyn Rng>,
     policies: TtlPolicies,

@@ -5,13 +5,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use ebbtide::stores::attributes::{Bucket, Draft, SwapOutcome};
 use ebbtide::stores::audit::AuditOutcome;
 use ebbtide::stores::shared::extension::Extension;
 use ebbtide::{
-    Backend, Batch, Budget, Commit, Cursor, ErrorKind, Key, ManualClock, Memory, Page, Prefix, Record,
-    Result, Scope, Stores, Swept, Timestamp, Ttl,
+    Admin, Backend, ErrorKind, ManualClock, Memory, Result, Scope, Stores, Timestamp, Ttl, async_trait,
+    delegate,
 };
 use ebbtide_conformance::faulty::{Fault, Faulty};
 use proptest::prelude::*;
@@ -22,21 +21,13 @@ struct Shared(Arc<Faulty<Memory>>);
 
 #[async_trait]
 impl Backend for Shared {
-    async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
-        self.0.get(key, now).await
-    }
-    async fn take(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
-        self.0.take(key, now).await
-    }
-    async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
-        self.0.commit(batch, now).await
-    }
-    async fn scan(&self, p: &Prefix, after: Option<&Cursor>, limit: usize, now: Timestamp) -> Result<Page> {
-        self.0.scan(p, after, limit, now).await
-    }
-    async fn sweep(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
-        self.0.sweep(until, budget).await
-    }
+    delegate!(self => self.0; get get_many take commit commit_each scan sweep info);
+}
+
+#[async_trait]
+impl Admin for Shared {
+    delegate!(self => self.0; stats stats_at_hand list count clear erase);
+    delegate!(self => self.0; clock_mark set_clock_mark engine_clock warnings backup);
 }
 
 struct Rig {

@@ -12,8 +12,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 
 use ebbtide::{
-    Backend, BackendExt, Budget, ErrorKind, Key, Kind, Prefix, Record, Rng, Scope, SeededRng, SystemRng,
-    Timestamp, open,
+    Admin, BackendExt, Budget, ErrorKind, Key, Kind, Prefix, Record, Rng, Scope, SeededRng, SystemRng,
+    Timestamp, open_engine as open,
 };
 use libtest_mimic::{Arguments, Trial};
 
@@ -92,7 +92,7 @@ fn let_the_disk_be_full_soon() {
     assert!(Command::new("prlimit").args(limit).status().unwrap().success(), "prlimit sets the limit");
 }
 
-async fn write_until_refused(store: Arc<dyn Backend>) {
+async fn write_until_refused(store: Arc<dyn Admin>) {
     let_the_disk_be_full_soon();
     // Random bytes, since an engine would compress others to nothing.
     let mut value = vec![0; 300_000];
@@ -141,7 +141,7 @@ async fn fill_the_disk(engine: &str) {
     assert!(again.is_applied(), "reopened, with room on the disk, the store takes up work again");
 }
 
-async fn work(store: Arc<dyn Backend>, round: u64, task: u64) {
+async fn work(store: Arc<dyn Admin>, round: u64, task: u64) {
     for step in 0..u64::MAX {
         let number = step * 16 + task;
         if store.insert(key(round, number), record(number), at(0)).await.unwrap().is_applied() {

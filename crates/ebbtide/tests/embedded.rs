@@ -9,8 +9,8 @@ use std::time::Duration;
 use ebbtide::engines::blocking::Blocking;
 use ebbtide::ops::clock_guard::ClockGuard;
 use ebbtide::{
-    Backend, BackendExt, Batch, Budget, Clock, Error, ErrorKind, Key, Kind, ManualClock, Prefix, Record,
-    Rng as _, Scope, SystemRng, Timestamp, Write, open,
+    Admin, BackendExt, Batch, Budget, Clock, Error, ErrorKind, Key, Kind, ManualClock, Prefix, Record,
+    Rng as _, Scope, SystemRng, Timestamp, Write, open_engine as open,
 };
 
 const ENGINES: &[&str] = if cfg!(feature = "rocksdb") { &["fjall", "rocksdb"] } else { &["fjall"] };
@@ -31,15 +31,15 @@ fn record(seconds: u64) -> Record {
     Record::new("value", at(seconds), &SystemRng)
 }
 
-async fn store(engine: &str, path: &Path) -> Arc<dyn Backend> {
+async fn store(engine: &str, path: &Path) -> Arc<dyn Admin> {
     try_store(engine, path).await.unwrap()
 }
 
-async fn try_store(engine: &str, path: &Path) -> Result<Arc<dyn Backend>, Error> {
+async fn try_store(engine: &str, path: &Path) -> Result<Arc<dyn Admin>, Error> {
     open(&format!("{engine}:{}", path.display())).await
 }
 
-async fn live_names(store: &dyn Backend, now: Timestamp) -> Vec<Key> {
+async fn live_names(store: &dyn Admin, now: Timestamp) -> Vec<Key> {
     let all = store.scan_all(&Prefix::kind_wide(Kind::Code), now).await.unwrap();
     all.into_iter().map(|(key, _)| key).collect()
 }
@@ -289,8 +289,8 @@ async fn what_the_engine_does_for_itself_gives_way() {
         };
         workers.map(niceness).collect::<Vec<_>>()
     };
-    // A thread has no name at first.
-    for _ in 0..500 {
+    // A thread gets its name once it runs. Only a failure takes a minute.
+    for _ in 0..6_000 {
         if workers().len() >= 4 {
             break;
         }

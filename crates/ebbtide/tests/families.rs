@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use ebbtide::stores::access_tokens::{AccessRequest, IntrospectOutcome, IssueOutcome};
 use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
 use ebbtide::stores::grants::{GrantRequest, GrantState, GrantTtls, Rotate, RotateOutcome};
 use ebbtide::stores::nonces::{NonceCheck, NonceOutcome, NonceRequest};
 use ebbtide::{
-    Backend, BackendExt, Batch, Budget, Clock, Commit, Cursor, ErrorKind, Key, Kind, ManualClock, Memory,
-    Page, Prefix, Record, Result, Scope, Secret, SeededRng, Stores, Swept, Timestamp, Ttl,
+    Admin, Backend, BackendExt, Budget, Clock, ErrorKind, Kind, ManualClock, Memory, Prefix, Result, Scope,
+    Secret, SeededRng, Stores, Timestamp, Ttl, async_trait, delegate, provide,
 };
 use ebbtide_conformance::faulty::{Fault, Faulty};
 use proptest::prelude::*;
@@ -22,7 +21,7 @@ fn begin() -> ManualClock {
     ManualClock::at(Timestamp::from_millis(1_800_000_000_000).unwrap())
 }
 
-fn stores(backend: Arc<dyn Backend>, clock: &ManualClock) -> Stores {
+fn stores(backend: Arc<dyn Admin>, clock: &ManualClock) -> Stores {
     Stores::builder(backend).clock(clock.clone()).rng(SeededRng::new(1)).build()
 }
 
@@ -275,6 +274,16 @@ struct Counting {
 }
 
 impl Counting {
+    async fn read<T>(&self, _method: &str, call: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        call.await
+    }
+
+    async fn write<T>(&self, _method: &str, call: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        self.writes.fetch_add(1, Ordering::SeqCst);
+        call.await
+    }
+
     fn take_counts(&self) -> (u64, u64) {
         (self.reads.swap(0, Ordering::SeqCst), self.writes.swap(0, Ordering::SeqCst))
     }
@@ -282,34 +291,15 @@ impl Counting {
 
 #[async_trait]
 impl Backend for Counting {
-    async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
-        self.reads.fetch_add(1, Ordering::SeqCst);
-        self.inner.get(key, now).await
-    }
+    delegate!(self => self.inner, through self.read; get);
+    delegate!(self => self.inner, through self.write; take commit);
+    delegate!(self => self.inner; scan sweep info);
+    provide!(get_many commit_each);
+}
 
-    async fn take(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
-        self.writes.fetch_add(1, Ordering::SeqCst);
-        self.inner.take(key, now).await
-    }
-
-    async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
-        self.writes.fetch_add(1, Ordering::SeqCst);
-        self.inner.commit(batch, now).await
-    }
-
-    async fn scan(
-        &self,
-        prefix: &Prefix,
-        after: Option<&Cursor>,
-        limit: usize,
-        now: Timestamp,
-    ) -> Result<Page> {
-        self.inner.scan(prefix, after, limit, now).await
-    }
-
-    async fn sweep(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
-        self.inner.sweep(until, budget).await
-    }
+#[async_trait]
+impl Admin for Counting {
+    provide!(stats stats_at_hand list count clear erase clock_mark set_clock_mark engine_clock warnings backup);
 }
 
 #[tokio::test]

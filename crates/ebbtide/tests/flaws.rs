@@ -1,17 +1,28 @@
-//! The kit is only worth what it catches: each flaw below is an engine's mistake seen in the field, put around the
-//! memory engine on purpose, and at least one case must fail on it.
+//! Faults planted in the memory engine: the conformance kit must catch each of them, and nothing else.
+//!
+//! No test here depends on a race that may or may not happen. Every case runs on a single thread, the engine yields as
+//! often as a seeded schedule says, and a planted fault has a gate between its read and its write ([`Flawed::gate`])
+//! that stays closed until every other task has read too. The same seed gives the same run on any machine.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::Arc;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use ebbtide::{
-    Backend, BackendExt, Batch, Budget, Commit, Cursor, Effect, Key, Kind, Memory, Page, Prefix, Record,
-    Result, Stats, Swept, Timestamp, Write,
+    Admin, Backend, BackendExt, Batch, Budget, Commit, Cursor, Effect, Error, Key, Kind, Memory, Page,
+    Prefix, Record, Result, SeededRng, Swept, Timestamp, Write, async_trait, delegate, provide,
 };
 use ebbtide_conformance::CASES;
+use ebbtide_conformance::stores::{self, STORE_CASES};
+
+/// Seeds of the schedules that every case runs on.
+const SCHEDULES: std::ops::Range<u64> = 0..8;
+
+/// Calls after which the engine fails: a flaw may keep a case from ending.
+const MOST_CALLS: u64 = 200_000;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Flaw {
@@ -29,16 +40,56 @@ enum Flaw {
     PageThatForgetsItsCursor,
     ScanThatShowsTheExpired,
     DeleteThatIsLost,
+    EachWithoutItsCondition,
 }
 
+/// The memory engine with a flaw, or with none.
 struct Flawed {
     inner: Memory,
-    flaw: Flaw,
+    flaw: Option<Flaw>,
+    schedule: SeededRng,
+    calls: AtomicU64,
+    at_the_gate: AtomicU64,
 }
 
 impl Flawed {
+    fn new(flaw: Option<Flaw>, seed: u64) -> Self {
+        let schedule = SeededRng::new(seed);
+        Self {
+            inner: Memory::default(),
+            flaw,
+            schedule,
+            calls: AtomicU64::new(0),
+            at_the_gate: AtomicU64::new(0),
+        }
+    }
+
     fn has(&self, flaw: Flaw) -> bool {
-        self.flaw == flaw
+        self.flaw == Some(flaw)
+    }
+
+    /// Yields to other tasks as the schedule says. Every call begins with it.
+    async fn begin(&self) -> Result<()> {
+        if self.calls.fetch_add(1, Ordering::SeqCst) >= MOST_CALLS {
+            return Err(Error::unavailable("the case does not end"));
+        }
+        for _ in 0..self.schedule.below(4) {
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Gate between the read and the write of a flawed call. It opens once no other task arrives: a task that yields
+    /// is behind all that are ready, and a call yields three times at most before it reads.
+    async fn gate(&self) {
+        let mut arrived = self.at_the_gate.fetch_add(1, Ordering::SeqCst) + 1;
+        let mut quiet = 0;
+        while quiet < 8 {
+            tokio::task::yield_now().await;
+            let now = self.at_the_gate.load(Ordering::SeqCst);
+            quiet = if now == arrived { quiet + 1 } else { 0 };
+            arrived = now;
+        }
     }
 
     /// The time as an engine reads it that takes a record to be valid at its expiry.
@@ -74,20 +125,23 @@ impl Flawed {
 #[async_trait]
 impl Backend for Flawed {
     async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
+        self.begin().await?;
         self.inner.get(key, self.read_time(now)).await
     }
 
     async fn take(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
+        self.begin().await?;
         if !self.has(Flaw::TakeAsReadThenDelete) {
             return self.inner.take(key, self.read_time(now)).await;
         }
         let record = self.inner.get(key, now).await?;
-        tokio::task::yield_now().await;
+        self.gate().await;
         let _ = self.inner.delete(key.clone(), now).await?;
         Ok(record)
     }
 
     async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
+        self.begin().await?;
         if self.has(Flaw::BatchWrittenOneByOne) {
             for (index, write) in batch.into_writes().into_iter().enumerate() {
                 if !self.inner.write(write, now).await?.is_applied() {
@@ -100,7 +154,7 @@ impl Backend for Flawed {
             if let Some(index) = self.judged_before(&batch, now).await? {
                 return Ok(Commit::Refused { index });
             }
-            tokio::task::yield_now().await;
+            self.gate().await;
             let unconditional = batch.into_writes().into_iter().filter_map(|write| match write.effect() {
                 Effect::Store(record) => {
                     Some(Write::Put { key: write.key().clone(), record: record.clone() })
@@ -132,6 +186,20 @@ impl Backend for Flawed {
         })
     }
 
+    async fn commit_each(&self, batches: Vec<Batch>, now: Timestamp) -> Result<Vec<Commit>> {
+        let mut commits = Vec::new();
+        for batch in batches {
+            let flawed = self.has(Flaw::EachWithoutItsCondition);
+            let put = |write| match write {
+                Write::Insert { key, record } if flawed => Write::Put { key, record },
+                other => other,
+            };
+            let batch = Batch::new(batch.into_writes().into_iter().map(put).collect())?;
+            commits.push(self.commit(batch, now).await?);
+        }
+        Ok(commits)
+    }
+
     async fn scan(
         &self,
         prefix: &Prefix,
@@ -139,6 +207,7 @@ impl Backend for Flawed {
         limit: usize,
         now: Timestamp,
     ) -> Result<Page> {
+        self.begin().await?;
         let now = if self.has(Flaw::ScanThatShowsTheExpired) { Timestamp::ZERO } else { self.read_time(now) };
         let mut page = self.inner.scan(prefix, after, limit, now).await?;
         if self.has(Flaw::PageThatForgetsItsCursor) && page.items.len() > 1 {
@@ -150,6 +219,7 @@ impl Backend for Flawed {
     }
 
     async fn sweep(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
+        self.begin().await?;
         if self.has(Flaw::SweepThatIsNotStrict) {
             return self.inner.sweep(until.checked_add(Duration::from_millis(1))?, budget).await;
         }
@@ -159,7 +229,7 @@ impl Backend for Flawed {
         let mut swept = Swept::default();
         for &kind in Kind::PROBES {
             let listed = self.inner.scan_all(&Prefix::kind_wide(kind), Timestamp::ZERO).await?;
-            tokio::task::yield_now().await;
+            self.gate().await;
             for (key, _) in listed.into_iter().filter(|(_, record)| record.is_swept(until)) {
                 let _ = self.inner.delete(key, until).await?;
                 swept.add(kind, 1);
@@ -169,40 +239,61 @@ impl Backend for Flawed {
         Ok(swept)
     }
 
-    async fn stats(&self, now: Timestamp) -> Result<Stats> {
-        self.inner.stats(now).await
-    }
+    delegate!(self => self.inner; info);
+    provide!(get_many);
 }
 
-async fn failing_cases(flaw: Flaw) -> Vec<&'static str> {
-    let mut failing = Vec::new();
-    for case in CASES {
-        let store = Flawed { inner: Memory::default(), flaw };
-        let run = ebbtide_conformance::run(case, Arc::new(store), 1);
-        // A flawed engine may also keep a case from ending.
-        let ended = tokio::time::timeout(Duration::from_secs(20), run).await;
-        if !matches!(ended, Ok(Ok(()))) {
-            failing.push(case.name);
-        }
-    }
-    failing
+#[async_trait]
+impl Admin for Flawed {
+    delegate!(self => self.inner; stats);
+    // By the flawed methods above.
+    provide!(stats_at_hand list count clear erase clock_mark set_clock_mark engine_clock warnings backup);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn every_flaw_fails_the_case_that_is_about_it() {
-    // Hundreds of panics are expected here, each the finding of a case.
-    std::panic::set_hook(Box::new(|panic| {
-        if std::thread::current().name() == Some("main") {
-            eprintln!("{panic}");
-        }
-    }));
+thread_local! {
+    /// Set while a case runs, whose panic is its finding.
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a case on a single thread, where tasks run in the order in which they became ready. The error is its finding.
+fn finding(case: impl Future<Output = std::result::Result<(), String>>) -> std::result::Result<(), String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !QUIET.get() {
+                usual(panic);
+            }
+        }));
+    });
+    QUIET.set(true);
+    let found = tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(case);
+    QUIET.set(false);
+    found
+}
+
+/// Runs the case of the contract with that name.
+fn contract(case: &str, flaw: Flaw, seed: u64) -> std::result::Result<(), String> {
+    let case = CASES.iter().find(|known| known.name == case).expect("the case is in the table");
+    finding(ebbtide_conformance::run(case, Arc::new(Flawed::new(Some(flaw), seed)), seed))
+}
+
+#[test]
+fn every_flaw_fails_the_case_that_is_about_it() {
     for (flaw, case) in [
         (Flaw::ValidAtItsExpiry, "get_ends_at_the_instant"),
         (Flaw::InsertWithoutItsCondition, "one_insert_wins"),
         (Flaw::SweepThatIsNotStrict, "a_sweep_is_strict"),
         (Flaw::SweepOfWhatIsListed, "a_sweep_beside_extensions_removes_none_of_the_extended"),
         (Flaw::TakeAsReadThenDelete, "one_take_wins"),
+        (Flaw::TakeAsReadThenDelete, "a_take_and_a_replace_do_not_both_win"),
         (Flaw::ConditionsJudgedBeforeTheWrite, "one_insert_wins"),
+        (Flaw::ConditionsJudgedBeforeTheWrite, "one_replace_wins"),
+        (Flaw::ConditionsJudgedBeforeTheWrite, "one_remove_wins"),
+        (Flaw::ConditionsJudgedBeforeTheWrite, "crossing_checks_do_not_both_win"),
+        (Flaw::ConditionsJudgedBeforeTheWrite, "crossing_absences_do_not_both_win"),
+        (Flaw::ConditionsJudgedBeforeTheWrite, "an_inserted_tombstone_and_an_absence_check_do_not_cross"),
+        (Flaw::ConditionsJudgedBeforeTheWrite, "a_counter_loses_no_increment"),
         (Flaw::ChecksLeftOut, "check_holds_for_the_live_version_alone"),
         (Flaw::AbsencesLeftOut, "absent_holds_where_nothing_is_live"),
         (Flaw::ReplaceThatRevives, "replace_never_revives"),
@@ -211,9 +302,36 @@ async fn every_flaw_fails_the_case_that_is_about_it() {
         (Flaw::PageThatForgetsItsCursor, "pages_join_to_the_whole"),
         (Flaw::ScanThatShowsTheExpired, "scan_ends_at_the_instant"),
         (Flaw::DeleteThatIsLost, "delete_has_no_condition"),
+        (Flaw::EachWithoutItsCondition, "each_of_several_batches_is_judged_by_itself"),
+        (Flaw::EachWithoutItsCondition, "one_of_the_inserts_of_several_batches_wins"),
     ] {
-        let failing = failing_cases(flaw).await;
-        println!("{flaw:?}: {}", failing.join(", "));
-        assert!(failing.contains(&case), "{flaw:?} was not caught by {case}, but by {failing:?}");
+        for seed in SCHEDULES {
+            let found = contract(case, flaw, seed);
+            assert!(found.is_err(), "{flaw:?} was not caught by {case} on schedule {seed}");
+            assert!(contract(case, flaw, seed) == found, "{flaw:?} on schedule {seed} is not repeatable");
+        }
+    }
+}
+
+#[test]
+fn an_engine_without_a_flaw_fails_no_case_on_any_schedule() {
+    for case in CASES {
+        for seed in SCHEDULES {
+            let run = ebbtide_conformance::run(case, Arc::new(Flawed::new(None, seed)), seed);
+            assert_eq!(finding(run), Ok(()), "{case:?} on schedule {seed}");
+        }
+    }
+}
+
+/// The layers of the store cases pass every method on to the engine.
+#[test]
+fn a_flaw_in_an_engines_own_commit_each_fails_a_case_of_the_stores() {
+    let is_it = |case: &&stores::StoreCase| case.name == "a_batch_records_what_is_fresh";
+    let case = STORE_CASES.iter().find(is_it).expect("the case is in the table");
+    for (flaw, fails) in [(Some(Flaw::EachWithoutItsCondition), true), (None, false)] {
+        for seed in SCHEDULES {
+            let found = finding(stores::run(case, Arc::new(Flawed::new(flaw, seed)), seed));
+            assert_eq!(found.is_err(), fails, "{flaw:?} on schedule {seed}: {found:?}");
+        }
     }
 }

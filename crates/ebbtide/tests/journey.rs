@@ -80,7 +80,7 @@ async fn journey(postgres: &str, dynamodb: &str, records: u64) {
     let on_dynamodb = format!("dynamodb:ebbtide-{schema}?endpoint={dynamodb}&region=us-east-1");
     DynamoDb::open(&on_dynamodb, SystemRng).await.unwrap().create_table().await.unwrap();
 
-    let source = ebbtide::open(&folder("source")).await.unwrap();
+    let source = ebbtide::open_engine(&folder("source")).await.unwrap();
     let mut live = 0;
     for some in (0..records).collect::<Vec<_>>().chunks(100) {
         let items: Vec<_> = some.iter().map(|number| item(*number)).collect();
@@ -91,13 +91,19 @@ async fn journey(postgres: &str, dynamodb: &str, records: u64) {
     let stops = [on_postgres, on_dynamodb, folder("target")];
     let mut from = Arc::clone(&source);
     for url in &stops {
-        let to = ebbtide::open(url).await.unwrap();
+        let to = ebbtide::open_engine(url).await.unwrap();
         let mut copier =
             Copier::new(Arc::clone(&from), Arc::clone(&to), &Reach::Below(Scope::Global), now()).unwrap();
         while copier.step().await.unwrap().is_some() {}
         let copied = copier.copied();
-        assert!(copied.is_whole(), "{} to {}: {copied:?}", from.engine(), to.engine());
-        assert_eq!(copied.written.values().sum::<u64>(), live as u64, "{} to {}", from.engine(), to.engine());
+        assert!(copied.is_whole(), "{} to {}: {copied:?}", from.info().engine, to.info().engine);
+        assert_eq!(
+            copied.written.values().sum::<u64>(),
+            live as u64,
+            "{} to {}",
+            from.info().engine,
+            to.info().engine
+        );
         from = to;
     }
     // Keys, values, versions and expiries, compared here and not by the copier.

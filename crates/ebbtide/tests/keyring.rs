@@ -4,7 +4,8 @@
 
 use std::path::Path;
 
-use ebbtide::{ErrorKind, Keyring, SeededRng, SystemRng, Timestamp};
+use ebbtide::stores::grants::{GrantRequest, Rotate, RotateOutcome};
+use ebbtide::{Ebbtide, ErrorKind, Keyring, SystemRng, Timestamp};
 
 fn make(path: &Path) -> Keyring {
     Keyring::load_or_create(path, &SystemRng, Timestamp::ZERO).unwrap()
@@ -114,23 +115,26 @@ fn what_is_no_keyring_is_corrupt_and_is_not_quoted() {
     }
 }
 
-#[test]
-fn each_store_has_the_keyring_it_needs() {
+#[tokio::test]
+async fn each_store_has_the_keyring_it_needs() {
     let folder = tempfile::tempdir().unwrap();
-    let rng = SeededRng::new(1);
-    let of = |url: &str, file: Option<&Path>| Keyring::for_store(url, file, &rng, Timestamp::ZERO);
-    let embedded = format!("fjall:{}?cache=1", folder.path().join("data").display());
-    let made = of(&embedded, None).unwrap();
-    assert_eq!(of(&embedded, None).unwrap().keys(), made.keys(), "the same at the next start");
+    let embedded = format!("fjall:{}?cache_mib=1", folder.path().join("data").display());
+    let issued = {
+        let acme = Ebbtide::open(&embedded).await.unwrap().scope("tenant:acme").unwrap();
+        acme.grants().issue(GrantRequest::new("alice", "app")).await.unwrap()
+    };
     let file = folder.path().join("data").join(Keyring::FILE_NAME);
     assert!(file.exists(), "in the store's own folder, so that it is on the same volume");
-    assert!(of("memory:", None).is_ok());
+    let again = Ebbtide::open(&embedded).await.unwrap().scope("tenant:acme").unwrap();
+    let rotated = again.grants().rotate(Rotate::new(&issued.refresh_token, "app")).await.unwrap();
+    assert!(matches!(rotated, RotateOutcome::Rotated(_)), "the same keyring at the next start: {rotated:?}");
+    assert!(Ebbtide::open("memory:").await.is_ok());
     for shared in ["postgres://u:hunter2@h/db", "postgresql://h/db", "dynamodb:table"] {
-        let error = of(shared, None).unwrap_err();
+        let error = Ebbtide::open(shared).await.unwrap_err();
         assert!(error.message().contains("ebbtide keyring init"), "{error}");
         assert!(!error.message().contains("hunter2"));
-        assert_eq!(of(shared, Some(&file)).unwrap().keys(), made.keys());
     }
-    let missing = of("memory:", Some(&folder.path().join("none"))).unwrap_err();
+    let missing =
+        Ebbtide::builder("memory:").keyring_file(folder.path().join("none")).open().await.unwrap_err();
     assert!(missing.message().contains("there is no keyring"), "a file that was named must be there");
 }

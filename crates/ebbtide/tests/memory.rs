@@ -5,5 +5,5 @@ mod support;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    support::conformance(|| async { ebbtide::open("memory:").await.expect("memory opens") })
+    support::conformance(|| async { ebbtide::open_engine("memory:").await.expect("memory opens") })
 }

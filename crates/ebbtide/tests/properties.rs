@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use ebbtide::AdminExt as _;
 use ebbtide::{
     Backend, BackendExt, Batch, Key, Kind, Memory, Part, Prefix, Reach, Record, Scope, SystemRng, Timestamp,
     Write,

@@ -93,7 +93,7 @@ proptest! {
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let stores = Stores::new(Arc::new(Memory::default()));
+            let stores = Stores::for_tests(Arc::new(Memory::default()));
             let mut model = Model::default();
             for (scope, triple, operation) in steps {
                 let (scope, triple) = (&pool[scope % pool.len()], &triples[triple % triples.len()]);

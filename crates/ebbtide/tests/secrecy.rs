@@ -22,8 +22,8 @@ use ebbtide::stores::replays::Proof;
 use ebbtide::stores::sessions::SessionRequest;
 use ebbtide::stores::shared::payload::Payload;
 use ebbtide::{
-    Backend, BackendExt, Error, Keyring, Kind, ManualClock, Memory, Metered, Prefix, Scope, Secret,
-    SeededRng, Stores, Timestamp,
+    Admin, BackendExt, Error, Keyring, Kind, ManualClock, Memory, Metered, Prefix, Scope, Secret, SeededRng,
+    Stores, Timestamp,
 };
 use ebbtide_conformance::faulty::{Fault, Faulty};
 use proptest::prelude::*;
@@ -80,7 +80,7 @@ fn given() -> impl Strategy<Value = Given> {
 /// A whole flow with everything that can be answered in it. Returns the secrets that were met.
 async fn flow(
     given: &Given,
-    backend: Arc<dyn Backend>,
+    backend: Arc<dyn Admin>,
     faults: &Faulty<Metered<Memory>>,
     printed: &Printed,
 ) -> Vec<String> {

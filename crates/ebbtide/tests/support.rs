@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ebbtide::Backend;
+use ebbtide::Admin;
 use ebbtide_conformance::CASES;
 use ebbtide_conformance::stores::{self, STORE_CASES};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -12,7 +12,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 /// Runs both tables of the kit, with a store of its own for each case.
 pub(crate) fn conformance<F>(open: impl Fn() -> F + Clone + Send + Sync + 'static) -> ExitCode
 where
-    F: Future<Output = Arc<dyn Backend>>,
+    F: Future<Output = Arc<dyn Admin>>,
 {
     libtest_mimic::run(&Arguments::from_args(), trials("", open)).exit_code()
 }
@@ -20,7 +20,7 @@ where
 /// A test for each case of both tables, named with `group` before it.
 pub(crate) fn trials<F>(group: &str, open: impl Fn() -> F + Clone + Send + Sync + 'static) -> Vec<Trial>
 where
-    F: Future<Output = Arc<dyn Backend>>,
+    F: Future<Output = Arc<dyn Admin>>,
 {
     let contract = CASES.iter().map(|case| {
         let open = open.clone();
@@ -50,6 +50,8 @@ pub(crate) fn conformance_in_folders(engine: &'static str) -> ExitCode {
     let (path, number) = (all.path().to_owned(), Arc::new(AtomicUsize::new(0)));
     conformance(move || {
         let folder = path.join(number.fetch_add(1, Ordering::Relaxed).to_string());
-        async move { ebbtide::open(&format!("{engine}:{}", folder.display())).await.expect("the store opens") }
+        async move {
+            ebbtide::open_engine(&format!("{engine}:{}", folder.display())).await.expect("the store opens")
+        }
     })
 }

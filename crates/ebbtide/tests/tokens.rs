@@ -9,7 +9,7 @@ use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
 use ebbtide::stores::grants::{GrantRequest, Rotate, RotateOutcome};
 use ebbtide::stores::nonces::{NonceCheck, NonceOutcome, NonceRequest};
 use ebbtide::{
-    Backend, BackendExt, Key, Keyring, Kind, ManualClock, Memory, Prefix, Record, Scope, Secret, SeededRng,
+    Admin, BackendExt, Key, Keyring, Kind, ManualClock, Memory, Prefix, Record, Scope, Secret, SeededRng,
     Stores, Timestamp,
 };
 use proptest::prelude::*;
@@ -19,7 +19,7 @@ const URI: &str = "https://app.example/cb";
 
 /// A store with one good secret of each kind in it.
 struct World {
-    backend: Arc<dyn Backend>,
+    backend: Arc<dyn Admin>,
     stores: Stores,
     scope: Scope,
     code: String,
@@ -32,7 +32,7 @@ fn now() -> Timestamp {
     Timestamp::from_millis(1_800_000_000_000).unwrap()
 }
 
-fn stores(backend: &Arc<dyn Backend>, seed: u64) -> Stores {
+fn stores(backend: &Arc<dyn Admin>, seed: u64) -> Stores {
     let keyring = Keyring::generate(&SeededRng::new(seed), now());
     let stores = Stores::builder(Arc::clone(backend)).clock(ManualClock::at(now())).keyring(keyring);
     stores.rng(SeededRng::new(seed + 1_000)).build()
@@ -49,7 +49,7 @@ async fn fill(stores: &Stores, scope: &Scope) -> [String; 4] {
 }
 
 async fn world() -> World {
-    let backend: Arc<dyn Backend> = Arc::new(Memory::default());
+    let backend: Arc<dyn Admin> = Arc::new(Memory::default());
     let stores = stores(&backend, 1);
     let scope = Scope::tenant("acme").unwrap();
     let [code, refresh, access, nonce] = fill(&stores, &scope).await;
@@ -59,12 +59,12 @@ async fn world() -> World {
 /// Every good secret of another scope, and of another keyring in this one.
 async fn foreign(world: &World) -> Vec<String> {
     let elsewhere = fill(&world.stores, &Scope::tenant_env("acme", "prod").unwrap()).await;
-    let other_store: Arc<dyn Backend> = Arc::new(Memory::default());
+    let other_store: Arc<dyn Admin> = Arc::new(Memory::default());
     let other_key = fill(&stores(&other_store, 2), &world.scope).await;
     [elsewhere, other_key].concat()
 }
 
-async fn contents(backend: &dyn Backend) -> Vec<(Key, Record)> {
+async fn contents(backend: &dyn Admin) -> Vec<(Key, Record)> {
     let mut all = Vec::new();
     for &kind in Kind::ALL {
         all.extend(backend.scan_all(&Prefix::kind_wide(kind), Timestamp::ZERO).await.unwrap());

@@ -10,7 +10,7 @@ use ebbtide::stores::approvals::Approval;
 use ebbtide::stores::relationships::{Edge, RelationType, Relationship};
 use ebbtide::stores::shared::extension::Extension;
 use ebbtide::{
-    Backend, BackendExt, ErrorKind, Key, Kind, ManualClock, Memory, Prefix, Reach, Record, Scope, Stores,
+    Admin, BackendExt, ErrorKind, Key, Kind, ManualClock, Memory, Prefix, Reach, Record, Scope, Stores,
     SystemRng, Timestamp, Ttl,
 };
 use ebbtide_conformance::faulty::{Fault, Faulty};
@@ -20,11 +20,11 @@ fn now() -> Timestamp {
     Timestamp::from_millis(1_800_000_000_000).unwrap()
 }
 
-fn stores(backend: &Arc<dyn Backend>) -> Stores {
+fn stores(backend: &Arc<dyn Admin>) -> Stores {
     Stores::builder(Arc::clone(backend)).clock(ManualClock::at(now())).build()
 }
 
-fn memory() -> Arc<dyn Backend> {
+fn memory() -> Arc<dyn Admin> {
     Arc::new(Memory::default())
 }
 
@@ -37,7 +37,7 @@ fn secs(seconds: i64) -> Ttl {
 }
 
 /// Records of several kinds in several scopes, some without an end, some large, one that has expired.
-async fn filled() -> Arc<dyn Backend> {
+async fn filled() -> Arc<dyn Admin> {
     let backend = memory();
     let stores = stores(&backend);
     for text in ["global", "tenant:acme", "tenant:acme/env:prod", "tenant:other"] {
@@ -61,7 +61,7 @@ async fn filled() -> Arc<dyn Backend> {
     backend
 }
 
-async fn everything(backend: &Arc<dyn Backend>) -> Vec<(Key, Record)> {
+async fn everything(backend: &Arc<dyn Admin>) -> Vec<(Key, Record)> {
     let mut all = Vec::new();
     for &kind in Kind::ALL {
         all.extend(backend.scan_all(&Prefix::kind_wide(kind), now()).await.unwrap());
@@ -69,7 +69,7 @@ async fn everything(backend: &Arc<dyn Backend>) -> Vec<(Key, Record)> {
     all
 }
 
-async fn copy(from: &Arc<dyn Backend>, to: &Arc<dyn Backend>, reach: Reach) -> ebbtide::Result<Copied> {
+async fn copy(from: &Arc<dyn Admin>, to: &Arc<dyn Admin>, reach: Reach) -> ebbtide::Result<Copied> {
     let mut copier = Copier::new(Arc::clone(from), Arc::clone(to), &reach, now())?;
     while copier.step().await?.is_some() {}
     Ok(copier.copied().clone())
@@ -96,7 +96,7 @@ async fn a_copy_holds_every_live_record_as_it_was() {
 async fn a_copy_that_was_stopped_is_gone_on_with() {
     let from = filled().await;
     let faulty = Arc::new(Faulty::new(Memory::default()));
-    let to: Arc<dyn Backend> = faulty.clone();
+    let to: Arc<dyn Admin> = faulty.clone();
     faulty.fail(3, Fault::After);
     assert_eq!(copy(&from, &to, all()).await.unwrap_err().kind(), ErrorKind::Unavailable);
     let there = everything(&to).await.len() as u64;
@@ -132,7 +132,7 @@ async fn a_copy_writes_over_nothing() {
     assert_eq!(stands.granted_by, "someone else");
 }
 
-async fn export(backend: &Arc<dyn Backend>, scope: &Scope) -> Vec<String> {
+async fn export(backend: &Arc<dyn Admin>, scope: &Scope) -> Vec<String> {
     let mut exporter = Exporter::new(stores(backend), scope).unwrap();
     let mut lines = Vec::new();
     while let Some(page) = exporter.page().await.unwrap() {
@@ -247,7 +247,7 @@ async fn lines_of_other_systems_are_read() {
     }
     let faulty = Arc::new(Faulty::new(Memory::default()));
     faulty.fail(0, Fault::Before);
-    let broken: Arc<dyn Backend> = faulty;
+    let broken: Arc<dyn Admin> = faulty;
     let importer = Importer::new(stores(&broken), Scope::Global, false);
     assert_eq!(importer.line(&good[1].to_string()).await.unwrap_err().kind(), ErrorKind::Unavailable);
 }

@@ -4,7 +4,7 @@
 use anyhow::{Context as _, bail, ensure};
 use ebbtide::stores::grants::{GrantRequest, Rotate, RotateOutcome};
 use ebbtide::stores::replays::{Proof, ReplayOutcome};
-use ebbtide::{ManualClock, Scope, SeededRng, Stores, Timestamp, open};
+use ebbtide::{ManualClock, Scope, SeededRng, Stores, Timestamp, open_engine as open};
 use serde_json::json;
 
 /// The thumbprint of the key that proofs and tokens are bound to.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use ebbtide::Backend;
+use ebbtide::Admin;
 use tokio_postgres::{Client, NoTls};
 
 use crate::cpu;
@@ -18,13 +18,13 @@ pub(crate) async fn connect(server: &str) -> Result<Client> {
 }
 
 /// The engine on an empty schema, and a connection beside it.
-pub(crate) async fn fresh(server: &str) -> Result<(Arc<dyn Backend>, Client)> {
+pub(crate) async fn fresh(server: &str) -> Result<(Arc<dyn Admin>, Client)> {
     let client = connect(server).await?;
     client.batch_execute(&format!("DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")).await?;
     // Neither side encrypts.
     let url = format!("{server}?schema={SCHEMA}&sslmode=disable");
     ebbtide::engines::postgres::migrate(&url).await?;
-    Ok((ebbtide::open(&url).await?, client))
+    Ok((ebbtide::open_engine(&url).await?, client))
 }
 
 /// A table as one would make it by hand, with an index on the expiry.

@@ -32,7 +32,7 @@ struct Question<'a> {
 pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()> {
     let folder = context.folder("approvals")?;
     let store = embedded("fjall", folder.path()).await?;
-    let stores = Stores::new(store.clone());
+    let stores = Stores::for_tests(store.clone());
     let graph = Graph::new(context);
     graph.fill(&stores).await?;
     let now = SystemClock.now();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use ebbtide::ops::sweeper::Share;
-use ebbtide::{Backend, Clock as _, SystemClock};
+use ebbtide::{Admin, Clock as _, SystemClock};
 use ebbtide_bench::results::Figure;
 
 use super::grouped;
@@ -28,11 +28,11 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
 async fn backlog(
     context: &Context,
     measured: &mut Measured,
-    store: Arc<dyn Backend>,
+    store: Arc<dyn Admin>,
     expired: u64,
     who: &[(&'static str, Whose)],
 ) -> Result<()> {
-    let engine = store.engine();
+    let engine = store.info().engine;
     let late = in_seconds(SystemClock.now(), 86_400)?;
     fill(&store, expired / 10, |_| late).await?;
     let mut watchers = watchers(context, &store).await?;

@@ -26,7 +26,7 @@ const FAIR: &str = "Redis answers writes when they are on the disk (AOF always),
 pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()> {
     let redis = Redis::start(context, Log::Always).await?;
     let folder = context.folder("calls")?;
-    let stores = Stores::new(embedded("fjall", folder.path()).await?);
+    let stores = Stores::for_tests(embedded("fjall", folder.path()).await?);
     let population = Population::new(&stores).await?;
     let keys = Keys::new(&redis).await?;
     let mut rows = Rows { context, redis: &redis, measured };

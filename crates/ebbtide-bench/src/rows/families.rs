@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use ebbtide::stores::grants::{GrantRequest, Rotate, RotateOutcome};
-use ebbtide::{Backend, BackendExt as _, Clock as _, Key, Kind, Prefix, Record, Stores, SystemClock};
+use ebbtide::{Admin, BackendExt as _, Clock as _, Key, Kind, Prefix, Record, Stores, SystemClock};
 use ebbtide_bench::results::{Bar, Line};
 
 use super::grouped;
@@ -15,7 +15,7 @@ const LEVELS: [u64; 5] = [1, 10, 100, 1_000, 10_000];
 pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()> {
     let folder = context.folder("families")?;
     let store = embedded("fjall", folder.path()).await?;
-    let stores = Stores::new(store.clone());
+    let stores = Stores::for_tests(store.clone());
     let grants = stores.grants(&scope());
     let data = serde_json::json!({ "acr": "mfa", "auth_time": 1_800_000_000 });
     let request = GrantRequest::new("ada", "photo-app").scope("photos.read photos.write").data(data);
@@ -55,7 +55,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
 }
 
 /// The bytes of all live records of these kinds.
-pub(super) async fn stored_bytes(store: &dyn Backend, kinds: &[Kind]) -> Result<f64> {
+pub(super) async fn stored_bytes(store: &dyn Admin, kinds: &[Kind]) -> Result<f64> {
     let mut bytes = 0;
     for &kind in kinds {
         let records = store.scan_all(&Prefix::kind_wide(kind), SystemClock.now()).await?;

@@ -99,7 +99,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
     let mut sides = vec![Side::new("redis", "Redis, AOF always", &who(redis.pid), connections)];
     for engine in ENGINES {
         let folder = context.folder(engine)?;
-        let check = replay_check(&Stores::new(embedded(engine, folder.path()).await?));
+        let check = replay_check(&Stores::for_tests(embedded(engine, folder.path()).await?));
         folders.push(folder);
         sides.push(Side::new(engine, shown(engine), &[("both", Whose::Ours)], callers(&check, most)));
     }

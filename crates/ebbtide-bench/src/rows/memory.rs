@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use ebbtide::{Clock as _, SystemClock, Timestamp, open};
+use ebbtide::{Clock as _, SystemClock, Timestamp, open_engine};
 use tempfile::TempDir;
 use tokio::process::Command;
 
@@ -58,7 +58,7 @@ impl Filled {
 
 /// Fills the store, reads some of it, and prints what is resident and the most that was.
 pub(crate) async fn fill(url: &str, number: u64) -> Result<()> {
-    let (store, now) = (open(url).await?, SystemClock.now());
+    let (store, now) = (open_engine(url).await?, SystemClock.now());
     let ends = ends(now)?;
     records::fill(&store, number, |number| ends[ends_at(number)]).await?;
     let step = (number / READ).max(1);

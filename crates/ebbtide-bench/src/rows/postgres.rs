@@ -29,7 +29,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
         plain.push(Plain { client, statement });
     }
     let who = [("client", Whose::Ours), ("server", Whose::Server(pid(&client).await?))];
-    let gathered = callers(&replay_check(&Stores::new(store)), CALLERS);
+    let gathered = callers(&replay_check(&Stores::for_tests(store)), CALLERS);
     let mut sides = [
         Side::closed("gathered, a pool of 16", &who, gathered, context.round()),
         Side::closed("one INSERT per call, 64 connections", &who, plain, context.round()),

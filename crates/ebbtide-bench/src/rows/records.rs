@@ -26,7 +26,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
         let folder = context.folder(engine)?;
         let store = embedded(engine, folder.path()).await?;
         folders.push(folder);
-        sides.push(checks(engine, &Stores::new(store.clone()), IN_FLIGHT, time));
+        sides.push(checks(engine, &Stores::for_tests(store.clone()), IN_FLIGHT, time));
         stores.push(store);
     }
     let mut lines: Vec<Line> = ["Redis, AOF always, 64 connections"]

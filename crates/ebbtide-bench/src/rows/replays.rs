@@ -37,7 +37,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
     ];
     for engine in ENGINES {
         let folder = context.folder(engine)?;
-        let stores = Stores::new(embedded(engine, folder.path()).await?);
+        let stores = Stores::for_tests(embedded(engine, folder.path()).await?);
         folders.push(folder);
         sides.extend(IN_FLIGHT.map(|in_flight| checks(engine, &stores, in_flight, time)));
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use ebbtide::ops::sweeper::Share;
-use ebbtide::{Backend, BackendExt as _, Budget, Clock as _, Stopwatch, SystemClock, Timestamp};
+use ebbtide::{Admin, BackendExt as _, Budget, Clock as _, Stopwatch, SystemClock, Timestamp};
 use ebbtide_bench::results::{Bar, Figure};
 use tokio_postgres::Client;
 
@@ -95,14 +95,14 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
 
 /// A store of which half has expired.
 struct Field {
-    store: Arc<dyn Backend>,
+    store: Arc<dyn Admin>,
     each: u64,
     /// Whether the expired half is there.
     is_full: bool,
 }
 
 impl Field {
-    async fn new(store: Arc<dyn Backend>, each: u64) -> Result<Self> {
+    async fn new(store: Arc<dyn Admin>, each: u64) -> Result<Self> {
         let now = SystemClock.now();
         let (soon, late) = (in_seconds(now, 60)?, in_seconds(now, 86_400)?);
         // Side by side in the tables.

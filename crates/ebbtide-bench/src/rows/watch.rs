@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use ebbtide::ops::clock_guard::ClockGuard;
 use ebbtide::ops::sweeper::{Share, SweepOutcome, Sweeper};
-use ebbtide::{Backend, ManualClock, Stopwatch, Stores, SystemRng, Timestamp};
+use ebbtide::{Admin, ManualClock, Stopwatch, Stores, SystemRng, Timestamp};
 use ebbtide_bench::results::Line;
 
 use crate::context::Context;
@@ -104,12 +104,12 @@ pub(super) struct Watchers<C> {
 /// Callers of this store, and the rate at which calls are to come to them.
 pub(super) async fn watchers(
     context: &Context,
-    store: &Arc<dyn Backend>,
+    store: &Arc<dyn Admin>,
 ) -> Result<Watchers<impl Caller + use<>>> {
-    let mut callers = callers(&replay_check(&Stores::new(Arc::clone(store))), CALLERS);
+    let mut callers = callers(&replay_check(&Stores::for_tests(Arc::clone(store))), CALLERS);
     closed::drive(&mut callers, context.round() / 2).await?;
     let rate = SHARE * closed::drive(&mut callers, context.round()).await?.rate();
-    eprintln!("  {}: calls come {rate:.0} times a second", store.engine());
+    eprintln!("  {}: calls come {rate:.0} times a second", store.info().engine);
     Ok(Watchers { callers, rate })
 }
 
@@ -142,7 +142,7 @@ impl<C: Caller> Watchers<C> {
 
 /// One sweep by the sweeper that a server runs, which takes no more than this share of the time. Its clock shows
 /// `now`, so that nobody waits for the records to expire.
-pub(super) async fn sweeper(store: Arc<dyn Backend>, share: Share, now: Timestamp) -> Result<u64> {
+pub(super) async fn sweeper(store: Arc<dyn Admin>, share: Share, now: Timestamp) -> Result<u64> {
     let clock = ManualClock::at(now);
     let guard = ClockGuard::new(Arc::clone(&store), clock, ClockGuard::DEFAULT_BOUND).await?;
     let sweeper = Sweeper::new(store, Arc::new(guard), SystemRng).share(share);

@@ -3,31 +3,59 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use clap::Subcommand;
 use ebbtide_server::http::tls::tls;
 use serde_json::{Map, Value, json};
 
-use crate::args::{Config as Args, ConfigCheck};
-use crate::config::{Config, Resolved, Row};
+use crate::config::{Config, Resolved, Row, Settings};
+use crate::output::{errln, outln};
 
-pub(crate) fn run(args: &Args) -> ExitCode {
-    let Args::Check(args) = args;
+/// Check the configuration of a server
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  ebbtide config check --config /etc/ebbtide.toml")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Check the configuration of a server, and show the source of each value
+    Check(CheckArgs),
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Takes the flags, variables and file of `serve`, and starts nothing. Passwords are not shown.\n\n\
+    Examples:\n  \
+        ebbtide config check --config /etc/ebbtide.toml\n  \
+        ebbtide config check --config /etc/ebbtide.toml --json\n\n\
+    Exit status: 0 the configuration is valid, 1 it is not; the message names the flag, variable or line."
+)]
+struct CheckArgs {
+    #[command(flatten)]
+    settings: Settings,
+}
+
+pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode> {
+    let Action::Check(args) = &args.action;
     match check(args) {
         Ok(rows) => {
-            if args.json {
-                print_json(rows);
+            if json {
+                print_json(rows)?;
             } else {
-                print_table(&rows);
+                print_table(&rows)?;
             }
-            ExitCode::SUCCESS
+            Ok(ExitCode::SUCCESS)
         }
         Err(error) => {
-            eprintln!("ebbtide: {error:#}");
-            ExitCode::from(1)
+            errln!("ebbtide: {error:#}");
+            Ok(ExitCode::from(1))
         }
     }
 }
 
-fn check(args: &ConfigCheck) -> Result<Vec<Row>> {
+fn check(args: &CheckArgs) -> Result<Vec<Row>> {
     let resolved = Resolved::of(&args.settings)?;
     let config = Config::read(&resolved)?;
     if let Some((certificate, key)) = &config.tls {
@@ -36,23 +64,18 @@ fn check(args: &ConfigCheck) -> Result<Vec<Row>> {
     Ok(resolved.rows())
 }
 
-fn print_table(rows: &[Row]) {
-    let width =
-        |of: fn(&Row) -> &str| rows.iter().map(|row| of(row).chars().count()).max().unwrap_or_default();
+fn print_table(rows: &[Row]) -> Result<()> {
     let value = |row: &Row| -> String { row.value.clone().unwrap_or_else(|| "-".to_owned()) };
-    let (keys, values) = (width(|row| &row.key), rows.iter().map(|row| value(row).chars().count()).max());
+    let width =
+        |of: &dyn Fn(&Row) -> String| rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0);
+    let (keys, values) = (width(&|row| row.key.clone()), width(&value));
     for row in rows {
-        println!(
-            "{:keys$}  {:values$}  {}",
-            row.key,
-            value(row),
-            row.source,
-            values = values.unwrap_or_default()
-        );
+        outln!("{:keys$}  {:values$}  {}", row.key, value(row), row.source)?;
     }
+    Ok(())
 }
 
-fn print_json(rows: Vec<Row>) {
+fn print_json(rows: Vec<Row>) -> Result<()> {
     let row = |row: Row| (row.key, json!({"value": row.value, "source": row.source}));
-    println!("{:#}", Value::Object(rows.into_iter().map(row).collect::<Map<_, _>>()));
+    outln!("{:#}", Value::Object(rows.into_iter().map(row).collect::<Map<_, _>>()))
 }

@@ -4,14 +4,38 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use ebbtide::ops::transfer::Copier;
-use ebbtide::{Backend, Clock, Reach, Scope, SystemClock, Timestamp};
+use ebbtide::{Admin, Clock, Reach, Scope, SystemClock, Timestamp};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::args::Copy;
+use crate::output::outln;
+use crate::store::{self, Access};
 
-pub(crate) async fn run(args: Copy) -> Result<ExitCode> {
-    let from = ebbtide::open(&args.from).await.context("the store to copy from cannot be opened")?;
-    let to = ebbtide::open(&args.to).await.context("the store to copy to cannot be opened")?;
+/// Copy the live records of one store to another
+#[derive(Debug, clap::Args)]
+#[command(
+    long_about = "Copy the live records of one store to another.\n\n\
+        Expiries and versions are kept, and every record is compared after the copy. Records that the target already \
+        has are never overwritten, so an interrupted copy can be run again. Stop writes to the source during the copy.",
+    after_help = "Example:\n  ebbtide copy --from fjall:data --to postgres://localhost/ebbtide --below tenant:acme\n\n\
+    Exit status: 0 the target holds every record, 1 it does not, 2 the copy failed."
+)]
+pub(crate) struct Args {
+    /// URL of the store to copy from
+    #[arg(long, value_name = "URL")]
+    from: String,
+
+    /// URL of the store to copy to; an embedded store is created if there is none
+    #[arg(long, value_name = "URL")]
+    to: String,
+
+    /// Copy only this scope and the scopes below it
+    #[arg(long, value_name = "SCOPE")]
+    below: Option<Scope>,
+}
+
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    let from = store::open_engine(&args.from, Access::Read).await.context("--from")?;
+    let to = store::open_engine(&args.to, Access::Create).await.context("--to")?;
     let now = SystemClock.now();
     let total = if args.below.is_none() { expected(from.as_ref(), now).await } else { None };
     let reach = Reach::Below(args.below.unwrap_or(Scope::Global));
@@ -22,7 +46,7 @@ pub(crate) async fn run(args: Copy) -> Result<ExitCode> {
     )?);
     bar.set_message("copying");
     let mut verifying = false;
-    while let Some(count) = copy.step().await.context("the copy was stopped; run it again to go on")? {
+    while let Some(count) = copy.step().await.context("the copy was interrupted; run it again to continue")? {
         bar.inc(count);
         if copy.is_verifying() && !verifying {
             verifying = true;
@@ -33,21 +57,21 @@ pub(crate) async fn run(args: Copy) -> Result<ExitCode> {
     bar.finish_and_clear();
     let copied = copy.copied();
     for (kind, count) in &copied.written {
-        println!("{count:>12} {kind}");
+        outln!("{count:>12} {kind}")?;
     }
-    println!(
-        "{} copied, {} were there already, {} stand there otherwise; {} compared equal, {} did not",
+    outln!(
+        "{} copied, {} already in the target, {} in conflict; compared: {} equal, {} different",
         copied.written.values().sum::<u64>(),
         copied.already,
         copied.conflicts,
         copied.verified,
         copied.different,
-    );
+    )?;
     Ok(if copied.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// About how many records there are, where the engine knows.
-async fn expected(from: &dyn Backend, now: Timestamp) -> Option<u64> {
+/// Estimated number of records, for the progress bar; none if the engine cannot count them.
+async fn expected(from: &dyn Admin, now: Timestamp) -> Option<u64> {
     let stats = from.stats(now).await.ok()?;
     Some(stats.values().map(|kind| kind.live).sum())
 }

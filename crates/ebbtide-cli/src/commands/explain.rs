@@ -4,53 +4,227 @@ use std::io::Read as _;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ebbtide::ops::explain::{self, Explanation, Question, RecordState};
-use ebbtide::{Secret, Stores};
+use clap::Subcommand;
+use ebbtide::Secret;
+use ebbtide::ops::explain::{Question, RecordState};
+use ebbtide::stores::api_keys::KeyId;
+use ebbtide::stores::grants::GrantId;
+use ebbtide::stores::relationships::RelationType;
 use ebbtide_api::describe;
+use serde_json::{Value, json};
 
-use crate::args::Explain;
-use crate::commands::remote;
+use crate::args::ScopeTarget;
+use crate::output::outln;
+use crate::store::{self, Access};
 
-pub(crate) async fn run(args: Explain) -> Result<ExitCode> {
-    if let Some(server) = args.place.at.server()? {
-        return remote::explain(&server, &args.place.scope, args.record, args.json).await;
-    }
-    let question: Question = serde_json::from_value(remote::question(args.record)?)?;
-    let backend = ebbtide::open(args.place.at.store()?).await.context("the store cannot be opened")?;
-    let explain = explain::Explain::new(Stores::new(backend), args.place.scope.clone());
-    let explanation = explain.explain(&question).await.context("the store has no answer")?;
-    if args.json {
-        println!("{}", describe::explanation(&explanation));
-    } else {
-        print(&explanation);
-    }
-    Ok(if explanation.state == RecordState::Unknown { ExitCode::from(1) } else { ExitCode::SUCCESS })
+/// Explain the state of a record: live, expired, used or revoked, and its history
+#[derive(Debug, clap::Args)]
+#[command(
+    long_about = "Explain the state of a record: live, expired, used or revoked, and its history.\n\n\
+        Reads only: nothing is changed, and no lifetime is extended. An expired record is unknown, unless its kind \
+        leaves a tombstone or the audit log mentions it. Secrets are read from standard input, since other users of \
+        the machine can read a command line.",
+    after_help = "Examples:\n  \
+        ebbtide explain --store fjall:data --scope tenant:acme approval alice doc GET\n  \
+        ebbtide explain --store fjall:data --scope tenant:acme code < code.txt\n\n\
+        Exit status: 0 the state is known, 1 it is unknown, 2 the store could not be read."
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    place: ScopeTarget,
+
+    #[command(subcommand)]
+    record: Record,
 }
 
-pub(super) fn secret() -> Result<Secret> {
+#[derive(Debug, Subcommand)]
+enum Record {
+    /// A proof, by its namespace and jti
+    #[command(
+        after_help = "Example:\n  ebbtide explain --store fjall:data --scope tenant:acme replay dpop JTI"
+    )]
+    Replay {
+        /// Namespace of the proof, such as dpop
+        namespace: String,
+        /// Id of the proof (`jti`)
+        #[arg(allow_hyphen_values = true)]
+        jti: String,
+        /// Thumbprint of the key that the proof is bound to
+        #[arg(long)]
+        jkt: Option<String>,
+    },
+    /// A nonce, read from standard input
+    #[command(
+        after_help = "Example:\n  ebbtide explain --store fjall:data --scope tenant:acme nonce https://api.example < nonce.txt"
+    )]
+    Nonce {
+        /// Audience of the nonce
+        audience: String,
+    },
+    /// An authorization code, read from standard input
+    #[command(
+        after_help = "Example:\n  ebbtide explain --store fjall:data --scope tenant:acme code < code.txt"
+    )]
+    Code,
+    /// An access token, read from standard input
+    #[command(
+        after_help = "Example:\n  ebbtide explain --store fjall:data --scope tenant:acme access-token < token.txt"
+    )]
+    AccessToken,
+    /// A grant, by its id
+    #[command(after_help = "Example:\n  ebbtide explain --store fjall:data --scope tenant:acme grant ID")]
+    Grant {
+        /// Id of the grant
+        id: GrantId,
+    },
+    /// An attribute
+    #[command(
+        after_help = "Example:\n  ebbtide explain --store fjall:data --scope tenant:acme attribute alice settings theme"
+    )]
+    Attribute {
+        /// Owner of the bucket
+        owner: String,
+        /// Name of the bucket
+        bucket: String,
+        /// Name of the attribute
+        name: String,
+    },
+    /// An approval
+    #[command(
+        after_help = "Example:\n  ebbtide explain --store fjall:data --scope tenant:acme approval alice doc GET"
+    )]
+    Approval {
+        /// Identity that was approved
+        identity: String,
+        /// Resource of the approval
+        resource: String,
+        /// Action of the approval
+        action: String,
+    },
+    /// A relationship
+    #[command(
+        after_help = "Example:\n  ebbtide explain --store fjall:data --scope tenant:acme relationship alice member team --type membership"
+    )]
+    Relationship {
+        /// Subject of the relationship
+        subject: String,
+        /// Name of the relation
+        relation: String,
+        /// Object of the relationship
+        object: String,
+        /// Type: role, trust, membership, ownership, delegation or custom:NAME
+        #[arg(long = "type", value_name = "TYPE")]
+        relation_type: RelationType,
+    },
+    /// A session, its id read from standard input
+    #[command(
+        after_help = "Example:\n  ebbtide explain --store fjall:data --scope tenant:acme session < id.txt"
+    )]
+    Session,
+    /// A pushed authorization request, its URI read from standard input
+    #[command(
+        after_help = "Example:\n  ebbtide explain --store fjall:data --scope tenant:acme pushed-request < uri.txt"
+    )]
+    PushedRequest,
+    /// A device code, read from standard input
+    #[command(
+        after_help = "Example:\n  ebbtide explain --store fjall:data --scope tenant:acme device-code < code.txt"
+    )]
+    DeviceCode,
+    /// A client, by its id
+    #[command(after_help = "Example:\n  ebbtide explain --store fjall:data --scope tenant:acme client app")]
+    Client {
+        /// Id of the client
+        #[arg(allow_hyphen_values = true)]
+        id: String,
+    },
+    /// An API key, by its id
+    #[command(after_help = "Example:\n  ebbtide explain --store fjall:data --scope tenant:acme key ID")]
+    Key {
+        /// Id of the key, from `key list`
+        #[arg(allow_hyphen_values = true)]
+        id: KeyId,
+    },
+}
+
+pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
+    let scope = &args.place.scope.name;
+    let (explanation, known) = if let Some(server) = args.place.target.server()? {
+        let answer = server.call("POST", "/v1/explain", Some(scope), Some(request(args.record)?)).await?;
+        let Some(explanation) = answer.found()? else {
+            outln!("nothing is known about this record in {scope}")?;
+            return Ok(ExitCode::from(1));
+        };
+        (explanation, true)
+    } else {
+        let question: Question = serde_json::from_value(request(args.record)?)?;
+        let db = store::open(args.place.target.store()?, Access::Read).await?;
+        let explanation = db.at(scope).explain().explain(&question).await.context("cannot read the store")?;
+        (describe::explanation(&explanation), explanation.state != RecordState::Unknown)
+    };
+    if json {
+        outln!("{explanation}")?;
+    } else {
+        print(&explanation)?;
+    }
+    Ok(if known { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Question as JSON, which a server takes as its request.
+fn request(record: Record) -> Result<Value> {
+    let secret = || secret().map(|secret| secret.expose().to_owned());
+    Ok(match record {
+        Record::Replay { namespace, jti, jkt } => {
+            json!({"kind": "replays", "namespace": namespace, "jti": jti, "jkt": jkt})
+        }
+        Record::Nonce { audience } => json!({"kind": "nonces", "audience": audience, "nonce": secret()?}),
+        Record::Code => json!({"kind": "codes", "code": secret()?}),
+        Record::AccessToken => json!({"kind": "access_tokens", "access_token": secret()?}),
+        Record::Grant { id } => json!({"kind": "grants", "grant_id": id.to_string()}),
+        Record::Attribute { owner, bucket, name } => {
+            json!({"kind": "attributes", "owner": owner, "bucket": bucket, "name": name})
+        }
+        Record::Approval { identity, resource, action } => {
+            json!({"kind": "approvals", "identity": identity, "resource": resource, "action": action})
+        }
+        Record::Relationship { subject, relation, object, relation_type } => {
+            json!({"kind": "relationships", "subject": subject, "relation": relation, "object": object,
+                "relation_type": relation_type})
+        }
+        Record::Session => json!({"kind": "sessions", "session_id": secret()?}),
+        Record::PushedRequest => json!({"kind": "pushed_requests", "request_uri": secret()?}),
+        Record::DeviceCode => json!({"kind": "device_codes", "device_code": secret()?}),
+        Record::Client { id } => json!({"kind": "clients", "client_id": id}),
+        Record::Key { id } => json!({"kind": "api_keys", "id": id.to_string()}),
+    })
+}
+
+fn secret() -> Result<Secret> {
     let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).context("the secret cannot be read from standard input")?;
+    std::io::stdin().read_to_string(&mut text).context("cannot read the secret from standard input")?;
     let text = Secret::new(text);
     Ok(Secret::new(text.expose().trim()))
 }
 
-fn print(explanation: &Explanation) {
-    println!("{} in {}: {}", explanation.kind, explanation.scope, explanation.state.name());
-    println!("  {}", explanation.why);
-    for (what, time) in [
-        ("created at", explanation.created_at),
-        ("expires at", explanation.expires_at),
-        ("never later than", explanation.cap_at),
-    ] {
-        if let Some(time) = time {
-            println!("  {what} {time}");
+fn print(explanation: &Value) -> Result<()> {
+    let text = |name: &str| explanation[name].as_str().unwrap_or_default();
+    outln!("{} in {}: {}\n  {}", text("kind"), text("scope"), text("state"), text("why"))?;
+    for (label, name) in
+        [("created at", "created_at"), ("expires at", "expires_at"), ("never later than", "cap_at")]
+    {
+        if let Some(time) = explanation[name].as_u64() {
+            outln!("  {label} {time}")?;
+        } else if name == "expires_at" && text("state") == RecordState::Live.name() {
+            outln!("  {label} never")?;
         }
     }
-    if let Some(id) = explanation.grant_id {
-        println!("  grant {id}");
+    if let Some(id) = explanation["grant_id"].as_str() {
+        outln!("  grant {id}")?;
     }
-    for entry in &explanation.history {
-        let until = entry.after.map(|after| format!(" until {after}")).unwrap_or_default();
-        println!("  {} {}{until} by {}: {}", entry.at, entry.action.name(), entry.actor, entry.reason);
+    for entry in explanation["history"].as_array().into_iter().flatten() {
+        let text = |name: &str| entry[name].as_str().unwrap_or_default();
+        let until = entry["after"].as_u64().map(|after| format!(" until {after}")).unwrap_or_default();
+        outln!("  {} {}{until} by {}: {}", entry["at"], text("action"), text("actor"), text("reason"))?;
     }
+    Ok(())
 }

@@ -1,37 +1,136 @@
 //! `ebbtide key`
 
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use ebbtide::stores::api_keys::{ApiKey, KeyRequest};
-use ebbtide::stores::audit::AuditContext;
-use ebbtide::{Scope, Stores, Ttl};
+use anyhow::{Context, Result};
+use clap::Subcommand;
+use ebbtide::stores::api_keys::{KeyId, KeyRequest, Role};
+use ebbtide::{Scope, Ttl};
 use ebbtide_api::describe;
+use serde_json::{Value, json};
 
-use crate::args::{At, Key, KeyCreate, KeyList, KeyRevoke};
-use crate::commands::remote;
+use crate::args::{AuditArgs, Confirmation, ScopeTarget, Target};
+use crate::client::{Client, encoded};
+use crate::config::duration;
+use crate::output::{errln, outln};
+use crate::store::{self, Access};
 
-pub(crate) async fn run(args: Key) -> Result<ExitCode> {
-    match args {
-        Key::Create(args) => create(args).await,
-        Key::List(args) => list(args).await,
-        Key::Revoke(args) => revoke(args).await,
+/// Create, list and revoke API keys
+#[derive(Debug, clap::Args)]
+#[command(
+    long_about = "Create, list and revoke API keys.\n\n\
+        A key is valid for one scope and the scopes below it, in one role: a reader reads and checks, a writer changes \
+        records, an admin also manages keys and scopes. The store keeps a digest only: a key is shown once.",
+    after_help = "Examples:\n  \
+        ebbtide key create --store fjall:data --scope tenant:acme --role writer --ttl 90d --name billing\n  \
+        ebbtide key list --store fjall:data --scope global --below\n  \
+        ebbtide key revoke --store fjall:data --yes ID"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+impl Args {
+    pub(crate) fn has_json(&self) -> bool {
+        !matches!(self.action, Action::Revoke(_))
     }
 }
 
-/// Above a list of keys.
-pub(super) const HEAD: &str = "ROLE    SCOPE                     EXPIRES AT     NAME              ID";
-
-async fn open(at: &At) -> Result<Stores> {
-    Ok(Stores::new(ebbtide::open(at.store()?).await.context("the store cannot be opened")?))
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Create a key and print it; it cannot be shown again
+    #[command(
+        after_help = "Example:\n  ebbtide key create --store fjall:data --scope tenant:acme --role writer --ttl 90d --name billing"
+    )]
+    Create(CreateArgs),
+    /// List the keys of a scope; the keys themselves are never shown
+    #[command(after_help = "Example:\n  ebbtide key list --store fjall:data --scope global --below")]
+    List(ListArgs),
+    /// Revoke a key; exit status 1 if it does not exist
+    #[command(after_help = "Example:\n  ebbtide key revoke --store fjall:data --yes ID")]
+    Revoke(RevokeArgs),
 }
 
-async fn create(args: KeyCreate) -> Result<ExitCode> {
-    if let Some(server) = args.place.at.server()? {
-        return remote::key_create(&server, &args).await;
+#[derive(Debug, clap::Args)]
+struct CreateArgs {
+    #[command(flatten)]
+    place: ScopeTarget,
+
+    /// Role: reader, writer or admin
+    #[arg(long)]
+    role: Role,
+
+    /// Lifetime, such as 12h or 90d [default: until the key is revoked]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    ttl: Option<Duration>,
+
+    /// Name, to recognize the key in lists
+    #[arg(long)]
+    name: Option<String>,
+
+    /// Maximum number of requests per second, on each node
+    #[arg(long, value_name = "NUMBER")]
+    rate_limit: Option<u32>,
+
+    #[command(flatten)]
+    audit: AuditArgs,
+}
+
+#[derive(Debug, clap::Args)]
+struct ListArgs {
+    #[command(flatten)]
+    place: ScopeTarget,
+
+    /// Include the keys of the scopes below it
+    #[arg(long)]
+    below: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct RevokeArgs {
+    #[command(flatten)]
+    target: Target,
+
+    /// Id of the key, from `key list`
+    // One in 64 begins with a hyphen.
+    #[arg(allow_hyphen_values = true)]
+    id: KeyId,
+
+    #[command(flatten)]
+    audit: AuditArgs,
+
+    #[command(flatten)]
+    confirmation: Confirmation,
+}
+
+pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
+    match args.action {
+        Action::Create(args) => create(args, json).await,
+        Action::List(args) => list(args, json).await,
+        Action::Revoke(args) => revoke(args).await,
     }
-    let stores = open(&args.place.at).await?;
-    let mut request = KeyRequest::new(args.place.scope, args.role);
+}
+
+async fn create(args: CreateArgs, json: bool) -> Result<ExitCode> {
+    let created = match args.place.target.server()? {
+        Some(server) => create_remotely(&server, args).await?,
+        None => create_locally(args).await?,
+    };
+    if json {
+        outln!("{created}")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let text = |name: &str| created[name].as_str().unwrap_or_default();
+    outln!("{}", text("key"))?;
+    errln!("created the key {} ({} of {})", text("id"), text("role"), text("scope"));
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn create_locally(args: CreateArgs) -> Result<Value> {
+    let db = store::open(args.place.target.store()?, Access::Create).await?;
+    let mut request = KeyRequest::new(args.place.scope.name, args.role);
     if let Some(ttl) = args.ttl {
         request = request.ttl(Ttl::new(ttl)?);
     }
@@ -41,70 +140,99 @@ async fn create(args: KeyCreate) -> Result<ExitCode> {
     if let Some(limit) = args.rate_limit {
         request = request.rate_limit(limit);
     }
-    let context = AuditContext::new(args.why.actor, args.why.reason)?;
-    let created = stores.api_keys(&Scope::Global).create(&request, &context).await?;
-    if args.json {
-        let mut answer = describe::api_key(&created.about);
-        answer["key"] = created.key.expose().into();
-        println!("{answer}");
-    } else {
-        println!("{}", created.key.expose());
-        eprintln!("made a {} of {}; its id is {}", created.about.role, created.about.scope, created.about.id);
+    let created = db.at(&Scope::Global).api_keys().create(&request, &args.audit.context()?).await?;
+    let mut answer = describe::api_key(&created.about);
+    answer["key"] = created.key.expose().into();
+    Ok(answer)
+}
+
+async fn create_remotely(server: &Client, args: CreateArgs) -> Result<Value> {
+    let body = json!({
+        "scope": args.place.scope.name.to_string(),
+        "role": args.role.name(),
+        "name": args.name,
+        "ttl_seconds": args.ttl.map(|ttl| ttl.as_secs()),
+        "rate_limit": args.rate_limit,
+    });
+    server.call("POST", "/v1/keys", None, Some(body)).await?.success()
+}
+
+async fn list(args: ListArgs, json: bool) -> Result<ExitCode> {
+    let server = args.place.target.server()?;
+    let db = match &server {
+        Some(_) => None,
+        None => Some(store::open(args.place.target.store()?, Access::Read).await?),
+    };
+    if !json {
+        print_row(["ROLE", "SCOPE", "EXPIRES AT", "NAME", "ID"])?;
+    }
+    let print = |key: &Value| -> Result<()> {
+        if json {
+            return outln!("{key}");
+        }
+        let text = |name: &str| key[name].as_str().unwrap_or("-");
+        let expires = key["expires_at"].as_u64().map_or("never".to_owned(), |at| at.to_string());
+        print_row([text("role"), text("scope"), &expires, text("name"), text("id")])
+    };
+    let scope = &args.place.scope.name;
+    if let Some(server) = server {
+        // A server lists the keys below the scope of the request, unless the query names one.
+        let exact =
+            if args.below { String::new() } else { format!("&scope={}", encoded(&scope.to_string())) };
+        server.each("/v1/keys", &exact, Some(scope), print).await?;
+    } else if let Some(db) = db {
+        let (keys, reach, mut after) = (db.at(&Scope::Global).api_keys(), args.place.reach(args.below), None);
+        loop {
+            let page = keys.list(&reach, after.as_ref(), 500).await.context("cannot read the keys")?;
+            page.items.iter().map(describe::api_key).try_for_each(|key| print(&key))?;
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn list(args: KeyList) -> Result<ExitCode> {
-    if let Some(server) = args.place.at.server()? {
-        return remote::key_list(&server, &args).await;
-    }
-    let keys = open(&args.place.at).await?.api_keys(&Scope::Global);
-    let (reach, mut after) = (args.place.reach(args.below), None);
-    if !args.json {
-        println!("{HEAD}");
-    }
-    loop {
-        let page = keys.list(&reach, after.as_ref(), 500).await.context("the keys cannot be read")?;
-        for key in &page.items {
-            if args.json { println!("{}", describe::api_key(key)) } else { println!("{}", row_of(key)) }
-        }
-        after = page.next;
-        if after.is_none() {
-            return Ok(ExitCode::SUCCESS);
-        }
-    }
+fn print_row([role, scope, expires, name, id]: [&str; 5]) -> Result<()> {
+    outln!("{role:<6}  {scope:<24}  {expires:<13}  {name:<16}  {id}")
 }
 
-fn row_of(key: &ApiKey) -> String {
-    let (scope, ends, id) = (key.scope.to_string(), key.expires_at.to_string(), key.id.to_string());
-    row(key.role.name(), &scope, &ends, key.name.as_deref().unwrap_or("-"), &id)
-}
-
-/// A line of a list of keys.
-pub(super) fn row(role: &str, scope: &str, ends: &str, name: &str, id: &str) -> String {
-    format!("{role:<6}  {scope:<24}  {ends:<13}  {name:<16}  {id}")
-}
-
-async fn revoke(args: KeyRevoke) -> Result<ExitCode> {
-    if let Some(server) = args.at.server()? {
-        return remote::key_revoke(&server, &args).await;
+async fn revoke(args: RevokeArgs) -> Result<ExitCode> {
+    if let Some(server) = args.target.server()? {
+        return revoke_remotely(&server, &args).await;
     }
-    let keys = open(&args.at).await?.api_keys(&Scope::Global);
+    let db = store::open(args.target.store()?, Access::Write).await?;
+    let keys = db.at(&Scope::Global).api_keys();
     let Some(key) = keys.get(&args.id).await? else {
-        println!("there is no such key");
-        return Ok(ExitCode::from(1));
+        return not_found();
     };
     let name = key.name.map(|name| format!(" named {name}")).unwrap_or_default();
-    let what = format!("the {} of {}{name}", key.role, key.scope);
-    if !args.yes {
-        bail!("this would revoke {what}: say --yes to do it");
+    let key = format!("the {} of {}{name}", key.role, key.scope);
+    if !args.confirmation.yes {
+        return Err(Confirmation::missing(&format!("revoke {key}")));
     }
-    let context = AuditContext::new(args.why.actor, args.why.reason)?;
-    if keys.revoke(&args.id, &context).await? {
-        println!("revoked {what}; servers refuse it within 5 s");
-        Ok(ExitCode::SUCCESS)
-    } else {
-        println!("there is no such key any more");
-        Ok(ExitCode::from(1))
+    if keys.revoke(&args.id, &args.audit.context()?).await? { revoked(&key) } else { not_found() }
+}
+
+async fn revoke_remotely(server: &Client, args: &RevokeArgs) -> Result<ExitCode> {
+    let key = format!("the key {}", args.id);
+    if !args.confirmation.yes {
+        return Err(Confirmation::missing(&format!("revoke {key}")));
     }
+    let path = format!("/v1/keys/{}", encoded(&args.id.to_string()));
+    match server.call("DELETE", &path, None, None).await?.found()? {
+        Some(_) => revoked(&key),
+        None => not_found(),
+    }
+}
+
+fn revoked(key: &str) -> Result<ExitCode> {
+    outln!("revoked {key}; servers refuse it within 5 s")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn not_found() -> Result<ExitCode> {
+    outln!("there is no such key")?;
+    Ok(ExitCode::from(1))
 }

@@ -3,52 +3,122 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
-use ebbtide::stores::audit::AuditContext;
+use anyhow::{Context, Result};
+use clap::Subcommand;
 use ebbtide::stores::scopes::{Scopes, Statistics};
-use ebbtide::{Kind, Reach, Scope, Stores};
+use ebbtide::{Kind, Reach, Scope, Timestamp};
 use ebbtide_api::describe;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value, json};
 
-use crate::args::{ScopeCommand, ScopeDelete, Where};
-use crate::commands::remote;
+use crate::args::{AuditArgs, Confirmation, ScopeTarget};
+use crate::client::{Client, encoded};
+use crate::output::{errln, outln};
+use crate::store::{self, Access};
 
-pub(crate) async fn run(args: ScopeCommand) -> Result<ExitCode> {
-    match args {
-        ScopeCommand::Stats { place, below, json } => stats(place, below, json).await,
-        ScopeCommand::List { place, json } => list(place, json).await,
-        ScopeCommand::Delete(args) => delete(args).await,
+/// List, count and delete scopes
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    ebbtide scope list --store fjall:data --scope global\n  \
+    ebbtide scope stats --store fjall:data --scope tenant:acme --below\n  \
+    ebbtide scope delete --store fjall:data --scope tenant:acme --below --yes")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Count the records of a scope, by kind
+    #[command(after_help = "Example:\n  ebbtide scope stats --store fjall:data --scope tenant:acme --below")]
+    Stats(StatsArgs),
+    /// List a scope and the scopes below it that have records
+    #[command(after_help = "Example:\n  ebbtide scope list --store fjall:data --scope global")]
+    List(ListArgs),
+    /// Delete every record of a scope except its audit log
+    #[command(
+        after_help = "Example:\n  ebbtide scope delete --store fjall:data --scope tenant:acme --below --yes"
+    )]
+    Delete(DeleteArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct StatsArgs {
+    #[command(flatten)]
+    place: ScopeTarget,
+
+    /// Include the scopes below it
+    #[arg(long)]
+    below: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct ListArgs {
+    #[command(flatten)]
+    place: ScopeTarget,
+}
+
+#[derive(Debug, clap::Args)]
+struct DeleteArgs {
+    #[command(flatten)]
+    place: ScopeTarget,
+
+    /// Include the scopes below it
+    #[arg(long)]
+    below: bool,
+
+    /// Resume a deletion that was interrupted within the last day: reads less, and keeps records written since it
+    /// began
+    #[arg(long)]
+    resume: bool,
+
+    #[command(flatten)]
+    audit: AuditArgs,
+
+    #[command(flatten)]
+    confirmation: Confirmation,
+}
+
+pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
+    match args.action {
+        Action::Stats(args) => stats(args, json).await,
+        Action::List(args) => list(&args.place, json).await,
+        Action::Delete(args) => delete(args, json).await,
     }
 }
 
-async fn open(place: &Where) -> Result<Scopes> {
-    let backend = ebbtide::open(place.at.store()?).await.context("the store cannot be opened")?;
-    Ok(Stores::new(backend).scopes(&place.scope))
+async fn open(place: &ScopeTarget, access: Access) -> Result<Scopes> {
+    Ok(store::open(place.target.store()?, access).await?.at(&place.scope.name).scopes())
 }
 
-async fn stats(place: Where, below: bool, json: bool) -> Result<ExitCode> {
-    if let Some(server) = place.at.server()? {
-        return remote::scope_stats(&server, &place, below, json).await;
+async fn stats(args: StatsArgs, json: bool) -> Result<ExitCode> {
+    let place = &args.place;
+    if let Some(server) = place.target.server()? {
+        return stats_remotely(&server, &args, json).await;
     }
-    let scopes =
-        open(&place).await?.statistics(&place.reach(below)).await.context("the scope cannot be read")?;
+    let scopes = open(place, Access::Read).await?.statistics(&place.reach(args.below)).await;
+    let scopes = scopes.context("cannot read the scope")?;
     if json {
         let scopes: Map<_, _> =
             scopes.iter().map(|(scope, kinds)| (scope.to_string(), by_kind(kinds))).collect();
-        println!("{}", Value::Object(scopes));
+        outln!("{}", Value::Object(scopes))?;
         return Ok(ExitCode::SUCCESS);
     }
-    println!(
+    outln!(
         "{:<24}  {:<21}  {:>10}  {:>12}  {:>11}  {:>13}  {:>13}",
-        "SCOPE", "KIND", "LIVE", "BYTES", "WITHOUT END", "FIRST ENDS AT", "LAST ENDS AT"
-    );
+        "SCOPE",
+        "KIND",
+        "LIVE",
+        "BYTES",
+        "WITHOUT END",
+        "FIRST ENDS AT",
+        "LAST ENDS AT"
+    )?;
+    let time = |time: Option<Timestamp>| time.map_or("-".to_owned(), |time| time.to_string());
     for (scope, kinds) in &scopes {
         let scope = scope.to_string();
         for (kind, of) in kinds {
-            let time =
-                |time: Option<ebbtide::Timestamp>| time.map_or("-".to_owned(), |time| time.to_string());
-            println!(
+            outln!(
                 "{scope:<24}  {:<21}  {:>10}  {:>12}  {:>11}  {:>13}  {:>13}",
                 kind.name(),
                 of.live,
@@ -56,7 +126,7 @@ async fn stats(place: Where, below: bool, json: bool) -> Result<ExitCode> {
                 of.without_end,
                 time(of.first_ends_at),
                 time(of.last_ends_at)
-            );
+            )?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -75,80 +145,118 @@ fn by_kind(kinds: &BTreeMap<Kind, Statistics>) -> Value {
     Value::Object(kinds.iter().map(|(kind, statistics)| (kind.name().to_owned(), of(statistics))).collect())
 }
 
-async fn list(place: Where, json: bool) -> Result<ExitCode> {
-    if let Some(server) = place.at.server()? {
-        return remote::scope_list(&server, &place.scope, json).await;
-    }
-    let scopes =
-        open(&place).await?.statistics(&place.reach(true)).await.context("the scopes cannot be read")?;
-    if !json {
-        println!("{LIST_HEAD}");
-    }
-    for (scope, kinds) in scopes {
-        print_row(&scope.to_string(), kinds.values().map(|of| of.live).sum(), json);
+async fn stats_remotely(server: &Client, args: &StatsArgs, json: bool) -> Result<ExitCode> {
+    let counts = server.call("GET", &path(&args.place, args.below), None, None).await?.success()?;
+    if json {
+        outln!("{counts}")?;
+    } else {
+        let total = print_counts(&counts["counts"])?;
+        outln!("{total} live")?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) const LIST_HEAD: &str = "     RECORDS  SCOPE";
-
-pub(super) fn print_row(scope: &str, records: u64, as_json: bool) {
-    if as_json {
-        println!("{}", json!({"scope": scope, "records": records}));
+async fn list(place: &ScopeTarget, json: bool) -> Result<ExitCode> {
+    let scopes: Vec<(String, u64)> = if let Some(server) = place.target.server()? {
+        server.scopes(&place.scope.name).await?
     } else {
-        println!("{records:>12}  {scope}");
+        let scopes = open(place, Access::Read).await?.statistics(&place.reach(true)).await;
+        let records = |kinds: BTreeMap<Kind, Statistics>| kinds.values().map(|of| of.live).sum();
+        let scopes = scopes.context("cannot read the scopes")?.into_iter();
+        scopes.map(|(scope, kinds)| (scope.to_string(), records(kinds))).collect()
+    };
+    if !json {
+        outln!("     RECORDS  SCOPE")?;
     }
+    for (scope, records) in scopes {
+        if json {
+            outln!("{}", json!({"scope": scope, "records": records}))?;
+        } else {
+            outln!("{records:>12}  {scope}")?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
-const STOPPED: &str =
-    "the deletion was stopped; run it again to delete what is left, with --resume to go on where it was";
-
-async fn delete(args: ScopeDelete) -> Result<ExitCode> {
-    if let Some(server) = args.place.at.server()? {
-        return remote::scope_delete(&server, &args).await;
+async fn delete(args: DeleteArgs, json: bool) -> Result<ExitCode> {
+    let reach = args.place.reach(args.below);
+    let deleted = match args.place.target.server()? {
+        Some(server) => delete_remotely(&server, &args, &reach).await?,
+        None => delete_locally(args, &reach).await?,
+    };
+    if json {
+        outln!("{deleted}")?;
+    } else {
+        let total = print_counts(&deleted["deleted"])?;
+        outln!("{total} records deleted {}", extent(&reach))?;
     }
-    let (scopes, reach) = (open(&args.place).await?, args.place.reach(args.below));
-    if !args.yes {
-        let counts = scopes.count(&reach).await.context("the scope cannot be read")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn delete_locally(args: DeleteArgs, reach: &Reach) -> Result<Value> {
+    const INTERRUPTED: &str =
+        "the deletion was interrupted; run it again to delete the rest, with --resume to continue from there";
+    let scopes = open(&args.place, Access::Write).await?;
+    if !args.confirmation.yes {
+        let counts = scopes.count(reach).await.context("cannot read the scope")?;
         let goes = |kind: &Kind| Scopes::deletable().any(|deletable| deletable == *kind);
         let records: u64 = counts.iter().filter(|(kind, _)| goes(kind)).map(|(_, count)| count).sum();
-        bail!("this would delete {records} records {}: say --yes to do it", extent(&reach));
+        return Err(Confirmation::missing(&format!("delete {records} records {}", extent(reach))));
     }
-    let context = AuditContext::new(args.why.actor, args.why.reason)?;
-    let resumed = if args.resume { scopes.resume_delete(&reach, &context).await? } else { None };
+    let context = args.audit.context()?;
+    let resumed = if args.resume { scopes.resume_delete(reach, &context).await? } else { None };
     let mut deletion = match resumed {
         Some(resumed) => {
             let began_at = resumed.began_at();
-            eprintln!("going on with what began at {began_at}; what was written since may be left");
+            errln!("resuming the deletion that began at {began_at}; records written since then may remain");
             resumed
         }
-        None => scopes.delete(&reach, &context).await?,
+        None => scopes.delete(reach, &context).await?,
     };
     let bar = ProgressBar::new(1);
     bar.set_style(ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} parts {elapsed}")?);
-    while deletion.step().await.context(STOPPED)? {
+    while deletion.step().await.context(INTERRUPTED)? {
         let (done, of) = deletion.done();
         bar.set_length(of.into());
         bar.set_position(done.into());
         bar.set_message(format!("{} deleted", deletion.removed().total()));
     }
     bar.finish_and_clear();
-    let removed = &deletion.removed().records;
-    if args.json {
-        println!("{}", describe::counts(&reach, "deleted", removed));
-        return Ok(ExitCode::SUCCESS);
-    }
-    for (kind, count) in removed {
-        println!("{count:>12} {kind}");
-    }
-    println!("{} records deleted {}", removed.values().sum::<u64>(), extent(&reach));
-    Ok(ExitCode::SUCCESS)
+    Ok(describe::counts(reach, "deleted", &deletion.removed().records))
 }
 
-pub(super) fn extent(reach: &Reach) -> String {
+async fn delete_remotely(server: &Client, args: &DeleteArgs, reach: &Reach) -> Result<Value> {
+    let path = path(&args.place, args.below);
+    if !args.confirmation.yes {
+        let counts = server.call("GET", &path, None, None).await?.success()?;
+        let records = format!("most of {} records {}", counts["total"], extent(reach));
+        return Err(Confirmation::missing(&format!("delete {records}")));
+    }
+    let resume = if args.resume { "&resume=true" } else { "" };
+    let audit = format!("&actor={}&reason={}", encoded(&args.audit.actor), encoded(&args.audit.reason));
+    server.call("DELETE", &format!("{path}{resume}{audit}"), None, None).await?.success()
+}
+
+fn path(place: &ScopeTarget, below: bool) -> String {
+    format!("/v1/scopes/{}?below={below}", encoded(&place.scope.name.to_string()))
+}
+
+fn extent(reach: &Reach) -> String {
     match reach {
         Reach::Exact(scope) => format!("of exactly {scope}"),
         Reach::Below(Scope::Global) => "of every scope".to_owned(),
         Reach::Below(scope) => format!("of {scope} and all below it"),
     }
+}
+
+/// Prints counts by kind, and returns their sum.
+pub(super) fn print_counts(counts: &Value) -> Result<u64> {
+    let mut total = 0;
+    for (kind, count) in counts.as_object().into_iter().flatten() {
+        if let Some(count) = count.as_u64() {
+            outln!("{count:>12} {kind}")?;
+            total += count;
+        }
+    }
+    Ok(total)
 }

@@ -1,16 +1,11 @@
 //! `ebbtide serve`
 
+use std::ops::ControlFlow;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use ebbtide::keyring::Keyring;
-use ebbtide::layers::gated::{Gate, Gated};
-use ebbtide::ops::clock_guard::ClockGuard;
-use ebbtide::ops::skew::check_engine_clock;
-use ebbtide::stores::Builder;
-use ebbtide::stores::profile::Profile;
-use ebbtide::{Backend, Clock, Metered, Scope, Stores, Sweeper, SystemClock, SystemRng};
+use ebbtide::{Ebbtide, Sweeper, SystemClock};
 use ebbtide_server::http::limits::Limits;
 use ebbtide_server::http::quota::Quotas;
 use ebbtide_server::http::tls::tls;
@@ -18,22 +13,42 @@ use ebbtide_server::upkeep::Upkeep;
 use ebbtide_server::{App, metrics, serve, serve_tls};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
 
-use crate::args::Serve;
-use crate::commands::migrate_schema;
-use crate::config::{Config, Resolved};
-use crate::sweeping::Sweeping;
+use super::migrate_schema;
+use crate::config::{Config, Resolved, Settings};
+use crate::output::outln;
+use crate::store;
 use crate::{logging, root_key};
 
-pub(crate) async fn run(args: Serve) -> Result<ExitCode> {
+/// Serve the HTTP API
+#[derive(Debug, clap::Args)]
+#[command(
+    long_about = "Serve the HTTP API, over HTTP/1.1 and HTTP/2.\n\n\
+        Prints `listening on URL` to standard output when it is ready; the log goes to standard error. On SIGTERM or \
+        SIGINT it drains the requests in flight and ends. The root key comes from EBBTIDE_ROOT_KEY; an embedded store \
+        has one in the file root.key of its folder, created at the first start.",
+    after_help = "Precedence: flag, variable, file, default.\n\n\
+    Examples:\n  \
+        ebbtide serve --listen 127.0.0.1:7878 --store fjall:./data --sweep-interval 30s\n  \
+        ebbtide serve --config /etc/ebbtide.toml --log-format json\n  \
+        ebbtide serve --store fjall:./data --tls-cert chain.pem --tls-key key.pem"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    settings: Settings,
+}
+
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let config = Config::read(&Resolved::of(&args.settings)?)?;
     let _logging = logging::start(&config)?;
-    // Before anything is measured.
+    // Before the first measurement.
     metrics::recorder();
     let tls = config.tls.as_ref().map(|(certificate, key)| tls(certificate, key)).transpose()?;
-    let gate = Gate::default();
-    let (app, sweeper) = open(&config, gate.clone()).await?;
-    let app = app.within(within_files(config.limits), gate);
+    let (app, sweeper) = open(&config).await?;
+    let app = app.within(within_files(config.limits));
 
     let listener = TcpListener::bind(config.listen)
         .await
@@ -43,13 +58,13 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode> {
     tokio::spawn(Upkeep::new(app.clone(), SystemClock, config.clock_bound).run());
     let sweeping = Sweeping::start(sweeper, config.sweep_interval);
     let scheme = if tls.is_some() { "https" } else { "http" };
-    println!("listening on {scheme}://{}", listener.local_addr()?);
+    outln!("listening on {scheme}://{}", listener.local_addr()?)?;
     let stop = async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        tracing::info!("told to stop: what has begun is answered");
+        tracing::info!("shutting down; draining in-flight requests");
     };
     match tls {
         Some(tls) => serve_tls(listener, app, tls, stop).await?,
@@ -59,40 +74,77 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Opens the store behind its gate, and what stands on it.
-async fn open(config: &Config, gate: Gate) -> Result<(App, Sweeper)> {
-    if config.auto_migrate && migrate_schema::has_schema(&config.store) {
+/// Opens the store, and builds the application and the sweeper on it.
+async fn open(config: &Config) -> Result<(App, Sweeper)> {
+    store::require_engine(&config.store)?;
+    if config.auto_migrate && store::has_schema(&config.store) {
         migrate_schema::migrate(&config.store).await?;
     }
-    let engine = ebbtide::open(&config.store).await.context("the store cannot be opened")?;
-    check_engine_clock(engine.as_ref(), &SystemClock, config.clock_bound).await?;
-    let store: Arc<dyn Backend> = Arc::new(Metered::new(Gated::new(engine, gate)));
-    let guard = Arc::new(ClockGuard::new(Arc::clone(&store), SystemClock, config.clock_leap).await?);
-    // After the store: what is made beside its data is made in a folder that is a store's.
-    let keyring = Keyring::for_store(&config.store, config.keyring.as_deref(), &SystemRng, guard.now())?;
-    let root_key = root_key::find(&config.store)?;
-    let builder = Stores::builder(Arc::clone(&store))
-        .clock(Arc::clone(&guard))
-        .keyring(keyring)
+    let mut builder = Ebbtide::builder(&config.store)
+        .clock_leap(config.clock_leap)
+        .clock_bound(config.clock_bound)
         .policies(config.policies.clone())
         .profile(config.profile);
-    let named =
-        |builder: Builder, (name, profile): (&String, &Profile)| builder.profile_named(name, *profile);
-    let stores = config.profiles.iter().fold(builder, named).build();
-    stores.policies(&Scope::Global).reload().await.context("the stored policies cannot be read")?;
-    let app = App::new(stores, Arc::clone(&store), Arc::clone(&guard), &root_key)
-        .with_quotas(Quotas::new(config.quotas.clone()));
-    Ok((app, Sweeper::new(store, guard, SystemRng).share(config.sweep_budget)))
+    for (name, profile) in &config.profiles {
+        builder = builder.profile_named(name, *profile);
+    }
+    if let Some(keyring) = &config.keyring {
+        builder = builder.keyring_file(keyring);
+    }
+    let db = builder.open().await.context("cannot open the store")?;
+    // After the store: the root key is created only in the folder of a store.
+    let root_key = root_key::find(&config.store)?;
+    let app = App::new(&db, &root_key).with_quotas(Quotas::new(config.quotas.clone()));
+    Ok((app, db.sweeper().share(config.sweep_budget)))
 }
 
-/// As many connections as the system lets this process have files for, and some for the store.
+/// Raises the limit of open files, and lowers the maximum of connections to fit it, with a reserve for the store.
 fn within_files(mut limits: Limits) -> Limits {
-    const OTHERS: u64 = 512;
+    const RESERVE: u64 = 512;
     let files = rlimit::increase_nofile_limit(u64::MAX).unwrap_or(1_024);
-    let most = usize::try_from(files.saturating_sub(OTHERS).max(files / 2)).unwrap_or(usize::MAX);
+    let most = usize::try_from(files.saturating_sub(RESERVE).max(files / 2)).unwrap_or(usize::MAX);
     if limits.connections > most {
-        tracing::warn!(files, connections = most, "the system's limit of open files bounds the connections");
+        tracing::warn!(
+            files,
+            connections = most,
+            "the limit of open files lowers the maximum of connections"
+        );
         limits.connections = most;
     }
     limits
+}
+
+/// The sweeper task of the server.
+struct Sweeping {
+    stop: watch::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Sweeping {
+    /// Time for the current step to end at shutdown. An interrupted step loses nothing.
+    const TIMEOUT: Duration = Duration::from_secs(5);
+
+    /// Sweeps at every interval. Without an interval, it only watches for sweeps by another process.
+    fn start(sweeper: Sweeper, interval: Option<Duration>) -> Self {
+        let (stop, stopped) = watch::channel(());
+        let rest = move |time| {
+            let mut stopped = stopped.clone();
+            async move {
+                tokio::select! {
+                    biased;
+                    _ = stopped.changed() => ControlFlow::Break(()),
+                    () = sleep(time) => ControlFlow::Continue(()),
+                }
+            }
+        };
+        Self { stop, task: tokio::spawn(async move { sweeper.run(interval, rest).await }) }
+    }
+
+    /// Stops after the current step.
+    async fn stop(self) {
+        drop(self.stop);
+        if timeout(Self::TIMEOUT, self.task).await.is_err() {
+            tracing::info!("interrupted a sweep; the next one resumes it");
+        }
+    }
 }

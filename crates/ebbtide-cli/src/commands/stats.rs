@@ -3,38 +3,56 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use ebbtide::Clock as _;
 use ebbtide::ops::sweeper::{self, SILENCE};
-use ebbtide::{Clock as _, SystemClock};
 use ebbtide_api::describe;
 use serde_json::Value;
 
-use crate::args::Stats;
+use crate::args::Target;
+use crate::output::outln;
+use crate::store::{self, Access};
 
-pub(crate) async fn run(args: Stats) -> Result<ExitCode> {
-    let stats = if let Some(server) = args.at.server()? {
+/// Count the records of a store, by kind
+#[derive(Debug, clap::Args)]
+#[command(
+    long_about = "Count the records of a store, by kind: live, expired but still stored, and the age of the oldest \
+        expired one.\n\n\
+        On DynamoDB this reads the whole table.",
+    after_help = "Examples:\n  \
+        ebbtide stats --store fjall:/var/lib/ebbtide\n  \
+        ebbtide stats --server http://127.0.0.1:7878 --key-file data/root.key --json"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    target: Target,
+}
+
+pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
+    let stats = if let Some(server) = args.target.server()? {
         server.call("GET", "/v1/stats", None, None).await?.success()?
     } else {
-        let store = ebbtide::open(args.at.store()?).await.context("the store cannot be opened")?;
-        let now = SystemClock.now();
-        let stats = store.stats(now).await.context("the store cannot be counted")?;
+        let db = store::open(args.target.store()?, Access::Read).await?;
+        let (store, now) = (db.engine(), db.clock().now());
+        let stats = store.stats(now).await.context("cannot count the records")?;
         describe::stats(&stats, &sweeper::warnings(store.as_ref(), now, SILENCE).await?)
     };
-    if args.json {
-        println!("{stats:#}");
+    if json {
+        outln!("{stats:#}")?;
     } else {
-        print(&stats);
+        print(&stats)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(stats: &Value) {
-    println!("{:<21}  {:>12}  {:>12}  {:>14}", "KIND", "LIVE", "EXPIRED", "OLDEST OVERDUE");
+fn print(stats: &Value) -> Result<()> {
+    outln!("{:<21}  {:>12}  {:>12}  {:>14}", "KIND", "LIVE", "EXPIRED", "OLDEST OVERDUE")?;
     for (kind, of) in stats["kinds"].as_object().into_iter().flatten() {
         let count = |name: &str| of[name].as_u64().unwrap_or_default();
         let overdue = of["oldest_overdue_seconds"].as_u64().map_or("-".to_owned(), |age| format!("{age} s"));
-        println!("{kind:<21}  {:>12}  {:>12}  {overdue:>14}", count("live"), count("expired"));
+        outln!("{kind:<21}  {:>12}  {:>12}  {overdue:>14}", count("live"), count("expired"))?;
     }
     for warning in stats["warnings"].as_array().into_iter().flatten() {
-        println!("warning: {}", warning.as_str().unwrap_or_default());
+        outln!("warning: {}", warning.as_str().unwrap_or_default())?;
     }
+    Ok(())
 }

@@ -2,44 +2,80 @@
 
 use std::ops::ControlFlow;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use ebbtide::ops::clock_guard::ClockGuard;
-use ebbtide::ops::sweeper::{Report, SweepOutcome};
-use ebbtide::{
-    Backend, Budget, Clock as _, ErrorKind, Kind, KindStats, Stats, Stopwatch, Sweeper, SystemClock,
-    SystemRng,
-};
+use ebbtide::ops::sweeper::{Share, SweepOutcome};
+use ebbtide::{Admin, Budget, Clock as _, Kind, KindStats, Stats, Stopwatch, SystemClock};
 use serde_json::{Map, Value, json};
 use tokio::time::sleep;
 
-use crate::args::Sweep;
-use crate::commands::remote;
+use super::scope::print_counts;
+use crate::args::Target;
+use crate::config::duration;
+use crate::output::{errln, outln};
+use crate::store::{self, Access};
 
-pub(crate) async fn run(args: Sweep) -> Result<ExitCode> {
+/// Remove expired records once, for a timer
+#[derive(Debug, clap::Args)]
+#[command(
+    long_about = "Remove expired records once, and report the number of each kind.\n\n\
+        Made for cron, a systemd timer or a Kubernetes CronJob. Two sweeps never run at once: the second one finds the \
+        lease of the first in the store, and ends. A sweep that its time limit interrupts is resumed by the next. An \
+        embedded store is swept by the server that has it open (--sweep-interval, or POST /v1/sweep); this command \
+        sweeps it while no server runs, or asks the server with --server. On DynamoDB the engine's TTL removes expired \
+        records, and this command removes index records whose record is gone; with sweep=delete in the URL it removes \
+        overdue records too.",
+    after_help = "Examples:\n  \
+        ebbtide sweep --store 'postgres://ebbtide@db/auth' --budget 0.25 --time-limit 10m\n  \
+        ebbtide sweep --store fjall:/var/lib/ebbtide --dry-run\n  \
+        ebbtide sweep --server http://127.0.0.1:7878 --key-file data/root.key\n\n\
+        Exit status: 0 every expired record is gone, 1 there are more (the time limit was reached, or another sweep is \
+        running), 2 the sweep failed. With --json the counts by kind are written, and \"more\" if there are more."
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    target: Target,
+
+    /// Remove nothing, and report the expired records and the age of the oldest, by the minute; on DynamoDB this reads
+    /// the whole table
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Share of the time that the sweep may use, 0.01 to 1
+    #[arg(long, env = "EBBTIDE_SWEEP_BUDGET", value_name = "SHARE", default_value = "1")]
+    budget: Share,
+
+    /// Time limit, such as 30s, 5m or 1h; the rest is left to the next sweep
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    time_limit: Option<Duration>,
+}
+
+pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
     let stopwatch = Stopwatch::start();
-    if let Some(server) = args.at.server()? {
+    if let Some(server) = args.target.server()? {
         if args.dry_run || args.time_limit.is_some() {
-            bail!("a server sweeps everything at once: --dry-run and --time-limit are for --store");
+            bail!("--dry-run and --time-limit need --store: a server sweeps everything at once");
         }
-        return remote::sweep(&server, args.json).await;
+        let removed = server.call("POST", "/v1/sweep", None, None).await?.success()?;
+        return report(&removed, None, json);
     }
-    let url = args.at.store()?;
-    let store = match ebbtide::open(url).await {
-        Err(error) if error.kind() == ErrorKind::Unavailable && is_embedded(url) => {
-            return Err(error).context(
-                "a store that another process serves is swept by that one: start it with --sweep-interval, or ask \
+    let url = args.target.store()?;
+    let access = if args.dry_run { Access::Read } else { Access::Write };
+    let db = store::open(url, access).await.map_err(|error| {
+        if store::is_held(url, &error) {
+            error.context(
+                "an embedded store is swept by the server that has it open: start it with --sweep-interval, or ask \
                  it with --server",
-            );
+            )
+        } else {
+            error
         }
-        opened => opened.context("the store cannot be opened")?,
-    };
-    let guard = Arc::new(ClockGuard::new(Arc::clone(&store), SystemClock, ClockGuard::DEFAULT_BOUND).await?);
+    })?;
+    let store = db.engine();
     if args.dry_run {
-        let now = guard.sweep_until().await?;
-        tell_expired(store.as_ref(), &store.stats(now).await?, args.json);
+        let now = db.clock().sweep_until().await?;
+        report_expired(store.as_ref(), &store.stats(now).await?, json)?;
         return Ok(ExitCode::SUCCESS);
     }
     let limit = args.time_limit;
@@ -51,52 +87,44 @@ pub(crate) async fn run(args: Sweep) -> Result<ExitCode> {
         }
         ControlFlow::Continue(())
     };
-    // On DynamoDB, deleting what the engine's TTL deletes for nothing is asked for in the URL.
-    let step = Budget { force: store.engine() != "dynamodb", ..Budget::default() };
-    let sweeper = Sweeper::new(store, guard, SystemRng).share(args.budget).step(step);
-    match sweeper.sweep(rest).await.context("the store was not swept")? {
-        SweepOutcome::Swept(report) => {
-            tell_removed(&report, args.json);
-            Ok(if report.swept.more { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    // DynamoDB deletes expired records for free; the URL asks for paid deletes (sweep=delete).
+    let step = Budget { force: !store.info().reclaims_itself, ..Budget::default() };
+    let sweeper = db.sweeper().share(args.budget).step(step);
+    match sweeper.sweep(rest).await.context("cannot sweep the store")? {
+        SweepOutcome::Swept(done) => {
+            let removed = done.swept.removed.iter();
+            let mut removed: Map<String, Value> =
+                removed.map(|(kind, count)| (kind.name().to_owned(), (*count).into())).collect();
+            if done.swept.more {
+                removed.insert("more".to_owned(), true.into());
+            }
+            report(&Value::Object(removed), Some(done.took), json)
         }
         SweepOutcome::Busy { until } => {
             let left = until.since(SystemClock.now()).as_secs();
-            eprintln!("another sweep is at work; should it have died, the next one begins in {left} s");
-            if args.json {
-                println!("{}", json!({ "more": true }));
+            errln!("another sweep is running; its lease ends in {left} s");
+            if json {
+                outln!("{}", json!({ "more": true }))?;
             }
             Ok(ExitCode::from(1))
         }
     }
 }
 
-fn is_embedded(url: &str) -> bool {
-    url.starts_with("fjall:") || url.starts_with("rocksdb:")
-}
-
-fn tell_removed(report: &Report, json: bool) {
-    let removed = report.swept.removed.iter();
+/// Reports the removed records: counts by kind, and `more` if there are more.
+fn report(removed: &Value, took: Option<Duration>, json: bool) -> Result<ExitCode> {
+    let more = removed["more"] == true;
     if json {
-        let mut removed: Map<String, Value> =
-            removed.map(|(kind, count)| (kind.name().to_owned(), (*count).into())).collect();
-        if report.swept.more {
-            removed.insert("more".to_owned(), true.into());
-        }
-        println!("{}", Value::Object(removed));
-        return;
+        outln!("{removed}")?;
+    } else {
+        let total = print_counts(removed)?;
+        let took = took.map(|took| format!(" in {:.1} s", took.as_secs_f64())).unwrap_or_default();
+        outln!("{total} removed{took}{}", if more { "; there are more, for the next sweep" } else { "" })?;
     }
-    for (kind, count) in removed {
-        println!("{count:>12} {kind}");
-    }
-    println!(
-        "{} removed in {:.1} s{}",
-        report.swept.total(),
-        report.took.as_secs_f64(),
-        if report.swept.more { "; there is more, for the next run" } else { "" }
-    );
+    Ok(if more { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
-fn tell_expired(store: &dyn Backend, stats: &Stats, json: bool) {
+fn report_expired(store: &dyn Admin, stats: &Stats, json: bool) -> Result<()> {
     let expired: Vec<(Kind, KindStats)> =
         stats.iter().filter(|(_, stats)| stats.expired > 0).map(|(kind, stats)| (*kind, *stats)).collect();
     let age = |stats: KindStats| stats.oldest_overdue.unwrap_or_default().as_secs();
@@ -105,17 +133,16 @@ fn tell_expired(store: &dyn Backend, stats: &Stats, json: bool) {
             let value = json!({"expired": stats.expired, "oldest_overdue_seconds": age(stats)});
             (kind.name().to_owned(), value)
         };
-        println!("{}", Value::Object(expired.iter().map(of).collect()));
-        return;
+        return outln!("{}", Value::Object(expired.iter().map(of).collect()));
     }
     for (kind, stats) in &expired {
-        println!("{:>12} {kind}, of which the oldest expired {} s ago", stats.expired, age(*stats));
+        outln!("{:>12} {kind}, the oldest expired {} s ago", stats.expired, age(*stats))?;
     }
     let total: u64 = expired.iter().map(|(_, stats)| stats.expired).sum();
-    let what = if store.engine() == "dynamodb" {
-        "have expired and are for the engine's TTL, or for a sweep with sweep=delete in the URL"
+    let finding = if store.info().reclaims_itself {
+        "have expired and are left to the engine's TTL, or to a sweep with sweep=delete in the URL"
     } else {
         "have expired and would be removed"
     };
-    println!("{total} {what}; {} are live and stay", stats.values().map(|stats| stats.live).sum::<u64>());
+    outln!("{total} {finding}; {} are live", stats.values().map(|stats| stats.live).sum::<u64>())
 }

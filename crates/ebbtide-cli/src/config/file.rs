@@ -1,4 +1,4 @@
-//! The file: TOML, read with the line of each value, so that what is wrong can be pointed at.
+//! The configuration file: TOML, read with the line of each value, for error messages.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,29 +17,29 @@ use super::values;
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) text: String,
-    /// Where it stands, as messages name it.
+    /// File, line and key, for error messages.
     pub(super) place: String,
 }
 
-/// What a file says.
+/// Content of a file.
 #[derive(Debug, Default)]
 pub(super) struct File {
     /// Values of settings, by key.
     pub(super) settings: BTreeMap<String, Entry>,
-    /// Fields of `[[policy]]`, one for each.
+    /// Fields of each `[[policy]]`.
     policies: Vec<Fields>,
     /// Fields of `[profiles.NAME]`, by name.
     profiles: BTreeMap<String, Fields>,
 }
 
-/// The fields of a table, and where it begins.
+/// Fields of a table, and the place of the table.
 #[derive(Debug)]
 struct Fields {
     place: String,
     entries: BTreeMap<String, Entry>,
 }
 
-/// The text, for finding lines.
+/// Text of the file, to find lines in.
 struct Source<'a> {
     path: &'a Path,
     text: &'a str,
@@ -82,7 +82,7 @@ impl File {
                     for item in items {
                         let place = source.place(&item.span(), &key);
                         let DeValue::Table(table) = item.get_ref() else {
-                            bail!("{place}: a policy is a table: [[policy]]");
+                            bail!("{place}: expected a table: [[policy]]");
                         };
                         self.policies.push(fields(source, place, &key, table)?);
                     }
@@ -92,7 +92,7 @@ impl File {
                         let key = format!("profiles.{}", name.get_ref());
                         let place = source.place(&name.span(), &key);
                         let DeValue::Table(table) = value.get_ref() else {
-                            bail!("{place}: a profile is a table: [{key}]");
+                            bail!("{place}: expected a table: [{key}]");
                         };
                         let fields = fields(source, place, &key, table)?;
                         self.profiles.insert(name.get_ref().to_string(), fields);
@@ -114,18 +114,18 @@ impl File {
                 (key, value) if SETTINGS.iter().any(|setting| setting.key == key) => {
                     self.settings.insert(key.to_owned(), entry(place, value)?);
                 }
-                _ => bail!("{place}: there is no such setting"),
+                _ => bail!("{place}: unknown setting"),
             }
         }
         Ok(())
     }
 
-    /// The policies that the file sets.
+    /// TTL policies of the file.
     pub(super) fn policies(&self) -> Result<TtlPolicies> {
         let mut policies = TtlPolicies::default();
         for fields in &self.policies {
             let kind = fields.get("kind", values::parsed::<Kind>)?;
-            let Some(kind) = kind else { bail!("{}: a policy names its kind", fields.place) };
+            let Some(kind) = kind else { bail!("{}: missing field `kind`", fields.place) };
             let scope = fields.get("scope", values::parsed::<Scope>)?;
             let mut policy = fields.get("preset", preset)?.unwrap_or_default();
             if let Some(default) = fields.get("default", ttl)? {
@@ -138,30 +138,30 @@ impl File {
             let scope = scope.unwrap_or(Scope::Global);
             let before = policies.set(kind, scope, policy).with_context(|| fields.place.clone())?;
             if before.is_some() {
-                bail!("{}: there is another policy for this kind and scope", fields.place);
+                bail!("{}: duplicate policy for this kind and scope", fields.place);
             }
         }
         Ok(policies)
     }
 
-    /// The file's own profiles, by name.
+    /// Profiles of the file, by name.
     pub(super) fn profiles(&self) -> Result<BTreeMap<String, Profile>> {
         let mut profiles = BTreeMap::new();
         for (name, fields) in &self.profiles {
             if Profile::NAMES.contains(&name.as_str()) {
-                bail!("{}: that is the name of a preset", fields.place);
+                bail!("{}: this is the name of a preset", fields.place);
             }
             profiles.insert(name.clone(), fields.profile()?);
         }
         Ok(profiles)
     }
 
-    /// The names of the file's own profiles.
+    /// Names of the profiles of the file.
     pub(super) fn profile_names(&self) -> impl Iterator<Item = &str> {
         self.profiles.keys().map(String::as_str)
     }
 
-    /// How many policies the file sets.
+    /// Number of policies in the file.
     pub(super) fn policy_count(&self) -> usize {
         self.policies.len()
     }
@@ -175,14 +175,14 @@ impl Fields {
 
     fn only(&self, names: &[&str]) -> Result<()> {
         match self.entries.iter().find(|(name, _)| !names.contains(&name.as_str())) {
-            Some((_, entry)) => bail!("{}: there is no such setting", entry.place),
+            Some((_, entry)) => bail!("{}: unknown setting", entry.place),
             None => Ok(()),
         }
     }
 
     fn profile(&self) -> Result<Profile> {
         let mut profile: Profile = self.get("like", values::parsed)?.unwrap_or_default();
-        let lives = [
+        let lifetimes = [
             ("code", &mut profile.code),
             ("access", &mut profile.access),
             ("refresh_idle", &mut profile.refresh_idle),
@@ -191,11 +191,11 @@ impl Fields {
             ("nonce", &mut profile.nonce),
             ("replay", &mut profile.replay),
         ];
-        for (name, life) in lives {
-            *life = self.get(name, ttl)?.unwrap_or(*life);
+        for (name, lifetime) in lifetimes {
+            *lifetime = self.get(name, ttl)?.unwrap_or(*lifetime);
         }
-        // Strict is a grace of zero.
-        let grace = |text: &str| if text == "0s" { Ok(Duration::ZERO) } else { values::time(text) };
+        // Zero is valid here: it makes rotation strict.
+        let grace = |text: &str| if text == "0s" { Ok(Duration::ZERO) } else { values::duration(text) };
         profile.grace = self.get("grace", grace)?.unwrap_or(profile.grace);
         self.only(&[
             "like",
@@ -218,12 +218,12 @@ fn preset(text: &str) -> Result<TtlPolicy, String> {
         "temporary" => Ok(TtlPolicy::temporary()),
         "short_lived" => Ok(TtlPolicy::short_lived()),
         "long_lived" => Ok(TtlPolicy::long_lived()),
-        _ => Err("a preset is temporary, short_lived or long_lived".to_owned()),
+        _ => Err("expected temporary, short_lived or long_lived".to_owned()),
     }
 }
 
 fn ttl(text: &str) -> Result<Ttl, String> {
-    values::time(text).and_then(|time| Ttl::new(time).map_err(|error| error.to_string()))
+    values::duration(text).and_then(|duration| Ttl::new(duration).map_err(|error| error.to_string()))
 }
 
 fn is_section(key: &str) -> bool {
@@ -246,7 +246,7 @@ fn entry(place: String, value: &DeValue<'_>) -> Result<Entry> {
         DeValue::String(text) => text.to_string(),
         DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
         DeValue::Boolean(switch) => switch.to_string(),
-        _ => bail!("{place}: a value is a string, a decimal number, true or false"),
+        _ => bail!("{place}: expected a string, a decimal number, true or false"),
     };
     Ok(Entry { text, place })
 }

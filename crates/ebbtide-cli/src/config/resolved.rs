@@ -1,4 +1,4 @@
-//! Which of the places that a value can come from it does come from.
+//! Resolution of each setting to a value and its source.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,12 +10,12 @@ use ebbtide::stores::profile::Profile;
 use super::file::File;
 use super::settings::{SETTINGS, Setting, Settings};
 
-/// Where a value comes from.
+/// Source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Source {
     Flag(&'static str),
     Variable(&'static str),
-    /// With the file and the line.
+    /// File, line and key.
     File(String),
     Default,
 }
@@ -31,13 +31,13 @@ impl fmt::Display for Source {
     }
 }
 
-/// Every setting with its text and where it comes from; those that nothing says and that have no default are left out.
+/// Every setting that has a value, with its source.
 pub(crate) struct Resolved {
     values: BTreeMap<&'static str, (String, Source)>,
     file: File,
 }
 
-/// A line of `config check`.
+/// A row of `config check`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) key: String,
@@ -64,9 +64,9 @@ impl Resolved {
         Ok(Self { values, file })
     }
 
-    /// The value of a setting that has one, since it has a default.
+    /// Value of a setting that has a default.
     pub(super) fn required<T>(&self, key: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Result<T> {
-        self.optional(key, read)?.ok_or_else(|| anyhow!("{key}: it has no value"))
+        self.optional(key, read)?.ok_or_else(|| anyhow!("{key}: missing value"))
     }
 
     pub(super) fn optional<T>(
@@ -78,7 +78,7 @@ impl Resolved {
         read(text).map(Some).map_err(|error| anyhow!("{source}: {error}"))
     }
 
-    /// Where the value of a setting comes from.
+    /// Source of a value, for error messages.
     pub(super) fn place(&self, key: &str) -> String {
         self.values.get(key).map_or_else(|| key.to_owned(), |(_, source)| source.to_string())
     }
@@ -87,23 +87,24 @@ impl Resolved {
         self.file.policies()
     }
 
-    /// The profiles of one's own, by name.
+    /// Profiles of the file, by name.
     pub(super) fn profiles(&self) -> Result<BTreeMap<String, Profile>> {
         self.file.profiles()
     }
 
-    /// The profile that is named: one of one's own, or a preset.
+    /// The selected profile: one of the file, or a preset.
     pub(super) fn profile(&self) -> Result<Profile> {
         let name = self.required("profile", |text| Ok(text.to_owned()))?;
         if let Some(own) = self.profiles()?.get(&name) {
             return Ok(*own);
         }
         let names: Vec<_> = Profile::NAMES.into_iter().chain(self.file.profile_names()).collect();
-        let wrong = |_| anyhow!("{}: the profiles are {}", self.place("profile"), names.join(", "));
+        let wrong =
+            |_| anyhow!("{}: unknown profile; expected one of {}", self.place("profile"), names.join(", "));
         name.parse().map_err(wrong)
     }
 
-    /// Every setting, with what it is and where that comes from. No secret is among them.
+    /// Every setting with its value and source, without secrets.
     pub(crate) fn rows(&self) -> Vec<Row> {
         let row = |setting: &Setting| {
             let value = self.values.get(setting.key);
@@ -138,10 +139,10 @@ impl fmt::Debug for Resolved {
     }
 }
 
-/// A store's URL without the password in it: between the user's colon and the host's at sign, or behind `password=`.
+/// Replaces the password in the URL of a store: after the user name, or in `password=`.
 fn without_secrets(url: &str) -> String {
     let mut shown = url.to_owned();
-    // The last at sign of all: a password that should have been escaped is not shown either.
+    // Up to the last at sign: this hides a password with an unescaped one.
     if let Some((scheme, rest)) = url.split_once("://")
         && let Some((login, host)) = rest.rsplit_once('@')
         && let Some((user, _)) = login.split_once(':')

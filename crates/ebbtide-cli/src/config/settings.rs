@@ -1,19 +1,19 @@
-//! The table of settings, and the flags and variables that follow from it.
+//! Table of settings, with the flags and variables that are made from it.
 
 use std::path::PathBuf;
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
-/// One setting: its place in the file, its flag, its variable and its default.
+/// A setting: key in the file, flag, variable and default.
 #[derive(Debug)]
 pub(crate) struct Setting {
-    /// Its place in the file: `section.name`.
+    /// Key in the file: `section.name`.
     pub(crate) key: &'static str,
-    /// Its flag, without the dashes.
+    /// Flag, without the dashes.
     pub(crate) flag: &'static str,
     pub(crate) variable: &'static str,
-    /// What stands for its value in the help; none for a switch.
+    /// Placeholder of the value in the help; none for a switch.
     value: Option<&'static str>,
     pub(crate) default: Option<&'static str>,
     help: &'static str,
@@ -29,7 +29,7 @@ impl Setting {
         let argument = argument.help(help);
         match self.value {
             Some(value) => argument.value_name(value),
-            // A switch may still be turned off: by its variable, or `=false`.
+            // A variable or `=false` turns a switch off.
             None => argument
                 .value_name("true|false")
                 .num_args(0..=1)
@@ -42,7 +42,7 @@ impl Setting {
 
 macro_rules! settings {
     ($($key:literal $flag:literal $variable:literal $value:expr, $default:expr, $help:literal;)+) => {
-        /// Every setting of a server. Flags, variables, the file and `config check` are all made from this table.
+        /// Every setting of a server. Flags, variables, the file and `config check` are made from this table.
         pub(crate) const SETTINGS: &[Setting] = &[$(Setting {
             key: $key, flag: $flag, variable: $variable, value: $value, default: $default, help: $help,
         },)+];
@@ -50,37 +50,37 @@ macro_rules! settings {
 }
 
 settings! {
-    "listen" "listen" "EBBTIDE_LISTEN" Some("ADDRESS"), Some("127.0.0.1:7878"), "The address to listen on; port 0 takes a free one";
-    "store" "store" "EBBTIDE_STORE" Some("URL"), Some("fjall:./data"), "The store to serve";
-    "keyring" "keyring" "EBBTIDE_KEYRING" Some("FILE"), None, "The keyring; an embedded store has one in its folder";
-    "auto_migrate" "auto-migrate" "EBBTIDE_AUTO_MIGRATE" None, Some("false"), "Bring the store's schema to this build's version before serving";
-    "profile" "profile" "EBBTIDE_PROFILE" Some("NAME"), Some("oauth"), "What lives how long where nothing else is asked for: oauth, spa, mcp, or one of the file";
-    "sweep.interval" "sweep-interval" "EBBTIDE_SWEEP_INTERVAL" Some("TIME"), None, "How often to sweep, such as 30s, 5m or 1h; without it, nothing is swept";
-    "sweep.budget" "sweep-budget" "EBBTIDE_SWEEP_BUDGET" Some("SHARE"), Some("0.25"), "The share of the time that sweeping may take, 0.01 to 1";
-    "quotas" "quotas" "EBBTIDE_QUOTAS" Some("SCOPE=N,…"), None, "How many records a scope and those below it may have, with commas between";
-    "tls.cert" "tls-cert" "EBBTIDE_TLS_CERT" Some("FILE"), None, "Speak TLS, with the certificate chain in this PEM file";
-    "tls.key" "tls-key" "EBBTIDE_TLS_KEY" Some("FILE"), None, "The certificate's private key, in PEM form";
-    "limits.body_bytes" "limits-body-bytes" "EBBTIDE_LIMITS_BODY_BYTES" Some("N"), Some("1048576"), "The largest body that is read";
-    "limits.body_timeout" "limits-body-timeout" "EBBTIDE_LIMITS_BODY_TIMEOUT" Some("TIME"), Some("30s"), "For how long a body may take to arrive";
-    "limits.header_timeout" "limits-header-timeout" "EBBTIDE_LIMITS_HEADER_TIMEOUT" Some("TIME"), Some("60s"), "For how long a connection may be quiet, or take to send the head of a request";
-    "limits.requests" "limits-requests" "EBBTIDE_LIMITS_REQUESTS" Some("N"), Some("4096"), "How many requests are worked on at a time; the rest are answered 503";
-    "limits.connections" "limits-connections" "EBBTIDE_LIMITS_CONNECTIONS" Some("N"), Some("16384"), "How many connections are open at a time; the rest are answered 503";
-    "limits.shutdown_timeout" "limits-shutdown-timeout" "EBBTIDE_LIMITS_SHUTDOWN_TIMEOUT" Some("TIME"), Some("30s"), "For how long to go on with what has begun, once told to stop";
-    "clock.bound" "clock-bound" "EBBTIDE_CLOCK_BOUND" Some("TIME"), Some("2s"), "How far the clock may be from a shared engine's: beyond it every call is refused";
-    "clock.leap" "clock-leap" "EBBTIDE_CLOCK_LEAP" Some("TIME"), Some("1d"), "How far the clock may be ahead of the store: beyond it nothing is swept";
-    "log.format" "log-format" "EBBTIDE_LOG_FORMAT" Some("FORMAT"), Some("text"), "How log lines look: text or json";
-    "log.filter" "log-filter" "EBBTIDE_LOG" Some("FILTER"), Some("info"), "What is logged: error, warn, info, debug, or target=level, with commas between";
-    "otel.endpoint" "otel-endpoint" "EBBTIDE_OTEL_ENDPOINT" Some("URL"), None, "Send spans to this OpenTelemetry collector, by OTLP over HTTP; feature otel";
+    "listen" "listen" "EBBTIDE_LISTEN" Some("ADDRESS"), Some("127.0.0.1:7878"), "Address to listen on; port 0 selects a free port";
+    "store" "store" "EBBTIDE_STORE" Some("URL"), Some("fjall:./data"), "URL of the store";
+    "keyring" "keyring" "EBBTIDE_KEYRING" Some("FILE"), None, "Keyring file; an embedded store has one in its folder";
+    "auto_migrate" "auto-migrate" "EBBTIDE_AUTO_MIGRATE" None, Some("false"), "Migrate the schema to the version of this build before serving";
+    "profile" "profile" "EBBTIDE_PROFILE" Some("NAME"), Some("oauth"), "Default lifetimes: oauth, spa, mcp, or a profile from the config file";
+    "sweep.interval" "sweep-interval" "EBBTIDE_SWEEP_INTERVAL" Some("TIME"), None, "Interval between sweeps, such as 30s, 5m or 1h; without it, this server does not sweep";
+    "sweep.budget" "sweep-budget" "EBBTIDE_SWEEP_BUDGET" Some("SHARE"), Some("0.25"), "Share of the time that sweeps may use, 0.01 to 1";
+    "quotas" "quotas" "EBBTIDE_QUOTAS" Some("SCOPE=N,…"), None, "Maximum number of records of a scope and the scopes below it, separated by commas";
+    "tls.cert" "tls-cert" "EBBTIDE_TLS_CERT" Some("FILE"), None, "Certificate chain for TLS, a PEM file; without it, the server speaks plain HTTP";
+    "tls.key" "tls-key" "EBBTIDE_TLS_KEY" Some("FILE"), None, "Private key of the certificate, a PEM file";
+    "limits.body_bytes" "limits-body-bytes" "EBBTIDE_LIMITS_BODY_BYTES" Some("N"), Some("1048576"), "Maximum size of a request body, in bytes; larger bodies are answered 413";
+    "limits.body_timeout" "limits-body-timeout" "EBBTIDE_LIMITS_BODY_TIMEOUT" Some("TIME"), Some("30s"), "Time limit for the body of a request; slower ones are answered 408";
+    "limits.header_timeout" "limits-header-timeout" "EBBTIDE_LIMITS_HEADER_TIMEOUT" Some("TIME"), Some("60s"), "Time limit for an idle connection, and for the head of a request";
+    "limits.requests" "limits-requests" "EBBTIDE_LIMITS_REQUESTS" Some("N"), Some("4096"), "Maximum number of requests in flight; the rest are answered 503";
+    "limits.connections" "limits-connections" "EBBTIDE_LIMITS_CONNECTIONS" Some("N"), Some("16384"), "Maximum number of open connections; the rest are answered 503";
+    "limits.shutdown_timeout" "limits-shutdown-timeout" "EBBTIDE_LIMITS_SHUTDOWN_TIMEOUT" Some("TIME"), Some("30s"), "Time limit to drain requests in flight at shutdown";
+    "clock.bound" "clock-bound" "EBBTIDE_CLOCK_BOUND" Some("TIME"), Some("2s"), "Maximum difference to the clock of a shared engine; beyond it, every request is refused";
+    "clock.leap" "clock-leap" "EBBTIDE_CLOCK_LEAP" Some("TIME"), Some("1d"), "Maximum lead of the clock over the store; beyond it, sweeps stop until the clock is confirmed";
+    "log.format" "log-format" "EBBTIDE_LOG_FORMAT" Some("FORMAT"), Some("text"), "Format of log lines: text or json";
+    "log.filter" "log-filter" "EBBTIDE_LOG" Some("FILTER"), Some("info"), "Log filter: error, warn, info, debug, or target=level, separated by commas";
+    "otel.endpoint" "otel-endpoint" "EBBTIDE_OTEL_ENDPOINT" Some("URL"), None, "URL of an OpenTelemetry collector for spans, OTLP over HTTP; needs the feature otel";
 }
 
-/// What flags and variables say. The rest is in the file, or left at its default.
+/// Values from flags and variables, and the path of the file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Settings {
     pub(crate) file: Option<PathBuf>,
     pub(crate) given: Vec<Given>,
 }
 
-/// A value of a flag or a variable.
+/// Value of a flag or a variable.
 #[derive(Clone)]
 pub(crate) struct Given {
     pub(crate) key: &'static str,
@@ -89,7 +89,7 @@ pub(crate) struct Given {
 }
 
 impl std::fmt::Debug for Given {
-    /// Without the text: a store's URL may hold a password.
+    /// Omits the text: the URL of a store may contain a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.key)
     }
@@ -105,7 +105,7 @@ impl Args for Settings {
             .hide_env_values(true)
             .value_name("FILE")
             .value_parser(clap::value_parser!(PathBuf))
-            .help("A TOML file with any of these settings; flags and variables go before it");
+            .help("TOML file with any of these settings; flags and variables take precedence");
         command.arg(file).args(SETTINGS.iter().map(Setting::argument))
     }
 

@@ -1,4 +1,4 @@
-//! Reading the text of a setting.
+//! Parsers of the values of settings.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,17 +8,19 @@ use std::time::Duration;
 use ebbtide_server::http::quota::Quota;
 use tracing_subscriber::EnvFilter;
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogFormat {
     /// For people.
     Text,
-    /// An object per line, for programs.
+    /// One object per line, for programs.
     Json,
 }
 
-/// A time of whole seconds, minutes, hours or days, more than zero.
-pub(crate) fn time(text: &str) -> Result<Duration, String> {
+/// A whole number of seconds, minutes, hours or days: above zero, up to a year.
+///
+/// Stricter than the `humantime` crate on purpose: `30 s`, `1h30m`, `1M` (a month) and zero are refused.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     let seconds = match unit {
         "s" => 1,
@@ -29,13 +31,11 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
     };
     match digits.parse::<u64>().ok().and_then(|number| number.checked_mul(seconds)) {
         Some(seconds @ 1..=31_536_000) => Ok(Duration::from_secs(seconds)),
-        _ => {
-            Err("a time is a whole number above zero and s, m, h or d, up to a year: 30s, 5m, 1h".to_owned())
-        }
+        _ => Err("expected a whole number above zero and s, m, h or d, up to a year: 30s, 5m, 1h".to_owned()),
     }
 }
 
-/// Whatever reads itself, with the library's own words for what is wrong.
+/// A type that parses itself, with the error message of the library.
 pub(super) fn parsed<T: FromStr<Err = ebbtide::Error>>(text: &str) -> Result<T, String> {
     text.parse().map_err(|error: ebbtide::Error| error.message().to_owned())
 }
@@ -45,11 +45,11 @@ pub(super) fn quotas(text: &str) -> Result<Vec<Quota>, String> {
 }
 
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| "an address is an IP address and a port: 127.0.0.1:7878".to_owned())
+    text.parse().map_err(|_| "expected an IP address and a port: 127.0.0.1:7878".to_owned())
 }
 
 pub(super) fn text(text: &str) -> Result<String, String> {
-    if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(text.to_owned()) }
+    if text.is_empty() { Err("the value is empty".to_owned()) } else { Ok(text.to_owned()) }
 }
 
 pub(super) fn path(path: &str) -> Result<PathBuf, String> {
@@ -60,14 +60,14 @@ pub(super) fn switch(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "1" => Ok(true),
         "false" | "no" | "off" | "0" => Ok(false),
-        _ => Err("a switch is true or false".to_owned()),
+        _ => Err("expected true or false".to_owned()),
     }
 }
 
 pub(super) fn count(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count @ 1..=0xFFFF_FFFF) => Ok(count),
-        _ => Err("a number here is whole, above zero and below 4294967296".to_owned()),
+        _ => Err("expected a whole number above zero and below 4294967296".to_owned()),
     }
 }
 
@@ -75,14 +75,14 @@ pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
     match text {
         "text" => Ok(LogFormat::Text),
         "json" => Ok(LogFormat::Json),
-        _ => Err("a log format is text or json".to_owned()),
+        _ => Err("expected text or json".to_owned()),
     }
 }
 
 pub(super) fn log_filter(text: &str) -> Result<String, String> {
     match EnvFilter::try_new(text) {
         Ok(_) => Ok(text.to_owned()),
-        Err(error) => Err(format!("not a filter for the log: {error}")),
+        Err(error) => Err(format!("invalid log filter: {error}")),
     }
 }
 
@@ -90,7 +90,7 @@ pub(super) fn endpoint(text: &str) -> Result<String, String> {
     if text.starts_with("http://") {
         Ok(text.to_owned())
     } else {
-        Err("a collector stands beside the server: its URL begins with http://".to_owned())
+        Err("expected a URL that begins with http://: run the collector on this machine or in a trusted network".to_owned())
     }
 }
 
@@ -99,11 +99,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_more_than_zero_and_has_a_unit() {
-        assert_eq!(time("30s"), Ok(Duration::from_secs(30)));
-        assert_eq!(time("5m"), Ok(Duration::from_secs(300)));
-        for bad in ["", "0", "0s", "30", "-1s", "1.5s", "s", "30 s", "400d", "99999999999999999999s"] {
-            assert!(time(bad).is_err(), "{bad}");
+    fn a_duration_is_above_zero_and_has_a_unit() {
+        assert_eq!(duration("30s"), Ok(Duration::from_secs(30)));
+        assert_eq!(duration("5m"), Ok(Duration::from_secs(300)));
+        for bad in
+            ["", "0", "0s", "30", "-1s", "1.5s", "s", "30 s", "1M", "1h30m", "400d", "99999999999999999999s"]
+        {
+            assert!(duration(bad).is_err(), "{bad}");
         }
     }
 }

@@ -1,4 +1,7 @@
-//! Log lines that nobody waits for: a thread writes them, many at a time.
+//! Non-blocking log lines: a thread writes them in batches.
+//!
+//! `tracing-appender` does the same with a system call for each line and a bound in lines; this batches for
+//! [`BATCHING`], bounds the memory, and reports dropped lines in the log itself.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,19 +9,19 @@ use std::time::Duration;
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// The most that waits to be written. Where standard error takes no more, lines are dropped, and it is said how many.
-const MOST_BYTES: usize = 4 << 20;
+/// Bound of the buffer. If standard error blocks, further lines are dropped and counted.
+const MAX_BYTES: usize = 4 << 20;
 
-/// For how long lines are gathered before they are written.
-const GATHERING: Duration = Duration::from_millis(20);
+/// Time to collect lines before they are written.
+const BATCHING: Duration = Duration::from_millis(20);
 
 #[derive(Default)]
 struct Waiting {
     bytes: Vec<u8>,
     dropped: u64,
-    /// Nothing more comes.
+    /// No more lines follow.
     ended: bool,
-    /// Everything is written.
+    /// Every line is written.
     finished: bool,
 }
 
@@ -33,7 +36,7 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes until it is told that nothing more comes.
+    /// Writes lines until [`Shared::end`].
     fn write_all(&self, mut out: impl Write) {
         let mut bytes = Vec::new();
         loop {
@@ -41,16 +44,16 @@ impl Shared {
                 self.some.wait_while(self.lock(), |waiting| waiting.bytes.is_empty() && !waiting.ended);
             let ended = waiting.unwrap_or_else(PoisonError::into_inner).ended;
             if !ended {
-                std::thread::sleep(GATHERING);
+                std::thread::sleep(BATCHING);
             }
             let mut waiting = self.lock();
             std::mem::swap(&mut bytes, &mut waiting.bytes);
             let dropped = std::mem::take(&mut waiting.dropped);
             drop(waiting);
             if dropped > 0 {
-                bytes.extend_from_slice(format!("{dropped} lines of the log were dropped\n").as_bytes());
+                bytes.extend_from_slice(format!("{dropped} log lines dropped\n").as_bytes());
             }
-            // There is nowhere to say that the log cannot be written.
+            // An error of the log cannot be logged.
             let _ = out.write_all(&bytes);
             bytes.clear();
             if ended {
@@ -61,20 +64,20 @@ impl Shared {
         }
     }
 
-    /// Says that nothing more comes, and waits until everything is written, or for so long: nobody may be reading.
-    fn end(&self, patience: Duration) {
+    /// Ends the log: waits until every line is written, at most for `timeout` in case standard error blocks.
+    fn end(&self, timeout: Duration) {
         let mut waiting = self.lock();
         waiting.ended = true;
         self.some.notify_all();
-        let _ = self.some.wait_timeout_while(waiting, patience, |waiting| !waiting.finished);
+        let _ = self.some.wait_timeout_while(waiting, timeout, |waiting| !waiting.finished);
     }
 }
 
-/// Where the lines go.
+/// Writer of log lines.
 #[derive(Clone)]
 pub(super) struct Lines(Arc<Shared>);
 
-/// Writes what is left, when it is dropped.
+/// Writes the remaining lines when it is dropped.
 pub(super) struct Flush(Arc<Shared>);
 
 impl Lines {
@@ -94,14 +97,14 @@ impl Drop for Flush {
 }
 
 impl Write for &Lines {
-    /// Takes a whole line, or drops it.
+    /// Accepts a whole line, or drops it.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut waiting = self.0.lock();
-        if waiting.bytes.len() + line.len() > MOST_BYTES {
+        if waiting.bytes.len() + line.len() > MAX_BYTES {
             waiting.dropped += 1;
         } else {
             waiting.bytes.extend_from_slice(line);
-            // Whoever finds it empty wakes the thread; it looks again by itself after that.
+            // The first line wakes the thread, which then collects the lines that follow.
             if waiting.bytes.len() == line.len() {
                 self.0.some.notify_one();
             }
@@ -126,7 +129,7 @@ impl<'a> MakeWriter<'a> for Lines {
 mod tests {
     use super::*;
 
-    /// Takes nothing until it is let go.
+    /// Blocks until the sender is dropped.
     struct Stuck(std::sync::mpsc::Receiver<()>);
 
     impl Write for Stuck {
@@ -141,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_does_not_wait_for_a_reader_that_never_reads() {
+    fn the_end_does_not_wait_for_a_reader_that_never_reads() {
         let shared = Arc::<Shared>::default();
         let lines = Lines(Arc::clone(&shared));
         (&lines).write_all(b"a line\n").unwrap();
@@ -149,7 +152,7 @@ mod tests {
         let own = Arc::clone(&shared);
         let thread = std::thread::spawn(move || own.write_all(Stuck(stuck)));
         shared.end(Duration::from_millis(50));
-        assert!(!shared.lock().finished, "it was given up on");
+        assert!(!shared.lock().finished, "the end timed out");
         drop(go);
         thread.join().unwrap();
         shared.end(Duration::from_secs(60));
@@ -161,11 +164,11 @@ mod tests {
         let shared = Arc::<Shared>::default();
         let lines = Lines(Arc::clone(&shared));
         (&lines).write_all(b"first\n").unwrap();
-        (&lines).write_all(&vec![b'x'; MOST_BYTES]).unwrap();
+        (&lines).write_all(&vec![b'x'; MAX_BYTES]).unwrap();
         (&lines).write_all(b"second\n").unwrap();
         shared.lock().ended = true;
         let mut out = Vec::new();
         shared.write_all(&mut out);
-        assert_eq!(String::from_utf8(out).unwrap(), "first\nsecond\n1 lines of the log were dropped\n");
+        assert_eq!(String::from_utf8(out).unwrap(), "first\nsecond\n1 log lines dropped\n");
     }
 }

@@ -1,4 +1,4 @@
-//! Spans to an OpenTelemetry collector, by OTLP over HTTP.
+//! Spans to an OpenTelemetry collector: OTLP over HTTP.
 
 use anyhow::{Context as _, Result};
 use opentelemetry::trace::TracerProvider as _;
@@ -12,17 +12,17 @@ use tracing_subscriber::registry::LookupSpan;
 
 const PATH: &str = "/v1/traces";
 
-/// Sends the spans that are left, when it is dropped.
+/// Sends the remaining spans when it is dropped.
 pub(super) struct Flush(SdkTracerProvider);
 
 impl Drop for Flush {
     fn drop(&mut self) {
-        // The collector may be gone; there is nobody to tell it to.
+        // Nothing to report to if the collector is gone.
         let _ = self.0.shutdown();
     }
 }
 
-/// A span for each request and each call to the engine, sent to `endpoint` in batches.
+/// Layer that sends a span for each request and each engine call to `endpoint`, in batches.
 pub(super) fn layer<S>(endpoint: &str) -> Result<(impl Layer<S> + use<S>, Flush)>
 where
     S: Subscriber + for<'span> LookupSpan<'span> + Send + Sync,
@@ -32,7 +32,7 @@ where
         .with_http()
         .with_endpoint(endpoint)
         .build()
-        .context("spans cannot be sent to the collector")?;
+        .context("cannot send spans to the collector")?;
     let resource = Resource::builder().with_service_name("ebbtide").build();
     let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build();
     let own = Targets::new()

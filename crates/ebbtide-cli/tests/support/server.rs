@@ -1,4 +1,4 @@
-//! A server of the test's own, as a process, and a client that shows what goes over the wire.
+//! A server process for a test, and a client that exposes the raw answers.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "each suite uses some of it")]
@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The command, with nothing of the tests' own surroundings.
+/// The command, without the `EBBTIDE_*` variables of the environment.
 pub(crate) fn ebbtide(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ebbtide"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("EBBTIDE_")) {
@@ -27,10 +27,21 @@ pub(crate) fn said(output: &Output) -> String {
     String::from_utf8([output.stdout.as_slice(), output.stderr.as_slice()].concat()).unwrap()
 }
 
+/// Polls for an event in another process. Only a failure takes a minute.
+pub(crate) fn until(mut happened: impl FnMut() -> bool) -> bool {
+    (0..6_000).any(|_| {
+        let happened = happened();
+        if !happened {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        happened
+    })
+}
+
 /// A server that is killed with the test.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    /// What it said when it was ready.
+    /// First line of its output.
     pub(crate) listening: String,
     pub(crate) log: PathBuf,
     pub(crate) key: String,
@@ -39,7 +50,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// On an embedded store of its own.
+    /// Starts a server on an embedded store in a temporary folder.
     pub(crate) fn start(arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut server = Self::start_in(folder.path(), arguments);
@@ -47,7 +58,7 @@ impl Server {
         server
     }
 
-    /// On the embedded store in `data` in that folder.
+    /// Starts a server on the embedded store in `folder/data`.
     pub(crate) fn start_in(folder: &Path, arguments: &[&str]) -> Self {
         let store = format!("fjall:{}", folder.join("data").display());
         let all = [&["--store", store.as_str()], arguments].concat();
@@ -57,7 +68,7 @@ impl Server {
         server
     }
 
-    /// With these flags and variables; its log is in `folder`.
+    /// Starts a server with these flags and variables; its log is in `folder`.
     pub(crate) fn start_with(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let log = folder.join(format!("{}.log", std::fs::read_dir(folder).unwrap().count()));
         let mut process = ebbtide(&["serve", "--listen", "127.0.0.1:0"])
@@ -73,7 +84,7 @@ impl Server {
         let address = listening.trim().rsplit('/').next().and_then(|address| address.parse().ok());
         let address = address.unwrap_or_else(|| {
             let _ = process.wait();
-            panic!("it does not listen: {}", std::fs::read_to_string(&log).unwrap())
+            panic!("the server does not listen: {}", std::fs::read_to_string(&log).unwrap())
         });
         let key = variables.iter().find(|(name, _)| *name == "EBBTIDE_ROOT_KEY").map(|(_, key)| *key);
         let key = key.unwrap_or_default().to_owned();
@@ -101,7 +112,7 @@ impl Server {
         assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
     }
 
-    /// As a power loss would.
+    /// Kills the process with SIGKILL.
     pub(crate) fn kill(mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
@@ -111,10 +122,25 @@ impl Server {
         self.process.wait().unwrap()
     }
 
-    /// What it has logged so far, with time for the last lines to be written.
+    /// Processor time that the process has used.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn processor_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap();
+        let fields = stat.rsplit(')').next().unwrap().split_whitespace();
+        // User and system time, in hundredths of a second.
+        fields.skip(11).take(2).map(|ticks| Duration::from_millis(10 * ticks.parse::<u64>().unwrap())).sum()
+    }
+
+    /// Log so far. Lines of requests that were just answered may be missing.
     pub(crate) fn logged(&self) -> String {
-        std::thread::sleep(Duration::from_millis(100));
         std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Log, once it holds all of these texts.
+    pub(crate) fn logged_with(&self, texts: &[&str]) -> String {
+        let there = || texts.iter().all(|text| self.logged().contains(text));
+        assert!(until(there), "{texts:?} are not in the log: {}", self.logged());
+        self.logged()
     }
 }
 
@@ -142,7 +168,7 @@ impl Answer {
         line.split_once(": ").map(|(_, value)| value)
     }
 
-    /// Checks a refusal: its status and its type.
+    /// Checks the status and the problem type of a refusal.
     pub(crate) fn refused(self, status: u16, kind: &str) -> Self {
         assert_eq!(self.status, status, "{self:?}");
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
@@ -156,7 +182,7 @@ impl Answer {
     }
 }
 
-/// One connection, kept open.
+/// A connection that is kept open.
 pub(crate) struct Client {
     stream: BufReader<TcpStream>,
     key: String,
@@ -179,7 +205,7 @@ impl Client {
         self.call("POST", path, &[], body)
     }
 
-    /// An answer, or none where the connection is cut off.
+    /// Sends a request; returns none if the connection ends.
     pub(crate) fn try_post(&mut self, path: &str, body: &str) -> Option<Answer> {
         let request = request("POST", path, &self.key, &[], body);
         self.stream.get_mut().write_all(request.as_bytes()).ok()?;
@@ -190,7 +216,7 @@ impl Client {
         self.stream.get_mut().write_all(text.as_bytes()).unwrap();
     }
 
-    /// The next answer; none where the connection ends before it is whole.
+    /// The next answer; none if the connection ends before it is complete.
     pub(crate) fn answer(&mut self) -> Option<Answer> {
         let mut head = String::new();
         loop {
@@ -213,7 +239,7 @@ impl Client {
     }
 }
 
-/// The text of a request.
+/// Text of a request.
 pub(crate) fn request(method: &str, path: &str, key: &str, headers: &[(&str, &str)], body: &str) -> String {
     let mut text = format!("{method} {path} HTTP/1.1\r\nhost: ebbtide\r\nauthorization: Bearer {key}\r\n");
     for (name, value) in headers {
@@ -223,7 +249,7 @@ pub(crate) fn request(method: &str, path: &str, key: &str, headers: &[(&str, &st
     text
 }
 
-/// A check of the proof `jti`, which is remembered for an hour.
+/// Body of a replay check for the proof `jti`, kept for an hour.
 pub(crate) fn proof(jti: &str) -> String {
     format!(r#"{{"namespace":"test","jti":"{jti}","ttl_seconds":3600}}"#)
 }

@@ -9,6 +9,7 @@ use serde_json::json;
 use super::attribute_lives::{by, extend};
 use super::attributes::{bucket, get, set};
 use super::rig::{StoreRig, secs};
+use ebbtide::AdminExt as _;
 use ebbtide::backend::{BackendExt, Cursor};
 use ebbtide::model::key::Key;
 use ebbtide::model::kind::Kind;

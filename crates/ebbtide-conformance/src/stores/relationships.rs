@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::approvals::context;
 use super::attribute_lives::by;
 use super::rig::{StoreRig, secs};
+use ebbtide::AdminExt as _;
 use ebbtide::backend::BackendExt;
 use ebbtide::model::key::Prefix;
 use ebbtide::model::kind::Kind;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::meanwhile::{Event, Meanwhile};
 use super::yielding::Yielding;
 use crate::faulty::Faulty;
-use ebbtide::backend::{Backend, BackendExt, Budget, Swept};
+use ebbtide::admin::Admin;
+use ebbtide::backend::{BackendExt, Budget, Swept};
 use ebbtide::keyring::Keyring;
 use ebbtide::model::key::{Key, Prefix};
 use ebbtide::model::kind::Kind;
@@ -21,7 +22,7 @@ use ebbtide::stores::clients::hashing::HashCost;
 /// Stores with a clock that the case moves.
 #[derive(Clone)]
 pub(crate) struct StoreRig {
-    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) backend: Arc<dyn Admin>,
     pub(crate) stores: Stores,
     pub(crate) clock: ManualClock,
     pub(crate) scope: Scope,
@@ -30,13 +31,13 @@ pub(crate) struct StoreRig {
 }
 
 impl StoreRig {
-    pub(crate) fn new(backend: Arc<dyn Backend>, seed: u64) -> Self {
-        let backend: Arc<dyn Backend> = Arc::new(Yielding::new(backend, seed));
+    pub(crate) fn new(backend: Arc<dyn Admin>, seed: u64) -> Self {
+        let backend: Arc<dyn Admin> = Arc::new(Yielding::new(backend, seed));
         let begin = Timestamp::from_millis(1_800_000_000_000).expect("a time of this century");
         let clock = ManualClock::at(begin);
         let rng = Arc::new(SeededRng::new(seed));
         let keyring = Keyring::generate(rng.as_ref(), begin);
-        let stores = Stores::new(Arc::clone(&backend));
+        let stores = Stores::for_tests(Arc::clone(&backend));
         let scope = Scope::tenant("acme").expect("a good name");
         Self { backend, stores, clock, scope, rng, keyring }.on(None)
     }
@@ -47,16 +48,16 @@ impl StoreRig {
         self
     }
 
-    fn stores_on(&self, backend: Arc<dyn Backend>) -> Stores {
+    fn stores_on(&self, backend: Arc<dyn Admin>) -> Stores {
         let builder = Stores::builder(backend).clock(self.clock.clone()).keyring(self.keyring.clone());
         let cheap = HashCost::new(8, 1).expect("the least that there is");
         builder.rng(Arc::clone(&self.rng)).hash_cost(cheap).build()
     }
 
     /// The same store, seen by a node whose writes fail when they are told to.
-    pub(crate) fn faulty(&self) -> (Self, Arc<Faulty<impl Backend + use<>>>) {
+    pub(crate) fn faulty(&self) -> (Self, Arc<Faulty<impl Admin + use<>>>) {
         let faulty = Arc::new(Faulty::new(Meanwhile::new(Arc::clone(&self.backend), None)));
-        let stores = self.stores_on(Arc::clone(&faulty) as Arc<dyn Backend>);
+        let stores = self.stores_on(Arc::clone(&faulty) as Arc<dyn Admin>);
         (Self { stores, ..self.clone() }, faulty)
     }
 

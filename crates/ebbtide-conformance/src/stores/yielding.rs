@@ -1,108 +1,38 @@
-//! A backend that lets others go first, so that what is a read and then a write is caught on any engine.
+//! A backend that lets other tasks go first, so that a read followed by a write is caught on any engine.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use async_trait::async_trait;
-
-use ebbtide::backend::{Backend, Budget, Cleared, Counted, Cursor, Erased, Page, Stats, Swept};
 use ebbtide::model::error::Result;
-use ebbtide::model::key::{Key, Prefix};
-use ebbtide::model::record::Record;
 use ebbtide::model::rng::SeededRng;
-use ebbtide::model::time::Timestamp;
-use ebbtide::model::write::{Batch, Commit};
+use ebbtide::{Admin, Backend, async_trait, delegate};
 
-/// Passes every call on, after giving way to other tasks a few times.
+/// Passes every call on, after yielding to other tasks a few times.
 pub(super) struct Yielding {
-    inner: Arc<dyn Backend>,
+    inner: Arc<dyn Admin>,
     rng: SeededRng,
 }
 
 impl Yielding {
-    pub(super) fn new(inner: Arc<dyn Backend>, seed: u64) -> Self {
+    pub(super) fn new(inner: Arc<dyn Admin>, seed: u64) -> Self {
         Self { inner, rng: SeededRng::new(seed) }
     }
 
-    async fn lower_priority(&self) -> &dyn Backend {
+    async fn yielding<T>(&self, _method: &str, call: impl Future<Output = Result<T>> + Send) -> Result<T> {
         for _ in 0..self.rng.below(4) {
             tokio::task::yield_now().await;
         }
-        self.inner.as_ref()
+        call.await
     }
 }
 
 #[async_trait]
 impl Backend for Yielding {
-    async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
-        self.lower_priority().await.get(key, now).await
-    }
+    delegate!(self => self.inner, through self.yielding; get get_many take commit commit_each scan sweep);
+    delegate!(self => self.inner; info);
+}
 
-    async fn take(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
-        self.lower_priority().await.take(key, now).await
-    }
-
-    async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
-        self.lower_priority().await.commit(batch, now).await
-    }
-
-    async fn scan(
-        &self,
-        prefix: &Prefix,
-        after: Option<&Cursor>,
-        limit: usize,
-        now: Timestamp,
-    ) -> Result<Page> {
-        self.lower_priority().await.scan(prefix, after, limit, now).await
-    }
-
-    async fn sweep(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
-        self.lower_priority().await.sweep(until, budget).await
-    }
-
-    fn engine(&self) -> &'static str {
-        self.inner.engine()
-    }
-
-    async fn stats(&self, now: Timestamp) -> Result<Stats> {
-        self.inner.stats(now).await
-    }
-
-    async fn list(
-        &self,
-        prefixes: &[Prefix],
-        after: Option<&Cursor>,
-        limit: usize,
-        now: Timestamp,
-    ) -> Result<Page> {
-        self.lower_priority().await.list(prefixes, after, limit, now).await
-    }
-
-    async fn count(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Counted> {
-        self.lower_priority().await.count(prefixes, after, now).await
-    }
-
-    async fn clear(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Cleared> {
-        self.lower_priority().await.clear(prefixes, after, now).await
-    }
-
-    async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {
-        self.lower_priority().await.erase(prefix, now).await
-    }
-
-    async fn clock_mark(&self) -> Result<Option<Timestamp>> {
-        self.inner.clock_mark().await
-    }
-
-    async fn set_clock_mark(&self, mark: Timestamp) -> Result<()> {
-        self.inner.set_clock_mark(mark).await
-    }
-
-    async fn engine_clock(&self) -> Result<Option<Timestamp>> {
-        self.inner.engine_clock().await
-    }
-
-    async fn backup(&self, dir: &Path) -> Result<()> {
-        self.inner.backup(dir).await
-    }
+#[async_trait]
+impl Admin for Yielding {
+    delegate!(self => self.inner, through self.yielding; list count clear erase);
+    delegate!(self => self.inner; stats stats_at_hand clock_mark set_clock_mark engine_clock warnings backup);
 }

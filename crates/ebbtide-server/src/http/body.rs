@@ -1,4 +1,4 @@
-//! Reading requests and writing answers.
+//! Extractors of requests, and JSON answers.
 
 use std::error::Error;
 
@@ -99,10 +99,10 @@ impl From<PathRejection> for Problem {
     }
 }
 
-/// The most items of a page.
+/// Maximum number of items of a page.
 const MOST_ITEMS: usize = 1_000;
 
-/// Which page of a listing: where it begins, and how many items it has.
+/// Start of a page, and its number of items.
 pub(crate) fn page(limit: Option<usize>, after: Option<&str>) -> Result<(Option<Cursor>, usize), Problem> {
     let limit = limit.unwrap_or(100);
     if !(1..=MOST_ITEMS).contains(&limit) {
@@ -110,7 +110,7 @@ pub(crate) fn page(limit: Option<usize>, after: Option<&str>) -> Result<(Option<
     }
     let cursor = |text| {
         let bytes = Base64UrlUnpadded::decode_vec(text);
-        let bytes = bytes.map_err(|_| Problem::invalid("after is the next of an earlier answer"))?;
+        let bytes = bytes.map_err(|_| Problem::invalid("after must be the `next` of an earlier answer"))?;
         Ok::<_, Problem>(Cursor::from_bytes(bytes))
     };
     Ok((after.map(cursor).transpose()?, limit))

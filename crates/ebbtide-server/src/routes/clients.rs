@@ -43,7 +43,7 @@ async fn register(
     }
 }
 
-/// Reads a client, never its secret
+/// Reads a client, without its secret
 #[utoipa::path(get, path = "/clients/{id}", operation_id = "read_client", tag = "clients",
     params(("id" = String, Path)),
     responses((status = 200, body = ClientAnswer), (status = 404, description = "unknown")))]
@@ -56,7 +56,7 @@ async fn read(
     client.map(|client| Json(ClientAnswer::from(&client))).ok_or_else(unknown)
 }
 
-/// Whose clients.
+/// Query of a listing of clients.
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -66,7 +66,7 @@ struct WhoseClients {
     /// 1 to 1,000 items; 100 by default.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// The `next` of the page before.
+    /// `next` of the previous page.
     after: Option<String>,
 }
 
@@ -96,7 +96,7 @@ struct ClientVerify {
     responses(
         (status = 200, body = ClientVerified),
         (status = 404, description = "unknown"),
-        (status = 422, description = "mismatch: it is not the client's secret"),
+        (status = 422, description = "mismatch: not the client's secret"),
     ))]
 async fn verify(
     State(app): State<App>,
@@ -116,11 +116,11 @@ async fn verify(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ClientRotate {
-    /// How long the old secret is good beside the new one; 0 by default.
+    /// Time for which the old secret stays valid; 0 by default.
     overlap_seconds: Option<u64>,
 }
 
-/// Gives a client another secret; the body may be left out
+/// Gives a client a new secret; the body is optional
 #[utoipa::path(post, path = "/clients/{id}/rotate-secret", operation_id = "rotate_client_secret", tag = "clients",
     params(("id" = String, Path)),
     request_body = Option<ClientRotate>,
@@ -146,12 +146,12 @@ async fn rotate_secret(
     }
 }
 
-/// By whom and why.
+/// Actor and reason for the audit log.
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct ClientDelete {
-    /// For the audit log; whoever does not say is the holder of the key.
+    /// Actor for the audit log; the API key by default.
     actor: Option<String>,
     reason: Option<String>,
 }

@@ -19,7 +19,7 @@ pub(super) fn routes() -> Table {
     Table::new().admin(routes!(create)).admin(routes!(list)).admin(routes!(revoke))
 }
 
-/// Makes an API key for a scope that the caller's covers
+/// Creates an API key for a scope that the caller's scope covers
 #[utoipa::path(post, path = "/keys", operation_id = "create_key", tag = "keys",
     request_body = KeyRequest, responses((status = 201, body = KeyCreated)))]
 async fn create(
@@ -32,22 +32,22 @@ async fn create(
     Ok((StatusCode::CREATED, Json(created.into())))
 }
 
-/// Whose keys.
+/// Query of a listing of keys.
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct WhichKeys {
-    /// Exactly this scope; without it, the request's and all below it.
+    /// Exactly this scope; by default, the scope of the request and all below it.
     #[param(example = "tenant:acme")]
     scope: Option<String>,
     /// 1 to 1,000 items; 100 by default.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// The `next` of the page before.
+    /// `next` of the previous page.
     after: Option<String>,
 }
 
-/// Lists the keys that the caller manages, never the keys themselves
+/// Lists the keys that the caller manages, without their secrets
 #[utoipa::path(get, path = "/keys", operation_id = "list_keys", tag = "keys", params(WhichKeys),
     responses((status = 200, body = Listed<KeyAnswer>)))]
 async fn list(
@@ -65,10 +65,10 @@ async fn list(
     Ok(Json(listed(&keys.list(&reach, after.as_ref(), limit).await?)))
 }
 
-/// Takes a key back, and tells the audit log
+/// Revokes a key, and writes to the audit log
 #[utoipa::path(delete, path = "/keys/{id}", operation_id = "revoke_key", tag = "keys",
     params(("id" = String, Path)),
-    responses((status = 204, description = "it is refused from now on"), (status = 404, description = "unknown")))]
+    responses((status = 204, description = "revoked"), (status = 404, description = "unknown")))]
 async fn revoke(
     State(app): State<App>,
     caller: Caller,

@@ -28,13 +28,13 @@ async fn issue(
     Ok((StatusCode::CREATED, Json(issued.into())))
 }
 
-/// Whether a nonce is good; it may be used again
+/// Checks a nonce without consuming it
 #[utoipa::path(post, path = "/nonces/check", operation_id = "check_nonce", tag = "nonces",
     request_body = NonceCheck,
     responses(
         (status = 200, body = NonceGood),
         (status = 404, description = "unknown: not a nonce of this scope and audience"),
-        (status = 409, description = "used: it was accepted before"),
+        (status = 409, description = "used: the nonce was accepted before"),
         (status = 410, description = "expired"),
     ))]
 async fn check(
@@ -51,7 +51,7 @@ async fn check(
     responses(
         (status = 200, body = NonceGood),
         (status = 404, description = "unknown: not a nonce of this scope and audience"),
-        (status = 409, description = "used: it was accepted before"),
+        (status = 409, description = "used: the nonce was accepted before"),
         (status = 410, description = "expired"),
     ))]
 async fn accept(

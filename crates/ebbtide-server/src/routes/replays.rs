@@ -22,7 +22,7 @@ pub(super) fn routes() -> Table {
 /// Of any number of callers with one proof, on any number of nodes, exactly one is answered 200.
 #[utoipa::path(post, path = "/replays/check", operation_id = "check_replay", tag = "replays",
     request_body = Proof,
-    responses((status = 200, body = ReplayFresh), (status = 409, description = "replay: it was seen before")))]
+    responses((status = 200, body = ReplayFresh), (status = 409, description = "replay: the proof was seen before")))]
 async fn check(
     State(app): State<App>,
     caller: Caller,
@@ -41,12 +41,12 @@ struct ReplayBatch {
     items: Vec<Proof>,
 }
 
-/// Records several proofs; what is fresh among them is recorded even if another is not
+/// Records several proofs; those that are fresh are recorded even if others are replays
 #[utoipa::path(post, path = "/replays/check-batch", operation_id = "check_replays", tag = "replays",
     request_body = ReplayBatch,
     responses(
-        (status = 200, description = "all are fresh", body = ReplayOutcomes),
-        (status = 409, description = "replay: one was seen before; `outcomes` tells which"),
+        (status = 200, description = "all proofs are fresh", body = ReplayOutcomes),
+        (status = 409, description = "replay: one was seen before; `outcomes` has the outcome of each"),
     ))]
 async fn check_batch(
     State(app): State<App>,
@@ -64,5 +64,5 @@ async fn check_batch(
 }
 
 fn replay() -> Problem {
-    Problem::conflict("replay", "this was seen before")
+    Problem::conflict("replay", "the proof was seen before")
 }

@@ -27,7 +27,7 @@ pub(super) fn routes() -> Table {
         .writer(routes!(claim))
 }
 
-/// Begins a session
+/// Creates a session
 #[utoipa::path(post, path = "/sessions", operation_id = "create_session", tag = "sessions",
     request_body = SessionRequest,
     responses((status = 201, body = SessionCreated)))]
@@ -40,13 +40,13 @@ async fn create(
     Ok((StatusCode::CREATED, Json(session.into())))
 }
 
-/// Reads a session; it may be read again
+/// Reads a session without consuming it
 #[utoipa::path(get, path = "/sessions/{id}", operation_id = "read_session", tag = "sessions",
     params(("id" = String, Path)),
     responses(
         (status = 200, body = SessionRead),
         (status = 404, description = "unknown"),
-        (status = 409, description = "used: it was claimed"),
+        (status = 409, description = "used: the session was claimed"),
         (status = 410, description = "expired"),
     ))]
 async fn read(
@@ -57,13 +57,13 @@ async fn read(
     answered(app.stores.sessions(&caller.scope).get(&Secret::new(id)).await?)
 }
 
-/// Takes a session once
+/// Claims a session, once
 #[utoipa::path(post, path = "/sessions/{id}/claim", operation_id = "claim_session", tag = "sessions",
     params(("id" = String, Path)),
     responses(
         (status = 200, body = SessionRead),
         (status = 404, description = "unknown"),
-        (status = 409, description = "used: it was claimed before"),
+        (status = 409, description = "used: the session was claimed before"),
         (status = 410, description = "expired"),
     ))]
 async fn claim(
@@ -91,14 +91,14 @@ struct SessionTouch {
     ttl: Option<Ttl>,
 }
 
-/// Lets a session live on; the body may be left out
+/// Renews a session; the body is optional
 #[utoipa::path(post, path = "/sessions/{id}/touch", operation_id = "touch_session", tag = "sessions",
     params(("id" = String, Path)),
     request_body = Option<SessionTouch>,
     responses(
         (status = 200, body = SessionTouched),
         (status = 404, description = "unknown"),
-        (status = 409, description = "used: it was claimed"),
+        (status = 409, description = "used: the session was claimed"),
         (status = 410, description = "expired"),
     ))]
 async fn touch(
@@ -116,10 +116,10 @@ async fn touch(
     }
 }
 
-/// Ends a session
+/// Deletes a session
 #[utoipa::path(delete, path = "/sessions/{id}", operation_id = "delete_session", tag = "sessions",
     params(("id" = String, Path)),
-    responses((status = 204, description = "it is gone"), (status = 404, description = "unknown")))]
+    responses((status = 204, description = "deleted"), (status = 404, description = "unknown")))]
 async fn remove(
     State(app): State<App>,
     caller: Caller,
@@ -129,7 +129,7 @@ async fn remove(
     removed.then_some(StatusCode::NO_CONTENT).ok_or_else(unknown)
 }
 
-/// Whose sessions.
+/// Query of a listing of sessions.
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -139,7 +139,7 @@ struct WhoseSessions {
     /// 1 to 1,000 items; 100 by default.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// The `next` of the page before.
+    /// `next` of the previous page.
     after: Option<String>,
 }
 
@@ -165,7 +165,7 @@ struct SessionsRevoke {
     reason: Option<String>,
 }
 
-/// Ends every session of a subject
+/// Deletes all sessions of a subject
 #[utoipa::path(post, path = "/sessions/revoke", operation_id = "revoke_sessions", tag = "sessions",
     request_body = SessionsRevoke, responses((status = 200, body = Revoked)))]
 async fn revoke(
@@ -184,7 +184,7 @@ fn used() -> Problem {
 }
 
 fn expired() -> Problem {
-    Problem::expired("the session has ended")
+    Problem::expired("the session has expired")
 }
 
 fn unknown() -> Problem {

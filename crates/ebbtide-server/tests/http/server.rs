@@ -4,9 +4,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebbtide::ops::clock_guard::ClockGuard;
 use ebbtide::stores::clients::hashing::HashCost;
-use ebbtide::{ManualClock, Memory, Secret, Stores, Timestamp};
+use ebbtide::{Ebbtide, ManualClock, Memory, Secret, Timestamp};
 use ebbtide_server::App;
 use ebbtide_server::http::quota::Quotas;
 use serde_json::Value;
@@ -61,11 +60,8 @@ impl Server {
     }
 
     async fn node(backend: Arc<Memory>, clock: ManualClock, quotas: Quotas) -> Self {
-        let guard = ClockGuard::new(backend.clone(), clock.clone(), ClockGuard::DEFAULT_BOUND).await.unwrap();
-        let guard = Arc::new(guard);
-        let stores = Stores::builder(backend.clone()).clock(Arc::clone(&guard));
-        let stores = stores.hash_cost(HashCost::new(8, 1).unwrap()).build();
-        let app = App::new(stores, backend.clone(), guard, &Secret::new(KEY)).with_quotas(quotas);
+        let db = Ebbtide::over(backend.clone()).clock(clock.clone()).hash_cost(HashCost::new(8, 1).unwrap());
+        let app = App::new(&db.open().await.unwrap(), &Secret::new(KEY)).with_quotas(quotas);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         tokio::spawn(ebbtide_server::http::serve(listener, app, std::future::pending()));

@@ -1,19 +1,20 @@
-//! What an engine that keeps each kind apart does for several kinds: one after the other.
+//! Listings, counts and removals over several kinds, for engines that keep each kind apart: one after the other.
 
 use std::collections::BTreeMap;
 
-use crate::backend::{Backend, COUNTED_AT_ONCE, Cleared, Counted, Cursor, Page};
+use super::{Admin, COUNTED_AT_ONCE, Cleared, Counted};
+use crate::backend::{Cursor, Page};
 use crate::model::error::{Error, Result};
 use crate::model::key::Prefix;
 use crate::model::time::Timestamp;
 
-/// Where it is: at which of the prefixes, and where in that one.
-struct Place {
+/// Position of a walk: the index of the prefix, and the cursor within it.
+struct Position {
     index: u8,
     inner: Option<Cursor>,
 }
 
-impl Place {
+impl Position {
     fn read(after: Option<&Cursor>) -> Result<Self> {
         let Some(cursor) = after else { return Ok(Self { index: 0, inner: None }) };
         let Some((&index, inner)) = cursor.as_bytes().split_first() else {
@@ -38,14 +39,14 @@ impl Place {
     }
 }
 
-async fn page<B: Backend + ?Sized>(
+async fn page<B: Admin + ?Sized>(
     backend: &B,
     prefixes: &[Prefix],
     after: Option<&Cursor>,
     limit: usize,
     now: Timestamp,
-) -> Result<(Page, Place)> {
-    let place = Place::read(after)?;
+) -> Result<(Page, Position)> {
+    let place = Position::read(after)?;
     let Some(prefix) = prefixes.get(usize::from(place.index)) else { return Ok((Page::default(), place)) };
     let mut page = backend.scan(prefix, place.inner.as_ref(), limit, now).await?;
     let place = place.onwards(page.next.is_some(), page.next);
@@ -53,7 +54,7 @@ async fn page<B: Backend + ?Sized>(
     Ok((page, place))
 }
 
-pub(crate) async fn list<B: Backend + ?Sized>(
+pub(crate) async fn list<B: Admin + ?Sized>(
     backend: &B,
     prefixes: &[Prefix],
     after: Option<&Cursor>,
@@ -63,7 +64,7 @@ pub(crate) async fn list<B: Backend + ?Sized>(
     Ok(page(backend, prefixes, after, limit, now).await?.0)
 }
 
-pub(crate) async fn count<B: Backend + ?Sized>(
+pub(crate) async fn count<B: Admin + ?Sized>(
     backend: &B,
     prefixes: &[Prefix],
     after: Option<&Cursor>,
@@ -77,13 +78,13 @@ pub(crate) async fn count<B: Backend + ?Sized>(
     Ok(Counted { live, done: place.done(prefixes), next: page.next })
 }
 
-pub(crate) async fn clear<B: Backend + ?Sized>(
+pub(crate) async fn clear<B: Admin + ?Sized>(
     backend: &B,
     prefixes: &[Prefix],
     after: Option<&Cursor>,
     now: Timestamp,
 ) -> Result<Cleared> {
-    let place = Place::read(after)?;
+    let place = Position::read(after)?;
     let (last, first): (Vec<_>, Vec<_>) = prefixes.iter().partition(|prefix| prefix.kind().is_tombstone());
     let Some(prefix) = first.iter().chain(&last).nth(usize::from(place.index)) else {
         return Ok(Cleared::default());

@@ -55,6 +55,6 @@ impl Blocking {
 
 impl std::fmt::Debug for Blocking {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Blocking({})", self.0.engine())
+        write!(f, "Blocking({})", self.0.info().engine)
     }
 }

@@ -29,7 +29,8 @@ use item::{Item, Space, record_of};
 use location::Location;
 use reclaim::Tally;
 
-use crate::backend::{Backend, Budget, Cleared, Counted, Cursor, Erased, Page, Stats, Swept, Target};
+use crate::admin::{Admin, Cleared, Counted, Erased, Stats};
+use crate::backend::{Backend, Budget, Cursor, IndexTarget, Info, Page, Swept};
 use crate::model::error::Result;
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
@@ -37,6 +38,7 @@ use crate::model::record::{Record, Version};
 use crate::model::rng::Rng;
 use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Commit};
+use crate::provide;
 
 /// A store in a table of DynamoDB, which it may share with other stores by a prefix.
 pub struct DynamoDb {
@@ -47,7 +49,7 @@ pub struct DynamoDb {
     patience: Patience,
     /// Whether every sweep deletes what is overdue.
     sweeps: bool,
-    links: Vec<(Kind, Target)>,
+    links: Vec<(Kind, IndexTarget)>,
     /// Names this process in the walks that it has begun.
     walker: Version,
     /// What the present look through the table has found.
@@ -89,7 +91,7 @@ impl DynamoDb {
     /// Has sweeps remove the records of kind `index` whose record is gone: the engine's TTL may delete a record long
     /// before its index.
     #[must_use]
-    pub fn reconciling(mut self, index: Kind, target: Target) -> Self {
+    pub fn reconciling(mut self, index: Kind, target: IndexTarget) -> Self {
         self.links.push((index, target));
         self
     }
@@ -145,9 +147,18 @@ impl Backend for DynamoDb {
         }
     }
 
-    fn engine(&self) -> &'static str {
-        "dynamodb"
+    provide!(get_many commit_each);
+
+    fn info(&self) -> Info {
+        // The engine's TTL begins an hour after the expiry, and may take some days.
+        let within = Duration::from_secs(if self.sweeps { 2 * 3_600 } else { 3 * 86_400 });
+        Info::new("dynamodb").shared().without_order().reclaiming_itself(within)
     }
+}
+
+#[async_trait]
+impl Admin for DynamoDb {
+    provide!(clock_mark set_clock_mark backup);
 
     async fn stats(&self, now: Timestamp) -> Result<Stats> {
         self.count_all(now).await
@@ -156,11 +167,6 @@ impl Backend for DynamoDb {
     /// As of the last look through the table.
     async fn stats_at_hand(&self, _now: Timestamp) -> Result<Option<Stats>> {
         Ok(self.found.lock().unwrap_or_else(PoisonError::into_inner).clone())
-    }
-
-    /// The engine's TTL begins an hour after the expiry, and may take some days.
-    fn reclaims_within(&self) -> Duration {
-        Duration::from_secs(if self.sweeps { 2 * 3_600 } else { 3 * 86_400 })
     }
 
     async fn list(

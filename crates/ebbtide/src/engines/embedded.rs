@@ -24,16 +24,19 @@ use committer::{Committer, Job, Shared};
 use control::Control;
 pub(super) use engine::{Engine, Op, Visitor, Walk};
 use folder::Folder;
+pub(super) use folder::is_store;
 pub(super) use pace::Pace;
 pub(super) use priority::lower_priority;
 use sweep::Worth;
 
-use crate::backend::{Backend, Budget, Cursor, Erased, Page, Stats, Swept};
+use crate::admin::{Admin, Erased, Stats};
+use crate::backend::{Backend, Budget, Cursor, Info, Page, Swept};
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
 use crate::model::record::Record;
 use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Commit};
+use crate::provide;
 
 /// The milliseconds at which a stored record ends, for the engines' compaction filters.
 pub(super) fn stored_millis(bytes: &[u8]) -> Option<u64> {
@@ -242,17 +245,20 @@ impl<E: Engine> Backend for Embedded<E> {
         Ok(swept)
     }
 
-    fn engine(&self) -> &'static str {
-        E::NAME
+    provide!(get_many);
+
+    fn info(&self) -> Info {
+        Info { reclaims_within: 2 * self.worth.overdue, ..Info::new(E::NAME) }
     }
+}
+
+#[async_trait]
+impl<E: Engine> Admin for Embedded<E> {
+    provide!(stats_at_hand list count clear engine_clock warnings);
 
     async fn stats(&self, now: Timestamp) -> Result<Stats> {
         self.shared.check()?;
         Ok(self.shared.ledger().stats(now))
-    }
-
-    fn reclaims_within(&self) -> Duration {
-        2 * self.worth.overdue
     }
 
     async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {
@@ -289,10 +295,7 @@ fn copy<E: Engine>(shared: &Shared<E>, folder: &Folder, target: &Path) -> Result
     Folder::finish_copy(target, E::NAME)
 }
 
-/// Has the process that serves the embedded store behind `url` copy it into `dir`, and waits until it has.
-pub fn backup_served(url: &str, dir: &Path) -> Result<()> {
-    let rest = ["fjall:", "rocksdb:"].iter().find_map(|scheme| url.strip_prefix(scheme));
-    let rest =
-        rest.ok_or_else(|| Error::invalid("only an embedded store is copied by the process that serves it"))?;
-    control::ask_backup(&Options::parse(rest)?.path, dir)
+/// Asks the process that serves the embedded store in `folder` to copy it into `dir`, and waits for the copy.
+pub fn backup_served(folder: &Path, dir: &Path) -> Result<()> {
+    control::ask_backup(folder, dir)
 }

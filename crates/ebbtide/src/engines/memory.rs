@@ -6,13 +6,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 
-use crate::backend::{Backend, Budget, Cursor, KindStats, Page, Stats, Swept};
+use crate::admin::{Admin, KindStats, Stats};
+use crate::backend::{Backend, Budget, Cursor, Info, Page, Swept};
 use crate::model::error::Result;
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Commit, Effect};
+use crate::provide;
 
 type Table = BTreeMap<Box<[u8]>, Record>;
 
@@ -113,9 +115,16 @@ impl Backend for Memory {
         Ok(swept)
     }
 
-    fn engine(&self) -> &'static str {
-        "memory"
+    provide!(get_many commit_each);
+
+    fn info(&self) -> Info {
+        Info::new("memory")
     }
+}
+
+#[async_trait]
+impl Admin for Memory {
+    provide!(stats_at_hand list count clear erase clock_mark set_clock_mark engine_clock warnings backup);
 
     async fn stats(&self, now: Timestamp) -> Result<Stats> {
         let tables = self.tables();

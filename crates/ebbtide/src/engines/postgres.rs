@@ -21,13 +21,15 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use async_trait::async_trait;
 
-use crate::backend::{Backend, Budget, Cursor, Erased, KindStats, Page, Stats, Swept};
+use crate::admin::{Admin, Erased, KindStats, Stats};
+use crate::backend::{Backend, Budget, Cursor, Info, Page, Swept};
 use crate::model::error::Result;
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Commit, Write};
+use crate::provide;
 
 use gather::Gatherer;
 use link::{Link, Repeat};
@@ -214,9 +216,16 @@ impl Backend for Postgres {
         sweep::sweep(&self.link, &self.sql, self.names.lock("sweep"), until, budget).await
     }
 
-    fn engine(&self) -> &'static str {
-        "postgres"
+    provide!(get_many commit_each);
+
+    fn info(&self) -> Info {
+        Info::new("postgres").shared()
     }
+}
+
+#[async_trait]
+impl Admin for Postgres {
+    provide!(stats_at_hand list count clear warnings backup);
 
     async fn stats(&self, now: Timestamp) -> Result<Stats> {
         self.link.report_pool();

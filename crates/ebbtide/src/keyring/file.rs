@@ -43,31 +43,6 @@ impl Keyring {
     /// The name of the file that an embedded store's keyring has in the store's folder.
     pub const FILE_NAME: &str = "keyring.json";
 
-    /// The keyring for the store that `url` names.
-    ///
-    /// * `configured` is the file to use, if the operator named one: it must exist.
-    /// * Without one, an embedded store has a keyring in its own folder, made on first use; the memory engine has
-    ///   one for as long as it lives.
-    /// * Without one, a store that several nodes share does not open: each node would make up keys of its own, and
-    ///   refuse the others' tokens.
-    pub fn for_store(url: &str, configured: Option<&Path>, rng: &dyn Rng, now: Timestamp) -> Result<Self> {
-        if let Some(path) = configured {
-            return Self::load(path);
-        }
-        let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
-        match scheme {
-            "memory" => Ok(Self::generate(rng, now)),
-            "fjall" | "rocksdb" => {
-                let folder = rest.split('?').next().unwrap_or_default();
-                Self::load_or_create(&Path::new(folder).join(Self::FILE_NAME), rng, now)
-            }
-            _ => Err(Error::invalid(
-                "a store that several nodes share needs a keyring that all of them have: \
-                 make one with `ebbtide keyring init` and name it with --keyring",
-            )),
-        }
-    }
-
     /// Reads the keyring in `path`. A file that others than its owner may read or write is refused.
     pub fn load(path: &Path) -> Result<Self> {
         let text = read_private(path)?.ok_or_else(|| {

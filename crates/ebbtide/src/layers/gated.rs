@@ -1,18 +1,14 @@
 //! A backend whose calls are refused for as long as its node must not serve.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::backend::{Backend, Budget, Cleared, Counted, Cursor, Erased, Page, Stats, Swept};
+use crate::admin::Admin;
+use crate::backend::Backend;
+use crate::delegate;
 use crate::model::error::{Error, Result};
-use crate::model::key::{Key, Prefix};
-use crate::model::record::Record;
-use crate::model::time::Timestamp;
-use crate::model::write::{Batch, Commit};
 
 /// Whether calls are let through, and if not, why. Clones are one gate.
 #[derive(Debug, Clone, Default)]
@@ -54,134 +50,53 @@ impl Gate {
 /// A backend behind a [`Gate`]. What reads or changes records, or the clock mark, is refused while the gate is closed;
 /// what an operator needs to see why still answers.
 pub struct Gated {
-    inner: Arc<dyn Backend>,
+    inner: Arc<dyn Admin>,
     gate: Gate,
 }
 
 impl Gated {
     /// `inner` behind `gate`.
-    pub fn new(inner: Arc<dyn Backend>, gate: Gate) -> Self {
+    pub fn new(inner: Arc<dyn Admin>, gate: Gate) -> Self {
         Self { inner, gate }
+    }
+
+    /// Makes the call if the gate is open when it is polled first.
+    async fn guard<T>(&self, _method: &str, call: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        self.gate.check()?;
+        call.await
     }
 }
 
 impl std::fmt::Debug for Gated {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Gated({})", self.inner.engine())
+        write!(f, "Gated({})", self.inner.info().engine)
     }
 }
 
 #[async_trait]
 impl Backend for Gated {
-    async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
-        self.gate.check()?;
-        self.inner.get(key, now).await
-    }
+    delegate!(self => self.inner, through self.guard; get get_many take commit commit_each scan sweep);
+    delegate!(self => self.inner; info);
+}
 
-    async fn take(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
-        self.gate.check()?;
-        self.inner.take(key, now).await
-    }
-
-    async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
-        self.gate.check()?;
-        self.inner.commit(batch, now).await
-    }
-
-    async fn commit_each(&self, batches: Vec<Batch>, now: Timestamp) -> Result<Vec<Commit>> {
-        self.gate.check()?;
-        self.inner.commit_each(batches, now).await
-    }
-
-    async fn scan(
-        &self,
-        prefix: &Prefix,
-        after: Option<&Cursor>,
-        limit: usize,
-        now: Timestamp,
-    ) -> Result<Page> {
-        self.gate.check()?;
-        self.inner.scan(prefix, after, limit, now).await
-    }
-
-    async fn sweep(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
-        self.gate.check()?;
-        self.inner.sweep(until, budget).await
-    }
-
-    fn engine(&self) -> &'static str {
-        self.inner.engine()
-    }
-
-    async fn stats(&self, now: Timestamp) -> Result<Stats> {
-        self.inner.stats(now).await
-    }
-
-    async fn stats_at_hand(&self, now: Timestamp) -> Result<Option<Stats>> {
-        self.inner.stats_at_hand(now).await
-    }
-
-    fn reclaims_within(&self) -> Duration {
-        self.inner.reclaims_within()
-    }
-
-    async fn count(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Counted> {
-        self.gate.check()?;
-        self.inner.count(prefixes, after, now).await
-    }
-
-    async fn list(
-        &self,
-        prefixes: &[Prefix],
-        after: Option<&Cursor>,
-        limit: usize,
-        now: Timestamp,
-    ) -> Result<Page> {
-        self.gate.check()?;
-        self.inner.list(prefixes, after, limit, now).await
-    }
-
-    async fn clear(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Cleared> {
-        self.gate.check()?;
-        self.inner.clear(prefixes, after, now).await
-    }
-
-    async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {
-        self.gate.check()?;
-        self.inner.erase(prefix, now).await
-    }
-
-    async fn clock_mark(&self) -> Result<Option<Timestamp>> {
-        self.inner.clock_mark().await
-    }
-
-    async fn set_clock_mark(&self, mark: Timestamp) -> Result<()> {
-        self.gate.check()?;
-        self.inner.set_clock_mark(mark).await
-    }
-
-    async fn engine_clock(&self) -> Result<Option<Timestamp>> {
-        self.inner.engine_clock().await
-    }
-
-    async fn warnings(&self) -> Result<Vec<String>> {
-        self.inner.warnings().await
-    }
-
-    async fn backup(&self, dir: &Path) -> Result<()> {
-        self.inner.backup(dir).await
-    }
+#[async_trait]
+impl Admin for Gated {
+    delegate!(self => self.inner, through self.guard; list count clear erase set_clock_mark);
+    delegate!(self => self.inner; stats stats_at_hand clock_mark engine_clock warnings backup);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::BackendExt as _;
+    use crate::backend::{BackendExt as _, Budget};
     use crate::engines::memory::Memory;
     use crate::model::error::ErrorKind;
+    use crate::model::key::{Key, Prefix};
     use crate::model::kind::Kind;
+    use crate::model::record::Record;
     use crate::model::rng::SystemRng;
     use crate::model::scope::Scope;
+    use crate::model::time::Timestamp;
 
     #[tokio::test]
     async fn a_closed_gate_refuses_every_call_that_tells_or_changes_a_record() {

@@ -1,15 +1,15 @@
 //! Spans and metrics around any backend.
 
 use std::fmt;
-use std::path::Path;
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use metrics::{Counter, Histogram, counter, histogram};
 use tracing::Instrument as _;
 
-use crate::backend::{Backend, Budget, Cleared, Counted, Cursor, Erased, Page, Stats, Swept};
+use crate::admin::Admin;
+use crate::backend::{Backend, Budget, Cursor, Page, Swept};
+use crate::delegate;
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
@@ -80,7 +80,7 @@ impl Call<'static> {
     }
 }
 
-impl<B: Backend> Metered<B> {
+impl<B: Admin> Metered<B> {
     /// Reports on `inner`.
     pub fn new(inner: B) -> Self {
         let last = Kind::ALL.iter().map(|kind| kind.code()).max().unwrap_or_default();
@@ -99,7 +99,7 @@ impl<B: Backend> Metered<B> {
         answer: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let Call { operation, kind, meters } = call;
-        let engine = self.inner.engine();
+        let engine = self.inner.info().engine;
         let span = tracing::debug_span!("backend", engine, operation, kind);
         let stopwatch = Stopwatch::start();
         let answer = answer.instrument(span).await;
@@ -124,7 +124,16 @@ impl<B: Backend> Metered<B> {
         answer
     }
 
-    /// Counts what became of a commit of such a batch.
+    /// Measures a call that is too rare for meters of its own.
+    async fn rare<T>(
+        &self,
+        operation: &'static str,
+        call: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        self.measure(Call::rare(operation, NO_KIND), done, call).await
+    }
+
+    /// Counts the records that a commit of such a batch created, or that it was refused.
     fn count(&self, commit: Commit, kind: Option<Kind>, created: Created) {
         if commit.is_applied() {
             for kind in created.kinds() {
@@ -181,7 +190,7 @@ impl Created {
 }
 
 #[async_trait]
-impl<B: Backend> Backend for Metered<B> {
+impl<B: Admin> Backend for Metered<B> {
     async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
         let kind = key.kind();
         let call = Call { operation: "get", kind: kind.name(), meters: Some(&self.meters(kind).get) };
@@ -223,6 +232,14 @@ impl<B: Backend> Backend for Metered<B> {
         Ok(commits)
     }
 
+    async fn sweep(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
+        let swept = self.rare("sweep", self.inner.sweep(until, budget)).await?;
+        for (kind, removed) in &swept.removed {
+            counter!("ebbtide_swept_total", "kind" => Kind::name(*kind)).increment(*removed);
+        }
+        Ok(swept)
+    }
+
     async fn scan(
         &self,
         prefix: &Prefix,
@@ -234,69 +251,12 @@ impl<B: Backend> Backend for Metered<B> {
         self.measure(Call::rare("scan", prefix.kind().name()), done, call).await
     }
 
-    async fn sweep(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
-        let swept = self.measure(Call::rare("sweep", NO_KIND), done, self.inner.sweep(until, budget)).await?;
-        for (kind, removed) in &swept.removed {
-            counter!("ebbtide_swept_total", "kind" => Kind::name(*kind)).increment(*removed);
-        }
-        Ok(swept)
-    }
+    delegate!(self => self.inner, through self.rare; get_many);
+    delegate!(self => self.inner; info);
+}
 
-    fn engine(&self) -> &'static str {
-        self.inner.engine()
-    }
-
-    async fn stats(&self, now: Timestamp) -> Result<Stats> {
-        self.measure(Call::rare("stats", NO_KIND), done, self.inner.stats(now)).await
-    }
-
-    async fn stats_at_hand(&self, now: Timestamp) -> Result<Option<Stats>> {
-        self.measure(Call::rare("stats", NO_KIND), done, self.inner.stats_at_hand(now)).await
-    }
-
-    fn reclaims_within(&self) -> Duration {
-        self.inner.reclaims_within()
-    }
-
-    async fn count(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Counted> {
-        self.measure(Call::rare("count", NO_KIND), done, self.inner.count(prefixes, after, now)).await
-    }
-
-    async fn list(
-        &self,
-        prefixes: &[Prefix],
-        after: Option<&Cursor>,
-        limit: usize,
-        now: Timestamp,
-    ) -> Result<Page> {
-        self.measure(Call::rare("list", NO_KIND), done, self.inner.list(prefixes, after, limit, now)).await
-    }
-
-    async fn clear(&self, prefixes: &[Prefix], after: Option<&Cursor>, now: Timestamp) -> Result<Cleared> {
-        self.measure(Call::rare("clear", NO_KIND), done, self.inner.clear(prefixes, after, now)).await
-    }
-
-    async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {
-        self.measure(Call::rare("erase", prefix.kind().name()), done, self.inner.erase(prefix, now)).await
-    }
-
-    async fn clock_mark(&self) -> Result<Option<Timestamp>> {
-        self.inner.clock_mark().await
-    }
-
-    async fn set_clock_mark(&self, mark: Timestamp) -> Result<()> {
-        self.inner.set_clock_mark(mark).await
-    }
-
-    async fn engine_clock(&self) -> Result<Option<Timestamp>> {
-        self.measure(Call::rare("clock", NO_KIND), done, self.inner.engine_clock()).await
-    }
-
-    async fn warnings(&self) -> Result<Vec<String>> {
-        self.inner.warnings().await
-    }
-
-    async fn backup(&self, dir: &Path) -> Result<()> {
-        self.measure(Call::rare("backup", NO_KIND), done, self.inner.backup(dir)).await
-    }
+#[async_trait]
+impl<B: Admin> Admin for Metered<B> {
+    delegate!(self => self.inner, through self.rare; stats stats_at_hand list count clear erase engine_clock backup);
+    delegate!(self => self.inner; clock_mark set_clock_mark warnings);
 }

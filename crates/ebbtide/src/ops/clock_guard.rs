@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::backend::{Backend, BackendExt, Budget, Swept};
+use crate::admin::Admin;
+use crate::backend::{BackendExt as _, Budget, Swept};
 use crate::model::error::{Error, Result};
 use crate::model::time::{Clock, Timestamp};
 
 /// A clock for one store.
 pub struct ClockGuard {
-    backend: Arc<dyn Backend>,
+    backend: Arc<dyn Admin>,
     clock: Arc<dyn Clock>,
     bound: Duration,
     /// The latest time that was answered with, in milliseconds; leaps are not.
@@ -51,10 +52,15 @@ impl ClockGuard {
     pub const DEFAULT_BOUND: Duration = Duration::from_secs(24 * 3_600);
 
     /// Guards `backend` against `clock`.
-    pub async fn new(backend: Arc<dyn Backend>, clock: impl Clock, bound: Duration) -> Result<Self> {
+    pub async fn new(backend: Arc<dyn Admin>, clock: impl Clock, bound: Duration) -> Result<Self> {
         let mark = backend.clock_mark().await?.unwrap_or(Timestamp::ZERO);
         let latest = AtomicU64::new(mark.as_millis());
         Ok(Self { backend, clock: Arc::new(clock), bound, latest })
+    }
+
+    /// Guards a store that was never used, and so has no mark.
+    pub(crate) fn unmarked(backend: Arc<dyn Admin>, clock: impl Clock) -> Self {
+        Self { backend, clock: Arc::new(clock), bound: Self::DEFAULT_BOUND, latest: AtomicU64::new(0) }
     }
 
     /// Whether the clock has leapt, by the mark that the store has now.

@@ -4,18 +4,17 @@
 //! or the audit log keeps what happened to it.
 //!
 //! ```
-//! use ebbtide::ops::explain::{Explain, Question, RecordState};
+//! use ebbtide::ops::explain::{Question, RecordState};
 //! use ebbtide::stores::approvals::{Approval, ApprovalQuestion};
-//! use ebbtide::{Scope, Stores, open};
+//! use ebbtide::Ebbtide;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> ebbtide::Result<()> {
-//! let stores = Stores::new(open("memory:").await?);
-//! let acme = Scope::tenant("acme")?;
-//! stores.approvals(&acme).grant(&Approval::new("alice", "doc", "GET", "admin")).await?;
+//! let acme = Ebbtide::in_memory().scope("tenant:acme")?;
+//! acme.approvals().grant(&Approval::new("alice", "doc", "GET", "admin")).await?;
 //!
 //! let question = Question::Approvals(ApprovalQuestion::new("alice", "doc", "GET"));
-//! let explanation = Explain::new(stores, acme).explain(&question).await?;
+//! let explanation = acme.explain().explain(&question).await?;
 //! assert_eq!(explanation.state, RecordState::Live);
 //! # Ok(())
 //! # }

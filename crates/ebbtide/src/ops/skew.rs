@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::backend::Backend;
+use crate::admin::Admin;
 use crate::model::error::{Error, Result};
 use crate::model::time::{Clock, Timestamp};
 
@@ -58,7 +58,7 @@ impl Difference {
 /// Compares `clock` with the engine's own, and answers `Unavailable` where they are more than `bound` apart. None
 /// where the engine has no clock to compare with.
 pub async fn check_engine_clock(
-    backend: &dyn Backend,
+    backend: &dyn Admin,
     clock: &dyn Clock,
     bound: Duration,
 ) -> Result<Option<Difference>> {
@@ -69,11 +69,7 @@ pub async fn check_engine_clock(
 
 /// How far `clock` is from the engine's own, well enough to judge by `bound`. None where the engine has no clock to
 /// compare with. Each call is one question to the engine, or a few where it is slow: ask at the start and every minute.
-pub async fn compare(
-    backend: &dyn Backend,
-    clock: &dyn Clock,
-    bound: Duration,
-) -> Result<Option<Difference>> {
+pub async fn compare(backend: &dyn Admin, clock: &dyn Clock, bound: Duration) -> Result<Option<Difference>> {
     let mut best: Option<Difference> = None;
     for _ in 0..ATTEMPTS {
         let before = clock.now();

@@ -20,7 +20,9 @@ use metrics::{counter, gauge, histogram};
 pub use crate::backend::Share;
 use state::{Notes, SweepState};
 
-use crate::backend::{Backend, Budget, Stats, Swept};
+use crate::admin::Admin;
+use crate::admin::Stats;
+use crate::backend::{Budget, Swept};
 use crate::model::error::Result;
 use crate::model::kind::Kind;
 use crate::model::rng::Rng;
@@ -44,7 +46,7 @@ pub const SILENCE: Duration = Duration::from_secs(26 * 3_600);
 
 /// Sweeps a store.
 pub struct Sweeper {
-    backend: Arc<dyn Backend>,
+    backend: Arc<dyn Admin>,
     guard: Arc<ClockGuard>,
     rng: Arc<dyn Rng>,
     share: Share,
@@ -79,14 +81,14 @@ pub enum SweepOutcome {
 
 impl fmt::Debug for Sweeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Sweeper({}, {:?})", self.backend.engine(), self.share)
+        write!(f, "Sweeper({}, {:?})", self.backend.info().engine, self.share)
     }
 }
 
 impl Sweeper {
     /// Sweeps `backend` by the clock of `guard`, without rests, in steps of ten thousand records, where it is worth
     /// the work. Rng mints the versions of what the store remembers of it.
-    pub fn new(backend: Arc<dyn Backend>, guard: Arc<ClockGuard>, rng: impl Rng) -> Self {
+    pub fn new(backend: Arc<dyn Admin>, guard: Arc<ClockGuard>, rng: impl Rng) -> Self {
         let rng: Arc<dyn Rng> = Arc::new(rng);
         Self { backend, guard, rng, share: Share::WHOLE, step: Budget::default(), step_time: None }
     }
@@ -296,7 +298,7 @@ impl Sweeper {
                 None
             }
         };
-        let bound = self.backend.reclaims_within();
+        let bound = self.backend.info().reclaims_within;
         let Report { until, swept, took } = report;
         self.remember(|state| {
             let removed = swept.total();
@@ -340,7 +342,7 @@ fn tell_overdue(stats: &Stats) -> Duration {
 
 /// What an operator should know of a store and of its sweeping, a sentence each: what the engine says, that nothing
 /// has swept for longer than `silence`, and that sweeps remove nothing while what is overdue grows older.
-pub async fn warnings(backend: &dyn Backend, now: Timestamp, silence: Duration) -> Result<Vec<String>> {
+pub async fn warnings(backend: &dyn Admin, now: Timestamp, silence: Duration) -> Result<Vec<String>> {
     let mut warnings = backend.warnings().await?;
     warnings.extend(state::read(backend).await?.signals(now, silence).sentences());
     Ok(warnings)

@@ -1,7 +1,25 @@
-//! API keys: who may ask a server for what, and until when. Of the key itself only a digest is kept.
+//! API keys: role, scope and lifetime of the callers of a server. Only a digest of the key is stored.
 //!
-//! A key says in which scope it stands, and so does its id. It is hence found in one read, and is gone when its scope
-//! is deleted.
+//! A key and its id contain the key's scope, so that one read finds the key, and the deletion of the scope deletes it.
+//!
+//! ```
+//! use ebbtide::stores::api_keys::{KeyRequest, Role};
+//! use ebbtide::stores::audit::AuditContext;
+//! use ebbtide::{Ebbtide, Scope};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> ebbtide::Result<()> {
+//! let db = Ebbtide::in_memory();
+//! let keys = db.scope("tenant:acme")?.api_keys();
+//! let request = KeyRequest::new(Scope::tenant("acme")?, Role::Writer).name("deploy");
+//! let context = AuditContext::new("alice", "new pipeline")?;
+//! let created = keys.create(&request, &context).await?;
+//! assert_eq!(db.stores().find_api_key(&created.key).await?.as_ref(), Some(&created.about));
+//! assert!(keys.revoke(&created.about.id, &context).await?);
+//! assert_eq!(db.stores().find_api_key(&created.key).await?, None);
+//! # Ok(())
+//! # }
+//! ```
 
 mod id;
 
@@ -35,7 +53,7 @@ use crate::model::ttl::Ttl;
 use crate::model::write::Write;
 use crate::stores::audit::{Action, AuditContext, Note, check_text};
 
-/// What a key is good for. Each role may do what those before it may.
+/// Role of a key. Each role includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Role {
@@ -45,16 +63,16 @@ pub enum Role {
     /// Changes the records of its scope.
     #[n(1)]
     Writer,
-    /// Manages keys and scopes, extends lives, and reads the audit log.
+    /// Manages keys and scopes, extends lifetimes, and reads the audit log.
     #[n(2)]
     Admin,
 }
 
 impl Role {
-    /// Every role, the least first.
+    /// All roles, from the lowest to the highest.
     pub const ALL: [Self; 3] = [Self::Reader, Self::Writer, Self::Admin];
 
-    /// The name: `reader`, `writer` or `admin`.
+    /// Name: `reader`, `writer` or `admin`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -127,7 +145,7 @@ impl KeyRequest {
         }
         if self.rate_limit.is_some_and(|limit| !(1..=ApiKeys::MAX_RATE_LIMIT).contains(&limit)) {
             return Err(Error::invalid(format!(
-                "a rate limit is 1 to {} requests a second",
+                "a rate limit is 1 to {} requests per second",
                 ApiKeys::MAX_RATE_LIMIT
             )));
         }
@@ -135,33 +153,33 @@ impl KeyRequest {
     }
 }
 
-/// A key that was made. This is the only time that it can be seen.
+/// Created key. The secret cannot be read again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CreatedKey {
-    /// The key.
+    /// Secret.
     pub key: Secret,
-    /// What is known of it from now on.
+    /// Key, without its secret.
     pub about: ApiKey,
 }
 
-/// A key, as it stands; never the secret.
+/// API key, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ApiKey {
-    /// Its id.
+    /// Id.
     pub id: KeyId,
-    /// Where it is good, with what that covers.
+    /// Scope of the key, with all that the scope covers.
     pub scope: Scope,
-    /// What it is good for.
+    /// Role.
     pub role: Role,
-    /// What it is for, in its maker's words.
+    /// Purpose of the key.
     pub name: Option<String>,
-    /// The most requests in a second, on each node.
+    /// Maximum requests per second, on each node.
     pub rate_limit: Option<u32>,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// Until when it is good.
+    /// End of the key.
     pub expires_at: Timestamp,
 }
 
@@ -179,7 +197,7 @@ struct StoredKey {
     created_at: u64,
 }
 
-/// The keys that a caller of one scope manages: those of the scopes that it covers.
+/// API keys that a caller of one scope manages: those of the scopes that it covers.
 #[derive(Debug, Clone)]
 pub struct ApiKeys {
     stores: Stores,
@@ -208,17 +226,17 @@ impl Store for ApiKeys {
 }
 
 impl ApiKeys {
-    /// The longest name, in bytes.
+    /// Maximum length of a name, in bytes.
     pub const MAX_NAME_BYTES: usize = 128;
 
-    /// The highest rate limit, in requests a second.
+    /// Highest rate limit, in requests per second.
     pub const MAX_RATE_LIMIT: u32 = 1_000_000;
 
     pub(super) fn new(stores: Stores, caller: Scope) -> Self {
         Self { stores, caller }
     }
 
-    /// Makes a key, and tells the audit log of its scope, in one commit.
+    /// Creates a key, and writes to the audit log of its scope, in one commit.
     pub async fn create(&self, request: &KeyRequest, context: &AuditContext) -> Result<CreatedKey> {
         request.check()?;
         self.caller.require(&request.scope)?;
@@ -244,7 +262,7 @@ impl ApiKeys {
         Ok(CreatedKey { about: create.await?, key })
     }
 
-    /// The keys of a scope, or of all below it. Below costs a scan of a table on some engines.
+    /// Lists the keys of a scope, or of all below it. `Below` scans a table on some engines.
     pub async fn list(&self, reach: &Reach, after: Option<&Cursor>, limit: usize) -> Result<Listing<ApiKey>> {
         check_limit(limit)?;
         self.caller.require(reach.scope())?;
@@ -256,7 +274,7 @@ impl ApiKeys {
         Listing::read(page, |key, record| read(&key, &record))
     }
 
-    /// The key with this id, if it is good.
+    /// Reads the valid key with this id.
     pub async fn get(&self, id: &KeyId) -> Result<Option<ApiKey>> {
         self.caller.require(id.scope())?;
         let key = place(id)?;
@@ -264,8 +282,8 @@ impl ApiKeys {
         record.map(|record| read(&key, &record)).transpose()
     }
 
-    /// Takes a key back, and tells the audit log of its scope, in one commit. True only for the caller that took it
-    /// back.
+    /// Revokes a key, and writes to the audit log of its scope, in one commit. Returns `true` only to the caller that
+    /// revoked it.
     pub async fn revoke(&self, id: &KeyId, context: &AuditContext) -> Result<bool> {
         self.handle(id)?.revoke(context).await
     }
@@ -287,8 +305,8 @@ impl ApiKeys {
 }
 
 impl Stores {
-    /// The key behind a secret, if it is good now: one read, and a comparison in constant time. What is not a key is
-    /// told so without a read.
+    /// Finds the valid key with this secret: one read, and a comparison in constant time. Text that is no key is refused
+    /// without a read.
     pub async fn find_api_key(&self, secret: &Secret) -> Result<Option<ApiKey>> {
         let Some((id, digest)) = KeyId::read(secret) else { return Ok(None) };
         let Some(record) = self.backend().get(&place(&id)?, self.now()).await? else { return Ok(None) };
@@ -307,7 +325,7 @@ fn place(id: &KeyId) -> Result<Key> {
 }
 
 fn read(key: &Key, record: &Record) -> Result<ApiKey> {
-    let strange = || Error::corrupt("an API key stands under a key that is not one of API keys");
+    let strange = || Error::corrupt("an API key is stored under the key of another kind");
     let sort = key.sort();
     let [Part::Bytes(bytes)] = sort.as_slice() else { return Err(strange()) };
     let id = KeyId::from_parts(key.scope(), bytes).ok_or_else(strange)?;

@@ -8,23 +8,19 @@
 //!
 //! ```
 //! use ebbtide::stores::approvals::Approval;
-//! use ebbtide::{Scope, Stores, Ttl, open};
+//! use ebbtide::{Ebbtide, Ttl};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> ebbtide::Result<()> {
-//! let stores = Stores::new(open("memory:").await?);
-//! let (acme, widgets) = (Scope::tenant("acme-corp")?, Scope::tenant("widgets-inc")?);
+//! let db = Ebbtide::in_memory();
+//! let (acme, widgets) = (db.scope("tenant:acme-corp")?, db.scope("tenant:widgets-inc")?);
 //! let day = Ttl::from_secs(24 * 3600)?;
-//! let approvals = stores.approvals(&Scope::Global);
-//! let alice = Approval::new("alice@acme.com", "document-1", "GET", "admin");
-//! approvals.grant(&alice.scope(acme.clone()).ttl(day)).await?;
-//! let bob = Approval::new("bob@widgets.com", "document-1", "GET", "admin");
-//! approvals.grant(&bob.scope(widgets.clone()).ttl(day)).await?;
+//! acme.approvals().grant(&Approval::new("alice@acme.com", "document-1", "GET", "admin").ttl(day)).await?;
+//! widgets.approvals().grant(&Approval::new("bob@widgets.com", "document-1", "GET", "admin").ttl(day)).await?;
 //!
-//! let acme = stores.approvals(&acme);
-//! assert_eq!(acme.list("alice@acme.com", None, 10).await?.items.len(), 1);
-//! assert!(!acme.check("bob@widgets.com", "document-1", "GET").await?);
-//! assert!(stores.approvals(&widgets).check("bob@widgets.com", "document-1", "GET").await?);
+//! assert_eq!(acme.approvals().list("alice@acme.com", None, 10).await?.items.len(), 1);
+//! assert!(!acme.approvals().check("bob@widgets.com", "document-1", "GET").await?);
+//! assert!(widgets.approvals().check("bob@widgets.com", "document-1", "GET").await?);
 //! # Ok(())
 //! # }
 //! ```
@@ -33,12 +29,12 @@
 //!
 //! ```
 //! # use ebbtide::stores::approvals::Approval;
-//! # use ebbtide::{Scope, Stores, Ttl, open};
+//! # use ebbtide::{Ebbtide, Ttl};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> ebbtide::Result<()> {
-//! # let stores = Stores::new(open("memory:").await?);
-//! let dev = stores.approvals(&Scope::tenant_env("acme-corp", "dev")?);
-//! let prod = stores.approvals(&Scope::tenant_env("acme-corp", "prod")?);
+//! # let db = Ebbtide::in_memory();
+//! let dev = db.scope("tenant:acme-corp/env:dev")?.approvals();
+//! let prod = db.scope("tenant:acme-corp/env:prod")?.approvals();
 //! let test = Approval::new("test-user", "api-endpoint", "POST", "dev-admin");
 //! dev.grant(&test.ttl(Ttl::from_secs(3600)?)).await?;
 //! let service = Approval::new("service-account", "api-endpoint", "POST", "prod-admin");

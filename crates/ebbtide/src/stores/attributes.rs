@@ -2,14 +2,13 @@
 //!
 //! ```
 //! use ebbtide::stores::attributes::{Draft, SwapOutcome};
-//! use ebbtide::{Scope, Stores, Ttl, open};
+//! use ebbtide::{Ebbtide, Ttl};
 //! use serde_json::json;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> ebbtide::Result<()> {
-//! let stores = Stores::new(open("memory:").await?);
-//! let attributes = stores.attributes(&Scope::tenant("acme")?);
-//! let preferences = attributes.bucket("alice", "preferences")?;
+//! let acme = Ebbtide::in_memory().scope("tenant:acme")?;
+//! let preferences = acme.attributes().bucket("alice", "preferences")?;
 //! preferences.set("theme", json!("dark")).await?;
 //! preferences.set("banner", Draft::new(json!(false)).ttl(Ttl::from_secs(3600)?)).await?;
 //! let theme = preferences.get("theme").await?.expect("it was just set");
@@ -37,7 +36,9 @@ use super::registry::{Store, question};
 use super::shared::deletion::{Owned, Progress};
 use super::shared::finding::Finding;
 use super::shared::paging::{Listing, check_limit};
-use crate::backend::{BackendExt, Cursor, Erased};
+use crate::admin::AdminExt as _;
+use crate::admin::Erased;
+use crate::backend::Cursor;
 use crate::model::codec;
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Part, Prefix};
@@ -167,7 +168,7 @@ impl Attributes {
     /// Deletes every attribute of an owner, in exactly this scope, and returns their number. One that is set
     /// meanwhile may be left. After an error, call it again to delete the rest.
     pub async fn delete_owner(&self, owner: &str) -> Result<u64> {
-        self.stores.backend().erase_all(&self.owner_prefix(owner)?, self.stores.now()).await
+        self.stores.admin().erase_all(&self.owner_prefix(owner)?, self.stores.now()).await
     }
 
     /// Deletes every attribute of an owner, and appends to the audit log before and after.
@@ -186,7 +187,7 @@ impl Attributes {
 
     /// One step of [`delete_owner`](Self::delete_owner), for showing progress or stopping in between.
     pub async fn delete_owner_step(&self, owner: &str) -> Result<Erased> {
-        self.stores.backend().erase(&self.owner_prefix(owner)?, self.stores.now()).await
+        self.stores.admin().erase(&self.owner_prefix(owner)?, self.stores.now()).await
     }
 
     fn owner_prefix(&self, owner: &str) -> Result<Prefix> {

@@ -11,13 +11,12 @@
 //! ```
 //! use ebbtide::stores::approvals::Approval;
 //! use ebbtide::stores::audit::{Action, AuditContext, AuditOutcome};
-//! use ebbtide::{Scope, Stores, open};
+//! use ebbtide::Ebbtide;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> ebbtide::Result<()> {
-//! let stores = Stores::new(open("memory:").await?);
-//! let acme = Scope::tenant("acme")?;
-//! let (approvals, audit) = (stores.approvals(&acme), stores.audit(&acme));
+//! let acme = Ebbtide::in_memory().scope("tenant:acme")?;
+//! let (approvals, audit) = (acme.approvals(), acme.audit());
 //! approvals.grant(&Approval::new("alice", "doc", "GET", "admin")).await?;
 //! approvals.revoke("alice", "doc", "GET", &AuditContext::new("bob", "she left")?).await?;
 //!

@@ -1,4 +1,21 @@
-//! Registered clients: found by id, listed by owner, their secrets kept as Argon2id hashes and rotated with an overlap.
+//! Registered clients: found by id, listed by owner, with secrets that are stored as Argon2id hashes and rotated with
+//! an overlap.
+//!
+//! ```
+//! use ebbtide::Ebbtide;
+//! use ebbtide::stores::clients::{ClientRequest, RegisterOutcome, VerifyOutcome};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> ebbtide::Result<()> {
+//! let clients = Ebbtide::in_memory().scope("tenant:acme")?.clients();
+//! let request = ClientRequest::confidential().client_id("app").redirect_uris(["https://app.example/cb"]);
+//! let RegisterOutcome::Registered(registered) = clients.register(request).await? else { panic!() };
+//! let secret = registered.client_secret.expect("a confidential client has a secret");
+//! assert!(matches!(clients.verify("app", &secret).await?, VerifyOutcome::Verified(_)));
+//! assert_eq!(clients.verify("app", &"guess".into()).await?, VerifyOutcome::Mismatch);
+//! # Ok(())
+//! # }
+//! ```
 
 mod deletion;
 pub mod hashing;
@@ -26,7 +43,7 @@ use super::shared::token;
 use super::shared::tombstones::Principal;
 use super::shared::update::Step;
 use super::{Stores, check_length, check_optional};
-use crate::backend::{Cursor, Target};
+use crate::backend::{Cursor, IndexTarget};
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
@@ -38,7 +55,7 @@ use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::model::write::Write;
 
-/// The clients of one scope.
+/// Clients of one scope.
 #[derive(Debug, Clone)]
 pub struct Clients {
     stores: Stores,
@@ -47,7 +64,7 @@ pub struct Clients {
 
 #[derive(Encode, Decode)]
 struct StoredClient {
-    /// The id's digest is the key; whose record it is says the record.
+    /// Id, of which the key has only a digest.
     #[n(0)]
     client_id: String,
     #[n(1)]
@@ -55,7 +72,7 @@ struct StoredClient {
     /// Name, redirect URIs and metadata, sealed for this record.
     #[cbor(n(2), with = "minicbor::bytes")]
     about: Vec<u8>,
-    /// None for a public client; the newest first.
+    /// Hashes of the secrets, newest first; none for a public client.
     #[n(3)]
     secrets: Vec<SecretHash>,
     #[n(4)]
@@ -71,7 +88,8 @@ question! {
 
 impl Store for Clients {
     const KINDS: &'static [Kind] = &[Kind::Client, Kind::ClientIndex];
-    const INDEXES: &'static [(Kind, Target)] = &[(Kind::ClientIndex, |index, _| listed(Kind::Client, index))];
+    const INDEXES: &'static [(Kind, IndexTarget)] =
+        &[(Kind::ClientIndex, |index, _| listed(Kind::Client, index))];
     type Question = ClientQuestion;
 
     async fn explain(&self, question: &ClientQuestion) -> Result<Finding> {
@@ -91,18 +109,17 @@ impl Store for Clients {
 }
 
 impl Clients {
-    /// The longest time for which an old secret stays good.
+    /// Longest overlap of an old and a new secret.
     pub const MAX_OVERLAP: Duration = Duration::from_secs(30 * 24 * 3600);
 
-    /// The most secrets that are good at once.
+    /// Maximum number of secrets that are valid at once.
     const MOST_SECRETS: usize = 3;
 
     pub(super) fn new(stores: Stores, scope: Scope) -> Self {
         Self { stores, scope }
     }
 
-    /// Registers a client. Its secret is in the answer, and nowhere else; the client and its index are one commit.
-    /// Without a TTL, or a policy that has one, it does not end.
+    /// Registers a client and its index in one commit. The secret is only in the answer.
     pub async fn register(&self, request: ClientRequest) -> Result<RegisterOutcome> {
         let new_id = || Base64UrlUnpadded::encode_string(&self.stores.rng().bytes::<16>());
         let client_id = request.client_id.unwrap_or_else(new_id);
@@ -131,7 +148,7 @@ impl Clients {
         let mut whom = vec![Principal::Client(&stored.client_id)];
         if let Some(owner) = &stored.owner {
             let key = self.index_key(owner, &digest)?;
-            // What an earlier client of this id has left leads to this one, if it is the same owner's.
+            // An earlier client with this id and owner may have left its index entry, which is replaced.
             writes.push(Write::Put { key, record: self.stores.record("", expires_at) });
             whom.push(Principal::Owner(owner));
         }
@@ -143,7 +160,7 @@ impl Clients {
         })
     }
 
-    /// The client, if there is one that is not being deleted.
+    /// Reads a client that is not being deleted.
     pub async fn find(&self, client_id: &str) -> Result<Option<Client>> {
         let Some((key, stored, record)) = self.standing(client_id, self.stores.now()).await? else {
             return Ok(None);
@@ -151,14 +168,14 @@ impl Clients {
         self.open(&key, &stored, &record).map(Some)
     }
 
-    /// Whether the secret is the client's: its newest, or one that was rotated and is still good. A public client has
-    /// none, so that no secret is. It takes a hash's time, on a thread of its own.
+    /// Verifies a secret against the client's newest one, and those that a rotation has left valid. A public client has
+    /// none. The hash is computed on a thread of its own.
     pub async fn verify(&self, client_id: &str, secret: &Secret) -> Result<VerifyOutcome> {
         let now = self.stores.now();
         let Some((key, stored, record)) = self.standing(client_id, now).await? else {
             return Ok(VerifyOutcome::Unknown);
         };
-        // What was never minted here is not worth a hash.
+        // Text that is no client secret is not worth a hash.
         if token::decode::<32>(token::CLIENT_SECRET, secret).is_none() {
             return Ok(VerifyOutcome::Mismatch);
         }
@@ -170,7 +187,7 @@ impl Clients {
         })
     }
 
-    /// Gives a client a new secret. The one before it stays good for `overlap`, which may be none.
+    /// Gives a client a new secret. The old one stays valid for `overlap`, which may be zero.
     pub async fn rotate_secret(&self, client_id: &str, overlap: Duration) -> Result<RotateSecretOutcome> {
         if overlap > Self::MAX_OVERLAP {
             return Err(Error::invalid(format!(
@@ -208,7 +225,7 @@ impl Clients {
         rotate.await
     }
 
-    /// Up to `limit` clients of an owner, behind `after`. A page may hold fewer and still have a next.
+    /// Lists up to `limit` clients of an owner after `after`. A page may have fewer items and still a next page.
     pub async fn list(&self, owner: &str, after: Option<&Cursor>, limit: usize) -> Result<Listing<Client>> {
         check_limit(limit)?;
         if self.stores.is_deleted(&self.scope, &[Principal::Owner(owner)], self.stores.now()).await? {
@@ -236,7 +253,7 @@ impl Clients {
         Ok((secret, hash))
     }
 
-    /// The client, unless it or its owner is being deleted.
+    /// Reads a client, unless it or its owner is being deleted.
     async fn standing(&self, client_id: &str, now: Timestamp) -> Result<Option<(Key, StoredClient, Record)>> {
         let Some((key, stored, record)) = self.read(client_id, now).await? else { return Ok(None) };
         let mut whom = vec![Principal::Client(client_id)];
@@ -245,7 +262,7 @@ impl Clients {
         Ok(if is_deleted { None } else { Some((key, stored, record)) })
     }
 
-    /// The client, whoever is being deleted.
+    /// Reads a client, also while it or its owner is being deleted.
     async fn read(&self, client_id: &str, now: Timestamp) -> Result<Option<(Key, StoredClient, Record)>> {
         if client_id.is_empty() || client_id.len() > MAX_NAME_BYTES {
             return Ok(None);
@@ -254,7 +271,7 @@ impl Clients {
         let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(None) };
         let stored: StoredClient = codec::decode(&record.value)?;
         if stored.client_id != client_id {
-            return Err(Error::corrupt("a client stands under the key of another"));
+            return Err(Error::corrupt("a client is stored under the key of another"));
         }
         Ok(Some((key, stored, record)))
     }
@@ -301,7 +318,7 @@ impl Clients {
     }
 }
 
-/// Names may be longer than a key takes, so that their digest is the partition.
+/// Partition of an owner: a digest, since names may be longer than a key allows.
 fn owner_digest(owner: &str) -> Digest {
     Digest::of("clients", &[b"owner", owner.as_bytes()])
 }
@@ -323,7 +340,7 @@ fn write_about(name: Option<&str>, redirect_uris: &[String], metadata: Option<&P
 }
 
 fn read_about(about: Payload) -> Result<(Option<String>, Vec<String>, Option<Payload>)> {
-    let wrong = || Error::corrupt("a client holds what no client is written with");
+    let wrong = || Error::corrupt("the contents of a client cannot be read");
     let Value::Object(mut about) = about.into_inner() else { return Err(wrong()) };
     let text = |value: Value| if let Value::String(text) = value { Ok(text) } else { Err(wrong()) };
     let name = about.remove("name").map(text).transpose()?;

@@ -24,7 +24,7 @@ use super::shared::token;
 use super::shared::tombstones::Principal;
 use super::shared::update::Step;
 use super::{Field, MEMORY, Stores, check_length, check_optional};
-use crate::backend::Target;
+use crate::backend::IndexTarget;
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
@@ -84,7 +84,7 @@ question! {
 
 impl Store for DeviceCodes {
     const KINDS: &'static [Kind] = &[Kind::DeviceCode, Kind::UserCode];
-    const INDEXES: &'static [(Kind, Target)] = &[(Kind::UserCode, device_of)];
+    const INDEXES: &'static [(Kind, IndexTarget)] = &[(Kind::UserCode, device_of)];
     type Question = DeviceCodeQuestion;
 
     async fn explain(&self, question: &DeviceCodeQuestion) -> Result<Finding> {

@@ -28,7 +28,7 @@ use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
 use super::shared::tombstones::Principal;
 use super::shared::update::Step;
-use crate::backend::Target;
+use crate::backend::IndexTarget;
 use crate::keyring::Keyring;
 use crate::model::codec;
 use crate::model::error::{Error, Result};
@@ -84,7 +84,7 @@ question! {
 
 impl Store for Grants {
     const KINDS: &'static [Kind] = &[Kind::Grant, Kind::GrantIndex];
-    const INDEXES: &'static [(Kind, Target)] = &[(Kind::GrantIndex, grant_or_token)];
+    const INDEXES: &'static [(Kind, IndexTarget)] = &[(Kind::GrantIndex, grant_or_token)];
     type Question = GrantQuestion;
 
     async fn explain(&self, question: &GrantQuestion) -> Result<Finding> {

@@ -1,4 +1,19 @@
-//! Nonces that a server hands out and wants to see again (RFC 9449 §8 and §9).
+//! Nonces that a server issues and a client returns (RFC 9449 §8 and §9).
+//!
+//! ```
+//! use ebbtide::Ebbtide;
+//! use ebbtide::stores::nonces::{NonceCheck, NonceOutcome, NonceRequest};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> ebbtide::Result<()> {
+//! let nonces = Ebbtide::in_memory().scope("tenant:acme")?.nonces();
+//! let issued = nonces.issue(NonceRequest::new("as.example")).await?;
+//! let check = NonceCheck::new("as.example", issued.nonce);
+//! assert!(matches!(nonces.accept(&check).await?, NonceOutcome::Accepted { .. }));
+//! assert_eq!(nonces.accept(&check).await?, NonceOutcome::Used);
+//! # Ok(())
+//! # }
+//! ```
 
 use minicbor::{Decode, Encode};
 use serde::Deserialize;
@@ -22,11 +37,10 @@ use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::Write;
 
-/// The nonces of one scope.
+/// Nonces of one scope.
 ///
-/// A nonce is for one audience: an authorization server's nonce is unknown to a resource server. What became of it
-/// is remembered for as long again as it lived, so that "expired" and "used" can be told from "unknown" whether or
-/// not a sweep has run.
+/// A nonce has one audience: an authorization server's nonce is unknown to a resource server. The record outlives the
+/// nonce by its TTL, so that `Expired` and `Used` differ from `Unknown`, also after a sweep.
 #[derive(Debug, Clone)]
 pub struct Nonces {
     stores: Stores,
@@ -80,31 +94,31 @@ impl NonceCheck {
     }
 }
 
-/// A nonce that was issued.
+/// Issued nonce.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IssuedNonce {
-    /// The nonce.
+    /// Nonce.
     pub nonce: Secret,
-    /// Until when it is good.
+    /// End of the nonce's validity.
     pub expires_at: Timestamp,
 }
 
-/// The answer to a nonce.
+/// Answer to a nonce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "only an accepted nonce is good"]
 #[non_exhaustive]
 pub enum NonceOutcome {
-    /// It is good. If it was to be accepted once, this was the time.
+    /// The nonce is valid; `accept` has consumed it.
     Accepted {
-        /// Until when it is, or would have been, good.
+        /// End of the nonce's validity.
         expires_at: Timestamp,
     },
-    /// It was accepted before.
+    /// The nonce was accepted before.
     Used,
-    /// It was not used in its time.
+    /// The nonce has expired.
     Expired,
-    /// Not a nonce of this scope and audience, or one from long ago.
+    /// Not a nonce of this scope and audience, or one that expired long ago.
     Unknown,
 }
 
@@ -138,7 +152,7 @@ impl Store for Nonces {
 }
 
 impl Nonces {
-    /// The longest audience, in bytes.
+    /// Maximum length of an audience, in bytes.
     pub const MAX_AUDIENCE_BYTES: usize = 1_024;
 
     pub(super) fn new(stores: Stores, scope: Scope) -> Self {
@@ -155,19 +169,19 @@ impl Nonces {
         let (nonce, digest) = token::mint(token::NONCE, &[audience.as_bytes()], self.stores.rng());
         let value = Nonce { valid_until: expires_at.as_millis(), used: false };
         let record = self.stores.record(codec::encode(&value), ttl.expires_at(expires_at)?);
-        // The key is the digest of 32 random bytes: nothing is written over.
+        // The key is the digest of 32 random bytes: no record is overwritten.
         let _ = self.stores.backend().put(self.key(&digest)?, record, now).await?;
         Ok(IssuedNonce { nonce, expires_at })
     }
 
-    /// Whether the nonce is good. It may be used again.
+    /// Checks a nonce without consuming it.
     pub async fn check(&self, check: &NonceCheck) -> Result<NonceOutcome> {
         let Some(key) = self.find(&check.audience, &check.nonce)? else { return Ok(NonceOutcome::Unknown) };
         let now = self.stores.now();
         Ok(judge(self.stores.backend().get(&key, now).await?.as_ref(), now)?.0)
     }
 
-    /// Accepts the nonce once. Of any number of callers with one nonce, exactly one is answered `Accepted`.
+    /// Accepts a nonce once. Of any number of callers with one nonce, exactly one is answered `Accepted`.
     pub async fn accept(&self, check: &NonceCheck) -> Result<NonceOutcome> {
         let Some(key) = self.find(&check.audience, &check.nonce)? else { return Ok(NonceOutcome::Unknown) };
         let update = self.stores.update(&key, |record, now| {
@@ -191,7 +205,7 @@ impl Nonces {
     }
 }
 
-/// The answer, and the nonce if it is good.
+/// Answer to a record, and its nonce if that is valid.
 fn judge(standing: Option<&Record>, now: Timestamp) -> Result<(NonceOutcome, Option<Nonce>)> {
     let Some(record) = standing else { return Ok((NonceOutcome::Unknown, None)) };
     let nonce: Nonce = codec::decode(&record.value)?;

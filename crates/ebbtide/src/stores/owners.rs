@@ -6,18 +6,17 @@
 //!
 //! ```
 //! use ebbtide::stores::audit::AuditContext;
-//! use ebbtide::{Kind, Scope, Stores, open};
+//! use ebbtide::{Ebbtide, Kind};
 //! use serde_json::json;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> ebbtide::Result<()> {
-//! let stores = Stores::new(open("memory:").await?);
-//! let acme = Scope::tenant("acme")?;
-//! let preferences = stores.attributes(&acme).bucket("alice", "preferences")?;
+//! let acme = Ebbtide::in_memory().scope("tenant:acme")?;
+//! let preferences = acme.attributes().bucket("alice", "preferences")?;
 //! preferences.set("theme", json!("dark")).await?;
 //!
 //! let context = AuditContext::new("admin", "she closed her account")?;
-//! let removed = stores.owners(&acme).delete("alice", &context).await?.finish().await?;
+//! let removed = acme.owners().delete("alice", &context).await?.finish().await?;
 //! assert_eq!(removed.records[&Kind::Attribute], 1);
 //! # Ok(())
 //! # }

@@ -7,17 +7,16 @@
 //! ```
 //! use ebbtide::stores::approvals::Approval;
 //! use ebbtide::stores::audit::AuditContext;
-//! use ebbtide::{Kind, Scope, Stores, Ttl, TtlPolicy, open};
+//! use ebbtide::{Ebbtide, Kind, Ttl, TtlPolicy};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> ebbtide::Result<()> {
-//! let stores = Stores::new(open("memory:").await?);
-//! let acme = Scope::tenant("acme")?;
+//! let acme = Ebbtide::in_memory().scope("tenant:acme")?;
 //! let context = AuditContext::new("admin", "approvals last a week at most")?;
-//! stores.policies(&acme).set(Kind::Approval, &acme, TtlPolicy::short_lived(), &context).await?;
+//! acme.policies().set(Kind::Approval, acme.scope(), TtlPolicy::short_lived(), &context).await?;
 //!
 //! let month = Approval::new("alice", "doc", "GET", "admin").ttl(Ttl::from_secs(30 * 24 * 3600)?);
-//! assert!(stores.approvals(&acme).grant(&month).await.is_err());
+//! assert!(acme.approvals().grant(&month).await.is_err());
 //! # Ok(())
 //! # }
 //! ```

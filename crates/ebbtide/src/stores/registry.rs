@@ -1,6 +1,6 @@
 //! Registry of the stores: one line for each, from which the lists of the library are made.
 //!
-//! The line makes the accessor on [`Stores`] and the variant of [`Question`]. The store's implementation of [`Store`]
+//! The line makes the accessors on [`Stores`] and [`Scoped`](crate::Scoped), and the variant of [`Question`]. The store's implementation of [`Store`]
 //! does the rest: its part of an owner's deletion, its index records, and the default that a policy must allow. The
 //! order of the lines is the order in which an owner's records are deleted: what gives access comes before what only
 //! leads to it.
@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, de};
 use super::Stores;
 use super::shared::deletion::{Owned, Progress};
 use super::shared::finding::Finding;
-use crate::backend::Target;
+use crate::backend::IndexTarget;
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::kind::Kind;
@@ -30,7 +30,7 @@ pub(crate) trait Store: Sized {
 
     /// Kinds of index record, each with the function that finds the record it points to. An index record is written in
     /// one commit with that record, so one whose target is absent points to nothing and never will.
-    const INDEXES: &'static [(Kind, Target)] = &[];
+    const INDEXES: &'static [(Kind, IndexTarget)] = &[];
 
     /// Names of one record, for [`explain`](Self::explain).
     type Question: Sync;
@@ -131,8 +131,9 @@ macro_rules! registry {
         }
 
         /// Index records of every store, each with the function that finds the record it points to.
-        pub fn indexes() -> impl Iterator<Item = (Kind, Target)> {
-            [$(super::$module::$store::INDEXES),+].into_iter().flatten().copied()
+        #[must_use]
+        pub fn indexes() -> Vec<(Kind, IndexTarget)> {
+            [$(super::$module::$store::INDEXES),+].concat()
         }
 
         /// Lifetime that the store of `kind` gives where none is asked for.
@@ -147,42 +148,51 @@ macro_rules! registry {
     };
 }
 
-registry! {
-    /// Proofs and assertions that were seen, and must not be accepted again.
-    replays: Replays(ReplayQuestion);
-    /// Nonces that a server handed out.
-    nonces: Nonces(NonceCheck);
-    /// Authorization codes.
-    codes: Codes(CodeQuestion);
-    /// Families of refresh tokens.
-    grants: Grants(GrantQuestion);
-    /// Access tokens.
-    access_tokens: AccessTokens(AccessTokenQuestion);
-    /// Tokens of upstream providers.
-    provider_tokens: ProviderTokens;
-    /// Sessions, and sign-ins that are not finished.
-    sessions: Sessions(SessionQuestion);
-    /// Pushed authorization requests.
-    pushed_requests: PushedRequests(PushedRequestQuestion);
-    /// Device codes, with their user codes.
-    device_codes: DeviceCodes(DeviceCodeQuestion);
-    /// Approvals: an identity may do an action to a resource.
-    approvals: Approvals(ApprovalQuestion);
-    /// Relationships between a subject and an object.
-    relationships: Relationships(Edge);
-    /// Registered clients.
-    clients: Clients(ClientQuestion);
-    /// JSON attributes in buckets.
-    attributes: Attributes(AttributeQuestion);
-    /// API keys that a caller of the scope manages.
-    api_keys: ApiKeys(ApiKeyQuestion);
-    /// Deletion of owners.
-    owners: Owners;
-    /// TTL policies that a caller of the scope reads and changes.
-    policies: Policies;
-    /// Audit log.
-    audit: Audit;
+/// Stores, one line each: a description, the module, which also names the accessor, the handle, and the type that names
+/// a record for `explain` where there is one.
+macro_rules! every_store {
+    ($callback:ident) => {
+        $callback! {
+            /// Proofs and assertions that were seen, and must not be accepted again.
+            replays: Replays(ReplayQuestion);
+            /// Nonces that a server handed out.
+            nonces: Nonces(NonceCheck);
+            /// Authorization codes.
+            codes: Codes(CodeQuestion);
+            /// Families of refresh tokens.
+            grants: Grants(GrantQuestion);
+            /// Access tokens.
+            access_tokens: AccessTokens(AccessTokenQuestion);
+            /// Tokens of upstream providers.
+            provider_tokens: ProviderTokens;
+            /// Sessions, and sign-ins that are not finished.
+            sessions: Sessions(SessionQuestion);
+            /// Pushed authorization requests.
+            pushed_requests: PushedRequests(PushedRequestQuestion);
+            /// Device codes, with their user codes.
+            device_codes: DeviceCodes(DeviceCodeQuestion);
+            /// Approvals: an identity may do an action to a resource.
+            approvals: Approvals(ApprovalQuestion);
+            /// Relationships between a subject and an object.
+            relationships: Relationships(Edge);
+            /// Registered clients.
+            clients: Clients(ClientQuestion);
+            /// JSON attributes in buckets.
+            attributes: Attributes(AttributeQuestion);
+            /// API keys that a caller of the scope manages.
+            api_keys: ApiKeys(ApiKeyQuestion);
+            /// Deletion of owners.
+            owners: Owners;
+            /// TTL policies that a caller of the scope reads and changes.
+            policies: Policies;
+            /// Audit log.
+            audit: Audit;
+        }
+    };
 }
+pub(crate) use every_store;
+
+every_store!(registry);
 
 #[cfg(test)]
 mod tests {

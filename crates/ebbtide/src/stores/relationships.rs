@@ -3,23 +3,21 @@
 //!
 //! ```
 //! use ebbtide::stores::relationships::Relationship;
-//! use ebbtide::{Scope, Stores, Ttl, open};
+//! use ebbtide::{Ebbtide, Ttl};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> ebbtide::Result<()> {
-//! let stores = Stores::new(open("memory:").await?);
+//! let db = Ebbtide::in_memory();
+//! let (acme, widgets) = (db.scope("tenant:acme-corp")?, db.scope("tenant:widgets-inc")?);
 //! let month = Ttl::from_secs(30 * 24 * 3600)?;
-//! let (acme, widgets) = (Scope::tenant("acme-corp")?, Scope::tenant("widgets-inc")?);
-//! let relationships = stores.relationships(&Scope::Global);
-//! let alice = Relationship::role("alice", "editor", "document-123", "admin");
-//! relationships.add(&alice.clone().scope(acme.clone()).ttl(month)).await?;
-//! let bob = Relationship::role("bob", "editor", "document-123", "admin");
-//! relationships.add(&bob.clone().scope(widgets).ttl(month)).await?;
+//! let alice = Relationship::role("alice", "editor", "document-123", "admin").ttl(month);
+//! let bob = Relationship::role("bob", "editor", "document-123", "admin").ttl(month);
+//! acme.relationships().add(&alice).await?;
+//! widgets.relationships().add(&bob).await?;
 //!
 //! // Both are editors of "document-123", each in a tenant of their own.
-//! let acme = stores.relationships(&acme);
-//! assert!(acme.check(&alice.edge()).await?);
-//! assert!(!acme.check(&bob.edge()).await?);
+//! assert!(acme.relationships().check(&alice.edge()).await?);
+//! assert!(!acme.relationships().check(&bob.edge()).await?);
 //! # Ok(())
 //! # }
 //! ```
@@ -42,7 +40,8 @@ use super::shared::finding::Finding;
 use super::shared::lifetime::{Lifetime, RecordHandle, Restored, restore};
 use super::shared::paging::{Listing, check_limit};
 use super::shared::tombstones::Principal;
-use crate::backend::{Cursor, Erased};
+use crate::admin::Erased;
+use crate::backend::Cursor;
 use crate::model::codec;
 use crate::model::error::Result;
 use crate::model::key::{Key, Part, Prefix};

@@ -1,4 +1,18 @@
-//! Replays: proofs and assertions that were seen, and must not be accepted again (RFC 9449 §11.1).
+//! Replay detection: a proof or assertion is accepted once (RFC 9449 §11.1).
+//!
+//! ```
+//! use ebbtide::Ebbtide;
+//! use ebbtide::stores::replays::{Proof, ReplayOutcome};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> ebbtide::Result<()> {
+//! let acme = Ebbtide::in_memory().scope("tenant:acme")?;
+//! let proof = Proof::new("dpop", "jti-1").jkt("0ZcOCORZNYy-DWpqq30jZyJGHTN0d2HglBV3uiguA4I");
+//! assert!(matches!(acme.replays().check(&proof).await?, ReplayOutcome::Fresh { .. }));
+//! assert_eq!(acme.replays().check(&proof).await?, ReplayOutcome::Replay);
+//! # Ok(())
+//! # }
+//! ```
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -19,7 +33,7 @@ use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::{Batch, Commit, Write};
 
-/// The replay store of one scope.
+/// Replay store of one scope.
 #[derive(Debug, Clone)]
 pub struct Replays {
     stores: Stores,
@@ -126,7 +140,7 @@ impl Replays {
         Self { stores, scope }
     }
 
-    /// Records the proof if it is not recorded yet, in one step. Of any number of callers with one proof, exactly
+    /// Records a proof unless it is recorded, in one atomic step. Of any number of callers with one proof, exactly
     /// one is answered `Fresh`.
     pub async fn check(&self, proof: &Proof) -> Result<ReplayOutcome> {
         let now = self.stores.now();
@@ -136,8 +150,8 @@ impl Replays {
         Ok(if commit.is_applied() { ReplayOutcome::Fresh { expires_at } } else { ReplayOutcome::Replay })
     }
 
-    /// Checks each of the proofs, which may be many, and records those that are fresh. A proof that comes twice is
-    /// fresh at most once. An error means that some may have been recorded.
+    /// Checks each proof, and records those that are fresh. A proof that occurs twice is fresh at most once. After an
+    /// error, some may have been recorded.
     pub async fn check_batch(&self, proofs: &[Proof]) -> Result<Vec<ReplayOutcome>> {
         let now = self.stores.now();
         let keys = proofs.iter().map(|proof| self.key(proof)).collect::<Result<Vec<_>>>()?;
@@ -162,7 +176,7 @@ impl Replays {
         Ok(ends.into_iter().map(seen).collect())
     }
 
-    /// Until when a proof that is fresh now will be refused.
+    /// End of the time for which a proof that is fresh at `now` is refused.
     fn end(&self, proof: &Proof, now: Timestamp) -> Result<Timestamp> {
         let ttl = self.stores.ttl(Kind::Replay, &self.scope, proof.ttl, self.stores.profile().replay)?;
         ttl.expires_at(now)?.checked_add(proof.hold)

@@ -6,15 +6,14 @@
 //! ```
 //! use ebbtide::stores::approvals::Approval;
 //! use ebbtide::stores::audit::AuditContext;
-//! use ebbtide::{Kind, Reach, Scope, Stores, open};
+//! use ebbtide::{Ebbtide, Kind, Reach};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> ebbtide::Result<()> {
-//! let stores = Stores::new(open("memory:").await?);
-//! let acme = Scope::tenant("acme")?;
-//! stores.approvals(&acme).grant(&Approval::new("alice", "doc", "GET", "admin")).await?;
+//! let acme = Ebbtide::in_memory().scope("tenant:acme")?;
+//! acme.approvals().grant(&Approval::new("alice", "doc", "GET", "admin")).await?;
 //!
-//! let (scopes, reach) = (stores.scopes(&Scope::Global), Reach::Below(acme));
+//! let (scopes, reach) = (acme.scopes(), Reach::Below(acme.scope().clone()));
 //! assert_eq!(scopes.count(&reach).await?[&Kind::Approval], 1);
 //! let context = AuditContext::new("admin", "the tenant left")?;
 //! let removed = scopes.delete(&reach, &context).await?.finish().await?;
@@ -127,7 +126,7 @@ impl Scopes {
         let mut all: BTreeMap<Scope, BTreeMap<Kind, Statistics>> = BTreeMap::new();
         let mut after = None;
         loop {
-            let page = self.stores.backend().list(&prefixes, after.as_ref(), 500, now).await?;
+            let page = self.stores.admin().list(&prefixes, after.as_ref(), 500, now).await?;
             for (key, record) in &page.items {
                 all.entry(key.scope()).or_default().entry(key.kind()).or_default().add(key, record);
             }
@@ -215,7 +214,7 @@ impl Count {
 
     /// Counts some more records, and returns whether there may be more.
     pub async fn step(&mut self) -> Result<bool> {
-        let backend = self.stores.backend();
+        let backend = self.stores.admin();
         let step = backend.count(&self.prefixes, self.after.as_ref(), self.now).await?;
         for (kind, live) in step.live.into_iter().filter(|(_, live)| *live > 0) {
             *self.counted.entry(kind).or_default() += live;

@@ -1,5 +1,21 @@
-//! Sessions: what a server keeps between one request of a browser and the next, such as a sign-in with a provider
-//! that is not finished yet. Sealed, renewed by a touch up to a cap, and claimed at most once.
+//! Sessions: state that a server keeps between two requests of a browser, such as an unfinished sign-in with a
+//! provider. The contents are sealed. A touch renews a session up to a cap, and a claim takes its contents once.
+//!
+//! ```
+//! use ebbtide::Ebbtide;
+//! use ebbtide::stores::sessions::{SessionOutcome, SessionRequest};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> ebbtide::Result<()> {
+//! let sessions = Ebbtide::in_memory().scope("tenant:acme")?.sessions();
+//! let request = SessionRequest::new().subject("alice").provider("google").state("af0ifjsldkj");
+//! let created = sessions.create(request).await?;
+//! let SessionOutcome::Live(session) = sessions.claim(&created.session_id).await? else { panic!() };
+//! assert_eq!(session.fields.provider.as_deref(), Some("google"));
+//! assert_eq!(sessions.claim(&created.session_id).await?, SessionOutcome::Used);
+//! # Ok(())
+//! # }
+//! ```
 
 mod listing;
 mod request;
@@ -18,7 +34,7 @@ use super::shared::token;
 use super::shared::tombstones::Principal;
 use super::shared::update::Step;
 use super::{Stores, check_optional};
-use crate::backend::Target;
+use crate::backend::IndexTarget;
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
@@ -32,74 +48,73 @@ use crate::model::ttl::Ttl;
 use crate::model::write::Write;
 use crate::stores::grants::MAX_NAME_BYTES;
 
-/// The sessions of one scope.
+/// Sessions of one scope.
 ///
-/// What became of a session is remembered for as long again as it lived, so that "expired" and "used" can be told from
-/// "unknown" whether or not a sweep has run.
+/// The record outlives the session by its TTL, so that `Expired` and `Used` differ from `Unknown`, also after a sweep.
 #[derive(Debug, Clone)]
 pub struct Sessions {
     stores: Stores,
     scope: Scope,
 }
 
-/// A session that was created.
+/// Created session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CreatedSession {
-    /// What it is asked for with: a bearer secret, of which a digest is kept.
+    /// Id of the session: a bearer secret, of which only a digest is stored.
     pub session_id: Secret,
-    /// When it ends unless it is touched before.
+    /// End of the session unless it is touched.
     pub expires_at: Timestamp,
-    /// When it ends, however often it is touched.
+    /// End of the session that touches cannot exceed.
     pub ends_at: Timestamp,
 }
 
-/// A session as it stands.
+/// Session.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Session {
-    /// Whose it is.
+    /// Owner of the session.
     pub subject: Option<String>,
-    /// What is kept in it.
+    /// Contents of the session.
     pub fields: SessionFields,
-    /// When it was created.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// When it ends unless it is touched.
+    /// End of the session unless it is touched.
     pub expires_at: Timestamp,
-    /// When it ends, however often it is touched.
+    /// End of the session that touches cannot exceed.
     pub ends_at: Timestamp,
 }
 
-/// The answer to a session id.
+/// Answer to a session id.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "only a live session may be honoured"]
 #[non_exhaustive]
 pub enum SessionOutcome {
-    /// It lives; if it was to be claimed, this caller alone has it.
+    /// The session is live; after `claim`, no other caller gets it.
     Live(Box<Session>),
-    /// It was claimed before.
+    /// The session was claimed before.
     Used,
-    /// It was not touched or claimed in its time.
+    /// The session has expired.
     Expired,
-    /// Not a session of this scope, or deleted, or one from long ago.
+    /// Not a session of this scope, or deleted, or one that expired long ago.
     Unknown,
 }
 
-/// The answer to a touch.
+/// Answer to a touch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "only a touched session lives on"]
 #[non_exhaustive]
 pub enum TouchOutcome {
-    /// It lives on.
+    /// The session is renewed.
     Touched {
-        /// When it ends unless it is touched again.
+        /// End of the session unless it is touched again.
         expires_at: Timestamp,
     },
-    /// It was claimed before.
+    /// The session was claimed before.
     Used,
-    /// It was not touched in its time: nothing is revived.
+    /// The session has expired; a touch does not revive it.
     Expired,
-    /// Not a session of this scope, or deleted, or one from long ago.
+    /// Not a session of this scope, or deleted, or one that expired long ago.
     Unknown,
 }
 
@@ -107,7 +122,7 @@ pub enum TouchOutcome {
 struct StoredSession {
     #[n(0)]
     subject: Option<String>,
-    /// Sealed for this record; gone once it is claimed.
+    /// Contents, sealed for this record; `None` once they are claimed.
     #[cbor(n(1), with = "minicbor::bytes")]
     fields: Option<Vec<u8>>,
     #[n(2)]
@@ -120,7 +135,7 @@ struct StoredSession {
     ends_at: u64,
 }
 
-/// A live session as it was read, and what a conditional write of it needs.
+/// Live session that was read, with the key and the version for a conditional write.
 struct FoundSession {
     key: Key,
     stored: StoredSession,
@@ -166,7 +181,7 @@ question! {
 impl Store for Sessions {
     const KINDS: &'static [Kind] = &[Kind::Session, Kind::SessionIndex];
     const DEFAULT_TTL: Option<Ttl> = Some(Ttl::secs(600));
-    const INDEXES: &'static [(Kind, Target)] =
+    const INDEXES: &'static [(Kind, IndexTarget)] =
         &[(Kind::SessionIndex, |index, _| listed(Kind::Session, index))];
     type Question = SessionQuestion;
 
@@ -193,15 +208,15 @@ impl Store for Sessions {
 }
 
 impl Sessions {
-    /// How long a session lives at the most where no cap is asked for.
+    /// Default cap of the lifetime, in seconds.
     pub const DEFAULT_MAX_SECONDS: u64 = 24 * 3600;
 
     pub(super) fn new(stores: Stores, scope: Scope) -> Self {
         Self { stores, scope }
     }
 
-    /// Creates a session; ten minutes unless the profile or the request says something else. The session and its
-    /// index are one commit.
+    /// Creates a session and its index in one commit. The lifetime is ten minutes unless the profile or the request
+    /// has another.
     pub async fn create(&self, request: SessionRequest) -> Result<CreatedSession> {
         check_optional("subject", request.subject.as_deref(), MAX_NAME_BYTES)?;
         let now = self.stores.now();
@@ -230,11 +245,11 @@ impl Sessions {
         }
         let whom: Vec<_> = stored.subject.iter().map(|subject| Principal::Owner(subject)).collect();
         let commit = self.stores.commit_for(&self.scope, &whom, writes, now).await?.unless_deleted()?;
-        // The key is the digest of 32 random bytes: that it is taken means that rng is broken.
+        // The key is the digest of 32 random bytes: it is taken only if the RNG is broken.
         if commit.is_applied() {
             Ok(CreatedSession { session_id, expires_at, ends_at })
         } else {
-            Err(Error::unavailable("a new session's id is taken"))
+            Err(Error::unavailable("the id of a new session is taken"))
         }
     }
 
@@ -284,7 +299,7 @@ impl Sessions {
         claim.await
     }
 
-    /// Deletes a session, and says whether it lived; afterwards it is unknown.
+    /// Deletes a session, and returns whether it was live.
     pub async fn delete(&self, session_id: &Secret) -> Result<bool> {
         let Some(digest) = token::read(token::SESSION, &[], session_id) else { return Ok(false) };
         self.remove(&digest, |_| true).await
@@ -329,7 +344,7 @@ impl Sessions {
         Ok(Write::Replace { key, expected: version, record: self.record(&stored)? })
     }
 
-    /// The record of a session: it stays for as long again as the session lives.
+    /// Record of a session. It outlives the session by its TTL.
     fn record(&self, stored: &StoredSession) -> Result<Record> {
         let valid_until = Timestamp::from_stored(stored.valid_until)?;
         let expires_at = valid_until.checked_add(Duration::from_millis(stored.ttl_millis))?;
@@ -342,7 +357,7 @@ impl Sessions {
 }
 
 impl StoredSession {
-    /// Whether it can be honoured: not claimed, and not past its end.
+    /// Returns whether the session is neither claimed nor expired.
     fn lives(&self, now: Timestamp) -> Result<bool> {
         Ok(self.fields.is_some() && now < Timestamp::from_stored(self.valid_until)?)
     }

@@ -4,7 +4,8 @@ use std::io::{BufRead, BufReader, Write as _};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 
-use ebbtide::{Backend, BackendExt, Batch, Record, Version, Write};
+use ebbtide::Backend as _;
+use ebbtide::{Admin, BackendExt, Batch, Record, Version, Write};
 
 use crate::site::{Site, at, key, open, record};
 
@@ -57,7 +58,7 @@ async fn race(part: &str, url: &str) -> Vec<usize> {
     won
 }
 
-async fn attempt(store: &dyn Backend, part: &str, number: usize) -> bool {
+async fn attempt(store: &dyn Admin, part: &str, number: usize) -> bool {
     let (one, two) = (key(&format!("one {number}")), key(&format!("two {number}")));
     match part {
         "insert" => store.insert(one, record("v", 100), at(0)).await.unwrap().is_applied(),

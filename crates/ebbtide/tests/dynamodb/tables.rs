@@ -3,6 +3,8 @@
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
 };
+use ebbtide::Admin as _;
+use ebbtide::AdminExt as _;
 use ebbtide::{Backend, BackendExt, ErrorKind, SystemRng, Version};
 
 use crate::site::{Site, at, key, record};

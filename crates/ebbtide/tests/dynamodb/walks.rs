@@ -1,5 +1,7 @@
 //! What goes through a whole scope or table: listing, erasing, reconciling.
 
+use ebbtide::Admin as _;
+use ebbtide::AdminExt as _;
 use ebbtide::engines::dynamodb::DynamoDb;
 use ebbtide::stores::access_tokens::{AccessRequest, IssueOutcome};
 use ebbtide::stores::grants::GrantRequest;
@@ -300,7 +302,7 @@ async fn a_count_and_a_deletion_are_gone_on_with_by_another_process(site: &Site)
 
 async fn what_is_gone_takes_its_index_records_with_it(site: &Site) {
     let url = site.url().await;
-    let store = ebbtide::open(&url).await.unwrap();
+    let store = ebbtide::open_engine(&url).await.unwrap();
     let clock = ManualClock::at(at(0));
     let stores = Stores::builder(store.clone()).clock(clock.clone()).build();
     let acme = Scope::tenant("acme").unwrap();

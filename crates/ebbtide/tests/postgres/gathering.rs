@@ -1,9 +1,10 @@
 //! Inserts that arrive together: one statement, each caller's own answer.
 
+use std::future::poll_fn;
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::Poll;
 
-use ebbtide::{Backend, BackendExt, ErrorKind, Result};
+use ebbtide::{Admin, BackendExt, ErrorKind, Result};
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
@@ -20,9 +21,12 @@ cases! {
     a_statement_that_fails_is_unavailable_to_all_and_the_next_goes_on
 }
 
+/// Inserts that must wait for a second statement to go out beside the first.
+const ENOUGH_FOR_A_LANE: usize = 16;
+
 /// A store whose inserts can be held up, and their statements counted.
 struct Held {
-    store: Arc<dyn Backend>,
+    store: Arc<dyn Admin>,
     spy: Client,
     schema: String,
 }
@@ -54,31 +58,39 @@ impl Held {
         self.spy.batch_execute("COMMIT").await.unwrap();
     }
 
-    /// Holds the table, sends one insert ahead that waits there, and lets `inserts` gather behind it.
+    /// Holds the table, sends one insert ahead that waits there, and lets `inserts` gather behind it, in this order. The
+    /// first sixteen go out in a second statement, which waits at the table too.
     async fn gather(&self, inserts: &[(&str, &str, u64, u64)]) -> Vec<JoinHandle<Result<bool>>> {
         self.hold().await;
-        let ahead = self.insert("ahead", "v", 1_000, 0);
-        self.until_one_waits().await;
-        let mut tasks = vec![ahead];
+        let mut tasks = vec![self.insert("ahead", "v", 1_000, 0).await];
+        self.until_waiting(1, &tasks).await;
         for &(name, value, expires_at, now) in inserts {
-            tasks.push(self.insert(name, value, expires_at, now));
-            // In this order.
-            tokio::task::yield_now().await;
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            tasks.push(self.insert(name, value, expires_at, now).await);
+            if tasks.len() == 1 + ENOUGH_FOR_A_LANE {
+                self.until_waiting(2, &tasks).await;
+            }
         }
         tasks
     }
 
-    fn insert(&self, name: &str, value: &str, expires_at: u64, now: u64) -> JoinHandle<Result<bool>> {
+    /// Begins an insert, and returns once it is in the queue: its first poll puts it there.
+    async fn insert(&self, name: &str, value: &str, expires_at: u64, now: u64) -> JoinHandle<Result<bool>> {
         let (store, key, record) = (Arc::clone(&self.store), key(name), record(value, expires_at));
-        tokio::spawn(async move { Ok(store.insert(key, record, at(now)).await?.is_applied()) })
+        let mut insert = Box::pin(async move { Ok(store.insert(key, record, at(now)).await?.is_applied()) });
+        match poll_fn(|context| Poll::Ready(insert.as_mut().poll(context))).await {
+            Poll::Pending => tokio::spawn(insert),
+            Poll::Ready(answer) => panic!("the table is held: {answer:?}"),
+        }
     }
 
-    async fn until_one_waits(&self) {
+    /// Waits until so many statements wait for the table, or until an insert has ended without.
+    async fn until_waiting(&self, count: i64, tasks: &[JoinHandle<Result<bool>>]) {
         let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = $1::text::regclass";
         let table = format!("{}.probes", self.schema);
-        within(10, async {
-            while self.spy.query_one(waiting, &[&table]).await.unwrap().get::<_, i64>(0) == 0 {
+        within(60, async {
+            while self.spy.query_one(waiting, &[&table]).await.unwrap().get::<_, i64>(0) < count
+                && !tasks[0].is_finished()
+            {
                 tokio::task::yield_now().await;
             }
         })
@@ -94,7 +106,7 @@ impl Held {
 async fn answers(tasks: Vec<JoinHandle<Result<bool>>>) -> Vec<bool> {
     let mut answers = Vec::new();
     for task in tasks {
-        answers.push(within(10, task).await.unwrap().unwrap());
+        answers.push(within(60, task).await.unwrap().unwrap());
     }
     answers
 }
@@ -120,14 +132,14 @@ async fn many_that_wait_are_not_held_up_by_one_statement() {
     let tasks = held.gather(&inserts).await;
     held.release().await;
     assert!(answers(tasks).await.into_iter().all(|applied| applied));
-    assert_eq!(held.statements().await, 3, "the one ahead, 64 beside it, and the others together");
+    assert_eq!(held.statements().await, 3, "the one ahead, sixteen beside it, and the others together");
 }
 
 async fn a_lone_insert_is_a_statement_of_its_own() {
     let held = Held::new("").await;
     for number in 0..10 {
         let inserted = held.store.insert(key(&number.to_string()), record("v", 1_000), at(0));
-        assert!(within(5, inserted).await.unwrap().is_applied());
+        assert!(within(60, inserted).await.unwrap().is_applied());
     }
     assert_eq!(held.statements().await, 10);
 }
@@ -194,7 +206,7 @@ async fn a_statement_that_fails_is_unavailable_to_all_and_the_next_goes_on() {
     let held = Held::new("&statement_timeout_ms=500").await;
     let tasks = held.gather(&[("a", "v", 1_000, 0)]).await;
     for task in tasks {
-        let error = within(10, task).await.unwrap().unwrap_err();
+        let error = within(60, task).await.unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     }
     held.release().await;

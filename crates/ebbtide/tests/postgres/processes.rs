@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 
-use ebbtide::{Backend, Batch, Version, Write};
+use ebbtide::{Admin, Batch, Version, Write};
 
 use crate::service::{at, cases, key, migrated, open_at, put, record};
 
@@ -65,7 +65,7 @@ impl Race {
 }
 
 /// One of the contenders of a round; whether it won.
-async fn attempt(store: &dyn Backend, what: &str, round: usize, number: usize) -> bool {
+async fn attempt(store: &dyn Admin, what: &str, round: usize, number: usize) -> bool {
     let [first, second] = ["a", "b"].map(|name| key(&format!("{name}{round}")));
     let record = record(&number.to_string(), 1_000);
     let insert = |key| Write::Insert { key, record: record.clone() };

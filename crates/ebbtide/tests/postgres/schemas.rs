@@ -1,5 +1,6 @@
 //! The schema: made once, checked at every start, and named in every statement.
 
+use ebbtide::AdminExt as _;
 use ebbtide::engines::postgres::migrate;
 use ebbtide::{BackendExt, Budget, ErrorKind, Kind, Prefix, Write};
 
@@ -19,7 +20,7 @@ cases! {
 }
 
 async fn refused(url: &str) -> ebbtide::Error {
-    let error = ebbtide::open(url).await.err().expect("it does not open");
+    let error = ebbtide::open_engine(url).await.err().expect("it does not open");
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     error
 }
@@ -90,7 +91,7 @@ async fn every_statement_honours_schema_and_prefix() {
 
 async fn a_missing_server_is_unavailable_and_not_named() {
     let url = "postgres://someone:hunter2@127.0.0.1:1/db";
-    let error = ebbtide::open(url).await.err().expect("it does not open");
+    let error = ebbtide::open_engine(url).await.err().expect("it does not open");
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(!format!("{error:?}").contains("hunter2"));
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ebbtide::engines::postgres;
-use ebbtide::{Backend, BackendExt, Key, Kind, Record, Scope, SystemRng, Timestamp};
+use ebbtide::{Admin, BackendExt, Key, Kind, Record, Scope, SystemRng, Timestamp};
 
 /// A test by its name.
 pub(crate) type Case = (&'static str, fn() -> Pin<Box<dyn Future<Output = ()>>>);
@@ -45,7 +45,7 @@ pub(crate) async fn fresh_on(server: &str) -> String {
 }
 
 /// A migrated store in a schema of its own.
-pub(crate) async fn open() -> Arc<dyn Backend> {
+pub(crate) async fn open() -> Arc<dyn Admin> {
     open_at(&migrated().await).await
 }
 
@@ -55,8 +55,8 @@ pub(crate) async fn migrated() -> String {
     url
 }
 
-pub(crate) async fn open_at(url: &str) -> Arc<dyn Backend> {
-    ebbtide::open(url).await.unwrap()
+pub(crate) async fn open_at(url: &str) -> Arc<dyn Admin> {
+    ebbtide::open_engine(url).await.unwrap()
 }
 
 /// A plain connection, to look at the tables and to meddle with them.
@@ -85,7 +85,7 @@ pub(crate) fn record(value: &str, expires_at: u64) -> Record {
 }
 
 /// Stores a record, whatever is there.
-pub(crate) async fn put(store: &Arc<dyn Backend>, key: Key, record: Record) {
+pub(crate) async fn put(store: &Arc<dyn Admin>, key: Key, record: Record) {
     assert!(store.put(key, record, at(0)).await.unwrap().is_applied());
 }
 

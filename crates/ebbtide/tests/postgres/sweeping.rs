@@ -1,7 +1,5 @@
 //! Sweeps of a shared store, and what batches leave for them.
 
-use std::time::Duration;
-
 use ebbtide::{BackendExt, Batch, Budget, Kind, Write};
 
 use crate::service::{
@@ -32,9 +30,16 @@ async fn a_second_sweeper_leaves_the_work_to_the_first() {
         async move { store.sweep(at(11), &Budget::everything(&[Kind::Probe])).await }
     });
     // The first one cannot even be planned while the table is locked; once it goes on, it is the only one.
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = $1::text::regclass";
+    let table = format!("{schema}.probes");
+    within(60, async {
+        while spy.query_one(waiting, &[&table]).await.unwrap().get::<_, i64>(0) == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
     spy.batch_execute("COMMIT").await.unwrap();
-    assert_eq!(within(10, swept).await.unwrap().unwrap().total(), 1);
+    assert_eq!(within(60, swept).await.unwrap().unwrap().total(), 1);
 
     put(&store, key("b"), record("v", 10)).await;
     let number = ebbtide_sweep_lock(&schema);
@@ -61,7 +66,7 @@ async fn a_sweep_waits_for_nobody() {
     let spy = connect(&server()).await;
     let held = format!("BEGIN; SELECT 1 FROM {}.probes ORDER BY key LIMIT 1 FOR UPDATE", schema_of(&url));
     spy.batch_execute(&held).await.unwrap();
-    let swept = within(5, store.sweep_all(at(11), &Budget::default())).await.unwrap();
+    let swept = within(60, store.sweep_all(at(11), &Budget::default())).await.unwrap();
     assert_eq!(swept.total(), 1, "what is locked is left for the next time");
     spy.batch_execute("COMMIT").await.unwrap();
     assert_eq!(store.sweep_all(at(11), &Budget::default()).await.unwrap().total(), 1);

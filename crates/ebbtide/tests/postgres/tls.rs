@@ -47,11 +47,11 @@ async fn the_authority_and_the_host_are_verified_where_the_url_says_so() {
         format!("{by_name}&sslmode=verify-full"),
         format!("{by_name}&sslmode=verify-ca"),
     ] {
-        let error = ebbtide::open(&bad).await.err().expect("it does not open");
+        let error = ebbtide::open_engine(&bad).await.err().expect("it does not open");
         assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Invalid), "{error:?}");
     }
     let missing = format!("{by_name}&sslmode=verify-full&sslrootcert=/nowhere.pem");
-    assert_eq!(ebbtide::open(&missing).await.err().unwrap().kind(), ErrorKind::Invalid);
+    assert_eq!(ebbtide::open_engine(&missing).await.err().unwrap().kind(), ErrorKind::Invalid);
 }
 
 async fn a_user_that_must_encrypt_can() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use ebbtide::{
-    Backend, BackendExt as _, Batch, Budget, Clock as _, Digest, Key, Kind, Record, Scope, Stopwatch,
+    Admin, BackendExt as _, Batch, Budget, Clock as _, Digest, Key, Kind, Record, Scope, Stopwatch,
     SystemClock, SystemRng, Timestamp, Write,
 };
 use ebbtide_bench::results::Bar;
@@ -34,7 +34,7 @@ const BAR: Option<Bar> = Some(Bar::AtMost(1.05));
 
 struct Side {
     // Dropped before its folder.
-    store: Arc<dyn Backend>,
+    store: Arc<dyn Admin>,
     folder: TempDir,
     scope: Scope,
     records: u64,

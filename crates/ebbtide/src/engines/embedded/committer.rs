@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use super::engine::Engine;
 use super::ledger::{Changes, Ledger};
 use super::turns::Turns;
-use crate::backend::Erased;
+use crate::admin::Erased;
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
 use crate::model::record::Record;

@@ -73,6 +73,11 @@ impl Folder {
     }
 }
 
+/// Returns true if the folder holds a store.
+pub(in crate::engines) fn is_store(path: &Path) -> bool {
+    path.join(FORMAT_FILE).is_file()
+}
+
 fn read_format(path: &Path) -> Result<Option<String>> {
     match fs::read_to_string(path.join(FORMAT_FILE)) {
         Ok(line) => Ok(Some(line)),

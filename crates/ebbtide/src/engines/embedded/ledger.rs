@@ -10,7 +10,7 @@ use std::time::Duration;
 use rapidhash::fast::RandomState;
 
 use super::engine::Op;
-use crate::backend::{KindStats, Stats};
+use crate::admin::{KindStats, Stats};
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 use crate::model::time::Timestamp;

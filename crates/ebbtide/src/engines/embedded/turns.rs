@@ -19,7 +19,7 @@ use super::committer::{Answer, Job, MARK, QUEUE, Shared, poisoned};
 use super::engine::{Engine, Op, Walk};
 use super::ledger::{Changes, change};
 use super::stored;
-use crate::backend::Erased;
+use crate::admin::Erased;
 use crate::model::error::Result;
 use crate::model::key::{Key, Prefix};
 use crate::model::record::{Record, Version};

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::backend::{Backend, BackendExt, Cursor};
+use crate::admin::Admin;
+use crate::backend::{BackendExt, Cursor};
 use crate::model::error::Result;
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
@@ -21,8 +22,8 @@ const AT_ONCE: usize = 500;
 /// copy that was stopped is gone on with by another; one of another version is counted as a conflict. The source
 /// should not be written to meanwhile. What a store keeps of itself, and the conformance kit's records, stay.
 pub struct Copier {
-    from: Arc<dyn Backend>,
-    to: Arc<dyn Backend>,
+    from: Arc<dyn Admin>,
+    to: Arc<dyn Admin>,
     now: Timestamp,
     prefixes: Vec<Prefix>,
     after: Option<Cursor>,
@@ -56,13 +57,13 @@ impl Copied {
 
 impl std::fmt::Debug for Copier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Copier({} to {}, {:?})", self.from.engine(), self.to.engine(), self.copied)
+        write!(f, "Copier({} to {}, {:?})", self.from.info().engine, self.to.info().engine, self.copied)
     }
 }
 
 impl Copier {
     /// A copy of what `reach` reaches, as it is at `now`.
-    pub fn new(from: Arc<dyn Backend>, to: Arc<dyn Backend>, reach: &Reach, now: Timestamp) -> Result<Self> {
+    pub fn new(from: Arc<dyn Admin>, to: Arc<dyn Admin>, reach: &Reach, now: Timestamp) -> Result<Self> {
         let (prefixes, copied) = (prefixes(reach)?, Copied::default());
         Ok(Self { from, to, now, prefixes, after: None, verifying: false, is_over: false, copied })
     }

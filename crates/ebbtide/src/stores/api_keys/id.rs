@@ -1,4 +1,4 @@
-//! The names of API keys, and the keys themselves.
+//! Ids of API keys, and the secrets themselves.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use crate::model::scope::Scope;
 use crate::model::secret::Secret;
 use crate::stores::shared::token;
 
-/// Names an API key, and says in which scope it stands. It is no secret.
+/// Id of an API key, with its scope. It is no secret.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct KeyId {
     scope: Scope,
@@ -32,7 +32,7 @@ impl KeyId {
         Some(Self { scope, bytes: bytes.try_into().ok()? })
     }
 
-    /// Where the key stands.
+    /// Scope of the key.
     #[must_use]
     pub fn scope(&self) -> &Scope {
         &self.scope
@@ -42,7 +42,7 @@ impl KeyId {
         &self.bytes
     }
 
-    /// A new key with this id, and what is kept of it.
+    /// Generates a secret with this id, and its digest.
     pub(super) fn mint(&self, rng: &dyn Rng) -> (Secret, Digest) {
         let secret = Zeroizing::new(rng.bytes::<{ Self::SECRET_BYTES }>());
         let scope = self.scope.to_string();
@@ -50,8 +50,8 @@ impl KeyId {
         (token::write(token::API_KEY, &bytes), self.digest(secret.as_slice()))
     }
 
-    /// The id that a key says it has, and what would be kept of it; none if it is not a key, so that garbage does
-    /// not reach the store.
+    /// Reads the id in a secret, and the digest of the secret; `None` if the text is no key, so that it does not reach
+    /// the store.
     pub(super) fn read(key: &Secret) -> Option<(Self, Digest)> {
         let body = key.expose().strip_prefix(token::API_KEY)?;
         let bytes = Zeroizing::new(Base64UrlUnpadded::decode_vec(body).ok()?);
@@ -69,7 +69,7 @@ impl KeyId {
         let (bytes, scope) = bytes.split_at_checked(Self::BYTES)?;
         let text = std::str::from_utf8(scope).ok()?;
         let id = Self::from_parts(text.parse().ok()?, bytes)?;
-        // One id, one text: a scope can be written in several ways, and only one is ours.
+        // One id has one text form: of the several text forms of a scope, only the canonical one is accepted.
         (id.scope.to_string() == text).then_some(id)
     }
 }
@@ -92,9 +92,9 @@ impl FromStr for KeyId {
 
     fn from_str(text: &str) -> Result<Self> {
         let bytes = Base64UrlUnpadded::decode_vec(text).ok();
-        bytes
-            .and_then(|bytes| Self::decode(&bytes))
-            .ok_or_else(|| Error::invalid("that is not the id of an API key, as it was shown with the key"))
+        bytes.and_then(|bytes| Self::decode(&bytes)).ok_or_else(|| {
+            Error::invalid("invalid id of an API key; the id is shown when the key is created")
+        })
     }
 }
 

@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use super::draft::{Attribute, Draft, Stamp, StoredAttribute};
 use super::{Attributes, names_of};
-use crate::backend::{BackendExt, Cursor, Erased};
+use crate::admin::{AdminExt as _, Erased};
+use crate::backend::{BackendExt, Cursor};
 use crate::model::error::Result;
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
@@ -192,12 +193,12 @@ impl Bucket {
     /// Deletes every attribute of this bucket, and returns their number. One that is set meanwhile may be left. After
     /// an error, call it again to delete the rest.
     pub async fn delete_bucket(&self) -> Result<u64> {
-        self.stores().backend().erase_all(&self.prefix()?, self.stores().now()).await
+        self.stores().admin().erase_all(&self.prefix()?, self.stores().now()).await
     }
 
     /// One step of [`delete_bucket`](Self::delete_bucket), for showing progress or stopping in between.
     pub async fn delete_bucket_step(&self) -> Result<Erased> {
-        self.stores().backend().erase(&self.prefix()?, self.stores().now()).await
+        self.stores().admin().erase(&self.prefix()?, self.stores().now()).await
     }
 
     /// Commits a write that may create an attribute. Returns `Invalid` if the owner is being deleted.

@@ -1,4 +1,4 @@
-//! How the secrets of clients are kept: as Argon2id hashes, made beside the threads that serve.
+//! Argon2id hashes of client secrets, computed on threads of their own.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::model::error::{Error, Result};
 use crate::model::rng::Rng;
 use crate::model::secret::Secret;
 
-/// How many hashes are made at once: each takes a core, and its memory.
+/// Maximum number of concurrent hashes: each takes a core, and its memory.
 const AT_ONCE: usize = 2;
 
-/// What a new hash costs. Each hash remembers its own cost, so that another can be chosen at any time.
+/// Cost of a new hash. Each hash stores its own cost, so the cost can be changed at any time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HashCost {
     memory_kib: u32,
@@ -26,17 +26,17 @@ pub struct HashCost {
 }
 
 impl HashCost {
-    /// So much memory, gone over so many times; at least 8 KiB and once.
+    /// Cost of that much memory and that many passes; at least 8 KiB and one pass.
     pub fn new(memory_kib: u32, passes: u32) -> Result<Self> {
         let cost = Self { memory_kib, passes };
         params(cost)
-            .map_err(|error| Error::invalid("that is no cost of a hash").caused_by(error.to_string()))?;
+            .map_err(|error| Error::invalid("invalid cost of a hash").caused_by(error.to_string()))?;
         Ok(cost)
     }
 }
 
 impl Default for HashCost {
-    /// 19 MiB, twice: the least that is recommended for Argon2id.
+    /// 19 MiB and two passes: the recommended minimum for Argon2id.
     fn default() -> Self {
         Self { memory_kib: 19 * 1024, passes: 2 }
     }
@@ -46,7 +46,7 @@ fn params(cost: HashCost) -> Result<Params, argon2::Error> {
     Params::new(cost.memory_kib, cost.passes, 1, Some(32))
 }
 
-/// What is kept of a client's secret.
+/// Stored hash of a client secret.
 #[derive(Clone, Encode, Decode)]
 pub(super) struct SecretHash {
     #[n(0)]
@@ -57,12 +57,12 @@ pub(super) struct SecretHash {
     memory_kib: u32,
     #[n(3)]
     passes: u32,
-    /// Until when it is good, once there is a newer one.
+    /// End of validity, once there is a newer secret.
     #[n(4)]
     pub(super) valid_until: Option<u64>,
 }
 
-/// Makes hashes on threads of its own, a few at once. It needs no async runtime.
+/// Computes hashes on threads of its own, a few at once. It needs no async runtime.
 pub(crate) struct Hashers {
     cost: HashCost,
     turns: Arc<Semaphore>,
@@ -73,7 +73,7 @@ impl Hashers {
         Self { cost, turns: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 
-    /// What is to be kept of `secret`.
+    /// Hashes a new secret.
     pub(super) async fn hash(&self, secret: &Secret, rng: &dyn Rng) -> Result<SecretHash> {
         let (cost, salt, secret) = (self.cost, rng.bytes::<16>(), secret.clone());
         let hash = self.aside(move || derive(&secret, &salt, cost)).await??;
@@ -86,7 +86,7 @@ impl Hashers {
         })
     }
 
-    /// Whether `secret` is what one of `hashes` was made of. Each is compared in constant time.
+    /// Compares `secret` with each of `hashes`, in constant time.
     pub(super) async fn fits(&self, secret: &Secret, hashes: Vec<SecretHash>) -> Result<bool> {
         let secret = secret.clone();
         let judge = move || -> Result<bool> {
@@ -109,7 +109,7 @@ impl Hashers {
         let hasher = thread::Builder::new().name("ebbtide-hash".to_owned());
         hasher
             .spawn(move || {
-                // Whoever asked may have gone; the turn is theirs until the work is done.
+                // The caller may have gone; the permit is held until the work is done.
                 let _ = tell.send(work());
                 drop(turn);
             })
@@ -120,7 +120,7 @@ impl Hashers {
 
 fn derive(secret: &Secret, salt: &[u8], cost: HashCost) -> Result<Zeroizing<[u8; 32]>> {
     let broken = |error: argon2::Error| {
-        Error::corrupt("a secret's hash has a cost that is none").caused_by(error.to_string())
+        Error::corrupt("the hash of a secret has an invalid cost").caused_by(error.to_string())
     };
     let argon = Argon2::new(Algorithm::Argon2id, Version::V0x13, params(cost).map_err(broken)?);
     let mut hash = Zeroizing::new([0; 32]);

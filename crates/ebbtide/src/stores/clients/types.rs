@@ -1,4 +1,4 @@
-//! Clients and answers, as callers see them.
+//! Requests and answers of the client store.
 
 use serde::Deserialize;
 
@@ -58,72 +58,72 @@ impl ClientRequest {
     }
 }
 
-/// A client, as it stands; never its secret.
+/// Client, without its secret.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Client {
-    /// Its id.
+    /// Id.
     pub client_id: String,
-    /// Whose it is.
+    /// Owner of the client.
     pub owner: Option<String>,
-    /// What people call it.
+    /// Name for people.
     pub name: Option<String>,
-    /// Where it may be redirected to.
+    /// Allowed redirect URIs.
     pub redirect_uris: Vec<String>,
-    /// Anything else.
+    /// JSON value that was registered.
     pub metadata: Option<Payload>,
-    /// Whether it has a secret.
+    /// `true` if the client has a secret.
     pub confidential: bool,
-    /// When it was registered.
+    /// Time of registration.
     pub created_at: Timestamp,
-    /// When it ends.
+    /// End of the client.
     pub expires_at: Timestamp,
 }
 
-/// A client that was registered.
+/// Registered client.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct RegisteredClient {
-    /// The client.
+    /// Client.
     pub client: Client,
-    /// Its secret, if it keeps one. It cannot be asked for again.
+    /// Secret of a confidential client. It cannot be read again.
     pub client_secret: Option<Secret>,
 }
 
-/// The answer to a registration.
+/// Answer to a registration.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "the client may not have been registered"]
 #[non_exhaustive]
 pub enum RegisterOutcome {
-    /// It is registered.
+    /// The client is registered.
     Registered(Box<RegisteredClient>),
-    /// Another client has that id. Nothing was written.
+    /// Another client has that id. Nothing is written.
     Taken,
 }
 
-/// The answer to a secret.
+/// Answer to a secret.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "only a verified client may be honoured"]
 #[non_exhaustive]
 pub enum VerifyOutcome {
-    /// It is the client's.
+    /// The secret is the client's.
     Verified(Box<Client>),
-    /// It is not, or no longer.
+    /// The secret is not, or no longer, the client's.
     Mismatch,
     /// There is no such client in this scope, or it is being deleted.
     Unknown,
 }
 
-/// The answer to a rotation of a secret.
+/// Answer to a rotation of a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "the secret may not have been rotated"]
 #[non_exhaustive]
 pub enum RotateSecretOutcome {
-    /// Here is the new one. It cannot be asked for again.
+    /// The client has a new secret. It cannot be read again.
     Rotated {
-        /// The new secret.
+        /// New secret.
         client_secret: Secret,
-        /// Until when the one before it is good.
+        /// End of the old secret's validity.
         old_until: Timestamp,
     },
     /// A public client has no secret to rotate.

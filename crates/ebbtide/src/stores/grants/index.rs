@@ -2,7 +2,8 @@
 
 use super::family::Family;
 use super::{Grant, GrantId, Grants, Standing, Why, describe, read_standing};
-use crate::backend::{BackendExt, Cursor};
+use crate::admin::AdminExt as _;
+use crate::backend::Cursor;
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Part, Prefix};
@@ -128,7 +129,7 @@ impl Grants {
             // No provider token is attached to a revoked grant, so none is left behind.
             removed.revoked += u64::from(self.revoke_if(id, Why::Requested, None, is_theirs).await?);
             let attached = Prefix::partition(Kind::ProviderToken, &self.scope, &[id.as_bytes().into()], &[])?;
-            let tokens = self.stores.backend().erase_all(&attached, self.stores.now()).await?;
+            let tokens = self.stores.admin().erase_all(&attached, self.stores.now()).await?;
             removed.add(Kind::ProviderToken, tokens);
             removed.add(Kind::Grant, u64::from(self.remove(id, holder).await?));
         }

@@ -92,8 +92,8 @@ impl Target for ScopeRecords {
     }
 
     async fn step(&mut self, _: usize, progress: &mut Progress) -> Result<bool> {
-        let backend = self.stores.backend();
-        let step = backend.clear(&self.prefixes, progress.after.as_ref(), self.began_at).await?;
+        let admin = self.stores.admin();
+        let step = admin.clear(&self.prefixes, progress.after.as_ref(), self.began_at).await?;
         for (kind, removed) in step.removed {
             progress.removed.add(kind, removed);
         }

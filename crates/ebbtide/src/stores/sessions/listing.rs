@@ -1,4 +1,4 @@
-//! Sessions by subject: listed, and revoked together.
+//! Listing and revocation of the sessions of a subject.
 
 use std::fmt;
 
@@ -19,19 +19,19 @@ use crate::stores::shared::paging::{Listing, Pages, check_limit};
 use crate::stores::shared::tombstones::Principal;
 use crate::stores::shared::update::Step;
 
-/// What a listing tells of a session: no session can be asked for with it.
+/// Session in a listing. It gives no access to the session.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionInfo {
-    /// Names the session: its digest, in base64url.
+    /// Digest of the session id, in base64url.
     pub handle: String,
     /// Owner of the session.
     pub subject: String,
-    /// When it was created.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// When it ends unless it is touched.
+    /// End of the session unless it is touched.
     pub expires_at: Timestamp,
-    /// When it ends, however often it is touched.
+    /// End of the session that touches cannot exceed.
     pub ends_at: Timestamp,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Debug for SessionInfo {
 }
 
 impl Sessions {
-    /// Up to `limit` live sessions of a subject, behind `after`; without what is in them.
+    /// Lists up to `limit` live sessions of a subject after `after`, without their contents.
     pub async fn list(
         &self,
         subject: &str,
@@ -59,7 +59,7 @@ impl Sessions {
             let now = self.stores.now();
             let Some(record) = self.stores.backend().get(&self.key(&digest)?, now).await? else { continue };
             let stored: StoredSession = codec::decode(&record.value)?;
-            // The digest is the key; whose session it is says the record.
+            // An index entry may be stale: the record names the owner.
             if stored.subject.as_deref() == Some(subject) && stored.lives(now)? {
                 items.push(SessionInfo {
                     handle: Base64UrlUnpadded::encode_string(digest.as_bytes()),
@@ -166,7 +166,7 @@ impl Sessions {
     }
 }
 
-/// Names may be longer than a key takes, so that their digest is the partition.
+/// Partition of a subject: a digest, since names may be longer than a key allows.
 fn partition(subject: &str) -> Digest {
     Digest::of("sessions", &[b"subject", subject.as_bytes()])
 }

@@ -1,20 +1,23 @@
-//! `ebbtide completions` and `ebbtide man`
+//! `ebbtide man`
 
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::CommandFactory as _;
 
-use crate::args::{Args, Completions, Man};
+use crate::cli::Cli;
+use crate::output;
 
-pub(crate) fn completions(args: &Completions) -> ExitCode {
-    clap_complete::generate(args.shell, &mut Args::command(), "ebbtide", &mut io::stdout());
-    ExitCode::SUCCESS
+/// Write a manual page
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  ebbtide man | man -l -\n  ebbtide man serve > ebbtide-serve.1")]
+pub(crate) struct Args {
+    /// Command to describe, such as `serve` or `key create` [default: all of ebbtide]
+    command: Vec<String>,
 }
 
-pub(crate) fn man(args: &Man) -> Result<ExitCode> {
-    let mut command = Args::command();
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let mut command = Cli::command();
     command.build();
     let mut name = "ebbtide".to_owned();
     for word in &args.command {
@@ -24,6 +27,6 @@ pub(crate) fn man(args: &Man) -> Result<ExitCode> {
     }
     let mut page = Vec::new();
     clap_mangen::Man::new(command).title(name).render(&mut page)?;
-    io::stdout().write_all(&page)?;
+    output::write_bytes(&page)?;
     Ok(ExitCode::SUCCESS)
 }

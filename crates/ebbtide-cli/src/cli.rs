@@ -1,0 +1,197 @@
+//! The command line: every command, and the dispatch to its file in `commands/`.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::{Parser, Subcommand};
+
+use crate::commands::{
+    audit, backup, clock, completions, config, copy, explain, export, import, key, keyring, man,
+    migrate_schema, scope, serve, stats, sweep, table, verify,
+};
+use crate::{logging, store};
+
+/// Server and tools for a store of authorization state that must expire
+#[derive(Debug, Parser)]
+#[command(name = "ebbtide", version, propagate_version = true, after_help = after_help())]
+pub(crate) struct Cli {
+    /// Write JSON, for programs; refused by commands that have no JSON output
+    #[arg(long, global = true, display_order = 1_000)]
+    json: bool,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+fn after_help() -> String {
+    format!(
+        "Examples:\n  \
+         ebbtide serve --store fjall:./data --sweep-interval 30s\n  \
+         ebbtide stats --server http://127.0.0.1:7878 --key-file data/root.key\n  \
+         ebbtide help serve\n\n\
+         Exit status: 0 success, 1 the answer is no, 2 the command failed.\n\n{}",
+        store::engines_help()
+    )
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::Args),
+    Config(config::Args),
+    Stats(stats::Args),
+    Sweep(sweep::Args),
+    Key(key::Args),
+    Scope(scope::Args),
+    Explain(explain::Args),
+    Audit(audit::Args),
+    Keyring(keyring::Args),
+    Clock(clock::Args),
+    Backup(backup::Args),
+    Copy(copy::Args),
+    Export(export::Args),
+    Import(import::Args),
+    Verify(verify::Args),
+    MigrateSchema(migrate_schema::Args),
+    Table(table::Args),
+    Completions(completions::Args),
+    Man(man::Args),
+}
+
+impl Cli {
+    /// Runs the command, and returns its exit status.
+    pub(crate) async fn run(self) -> Result<ExitCode> {
+        let json = self.json;
+        if json && !self.command.has_json() {
+            bail!("this command has no JSON output: run it without --json");
+        }
+        if !matches!(self.command, Command::Serve(_)) {
+            logging::start_plain();
+        }
+        match self.command {
+            Command::Serve(args) => serve::run(args).await,
+            Command::Config(args) => config::run(&args, json),
+            Command::Stats(args) => stats::run(args, json).await,
+            Command::Sweep(args) => sweep::run(args, json).await,
+            Command::Key(args) => key::run(args, json).await,
+            Command::Scope(args) => scope::run(args, json).await,
+            Command::Explain(args) => explain::run(args, json).await,
+            Command::Audit(args) => audit::run(args).await,
+            Command::Keyring(args) => keyring::run(&args),
+            Command::Clock(args) => clock::run(args).await,
+            Command::Backup(args) => backup::run(args).await,
+            Command::Copy(args) => copy::run(args).await,
+            Command::Export(args) => export::run(args).await,
+            Command::Import(args) => import::run(args).await,
+            Command::Verify(args) => verify::run(args).await,
+            Command::MigrateSchema(args) => migrate_schema::run(args).await,
+            Command::Table(args) => table::run(args).await,
+            Command::Completions(args) => completions::run(&args),
+            Command::Man(args) => man::run(&args),
+        }
+    }
+}
+
+impl Command {
+    /// Returns true if the command can write JSON, or writes nothing else.
+    fn has_json(&self) -> bool {
+        match self {
+            Self::Audit(args) => args.has_json(),
+            Self::Key(args) => args.has_json(),
+            Self::Config(_)
+            | Self::Explain(_)
+            | Self::Export(_)
+            | Self::Scope(_)
+            | Self::Stats(_)
+            | Self::Sweep(_) => true,
+            Self::Backup(_)
+            | Self::Clock(_)
+            | Self::Completions(_)
+            | Self::Copy(_)
+            | Self::Import(_)
+            | Self::Keyring(_)
+            | Self::Man(_)
+            | Self::MigrateSchema(_)
+            | Self::Serve(_)
+            | Self::Table(_)
+            | Self::Verify(_) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    /// Visits every command, those within commands too.
+    fn each(command: &clap::Command, visit: &mut impl FnMut(&clap::Command)) {
+        for inner in command.get_subcommands() {
+            visit(inner);
+            each(inner, visit);
+        }
+    }
+
+    #[test]
+    fn the_help_of_every_command_has_an_example() {
+        each(&Cli::command(), &mut |command| {
+            let help = command.clone().render_long_help().to_string();
+            assert!(help.contains("Example"), "{}: {help}", command.get_name());
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+        });
+    }
+
+    #[test]
+    fn no_help_text_begins_with_a_question_word() {
+        let question = |text: &str| {
+            let first = text.split([' ', ',', ':']).next().unwrap_or_default().to_lowercase();
+            ["what", "where", "whether", "who", "whose", "how", "why", "which", "that"].contains(&&*first)
+        };
+        each(&Cli::command(), &mut |command| {
+            let texts =
+                command.get_arguments().flat_map(|argument| [argument.get_help(), argument.get_long_help()]);
+            for text in texts.chain([command.get_about(), command.get_long_about()]).flatten() {
+                assert!(!question(&text.to_string()), "{}: {text}", command.get_name());
+            }
+        });
+    }
+
+    #[test]
+    fn every_argument_has_a_help_text() {
+        each(&Cli::command(), &mut |command| {
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some(), "{} {}", command.get_name(), argument.get_id());
+            }
+        });
+    }
+
+    #[test]
+    fn the_long_help_explains_the_command() {
+        let help = |name: &str| {
+            let mut command = Cli::command().find_subcommand(name).cloned().expect("the command exists");
+            command.render_long_help().to_string()
+        };
+        assert!(help("serve").contains("SIGTERM"), "{}", help("serve"));
+        assert!(help("verify").contains("random run"), "{}", help("verify"));
+        assert!(help("key").contains("shown once"), "{}", help("key"));
+    }
+
+    /// One random id in 64 does.
+    #[test]
+    fn an_id_may_begin_with_a_hyphen() {
+        let explain = |record: &[&str]| {
+            let before = ["ebbtide", "explain", "--store", "memory:", "--scope", "global"];
+            Cli::try_parse_from(before.iter().chain(record))
+        };
+        for id in ["-L_x", "-h_x", "--x"] {
+            assert!(explain(&["client", id]).is_ok(), "{id}");
+            assert!(explain(&["--json", "replay", "proofs", id]).is_ok(), "{id}");
+        }
+        assert!(explain(&["--jsn", "client", "x"]).is_err(), "an unknown flag is refused");
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

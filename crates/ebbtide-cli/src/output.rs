@@ -1,0 +1,91 @@
+//! Output to a reader that may go away, as in `ebbtide export … | head`.
+//!
+//! `println!` panics when the pipe is closed. [`outln!`] returns [`ClosedPipe`] instead, which ends the command without
+//! a message.
+
+use std::fmt;
+use std::io::{self, BufWriter, ErrorKind, StdoutLock, Write};
+
+use anyhow::{Context as _, Result};
+
+/// Standard output is closed. A type of its own: a broken connection to a server is an error worth a message.
+#[derive(Debug)]
+pub(crate) struct ClosedPipe;
+
+impl ClosedPipe {
+    /// Exit status of a process that SIGPIPE ends, as shells report it.
+    pub(crate) const STATUS: u8 = 141;
+}
+
+impl fmt::Display for ClosedPipe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("standard output is closed")
+    }
+}
+
+impl std::error::Error for ClosedPipe {}
+
+/// Writes a line to standard output.
+macro_rules! outln {
+    ($($argument:tt)*) => { $crate::output::write_line(format_args!($($argument)*)) };
+}
+
+/// Writes a line to standard error. A reader that has gone away is ignored: nobody is left to tell.
+macro_rules! errln {
+    ($($argument:tt)*) => { $crate::output::write_error(format_args!($($argument)*)) };
+}
+
+pub(crate) use {errln, outln};
+
+pub(crate) fn write_line(line: fmt::Arguments<'_>) -> Result<()> {
+    checked(writeln!(io::stdout().lock(), "{line}"))
+}
+
+pub(crate) fn write_error(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// Writes bytes to standard output.
+pub(crate) fn write_bytes(bytes: &[u8]) -> Result<()> {
+    let mut out = io::stdout().lock();
+    checked(out.write_all(bytes).and_then(|()| out.flush()))
+}
+
+/// Buffered standard output, for listings of any length.
+pub(crate) struct Listing(BufWriter<StdoutLock<'static>>);
+
+impl Listing {
+    pub(crate) fn start() -> Self {
+        Self(BufWriter::new(io::stdout().lock()))
+    }
+
+    pub(crate) fn line(&mut self, line: impl fmt::Display) -> Result<()> {
+        checked(writeln!(self.0, "{line}"))
+    }
+
+    pub(crate) fn finish(mut self) -> Result<()> {
+        checked(self.0.flush())
+    }
+}
+
+fn checked(written: io::Result<()>) -> Result<()> {
+    match written {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(ClosedPipe.into()),
+        written => written.context("cannot write to standard output"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_pipe_is_told_apart_from_other_errors() {
+        let closed = checked(Err(ErrorKind::BrokenPipe.into())).unwrap_err();
+        assert!(closed.context("cannot list the keys").is::<ClosedPipe>());
+        let full = checked(Err(ErrorKind::StorageFull.into())).unwrap_err();
+        assert!(!full.is::<ClosedPipe>());
+        let server = anyhow::Error::from(io::Error::from(ErrorKind::BrokenPipe));
+        assert!(!server.is::<ClosedPipe>());
+    }
+}

@@ -1,0 +1,149 @@
+//! The handle: engine, keyring, clock guard and metrics as one.
+
+mod builder;
+mod scoped;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use builder::Builder;
+use builder::Source;
+pub use scoped::Scoped;
+
+use crate::admin::Admin;
+use crate::engines;
+use crate::engines::url::StoreUrl;
+use crate::layers::gated::Gate;
+use crate::model::error::{Error, Result};
+use crate::model::rng::SystemRng;
+use crate::model::scope::Scope;
+use crate::ops::clock_guard::ClockGuard;
+use crate::ops::sweeper::Sweeper;
+use crate::stores::Stores;
+use crate::stores::registry::indexes;
+
+/// A store of authorization state, ready to use. Cheap to clone.
+///
+/// There is one way to open a store, and it is the safe way: the handle has the store's keyring, so that tokens are
+/// good after a restart, a guard against clocks that jump, and metrics.
+///
+/// ```
+/// use ebbtide::Ebbtide;
+/// use ebbtide::stores::replays::{Proof, ReplayOutcome};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> ebbtide::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let url = format!("fjall:{}", dir.path().join("data").display());
+/// # #[cfg(not(feature = "fjall"))]
+/// # let url = "memory:".to_owned();
+/// // `fjall:./data`, `postgres://…`, `dynamodb:TABLE?region=…`, `memory:`
+/// let db = Ebbtide::open(&url).await?;
+/// let acme = db.scope("tenant:acme")?;
+/// let proof = Proof::new("dpop", "jti-1");
+/// assert!(matches!(acme.replays().check(&proof).await?, ReplayOutcome::Fresh { .. }));
+/// assert!(matches!(acme.replays().check(&proof).await?, ReplayOutcome::Replay { .. }));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Ebbtide(Arc<Parts>);
+
+struct Parts {
+    stores: Stores,
+    engine: Arc<dyn Admin>,
+    guard: Arc<ClockGuard>,
+    gate: Gate,
+}
+
+impl Ebbtide {
+    /// Opens the store that `url` names, with defaults that suit most. An embedded store is created where there is
+    /// none, with a keyring beside its data; a store that several nodes share needs one keyring for all of them:
+    /// see [`Builder::keyring_file`].
+    pub async fn open(url: &str) -> Result<Self> {
+        Self::builder(url).open().await
+    }
+
+    /// Opens the store that `url` names with settings of your own.
+    pub fn builder(url: &str) -> Builder {
+        Builder::new(Source::Url(url.to_owned()))
+    }
+
+    /// Opens a store on an engine of your own. Without a keyring of yours, one is made that ends with the handle.
+    pub fn over(engine: Arc<dyn Admin>) -> Builder {
+        Builder::new(Source::Engine(engine))
+    }
+
+    /// A store in memory, for tests: its records and its keyring end with it.
+    #[must_use]
+    pub fn in_memory() -> Self {
+        let engine: Arc<dyn Admin> = Arc::new(engines::memory::Memory::default());
+        let guard = Arc::new(ClockGuard::unmarked(Arc::clone(&engine), crate::model::time::SystemClock));
+        let stores = Stores::builder(Arc::clone(&engine)).clock(Arc::clone(&guard)).build();
+        Self(Arc::new(Parts { stores, engine, guard, gate: Gate::default() }))
+    }
+
+    /// The stores of a scope, by its text form: `global`, `tenant:acme`, `tenant:acme/env:prod`.
+    pub fn scope(&self, scope: &str) -> Result<Scoped> {
+        Ok(self.at(&scope.parse::<Scope>()?))
+    }
+
+    /// The stores of a scope.
+    #[must_use]
+    pub fn at(&self, scope: &Scope) -> Scoped {
+        Scoped::new(self.0.stores.clone(), scope.clone())
+    }
+
+    /// Every store, each by its scope.
+    #[must_use]
+    pub fn stores(&self) -> &Stores {
+        &self.0.stores
+    }
+
+    /// The engine, for operations on the whole store.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<dyn Admin> {
+        &self.0.engine
+    }
+
+    /// The clock that every answer is judged by.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<ClockGuard> {
+        &self.0.guard
+    }
+
+    /// The gate in front of the engine: closed, every call is refused.
+    #[must_use]
+    pub fn gate(&self) -> &Gate {
+        &self.0.gate
+    }
+
+    /// A sweeper of this store.
+    #[must_use]
+    pub fn sweeper(&self) -> Sweeper {
+        Sweeper::new(Arc::clone(&self.0.engine), Arc::clone(&self.0.guard), SystemRng)
+    }
+}
+
+impl fmt::Debug for Ebbtide {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ebbtide({})", self.0.engine.info().engine)
+    }
+}
+
+/// Opens the engine that `url` names, and nothing around it: no keyring, no clock guard, no metrics. For tools that
+/// copy, verify or measure an engine; everything else calls [`Ebbtide::open`].
+pub async fn open_engine(url: &str) -> Result<Arc<dyn Admin>> {
+    engines::open(&url.parse()?, &indexes()).await
+}
+
+/// Returns `Invalid` if the store's nodes could end up with different keyrings.
+fn needs_keyring(url: &StoreUrl) -> Result<()> {
+    if url.is_shared() {
+        return Err(Error::invalid(
+            "a store that several nodes share needs one keyring for all of them; make it with `ebbtide keyring init` \
+             and name it with --keyring",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,214 @@
+//! Settings of an [`Ebbtide`](super::Ebbtide) before it is opened.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Ebbtide, Parts, needs_keyring};
+use crate::admin::Admin;
+use crate::engines;
+use crate::engines::url::StoreUrl;
+use crate::keyring::Keyring;
+use crate::layers::gated::{Gate, Gated};
+use crate::layers::metered::Metered;
+use crate::model::error::Result;
+use crate::model::rng::SystemRng;
+use crate::model::scope::Scope;
+use crate::model::time::{Clock, SystemClock};
+use crate::model::ttl::TtlPolicies;
+use crate::ops::clock_guard::ClockGuard;
+use crate::ops::skew;
+use crate::stores::Stores;
+use crate::stores::clients::hashing::HashCost;
+use crate::stores::profile::Profile;
+use crate::stores::registry::indexes;
+
+/// Store to open.
+pub(super) enum Source {
+    Url(String),
+    Engine(Arc<dyn Admin>),
+}
+
+/// Opens an [`Ebbtide`] with settings of your own.
+///
+/// ```
+/// use ebbtide::Ebbtide;
+/// use ebbtide::stores::profile::Profile;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> ebbtide::Result<()> {
+/// let db = Ebbtide::builder("memory:").profile(Profile::mcp()).open().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+pub struct Builder {
+    source: Source,
+    must_exist: bool,
+    keyring: Option<Keyring>,
+    keyring_file: Option<PathBuf>,
+    needs_keyring: bool,
+    reads_policies: bool,
+    clock: Arc<dyn Clock>,
+    clock_leap: Duration,
+    clock_bound: Duration,
+    metered: bool,
+    policies: TtlPolicies,
+    profile: Profile,
+    profiles: Vec<(String, Profile)>,
+    hash_cost: HashCost,
+}
+
+impl Builder {
+    pub(super) fn new(source: Source) -> Self {
+        Self {
+            source,
+            must_exist: false,
+            keyring: None,
+            keyring_file: None,
+            needs_keyring: true,
+            reads_policies: true,
+            clock: Arc::new(SystemClock),
+            clock_leap: ClockGuard::DEFAULT_BOUND,
+            clock_bound: skew::DEFAULT_BOUND,
+            metered: true,
+            policies: TtlPolicies::default(),
+            profile: Profile::default(),
+            profiles: Vec::new(),
+            hash_cost: HashCost::default(),
+        }
+    }
+
+    /// Opens only a store that exists: neither a store nor a keyring is created.
+    pub fn must_exist(mut self) -> Self {
+        self.must_exist = true;
+        self
+    }
+
+    /// Uses this keyring.
+    pub fn keyring(mut self, keyring: Keyring) -> Self {
+        self.keyring = Some(keyring);
+        self
+    }
+
+    /// Uses the keyring in this file, which must exist. An embedded store without one has `keyring.json` beside its
+    /// data, made on first use; a store that several nodes share needs one.
+    pub fn keyring_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.keyring_file = Some(path.into());
+        self
+    }
+
+    /// Opens without the store's keyring, for tools that neither derive tokens nor read sealed values: a token that
+    /// such a handle issues is unknown to every other one.
+    pub fn without_keyring(mut self) -> Self {
+        self.needs_keyring = false;
+        self
+    }
+
+    /// Leaves the stored policies unread: records are bounded by the configured ones alone. For tools that write no
+    /// records, since reading them may walk the whole store.
+    pub fn without_stored_policies(mut self) -> Self {
+        self.reads_policies = false;
+        self
+    }
+
+    /// Takes the time from `clock` instead of the system's.
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Treats a clock that is this far ahead of the store's last use as wrong: nothing is swept by it.
+    pub fn clock_leap(mut self, leap: Duration) -> Self {
+        self.clock_leap = leap;
+        self
+    }
+
+    /// Refuses to open when the clock is this far from the clock of a shared engine.
+    pub fn clock_bound(mut self, bound: Duration) -> Self {
+        self.clock_bound = bound;
+        self
+    }
+
+    /// Leaves out spans and metrics of engine calls.
+    pub fn without_metrics(mut self) -> Self {
+        self.metered = false;
+        self
+    }
+
+    /// Bounds the lives of records by `policies`.
+    pub fn policies(mut self, policies: TtlPolicies) -> Self {
+        self.policies = policies;
+        self
+    }
+
+    /// Gives records the default lifetimes of `profile`.
+    pub fn profile(mut self, profile: Profile) -> Self {
+        self.profile = profile;
+        self
+    }
+
+    /// Lets grants ask for `profile` by this name. It comes before a preset of the same name.
+    pub fn profile_named(mut self, name: impl Into<String>, profile: Profile) -> Self {
+        self.profiles.push((name.into(), profile));
+        self
+    }
+
+    /// Hashes the secrets of clients at this cost.
+    pub fn hash_cost(mut self, cost: HashCost) -> Self {
+        self.hash_cost = cost;
+        self
+    }
+
+    /// Opens the store.
+    pub async fn open(self) -> Result<Ebbtide> {
+        let (url, engine) = match self.source {
+            Source::Engine(engine) => (StoreUrl::Memory, engine),
+            Source::Url(url) => {
+                let url: StoreUrl = url.parse()?;
+                if self.must_exist {
+                    url.must_exist()?;
+                }
+                if self.needs_keyring && self.keyring.is_none() && self.keyring_file.is_none() {
+                    needs_keyring(&url)?;
+                }
+                let engine = engines::open(&url, &indexes()).await?;
+                (url, engine)
+            }
+        };
+        let gate = Gate::default();
+        skew::check_engine_clock(engine.as_ref(), self.clock.as_ref(), self.clock_bound).await?;
+        let gated = Gated::new(engine, gate.clone());
+        let engine: Arc<dyn Admin> =
+            if self.metered { Arc::new(Metered::new(gated)) } else { Arc::new(gated) };
+        let guard = Arc::new(ClockGuard::new(Arc::clone(&engine), self.clock, self.clock_leap).await?);
+        // After the engine: a keyring is made only in a folder that holds a store.
+        let keyring = match (self.keyring, &self.keyring_file) {
+            (Some(keyring), _) => keyring,
+            (None, Some(path)) => Keyring::load(path)?,
+            (None, None) if !self.needs_keyring => Keyring::generate(&SystemRng, guard.now()),
+            (None, None) => keyring_beside(&url, self.must_exist, guard.as_ref())?,
+        };
+        let mut builder = Stores::builder(Arc::clone(&engine))
+            .clock(Arc::clone(&guard))
+            .keyring(keyring)
+            .policies(self.policies)
+            .profile(self.profile)
+            .hash_cost(self.hash_cost);
+        for (name, profile) in self.profiles {
+            builder = builder.profile_named(name, profile);
+        }
+        let stores = builder.build();
+        if self.reads_policies {
+            stores.policies(&Scope::Global).reload().await?;
+        }
+        Ok(Ebbtide(Arc::new(Parts { stores, engine, guard, gate })))
+    }
+}
+
+/// The keyring that a store has where none is named.
+fn keyring_beside(url: &StoreUrl, must_exist: bool, clock: &dyn Clock) -> Result<Keyring> {
+    let Some(folder) = url.folder() else { return Ok(Keyring::generate(&SystemRng, clock.now())) };
+    let path = folder.join(Keyring::FILE_NAME);
+    if must_exist { Keyring::load(&path) } else { Keyring::load_or_create(&path, &SystemRng, clock.now()) }
+}
