@@ -1,4 +1,4 @@
-//! What all parts of a run have in common.
+//! Context that all parts of a run share.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use tokio::sync::Mutex;
 
 use crate::rows::memory::Filled;
 
-/// The embedded engines of this build.
+/// Embedded engines of this build.
 pub(crate) const ENGINES: &[&str] =
     if cfg!(feature = "rocksdb") { &["fjall", "rocksdb"] } else { &["fjall"] };
 
 pub(crate) struct Context {
     pub(crate) quick: bool,
-    /// Everything that is written while measuring: removed at the end.
+    /// Directory for all files of the run, removed at the end.
     work: TempDir,
     postgres: Option<String>,
-    /// Stores that more than one part looks at.
+    /// Stores that several parts use.
     pub(crate) filled: Mutex<Vec<Arc<Filled>>>,
 }
 
@@ -34,27 +34,27 @@ impl Context {
         })
     }
 
-    /// How many rounds are kept of each side, behind one that warms up.
+    /// Number of rounds of each side, after a warm-up.
     pub(crate) fn rounds(&self) -> usize {
         if self.quick { 2 } else { 5 }
     }
 
-    /// How long a round is.
+    /// Duration of a round.
     pub(crate) fn round(&self) -> Duration {
         Duration::from_secs(if self.quick { 1 } else { 3 })
     }
 
-    /// So many records; in a quick run a twentieth of them.
+    /// Number of records, divided by twenty in a quick run.
     pub(crate) fn scaled(&self, records: u64) -> u64 {
         if self.quick { records / 20 } else { records }
     }
 
-    /// A new folder, removed when it is dropped.
+    /// Creates a directory that is removed when dropped.
     pub(crate) fn folder(&self, name: &str) -> Result<TempDir> {
         Ok(tempfile::Builder::new().prefix(name).tempdir_in(self.work.path())?)
     }
 
-    /// The server that `scripts/bench` has started.
+    /// URL of the server that `scripts/bench` starts.
     pub(crate) fn postgres(&self) -> Result<&str> {
         self.postgres.as_deref().context("EBBTIDE_TEST_POSTGRES names no server; scripts/bench starts one")
     }
@@ -65,7 +65,7 @@ pub(crate) async fn embedded(engine: &str, folder: &Path) -> Result<Arc<dyn Admi
     Ok(open_engine(&format!("{engine}:{}", folder.display())).await?)
 }
 
-/// The engine's name as it is shown.
+/// Display name of the engine.
 pub(crate) fn shown(engine: &str) -> &str {
     if engine == "rocksdb" { "RocksDB" } else { engine }
 }

@@ -1,22 +1,22 @@
-//! What was spent of the processors' time, and of memory, by whom.
+//! Processor time and memory by process.
 
 use std::collections::BTreeMap;
 
 use anyhow::Result;
 use procfs::process::{Process, Stat, all_processes};
 
-/// Whose time is looked at.
+/// Processes to measure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Whose {
-    /// This process, which makes the calls; with an embedded store, which also answers them.
+    /// This process, which makes the calls and, with an embedded store, also answers them.
     Ours,
-    /// The programs that this process has run to their end, such as a load generator.
+    /// Finished child processes, such as a load generator.
     Children,
-    /// A server with all of its processes.
+    /// Server with all of its processes.
     Server(u32),
 }
 
-/// The time that some processes take from its start.
+/// Meter of processor time since its start.
 pub(crate) struct Meter(Vec<(&'static str, Whose, f64)>);
 
 impl Meter {
@@ -24,7 +24,7 @@ impl Meter {
         Ok(Self(who.iter().map(|&(name, whose)| Ok((name, whose, seconds(whose)?))).collect::<Result<_>>()?))
     }
 
-    /// The seconds of each since the start.
+    /// Seconds of each since the start.
     pub(crate) fn stop(self) -> Result<BTreeMap<String, f64>> {
         self.0.into_iter().map(|(name, whose, then)| Ok((name.to_owned(), seconds(whose)? - then))).collect()
     }
@@ -37,7 +37,7 @@ fn seconds(whose: Whose) -> Result<f64> {
         Whose::Server(pid) => {
             let pid = i32::try_from(pid)?;
             let root = Process::new(pid)?.stat()?;
-            // A process that ends while this looks at it is counted with its parent the next time.
+            // A process that ends during this loop counts towards its parent the next time.
             let children = all_processes()?.filter_map(|process| process.ok()?.stat().ok());
             let children: u64 = children.filter(|stat| stat.ppid == pid).map(|stat| own(&stat)).sum();
             own(&root) + ended_children(&root) + children
@@ -54,12 +54,12 @@ fn ended_children(stat: &Stat) -> u64 {
     u64::try_from(stat.cutime + stat.cstime).unwrap_or(0)
 }
 
-/// The parent of a process.
+/// Parent of a process.
 pub(crate) fn parent(pid: i32) -> Result<u32> {
     Ok(u32::try_from(Process::new(pid)?.stat()?.ppid)?)
 }
 
-/// The memory of a process: resident now, and the most there was, in MiB.
+/// Memory of a process in MiB: resident now, and peak.
 pub(crate) fn resident_mib(pid: u32) -> Result<(f64, f64)> {
     let status = Process::new(i32::try_from(pid)?)?.status()?;
     let mib = |kib: Option<u64>| kib.map_or(f64::NAN, |kib| kib as f64 / 1_024.0);

@@ -1,4 +1,4 @@
-//! Load: callers, how they are driven, and what they have to tell.
+//! Load: callers, loops that drive them, and samples.
 
 pub(crate) mod closed;
 pub(crate) mod open;
@@ -9,13 +9,13 @@ use std::time::Duration;
 use anyhow::Result;
 use hdrhistogram::Histogram;
 
-/// Someone who makes one call at a time.
+/// Caller that makes one call at a time.
 pub(crate) trait Caller: Send + 'static {
-    /// Makes one call. An answer that is not the expected one is an error: it must not count as work.
+    /// Makes one call. An unexpected answer is an error: it must not count as work.
     fn call(&mut self) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// A caller that needs nothing of its own.
+/// Caller without state of its own.
 #[derive(Clone)]
 pub(crate) struct Call<F>(pub(crate) F);
 
@@ -29,7 +29,7 @@ where
     }
 }
 
-/// The number without what is behind its point.
+/// Truncates the number.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -39,12 +39,12 @@ pub(crate) fn whole(number: f64) -> u64 {
     number as u64
 }
 
-/// So many callers alike.
+/// Clones a caller.
 pub(crate) fn callers<C: Clone>(caller: &C, number: usize) -> Vec<C> {
     vec![caller.clone(); number]
 }
 
-/// One call: when it was made, or should have been, and how long it took from then.
+/// One call: the time at which it was made or due, and its latency from then.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     pub(crate) at_millis: u32,
@@ -58,7 +58,7 @@ impl Sample {
     }
 }
 
-/// What a load did.
+/// Outcome of a load.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) seconds: f64,
@@ -75,7 +75,7 @@ impl Outcome {
         self.calls() as f64 / self.seconds
     }
 
-    /// The latencies of the calls from one time to another, in seconds since the beginning.
+    /// Latencies of the calls between two times, in seconds since the beginning.
     pub(crate) fn between(&self, from: f64, to: f64) -> Latencies {
         let mut latencies = Latencies::new();
         let inside = |sample: &&Sample| (from..to).contains(&(f64::from(sample.at_millis) / 1e3));
@@ -83,18 +83,18 @@ impl Outcome {
         latencies
     }
 
-    /// The latencies of all calls.
+    /// Latencies of all calls.
     pub(crate) fn latencies(&self) -> Latencies {
         self.between(0.0, f64::INFINITY)
     }
 }
 
-/// How long calls took, to three digits.
+/// Histogram of latencies with three significant digits.
 pub(crate) struct Latencies(Histogram<u64>);
 
 impl Latencies {
     fn new() -> Self {
-        // An hour in microseconds is more than any sample says.
+        // An hour in microseconds is more than any sample.
         Self(Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("the bounds are good"))
     }
 
@@ -102,7 +102,7 @@ impl Latencies {
         self.0.saturating_record(u64::from(sample.took_micros).max(1));
     }
 
-    /// The time in milliseconds within which so many percent of the calls were answered; none without calls.
+    /// Percentile in milliseconds; `None` without calls.
     pub(crate) fn millis(&self, percent: f64) -> Option<f64> {
         (!self.0.is_empty()).then(|| self.0.value_at_quantile(percent / 100.0) as f64 / 1e3)
     }

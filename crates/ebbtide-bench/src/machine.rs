@@ -1,4 +1,4 @@
-//! What a run took place on, and with what.
+//! Machine and software versions of a run.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -16,11 +16,11 @@ use crate::peers::postgres;
 
 const LOCK: &str = include_str!("../../../Cargo.lock");
 
-/// Notes the time, the machine and the versions of what takes part.
+/// Records the time, the machine and the software versions.
 pub(crate) async fn describe(context: &Context, results: &mut Results) -> Result<()> {
     let now = i64::try_from(SystemClock.now().as_millis() / 1_000)?;
     results.measured_at = OffsetDateTime::from_unix_timestamp(now)?.format(&Rfc3339)?;
-    // Where only some parts are run, the others may be of a quick run.
+    // If only some parts are run, the others may come from a quick run.
     results.quick = context.quick || (results.quick && !results.rows.is_empty());
     results.machine = machine(context)?;
     results.software.extend(software(context).await);
@@ -44,7 +44,7 @@ fn machine(context: &Context) -> Result<BTreeMap<String, String>> {
     Ok(machine)
 }
 
-/// The middle of two hundred: 4 KiB appended to a file and made durable.
+/// Median of two hundred: 4 KiB appended to a file and made durable.
 fn fsync_millis(context: &Context) -> Result<f64> {
     let folder = context.folder("fsync")?;
     let mut file = std::fs::File::create(folder.path().join("file"))?;
@@ -79,7 +79,7 @@ async fn software(context: &Context) -> BTreeMap<String, String> {
     software
 }
 
-/// The first line that a program prints, wherever it prints it and whatever it answers: wrk's version is an error.
+/// First line that a program prints to either stream, regardless of its exit status: wrk's version is an error.
 fn printed(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).output().ok()?;
     let text = if output.stdout.is_empty() { output.stderr } else { output.stdout };

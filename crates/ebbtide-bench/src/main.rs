@@ -1,4 +1,4 @@
-//! Measures Ebbtide beside its peers on one machine in one run. `scripts/bench` builds it and starts what it needs.
+//! Benchmark of Ebbtide and its peers on one machine in one run. `scripts/bench` builds it and starts the peers.
 
 #![expect(clippy::cast_precision_loss, reason = "figures are rounded anyway")]
 
@@ -24,14 +24,14 @@ use crate::context::Context;
 use crate::measured::Measured;
 use crate::rows::{PARTS, Part};
 
-/// The allocator of the `ebbtide` command.
+/// Allocator of the `ebbtide` command.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Where the figures of a quick run are written.
+/// Results file of a quick run.
 const QUICK: &str = "bench/results/quick.json";
 
-/// Measures Ebbtide beside its peers.
+/// Benchmark of Ebbtide and its peers.
 #[derive(Parser)]
 struct Args {
     #[command(subcommand)]
@@ -40,27 +40,27 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Runs parts, all of them by default, and writes what they measured
+    /// Run parts, all of them by default, and write the results
     Run {
-        /// The parts
+        /// Parts to run
         parts: Vec<String>,
-        /// Fewer records and shorter rounds: the whole in less than five minutes
+        /// Use fewer records and shorter rounds: a whole run takes less than five minutes
         #[arg(long)]
         quick: bool,
-        /// The file to write; where only some parts are run, what it holds of the others stays. By default it is
-        /// bench/results/latest.json, which the table, the charts and the pages show, and bench/results/quick.json
-        /// for a quick run, which nothing shows
+        /// Results file; a partial run keeps the other parts' results in it. The default is
+        /// bench/results/latest.json, which the table, the charts and the pages show, or bench/results/quick.json for
+        /// a quick run, which nothing shows
         #[arg(long, value_name = "FILE")]
         results: Option<PathBuf>,
     },
-    /// Lists the parts
+    /// List the parts
     Parts,
-    /// Fills a store and tells how much memory that took: a process of its own for the part `memory`
+    /// Fill a store and print the memory that it took: a process of its own for the part `memory`
     #[command(hide = true)]
     Fill {
-        /// The store's URL
+        /// URL of the store
         store: String,
-        /// How many records
+        /// Number of records
         records: u64,
     },
 }
@@ -79,7 +79,7 @@ async fn main() -> ExitCode {
             let results = results.unwrap_or_else(|| PathBuf::from(if quick { QUICK } else { LATEST }));
             tokio::select! {
                 outcome = run(&parts, quick, &results) => outcome,
-                // What was started is stopped by being dropped.
+                // Dropping the future stops the processes it started.
                 outcome = told_to_stop() => outcome,
             }
         }
@@ -88,7 +88,7 @@ async fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("ebbtide-bench: {error:#}");
-            // Calls that are still under way are not waited for.
+            // Do not wait for calls in flight.
             std::process::exit(1)
         }
     }
@@ -121,12 +121,12 @@ async fn run(names: &[String], quick: bool, path: &Path) -> Result<()> {
         let mut measured = Measured::new(part.name);
         (part.run)(&context, &mut measured).await.with_context(|| format!("the part {}", part.name))?;
         measured.merge_into(&mut results);
-        // Stable, so that the rows of a part stay in their order.
+        // A stable sort keeps the rows of a part in their order.
         results.rows.sort_by_key(|row| PARTS.iter().position(|part| part.name == row.part));
         results.write(path).with_context(|| format!("cannot write {}", path.display()))?;
         eprintln!("{}: {:.0} s", part.name, stopwatch.elapsed().as_secs_f64());
     }
-    // Another file is somebody's own: the pages do not show it.
+    // The pages show only the default file.
     if path == Path::new(LATEST) {
         write_all(&results, Path::new(".")).context("cannot write the table, the charts and the pages")?;
     }

@@ -1,17 +1,17 @@
-//! What a part has measured, on its way into the results.
+//! Measurements of a part, before they are merged into the results.
 
 use std::collections::BTreeMap;
 
 use ebbtide_bench::results::{Axis, Bar, Chart, Figure, Line, Results, Row};
 
-/// The rows and charts of one part.
+/// Rows and charts of one part.
 pub(crate) struct Measured {
     part: &'static str,
     rows: Vec<Row>,
     charts: Vec<Chart>,
 }
 
-/// A row before it is known how it turned out.
+/// Row without its figures.
 pub(crate) struct Draft {
     pub(crate) id: String,
     pub(crate) what: String,
@@ -25,7 +25,7 @@ impl Measured {
         Self { part, rows: Vec::new(), charts: Vec::new() }
     }
 
-    /// Adds a row whose ratio is that of the middle rounds.
+    /// Adds a row whose ratio is that of the median rounds.
     pub(crate) fn row(&mut self, draft: Draft, ours: Figure, peer: Option<Figure>) {
         let ratio = peer.as_ref().map_or(ours.median(), |peer| ours.median() / peer.median());
         self.row_with_ratio(draft, ours, peer, ratio);
@@ -44,7 +44,7 @@ impl Measured {
         self.charts.push(Chart { id: id.to_owned(), title: title.to_owned(), x, y, lines });
     }
 
-    /// Puts the rows in the place of those that the part had, and the charts in the place of those with their names.
+    /// Replaces the part's earlier rows, and the charts of the same names.
     pub(crate) fn merge_into(self, results: &mut Results) {
         let at = results.rows.iter().position(|row| row.part == self.part).unwrap_or(results.rows.len());
         results.rows.retain(|row| row.part != self.part);
@@ -59,22 +59,22 @@ impl Measured {
     }
 }
 
-/// A figure for which nobody's processor time was looked at.
+/// Figure without processor times.
 pub(crate) fn plain(name: impl Into<String>, rounds: Vec<f64>) -> Figure {
     Figure { name: name.into(), rounds, cpu: BTreeMap::new() }
 }
 
-/// An axis with numbers on it.
+/// Numeric axis.
 pub(crate) fn axis(label: &str) -> Axis {
     Axis { label: label.to_owned(), log: false, names: Vec::new() }
 }
 
-/// A logarithmic axis.
+/// Logarithmic axis.
 pub(crate) fn log_axis(label: &str) -> Axis {
     Axis { log: true, ..axis(label) }
 }
 
-/// A row as it is printed while measuring.
+/// Row as it is printed while measuring.
 fn line(row: &Row) -> String {
     let figure = |figure: &Figure| {
         let (low, high) = figure.spread();
@@ -98,8 +98,8 @@ fn short(figure: f64) -> String {
     if figure.abs() >= 100.0 { format!("{figure:.0}") } else { format!("{figure:.3}") }
 }
 
-/// What is drawn of the rates of replay checks, from the rows of whichever parts have run: the bar's name, the row, and
-/// whether it is our figure there or the peer's.
+/// Bars of the throughput chart, from the rows of any part: the bar's name, the row, and true for our figure or false
+/// for the peer's.
 const THROUGHPUT: &[(&str, &str, bool)] = &[
     ("Redis, AOF off", "replays-fjall-64-beside-off", false),
     ("Redis, everysec", "replays-fjall-64-beside-everysec", false),

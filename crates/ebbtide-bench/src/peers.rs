@@ -1,4 +1,4 @@
-//! What Ebbtide is measured beside, and its own server: processes on loopback that end with their handles.
+//! Peers of the benchmark, and Ebbtide's own server: processes on loopback that end with their handles.
 
 pub(crate) mod http;
 pub(crate) mod postgres;

@@ -1,4 +1,4 @@
-//! The records of the measurements, and callers that write them.
+//! Records of the measurements, and callers that write them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,34 +14,34 @@ use tokio::task::JoinSet;
 
 use crate::load::{Call, Caller};
 
-/// A number that no other call of this run was given.
+/// Returns a number that is unique in this run.
 pub(crate) fn next() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The scope of everything.
+/// Scope of all records.
 pub(crate) fn scope() -> Scope {
     Scope::tenant("acme").expect("a good name")
 }
 
-/// So long from now.
+/// Time `seconds` after `now`.
 pub(crate) fn in_seconds(now: Timestamp, seconds: u64) -> Result<Timestamp> {
     Ok(now.checked_add(Duration::from_secs(seconds))?)
 }
 
-/// The key of a replay record.
+/// Key of a replay record.
 pub(crate) fn key(number: u64) -> Result<Key> {
     let digest = Digest::of("replay", &[&number.to_be_bytes()]);
     Ok(Key::new(Kind::Replay, &scope(), &[digest.part()], &[])?)
 }
 
-/// A replay record.
+/// Creates a replay record.
 pub(crate) fn record(expires_at: Timestamp) -> Record {
     Record::new("", expires_at, &SystemRng)
 }
 
-/// Writes so many records by large batches, 64 at once, with the expiry that each number is given.
+/// Writes records in large batches, 64 at once; `expires_at` maps each number to its expiry.
 pub(crate) async fn fill(
     store: &Arc<dyn Admin>,
     records: u64,
@@ -67,7 +67,7 @@ pub(crate) async fn fill(
     Ok(())
 }
 
-/// One durable replay check of a proof that was not seen before.
+/// Durable replay check of a new proof.
 pub(crate) fn replay_check(stores: &Stores) -> impl Caller + Clone + use<> {
     let replays = stores.replays(&scope());
     Call(move || {

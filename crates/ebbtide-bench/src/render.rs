@@ -1,5 +1,5 @@
-//! Shows what was measured: a table, charts, and the figures in the README and the pages. All of it follows from the
-//! results alone, so that a test can tell when a page says something else.
+//! Rendering of results: a table, charts, and the figures in the README and the pages. All of it follows from the
+//! results alone, so that a test can detect a page that differs.
 
 mod chart;
 mod marked;
@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 
 use crate::results::Results;
 
-/// Where the results are, from the root of the repository.
+/// Directory of the results, relative to the root of the repository.
 pub const FOLDER: &str = "bench/results";
 
-/// The file that everything here is made from.
+/// Results file that everything is rendered from.
 pub const LATEST: &str = "bench/results/latest.json";
 
-/// Writes the table, the charts and the figures in the pages, and removes charts that are no more.
+/// Writes the table, the charts and the figures in the pages, and removes obsolete charts.
 pub fn write_all(results: &Results, root: &Path) -> io::Result<()> {
     std::fs::create_dir_all(root.join(FOLDER))?;
     let files = files(results, root)?;
@@ -36,7 +36,7 @@ pub fn write_all(results: &Results, root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The files that are not what the results give, each with the first line that differs.
+/// Files that differ from the results, each with the first differing line.
 pub fn differences(results: &Results, root: &Path) -> io::Result<Vec<String>> {
     let files = files(results, root)?;
     let mut found: Vec<String> = left_over(root, &files)?
@@ -56,7 +56,7 @@ pub fn differences(results: &Results, root: &Path) -> io::Result<Vec<String>> {
     Ok(found)
 }
 
-/// Every file that shows results, as it should be, by its path from the root.
+/// Expected contents of every file that shows results, by its path from the root.
 fn files(results: &Results, root: &Path) -> io::Result<BTreeMap<PathBuf, String>> {
     let mut files = BTreeMap::new();
     for chart in &results.charts {
@@ -81,7 +81,7 @@ fn files(results: &Results, root: &Path) -> io::Result<BTreeMap<PathBuf, String>
     Ok(files)
 }
 
-/// The README and the pages of the book: what may have marked figures in it.
+/// README and pages of the book, which may contain marked figures.
 fn pages(root: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = vec![PathBuf::from("README.md")];
     let mut folders = vec![PathBuf::from("docs")];
@@ -99,7 +99,7 @@ fn pages(root: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Charts in the folder that the results do not have.
+/// Charts in the directory that the results do not have.
 fn left_over(root: &Path, files: &BTreeMap<PathBuf, String>) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(root.join(FOLDER))? {
@@ -120,7 +120,7 @@ fn present(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// The number of the first line that differs, from zero.
+/// Zero-based number of the first differing line.
 fn first_difference(one: &str, other: &str) -> Option<usize> {
     if one == other {
         return None;

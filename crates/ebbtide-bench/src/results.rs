@@ -1,4 +1,5 @@
-//! The file that a run leaves: `bench/results/latest.json`. Tables, charts and the README's figures come from it alone.
+//! Results file of a run: `bench/results/latest.json`. Tables, charts and the README's figures are generated from it
+//! alone.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,21 +7,21 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// Everything that one run measured.
+/// Results of one run.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Results {
-    /// When the run began, as RFC 3339 writes it.
+    /// Start of the run, in RFC 3339 format.
     pub measured_at: String,
-    /// Whether fewer records and shorter rounds were used.
+    /// True for a run with fewer records and shorter rounds.
     pub quick: bool,
-    /// What it ran on: cores, processor, memory, kernel, the time of one fsync.
+    /// Machine: cores, processor, memory, kernel, the time of one fsync.
     pub machine: BTreeMap<String, String>,
-    /// The versions of all that took part, by name.
+    /// Software versions by name.
     pub software: BTreeMap<String, String>,
-    /// The rows, in the order in which they are shown.
+    /// Rows, in display order.
     pub rows: Vec<Row>,
-    /// What the charts draw.
+    /// Data of the charts.
     pub charts: Vec<Chart>,
 }
 
@@ -28,88 +29,88 @@ pub struct Results {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
-    /// A name that stays the same from run to run: `replays-fjall-64`.
+    /// Stable name across runs: `replays-fjall-64`.
     pub id: String,
-    /// The part of the run that measures it, as `make bench ROW=…` names it.
+    /// Part of the run that measures it, as in `make bench ROW=…`.
     pub part: String,
-    /// What is measured, in words.
+    /// Measured quantity, in words.
     pub what: String,
-    /// `per second`, `ms`, `bytes`.
+    /// Unit: `per second`, `ms`, `bytes`.
     pub unit: String,
-    /// What we did.
+    /// Figure of Ebbtide.
     pub ours: Figure,
-    /// What the peer did in the same run; none where the bar is a figure of its own.
+    /// Figure of the peer in the same run; `None` if the bar is an absolute figure.
     pub peer: Option<Figure>,
-    /// Ours by the peer's; ours alone without a peer.
+    /// Ours divided by the peer's; ours alone without a peer.
     pub ratio: f64,
-    /// None where nothing was asked for.
+    /// Bar; `None` if there is none.
     pub bar: Option<Bar>,
-    /// What each side promises when it answers, and whatever else a reader must know to judge the figures.
+    /// Promises of each side's answers, and other facts that a reader needs to judge the figures.
     pub note: String,
 }
 
-/// What one side did, over all rounds.
+/// Result of one side over all rounds.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// Who it is: `fjall, 64 in flight`.
+    /// Name of the side: `fjall, 64 in flight`.
     pub name: String,
-    /// Every round, in the order in which they were run.
+    /// Figures of all rounds, in the order of execution.
     pub rounds: Vec<f64>,
-    /// Processor seconds for a million operations, by process: `client`, `server`, or `both` where they are one.
+    /// Processor seconds per million operations, by process: `client`, `server`, or `both` if they are one.
     pub cpu: BTreeMap<String, f64>,
 }
 
-/// What was asked for.
+/// Required ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bar {
-    /// The ratio is this or more.
+    /// Minimum ratio.
     AtLeast(f64),
-    /// The ratio is this or less.
+    /// Maximum ratio.
     AtMost(f64),
 }
 
-/// Lines over one axis.
+/// Lines over common axes.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Chart {
-    /// The file's name without its ending: `latency`.
+    /// File name without its extension: `latency`.
     pub id: String,
-    /// The heading.
+    /// Heading.
     pub title: String,
-    /// The horizontal axis.
+    /// Horizontal axis.
     pub x: Axis,
-    /// The vertical axis.
+    /// Vertical axis.
     pub y: Axis,
-    /// What is drawn.
+    /// Lines or bars.
     pub lines: Vec<Line>,
 }
 
-/// An axis of a chart.
+/// Axis of a chart.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Axis {
-    /// What it shows, with the unit.
+    /// Label, with the unit.
     pub label: String,
-    /// Whether it is logarithmic.
+    /// True for a logarithmic axis.
     pub log: bool,
-    /// Where the points are not numbers but names, those names: the point `x = 1` is the second.
+    /// Names of a categorical axis: the point `x = 1` is the second name.
     pub names: Vec<String>,
 }
 
-/// One line, or with a named horizontal axis one set of bars.
+/// One line, or with a categorical axis one set of bars.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Line {
-    /// What the key calls it.
+    /// Name in the legend.
     pub name: String,
-    /// The points, from left to right.
+    /// Points, from left to right.
     pub points: Vec<(f64, f64)>,
 }
 
 impl Figure {
-    /// The middle round.
+    /// Median round.
     #[must_use]
     pub fn median(&self) -> f64 {
         let mut rounds = self.rounds.clone();
@@ -117,7 +118,7 @@ impl Figure {
         rounds.get(rounds.len() / 2).copied().unwrap_or(f64::NAN)
     }
 
-    /// The lowest and the highest round.
+    /// Lowest and highest round.
     #[must_use]
     pub fn spread(&self) -> (f64, f64) {
         self.rounds.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), round| {
@@ -127,7 +128,7 @@ impl Figure {
 }
 
 impl Row {
-    /// Whether the bar is met; none without a bar.
+    /// Returns true if the bar is met; `None` without a bar.
     #[must_use]
     pub fn met(&self) -> Option<bool> {
         self.bar.map(|bar| match bar {
@@ -143,7 +144,7 @@ impl Results {
         Ok(serde_json::from_slice(&std::fs::read(path)?)?)
     }
 
-    /// Writes the file, so that a reader sees the old one or the new one.
+    /// Writes the file atomically.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         let mut text = serde_json::to_string_pretty(self)?;
         text.push('\n');

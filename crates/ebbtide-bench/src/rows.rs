@@ -1,4 +1,4 @@
-//! The parts of a run. Each measures some rows beside their peers.
+//! Parts of a run. Each measures some rows and their peers.
 
 mod approvals;
 mod backlog;
@@ -23,9 +23,9 @@ use crate::measured::Measured;
 
 type Running<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
-/// A part of a run.
+/// Part of a run.
 pub(crate) struct Part {
-    /// As `make bench ROW=…` names it.
+    /// Name, as in `make bench ROW=…`.
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     pub(crate) run: for<'a> fn(&'a Context, &'a mut Measured) -> Running<'a>,
@@ -41,7 +41,7 @@ macro_rules! parts {
     };
 }
 
-/// All parts, in the order in which they are run and shown.
+/// All parts, in the order of execution and display.
 pub(crate) const PARTS: &[Part] = parts! {
     replays: "durable replay checks on the embedded engines, beside Redis";
     records: "the rate of replay checks as the store grows to twenty million records, beside Redis";
@@ -57,7 +57,7 @@ pub(crate) const PARTS: &[Part] = parts! {
     memory: "resident memory with ten million records, beside Redis";
 };
 
-/// A number with commas.
+/// Number with commas.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

@@ -114,7 +114,7 @@ fn a_shutdown_has_a_time_limit() {
     wait_for_in_flight(&server, 1);
     server.signal("-TERM");
     assert_eq!(server.wait().code(), Some(0));
-    server.logged_with(&["stopped before everything"]);
+    server.logged_with(&["shutdown timeout reached"]);
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn a_backup_can_be_verified() {
     assert!(verified.status.success(), "{}", said(&verified));
     let again = ebbtide(&["backup", "--store", &url(&store), copy.to_str().unwrap()]);
     assert_eq!(again.status.code(), Some(2));
-    assert!(said(&again).contains("empty folder"), "{}", said(&again));
+    assert!(said(&again).contains("must be empty"), "{}", said(&again));
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_backup_is_made_while_the_server_runs() {
     server.kill().unwrap();
     server.wait().unwrap();
     assert!(backup.status.success(), "{}", said(&backup));
-    assert!(said(&again).contains("empty folder"), "{}", said(&again));
+    assert!(said(&again).contains("must be empty"), "{}", said(&again));
     let verified = ebbtide(&["verify", "--store", &url(&copy), "--filter", "conditions::"]);
     assert!(verified.status.success(), "{}", said(&verified));
 }

@@ -64,7 +64,7 @@ fn a_table_is_made_described_and_made_again(endpoint: &str) {
 
     let made = table("create", &store);
     assert_eq!(made.status.code(), Some(0), "{made:?}");
-    assert!(text(&made).contains("made the table") && text(&made).contains("turned TTL on"), "{made:?}");
+    assert!(text(&made).contains("created the table") && text(&made).contains("turned TTL on"), "{made:?}");
 
     let described = table("describe", &store);
     assert_eq!(described.status.code(), Some(0), "{described:?}");
@@ -72,7 +72,7 @@ fn a_table_is_made_described_and_made_again(endpoint: &str) {
 
     let again = table("create", &store);
     assert_eq!(again.status.code(), Some(0), "{again:?}");
-    assert!(text(&again).contains("is there already"), "{again:?}");
+    assert!(text(&again).contains("exists already"), "{again:?}");
 
     let enabled = table("enable-ttl", &store);
     assert_eq!(enabled.status.code(), Some(0), "{enabled:?}");

@@ -1,4 +1,4 @@
-//! What each write asks, and what it answers.
+//! Conditions of writes and their outcomes.
 
 use super::Rig;
 use ebbtide::model::key::{Key, Part};
@@ -126,7 +126,7 @@ pub(super) async fn a_batch_is_all_or_nothing(rig: Rig) {
 }
 
 pub(super) async fn the_first_refused_write_is_named(rig: Rig) {
-    // In the batch's order, whatever the order of the keys: an engine may lock in another.
+    // Refusals follow the batch's order, not the order of the keys: an engine may lock in another order.
     let names = ["d", "b", "c", "a"];
     for name in ["b", "a"] {
         rig.stored(&rig.key(name), "v", 100).await;
@@ -157,7 +157,7 @@ pub(super) async fn each_of_several_batches_is_judged_by_itself(rig: Rig) {
     let [a, b, c, gone] = ["a", "b", "c", "gone"].map(|name| rig.key(name));
     let old = rig.stored(&b, "old", 1_000).await;
     rig.stored(&gone, "old", 100).await;
-    // Against the order of the keys, so that the answers are seen to come in the order of the calls.
+    // Against the order of the keys, to show that the answers come in the order of the calls.
     let insert = |key: &Key| Write::Insert { key: key.clone(), record: rig.record("new", 1_000) };
     let commits = rig.commit_each(vec![insert(&gone), insert(&c), insert(&b), insert(&a)], 100).await;
     let (applied, refused) = (Commit::Applied, Commit::Refused { index: 0 });
@@ -165,7 +165,7 @@ pub(super) async fn each_of_several_batches_is_judged_by_itself(rig: Rig) {
     for key in [&a, &c, &gone] {
         assert_eq!(rig.get(key, 100).await.expect("it was written").value, "new");
     }
-    assert_eq!(rig.get(&b, 100).await, Some(old), "what was refused changed nothing");
+    assert_eq!(rig.get(&b, 100).await, Some(old), "a refused write changes nothing");
     // The same key twice in one call: one of them wins.
     let twice = rig.key("twice");
     let commits = rig.commit_each(vec![insert(&twice), insert(&twice)], 0).await;
@@ -198,7 +198,7 @@ pub(super) async fn values_of_any_bytes_come_back(rig: Rig) {
 }
 
 pub(super) async fn keys_at_their_bounds_are_kept_apart(rig: Rig) {
-    // Escaped, the zero bytes take twice their length: these are as long as a key can be.
+    // Escaped, the zero bytes take twice their length: these keys have the maximum size.
     let zeros = [0; 490];
     let ones = [0xFF; 900];
     let text = "é".repeat(400);

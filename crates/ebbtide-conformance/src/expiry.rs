@@ -3,7 +3,7 @@
 use super::Rig;
 use ebbtide::model::write::Write;
 
-/// When the records of these cases end; the cases ask just before, at, and just after.
+/// Expiry of the records in these cases, which look just before, at, and just after it.
 const END: u64 = 1_000;
 
 pub(super) async fn get_ends_at_the_instant(rig: Rig) {
@@ -89,7 +89,7 @@ pub(super) async fn put_and_delete_ignore_what_is_expired(rig: Rig) {
     assert!(rig.applied(Write::Put { key: put.clone(), record: record.clone() }, END).await);
     assert!(rig.applied(Write::Delete { key: delete.clone() }, END).await);
     assert_eq!(rig.get(&put, END).await, Some(record));
-    assert_eq!(rig.get(&delete, 0).await, None, "a delete removes what has expired, too");
+    assert_eq!(rig.get(&delete, 0).await, None, "a delete removes expired records too");
 }
 
 pub(super) async fn a_longer_life_counts_from_its_writing(rig: Rig) {

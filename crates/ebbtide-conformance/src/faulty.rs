@@ -1,4 +1,4 @@
-//! A backend that fails when it is told to, for testing what stands on one.
+//! Backend that fails on demand, for tests of the code above it.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ebbtide::model::error::{Error, Result};
 use ebbtide::{Admin, Backend, async_trait, delegate, provide};
 
-/// When a failing call fails.
+/// Point at which a call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// Before the write: nothing has happened.
@@ -16,9 +16,8 @@ pub enum Fault {
     After,
 }
 
-/// Passes every call on to `B`, but for one: the write (a commit or a take) with the number that it was told
-/// answers `Unavailable`, before or after it happened. With [`Faulty::stay_down`] so does every call after it, as
-/// when a process dies there.
+/// Forwards every call to `B`, except that the configured write (a commit or a take) returns `Unavailable`, before or
+/// after it happens. With [`Faulty::stay_down`] every later call fails too, as after the death of a process.
 #[derive(Debug)]
 pub struct Faulty<B> {
     inner: B,
@@ -34,32 +33,32 @@ struct Plan {
 }
 
 impl<B: Admin> Faulty<B> {
-    /// Passes every call on, until it is told otherwise.
+    /// Creates a backend that forwards every call until told otherwise.
     pub fn new(inner: B) -> Self {
         Self { inner, writes: AtomicU64::new(0), plan: Mutex::new(None) }
     }
 
-    /// From now on, fails the write that comes after `skip` others, once.
+    /// Fails the write after the next `skip` ones, once.
     pub fn fail(&self, skip: u64, fault: Fault) {
         self.arm(skip, fault, false);
     }
 
-    /// From now on, fails the write that comes after `skip` others, and every call after it.
+    /// Fails the write after the next `skip` ones, and every call after it.
     pub fn stay_down(&self, skip: u64, fault: Fault) {
         self.arm(skip, fault, true);
     }
 
-    /// Passes every call on again.
+    /// Forwards every call again.
     pub fn mend(&self) {
         *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// How many writes were asked for so far.
+    /// Number of writes so far.
     pub fn writes(&self) -> u64 {
         self.writes.load(Ordering::SeqCst)
     }
 
-    /// The backend behind the faults.
+    /// Backend behind the faults.
     pub fn inner(&self) -> &B {
         &self.inner
     }
@@ -97,7 +96,7 @@ impl<B: Admin> Faulty<B> {
 }
 
 fn fault() -> Error {
-    Error::unavailable("a fault was put here on purpose")
+    Error::unavailable("injected fault")
 }
 
 #[async_trait]

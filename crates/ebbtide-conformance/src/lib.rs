@@ -1,8 +1,8 @@
-//! The suite that every engine passes, published so that any backend, and any live store, can be checked.
+//! Conformance suite that every engine passes, published so that any backend, and any live store, can be checked.
 //!
 //! A case is a private function named in [`CASES`]; one that is forgotten there is dead code and fails the build.
-//! Cases write only records of [`Kind::PROBES`], in a time of their own that lies far in the future: no sweep and
-//! no engine's TTL meets them, they sweep no kind but their own, and a live store is left as it was.
+//! Cases write only records of [`Kind::PROBES`], at times far in the future: no sweep and no engine's TTL reaches
+//! them, they sweep no kind but their own, and a live store is left unchanged.
 
 mod conditions;
 mod expiry;
@@ -32,11 +32,11 @@ use ebbtide::model::time::Timestamp;
 
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// One sentence of the contract, and the test of it.
+/// One sentence of the contract, and its test.
 pub struct Case {
-    /// Which part of the contract it belongs to.
+    /// Part of the contract that it belongs to.
     pub group: &'static str,
-    /// The sentence.
+    /// Sentence of the contract.
     pub name: &'static str,
     run: fn(Rig) -> Running,
 }
@@ -49,7 +49,7 @@ impl fmt::Debug for Case {
 
 macro_rules! cases {
     ($($group:ident: $($name:ident)+;)+) => {
-        /// Every case, in the order in which they are run.
+        /// Every case, in the order of execution.
         pub const CASES: &[Case] = &[$($(Case {
             group: stringify!($group),
             name: stringify!($name),
@@ -136,7 +136,7 @@ cases! {
         a_random_run_of_batches_answers_as_the_model_does;
 }
 
-/// Runs one case on a store that nobody else runs the kit on meanwhile. The error is what the case found.
+/// Runs one case. No other run of the kit may use the store meanwhile. The error is the failure message of the case.
 pub async fn run(case: &Case, backend: Arc<dyn Admin>, seed: u64) -> std::result::Result<(), String> {
     let rig = Rig::new(backend, case.name, seed);
     outcome((case.run)(rig)).await
@@ -154,7 +154,7 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "the case panicked".to_owned())
 }
 
-/// Removes every record of the kit, whoever left it.
+/// Removes every record of the kit, from any run.
 pub async fn clear(backend: &dyn Admin) -> Result<()> {
     for &kind in Kind::PROBES {
         backend.erase_all(&Prefix::kind_wide(kind), Timestamp::ZERO).await?;

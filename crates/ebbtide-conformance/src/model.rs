@@ -1,4 +1,4 @@
-//! A seeded random run on the engine and on memory, sweeping the engine alone: every answer agrees.
+//! Seeded random run on the engine and on the memory model, with sweeps on the engine alone: every answer must agree.
 
 use std::sync::Arc;
 
@@ -56,14 +56,14 @@ impl Run {
         self.keys[self.below(self.keys.len())].clone()
     }
 
-    /// Mostly a version that was stored lately, so that conditions hold often enough.
+    /// Mostly a recently stored version, so that conditions hold often enough.
     fn version(&self) -> Version {
         let recent = self.versions.len().min(12);
         self.versions[self.versions.len() - 1 - self.below(recent)]
     }
 
     fn write(&mut self, key: Key) -> Write {
-        // Lives are short and time moves in the same small steps, so that the instant itself is met often.
+        // TTLs are short and time moves in the same small steps, so that the expiry instant itself is hit often.
         let expires = self.now + self.rig.rng.below(6) * 5;
         let record = self.rig.record(&self.below(1_000).to_string(), expires);
         let expected = self.version();
@@ -147,7 +147,7 @@ impl Run {
         let wide = Prefix::reach(key.kind(), &Reach::Below(key.scope())).expect("a good scope");
         let ours = self.model.scan_all(&wide, now).await.expect("memory");
         let mut theirs = self.rig.backend.scan_all(&wide, now).await.expect("scan");
-        // Across partitions an engine has an order of its own.
+        // The order across partitions depends on the engine.
         theirs.sort_by(|(left, _), (right, _)| left.cmp(right));
         assert_eq!(theirs, ours, "step {step}: below a scope at {now}");
     }

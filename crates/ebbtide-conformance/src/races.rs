@@ -1,14 +1,14 @@
-//! One winner, whatever the number of contenders.
+//! Races with exactly one winner.
 
 use super::Rig;
 use ebbtide::model::key::Key;
 use ebbtide::model::record::Record;
 use ebbtide::model::write::{Commit, Write};
 
-/// How many tasks begin together.
+/// Number of tasks that begin together.
 const TASKS: usize = 24;
 
-/// How often each race is run, since one run may happen to go in turn.
+/// Number of rounds of each race, since the tasks of one round may happen to run in sequence.
 const ROUNDS: usize = 8;
 
 /// Races one write of each task, and returns the indexes of those that were applied.
@@ -30,7 +30,7 @@ async fn race_inserts(rig: &Rig, key: &Key, now: u64) {
     let winners = winners(rig, now, insert).await;
     assert_eq!(winners.len(), 1, "exactly one insert wins");
     let stored = rig.get(key, now).await.expect("the winner's record is there");
-    assert_eq!(stored.value, winners[0].to_string(), "what is stored is the winner's");
+    assert_eq!(stored.value, winners[0].to_string(), "the stored record is the winner's");
 }
 
 pub(super) async fn one_insert_wins(rig: Rig) {
@@ -51,7 +51,7 @@ pub(super) async fn one_of_the_inserts_of_several_batches_wins(rig: Rig) {
     const KEYS: usize = 12;
     let keys: Vec<Key> = (0..KEYS).map(|number| rig.key(&format!("k{number}"))).collect();
     let answers = rig.together(TASKS, |rig, index| {
-        // Each begins elsewhere, so that no two come to the keys in one order.
+        // Each task begins elsewhere, so that no two reach the keys in the same order.
         let order: Vec<usize> = (0..KEYS).map(|number| (number + index) % KEYS).collect();
         let insert = |number: &usize| Write::Insert {
             key: keys[*number].clone(),
@@ -66,7 +66,7 @@ pub(super) async fn one_of_the_inserts_of_several_batches_wins(rig: Rig) {
         let winners: Vec<usize> = (0..TASKS).filter(|index| won(&answers[*index])).collect();
         assert_eq!(winners.len(), 1, "exactly one insert wins");
         let stored = rig.get(key, 0).await.expect("the winner's record is there");
-        assert_eq!(stored.value, winners[0].to_string(), "what is stored is the winner's");
+        assert_eq!(stored.value, winners[0].to_string(), "the stored record is the winner's");
     }
 }
 
@@ -136,7 +136,8 @@ pub(super) async fn crossing_batches_have_one_winner(rig: Rig) {
                 .iter()
                 .map(|key| Write::Insert { key: key.clone(), record: rig.record(&index.to_string(), 1_000) })
                 .collect();
-            // Each task writes the same keys in another order, as locks would be taken by a careless engine.
+            // Each task writes the same keys in another order, so that an engine that locks in the given order
+            // deadlocks.
             inserts.rotate_left(index % 3);
             if index % 2 == 0 {
                 inserts.reverse();
@@ -176,7 +177,7 @@ pub(super) async fn crossing_checks_do_not_both_win(rig: Rig) {
 }
 
 pub(super) async fn crossing_absences_do_not_both_win(rig: Rig) {
-    // Each batch writes what the other wants absent.
+    // Each batch writes what the other requires to be absent.
     for round in 0..ROUNDS {
         let keys = [rig.key(&format!("a{round}")), rig.key(&format!("b{round}"))];
         let commits = rig.together(TASKS, |rig, index| {
@@ -192,8 +193,8 @@ pub(super) async fn crossing_absences_do_not_both_win(rig: Rig) {
 }
 
 pub(super) async fn an_inserted_tombstone_and_an_absence_check_do_not_cross(rig: Rig) {
-    // The one that ends_for an owner lists what is the owner's only after its tombstone stands: whatever was applied
-    // must be in that list.
+    // The deletion of an owner lists the owner's records only after it has written its tombstone: every record that
+    // was applied must be in that list.
     for round in 0..ROUNDS {
         let tombstone = rig.key(&format!("tombstone{round}"));
         let partition = format!("owned{round}");

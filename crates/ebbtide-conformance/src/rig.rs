@@ -1,4 +1,4 @@
-//! What a case works with.
+//! Test rig of a case.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,55 +16,55 @@ use ebbtide::model::scope::Scope;
 use ebbtide::model::time::Timestamp;
 use ebbtide::model::write::{Batch, Commit, Write};
 
-/// The kit's time begins with the year 2100.
+/// Start of the kit's time: the year 2100.
 const BEGIN: Duration = Duration::from_secs(4_102_444_800);
 
-/// A store, a scope of its own in it, and short words for what cases do. Every failure of the store fails the case.
+/// Store, a scope of its own in it, and shorthands for cases. Every failure of the store fails the case.
 #[derive(Clone)]
 pub(crate) struct Rig {
-    /// The store under test.
+    /// Store under test.
     pub(crate) backend: Arc<dyn Admin>,
-    /// A scope that no other case uses.
+    /// Scope that no other case uses.
     pub(crate) scope: Scope,
-    /// Repeatable rng.
+    /// Repeatable random numbers.
     pub(crate) rng: Arc<SeededRng>,
     begin: Timestamp,
 }
 
 impl Rig {
-    /// A rig for the case of that name.
+    /// Creates the rig of the case with that name.
     pub(crate) fn new(backend: Arc<dyn Admin>, case: &str, seed: u64) -> Self {
         let scope = Scope::custom(["ebbtide-verify", case]).expect("names of cases are short");
         let begin = Timestamp::ZERO.checked_add(BEGIN).expect("the year 2100 is before 9999");
         Self { backend, scope, rng: Arc::new(SeededRng::new(seed)), begin }
     }
 
-    /// The time so many milliseconds after the kit's time began.
+    /// Time `millis` milliseconds after the start of the kit's time.
     pub(crate) fn at(&self, millis: u64) -> Timestamp {
         self.begin.checked_add(Duration::from_millis(millis)).expect("cases take less than ages")
     }
 
-    /// A key in the rig's scope, with that name as its partition.
+    /// Key in the rig's scope, with that name as its partition.
     pub(crate) fn key(&self, name: &str) -> Key {
         self.sorted_key(name, &[])
     }
 
-    /// A key in the rig's scope.
+    /// Key in the rig's scope.
     pub(crate) fn sorted_key(&self, partition: &str, sort: &[Part<'_>]) -> Key {
         Key::new(Kind::Probe, &self.scope, &[partition.into()], sort).expect("cases use good names")
     }
 
-    /// The range of a partition in the rig's scope.
+    /// Range of a partition in the rig's scope.
     pub(crate) fn partition(&self, partition: &str, sort: &[Part<'_>]) -> Prefix {
         Prefix::partition(Kind::Probe, &self.scope, &[partition.into()], sort).expect("cases use good names")
     }
 
-    /// A record with a new version that ends so many milliseconds after the kit's time began.
+    /// Record with a new version that expires `expires` milliseconds after the start of the kit's time.
     pub(crate) fn record(&self, value: &str, expires: u64) -> Record {
         Record::new(value.to_owned(), self.at(expires), self.rng.as_ref() as &dyn Rng)
     }
 
-    /// The live record at the time `now`.
+    /// Reads the live record at the time `now`.
     pub(crate) async fn get(&self, key: &Key, now: u64) -> Option<Record> {
         self.backend.get(key, self.at(now)).await.expect("get")
     }
@@ -80,7 +80,7 @@ impl Rig {
         self.backend.commit(batch, self.at(now)).await.expect("commit")
     }
 
-    /// Commits one write at the time `now` and says whether it was applied.
+    /// Commits one write at the time `now`, and returns true if it was applied.
     pub(crate) async fn applied(&self, write: Write, now: u64) -> bool {
         self.commit(vec![write], now).await.is_applied()
     }
@@ -105,13 +105,13 @@ impl Rig {
         self.backend.scan_all(prefix, self.at(now)).await.expect("scan")
     }
 
-    /// Sweeps the kit's kinds until there is no more.
+    /// Sweeps the kit's kinds completely.
     pub(crate) async fn sweep(&self, until: u64) -> Swept {
         let budget = Budget::everything(Kind::PROBES);
         self.backend.sweep_all(self.at(until), &budget).await.expect("sweep")
     }
 
-    /// Runs `count` tasks that begin together, and returns what they answered.
+    /// Runs `count` tasks that begin together, and returns their answers.
     pub(crate) async fn together<T, F>(&self, count: usize, task: impl Fn(Self, usize) -> F) -> Vec<T>
     where
         T: Send + 'static,
@@ -121,7 +121,7 @@ impl Rig {
     }
 }
 
-/// Runs `count` tasks that begin together, and returns what they answered.
+/// Runs `count` tasks that begin together, and returns their answers.
 pub(super) async fn together<T, F>(count: usize, task: impl Fn(usize) -> F) -> Vec<T>
 where
     T: Send + 'static,

@@ -38,7 +38,7 @@ pub(super) async fn a_partition_is_listed_in_order(rig: Rig) {
 pub(super) async fn pages_join_to_the_whole(rig: Rig) {
     const COUNT: u64 = 23;
     for number in 0..COUNT {
-        // Every third has expired: a page is made of what is live.
+        // Every third record has expired: a page holds live records.
         let expires = if number % 3 == 0 { 10 } else { 100 };
         rig.stored(&rig.sorted_key("p", &[number.into()]), "v", expires).await;
     }
@@ -54,7 +54,7 @@ pub(super) async fn pages_join_to_the_whole(rig: Rig) {
             joined.extend(keys(&page.items));
             assert!(joined.len() <= whole.len(), "a scan comes to its end");
             let Some(next) = page.next else { break };
-            // As it would come back from a caller.
+            // A caller sends the cursor back as bytes.
             after = Some(Cursor::from_bytes(next.as_bytes()));
         }
         assert_eq!(joined, whole, "pages of {limit}");

@@ -39,7 +39,7 @@ async fn store_in_all(rig: &Rig) {
     }
 }
 
-/// Which of the scopes still hold their record.
+/// Scopes that still hold their record.
 async fn holding(rig: &Rig) -> Vec<Scope> {
     let mut holding = Vec::new();
     for scope in scopes() {
@@ -87,7 +87,7 @@ pub(super) async fn below_is_what_a_scope_covers(rig: Rig) {
 pub(super) async fn a_count_is_of_what_is_live_under_its_prefixes(rig: Rig) {
     store_in_all(&rig).await;
     for number in 0..90u64 {
-        // A third of it has expired.
+        // Every third record has expired.
         let expires = if number % 3 == 0 { 10 } else { 100 };
         let key = rig.sorted_key("p", &[number.into()]);
         rig.stored(&key, "v", expires).await;
@@ -180,7 +180,7 @@ pub(super) async fn erasing_a_scope_leaves_the_others(rig: Rig) {
         assert_eq!(holding(&rig).await, kept, "{reach:?}");
         assert_eq!(rig.backend.erase_all(&prefix, rig.at(0)).await.expect("erase"), 0);
     }
-    // What was erased can be written again, and is not erased after the fact.
+    // Erased records can be written again, and are not erased later.
     store_in_all(&rig).await;
     rig.sweep(1).await;
     assert_eq!(holding(&rig).await, all);

@@ -1,5 +1,5 @@
-//! The second table: the typed stores, run on every engine. Their records are of the real kinds, so this table is
-//! for stores made for a test, and not for live ones.
+//! Second table of cases: the typed stores, on every engine. They write records of the real kinds, so this table is
+//! for test stores, not for live ones.
 
 mod access_tokens;
 mod api_keys;
@@ -38,11 +38,11 @@ use rig::StoreRig;
 use super::{Running, outcome};
 use ebbtide::admin::Admin;
 
-/// One promise of a typed store, and the test of it.
+/// One promise of a typed store, and its test.
 pub struct StoreCase {
-    /// Which store it belongs to.
+    /// Store that it belongs to.
     pub group: &'static str,
-    /// The promise.
+    /// Promise, as a sentence.
     pub name: &'static str,
     run: fn(StoreRig) -> Running,
 }
@@ -327,7 +327,7 @@ cases! {
         explanations_keep_to_their_scope;
 }
 
-/// Runs one case. The error is what the case found.
+/// Runs one case. The error is the failure message of the case.
 pub async fn run(case: &StoreCase, backend: Arc<dyn Admin>, seed: u64) -> Result<(), String> {
     outcome((case.run)(StoreRig::new(backend, seed))).await
 }

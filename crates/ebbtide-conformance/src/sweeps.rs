@@ -11,7 +11,7 @@ use ebbtide::model::kind::Kind;
 use ebbtide::model::rng::Rng;
 use ebbtide::model::write::Write;
 
-/// What is stored, expired or not: at the first instant of all nothing has expired.
+/// Reads a record, expired or not: at the first instant nothing has expired.
 async fn is_stored(rig: &Rig, key: &Key) -> bool {
     rig.backend.get(key, ebbtide::model::time::Timestamp::ZERO).await.expect("get").is_some()
 }
@@ -94,7 +94,7 @@ pub(super) async fn a_sweep_goes_by_the_present_expiry(rig: Rig) {
     for (key, expires) in [(&longer, 10), (&shorter, 1_000), (&gone, 10)] {
         rig.stored(key, "old", expires).await;
     }
-    // An engine may still hold the old records, and must not go by them.
+    // An engine may still hold the old versions, and must not use their expiry.
     let kept = rig.stored(&longer, "new", 1_000).await;
     rig.stored(&shorter, "new", 10).await;
     assert!(rig.applied(Write::Delete { key: gone.clone() }, 0).await);
@@ -113,7 +113,7 @@ pub(super) async fn a_sweep_beside_extensions_removes_none_of_the_extended(rig: 
         let record = rig.stored(&key, "short", 10).await;
         records.push((key, record.version));
     }
-    // The extensions are judged while the records are live; the sweeps come with a later time. Each record is
+    // The extensions are evaluated while the records are live; the sweeps run with a later time. Each record is
     // either extended and kept, or swept and then refused.
     let extended = rig.together(20, |rig, index| {
         let mine: Vec<_> = records.iter().skip(index).step_by(16).cloned().collect();
@@ -139,10 +139,10 @@ pub(super) async fn a_sweep_beside_extensions_removes_none_of_the_extended(rig: 
     assert_eq!(rig.scan(&rig.partition("p", &[]), 11).await, extended);
 }
 
-/// So many tasks write and extend records of their own beside two that sweep all the time.
+/// Number of tasks that write and extend records beside two that sweep continuously.
 const WRITERS: usize = 16;
 
-/// Counts itself off when its task ends, however that ends.
+/// Decrements the counter when its task ends, in any way.
 struct Writer(Arc<AtomicUsize>);
 
 impl Drop for Writer {
@@ -151,7 +151,7 @@ impl Drop for Writer {
     }
 }
 
-/// Every call is a millisecond of the case's time.
+/// Every call advances the case's time by a millisecond.
 fn tick(clock: &AtomicU64) -> u64 {
     clock.fetch_add(1, Ordering::SeqCst) + 1
 }
@@ -179,7 +179,7 @@ pub(super) async fn a_sweep_removes_nothing_that_a_read_would_honour(rig: Rig) {
     .await;
 }
 
-/// A life of some random milliseconds, extended as long as it lasts, and then at its end.
+/// Writes a record with a random TTL of milliseconds, and extends it while it is live and at its expiry.
 async fn live_and_be_extended(rig: &Rig, clock: &AtomicU64, key: &Key) {
     let random = || {
         let [byte] = (rig.rng.as_ref() as &dyn Rng).bytes();
@@ -190,7 +190,7 @@ async fn live_and_be_extended(rig: &Rig, clock: &AtomicU64, key: &Key) {
     for _ in 0..6 {
         let now = tick(clock);
         let read = rig.get(key, now).await;
-        // No sweep has gone further than what the clock shows now.
+        // No sweep has gone beyond the clock's present time.
         if clock.load(Ordering::SeqCst) < ends {
             assert_eq!(read.as_ref(), Some(&record), "a sweep has removed a live record");
         }
@@ -219,7 +219,7 @@ pub(super) async fn a_swept_key_can_be_used_again(rig: Rig) {
 }
 
 pub(super) async fn sweeping_changes_no_answer(rig: Rig) {
-    // The same questions of two sets of records, one of them swept in between.
+    // The same operations on two sets of records, one of them swept in between.
     let mut answers = Vec::new();
     for (set, swept) in [("kept", false), ("swept", true)] {
         let names = ["get", "take", "insert", "replace", "remove", "check", "absent"];

@@ -1,9 +1,9 @@
 //! `ebbtide-lambda`: the scheduled sweep as a function.
 //!
-//! `EBBTIDE_STORE` names the store, `EBBTIDE_SWEEP_BUDGET` the share of the time that the sweep may take. The event is
-//! a scheduled one, or `{}`; either may ask for a dry run or another budget. Nothing is done before the first event but
-//! to ask for it. The answer is how many records were removed, by kind, and `"more": true` where the time was not
-//! enough: the next event goes on.
+//! `EBBTIDE_STORE` names the store, `EBBTIDE_SWEEP_BUDGET` the share of the time that the sweep may take. The event
+//! is a scheduled one, or `{}`; either may request a dry run or another budget. Initialization does nothing but
+//! request the first event. The answer is the number of removed records by kind, and `"more": true` if the time did
+//! not suffice: the next event resumes the sweep.
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -15,10 +15,10 @@ use lambda_runtime::{Diagnostic, LambdaEvent, service_fn};
 use serde_json::{Map, Value, json};
 use tokio::sync::OnceCell;
 
-/// What is left for the answer, beside twice the time of the longest step: then no other step is begun.
+/// Time reserved for the answer, in addition to twice the time of the longest step: no further step begins in it.
 const FOR_THE_ANSWER: Duration = Duration::from_secs(1);
 
-/// About how long a step takes.
+/// Target duration of a step.
 const STEP: Duration = Duration::from_millis(500);
 
 type Store = OnceCell<Ebbtide>;
@@ -29,7 +29,7 @@ async fn main() -> Result<(), lambda_runtime::Error> {
     lambda_runtime::run(service_fn(|event| handle(&store, event))).await
 }
 
-/// What an event asks for.
+/// Options of an event.
 #[derive(Debug, PartialEq)]
 struct Asked {
     dry_run: bool,
@@ -45,7 +45,7 @@ async fn handle(store: &Store, event: LambdaEvent<Value>) -> Result<Value, Diagn
 
 async fn open() -> Result<Ebbtide, Diagnostic> {
     let Ok(url) = std::env::var("EBBTIDE_STORE") else {
-        return Err(failure("Misconfigured", "EBBTIDE_STORE does not name a store".to_owned()));
+        return Err(failure("Misconfigured", "EBBTIDE_STORE is not set".to_owned()));
     };
     let tool = Ebbtide::builder(&url).without_keyring().without_stored_policies().without_metrics();
     tool.open().await.map_err(|error| fault(&error))
@@ -64,7 +64,7 @@ async fn sweep(db: &Ebbtide, asked: &Asked, deadline: Timestamp) -> Result<Value
         Some(share) => share,
         None => configured_share()?,
     };
-    // On DynamoDB, deleting what the engine's TTL deletes for nothing is asked for in the URL.
+    // On DynamoDB, deleting what the engine's TTL deletes for free must be requested in the URL.
     let step = Budget { force: !store.info().reclaims_itself, ..Budget::default() };
     let sweeper = db.sweeper().share(share).step(step);
     let sweeper = sweeper.step_time(STEP);
@@ -113,9 +113,9 @@ fn configured_share() -> Result<Share, Diagnostic> {
     }
 }
 
-/// Reads a scheduled event, whose detail may ask for something, or that alone.
+/// Parses a scheduled event, whose detail may hold options, or the options alone.
 fn read(event: &Value) -> Result<Asked, String> {
-    let not_one = "the event is not a scheduled one, nor {} with dry_run or budget";
+    let not_one = "the event must be a scheduled event, or an object with dry_run or budget";
     let fields = event.as_object().ok_or(not_one)?;
     let fields = match fields.get("detail-type") {
         Some(kind) if kind == "Scheduled Event" || kind == "Ebbtide Sweep" => match fields.get("detail") {
@@ -128,9 +128,9 @@ fn read(event: &Value) -> Result<Asked, String> {
     let mut asked = Asked { dry_run: false, budget: None };
     for (name, value) in fields {
         match name.as_str() {
-            "dry_run" => asked.dry_run = value.as_bool().ok_or("dry_run is true or false")?,
+            "dry_run" => asked.dry_run = value.as_bool().ok_or("dry_run must be true or false")?,
             "budget" => {
-                let share = Share::new(value.as_f64().ok_or("budget is a number")?);
+                let share = Share::new(value.as_f64().ok_or("budget must be a number")?);
                 asked.budget = Some(share.map_err(|error| error.message().to_owned())?);
             }
             _ => return Err(not_one.to_owned()),
@@ -139,7 +139,7 @@ fn read(event: &Value) -> Result<Asked, String> {
     Ok(asked)
 }
 
-/// A line of the log that the platform takes its measures from (the embedded metric format): no request is sent.
+/// Log line in the embedded metric format, from which the platform extracts metrics without a request.
 fn measures(removed: u64, more: bool, stats: Option<&Stats>, at: Timestamp) -> Value {
     let mut names =
         vec![json!({"Name": "Removed", "Unit": "Count"}), json!({"Name": "More", "Unit": "Count"})];
@@ -166,7 +166,7 @@ fn failure(error_type: &str, error_message: String) -> Diagnostic {
     Diagnostic { error_type: error_type.to_owned(), error_message }
 }
 
-/// With its causes, which hold no secret.
+/// Error with its causes, which hold no secret.
 fn fault(error: &ebbtide::Error) -> Diagnostic {
     let mut message = error.to_string();
     let mut cause = std::error::Error::source(error);

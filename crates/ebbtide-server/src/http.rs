@@ -1,4 +1,4 @@
-//! The HTTP edge: connections, limits, authentication, request bodies and problems.
+//! HTTP edge: connections, limits, authentication, request bodies and problems.
 
 pub(crate) mod auth;
 pub(crate) mod body;

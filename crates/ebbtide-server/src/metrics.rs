@@ -1,4 +1,4 @@
-//! Metrics in Prometheus' form.
+//! Metrics in Prometheus format.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -13,13 +13,13 @@ use tokio::time::timeout;
 
 use crate::app::App;
 
-/// How old the state of the store may be that a scrape shows.
+/// Maximum age of the store statistics in a scrape.
 const STATS_AGE: Duration = Duration::from_secs(5);
 
-/// How long a scrape waits for the state of the store; without it, it shows what was read before.
+/// Maximum time that a scrape waits for the store statistics; after that, it shows the previous ones.
 const STATS_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where every metric of the process goes. Made and installed at the first call: before that, none is kept.
+/// Recorder of the process's metrics, created and installed at the first call; earlier metrics are lost.
 pub fn recorder() -> &'static PrometheusHandle {
     static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
     RECORDER.get_or_init(|| {
@@ -38,7 +38,7 @@ pub fn recorder() -> &'static PrometheusHandle {
             .build_recorder();
         let handle = recorder.handle();
         if metrics::set_global_recorder(recorder).is_err() {
-            tracing::warn!("metrics go elsewhere in this process: /metrics is empty");
+            tracing::warn!("another metrics recorder is installed; /metrics is empty");
         }
         describe();
         begin();
@@ -49,10 +49,7 @@ pub fn recorder() -> &'static PrometheusHandle {
 fn describe() {
     describe_counter!("ebbtide_http_requests_total", "Requests, by method, route and outcome.");
     describe_histogram!("ebbtide_http_request_seconds", Unit::Seconds, "Time to answer a request.");
-    describe_gauge!(
-        "ebbtide_http_requests_in_flight",
-        "Requests that are being worked on, without the operator's."
-    );
+    describe_gauge!("ebbtide_http_requests_in_flight", "Requests in flight, except operators' requests.");
     describe_gauge!("ebbtide_connections", "Open connections.");
     describe_counter!("ebbtide_connections_refused_total", "Connections beyond the limit.");
     describe_counter!("ebbtide_backend_calls_total", "Calls to the engine, by operation, kind and outcome.");
@@ -63,20 +60,28 @@ fn describe() {
     describe_counter!("ebbtide_swept_total", "Expired records that were removed, by kind.");
     describe_counter!("ebbtide_sweeps_total", "Sweeps, by outcome.");
     describe_histogram!("ebbtide_sweep_seconds", Unit::Seconds, "Time of a sweep.");
-    describe_gauge!("ebbtide_last_sweep_timestamp_seconds", Unit::Seconds, "When the last whole sweep was.");
-    describe_gauge!("ebbtide_sweep_silent", "1 while nobody has swept for long.");
-    describe_gauge!("ebbtide_sweep_stuck", "1 while what is overdue grows older and sweeps remove nothing.");
-    describe_gauge!("ebbtide_live_records", "Records that have not expired, by kind.");
-    describe_gauge!("ebbtide_overdue_records", "Records that have expired and are still stored, by kind.");
-    describe_gauge!("ebbtide_oldest_overdue_seconds", Unit::Seconds, "Age of the oldest of them, by kind.");
+    describe_gauge!(
+        "ebbtide_last_sweep_timestamp_seconds",
+        Unit::Seconds,
+        "Time of the last complete sweep."
+    );
+    describe_gauge!("ebbtide_sweep_silent", "1 if the last sweep is too long ago.");
+    describe_gauge!("ebbtide_sweep_stuck", "1 if sweeps remove nothing while overdue records grow older.");
+    describe_gauge!("ebbtide_live_records", "Live records, by kind.");
+    describe_gauge!("ebbtide_overdue_records", "Expired records that are still stored, by kind.");
+    describe_gauge!(
+        "ebbtide_oldest_overdue_seconds",
+        Unit::Seconds,
+        "Time since the earliest expiry of a stored record, by kind."
+    );
     describe_histogram!("ebbtide_committer_group_size", "Commits that were written together.");
     describe_gauge!("ebbtide_pool_connections", "Connections to the engine, by state.");
-    describe_gauge!("ebbtide_clock_difference_seconds", Unit::Seconds, "Node's clock less the engine's.");
-    describe_gauge!("ebbtide_clock_leapt", "1 while the clock is ahead and unconfirmed: nothing is swept.");
-    describe_gauge!("ebbtide_gate_closed", "1 while every call is refused, since the clock is wrong.");
+    describe_gauge!("ebbtide_clock_difference_seconds", Unit::Seconds, "Node's clock minus the engine's.");
+    describe_gauge!("ebbtide_clock_leapt", "1 while a clock leap is unconfirmed; nothing is swept.");
+    describe_gauge!("ebbtide_gate_closed", "1 while every call is refused because the clock is wrong.");
 }
 
-/// Counters begin at zero, so that the first event is seen as one.
+/// Initializes counters to zero, so that the first event shows as an increase.
 fn begin() {
     counter!("ebbtide_connections_refused_total").absolute(0);
     for kind in Kind::ALL.iter().filter(|kind| !kind.is_probe()) {
@@ -91,7 +96,7 @@ fn begin() {
     }
 }
 
-/// What a scrape remembers of the last one.
+/// State between scrapes.
 #[derive(Debug, Default)]
 pub(crate) struct Scrapes(Mutex<Last>);
 
@@ -101,17 +106,17 @@ struct Last {
     shown: BTreeSet<Kind>,
 }
 
-/// Everything that is measured, in Prometheus' text form.
+/// All metrics, in Prometheus' text format.
 pub(crate) async fn scrape(app: &App) -> String {
     show_edge(app);
     let mut last = app.scrapes.0.lock().await;
     if last.read.is_none_or(|read| read.elapsed() >= STATS_AGE) {
-        // Asked for again only after a while, also where there was no answer.
+        // Failures too are retried only after a while.
         last.read = Some(Stopwatch::start());
         match timeout(STATS_PATIENCE, show_store(app, &mut last.shown)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "a scrape lacks the state of the store"),
-            Err(_) => tracing::warn!("a scrape lacks the state of the store: it took too long"),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot read the store statistics for a scrape"),
+            Err(_) => tracing::warn!("timed out reading the store statistics for a scrape"),
         }
     }
     recorder().render()
@@ -130,10 +135,10 @@ fn show_edge(app: &App) {
 async fn show_store(app: &App, shown: &mut BTreeSet<Kind>) -> ebbtide::Result<()> {
     let leapt = app.guard.leap().await?.is_some();
     gauge!("ebbtide_clock_leapt").set(f64::from(u8::from(leapt)));
-    // Where a count would read the whole store, a scrape shows what the last sweep found.
+    // If counting would read the whole store, show the counts of the last sweep.
     let Some(stats) = app.backend.0.stats_at_hand(app.guard.now()).await? else { return Ok(()) };
     shown.extend(stats.keys());
-    // A kind that was shown and has nothing more is shown as nothing.
+    // A kind that was shown before and is empty now is shown as zero.
     for kind in shown.iter() {
         let of = stats.get(kind).copied().unwrap_or_default();
         let overdue = of.oldest_overdue.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The description of the API (OpenAPI 3.1), made from the routes.
+//! OpenAPI 3.1 description of the API, generated from the routes.
 
 use std::sync::LazyLock;
 
@@ -16,20 +16,20 @@ use utoipa::openapi::{
 use crate::http::table::Needs;
 use crate::routes;
 
-/// What is not a success (RFC 9457), as `application/problem+json`.
+/// Answer other than a success (RFC 9457), as `application/problem+json`.
 #[derive(Serialize, ToSchema)]
 struct Problem {
-    /// `urn:ebbtide:problem:` and the title.
+    /// `urn:ebbtide:problem:` followed by the title.
     #[schema(example = "urn:ebbtide:problem:replay")]
     r#type: String,
-    /// A stable word for what happened.
+    /// Stable identifier of the problem.
     #[schema(example = "replay")]
     title: String,
     #[schema(example = 409)]
     status: u16,
-    /// For people.
+    /// Explanation for people.
     detail: String,
-    /// Names the request in the server's log.
+    /// Id of the request, which the server's log also contains.
     request_id: String,
     #[serde(flatten)]
     more: Map<String, Value>,
@@ -38,7 +38,7 @@ struct Problem {
 const BEARER: &str = "key";
 const PROBLEM: &str = "application/problem+json";
 
-/// The description, as it is served and checked in.
+/// Description as it is served and checked in.
 #[must_use]
 pub fn text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
@@ -84,25 +84,25 @@ fn with_components(mut api: OpenApi) -> OpenApi {
     api
 }
 
-/// Adds what every guarded call has in common: the key, the scope, the role, and the refusals.
+/// Adds the parts that all guarded calls share: key, scope, role and refusals.
 pub(crate) fn guard(item: &mut PathItem, needs: Needs) {
     for operation in operations(item) {
         operation.security = Some(vec![SecurityRequirement::new::<_, _, &str>(BEARER, [])]);
         let role = Extensions::builder().add("x-ebbtide-role", needs.role.name()).build();
         operation.extensions.get_or_insert_default().merge(role);
         operation.parameters.get_or_insert_default().push(RefOr::T(scope_header()));
-        refuse(operation, "400", "invalid: the request is not of the form that this call takes");
-        refuse(operation, "401", "unauthorized: no key, or one that is not good");
+        refuse(operation, "400", "invalid: malformed request");
+        refuse(operation, "401", "unauthorized: missing or invalid key");
         refuse(
             operation,
             "403",
-            "forbidden: the key's role is too small, or its scope does not cover this one",
+            "forbidden: insufficient role, or the key's scope does not cover the requested scope",
         );
-        refuse(operation, "429", "limited or quota: come again after `Retry-After` seconds");
-        refuse(operation, "500", "unavailable: an operator must look");
+        refuse(operation, "429", "limited or quota: retry after `Retry-After` seconds");
+        refuse(operation, "500", "unavailable: an operator must investigate");
         refuse(operation, "503", "unavailable: no answer; a write may have happened");
         if operation.request_body.is_some() {
-            refuse(operation, "408", "invalid: the body came too slowly");
+            refuse(operation, "408", "invalid: the body took too long to arrive");
             refuse(operation, "413", "invalid: the body is too large");
         }
     }
@@ -126,7 +126,7 @@ fn scope_header() -> Parameter {
         .name("Ebbtide-Scope")
         .parameter_in(ParameterIn::Header)
         .required(Required::False)
-        .description(Some("The scope of the request; the key's own without it."))
+        .description(Some("Scope of the request; defaults to the key's own scope."))
         .schema(Some(ObjectBuilder::new().schema_type(Type::String)))
         .example(Some("tenant:acme".into()))
         .build()

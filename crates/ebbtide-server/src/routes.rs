@@ -1,4 +1,4 @@
-//! The routes, one file for each store.
+//! Routes, one file for each store.
 
 mod admin;
 mod approvals;
@@ -28,15 +28,15 @@ pub(crate) use health::Readiness;
 use crate::app::App;
 use crate::http::table::Table;
 
-/// What needs no key.
+/// Routes that need no key.
 pub(crate) fn open() -> OpenApiRouter<App> {
     docs::routes().merge(health::routes())
 }
 
-/// Under which everything stands that needs one.
+/// Base path of the routes that need a key.
 pub(crate) const BASE: &str = "/v1";
 
-/// What does.
+/// Routes that need a key.
 pub(crate) fn v1() -> Table {
     Table::new()
         .merge(replays::routes())

@@ -18,7 +18,7 @@ fn the_description_is_what_is_checked_in() {
     let kept = std::fs::read_to_string(file()).unwrap();
     assert!(
         made == kept,
-        "api/openapi.json has drifted from the code: write it anew with EBBTIDE_WRITE_API=1"
+        "api/openapi.json has drifted from the code; regenerate it with EBBTIDE_WRITE_API=1"
     );
 }
 

@@ -1,4 +1,4 @@
-//! The keyring: the keys that refresh tokens are derived with and payloads are sealed under.
+//! Keyring: the keys that derive refresh tokens and seal payloads.
 
 mod file;
 
@@ -19,12 +19,12 @@ use crate::model::key::Key;
 use crate::model::rng::Rng;
 use crate::model::time::Timestamp;
 
-/// Names a key of a keyring. It is no secret: it stands in tokens and in sealed values.
+/// Identifier of a key in a keyring. It is not secret: tokens and sealed values carry it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId([u8; KeyId::BYTES]);
 
 impl KeyId {
-    /// How many bytes an id has.
+    /// Size of an id in bytes.
     pub const BYTES: usize = 4;
 
     pub(crate) const fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
@@ -37,7 +37,7 @@ impl KeyId {
 }
 
 impl fmt::Display for KeyId {
-    /// Eight hexadecimal digits.
+    /// Prints eight hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
@@ -53,7 +53,7 @@ impl FromStr for KeyId {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let wrong = || Error::invalid("the id of a key is 8 hexadecimal digits");
+        let wrong = || Error::invalid("the id of a key must be 8 hexadecimal digits");
         if text.len() != 2 * Self::BYTES || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(wrong());
         }
@@ -61,14 +61,14 @@ impl FromStr for KeyId {
     }
 }
 
-/// What may be told of a key.
+/// Public metadata of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyInfo {
-    /// Its id.
+    /// Id of the key.
     pub id: KeyId,
-    /// Whether new tokens are made with it.
+    /// True if new tokens are derived with this key.
     pub active: bool,
-    /// When it was made.
+    /// Creation time.
     pub created_at: Timestamp,
 }
 
@@ -84,9 +84,9 @@ impl Drop for Entry {
     }
 }
 
-/// Several keys, one of them active. New tokens are made with the active one; tokens of every key in the ring are
-/// accepted. A key that is retired takes its refresh tokens with it (they are `Unknown`), and what was sealed under
-/// it cannot be read again (an error of kind `Corrupt`, never an answer).
+/// Set of keys, one of them active. New tokens are derived with the active key; tokens of every key in the ring are
+/// accepted. After a key is retired, its refresh tokens are `Unknown`, and values sealed under it cannot be opened
+/// (an error of kind `Corrupt`, never an answer).
 #[derive(Clone)]
 pub struct Keyring {
     keys: BTreeMap<KeyId, Entry>,
@@ -94,27 +94,27 @@ pub struct Keyring {
 }
 
 impl Keyring {
-    /// The most keys in a ring.
+    /// Maximum number of keys.
     pub const MAX_KEYS: usize = 64;
 
-    /// A ring with one new key.
+    /// Generates a ring with one new key.
     #[must_use]
     pub fn generate(rng: &dyn Rng, now: Timestamp) -> Self {
         let (id, entry) = new_key(rng, now);
         Self { keys: BTreeMap::from([(id, entry)]), active: id }
     }
 
-    /// Adds a new key and returns its id. It is not active yet, so that it can be brought to every node first.
+    /// Adds a new key and returns its id. It is inactive, so that it can be distributed to every node first.
     pub fn add(&mut self, rng: &dyn Rng, now: Timestamp) -> Result<KeyId> {
         if self.keys.len() >= Self::MAX_KEYS {
             return Err(Error::invalid(format!(
-                "a keyring has at most {} keys: retire one first",
+                "a keyring holds at most {} keys; retire one first",
                 Self::MAX_KEYS
             )));
         }
         loop {
             let (id, entry) = new_key(rng, now);
-            // Ids are short, so two may meet; a key is never written over.
+            // Ids are short and may collide; an existing key is never overwritten.
             if let Slot::Vacant(slot) = self.keys.entry(id) {
                 slot.insert(entry);
                 return Ok(id);
@@ -122,22 +122,22 @@ impl Keyring {
         }
     }
 
-    /// Makes new tokens with this key from now on. Those of the others stay good.
+    /// Derives new tokens with this key from now on. Tokens of the other keys stay valid.
     pub fn activate(&mut self, id: KeyId) -> Result<()> {
         self.entry(id).ok_or_else(|| no_such_key(id))?;
         self.active = id;
         Ok(())
     }
 
-    /// Removes a key for good. The active key cannot be retired.
+    /// Removes a key permanently. The active key cannot be retired.
     pub fn retire(&mut self, id: KeyId) -> Result<()> {
         if id == self.active {
-            return Err(Error::invalid(format!("the key {id} is active: make another one active first")));
+            return Err(Error::invalid(format!("the key {id} is active; activate another key first")));
         }
         self.keys.remove(&id).map(drop).ok_or_else(|| no_such_key(id))
     }
 
-    /// The keys, the oldest first.
+    /// Keys, oldest first.
     #[must_use]
     pub fn keys(&self) -> Vec<KeyInfo> {
         let info = |(&id, entry): (&KeyId, &Entry)| KeyInfo {
@@ -150,7 +150,7 @@ impl Keyring {
         keys
     }
 
-    /// The key that new tokens are made with.
+    /// Id of the active key.
     #[must_use]
     pub fn active(&self) -> KeyId {
         self.active
@@ -160,7 +160,7 @@ impl Keyring {
         self.keys.get(&id)
     }
 
-    /// A key of its own for each purpose, so that no use of one tells anything of another.
+    /// Derives a subkey for each purpose, so that no use of one reveals anything about another.
     fn subkey(&self, id: KeyId, purpose: &str, context: &[u8]) -> Option<Zeroizing<[u8; 32]>> {
         let mut subkey = Zeroizing::new([0; 32]);
         let length = (purpose.len() as u64).to_be_bytes();
@@ -181,18 +181,18 @@ impl Keyring {
         Some(mac)
     }
 
-    /// The MAC of `parts` for `purpose`; none if the key is not in the ring.
+    /// Computes the MAC of `parts` for `purpose`; `None` if the key is not in the ring.
     pub(crate) fn mac(&self, id: KeyId, purpose: &str, parts: &[&[u8]]) -> Option<[u8; 32]> {
         self.hmac(id, purpose, parts).map(|mac| mac.finalize().into_bytes().into())
     }
 
-    /// Whether that is the MAC, in constant time. No key, no.
+    /// Verifies the MAC in constant time. Returns false if the key is not in the ring.
     pub(crate) fn verify(&self, id: KeyId, purpose: &str, parts: &[&[u8]], mac: &[u8]) -> bool {
         self.hmac(id, purpose, parts).is_some_and(|expected| expected.verify_slice(mac).is_ok())
     }
 
-    /// Seals `plain` for the record at `key` under the active key: elsewhere, or with another `context`, it does
-    /// not open.
+    /// Seals `plain` for the record at `key` under the active key. It does not open at another key or with another
+    /// `context`.
     pub(crate) fn seal(&self, key: &Key, context: &[u8], plain: &[u8], rng: &dyn Rng) -> Vec<u8> {
         let subkey = self.subkey(self.active, SEAL, context).expect("the active key is in the ring");
         let nonce: [u8; NONCE_BYTES] = rng.bytes();
@@ -203,22 +203,22 @@ impl Keyring {
         [self.active.as_bytes().as_slice(), &nonce, &sealed].concat()
     }
 
-    /// Opens what was sealed for the record at `key` in that `context`.
+    /// Opens a value that was sealed for the record at `key` in this `context`.
     pub(crate) fn open(&self, key: &Key, context: &[u8], sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>> {
         let broken =
-            || Error::corrupt("a sealed value does not open: it was changed, or sealed for another key");
+            || Error::corrupt("sealed value cannot be opened: it was modified or sealed for another record");
         let (id, rest) = sealed.split_first_chunk().ok_or_else(broken)?;
         let (nonce, rest) = rest.split_first_chunk::<NONCE_BYTES>().ok_or_else(broken)?;
         let id = KeyId::from_bytes(*id);
         let subkey = self.subkey(id, SEAL, context).ok_or_else(|| {
-            Error::corrupt(format!("a value is sealed under the key {id}, which is not in the keyring"))
+            Error::corrupt(format!("value is sealed under key {id}, which is not in the keyring"))
         })?;
         let payload = Payload { msg: rest, aad: &associated(key) };
         let plain = XChaCha20Poly1305::new((&*subkey).into()).decrypt(nonce.into(), payload);
         plain.map(Zeroizing::new).map_err(|_| broken())
     }
 
-    /// The key that `sealed` was sealed under.
+    /// Id of the key that `sealed` was sealed under.
     pub(crate) fn sealed_under(sealed: &[u8]) -> Option<KeyId> {
         sealed.first_chunk().map(|id| KeyId::from_bytes(*id))
     }
@@ -227,7 +227,7 @@ impl Keyring {
 const SEAL: &str = "seal";
 const NONCE_BYTES: usize = 24;
 
-/// What a sealed value is tied to: the kind and the whole key of its record.
+/// Associated data of a sealed value: the kind and the whole key of its record.
 fn associated(key: &Key) -> Vec<u8> {
     [&[key.kind().code()], key.as_bytes()].concat()
 }

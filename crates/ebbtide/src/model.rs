@@ -1,4 +1,4 @@
-//! Values that every layer shares: keys, records, writes, scopes, time and rng. No I/O.
+//! Values that every layer shares: keys, records, writes, scopes, time and random numbers. No I/O.
 
 pub(crate) mod codec;
 pub mod digest;

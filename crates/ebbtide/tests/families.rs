@@ -327,7 +327,7 @@ async fn the_cost_of_an_answer_is_known() {
     assert_eq!(grants.revoke(next.grant_id, None).await.unwrap(), 1);
     assert_eq!(backend.take_counts(), (1, 1), "revoking, whatever hangs on it");
     assert_eq!(
-        grants.rotate(Rotate::new(&Secret::new("ebr_x"), "app")).await.unwrap(),
+        grants.rotate(Rotate::new(Secret::new("ebr_x"), "app")).await.unwrap(),
         RotateOutcome::Unknown
     );
     assert_eq!(backend.take_counts(), (0, 0), "garbage does not reach the store");

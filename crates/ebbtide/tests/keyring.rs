@@ -81,7 +81,7 @@ fn a_change_is_whole_or_none_and_one_at_a_time() {
     assert_eq!(make(&path).keys(), before, "a change that failed left nothing");
     Keyring::edit(&path, |keyring| {
         let within = Keyring::edit(&path, |keyring| keyring.add(&SystemRng, Timestamp::ZERO));
-        assert!(within.unwrap_err().message().contains("is being changed"));
+        assert!(within.unwrap_err().message().contains("is changing the keyring"));
         keyring.add(&SystemRng, Timestamp::ZERO)
     })
     .unwrap();

@@ -263,7 +263,7 @@ proptest! {
             runtime.block_on(flow(&given, backend.clone(), &backend, &printed))
         });
         let printed = printed.0.lock().unwrap().clone();
-        for expected in ["backend", "Secret(…)", "Payload(…)", "used twice", "purpose"] {
+        for expected in ["backend", "Secret(…)", "Payload(…)", "used twice", "injected"] {
             prop_assert!(printed.contains(expected), "nothing was captured of {expected:?}:\n{printed}");
         }
         let mut stored = Vec::new();

@@ -345,7 +345,7 @@ async fn sweeps_that_remove_nothing_while_the_overdue_age_grows_are_told_of() {
         report(site.sweeper().sweep(never_stop).await.unwrap());
     }
     let warnings = site.warnings().await;
-    assert!(warnings.len() == 1 && warnings[0].contains("expired for 3 hours"), "{warnings:?}");
+    assert!(warnings.len() == 1 && warnings[0].contains("expired 3 hours ago"), "{warnings:?}");
     site.store.idle.store(false, Ordering::SeqCst);
     report(site.sweeper().sweep(never_stop).await.unwrap());
     assert_eq!(site.warnings().await, Vec::<String>::new());

@@ -159,7 +159,7 @@ fn every_good_secret_is_still_good_after_all_that() {
         let world = world().await;
         let World { stores, scope, .. } = &world;
         assert!(matches!(
-            stores.grants(scope).rotate(Rotate::new(&Secret::new(&world.refresh), "app")).await.unwrap(),
+            stores.grants(scope).rotate(Rotate::new(Secret::new(&world.refresh), "app")).await.unwrap(),
             RotateOutcome::Rotated(_)
         ));
         let presented = Redeem::new(Secret::new(&world.code), "app").redirect_uri(URI);

@@ -216,7 +216,7 @@ async fn lines_of_other_systems_are_read() {
         ("nonsense", "not a JSON object"),
         ("[1]", "not a JSON object"),
         (r#"{"identity": "alice", "resource": "doc", "action": "GET"}"#, "granted_by"),
-        (r#"{"identity": "alice", "resource": "", "action": "GET", "granted_by": "x"}"#, "not empty"),
+        (r#"{"identity": "alice", "resource": "", "action": "GET", "granted_by": "x"}"#, "must not be empty"),
         (
             r#"{"identity": "a", "resource": "d", "action": "G", "granted_by": "x", "expires_at": 1700000000}"#,
             "expired",
@@ -227,7 +227,7 @@ async fn lines_of_other_systems_are_read() {
         ),
         (
             r#"{"identity": "alice", "resource": "doc", "action": "GET", "granted_by": "other"}"#,
-            "another stands",
+            "conflicts with an existing record",
         ),
         (r#"{"subject": "a", "relation": "r", "object": "b", "created_by": "x"}"#, "relation_type"),
         (

@@ -1,5 +1,5 @@
-//! `ebbtide-bench-instructions ROW COUNT`: does so many operations one after the other, for a tool that counts the
-//! processor's instructions. Time and rng are the same in every run. `scripts/instructions` runs it.
+//! `ebbtide-bench-instructions ROW COUNT`: runs a number of operations in sequence, for a tool that counts processor
+//! instructions. Time and random numbers are the same in every run. `scripts/instructions` runs it.
 
 use anyhow::{Context as _, bail, ensure};
 use ebbtide::stores::grants::{GrantRequest, Rotate, RotateOutcome};
@@ -7,7 +7,7 @@ use ebbtide::stores::replays::{Proof, ReplayOutcome};
 use ebbtide::{ManualClock, Scope, SeededRng, Stores, Timestamp, open_engine as open};
 use serde_json::json;
 
-/// The thumbprint of the key that proofs and tokens are bound to.
+/// Thumbprint of the key that proofs and tokens are bound to.
 const KEY: &str = "0ZcOCORZNYy-DWpqq30jZyJGHTN0d2HglBV3uiguA4I";
 
 fn main() -> anyhow::Result<()> {

@@ -1,4 +1,5 @@
-//! `ebbtide-bench-render [ROOT]`: shows again what `bench/results/latest.json` has, in the table, the charts and the pages.
+//! `ebbtide-bench-render [ROOT]`: renders `bench/results/latest.json` as the table, the charts and the figures in the
+//! pages.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! A closed loop: each caller makes its next call when the last one is answered. It finds the highest rate, and says
-//! nothing of the latency at any other.
+//! Closed loop: each caller makes its next call when the last one is answered. It finds the highest rate, and says
+//! nothing about the latency at any other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,13 +11,13 @@ use tokio::task::JoinSet;
 
 use super::{Caller, Outcome, Sample};
 
-/// Lets the callers call for so long.
+/// Lets the callers call for `time`.
 pub(crate) async fn drive<C: Caller>(callers: &mut Vec<C>, time: Duration) -> Result<Outcome> {
     let stopwatch = Stopwatch::start();
     run(callers, stopwatch, move |now| now >= time).await
 }
 
-/// Lets the callers make so many calls together.
+/// Lets the callers make `calls` calls together.
 pub(crate) async fn calls<C: Caller>(callers: &mut Vec<C>, calls: u64) -> Result<Outcome> {
     let begun = Arc::new(AtomicU64::new(0));
     run(callers, Stopwatch::start(), move |_| begun.fetch_add(1, Ordering::Relaxed) >= calls).await
@@ -39,7 +39,7 @@ async fn run<C: Caller>(
                 let answered = stopwatch.elapsed();
                 samples.push(Sample::new(at, answered.saturating_sub(at)));
                 at = answered;
-                // Calls that never wait would keep the other callers from theirs.
+                // Calls that never wait would starve the other callers.
                 tokio::task::consume_budget().await;
             }
             anyhow::Ok((caller, samples))
@@ -60,7 +60,7 @@ mod tests {
     use super::super::Call;
     use super::*;
 
-    /// With more callers than threads, of which none ever waits.
+    /// More callers than threads, of which none ever waits.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn calls_that_never_wait_end_in_time_and_leave_room_for_others() {
         let made: [Arc<AtomicU64>; 2] = Default::default();

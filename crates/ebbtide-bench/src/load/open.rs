@@ -1,6 +1,6 @@
-//! An open loop: calls are due at times that were fixed beforehand, whether or not the last ones are answered, and
-//! their latency counts from when they were due. A store that stalls is charged for every call that would have come
-//! meanwhile: nothing is left out because the callers were waiting (coordinated omission).
+//! Open loop: calls are due at times that were fixed beforehand, regardless of the previous answers, and their
+//! latency counts from the due time. A store that stalls is charged for every call that became due meanwhile: nothing
+//! is left out because the callers were waiting (coordinated omission).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,12 +13,12 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::{Caller, Outcome, Sample};
 
-/// When the calls stop coming.
+/// End of a load.
 #[derive(Clone, Debug)]
 pub(crate) enum Until {
-    /// After so long.
+    /// After this time.
     Time(Duration),
-    /// When it is set.
+    /// Once the flag is set.
     Set(Arc<AtomicBool>),
 }
 
@@ -31,8 +31,8 @@ impl Until {
     }
 }
 
-/// Makes calls come `rate` times a second, independently of each other (a Poisson process), each taken by the first
-/// caller that is free. Times in the outcome are those since `stopwatch` was started.
+/// Issues calls `rate` times a second, independently of each other (a Poisson process), each on the first free
+/// caller. Times in the outcome are relative to the start of `stopwatch`.
 pub(crate) async fn drive<C: Caller>(
     callers: &mut Vec<C>,
     rate: f64,
@@ -40,14 +40,15 @@ pub(crate) async fn drive<C: Caller>(
     stopwatch: Stopwatch,
 ) -> Result<Outcome> {
     let number = callers.len();
-    // Callers are handed out in the order in which they were asked for.
+    // Callers are handed out in the order of the requests.
     let free = Arc::new(Semaphore::new(number));
     let pool = Arc::new(Mutex::new(std::mem::take(callers)));
     let (tell, mut told) = mpsc::unbounded_channel();
     let (runtime, begun) = (Handle::current(), stopwatch.elapsed());
     let arrivals = {
         let (free, pool) = (Arc::clone(&free), Arc::clone(&pool));
-        // A thread of its own: the runtime's timer is a millisecond coarse, which is longer than most calls take.
+        // A separate thread: the runtime's timer has a resolution of a millisecond, which is longer than most calls
+        // take.
         move || {
             let rng = SeededRng::new(number as u64);
             let mut due = begun;
@@ -90,7 +91,7 @@ async fn take<C: Caller>(
     Ok(Sample::new(due, took))
 }
 
-/// The time to the next call: exponential, so that calls are as often close together as those of people are.
+/// Time to the next call: exponentially distributed, as for independent callers.
 fn gap(rng: &SeededRng, rate: f64) -> Duration {
     const STEPS: u64 = 1 << 53;
     // Above zero, at most one.
@@ -110,8 +111,8 @@ mod tests {
         assert!((95.0..105.0).contains(&sum.as_secs_f64()), "{sum:?}");
     }
 
-    /// A store that stalls for half a second, asked a hundred times a second by one caller: a closed loop would see one
-    /// slow call, and half of the calls of a second are.
+    /// A store that stalls for half a second, called a hundred times a second by one caller: a closed loop would see
+    /// one slow call, but half of a second's calls are slow.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_stall_is_charged_to_all_that_came_meanwhile() {
         let stalled = Arc::new(AtomicBool::new(false));

@@ -1,4 +1,4 @@
-//! Sides that are measured in turns, so that what changes on the machine changes for all of them.
+//! Sides measured in alternating rounds, so that changes on the machine affect all of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use tokio::sync::Mutex;
 use super::{Caller, Outcome, closed};
 use crate::cpu::{Meter, Whose};
 
-/// What one side did in one round.
+/// Result of one side in one round.
 pub(crate) struct Round {
-    /// The figure: calls per second, or whatever the row shows.
+    /// Figure: calls per second, or the unit of the row.
     pub(crate) figure: f64,
     pub(crate) operations: u64,
-    /// Seconds of the processors, by process.
+    /// Processor seconds by process.
     pub(crate) cpu: BTreeMap<String, f64>,
 }
 
@@ -35,7 +35,7 @@ impl Side {
         Self { name: name.into(), run: Box::new(run) }
     }
 
-    /// Callers that call for so long, in a closed loop: calls per second.
+    /// Callers in a closed loop for a fixed time: calls per second.
     pub(crate) fn closed<C: Caller>(
         name: impl Into<String>,
         who: &[(&'static str, Whose)],
@@ -52,7 +52,7 @@ impl Side {
         })
     }
 
-    /// Callers that make so many calls together, after something was prepared: calls per second.
+    /// Callers that make a fixed number of calls together, after a preparation: calls per second.
     pub(crate) fn counted<C: Caller>(
         name: impl Into<String>,
         who: &[(&'static str, Whose)],
@@ -72,8 +72,8 @@ impl Side {
     }
 }
 
-/// Runs every side in turn, so many times, after once to warm up, which is dropped. The figures come in the order of
-/// the sides.
+/// Runs every side in turn, `rounds` times, after a warm-up that is dropped. The figures come in the order of the
+/// sides.
 pub(crate) async fn alternate(rounds: usize, sides: &mut [Side]) -> Result<Vec<Figure>> {
     let mut kept: Vec<Kept> = sides.iter().map(|side| Kept::new(&side.name)).collect();
     for number in 0..=rounds {
@@ -88,7 +88,7 @@ pub(crate) async fn alternate(rounds: usize, sides: &mut [Side]) -> Result<Vec<F
     Ok(kept.into_iter().map(Kept::figure).collect())
 }
 
-/// The rounds of one side.
+/// Rounds of one side.
 pub(crate) struct Kept {
     name: String,
     figures: Vec<f64>,
@@ -116,7 +116,7 @@ impl Kept {
     }
 }
 
-/// Measures the rate of a load, and what it costs whom.
+/// Measures the rate of a load, and its processor time.
 async fn rate(who: &[(&'static str, Whose)], load: impl Future<Output = Result<Outcome>>) -> Result<Round> {
     let meter = Meter::start(who)?;
     let outcome = load.await?;
@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// A side whose rounds are numbered in the order in which they are run, over all sides.
+    /// A side whose rounds are numbered in the order of execution, over all sides.
     fn side(name: &str, turns: &Arc<AtomicUsize>) -> Side {
         let turns = Arc::clone(turns);
         Side::new(name, move || {

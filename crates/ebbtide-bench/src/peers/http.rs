@@ -1,4 +1,4 @@
-//! A connection to the server that is kept, and asked one thing at a time.
+//! Keep-alive connection to the server with one request at a time.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use super::server::Server;
 use crate::load::Caller;
 use crate::records::next;
 
-/// Replay checks of proofs that were not seen before.
+/// Replay checks of new proofs.
 pub(crate) struct ReplayChecks {
     stream: BufReader<TcpStream>,
     address: String,
-    /// Since it was used last.
+    /// Time since the last use.
     idle: Stopwatch,
-    /// The lines of a request that do not change.
+    /// Lines of a request that do not change.
     head: String,
     line: String,
     body: Vec<u8>,
@@ -35,7 +35,7 @@ impl ReplayChecks {
         Ok(Self { stream, address, idle, head, line: String::new(), body: Vec::new() })
     }
 
-    /// The status of the answer, whose body is read and forgotten.
+    /// Reads the status of the answer, and discards its body.
     async fn answer(&mut self) -> Result<u16> {
         self.next_line().await?;
         let status = self.line.split(' ').nth(1).context("no status")?.parse()?;
@@ -59,8 +59,7 @@ impl ReplayChecks {
     }
 }
 
-/// The server hangs up on a connection that nobody has used for a minute, as those of one side are while the others are
-/// measured.
+/// The server closes a connection after a minute without use, as happens on one side while the others are measured.
 const LONG_IDLE: Duration = Duration::from_secs(20);
 
 async fn stream(address: &str) -> Result<BufReader<TcpStream>> {

@@ -1,4 +1,4 @@
-//! PostgreSQL: the server that `scripts/bench` has started, and a schema of our own in it.
+//! PostgreSQL: the server that `scripts/bench` starts, with a schema for the measurements.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tokio_postgres::{Client, NoTls};
 
 use crate::cpu;
 
-/// The schema of the measurements; what it held is dropped.
+/// Schema of the measurements; its previous contents are dropped.
 pub(crate) const SCHEMA: &str = "ebbtide_bench";
 
 pub(crate) async fn connect(server: &str) -> Result<Client> {
@@ -17,7 +17,7 @@ pub(crate) async fn connect(server: &str) -> Result<Client> {
     Ok(client)
 }
 
-/// The engine on an empty schema, and a connection beside it.
+/// Opens the engine on an empty schema, and a separate connection.
 pub(crate) async fn fresh(server: &str) -> Result<(Arc<dyn Admin>, Client)> {
     let client = connect(server).await?;
     client.batch_execute(&format!("DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")).await?;
@@ -27,7 +27,7 @@ pub(crate) async fn fresh(server: &str) -> Result<(Arc<dyn Admin>, Client)> {
     Ok((ebbtide::open_engine(&url).await?, client))
 }
 
-/// A table as one would make it by hand, with an index on the expiry.
+/// Creates a table as one would by hand, with an index on the expiry.
 pub(crate) async fn plain_table(client: &Client) -> Result<String> {
     let table = format!("{SCHEMA}.plain");
     let create = format!(
@@ -38,7 +38,7 @@ pub(crate) async fn plain_table(client: &Client) -> Result<String> {
     Ok(table)
 }
 
-/// The server's first process, whose children are the others.
+/// Process id of the server's parent process.
 pub(crate) async fn pid(client: &Client) -> Result<u32> {
     let backend: i32 = client.query_one("SELECT pg_backend_pid()", &[]).await?.get(0);
     cpu::parent(backend)

@@ -17,21 +17,21 @@ use crate::load::rounds::{Round, Side};
 use crate::load::{Caller, whole};
 use crate::records::next;
 
-/// How many calls a second `redis-benchmark` is first thought to make over one connection.
+/// First guess at the calls per second of `redis-benchmark` over one connection.
 const FIRST_GUESS: usize = 300;
 
-/// When Redis writes its log of changes to the disk.
+/// fsync policy of Redis's append-only file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Log {
     /// Before it answers: the durability of Ebbtide.
     Always,
-    /// Every second: a crash takes what was answered in the last one or two.
+    /// Every second: a crash loses the answers of the last one or two seconds.
     EverySecond,
-    /// Never: it keeps none.
+    /// Never: there is no append-only file.
     Off,
 }
 
-/// A server of our own. It is killed when this is dropped.
+/// Redis server of the benchmark. Dropping it kills the process.
 pub(crate) struct Redis {
     _process: Child,
     _folder: TempDir,
@@ -81,7 +81,7 @@ impl Redis {
         Ok(connections)
     }
 
-    /// How it is called in a row.
+    /// Name in a row.
     pub(crate) fn name(&self, connections: usize) -> String {
         let log = match self.log {
             Log::Always => "always",
@@ -92,14 +92,14 @@ impl Redis {
         format!("Redis, AOF {log}, {connections} {plural}")
     }
 
-    /// `SET NX EX` by Redis's own load generator, one command at a time on each connection, for about so long.
+    /// `SET NX EX` by Redis's own load generator, one command at a time on each connection, for about `time`.
     pub(crate) fn set_nx(self: &Arc<Self>, connections: usize, time: Duration) -> Side {
         let redis = Arc::clone(self);
         let pace = Arc::new(AtomicU64::new((FIRST_GUESS * connections) as u64));
         Side::new(self.name(connections), move || {
             let (redis, pace) = (Arc::clone(&redis), Arc::clone(&pace));
             Box::pin(async move {
-                // It counts calls and not time: as many as the last round would have made.
+                // It counts calls, not time: use the rate of the last round.
                 let calls = whole(pace.load(Ordering::Relaxed) as f64 * time.as_secs_f64());
                 let meter =
                     Meter::start(&[("client", Whose::Children), ("server", Whose::Server(redis.pid))])?;
@@ -107,7 +107,7 @@ impl Redis {
                 let figure = redis.benchmark(connections, calls).await?;
                 pace.store(whole(figure), Ordering::Relaxed);
                 let cpu = meter.stop()?;
-                // A key that is taken is neither written nor synced, and would flatter Redis.
+                // An existing key is neither written nor synced, which would favour Redis.
                 let added = redis.added().await? - held;
                 ensure!(added * 100 >= i64::try_from(calls)? * 99, "of {calls} keys {added} were new");
                 Ok(Round { figure, operations: calls, cpu })
@@ -115,8 +115,8 @@ impl Redis {
         })
     }
 
-    /// How many keys have been added since the start: those that are there, and those that have expired. They are asked
-    /// for together, since keys expire between two questions.
+    /// Number of keys added since the start: those that exist plus those that have expired. Both are read together,
+    /// since keys expire between two requests.
     async fn added(&self) -> Result<i64> {
         let Reply::Bulk(info) = self.connect().await?.ask(&[b"INFO"]).await? else {
             bail!("Redis does not say how many keys it has");
@@ -133,7 +133,7 @@ impl Redis {
     }
 
     async fn benchmark(&self, connections: usize, calls: u64) -> Result<f64> {
-        // Its random numbers follow from the second and its process id, and may be those of an earlier round.
+        // Its random numbers follow from the second and its process id, and may repeat those of an earlier round.
         let key = format!("replay:{:08}:__rand_int__:aaaaaaaaaaaaaaa", next());
         let output = Command::new("redis-benchmark")
             .args(["-p", &self.port.to_string(), "-c", &connections.to_string(), "-n", &calls.to_string()])
@@ -146,13 +146,13 @@ impl Redis {
         ensure!(output.status.success(), "redis-benchmark fails");
         let text = String::from_utf8(output.stdout)?;
         let row = text.lines().last().context("redis-benchmark says nothing")?;
-        // The command in the first column may hold commas of its own; the rate is the first number behind it.
+        // The command in the first column may contain commas; the rate is the first number after it.
         let mut fields = row.split("\",\"").map(|field| field.trim_matches('"'));
         fields.find_map(|field| field.parse().ok()).context("redis-benchmark names no rate")
     }
 }
 
-/// `SET NX EX` of a key that was not used before, over a connection of ours.
+/// `SET NX EX` of a new key, over a connection of the benchmark.
 pub(crate) struct SetNx(pub(crate) Connection);
 
 impl Caller for SetNx {

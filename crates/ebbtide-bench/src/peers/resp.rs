@@ -1,10 +1,10 @@
-//! A connection to Redis that asks one thing at a time.
+//! Connection to Redis with one request at a time.
 
 use anyhow::{Context as _, Result, bail};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufStream};
 use tokio::net::TcpStream;
 
-/// What Redis answers.
+/// Reply of Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reply {
     /// `+OK`
@@ -13,7 +13,7 @@ pub(crate) enum Reply {
     Integer(i64),
     /// `$3 abc`
     Bulk(Vec<u8>),
-    /// Nothing is there.
+    /// Null reply.
     Nil,
 }
 
@@ -29,14 +29,14 @@ impl Connection {
         Ok(Self { stream: BufStream::new(stream), line: Vec::new() })
     }
 
-    /// Sends a command and waits for its answer. What Redis refuses is an error.
+    /// Sends a command and waits for its reply. A refusal by Redis is an error.
     pub(crate) async fn ask(&mut self, command: &[&[u8]]) -> Result<Reply> {
         self.send(command).await?;
         self.flush().await?;
         self.reply().await
     }
 
-    /// Sends a command without waiting; its answer is to be read by [`Connection::reply`] later.
+    /// Sends a command without waiting; read its reply later with [`Connection::reply`].
     pub(crate) async fn send(&mut self, command: &[&[u8]]) -> Result<()> {
         self.stream.write_all(format!("*{}\r\n", command.len()).as_bytes()).await?;
         for argument in command {

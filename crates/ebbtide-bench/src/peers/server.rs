@@ -1,4 +1,4 @@
-//! `ebbtide serve`, in a process of its own.
+//! `ebbtide serve` in a process of its own.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 
 use crate::context::Context;
 
-/// A server on an empty store. It is killed when this is dropped.
+/// Server on an empty store. Dropping it kills the process.
 pub(crate) struct Server {
     _process: Child,
     _folder: TempDir,
@@ -20,7 +20,7 @@ pub(crate) struct Server {
     /// `127.0.0.1:PORT`
     pub(crate) address: String,
     pub(crate) root_key: String,
-    /// From the start of the process until it said that it listens.
+    /// Time from the start of the process until it listens.
     pub(crate) ready_after: Duration,
 }
 

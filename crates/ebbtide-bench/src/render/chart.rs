@@ -1,5 +1,5 @@
-//! A chart as SVG: lines over two axes of numbers, or bars beside names. It brings its own ground, light or dark as the
-//! reader's system asks, so that it can be read wherever it is shown.
+//! Chart as SVG: lines over two numeric axes, or bars beside names. It has its own background, light or dark
+//! according to the reader's system, so that it is readable everywhere.
 
 use std::fmt::Write as _;
 
@@ -14,13 +14,13 @@ use crate::results::Chart;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
-/// What is not a line: as it is drawn, and what a dark ground makes of it.
+/// Colours other than those of lines, for light and dark backgrounds.
 const GROUND: Tone = Tone { light: RGBColor(255, 255, 255), dark: RGBColor(13, 17, 23) };
 const INK: Tone = Tone { light: RGBColor(31, 35, 40), dark: RGBColor(230, 237, 243) };
 const AXIS: Tone = Tone { light: RGBColor(110, 119, 129), dark: RGBColor(139, 148, 158) };
 const GRID: Tone = Tone { light: RGBColor(222, 226, 230), dark: RGBColor(45, 51, 59) };
 
-/// The lines, the same on both grounds.
+/// Colours of lines, the same on both backgrounds.
 const LINES: [RGBColor; 8] = [
     RGBColor(47, 129, 247),
     RGBColor(217, 84, 30),
@@ -41,7 +41,7 @@ struct Tone {
     dark: RGBColor,
 }
 
-/// The chart.
+/// Renders the chart.
 pub(super) fn svg(chart: &Chart) -> Result<String, String> {
     let bars = !chart.x.names.is_empty();
     check(chart)?;
@@ -110,7 +110,7 @@ fn draw_lines(chart: &Chart, area: &Area<'_>) -> Drawn {
     Ok(())
 }
 
-/// Bars lie, so that their names have room.
+/// Bars are horizontal, so that their names have room.
 fn draw_bars(chart: &Chart, area: &Area<'_>) -> Drawn {
     let lengths: Vec<f64> = chart.lines.iter().flat_map(|line| &line.points).map(|(_, y)| *y).collect();
     // On a logarithmic axis the shortest bar would have no length.
@@ -166,7 +166,7 @@ fn key_width(chart: &Chart) -> u32 {
     chart.lines.iter().map(|line| width(&line.name) + 40).max().unwrap_or(0)
 }
 
-/// About how many pixels a name takes.
+/// Approximate width of a name in pixels.
 fn width(name: &str) -> u32 {
     rows(name.chars().count()) * 7
 }
@@ -175,7 +175,7 @@ fn rows(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX / 64).min(u32::MAX / 64)
 }
 
-/// Adds what the colours become for those who prefer a dark ground. The drawing names colours by value alone.
+/// Adds the colours for a dark background. The drawing names colours by value only.
 fn with_a_dark_ground(drawn: &str) -> String {
     let mut rules = String::new();
     for tone in [GROUND, INK, AXIS, GRID] {
@@ -210,7 +210,7 @@ mod tests {
         Chart { id: "c".to_owned(), title: "C".to_owned(), x, y, lines: lines.iter().map(line).collect() }
     }
 
-    /// The attributes of every element of that name.
+    /// Attributes of every element of that name.
     fn elements<'a>(svg: &'a str, name: &str) -> Vec<&'a str> {
         let start = format!("{name} ");
         svg.split('<').filter(|part| part.starts_with(&start)).collect()
@@ -314,7 +314,7 @@ mod tests {
         assert!(svg(&chart(axis("x", false, &[]), axis("y", false, &["n"]), &[])).is_err());
     }
 
-    /// The contrast of two colours as WCAG 2 reckons it.
+    /// Contrast of two colours by WCAG 2.
     fn contrast(one: RGBColor, other: RGBColor) -> f64 {
         let part = |value: u8| {
             let value = f64::from(value) / 255.0;

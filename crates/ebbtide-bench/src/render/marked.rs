@@ -4,9 +4,9 @@
 //! <!-- figure: replays-fjall-64 ratio -->1.28<!-- / --> times
 //! ```
 //!
-//! Of a row there are `ours`, `peer` and their rounds' ends (`ours-low`, `ours-high`, `peer-low`, `peer-high`), `ratio`,
-//! `bar` and `verdict`. `machine` and `software` are rows too, with what the results say of them: `software redis`. A mark
-//! behind a backtick is one that a page only talks about.
+//! A row has `ours`, `peer` and the ends of their rounds (`ours-low`, `ours-high`, `peer-low`, `peer-high`), `ratio`,
+//! `bar` and `verdict`. `machine` and `software` are rows too, with the entries of the results: `software redis`. A
+//! mark after a backtick is left alone.
 
 use super::number::{DIGITS, rounded};
 use super::wording::{bar, ratio, verdict};
@@ -15,7 +15,7 @@ use crate::results::{Figure, Results, Row};
 const START: &str = "<!-- figure:";
 const END: &str = "<!-- / -->";
 
-/// The page with every marked figure as the results have it.
+/// Fills every marked figure of the page from the results.
 pub(super) fn fill(page: &str, results: &Results) -> Result<String, String> {
     let mut filled = String::new();
     let mut rest = page;
@@ -43,12 +43,12 @@ pub(super) fn fill(page: &str, results: &Results) -> Result<String, String> {
     Ok(filled)
 }
 
-/// The page with `text` between `<!-- NAME -->` and `<!-- /NAME -->`, which stand on lines of their own.
+/// Replaces the text between the lines `<!-- NAME -->` and `<!-- /NAME -->`.
 pub(super) fn replace_block(page: &str, name: &str, text: &str) -> Result<String, String> {
     let (start, end) = (format!("<!-- {name} -->\n"), format!("<!-- /{name} -->\n"));
     let (before, rest) = page.split_once(&start).ok_or_else(|| format!("no line {}", start.trim_end()))?;
     let (_, behind) = rest.split_once(&end).ok_or_else(|| format!("no line {}", end.trim_end()))?;
-    // A blank line on either side: a mark that touches a table is a part of it.
+    // A blank line on either side: a mark that touches a table becomes part of it.
     Ok(format!("{before}{start}\n{text}\n{end}{behind}"))
 }
 

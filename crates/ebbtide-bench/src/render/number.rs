@@ -1,14 +1,14 @@
-//! Numbers as they are shown: as many digits as the rounds agree on, and thousands apart.
+//! Formatting of numbers: significant digits, and separated thousands.
 
-/// How many digits are shown: more would be noise.
+/// Number of significant digits: more would be noise.
 pub(super) const DIGITS: usize = 3;
 
-/// Rounds to so many digits, and sets thousands apart: `51,700`, `1.28`, `0.046`.
+/// Rounds to `digits` digits, and separates thousands: `51,700`, `1.28`, `0.046`.
 pub(super) fn rounded(value: f64, digits: usize) -> String {
     if !value.is_finite() {
         return "–".to_owned();
     }
-    // The formatter rounds correctly, also where that makes a digit more: 9.996 is 10.0.
+    // The formatter rounds correctly, even if that adds a digit: 9.996 is 10.0.
     let scientific = format!("{value:.*e}", digits.saturating_sub(1));
     let (_, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i64 = exponent.parse().unwrap_or(0);
@@ -17,7 +17,7 @@ pub(super) fn rounded(value: f64, digits: usize) -> String {
     thousands(&format!("{value:.*}", usize::try_from(decimals).unwrap_or(0)))
 }
 
-/// A number on an axis: `50 k`, `20 M`, without digits that say nothing.
+/// Number on an axis: `50 k`, `20 M`, without insignificant digits.
 pub(super) fn short(value: f64) -> String {
     let (by, unit) = match value.abs() {
         size if size >= 1e9 => (1e9, " G"),

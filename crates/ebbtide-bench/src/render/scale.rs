@@ -1,4 +1,4 @@
-//! Where a value stands on an axis, and which values are written beside it.
+//! Scales: the position of a value on an axis, and the labels beside it.
 
 use std::ops::Range;
 
@@ -6,10 +6,10 @@ use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, Value
 
 use super::number::short;
 
-/// About how many values are written beside a linear axis.
+/// Approximate number of labels on a linear axis.
 const TICKS: f64 = 6.0;
 
-/// An axis: linear, logarithmic, or a row of names.
+/// Axis: linear, logarithmic, or categorical.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scale {
     low: f64,
@@ -19,8 +19,7 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// An axis of numbers on which all of `values` have a place. A linear one begins at zero, so that lengths can be
-    /// compared.
+    /// Creates a numeric axis for `values`. A linear one begins at zero, so that lengths can be compared.
     pub(super) fn over(values: &[f64], log: bool) -> Result<Self, String> {
         if let Some(value) = values.iter().find(|value| !value.is_finite()) {
             return Err(format!("{value} has no place on an axis"));
@@ -28,7 +27,7 @@ impl Scale {
         if log { Self::logarithmic(values) } else { Ok(Self::linear(values)) }
     }
 
-    /// An axis of names, the first at the top.
+    /// Creates a categorical axis, the first name at the top.
     pub(super) fn of_names(names: &[String]) -> Self {
         let places = (0_u32..).map(f64::from);
         let ticks: Vec<(f64, String)> = places.zip(names.iter().cloned()).collect();
@@ -36,7 +35,7 @@ impl Scale {
         Self { low: last + 0.5, high: -0.5, log: false, ticks }
     }
 
-    /// Where it begins: where bars begin too.
+    /// Lower end of the axis, from which bars are drawn.
     pub(super) fn low(&self) -> f64 {
         self.low
     }
@@ -47,7 +46,7 @@ impl Scale {
         let span = if most > least { most - least } else { 1.0 };
         let step = at_least(span / TICKS);
         let low = (least / step).floor() * step;
-        // The axis ends where its last value is written, or the longest bar would have nothing to be read against.
+        // The axis ends at its last label, so that the longest bar can be read.
         let high = (((least + span) / step).ceil() * step).max(low + step);
         let mut ticks = Vec::new();
         let mut number = 0_u32;
@@ -85,14 +84,14 @@ impl Scale {
     }
 }
 
-/// The least of 1, 2 and 5 times a power of ten that is not below `value`.
+/// Least of 1, 2 and 5 times a power of ten that is not below `value`.
 fn at_least(value: f64) -> f64 {
     let decade = 10_f64.powf(value.log10().floor());
     let factor = [1.0, 2.0, 5.0].into_iter().find(|factor| factor * decade >= value * (1.0 - 1e-9));
     factor.unwrap_or(10.0) * decade
 }
 
-/// The greatest of 1, 2 and 5 times a power of ten that is not above `value`.
+/// Greatest of 1, 2 and 5 times a power of ten that is not above `value`.
 fn at_most(value: f64) -> f64 {
     let decade = 10_f64.powf(value.log10().floor());
     let factor = [5.0, 2.0].into_iter().find(|factor| factor * decade <= value * (1.0 + 1e-9));
@@ -186,7 +185,7 @@ mod tests {
     #[test]
     fn the_first_name_is_at_the_top() {
         let scale = Scale::of_names(&["one".to_owned(), "two".to_owned()]);
-        // A vertical axis is handed its foot first.
+        // A vertical axis gets its lower end first.
         assert_eq!([0.0, 1.0].map(|place| scale.map(&place, (400, 0))), [100, 300]);
         assert_eq!(scale.format_ext(&1.0), "two");
     }

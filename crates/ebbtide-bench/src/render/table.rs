@@ -1,4 +1,4 @@
-//! The table of a run, in Markdown: whole, and in short for the README.
+//! Table of a run in Markdown: complete, and abridged for the README.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 use super::wording::{bar_with_unit, cpu, ratio_with_unit, verdict, with_spread};
 use crate::results::{Results, Row};
 
-/// The chart that the README shows.
+/// Chart in the README.
 const IN_README: &str = "throughput";
 
-/// `bench/results/latest.md`.
+/// Contents of `bench/results/latest.md`.
 pub(super) fn page(results: &Results) -> String {
     let mut page = String::from("# What was measured\n\n");
     let quick = if results.quick { ", with fewer records and shorter rounds (`QUICK=1`)" } else { "" };
@@ -51,7 +51,7 @@ pub(super) fn page(results: &Results) -> String {
     page
 }
 
-/// What stands between the README's marks: the rows that have a bar.
+/// Contents between the README's marks: the rows with a bar.
 pub(super) fn readme(results: &Results) -> String {
     let mut text = String::new();
     let rows: Vec<&Row> = results.rows.iter().filter(|row| row.bar.is_some()).collect();
@@ -98,7 +98,7 @@ fn whole(row: &Row) -> [String; 8] {
     ]
 }
 
-/// The parts, in the order of their first rows.
+/// Parts, in the order of their first rows.
 fn parts(results: &Results) -> Vec<&str> {
     let mut parts: Vec<&str> = Vec::new();
     for row in &results.rows {
@@ -128,14 +128,14 @@ fn line(page: &mut String, text: &str) {
     page.push('\n');
 }
 
-/// Text that stays in its cell and is shown as it is written. What stands between backticks is code already.
+/// Escapes text for a table cell. Text between backticks is code already.
 fn inline(text: &str) -> String {
     let mut shown = String::new();
     let mut code = false;
     for letter in text.chars() {
         match letter {
             '`' => code = !code,
-            // In a cell a bar ends it, in code too.
+            // A bar ends a cell, even in code.
             '|' => shown.push('\\'),
             '\\' | '<' | '>' | '*' | '_' | '[' | ']' if !code => shown.push('\\'),
             _ => {}
@@ -145,7 +145,7 @@ fn inline(text: &str) -> String {
     shown
 }
 
-/// The text of an image, in which nothing is code.
+/// Alternative text of an image, in which nothing is code.
 fn alternative(text: &str) -> String {
     inline(&text.replace('`', "'"))
 }

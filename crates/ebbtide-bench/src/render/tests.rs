@@ -45,7 +45,7 @@ fn results() -> Results {
     }
 }
 
-/// A repository with a README, and a page with this in it.
+/// A repository with a README, and a page with this content.
 fn repository(page: &str) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(root.path().join("docs/deep")).unwrap();

@@ -1,12 +1,12 @@
-//! A row in words: its figures, its ratio, its bar and whether that is met.
+//! Texts of a row: its figures, ratio, bar and verdict.
 
 use super::number::{DIGITS, rounded};
 use crate::results::{Bar, Figure, Row};
 
-/// The most digits that a ratio is shown with.
+/// Maximum number of digits of a ratio.
 const MOST_DIGITS: usize = 9;
 
-/// The ratio, with as many more digits as are needed for the reader to come to the same verdict.
+/// Ratio, with enough digits for the reader to reach the same verdict.
 pub(super) fn ratio(row: &Row) -> String {
     let agrees = |text: &str| {
         let shown = text.replace(',', "").parse().unwrap_or(row.ratio);
@@ -16,12 +16,12 @@ pub(super) fn ratio(row: &Row) -> String {
     shown.find(|text| agrees(text)).unwrap_or_else(|| row.ratio.to_string())
 }
 
-/// The ratio, and of what: `1.28 ×`, or without a peer `150 ms`.
+/// Ratio with its unit: `1.28 ×`, or without a peer `150 ms`.
 pub(super) fn ratio_with_unit(row: &Row) -> String {
     with_unit(&ratio(row), row)
 }
 
-/// The bar as it was set, without its direction and unit; nothing without one.
+/// Bar without its direction and unit; empty without one.
 pub(super) fn bar(row: &Row) -> String {
     match row.bar {
         Some(Bar::AtLeast(bar) | Bar::AtMost(bar)) => bar.to_string(),
@@ -29,7 +29,7 @@ pub(super) fn bar(row: &Row) -> String {
     }
 }
 
-/// The bar in full: `≥ 2 ×`.
+/// Bar in full: `≥ 2 ×`.
 pub(super) fn bar_with_unit(row: &Row) -> String {
     match row.bar {
         Some(Bar::AtLeast(_)) => format!("≥ {}", with_unit(&bar(row), row)),
@@ -38,7 +38,7 @@ pub(super) fn bar_with_unit(row: &Row) -> String {
     }
 }
 
-/// `met` or `missed`; nothing without a bar.
+/// `met` or `missed`; empty without a bar.
 pub(super) fn verdict(row: &Row) -> &'static str {
     match row.met() {
         Some(true) => "met",
@@ -47,7 +47,7 @@ pub(super) fn verdict(row: &Row) -> &'static str {
     }
 }
 
-/// `51,700 /s`.
+/// Amount with its unit: `51,700 /s`.
 pub(super) fn amount(value: f64, unit: &str) -> String {
     let value = rounded(value, DIGITS);
     match unit {
@@ -57,7 +57,7 @@ pub(super) fn amount(value: f64, unit: &str) -> String {
     }
 }
 
-/// The middle round, and the lowest and highest: `51,700 /s (48,000 to 53,100)`.
+/// Median round, and the lowest and highest: `51,700 /s (48,000 to 53,100)`.
 pub(super) fn with_spread(figure: &Figure, unit: &str) -> String {
     let (low, high) = figure.spread();
     let median = amount(figure.median(), unit);
@@ -68,7 +68,7 @@ pub(super) fn with_spread(figure: &Figure, unit: &str) -> String {
     }
 }
 
-/// Processor seconds for a million operations: `client 10.1, server 12.0`.
+/// Processor seconds per million operations: `client 10.1, server 12.0`.
 pub(super) fn cpu(figure: &Figure) -> String {
     let parts =
         figure.cpu.iter().map(|(process, seconds)| format!("{process} {}", rounded(*seconds, DIGITS)));

@@ -1,4 +1,4 @@
-//! Approval and relationship checks beside a raw read of the engine, by one caller; what scope costs.
+//! Approval and relationship checks compared with a raw read of the engine, by one caller; cost of scopes.
 
 mod graph;
 mod scoped;
@@ -12,17 +12,17 @@ use self::graph::Graph;
 use crate::context::{Context, embedded};
 use crate::measured::{Draft, Measured, plain};
 
-/// How many calls of one kind come before the next has its turn.
+/// Number of calls of one kind before the next kind.
 const BLOCK: u64 = 500;
 
-/// How many calls of each kind are in a round.
+/// Number of calls of each kind in a round.
 const CALLS: u64 = 20_000;
 
 const NOTE: &str = "One caller on fjall; nothing is written. The kinds of call take turns after every 500 calls, and a round's \
      figure is the middle one of its calls. The raw read is of the same approvals, with the key at hand. Nothing waits for the disk: \
      what a call takes is the processor's time.";
 
-/// Something that is asked again and again, and always answered yes.
+/// Call that is repeated, and always answered yes.
 struct Question<'a> {
     id: &'static str,
     name: &'static str,
@@ -89,7 +89,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
     scoped::run(context, measured).await
 }
 
-/// The middle time of each question's calls, in microseconds, by rounds.
+/// Median time of each question's calls in microseconds, by round.
 async fn ask(context: &Context, questions: &[Question<'_>]) -> Result<Vec<Figure>> {
     let calls = context.scaled(CALLS).max(BLOCK);
     let mut rounds = vec![Vec::new(); questions.len()];
@@ -98,7 +98,7 @@ async fn ask(context: &Context, questions: &[Question<'_>]) -> Result<Vec<Figure
         for block in 0..calls / BLOCK {
             for (question, took) in questions.iter().zip(&mut took) {
                 for number in block * BLOCK..(block + 1) * BLOCK {
-                    // Spread over everything, and the same in each round.
+                    // Spread over all records, and the same in each round.
                     let spread = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
                     let stopwatch = Stopwatch::start();
                     let answer = (question.ask)(spread).await?;

@@ -1,4 +1,4 @@
-//! A backlog worked off by the sweeper beside live traffic: how long it takes, and what callers feel of it.
+//! Backlog that the sweeper works off beside live traffic: its duration, and the latency of callers.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
     backlog(context, measured, store, context.scaled(1_000_000), &who).await
 }
 
-/// So many expired records, and a tenth as many live ones.
+/// Writes `expired` expired records, and a tenth as many live ones.
 async fn backlog(
     context: &Context,
     measured: &mut Measured,

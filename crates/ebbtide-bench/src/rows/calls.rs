@@ -1,4 +1,4 @@
-//! The other calls of an authorization server, by 64 callers, beside the nearest thing that a user of Redis does.
+//! Other calls of an authorization server, by 64 callers, compared with the nearest equivalent in Redis.
 
 mod ours;
 mod theirs;
@@ -93,7 +93,7 @@ impl Rows<'_> {
         [("client", Whose::Ours), ("server", Whose::Server(self.redis.pid))]
     }
 
-    /// A row of calls that can be made for as long as one likes.
+    /// Adds a row of calls that can be made for any time.
     async fn timed<C: Caller, P: Caller>(
         &mut self,
         id: &str,

@@ -1,4 +1,4 @@
-//! What is stored of a family of refresh tokens, by how often it was rotated.
+//! Stored size of a family of refresh tokens, by the number of rotations.
 
 use anyhow::{Result, bail};
 use ebbtide::stores::grants::{GrantRequest, Rotate, RotateOutcome};
@@ -54,7 +54,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
     Ok(())
 }
 
-/// The bytes of all live records of these kinds.
+/// Size of all live records of these kinds.
 pub(super) async fn stored_bytes(store: &dyn Admin, kinds: &[Kind]) -> Result<f64> {
     let mut bytes = 0;
     for &kind in kinds {

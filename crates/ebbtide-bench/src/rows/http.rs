@@ -1,4 +1,4 @@
-//! Durable replay checks over HTTP, beside Redis.
+//! Durable replay checks over HTTP, compared with Redis.
 
 use std::process::Stdio;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! How long calls take that come by a schedule, beside Redis: over the rate at which they come, and over how many may be
-//! under way at once.
+//! Latency of scheduled calls compared with Redis: by rate, and by the number of callers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,18 +21,18 @@ use crate::peers::redis::{Log, Redis, SetNx};
 use crate::peers::server::Server;
 use crate::records::replay_check;
 
-/// The rates, as shares of the most that Redis does in a closed loop.
+/// Rates, as shares of Redis's maximum in a closed loop.
 const SHARES: [f64; 5] = [0.1, 0.25, 0.5, 0.75, 0.9];
 
-/// The share at which there are rows, and at which it is varied how many calls may be under way.
+/// Share of the rows, at which the number of callers also varies.
 const SHOWN: f64 = 0.25;
 
-/// How many callers there are at the other shares.
+/// Number of callers at the other shares.
 const USUAL: usize = 64;
 
 const IN_FLIGHT: [usize; 3] = [16, USUAL, 256];
 
-/// Past this share of what a side does in a closed loop, the queue grows for as long as one measures.
+/// Share of a side's maximum in a closed loop above which the queue grows without bound.
 const SATURATED: f64 = 0.95;
 
 const PERCENTILES: [(&str, f64); 3] = [("p50", 50.0), ("p99", 99.0), ("p99.9", 99.9)];
@@ -43,7 +42,7 @@ const NOTE: &str = "Both answer when it is on the disk. Calls come as a Poisson 
      for a free caller. Redis and HTTP are asked through TCP, one request at a time on each connection; the library in \
      the process. The load generator shares the processors with all of them.";
 
-/// A load by so many callers, at a rate or, without one, in a closed loop, for so long.
+/// Load by a number of callers, at a rate or, without one, in a closed loop, for a time.
 type Load = Box<dyn Fn(usize, Option<f64>, Duration) -> BoxFuture<'static, Result<Outcome>>>;
 
 struct Side {
@@ -79,7 +78,7 @@ impl Side {
     }
 }
 
-/// One side, at one number of callers and one rate: the rounds of each percentile.
+/// Rounds of each percentile, for one side at one number of callers and one rate.
 struct Cell {
     side: usize,
     in_flight: usize,
@@ -91,7 +90,7 @@ struct Cell {
 pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()> {
     let redis = Redis::start(context, Log::Always).await?;
     let server = Server::start(context).await?;
-    // Declared before what is kept in them, so that the stores are closed first.
+    // Declared before the stores in them, so that the stores close first.
     let mut folders = Vec::new();
     let most = IN_FLIGHT[IN_FLIGHT.len() - 1];
     let who = |pid| [("client", Whose::Ours), ("server", Whose::Server(pid))];
@@ -131,7 +130,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
     Ok(())
 }
 
-/// What is measured: every side at every rate that it can serve, and at one rate by fewer and by more callers.
+/// Cells to measure: every side at every rate that it can serve, and at one rate with fewer and more callers.
 async fn cells(context: &Context, sides: &[Side]) -> Result<Vec<Cell>> {
     let mut cells = Vec::new();
     let mut redis = None;
@@ -158,7 +157,7 @@ async fn cells(context: &Context, sides: &[Side]) -> Result<Vec<Cell>> {
     Ok(cells)
 }
 
-/// A cell with its figures.
+/// Cell with its figures.
 struct Shown {
     side: usize,
     in_flight: usize,
@@ -181,7 +180,7 @@ fn show(measured: &mut Measured, sides: &[Side], cells: &[Shown]) {
         let Some(peer) = cells.iter().filter(is_shown).find(alike) else { continue };
         for ((percentile, _), (ours, peer)) in PERCENTILES.iter().zip(cell.figures.iter().zip(&peer.figures))
         {
-            // Of fewer and more callers, the 99th percentile says enough.
+            // For fewer and more callers, the 99th percentile suffices.
             if cell.in_flight != USUAL && *percentile != "p99" {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! Resident memory with ten million records, beside Redis. Each store is filled by a process of its own, so that
-//! nothing of the measuring is counted.
+//! Resident memory with ten million records, compared with Redis. Each store is filled by a process of its own, so
+//! that the harness is not counted.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::records;
 
 const RECORDS: u64 = 10_000_000;
 
-/// How many records are read of a store that has been filled.
+/// Number of records read from a filled store.
 const READ: u64 = 100_000;
 
-/// A store of many records, and what it took to fill it.
+/// Store of many records, and the memory that filling it took.
 pub(crate) struct Filled {
     pub(crate) engine: &'static str,
     pub(crate) folder: TempDir,
@@ -32,7 +32,7 @@ pub(crate) struct Filled {
 }
 
 impl Filled {
-    /// The store of this engine, filled unless another part has done so.
+    /// Returns the filled store of this engine, shared between parts.
     pub(super) async fn of(context: &Context, engine: &'static str) -> Result<Arc<Self>> {
         let mut known = context.filled.lock().await;
         if let Some(filled) = known.iter().find(|filled| filled.engine == engine) {
@@ -56,7 +56,7 @@ impl Filled {
     }
 }
 
-/// Fills the store, reads some of it, and prints what is resident and the most that was.
+/// Fills the store, reads some of it, and prints the resident and the peak memory.
 pub(crate) async fn fill(url: &str, number: u64) -> Result<()> {
     let (store, now) = (open_engine(url).await?, SystemClock.now());
     let ends = ends(now)?;
@@ -73,7 +73,7 @@ pub(crate) async fn fill(url: &str, number: u64) -> Result<()> {
     Ok(())
 }
 
-/// The records end in the course of a day, minute by minute, beginning an hour from now.
+/// Expiries of the records, spread over a day by the minute, beginning an hour from now.
 fn ends(now: Timestamp) -> Result<Vec<Timestamp>> {
     (60..60 + 1_440).map(|minute| records::in_seconds(now, 60 * minute)).collect()
 }
@@ -105,7 +105,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
     Ok(())
 }
 
-/// Redis with as many keys, each a digest with an expiry.
+/// Resident memory of Redis with as many keys, each a digest with an expiry.
 async fn redis_mib(context: &Context) -> Result<f64> {
     const AT_ONCE: u64 = 1_000;
     let redis = Redis::start(context, Log::Off).await?;

@@ -1,4 +1,4 @@
-//! Opening a store of ten million records, beside an empty one; starting a server.
+//! Opening a store of ten million records, compared with an empty one; starting a server.
 
 use std::path::Path;
 
@@ -58,7 +58,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
     Ok(())
 }
 
-/// How long it takes until a store has been opened and has answered; the first record is there or not.
+/// Time to open a store and answer a read; checks that the first record exists or not.
 async fn open_millis(engine: &str, folder: &Path, holds: bool) -> Result<f64> {
     let key = key(0)?;
     let stopwatch = Stopwatch::start();

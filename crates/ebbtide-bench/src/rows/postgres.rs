@@ -1,4 +1,4 @@
-//! Replay checks on PostgreSQL, gathered, beside one `INSERT … ON CONFLICT DO NOTHING` per call.
+//! Replay checks on PostgreSQL, gathered, compared with one `INSERT … ON CONFLICT DO NOTHING` per call.
 
 use anyhow::{Context as _, Result, ensure};
 use ebbtide::{Clock as _, Stores, SystemClock};
@@ -50,7 +50,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
     Ok(())
 }
 
-/// What one would write by hand.
+/// Insert as one would write it by hand.
 struct Plain {
     client: Client,
     statement: Statement,

@@ -1,4 +1,4 @@
-//! The rate of replay checks as the store grows, beside Redis.
+//! Rate of replay checks as the store grows, compared with Redis.
 
 use anyhow::Result;
 use ebbtide::{Clock as _, Stores, SystemClock};
@@ -18,7 +18,7 @@ const IN_FLIGHT: usize = 1_024;
 pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()> {
     let redis = Redis::start(context, Log::Always).await?;
     let time = context.round();
-    // Declared before what is kept in them, so that the stores are closed first.
+    // Declared before the stores in them, so that the stores close first.
     let mut folders = Vec::new();
     let mut stores = Vec::new();
     let mut sides = vec![redis.set_nx(64, time)];
@@ -41,7 +41,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
             if records > held {
                 eprintln!("  filling {} up to {} records", shown(engine), grouped(records));
             }
-            // They live on through the run.
+            // The records stay live throughout the run.
             let late = in_seconds(SystemClock.now(), 86_400)?;
             fill(store, records - held, |_| late).await?;
         }

@@ -1,4 +1,4 @@
-//! Durable replay checks on the embedded engines, beside Redis.
+//! Durable replay checks on the embedded engines, compared with Redis.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::records::replay_check;
 
 const IN_FLIGHT: [usize; 3] = [1, 64, 1_024];
 
-/// What the two sides promise, and what is unfair to whom.
+/// Promises of the two sides, and the bias of the comparison.
 const NOTE: &str = "Both answer when it is on the disk. Redis is asked through TCP by its own load generator, \
      one command at a time on each connection; the library is called in the process, which saves it the network and \
      makes it share its processors with the callers.";
@@ -27,7 +27,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
     let every_second = Redis::start(context, Log::EverySecond).await?;
     let off = Redis::start(context, Log::Off).await?;
     let time = context.round();
-    // Declared before what is kept in them, so that the stores are closed first.
+    // Declared before the stores in them, so that the stores close first.
     let mut folders = Vec::new();
     let mut sides = vec![
         always.set_nx(64, time),
@@ -80,7 +80,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
     Ok(())
 }
 
-/// Replay checks by so many callers in a closed loop.
+/// Replay checks in a closed loop.
 pub(super) fn checks(engine: &str, stores: &Stores, in_flight: usize, time: Duration) -> Side {
     let name = format!("{}, {} in flight", shown(engine), grouped(in_flight as u64));
     Side::closed(name, &[("both", Whose::Ours)], callers(&replay_check(stores), in_flight), time)

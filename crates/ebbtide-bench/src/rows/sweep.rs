@@ -1,5 +1,5 @@
-//! A million expired records among a million live ones: how fast they are swept, beside PostgreSQL, and what callers
-//! feel of it.
+//! Sweep of a million expired records among a million live ones: its rate, compared with PostgreSQL, and the latency
+//! of concurrent callers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -93,11 +93,11 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
     Ok(())
 }
 
-/// A store of which half has expired.
+/// Store of which half has expired.
 struct Field {
     store: Arc<dyn Admin>,
     each: u64,
-    /// Whether the expired half is there.
+    /// True if the expired half is present.
     is_full: bool,
 }
 
@@ -105,19 +105,19 @@ impl Field {
     async fn new(store: Arc<dyn Admin>, each: u64) -> Result<Self> {
         let now = SystemClock.now();
         let (soon, late) = (in_seconds(now, 60)?, in_seconds(now, 86_400)?);
-        // Side by side in the tables.
+        // Adjacent in the tables.
         fill(&store, 2 * each, |number| if number % 2 == 0 { soon } else { late }).await?;
         Ok(Self { store, each, is_full: true })
     }
 
-    /// Sees to it that the expired half is there, and says up to when to sweep.
+    /// Writes the expired half if it is missing, and returns the instant to sweep to.
     async fn refill(&mut self) -> Result<Timestamp> {
         let now = SystemClock.now();
         if !std::mem::replace(&mut self.is_full, false) {
             let soon = in_seconds(now, 60)?;
             fill(&self.store, self.each, |_| soon).await?;
         }
-        // Past every expiry of a minute, far from those of a day.
+        // After every expiry of a minute, long before those of a day.
         in_seconds(now, 300)
     }
 
@@ -126,7 +126,7 @@ impl Field {
         Ok(())
     }
 
-    /// How many records a second are swept, with nothing beside it.
+    /// Records swept per second without other load.
     async fn rates(&mut self, rounds: usize, name: &str) -> Result<Figure> {
         let mut kept = Kept::new(format!("{name}, sweep"));
         for round in 0..=rounds {
@@ -145,7 +145,7 @@ impl Field {
     }
 }
 
-/// What an indexed `DELETE` with the `VACUUM` after it removes in a second.
+/// Records removed per second by an indexed `DELETE` and the `VACUUM` after it.
 async fn delete_and_vacuum(context: &Context, rounds: usize) -> Result<Figure> {
     let (_store, client) = fresh(context.postgres()?).await?;
     let (table, each) = (plain_table(&client).await?, context.scaled(EACH));

@@ -1,4 +1,4 @@
-//! What callers feel of a sweep: a load that comes by a schedule before it, while it is at work, and after it.
+//! Latency of scheduled calls before, during and after a sweep.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -19,27 +19,27 @@ use crate::records::replay_check;
 
 const CALLERS: usize = 64;
 
-/// Of the most that the callers do in a closed loop, the share that comes while they are watched.
+/// Rate of the calls, as a share of the callers' maximum in a closed loop.
 const SHARE: f64 = 0.25;
 
-/// How long they are watched before: as long as most sweeps take, since a moment at which the disk stands still weighs more
-/// in a shorter time.
+/// Time to observe before the sweep: as long as most sweeps take, since a stall of the disk weighs more in a shorter
+/// time.
 fn before(context: &Context) -> Duration {
     Duration::from_secs(if context.quick { 1 } else { 10 })
 }
 
-/// How long they are watched after it.
+/// Time to observe after the sweep.
 fn after(context: &Context) -> Duration {
     Duration::from_secs(if context.quick { 1 } else { 3 })
 }
 
-/// How many seconds are waited for those who are measured to come to rest, at most.
+/// Maximum number of seconds to wait for the processes to become idle.
 fn patience(context: &Context) -> u64 {
     if context.quick { 2 } else { 120 }
 }
 
-/// Waits until they do nothing any more, and until what they have written is on the disk: compactions that still run after
-/// filling would make the time before a sweep look worse than it is, and the sweep better.
+/// Waits until the processes are idle and their writes are on the disk: compactions that still run after filling
+/// would worsen the figures before a sweep, and flatter the sweep.
 async fn settle(context: &Context, who: &[(&'static str, Whose)]) -> Result<()> {
     for _ in 0..patience(context) {
         let meter = Meter::start(who)?;
@@ -52,7 +52,7 @@ async fn settle(context: &Context, who: &[(&'static str, Whose)]) -> Result<()> 
     Ok(())
 }
 
-/// What was seen of one sweep, in seconds since the watching began.
+/// Observation of one sweep, in seconds since its start.
 pub(super) struct Watched {
     outcome: Outcome,
     began: f64,
@@ -61,23 +61,23 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// The 99th percentile in milliseconds before, during and after.
+    /// 99th percentile in milliseconds before, during and after.
     pub(super) fn p99(&self) -> Result<[f64; 3]> {
         let part = |from, to| self.outcome.between(from, to).millis(99.0).context("no calls came");
         Ok([part(0.0, self.began)?, part(self.began, self.ended)?, part(self.ended, f64::INFINITY)?])
     }
 
-    /// How many calls came in all.
+    /// Total number of calls.
     pub(super) fn calls(&self) -> u64 {
         self.outcome.calls()
     }
 
-    /// How long the sweep took.
+    /// Duration of the sweep in seconds.
     pub(super) fn seconds(&self) -> f64 {
         self.ended - self.began
     }
 
-    /// The 99th percentile of each half second, by when the sweep began.
+    /// 99th percentile of each half second, relative to the beginning of the sweep.
     pub(super) fn line(&self, name: String) -> Line {
         const STEP: f64 = 0.5;
         let first = -(self.began / STEP).floor();
@@ -95,13 +95,13 @@ impl Watched {
     }
 }
 
-/// Callers whose highest rate is known.
+/// Callers whose maximum rate is known.
 pub(super) struct Watchers<C> {
     callers: Vec<C>,
     rate: f64,
 }
 
-/// Callers of this store, and the rate at which calls are to come to them.
+/// Creates callers of this store, and determines their rate.
 pub(super) async fn watchers(
     context: &Context,
     store: &Arc<dyn Admin>,
@@ -114,7 +114,7 @@ pub(super) async fn watchers(
 }
 
 impl<C: Caller> Watchers<C> {
-    /// Watches a sweep, which answers how many records it has removed, once these have come to rest.
+    /// Observes a sweep, which returns the number of removed records, once the processes are idle.
     pub(super) async fn watch(
         &mut self,
         context: &Context,
@@ -140,8 +140,8 @@ impl<C: Caller> Watchers<C> {
     }
 }
 
-/// One sweep by the sweeper that a server runs, which takes no more than this share of the time. Its clock shows
-/// `now`, so that nobody waits for the records to expire.
+/// Runs one sweep by the server's sweeper, within this share of the time. Its clock shows `now`, so that the records
+/// need not expire in real time.
 pub(super) async fn sweeper(store: Arc<dyn Admin>, share: Share, now: Timestamp) -> Result<u64> {
     let clock = ManualClock::at(now);
     let guard = ClockGuard::new(Arc::clone(&store), clock, ClockGuard::DEFAULT_BOUND).await?;

@@ -21,14 +21,14 @@ async fn ask(rig: &StoreRig, request: AccessRequest) -> IssueOutcome {
 async fn issued(rig: &StoreRig, request: AccessRequest) -> IssuedAccessToken {
     match ask(rig, request).await {
         IssueOutcome::Issued(issued) => issued,
-        other => panic!("nothing stood against it, but: {other:?}"),
+        other => panic!("the token should be issued, but: {other:?}"),
     }
 }
 
 async fn active(rig: &StoreRig, token: &Secret) -> Active {
     match rig.stores.access_tokens(&rig.scope).introspect(token).await.expect("introspect") {
         IntrospectOutcome::Active(active) => *active,
-        IntrospectOutcome::Inactive => panic!("the token is active"),
+        IntrospectOutcome::Inactive => panic!("the token should be active"),
     }
 }
 
@@ -109,7 +109,7 @@ pub(super) async fn revoking_a_grant_kills_every_descendant(rig: StoreRig) {
         refresh = rotated(&rig, &refresh).await.refresh_token;
     }
     for token in &tokens {
-        assert!(is_active(&rig, token).await, "rotation leaves access tokens alone");
+        assert!(is_active(&rig, token).await, "rotation does not affect access tokens");
     }
     assert_eq!(rig.stores.grants(&rig.scope).revoke(grant.grant_id, None).await.expect("revoke"), 1);
     for token in &tokens {
@@ -176,7 +176,7 @@ pub(super) async fn unknown_expired_and_revoked_are_answered_alike(rig: StoreRig
     let IssueOutcome::Issued(foreign) =
         other_scope.issue(AccessRequest::alone("a", "b")).await.expect("issue")
     else {
-        panic!("nothing refuses a token alone");
+        panic!("a token without a grant should be issued");
     };
     rig.pass(1);
     assert_eq!(rig.stores.grants(&rig.scope).revoke(&revoked.access_token, None).await.expect("revoke"), 1);

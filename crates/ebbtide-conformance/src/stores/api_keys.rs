@@ -1,4 +1,4 @@
-//! API keys are found by their secret alone, and are good for exactly their scope and time.
+//! API keys are found by their secret alone, and are valid for exactly their scope and lifetime.
 
 use super::approvals::context;
 use super::rig::{StoreRig, secs};
@@ -53,7 +53,7 @@ pub(super) async fn a_key_is_found_by_its_secret(rig: StoreRig) {
 pub(super) async fn what_is_not_a_key_is_unknown(rig: StoreRig) {
     let (one, other) = (create(&rig, &request(&rig.scope)).await, create(&rig, &request(&rig.scope)).await);
     let text = one.key.expose();
-    // The first 40 characters are of the secret alone.
+    // The first 40 characters belong to the secret alone.
     let (secret, id) = (&text[4..44], &other.key.expose()[44..]);
     let altered = |at: usize| {
         let with = if text.as_bytes()[at] == b'A' { "B" } else { "A" };

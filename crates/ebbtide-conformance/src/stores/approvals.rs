@@ -1,4 +1,4 @@
-//! Approvals say yes to exactly what was granted, for as long as it was.
+//! Approvals allow exactly what was granted, for as long as it was granted.
 
 use std::time::Duration;
 
@@ -150,7 +150,7 @@ pub(super) async fn an_approval_is_extended_within_its_cap(rig: StoreRig) {
     let first = grant(&approvals, &approval("doc").ttl(secs(60)).cap(secs(100))).await;
     let extended = approvals.extend("alice", "doc", "GET", &by(40)).await.expect("extend");
     assert!(extended.is_extended());
-    let read = approvals.get("alice", "doc", "GET").await.expect("get").expect("it stands");
+    let read = approvals.get("alice", "doc", "GET").await.expect("get").expect("the record is live");
     assert_eq!(read.expires_at.since(first.expires_at), Duration::from_secs(40));
     assert_eq!((read.granted_at, &read.metadata), (first.granted_at, &first.metadata));
     let beyond = approvals.extend("alice", "doc", "GET", &by(1)).await.expect("extend");

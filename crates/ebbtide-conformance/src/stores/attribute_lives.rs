@@ -1,4 +1,4 @@
-//! Attributes end when they should, and live longer only as they may.
+//! Attributes end on time, and are extended only within bounds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -179,7 +179,7 @@ pub(super) async fn an_extension_never_revives(rig: StoreRig) {
     assert!(get(&bucket, "a").await.is_none());
 }
 
-/// Stores with a policy for attributes in the rig's scope, on the rig's backend and clock.
+/// Bucket with a policy for attributes in the rig's scope, on the rig's backend and clock.
 fn with_policy(rig: &StoreRig, policy: TtlPolicy) -> Bucket {
     let mut policies = TtlPolicies::default();
     policies.set(Kind::Attribute, Scope::Global, policy).expect("a good policy");

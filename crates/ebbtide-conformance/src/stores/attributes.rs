@@ -1,4 +1,4 @@
-//! Attributes are kept as they were set, and apart.
+//! Attributes are stored as they were set, and separately.
 
 use serde_json::{Value, json};
 
@@ -96,13 +96,14 @@ pub(super) async fn insert_and_replace_have_conditions(rig: StoreRig) {
     let bucket = bucket(&rig, "alice", "b");
     let first = applied(bucket.insert("a", json!(1)).await.expect("insert")).expect("nothing was there");
     assert_eq!(applied(bucket.insert("a", json!(2)).await.expect("insert")), None);
-    let second = applied(bucket.replace("a", first, json!(3)).await.expect("replace")).expect("it stands");
+    let second =
+        applied(bucket.replace("a", first, json!(3)).await.expect("replace")).expect("the record is live");
     assert_eq!(applied(bucket.replace("a", first, json!(4)).await.expect("replace")), None);
     assert_eq!(data(&bucket, "a").await, Some(json!(3)));
     assert_eq!(applied(bucket.replace("none", second, json!(5)).await.expect("replace")), None);
     assert!(bucket.delete("a").await.expect("delete"));
     assert!(applied(bucket.insert("a", json!(3)).await.expect("insert")).is_some());
-    assert_eq!(applied(bucket.replace("a", second, json!(6)).await.expect("replace")), None, "made anew");
+    assert_eq!(applied(bucket.replace("a", second, json!(6)).await.expect("replace")), None, "re-created");
 }
 
 pub(super) async fn only_the_caller_that_removed_it_is_told_so(rig: StoreRig) {
@@ -147,9 +148,9 @@ pub(super) async fn a_swap_compares_json_and_not_text(rig: StoreRig) {
     else {
         panic!("null is not 9");
     };
-    assert_eq!(current.expect("it is there").data, json!(null));
+    assert_eq!(current.expect("the record exists").data, json!(null));
     let absent = bucket.compare_and_swap("none", &json!(null), json!(0)).await.expect("swap");
-    assert_eq!(absent, SwapOutcome::Conflict { current: None }, "what is absent is not null");
+    assert_eq!(absent, SwapOutcome::Conflict { current: None }, "an absent attribute is not null");
     assert_eq!(data(&bucket, "none").await, None);
 }
 

@@ -1,4 +1,4 @@
-//! The audit log loses nothing, and what was done to it is found.
+//! The audit log loses nothing, and tampering is detected.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -48,7 +48,9 @@ async fn verify(audit: &Audit) -> AuditOutcome {
 }
 
 async fn assert_intact(audit: &Audit, count: u64) {
-    let AuditOutcome::Intact { entries, .. } = verify(audit).await else { panic!("the log is broken") };
+    let AuditOutcome::Intact { entries, .. } = verify(audit).await else {
+        panic!("the log should be intact")
+    };
     assert_eq!(entries, count);
 }
 
@@ -61,7 +63,7 @@ async fn read(rig: &StoreRig, sequence: u64) -> Record {
     record.expect("the entry is there")
 }
 
-/// Writes past the log, as another hand would.
+/// Writes directly to the backend, bypassing the log.
 async fn write(rig: &StoreRig, sequence: u64, record: Record) {
     let put = rig.backend.put(key(rig, sequence), record, rig.clock.now()).await.expect("put");
     assert!(put.is_applied());
@@ -121,7 +123,7 @@ pub(super) async fn a_burst_of_extensions_loses_no_entry(rig: StoreRig) {
     let met = entries(&audit).await;
     assert_eq!(met.iter().map(|entry| entry.sequence).collect::<Vec<_>>(), (1..=72).collect::<Vec<_>>());
     let shared: HashSet<_> = met.iter().filter(|e| e.target[2] == "shared").map(|e| e.after).collect();
-    assert_eq!(shared.len(), 48, "each of them is told, and none twice");
+    assert_eq!(shared.len(), 48, "each of them is logged, and none twice");
     let read = get(&bucket(&rig, "alice", "b"), "shared").await.expect("there");
     assert_eq!(read.expires_at.since(first.expires_at), Duration::from_secs(48));
     assert_intact(&audit, 72).await;
@@ -141,7 +143,7 @@ pub(super) async fn a_changed_entry_is_found(rig: StoreRig) {
         }
         let longer = Record { expires_at: Timestamp::NEVER, ..original.clone() };
         write(&rig, sequence, longer).await;
-        assert_eq!(verify(&audit).await, broken, "its life of entry {sequence}");
+        assert_eq!(verify(&audit).await, broken, "the expiry of entry {sequence}");
         write(&rig, sequence, original).await;
         assert_intact(&audit, 5).await;
     }
@@ -200,7 +202,7 @@ pub(super) async fn a_forged_chain_is_found_by_a_mark(rig: StoreRig) {
     assert_eq!(audit.verify(Some(&mark)).await.expect("verify"), missing);
     append(&audit, 2).await;
     assert_intact(&audit, 4).await;
-    // The same words at the same time make the same chain; these are others.
+    // The same entries at the same time make the same chain; these differ.
     rig.pass(1);
     rig.backend.erase_all(&everything, rig.clock.now()).await.expect("erase");
     append(&audit, 5).await;
@@ -227,7 +229,7 @@ pub(super) async fn entries_end_and_the_rest_still_verifies(rig: StoreRig) {
     let fourth = read(&rig, 4).await;
     let _ = rig.backend.delete(key(&rig, 4), rig.clock.now()).await.expect("delete");
     let missing = AuditOutcome::Broken { sequence: 4, why: Break::Missing };
-    assert_eq!(verify(&audit).await, missing, "what is missing is not taken for ended");
+    assert_eq!(verify(&audit).await, missing, "a missing entry does not count as expired");
     write(&rig, 4, fourth).await;
     rig.pass(12 * 3600);
     assert_intact(&audit, 0).await;

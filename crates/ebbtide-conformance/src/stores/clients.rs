@@ -1,4 +1,4 @@
-//! Clients are verified by secrets that are not kept, and go with all that they were given.
+//! Clients are verified by secrets that are not stored, and are deleted with everything they were given.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ async fn rotate(rig: &StoreRig, client_id: &str, overlap: u64) -> (Secret, Times
     let overlap = Duration::from_secs(overlap);
     match rig.stores.clients(&rig.scope).rotate_secret(client_id, overlap).await.expect("rotate") {
         RotateSecretOutcome::Rotated { client_secret, old_until } => (client_secret, old_until),
-        other => panic!("it has a secret, but: {other:?}"),
+        other => panic!("the client should have a secret, but: {other:?}"),
     }
 }
 
@@ -82,7 +82,10 @@ pub(super) async fn a_client_is_registered_found_and_verified(rig: StoreRig) {
     let text = secret.expose().as_bytes();
     for (_, record) in &stored {
         assert!(!record.value.windows(text.len()).any(|window| window == text), "the secret is not kept");
-        assert!(!record.value.windows(6).any(|window| window == b"An App"), "what is said of it is sealed");
+        assert!(
+            !record.value.windows(6).any(|window| window == b"An App"),
+            "the client's metadata is sealed"
+        );
     }
 }
 
@@ -205,7 +208,7 @@ pub(super) async fn a_deleted_client_takes_its_grants_and_tokens_along(rig: Stor
     let attached = Payload::new(json!("google's"));
     let put = rig.stores.provider_tokens(&rig.scope).put(grant.grant_id, "google", &attached, None).await;
     let _ = put.expect("put");
-    let removed = delete(&rig, "app").await.expect("it is there");
+    let removed = delete(&rig, "app").await.expect("the record exists");
     assert_eq!(removed.revoked, 2, "a grant, and a token without one");
     let kinds: Vec<_> = removed.records.iter().map(|(kind, count)| (kind.name(), *count)).collect();
     assert_eq!(kinds, [("grants", 1), ("access_tokens", 1), ("provider_tokens", 1), ("clients", 1)]);
@@ -227,7 +230,7 @@ pub(super) async fn a_deleted_client_takes_its_grants_and_tokens_along(rig: Stor
     assert_eq!(
         rotation(&rig, &grant, "app").await,
         RotateOutcome::Expired,
-        "what the one before had is not the new one's"
+        "the new client gets nothing of its predecessor"
     );
 }
 
@@ -239,14 +242,14 @@ pub(super) async fn deleting_against_issuing_leaves_nothing_alive(rig: StoreRig)
             let client_id = client_id.clone();
             async move {
                 if index == 7 {
-                    // All but the last step, with which the name is free again.
+                    // All but the last step, which frees the name again.
                     let deletion = rig.stores.clients(&rig.scope).delete(&client_id, &context()).await;
-                    let mut deletion = deletion.expect("delete").expect("it is there");
+                    let mut deletion = deletion.expect("delete").expect("the record exists");
                     assert!(deletion.step().await.expect("grants") && deletion.step().await.expect("tokens"));
                     return None;
                 }
                 let request = GrantRequest::new("bob", client_id);
-                // Whoever comes behind the tombstone is refused.
+                // A request behind the tombstone is refused.
                 rig.stores.grants(&rig.scope).issue(request).await.ok()
             }
         });
@@ -256,7 +259,7 @@ pub(super) async fn deleting_against_issuing_leaves_nothing_alive(rig: StoreRig)
         let left = rig.contents().await;
         let grants = left.iter().filter(|(key, _)| matches!(key.kind(), Kind::Grant | Kind::GrantIndex));
         assert_eq!(grants.count(), 0);
-        assert_eq!(delete(&rig, &client_id).await.expect("it goes on").revoked, 0);
+        assert_eq!(delete(&rig, &client_id).await.expect("the deletion resumes").revoked, 0);
     }
 }
 

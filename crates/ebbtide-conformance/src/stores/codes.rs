@@ -1,4 +1,4 @@
-//! Codes are redeemed once, by whom they were issued to.
+//! Codes are redeemed once, by the client they were issued to.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ use ebbtide::stores::grants::{GrantState, GrantTtls, Rotate, RotateOutcome, Why}
 use ebbtide::stores::shared::payload::Payload;
 
 const URI: &str = "https://app.example/cb";
-/// The example of RFC 7636, appendix B.
+/// Example of RFC 7636, appendix B.
 const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
 const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
 
@@ -43,7 +43,7 @@ async fn redeem(rig: &StoreRig, presented: &Redeem) -> RedeemOutcome {
 async fn redeemed(rig: &StoreRig, presented: &Redeem) -> Redeemed {
     match redeem(rig, presented).await {
         RedeemOutcome::Redeemed(redeemed) => *redeemed,
-        other => panic!("the code was good, but: {other:?}"),
+        other => panic!("the code should be redeemed, but: {other:?}"),
     }
 }
 
@@ -87,7 +87,7 @@ pub(super) async fn a_code_lives_ten_minutes_at_most(rig: StoreRig) {
     assert!(error.message().contains("600"), "{error}");
 }
 
-/// What does not fit, one thing at a time, and how it is called.
+/// Presentations that differ in one field each, and that field.
 fn misfits(code: &IssuedCode) -> Vec<(Field, Redeem)> {
     let secret = || code.code.clone();
     let verifier = || Secret::new(VERIFIER);
@@ -154,7 +154,8 @@ pub(super) async fn redeeming_gives_the_grant_that_was_asked_for(rig: StoreRig) 
     let issued = redeemed(&rig, &present(&code).grant(terms)).await.grant.expect("a grant");
     assert_eq!(issued.expires_at.since(rig.clock.now()).as_secs(), 100);
     assert_eq!(issued.ends_at.since(rig.clock.now()).as_secs(), 1_000);
-    let grant = rig.stores.grants(&rig.scope).get(issued.grant_id).await.expect("get").expect("it is there");
+    let grant =
+        rig.stores.grants(&rig.scope).get(issued.grant_id).await.expect("get").expect("the record exists");
     assert_eq!((grant.subject.as_str(), grant.client_id.as_str()), ("ada", "app"));
     assert_eq!(grant.scope.as_deref(), Some("read write"));
     assert_eq!(grant.data.map(Payload::into_inner), Some(json!({ "acr": "mfa" })));
@@ -169,11 +170,11 @@ pub(super) async fn a_second_redemption_revokes_what_the_first_gave(rig: StoreRi
         let issued = redeemed(&rig, &present(&code).grant(terms)).await.grant.expect("a grant");
         rig.pass(later);
         rig.sweep().await;
-        // Whoever presents it: that it is in two hands is what counts.
+        // Any presenter: the code is in two hands.
         let again =
             redeem(&rig, &Redeem::new(code.code.clone(), "evil").redirect_uri("https://evil.example")).await;
         assert_eq!(again, RedeemOutcome::Reused { grant_id: Some(issued.grant_id) }, "after {later} s");
-        let state = grants.get(issued.grant_id).await.expect("get").expect("it is there").state;
+        let state = grants.get(issued.grant_id).await.expect("get").expect("the record exists").state;
         assert!(matches!(state, GrantState::Revoked { why: Why::CodeReused, .. }), "{state:?}");
         let rotation = grants.rotate(Rotate::new(&issued.refresh_token, "app")).await.expect("rotate");
         assert!(matches!(rotation, RotateOutcome::Revoked { .. }), "{rotation:?}");
@@ -196,7 +197,8 @@ pub(super) async fn one_of_many_redemptions_wins_and_the_others_revoke(rig: Stor
             lost.iter().all(|answer| *answer == RedeemOutcome::Reused { grant_id: Some(id) }),
             "{lost:?}"
         );
-        let state = rig.stores.grants(&rig.scope).get(id).await.expect("get").expect("it is there").state;
+        let state =
+            rig.stores.grants(&rig.scope).get(id).await.expect("get").expect("the record exists").state;
         assert!(matches!(state, GrantState::Revoked { .. }), "{state:?}");
     }
 }

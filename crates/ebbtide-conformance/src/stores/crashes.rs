@@ -1,4 +1,4 @@
-//! A deletion that crashes between any two of its writes: nothing is honoured from the first on, and another run
+//! Crashes of a deletion between any two of its writes: nothing is honoured after the first write, and another run
 //! leaves nothing.
 
 use super::clients::{find, is_good, register};
@@ -27,7 +27,7 @@ async fn goes_on(rig: &StoreRig, mortal: Principal<'_>) -> bool {
     rig.stores.is_deleted(&rig.scope, &[mortal], rig.clock.now()).await.expect("ask")
 }
 
-/// How many writes there may be at the most: a deletion that never gets through fails the case.
+/// Limit on the number of writes: a deletion that never ends fails the case.
 const MOST_WRITES: u64 = 200;
 
 pub(super) async fn a_deletion_of_an_owner_that_crashes_anywhere_honours_nothing(rig: StoreRig) {
@@ -37,18 +37,18 @@ pub(super) async fn a_deletion_of_an_owner_that_crashes_anywhere_honours_nothing
         let owned_records = OwnedRecords::new(&rig, &owner).await;
         assert_eq!(owned_records.honoured(&rig).await.len(), OwnedRecords::ALL);
         let (crashing, faulty) = rig.faulty();
-        // The write happens, and nothing behind it.
+        // The write happens, and nothing after it.
         faulty.stay_down(skip, Fault::After);
         let crashed = delete_owner(&crashing, &owner).await.is_err();
         assert_eq!(owned_records.honoured(&rig).await, [""; 0], "after write {skip}");
-        // With its last write the deletion has ended, and the name is free again.
+        // The last write ends the deletion and frees the name again.
         if goes_on(&rig, Principal::Owner(&owner)).await {
             assert_eq!(owned_records.made(&rig).await, [""; 0], "after write {skip}");
             going += 1;
         }
         delete_owner(&rig, &owner).await.expect("the second run");
         assert_eq!(left(&rig).await, [], "after write {skip}, and another run");
-        assert_eq!(owned_records.given().honoured(&rig).await, [""; 0], "what their client was given");
+        assert_eq!(owned_records.given().honoured(&rig).await, [""; 0], "tokens that the client was given");
         if !crashed {
             break;
         }
@@ -79,11 +79,11 @@ pub(super) async fn a_deletion_of_a_client_that_crashes_anywhere_honours_nothing
             let again = rig.stores.clients(&rig.scope).register(again).await;
             assert!(
                 !matches!(again, Ok(RegisterOutcome::Registered(_))),
-                "nor is it made anew: after write {skip}"
+                "it must not be re-created: after write {skip}"
             );
             going += 1;
         }
-        // The last write is the end of it: then there is nothing left to go on with.
+        // The last write ends the deletion: nothing is left to resume.
         delete_client(&rig, &client_id).await.expect("the second run");
         let left: Vec<_> =
             left(&rig).await.into_iter().filter(|kind| *kind != ebbtide::Kind::PushedRequest).collect();

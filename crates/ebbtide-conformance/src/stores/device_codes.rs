@@ -1,4 +1,4 @@
-//! Device codes: polled with patience, decided once, redeemed once.
+//! Device codes: polled at an interval, decided once, redeemed once.
 
 use serde_json::json;
 
@@ -46,7 +46,7 @@ pub(super) async fn redeem(rig: &StoreRig, device: &StartedDevice) -> DeviceRede
 pub(super) async fn redeemed(rig: &StoreRig, device: &StartedDevice) -> Redeemed {
     match redeem(rig, device).await {
         DeviceRedeemOutcome::Redeemed(redeemed) => *redeemed,
-        other => panic!("it was approved, but: {other:?}"),
+        other => panic!("the device code should be approved, but: {other:?}"),
     }
 }
 
@@ -212,7 +212,7 @@ pub(super) async fn guesses_of_a_source_are_limited(rig: StoreRig) {
     assert_eq!(retry_at.since(rig.clock.now()).as_secs(), 600);
     let other = start(&rig).await;
     for _ in 0..15 {
-        // What is right is no guess, decided or not.
+        // A correct user code is no guess, decided or not.
         let answer = decide(&rig, from("203.0.113.2", &other.user_code)).await;
         assert!(matches!(answer, DecideOutcome::Decided { .. } | DecideOutcome::Used), "{answer:?}");
     }
@@ -223,7 +223,7 @@ pub(super) async fn guesses_of_a_source_are_limited(rig: StoreRig) {
         assert_eq!(decide(&rig, Approve::new(&wrong, "eve")).await, DecideOutcome::Unknown);
     }
     let answer = decide(&rig, Approve::new(&wrong, "eve")).await;
-    assert!(matches!(answer, DecideOutcome::TooManyGuesses { .. }), "by subject where no source is named");
+    assert!(matches!(answer, DecideOutcome::TooManyGuesses { .. }), "counted by subject without a source");
 }
 
 pub(super) async fn bounds_are_named(rig: StoreRig) {

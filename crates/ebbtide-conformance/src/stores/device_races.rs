@@ -1,4 +1,4 @@
-//! Many at one device code: one wins, and each is told what has become of it.
+//! Races for one device code: one wins, and every caller gets a consistent answer.
 
 use super::device_codes::{decide, decided, poll, redeem, redeemed, start};
 use super::grants::is_revoked;
@@ -46,7 +46,7 @@ pub(super) async fn every_poll_counts(rig: StoreRig) {
             PollOutcome::Pending { interval_seconds } | PollOutcome::SlowDown { interval_seconds } => {
                 interval_seconds
             }
-            other => panic!("nothing is decided: {other:?}"),
+            other => panic!("no decision was made, but: {other:?}"),
         })
         .collect();
     intervals.sort_unstable();

@@ -1,4 +1,4 @@
-//! An explanation tells what the store would answer by, and who made it so.
+//! Explanations agree with the store's own answers, and name the actor.
 
 use super::approvals::context;
 use super::attribute_lives::by;
@@ -46,7 +46,7 @@ pub(super) async fn a_replay_record_is_live_until_its_end(rig: StoreRig) {
     let _ = rig.stores.replays(&rig.scope).check(&proof).await.expect("check");
     assert_eq!(state(&rig, &question).await, RecordState::Live);
     rig.pass(60);
-    assert_eq!(state(&rig, &question).await, RecordState::Unknown, "expired is absent, whether swept or not");
+    assert_eq!(state(&rig, &question).await, RecordState::Unknown, "expired is absent, swept or not");
 }
 
 pub(super) async fn a_nonce_is_live_used_or_expired(rig: StoreRig) {
@@ -78,7 +78,7 @@ pub(super) async fn a_code_tells_what_it_gave(rig: StoreRig) {
     assert_eq!(state(&rig, &question).await, RecordState::Live);
     let presented = Redeem::new(good, "app").redirect_uri("https://a").with_grant();
     let RedeemOutcome::Redeemed(redeemed) = codes.redeem(presented.clone()).await.expect("redeem") else {
-        panic!("a good code is redeemed");
+        panic!("the code should be redeemed");
     };
     let explanation = explain(&rig, &question).await;
     assert_eq!(explanation.state, RecordState::Used);
@@ -131,7 +131,7 @@ pub(super) async fn an_access_token_ends_with_its_grant(rig: StoreRig) {
     let issue = |request| async { rig.stores.access_tokens(&rig.scope).issue(request).await.expect("issue") };
     let (under, alone) = (issue(AccessRequest::under(grant_id)), issue(AccessRequest::alone("ada", "app")));
     let (IssueOutcome::Issued(under), IssueOutcome::Issued(alone)) = (under.await, alone.await) else {
-        panic!("nothing refuses them");
+        panic!("the tokens should be issued");
     };
     let (under, alone) = (
         Question::AccessTokens(AccessTokenQuestion::new(under.access_token)),
@@ -168,11 +168,7 @@ pub(super) async fn an_extension_tells_who_and_why(rig: StoreRig) {
     );
     assert!(explanation.cap_at.is_some_and(|cap| Some(cap) > explanation.expires_at));
     rig.pass(100);
-    assert_eq!(
-        state(&rig, &approval()).await,
-        RecordState::Expired,
-        "the log tells until when it was extended"
-    );
+    assert_eq!(state(&rig, &approval()).await, RecordState::Expired, "the log states the new expiry");
 }
 
 pub(super) async fn what_was_revoked_is_told_from_the_log(rig: StoreRig) {
@@ -183,7 +179,11 @@ pub(super) async fn what_was_revoked_is_told_from_the_log(rig: StoreRig) {
     let explanation = explain(&rig, &approval()).await;
     assert_eq!((explanation.state, explanation.history.len()), (RecordState::Revoked, 1));
     approvals.grant(&Approval::new("alice", "doc", "GET", "admin")).await.expect("grant");
-    assert_eq!(state(&rig, &approval()).await, RecordState::Live, "what stands is stronger than the log");
+    assert_eq!(
+        state(&rig, &approval()).await,
+        RecordState::Live,
+        "a live record takes precedence over the log"
+    );
     let role = Relationship::role("alice", "editor", "doc", "admin");
     let question = Question::Relationships(role.edge());
     rig.stores.relationships(&rig.scope).add(&role).await.expect("add");
@@ -227,7 +227,7 @@ pub(super) async fn what_a_session_a_request_and_a_device_came_to(rig: StoreRig)
     let push = || async {
         match requests.put(Push::new("app", Payload::new("x"))).await.expect("put") {
             PushOutcome::Pushed { request_uri, .. } => request_uri,
-            other => panic!("a new URI is taken: {other:?}"),
+            other => panic!("a generated URI should be free: {other:?}"),
         }
     };
     let (taken, left) = (push().await, push().await);

@@ -1,4 +1,4 @@
-//! Families: rotated, retried, reused, idle, capped.
+//! Families of refresh tokens: rotated, retried, reused, idle, capped.
 
 use std::time::Duration;
 
@@ -30,14 +30,14 @@ pub(super) async fn rotate(rig: &StoreRig, token: &Secret) -> RotateOutcome {
 pub(super) async fn rotated(rig: &StoreRig, token: &Secret) -> Rotated {
     match rotate(rig, token).await {
         RotateOutcome::Rotated(rotated) => *rotated,
-        other => panic!("the token was the present one, but: {other:?}"),
+        other => panic!("the current token should rotate, but: {other:?}"),
     }
 }
 
 async fn retried(rig: &StoreRig, token: &Secret) -> Rotated {
     match rotate(rig, token).await {
         RotateOutcome::Retried(rotated) => *rotated,
-        other => panic!("the token could be retried, but: {other:?}"),
+        other => panic!("the token should be retried, but: {other:?}"),
     }
 }
 
@@ -55,7 +55,7 @@ pub(super) async fn is_revoked(rig: &StoreRig, id: GrantId) -> Option<Why> {
 pub(super) async fn access_token(rig: &StoreRig, id: GrantId) -> Secret {
     match rig.stores.access_tokens(&rig.scope).issue(AccessRequest::under(id)).await.expect("issue") {
         IssueOutcome::Issued(issued) => issued.access_token,
-        other => panic!("the grant is active, but: {other:?}"),
+        other => panic!("the grant should be active, but: {other:?}"),
     }
 }
 
@@ -140,7 +140,7 @@ pub(super) async fn an_access_token_in_use_closes_the_retry(rig: StoreRig) {
     );
     assert!(is_active(&rig, &new).await);
     let reused = RotateOutcome::Reused { grant_id: issued.grant_id };
-    assert_eq!(rotate(&rig, &issued.refresh_token).await, reused, "the answer had arrived");
+    assert_eq!(rotate(&rig, &issued.refresh_token).await, reused, "the answer has arrived");
 }
 
 pub(super) async fn an_older_generation_revokes_the_family(rig: StoreRig) {
@@ -154,7 +154,7 @@ pub(super) async fn an_older_generation_revokes_the_family(rig: StoreRig) {
     for token in &tokens {
         assert!(matches!(rotate(&rig, token).await, RotateOutcome::Revoked { why: Why::RefreshReused, .. }));
     }
-    assert_eq!(get(&rig, issued.grant_id).await.data, None, "what was kept with it is gone");
+    assert_eq!(get(&rig, issued.grant_id).await.data, None, "the grant's data is deleted");
 }
 
 pub(super) async fn a_mismatch_burns_nothing(rig: StoreRig) {

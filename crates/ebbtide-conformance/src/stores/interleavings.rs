@@ -1,4 +1,4 @@
-//! What happens between a read and its write is seen: each call is judged by what stands when it writes.
+//! Interleavings: each call is decided by the state at its write, not at its read.
 
 use super::grants::{access_token, get, grace, is_active, is_revoked, issue, rotate, rotated};
 use super::rig::StoreRig;
@@ -14,7 +14,7 @@ async fn revoke(rig: &StoreRig, id: GrantId) -> bool {
     rig.stores.grants(&rig.scope).revoke(id, None).await.expect("revoke") == 1
 }
 
-/// The rig on which the grant is revoked after it was read.
+/// Rig on which the grant is revoked after it is read.
 fn revoking(rig: &StoreRig, id: GrantId) -> StoreRig {
     let other = rig.clone();
     rig.meanwhile(Kind::Grant, async move { assert!(revoke(&other, id).await) })
@@ -27,7 +27,7 @@ pub(super) async fn a_rotation_that_was_overtaken_gets_the_same_successor(rig: S
         rotated(&other, &token).await;
     });
     let RotateOutcome::Retried(successor) = rotate(&overtaken, &issued.refresh_token).await else {
-        panic!("another was first");
+        panic!("the token should be retried");
     };
     assert_eq!(get(&rig, issued.grant_id).await.generation, 1);
     rotated(&rig, &successor.refresh_token).await;
@@ -104,7 +104,7 @@ fn present(code: &IssuedCode, client_id: &str) -> Redeem {
     Redeem::new(code.code.clone(), client_id).redirect_uri("https://a").with_grant()
 }
 
-/// The rig on which the code is redeemed by another after it was read.
+/// Rig on which another caller redeems the code after it is read.
 fn redeeming(rig: &StoreRig, code: &IssuedCode) -> StoreRig {
     let (other, presented) = (rig.clone(), present(code, "app"));
     rig.meanwhile(Kind::Code, async move {
@@ -114,7 +114,7 @@ fn redeeming(rig: &StoreRig, code: &IssuedCode) -> StoreRig {
 }
 
 pub(super) async fn a_redemption_that_was_overtaken_revokes(rig: StoreRig) {
-    // Whether its own would have been good or not.
+    // Both for a matching and for a mismatching presentation.
     for client_id in ["app", "evil"] {
         let request = CodeRequest::new("app", "ada", "https://a");
         let code = rig.stores.codes(&rig.scope).issue(request).await.expect("issue");

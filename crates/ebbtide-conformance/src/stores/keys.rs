@@ -1,4 +1,4 @@
-//! Keys come and go; tokens stay good until theirs is retired.
+//! Keys are added and retired; tokens stay valid until their key is retired.
 
 use super::grants::{request, rotate, rotated};
 use super::rig::StoreRig;
@@ -11,7 +11,7 @@ use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
 use ebbtide::stores::grants::{Holder, RotateOutcome};
 use ebbtide::stores::shared::payload::Payload;
 
-/// A ring with one key, the same with a second and active one, and the second alone.
+/// Three keyrings: one key, the same with a second and active one, and the second alone.
 fn rings(rig: &StoreRig) -> [Keyring; 3] {
     let rng = SeededRng::new(7);
     let old = Keyring::generate(&rng, rig.clock.now());
@@ -39,7 +39,7 @@ pub(super) async fn a_retry_gets_the_same_successor_across_a_change_of_keys(rig:
     let [old, both, new] = rings(&rig).map(|ring| rig.with_keyring(ring));
     let issued = old.stores.grants(&rig.scope).issue(request()).await.expect("issue");
     let RotateOutcome::Rotated(first) = rotate(&old, &issued.refresh_token).await else {
-        panic!("it was good")
+        panic!("the token should rotate")
     };
     assert_eq!(rotate(&both, &issued.refresh_token).await, RotateOutcome::Retried(first.clone()));
     assert_eq!(rotate(&new, &issued.refresh_token).await, RotateOutcome::Unknown);
@@ -55,7 +55,7 @@ pub(super) async fn tokens_of_another_ring_are_unknown(rig: StoreRig) {
     assert_eq!(rig.contents().await, before);
 }
 
-/// What cannot be read is no answer: not "unknown", and not "without data".
+/// A value that cannot be opened is an error: neither "unknown" nor "without data".
 pub(super) async fn what_is_sealed_under_a_retired_key_is_a_fault(rig: StoreRig) {
     let [old, _, new] = rings(&rig).map(|ring| rig.with_keyring(ring));
     let request = CodeRequest::new("app", "ada", "https://a").data(Payload::new("x"));
@@ -69,7 +69,7 @@ pub(super) async fn what_is_sealed_under_a_retired_key_is_a_fault(rig: StoreRig)
     let IssueOutcome::Issued(access) =
         old.stores.access_tokens(&rig.scope).issue(access).await.expect("issue")
     else {
-        panic!("nothing refuses a token alone");
+        panic!("a token without a grant should be issued");
     };
     let tokens = new.stores.access_tokens(&rig.scope);
     assert_eq!(tokens.introspect(&access.access_token).await.expect_err("gone").kind(), ErrorKind::Corrupt);

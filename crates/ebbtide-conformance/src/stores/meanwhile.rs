@@ -1,4 +1,4 @@
-//! A backend on which something happens between a read and the write that follows it.
+//! Backend on which an event happens between a read and the write that follows it.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,8 +12,8 @@ use ebbtide::{Admin, Backend, async_trait, delegate};
 
 pub(super) type Event = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Passes every call on. After a read the task steps back, so that others come between it and its write even on an
-/// engine that never waits; and after the first read of a kind, the event that was set for it happens.
+/// Forwards every call. After a read the task yields, so that others come between it and its write even on an engine
+/// that never waits; after the first read of a given kind, the configured event happens.
 pub(super) struct Meanwhile {
     inner: Arc<dyn Admin>,
     event: Mutex<Option<(Kind, Event)>>,

@@ -1,4 +1,4 @@
-//! Nonces come back once, or many times, and from the right place.
+//! Nonces are accepted once, or many times, for the right audience.
 
 use super::rig::{StoreRig, secs};
 use ebbtide::model::scope::Scope;

@@ -1,4 +1,4 @@
-//! Something of an owner in every store, and what of it is honoured.
+//! Records of an owner in every store, and checks that they are honoured.
 
 use serde_json::json;
 
@@ -25,7 +25,7 @@ pub(super) fn context() -> AuditContext {
     AuditContext::new("root", "asked for by themselves").expect("good words")
 }
 
-/// A grant with all that hangs on it, and a token without one.
+/// Grant with its dependents, and a token without one.
 pub(super) struct Held {
     subject: String,
     client_id: String,
@@ -54,7 +54,7 @@ impl Held {
         Self { subject: subject.to_owned(), client_id: client_id.to_owned(), grant, access, alone, code }
     }
 
-    /// What of it is honoured; nothing is changed by asking.
+    /// Names of the parts that are honoured. Changes nothing.
     pub(super) async fn honoured(&self, rig: &StoreRig) -> Vec<&'static str> {
         let (stores, scope) = (&rig.stores, &rig.scope);
         let id = self.grant.grant_id;
@@ -68,7 +68,7 @@ impl Held {
         ])
     }
 
-    /// What can be made of it, or beside it.
+    /// Names of the records that can be created from it or beside it.
     pub(super) async fn made(&self, rig: &StoreRig) -> Vec<&'static str> {
         let (stores, scope, client_id) = (&rig.stores, &rig.scope, &self.client_id);
         let rotation = stores.grants(scope).rotate(Rotate::new(&self.grant.refresh_token, client_id)).await;
@@ -95,14 +95,14 @@ fn named<const N: usize>(answers: [(&'static str, bool); N]) -> Vec<&'static str
     answers.into_iter().filter_map(|(name, yes)| yes.then_some(name)).collect()
 }
 
-/// Something of an owner in every store.
+/// Records of an owner in every store.
 pub(super) struct OwnedRecords {
     owner: String,
     held: Held,
     session: CreatedSession,
     device: StartedDevice,
     client: RegisteredClient,
-    /// What others have from the owner's client.
+    /// Grants and tokens that others hold from the owner's client.
     given: Held,
 }
 
@@ -127,7 +127,7 @@ impl OwnedRecords {
         Self { owner: owner.to_owned(), held, session, device, client, given }
     }
 
-    /// What is honoured; nothing is changed by asking.
+    /// Names of the records that are honoured. Changes nothing.
     pub(super) async fn honoured(&self, rig: &StoreRig) -> Vec<&'static str> {
         let (stores, scope, owner) = (&rig.stores, &rig.scope, self.owner.as_str());
         let session = stores.sessions(scope).get(&self.session.session_id).await.expect("get");
@@ -163,10 +163,10 @@ impl OwnedRecords {
         honoured
     }
 
-    /// How much there is to be honoured.
+    /// Number of records that can be honoured.
     pub(super) const ALL: usize = 18;
 
-    /// What can be made for them.
+    /// Names of the records that can be created for the owner.
     pub(super) async fn made(&self, rig: &StoreRig) -> Vec<&'static str> {
         let (stores, scope, owner) = (&rig.stores, &rig.scope, self.owner.as_str());
         let bucket = stores.attributes(scope).bucket(owner, "b").expect("good names");
@@ -194,7 +194,7 @@ impl OwnedRecords {
         made
     }
 
-    /// What others have from the owner's client.
+    /// Grants and tokens that others hold from the owner's client.
     pub(super) fn given(&self) -> &Held {
         &self.given
     }
@@ -204,7 +204,7 @@ fn approval(owner: &str) -> Approval {
     Approval::new(owner, "document", "GET", "root")
 }
 
-/// The owner is in the middle of a way.
+/// Relationships with the owner in the middle of a path.
 fn relationships(owner: &str) -> [Relationship; 2] {
     let edge = |from: &str, to: &str| {
         Relationship::new(Edge::new(from, "member", to, RelationType::Membership), "root")
@@ -212,7 +212,7 @@ fn relationships(owner: &str) -> [Relationship; 2] {
     [edge(owner, &format!("after {owner}")), edge(&format!("before {owner}"), owner)]
 }
 
-/// A pushed request of a client, and whether it can still be taken.
+/// Pushes a request of a client.
 pub(super) async fn push(rig: &StoreRig, client_id: &str) -> Secret {
     match rig.stores.pushed_requests(&rig.scope).put(Push::new(client_id, json!({}))).await {
         Ok(PushOutcome::Pushed { request_uri, .. }) => request_uri,

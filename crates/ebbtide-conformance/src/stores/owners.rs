@@ -1,4 +1,4 @@
-//! An owner goes with everything, and does not come back by a side door.
+//! Deletion of an owner removes everything, and nothing is re-created meanwhile.
 
 use serde_json::json;
 
@@ -15,7 +15,8 @@ pub(super) async fn delete(rig: &StoreRig, owner: &str) -> Removed {
     deletion.finish().await.expect("finish")
 }
 
-/// What is left that may name an owner: neither the log, nor tombstones, nor what ends soon and leads nowhere.
+/// Remaining records that may name an owner: neither the log, nor tombstones, nor short-lived records that lead
+/// nowhere.
 pub(super) async fn left(rig: &StoreRig) -> Vec<Kind> {
     let ends_soon = |kind| matches!(kind, Kind::Code | Kind::DeviceCode | Kind::UserCode | Kind::AccessToken);
     let kinds = rig.contents().await.into_iter().map(|(key, _)| key.kind());
@@ -41,8 +42,8 @@ pub(super) async fn an_owner_goes_with_everything_and_alone(rig: StoreRig) {
     assert_eq!(kinds, expected);
     assert_eq!(removed.revoked, 5, "two grants, two tokens without one, a session");
     assert!(alice.honoured(&rig).await.is_empty());
-    assert!(alice.given().honoured(&rig).await.is_empty(), "what her client was given");
-    assert_eq!(left(&rig).await.len(), before / 2, "all of hers, and none of bob's");
+    assert!(alice.given().honoured(&rig).await.is_empty(), "tokens that her client was given");
+    assert_eq!(left(&rig).await.len(), before / 2, "all of alice's records, and none of bob's");
     assert_eq!(bob.honoured(&rig).await.len(), OwnedRecords::ALL);
     let again = delete(&rig, "alice").await;
     assert_eq!(again, Removed::default());
@@ -105,7 +106,7 @@ pub(super) async fn a_name_is_free_again_behind_the_last_step(rig: StoreRig) {
     }
     let deletion = rig.stores.owners(&rig.scope).delete("alice", &context()).await.expect("delete");
     rig.pass(365 * 24 * 3600);
-    assert!(bucket.set("a", json!(1)).await.is_err(), "while it goes on, it does not end");
+    assert!(bucket.set("a", json!(1)).await.is_err(), "the tombstone does not expire during the deletion");
     deletion.finish().await.expect("finish");
 }
 
@@ -115,7 +116,7 @@ pub(super) async fn a_name_that_is_free_again_is_deleted_again(rig: StoreRig) {
         bucket.set("a", json!(1)).await.expect("set");
         assert_eq!(delete(&rig, "alice").await.total(), 1);
         let deletion = rig.stores.owners(&rig.scope).delete("alice", &context()).await.expect("delete");
-        assert!(bucket.set("a", json!(1)).await.is_err(), "a second deletion goes on");
+        assert!(bucket.set("a", json!(1)).await.is_err(), "a second deletion resumes the first");
         deletion.finish().await.expect("finish");
     }
 }
@@ -128,7 +129,7 @@ pub(super) async fn writing_against_deleting_leaves_nothing(rig: StoreRig) {
             async move {
                 let (stores, scope) = (&rig.stores, &rig.scope);
                 match index % 4 {
-                    // All but the last step, with which the name is free again.
+                    // All but the last step, which frees the name again.
                     0 if index == 12 => {
                         let deletion = stores.owners(scope).delete(&owner, &context()).await;
                         let mut deletion = deletion.expect("delete");
@@ -177,7 +178,7 @@ pub(super) async fn a_deletion_goes_in_steps_and_is_told(rig: StoreRig) {
 }
 
 pub(super) async fn an_owner_of_nothing_is_deleted_too(rig: StoreRig) {
-    // A name that no key can have, but subjects and clients may.
+    // Subjects and clients may have names that are not valid in a key.
     for owner in ["nobody", "a\nb"] {
         assert_eq!(delete(&rig, owner).await, Removed::default());
     }

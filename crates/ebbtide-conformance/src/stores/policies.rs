@@ -1,4 +1,4 @@
-//! Policies are changed while the store serves.
+//! Policies change while the store serves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn node(rig: &StoreRig, policies: TtlPolicies) -> Stores {
     builder.policies(policies).build()
 }
 
-/// The life that an approval has which was granted without one; none if it does not end.
+/// TTL of an approval that is granted without one; `None` if it does not expire.
 async fn life(stores: &Stores, scope: &Scope) -> Option<Duration> {
     let granted = stores.approvals(scope).grant(&Approval::new("alice", "doc", "GET", "admin")).await;
     let granted = granted.expect("grant");
@@ -54,9 +54,9 @@ pub(super) async fn a_policy_holds_at_once_and_is_logged(rig: StoreRig) {
     assert_eq!(life(&rig.stores, &rig.scope).await, None);
     assert_eq!(policies.unset(Kind::Approval, &rig.scope, &context()).await.expect("unset"), None);
     let entries = rig.stores.audit(&rig.scope).list(None, 10).await.expect("list").items;
-    assert_eq!(entries.len(), 3, "what changed nothing is not told");
+    assert_eq!(entries.len(), 3, "a change of nothing is not logged");
     assert!(entries.iter().all(|entry| entry.action == Action::Policy));
-    let detail = entries[1].detail.as_deref().expect("it is told what changed");
+    let detail = entries[1].detail.as_deref().expect("the entry states the change");
     assert!(detail.contains("3600 s") && detail.contains("86400 s"), "{detail}");
 }
 
@@ -67,11 +67,15 @@ pub(super) async fn a_policy_reaches_other_nodes_when_they_reload(rig: StoreRig)
     assert_eq!(life(&other, &rig.scope).await, MONTH);
     set(&rig.stores, &Scope::Global, TtlPolicy::temporary()).await.expect("set");
     other.policies(&Scope::Global).reload().await.expect("reload");
-    assert_eq!(life(&other, &rig.scope).await, HOUR, "what is stored goes before what was configured");
+    assert_eq!(
+        life(&other, &rig.scope).await,
+        HOUR,
+        "a stored policy takes precedence over a configured one"
+    );
     let policies = rig.stores.policies(&Scope::Global);
     policies.unset(Kind::Approval, &Scope::Global, &context()).await.expect("unset");
     other.policies(&Scope::Global).reload().await.expect("reload");
-    assert_eq!(life(&other, &rig.scope).await, MONTH, "and what was configured holds again");
+    assert_eq!(life(&other, &rig.scope).await, MONTH, "and the configured policy applies again");
 }
 
 pub(super) async fn a_policy_that_is_not_sound_changes_nothing(rig: StoreRig) {

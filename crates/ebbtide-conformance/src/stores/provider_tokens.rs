@@ -32,9 +32,9 @@ pub(super) async fn they_are_kept_replaced_and_deleted(rig: StoreRig) {
     let grant = issue(&rig, GrantTtls::default()).await;
     assert!(!is_there(&tokens, grant.grant_id).await);
     assert_eq!(put(&tokens, grant.grant_id, None).await, Some(grant.ends_at));
-    assert_eq!(put(&tokens, grant.grant_id, None).await, Some(grant.ends_at), "in place of the first");
+    assert_eq!(put(&tokens, grant.grant_id, None).await, Some(grant.ends_at), "replaces the first");
     rotated(&rig, &grant.refresh_token).await;
-    assert!(is_there(&tokens, grant.grant_id).await, "rotation leaves them alone");
+    assert!(is_there(&tokens, grant.grant_id).await, "rotation does not affect them");
     assert!(tokens.get(grant.grant_id, "github").await.expect("get").is_none());
     assert!(!is_there(&rig.stores.provider_tokens(&Scope::Global), grant.grant_id).await);
     assert!(tokens.delete(grant.grant_id, "google").await.expect("delete"));

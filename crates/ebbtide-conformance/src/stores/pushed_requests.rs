@@ -1,4 +1,4 @@
-//! Pushed requests are taken once, by whom they were pushed.
+//! Pushed requests are taken once, by the client that pushed them.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Relationships have two ends that agree, and ways that are found.
+//! Relationships have two consistent ends, and paths over them are found.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ async fn way(relationships: &Relationships, edge: &Edge, depth: usize) -> Transi
     relationships.check_transitive(edge, depth).await.expect("check")
 }
 
-/// What stands in one of the two tables.
+/// Records of one of the two tables.
 async fn table(rig: &StoreRig, kind: Kind) -> Vec<Related> {
     let all = Prefix::reach(kind, &Reach::Below(Scope::Global)).expect("a good prefix");
     let records = rig.backend.scan_all(&all, rig.clock.now()).await.expect("scan");
@@ -140,7 +140,7 @@ pub(super) async fn an_extension_reaches_both_ends(rig: StoreRig) {
     assert!(relationships.extend(&alice.edge, &by(40)).await.expect("extend").is_extended());
     rig.pass(99);
     let reverse = relationships.list_reverse("doc", None, None, 10).await.expect("list").items;
-    assert_eq!(reverse.len(), 1, "the reverse lives as long");
+    assert_eq!(reverse.len(), 1, "the reverse has the same expiry");
     assert!(check(&relationships, &alice.edge).await);
     let read = relationships.list("alice", None, None, 10).await.expect("list").items;
     assert_eq!(relationships.list_reverse("doc", None, None, 10).await.expect("list").items, read, "renewed");
@@ -177,7 +177,7 @@ pub(super) async fn a_lost_reverse_stands_in_no_ones_way(rig: StoreRig) {
     assert!(relationships.extend(&alice.edge, &by(5)).await.expect("extend").is_extended());
     assert_eq!(table(&rig, Kind::Relationship).await, table(&rig, Kind::RelationshipReverse).await, "mended");
     rig.backend.erase_all(&reverse, rig.clock.now()).await.expect("erase");
-    assert!(relationships.remove(&alice.edge, &context()).await.expect("remove"), "it can be taken back");
+    assert!(relationships.remove(&alice.edge, &context()).await.expect("remove"), "it can be removed");
     assert!(!check(&relationships, &alice.edge).await);
 }
 

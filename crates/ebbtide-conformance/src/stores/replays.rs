@@ -1,4 +1,4 @@
-//! Replays are told.
+//! Replays are detected.
 
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ pub(super) async fn a_batch_records_what_is_fresh(rig: StoreRig) {
     let seen = replays.check_batch(&batch).await.expect("check");
     let fresh: Vec<_> = seen.iter().map(|seen| *seen != ReplayOutcome::Replay).collect();
     assert_eq!(fresh, [true, false, true, false], "in order, and a double is a replay");
-    assert_eq!(check(&replays, &proof("c")).await, None, "what was fresh is recorded");
+    assert_eq!(check(&replays, &proof("c")).await, None, "a fresh proof is recorded");
     let large: Vec<_> = (0..250).map(|number| proof(&format!("n{number}"))).collect();
     let seen = replays.check_batch(&large).await.expect("check");
     assert!(seen.iter().all(|seen| *seen != ReplayOutcome::Replay));

@@ -1,4 +1,4 @@
-//! Revoking: by grant, token, subject and client; against thieves; against everything that happens meanwhile.
+//! Revocation by grant, token, subject and client; against theft; and against concurrent calls.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use ebbtide::stores::grants::{
 };
 use ebbtide::stores::sessions::SessionRequest;
 
-/// Nothing of the family can be used: neither a refresh token nor an access token.
+/// Asserts that no refresh token and no access token of the family is accepted.
 async fn assert_dead(rig: &StoreRig, id: GrantId, refresh: &[Secret], access: &[Secret]) {
     assert!(is_revoked(rig, id).await.is_some());
     for token in refresh {
@@ -148,7 +148,7 @@ pub(super) async fn twelve_rotations_of_one_token_give_one_successor(rig: StoreR
         let winners = answers.iter().filter(|answer| matches!(answer, RotateOutcome::Rotated(_))).count();
         assert_eq!(winners, 1, "{answers:?}");
         let mut successors: Vec<_> = answers.iter().filter_map(given).collect();
-        assert_eq!(successors.len(), 12, "nobody is refused");
+        assert_eq!(successors.len(), 12, "no caller is refused");
         successors.dedup();
         assert_eq!(successors.len(), 1, "all have the same successor");
         assert_eq!(get(&rig, issued.grant_id).await.state, GrantState::Active);
@@ -172,15 +172,15 @@ pub(super) async fn one_generation_has_one_winner_where_there_is_no_grace(rig: S
     }
 }
 
-/// Both have the same token. Whoever comes first, once the other has come too both are out.
+/// Both hold the same token. In any order, once both have used it, both are stopped.
 pub(super) async fn a_thief_and_a_victim_are_both_stopped_whatever_the_order(rig: StoreRig) {
-    // A run of rotations by either: true is the thief, who holds a copy of the token of the beginning.
+    // A sequence of rotations by either: true is the thief, who holds a copy of the first token.
     for order in 0..16_u32 {
         let issued = issue(&rig, GrantTtls::default()).await;
         let mut held = [issued.refresh_token.clone(), issued.refresh_token.clone()];
         let mut stopped = false;
         for step in 0..4 {
-            // Each uses the token it got; past the grace, so that nobody is taken for a retry.
+            // Each uses the token it got, after the grace, so that neither counts as a retry.
             rig.pass(60);
             let who = usize::from(order >> step & 1 == 1);
             match rotate(&rig, &held[who]).await {
@@ -201,8 +201,8 @@ pub(super) async fn a_thief_and_a_victim_are_both_stopped_whatever_the_order(rig
     }
 }
 
-/// Within the grace a thief gets the same successor as the victim, and no family of their own: they collide at the
-/// next use.
+/// Within the grace a thief gets the same successor as the victim, not a family of its own: they collide at the next
+/// use.
 pub(super) async fn a_thief_within_the_grace_is_stopped_by_the_next_use(rig: StoreRig) {
     for first in [0, 1] {
         let issued = issue(&rig, GrantTtls::default()).await;
@@ -310,7 +310,7 @@ pub(super) async fn an_audited_revocation_is_told_once(rig: StoreRig) {
         let answer = stores.grants(scope).revoke(&token, Some(&context())).await;
         assert_eq!(answer.expect("revoke"), revoked);
     }
-    assert_eq!(log().await.len(), 2, "what changes nothing is not told");
+    assert_eq!(log().await.len(), 2, "a change of nothing is not logged");
     issue(&rig, GrantTtls::default()).await;
     let revoked = stores.grants(scope).revoke(Holder::Subject("ada"), Some(&context())).await;
     assert_eq!(revoked.expect("revoke"), 1);
@@ -323,7 +323,9 @@ pub(super) async fn a_revoked_token_is_told_of_once(rig: StoreRig) {
     let (stores, scope) = (&rig.stores, &rig.scope);
     let log = async || stores.audit(scope).list(None, 100).await.expect("list").items;
     let issued = stores.access_tokens(scope).issue(AccessRequest::alone("ada", "app")).await.expect("issue");
-    let IssueOutcome::Issued(alone) = issued else { panic!("it needs no grant, but: {issued:?}") };
+    let IssueOutcome::Issued(alone) = issued else {
+        panic!("a token without a grant should be issued, but: {issued:?}")
+    };
     let family = issue(&rig, GrantTtls::default()).await;
     let access = access_token(&rig, family.grant_id).await;
     let tokens = [alone.access_token, access, family.refresh_token.clone()];
@@ -335,7 +337,7 @@ pub(super) async fn a_revoked_token_is_told_of_once(rig: StoreRig) {
         assert!(!revoke(token, Some("evil")).await, "another client's");
     }
     assert!(is_active(&rig, &tokens[0]).await && is_active(&rig, &tokens[1]).await);
-    assert_eq!(log().await.len(), 0, "what changes nothing is not told");
+    assert_eq!(log().await.len(), 0, "a change of nothing is not logged");
     for (token, client) in tokens.iter().zip([None, Some("app"), Some("app")]) {
         assert!(revoke(token, client).await);
         assert!(!revoke(token, client).await, "it is good no more");
@@ -365,5 +367,5 @@ pub(super) async fn a_revoked_token_is_told_of_once(rig: StoreRig) {
         async move { rig.stores.grants(&rig.scope).revoke(&token, Some(&context())).await.expect("revoke") }
     });
     assert_eq!(answers.await.into_iter().sum::<u64>(), 1);
-    assert_eq!(log().await.len(), 4, "one of many is told");
+    assert_eq!(log().await.len(), 4, "one of several concurrent calls is logged");
 }

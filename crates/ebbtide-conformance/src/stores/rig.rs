@@ -1,4 +1,4 @@
-//! What a case of the typed stores works with.
+//! Test rig of the typed stores.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,39 +54,39 @@ impl StoreRig {
         builder.rng(Arc::clone(&self.rng)).hash_cost(cheap).build()
     }
 
-    /// The same store, seen by a node whose writes fail when they are told to.
+    /// Same store, through a node whose writes fail on demand.
     pub(crate) fn faulty(&self) -> (Self, Arc<Faulty<impl Admin + use<>>>) {
         let faulty = Arc::new(Faulty::new(Meanwhile::new(Arc::clone(&self.backend), None)));
         let stores = self.stores_on(Arc::clone(&faulty) as Arc<dyn Admin>);
         (Self { stores, ..self.clone() }, faulty)
     }
 
-    /// The same store, on which `event` happens once, right after a record of that kind was read.
+    /// Same store; `event` happens once, right after a record of that kind is read.
     pub(crate) fn meanwhile(&self, kind: Kind, event: impl Future<Output = ()> + Send + 'static) -> Self {
         self.clone().on(Some((kind, Box::pin(event))))
     }
 
-    /// The same store, seen by a node with this keyring.
+    /// Same store, through a node with this keyring.
     pub(crate) fn with_keyring(&self, keyring: Keyring) -> Self {
         Self { keyring, ..self.clone() }.on(None)
     }
 
-    /// The same store, in another scope.
+    /// Same store, in another scope.
     pub(crate) fn elsewhere(&self) -> Self {
         Self { scope: Scope::tenant("other").expect("a good name"), ..self.clone() }
     }
 
-    /// Moves the clock forwards by so many seconds.
+    /// Advances the clock by `seconds`.
     pub(crate) fn pass(&self, seconds: u64) {
         self.clock.advance(Duration::from_secs(seconds));
     }
 
-    /// Moves the clock to `time`, `before` milliseconds earlier.
+    /// Sets the clock to `before` milliseconds before `time`.
     pub(crate) fn go_to(&self, time: Timestamp, before: u64) {
         self.clock.set(Timestamp::from_millis(time.as_millis() - before).expect("a time of this century"));
     }
 
-    /// Sweeps everything that can be, at the clock's time.
+    /// Sweeps completely at the clock's time.
     pub(crate) async fn sweep(&self) -> Swept {
         let budget = Budget::everything(Kind::ALL);
         self.backend.sweep_all(self.clock.now(), &budget).await.expect("sweep")
@@ -99,18 +99,18 @@ impl StoreRig {
             let records = self.backend.scan_all(&Prefix::kind_wide(kind), self.clock.now()).await;
             contents.extend(records.expect("scan"));
         }
-        // A walk over all partitions has no order of its own.
+        // A scan over all partitions has no defined order.
         contents.sort_by(|(one, _), (other, _)| one.cmp(other));
         contents
     }
 
-    /// The bytes of all keys and values.
+    /// Total size of all keys and values.
     pub(crate) async fn stored_bytes(&self) -> usize {
         let contents = self.contents().await;
         contents.iter().map(|(key, record)| key.as_bytes().len() + record.value.len()).sum()
     }
 
-    /// Runs `count` tasks that begin together, and returns what they answered.
+    /// Runs `count` tasks that begin together, and returns their answers.
     pub(crate) async fn together<T, F>(&self, count: usize, task: impl Fn(Self, usize) -> F) -> Vec<T>
     where
         T: Send + 'static,

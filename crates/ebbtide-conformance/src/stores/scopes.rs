@@ -1,4 +1,4 @@
-//! Scopes are seen and ended exactly.
+//! Scopes are listed, counted and deleted exactly.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn scope(text: &str) -> Scope {
     text.parse().expect("a good scope")
 }
 
-/// In each scope: an attribute, two approvals, a relationship and its reverse, a replay record.
+/// Writes to each scope: an attribute, two approvals, a relationship and its reverse, a replay record.
 async fn fill(rig: &StoreRig) {
     for text in SCOPES {
         let scope = scope(text);
@@ -54,7 +54,7 @@ fn one_of_each() -> BTreeMap<Kind, u64> {
 
 async fn count(rig: &StoreRig, reach: &Reach) -> BTreeMap<Kind, u64> {
     let mut counts = rig.stores.scopes(&Scope::Global).count(reach).await.expect("count");
-    // Neither the logs, nor where an engine remembers how far a listing has come.
+    // Excludes the logs and an engine's stored positions.
     counts.retain(|kind, _| !matches!(kind, Kind::Audit | Kind::System));
     counts
 }
@@ -80,7 +80,7 @@ pub(super) async fn a_scope_is_counted_exactly_or_below(rig: StoreRig) {
     assert!(first.items.iter().chain(&rest.items).all(|(key, _)| key.scope() == rig.scope));
     assert_eq!(first.items.len() + rest.items.len(), 2);
     rig.pass(60);
-    assert_eq!(count(&rig, &reach).await.get(&Kind::Approval), None, "what has ended is not counted");
+    assert_eq!(count(&rig, &reach).await.get(&Kind::Approval), None, "expired records are not counted");
 }
 
 pub(super) async fn statistics_are_by_scope_and_kind(rig: StoreRig) {
@@ -125,7 +125,7 @@ pub(super) async fn a_scope_is_deleted_alone(rig: StoreRig) {
     assert!(matches!(verdict, AuditOutcome::Intact { entries: 4, .. }), "the log is kept");
 }
 
-/// Two kinds of which an engine with steps by kind deletes one first.
+/// Writes two kinds, of which an engine with steps by kind deletes one first.
 async fn fill_two_kinds(rig: &StoreRig) {
     for number in 0..30 {
         let user = format!("user{number}");
@@ -136,7 +136,7 @@ async fn fill_two_kinds(rig: &StoreRig) {
     }
 }
 
-/// A deletion that was stopped when it had deleted something, with what it had deleted.
+/// Starts a deletion, drops it after it has deleted something, and returns the counts.
 async fn stopped_deletion(rig: &StoreRig, reach: &Reach) -> BTreeMap<Kind, u64> {
     let scopes = rig.stores.scopes(&rig.scope);
     let mut stopped = scopes.delete(reach, &context()).await.expect("delete");
@@ -161,7 +161,7 @@ pub(super) async fn a_deletion_is_gone_on_with(rig: StoreRig) {
     fill_two_kinds(&rig).await;
     let (scopes, reach) = (rig.stores.scopes(&rig.scope), Reach::Exact(rig.scope.clone()));
     let removed = stopped_deletion(&rig, &reach).await;
-    // What is written meanwhile goes too: this one begins anew.
+    // Records that are written meanwhile are deleted too: this deletion starts over.
     let approval = Approval::new("late", "doc", "GET", "admin");
     rig.stores.approvals(&rig.scope).grant(&approval).await.expect("grant");
     rig.pass(1);
@@ -180,7 +180,7 @@ pub(super) async fn a_stopped_deletion_is_resumed_within_a_day(rig: StoreRig) {
     rig.pass(3_600);
     let resumed = scopes.resume_delete(&reach, &context()).await.expect("resume");
     if removed == all {
-        // An engine that deletes so much in one step had come to the end.
+        // An engine that deletes so much in one step has finished.
         assert!(resumed.is_none());
     } else {
         let resumed = resumed.expect("one was stopped");

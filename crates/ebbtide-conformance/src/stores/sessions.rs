@@ -1,4 +1,4 @@
-//! Sessions end when they should, and are claimed once.
+//! Sessions end on time, and are claimed once.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ async fn get(rig: &StoreRig, session: &CreatedSession) -> SessionOutcome {
 async fn live(rig: &StoreRig, session: &CreatedSession) -> Session {
     match get(rig, session).await {
         SessionOutcome::Live(session) => *session,
-        other => panic!("it should live, but: {other:?}"),
+        other => panic!("the session should be live, but: {other:?}"),
     }
 }
 
@@ -91,7 +91,11 @@ pub(super) async fn a_session_ends_at_the_instant(rig: StoreRig) {
         for _ in 0..2 {
             assert_eq!(get(&rig, &session).await, SessionOutcome::Expired);
             assert_eq!(claim(&rig, &session).await, SessionOutcome::Expired);
-            assert_eq!(touch(&rig, &session, None).await, TouchOutcome::Expired, "nothing is revived");
+            assert_eq!(
+                touch(&rig, &session, None).await,
+                TouchOutcome::Expired,
+                "an expired session is not revived"
+            );
             if sweeps {
                 rig.pass(1);
                 rig.sweep().await;
@@ -108,7 +112,9 @@ pub(super) async fn a_touch_never_passes_the_cap_and_never_shortens(rig: StoreRi
     assert_eq!(session.ends_at.since(rig.clock.now()), Duration::from_secs(250));
     rig.pass(50);
     let now = rig.clock.now();
-    let TouchOutcome::Touched { expires_at } = touch(&rig, &session, None).await else { panic!("it lives") };
+    let TouchOutcome::Touched { expires_at } = touch(&rig, &session, None).await else {
+        panic!("the session should be live")
+    };
     assert_eq!(expires_at.since(now), Duration::from_secs(100));
     assert_eq!(live(&rig, &session).await.expires_at, expires_at);
     assert_eq!(touch(&rig, &session, Some(10)).await, TouchOutcome::Touched { expires_at }, "not shorter");
@@ -172,7 +178,7 @@ pub(super) async fn a_touch_does_not_undo_a_claim(rig: StoreRig) {
         assert!(other.stores.sessions(&other.scope).delete(&theirs.session_id).await.expect("delete"));
     });
     assert_eq!(touch(&overtaken, &session, Some(700)).await, TouchOutcome::Unknown);
-    assert_eq!(get(&rig, &session).await, SessionOutcome::Unknown, "and none is made again");
+    assert_eq!(get(&rig, &session).await, SessionOutcome::Unknown, "and none is created");
 }
 
 pub(super) async fn a_subject_is_listed_and_revoked_alone(rig: StoreRig) {
@@ -182,7 +188,7 @@ pub(super) async fn a_subject_is_listed_and_revoked_alone(rig: StoreRig) {
     let nobody = create(&rig, SessionRequest::default()).await;
     assert_eq!((list(&rig, "ada").await, list(&rig, "bob").await), (2, 1));
     rig.go_to(again.expires_at, 0);
-    assert_eq!(list(&rig, "ada").await, 1, "what has ended is not listed");
+    assert_eq!(list(&rig, "ada").await, 1, "ended sessions are not listed");
     let sessions = rig.stores.sessions(&rig.scope);
     assert_eq!(sessions.revoke("ada", None).await.expect("revoke"), 1, "what lived is counted");
     assert_eq!(sessions.revoke("ada", None).await.expect("revoke"), 0);
@@ -212,7 +218,7 @@ pub(super) async fn indexes_end_with_the_cap(rig: StoreRig) {
     for _ in 0..3 {
         rig.pass(8);
         assert!(matches!(touch(&rig, &session, None).await, TouchOutcome::Touched { .. }));
-        assert_eq!(list(&rig, "ada").await, 1, "it is found for as long as it lives");
+        assert_eq!(list(&rig, "ada").await, 1, "it is listed while it is live");
     }
     rig.go_to(session.ends_at, 0);
     assert_eq!(list(&rig, "ada").await, 0);

@@ -1,4 +1,4 @@
-//! A backend that lets other tasks go first, so that a read followed by a write is caught on any engine.
+//! Backend that yields to other tasks, so that a read followed by an unconditional write is caught on any engine.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use ebbtide::model::error::Result;
 use ebbtide::model::rng::SeededRng;
 use ebbtide::{Admin, Backend, async_trait, delegate};
 
-/// Passes every call on, after yielding to other tasks a few times.
+/// Forwards every call after yielding a few times.
 pub(super) struct Yielding {
     inner: Arc<dyn Admin>,
     rng: SeededRng,

@@ -1,4 +1,4 @@
-//! Who asks, for which scope, and whether they may.
+//! Authentication and authorization of requests.
 
 mod cache;
 mod rate;
@@ -17,8 +17,8 @@ use crate::http::problem::Problem;
 use crate::http::table::Needs;
 use cache::{Cache, Held};
 
-/// A caller whose key is good for this call, and the scope that the request is for: the header `Ebbtide-Scope`, else
-/// the key's own. Only a route of the [`Table`](crate::http::table::Table) has one.
+/// Authorized caller and the scope of the request: the header `Ebbtide-Scope`, else the key's own scope. Only routes
+/// of the [`Table`](crate::http::table::Table) have one.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     pub(crate) scope: Scope,
@@ -49,12 +49,12 @@ impl Who {
 }
 
 impl Caller {
-    /// Refuses a scope that the request's own does not cover.
+    /// Refuses a scope that the request's own scope does not cover.
     pub(crate) fn require(&self, scope: &Scope) -> Result<(), Problem> {
         if self.scope.covers(scope) { Ok(()) } else { Err(not_covered()) }
     }
 
-    /// The scope that a query names, if the request's own covers it; without one, the request's own.
+    /// Scope that a query names, if the request's own scope covers it; without one, the request's own.
     pub(crate) fn named(&self, scope: Option<String>) -> Result<Scope, Problem> {
         let Some(scope) = scope else { return Ok(self.scope.clone()) };
         let scope = scope.parse()?;
@@ -62,7 +62,7 @@ impl Caller {
         Ok(scope)
     }
 
-    /// Who does what is audited, and why; whoever does not say is the holder of the key.
+    /// Audit context of the request: actor and reason; the default actor is the holder of the key.
     pub(crate) fn context(
         &self,
         actor: Option<String>,
@@ -70,13 +70,13 @@ impl Caller {
     ) -> Result<AuditContext, Problem> {
         let actor = actor.unwrap_or_else(|| match &self.who {
             Who::Root => "the root key".to_owned(),
-            // An id may be longer than the log takes for a name.
+            // An id may be longer than the maximum of an actor's name in the log.
             Who::Key(held) => match &held.key.name {
                 Some(name) => format!("the API key {name} of {}", clipped(&held.key.scope.to_string())),
                 None => format!("the API key {}", clipped(&held.key.id.to_string())),
             },
         });
-        let reason = reason.unwrap_or_else(|| format!("asked for over HTTP in {}", self.scope));
+        let reason = reason.unwrap_or_else(|| format!("requested over HTTP in {}", self.scope));
         Ok(AuditContext::new(actor, reason)?)
     }
 }
@@ -88,13 +88,13 @@ fn clipped(text: &str) -> &str {
 impl FromRequestParts<App> for Caller {
     type Rejection = Problem;
 
-    /// Takes the caller that was let in. A route that lets nobody in has none, and is refused.
+    /// Takes the caller that the edge has authorized. A route without needs has none, and is refused.
     async fn from_request_parts(parts: &mut Parts, _app: &App) -> Result<Self, Problem> {
         parts.extensions.remove::<Self>().ok_or_else(Problem::unauthorized)
     }
 }
 
-/// The keys that are good.
+/// Valid keys.
 #[derive(Debug)]
 pub(crate) struct Access {
     root_key: Digest,
@@ -102,12 +102,12 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Only a digest of the root key is kept.
+    /// Keeps only a digest of the root key.
     pub(crate) fn new(root_key: &Secret) -> Self {
         Self { root_key: digest(root_key.expose()), cache: Cache::default() }
     }
 
-    /// Stops honouring a key on this node, without waiting for what is held of it to grow old.
+    /// Drops a key from this node's cache at once.
     pub(crate) fn forget(&self, id: &KeyId) {
         self.cache.forget(id);
     }
@@ -118,7 +118,7 @@ fn digest(key: &str) -> Digest {
 }
 
 impl App {
-    /// Who asks, if they may; else why not.
+    /// Authenticates and authorizes the caller, or returns the reason for the refusal.
     pub(crate) async fn admit(&self, needs: Needs, headers: &HeaderMap) -> Result<Caller, Problem> {
         let who = self.identify(headers).await?;
         if let Who::Key(held) = &who {
@@ -147,7 +147,7 @@ impl App {
         if let Some(held) = access.cache.get(&digest, now) {
             return if now < held.key.expires_at { Ok(Who::Key(held)) } else { Err(Problem::unauthorized()) };
         }
-        // Both are taken before the read: what is held is never younger than it seems.
+        // Take both before the read: a cached key is never younger than it seems.
         let watch = Stopwatch::start();
         let found: Option<ApiKey> = self.stores.find_api_key(&Secret::new(key)).await?;
         let key = found.ok_or_else(|| {
@@ -159,7 +159,7 @@ impl App {
 }
 
 fn not_covered() -> Problem {
-    Problem::forbidden("the key's scope does not cover this one")
+    Problem::forbidden("the key's scope does not cover the requested scope")
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
@@ -174,10 +174,10 @@ fn requested(headers: &HeaderMap) -> Result<Option<Scope>, Problem> {
     let mut values = headers.get_all("ebbtide-scope").iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
-        (Some(_), Some(_)) => Err(Problem::invalid("a request names one scope")),
+        (Some(_), Some(_)) => Err(Problem::invalid("the request must name at most one scope")),
         (Some(value), None) => {
-            let text =
-                std::str::from_utf8(value.as_bytes()).map_err(|_| Problem::invalid("a scope is UTF-8"))?;
+            let text = std::str::from_utf8(value.as_bytes())
+                .map_err(|_| Problem::invalid("a scope must be UTF-8"))?;
             Ok(Some(text.parse::<Scope>()?))
         }
     }

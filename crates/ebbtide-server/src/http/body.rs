@@ -106,7 +106,7 @@ const MOST_ITEMS: usize = 1_000;
 pub(crate) fn page(limit: Option<usize>, after: Option<&str>) -> Result<(Option<Cursor>, usize), Problem> {
     let limit = limit.unwrap_or(100);
     if !(1..=MOST_ITEMS).contains(&limit) {
-        return Err(Problem::invalid(format!("limit is 1 to {MOST_ITEMS}")));
+        return Err(Problem::invalid(format!("limit must be 1 to {MOST_ITEMS}")));
     }
     let cursor = |text| {
         let bytes = Base64UrlUnpadded::decode_vec(text);

@@ -1,5 +1,4 @@
-//! What happens around every request: its name, its place among those that are worked on, its metrics, and its line in
-//! the log.
+//! Middleware around every request: its id, the limit on concurrent requests, metrics, and the access log.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -23,13 +22,13 @@ use crate::http::request_id::{HEADER, RequestId};
 use crate::http::route::{GOOD, Route, Routes, Verb};
 use crate::http::trace::Trace;
 
-/// What the edge of a server knows, shared by its connections.
+/// State of a server's edge, shared by its connections.
 #[derive(Debug)]
 pub(crate) struct Edge {
     pub(crate) limits: Limits,
     /// Closed while the node must not serve.
     pub(crate) gate: Gate,
-    /// A permit for each request that may be worked on; what the operator asks needs none and takes none.
+    /// One permit for each request in flight; operators' requests need none.
     pub(crate) places: Semaphore,
     pub(crate) connections: AtomicUsize,
 }
@@ -41,7 +40,7 @@ impl Edge {
     }
 }
 
-/// Puts the edge around the routes. It stands inside of the routing, so that it knows the route.
+/// Layer around the routes. It is inside of the routing, so that it knows the route.
 #[derive(Debug, Clone)]
 pub(crate) struct EdgeLayer {
     app: App,
@@ -89,7 +88,7 @@ where
         let (route, verb) = self.routes.of(&request);
         let asked = Asked { route, verb };
         let trace = Trace::of(request.headers());
-        // The one that was told to be ready is called; a copy stays.
+        // Call the instance that was polled ready; keep a clone.
         let copy = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, copy);
         Box::pin(async move {
@@ -115,25 +114,25 @@ where
     }
 }
 
-/// What is told of a request: never its path, which may name an owner, and never what stands behind the question mark.
+/// Loggable parts of a request: never its path, which may name an owner, and never its query.
 struct Asked {
     route: Arc<Route>,
     verb: Verb,
 }
 
 impl Asked {
-    /// Whether an operator asks it of a server that is too busy for anyone else.
+    /// Returns true for an operator's request, which is answered even if the server is overloaded.
     fn is_of_the_operator(&self) -> bool {
         ["/healthz", "/readyz", "/metrics"].contains(&self.route.template())
     }
 
-    /// Lets in who may, and hands on to the route, which is told who it is.
+    /// Authenticates the caller and passes the request on to the route.
     async fn answer<S>(&self, app: &App, mut request: Request, mut inner: S) -> Result<Response, Infallible>
     where
         S: Service<Request, Response = Response, Error = Infallible>,
     {
         let body_bytes = app.edge.limits.body_bytes;
-        // Said in advance, a body that is too large is refused before it is sent.
+        // A body whose declared size is too large is refused before it is sent.
         if request.body().size_hint().lower() > body_bytes as u64 {
             return Ok(Problem::too_large().into_response());
         }

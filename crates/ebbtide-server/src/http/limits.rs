@@ -1,28 +1,28 @@
-//! What a server takes on at the most.
+//! Limits of a server.
 
 use std::time::Duration;
 
-/// The bounds within which a server stays up while clients do what they like.
+/// Limits that keep a server up, whatever its clients do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The largest body that is read, in bytes.
+    /// Maximum size of a body in bytes.
     pub body_bytes: usize,
-    /// For how long a body may take to arrive.
+    /// Maximum time for a body to arrive.
     pub body_timeout: Duration,
-    /// For how long a connection may be quiet, or take to send the head of a request.
+    /// Maximum time for a connection to be idle, or to send the head of a request.
     pub header_timeout: Duration,
-    /// How many requests are worked on at a time; what comes beyond is answered 503 at once.
+    /// Maximum number of requests in flight; more are answered 503 at once.
     pub requests: usize,
-    /// How many connections are open at a time; what comes beyond is answered 503 and closed.
+    /// Maximum number of open connections; more are answered 503 and closed.
     pub connections: usize,
-    /// For how long a server that was told to stop goes on with what it has begun.
+    /// Maximum time to drain in-flight requests at shutdown.
     pub shutdown_timeout: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            // What the largest attribute or payload takes, and some more.
+            // Size of the largest attribute or payload, plus some overhead.
             body_bytes: 1 << 20,
             body_timeout: Duration::from_secs(30),
             header_timeout: Duration::from_secs(60),

@@ -1,4 +1,4 @@
-//! Bodies that arrive in time, or not at all.
+//! Timeout of request bodies.
 
 use std::fmt;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ impl fmt::Display for TooSlow {
 impl std::error::Error for TooSlow {}
 
 impl TooSlow {
-    /// Whether this is what `error` comes from.
+    /// Returns true if `error` is caused by this one.
     pub(crate) fn caused(error: &(dyn std::error::Error + 'static)) -> bool {
         let mut next = Some(error);
         while let Some(error) = next {
@@ -37,11 +37,11 @@ impl TooSlow {
     }
 }
 
-/// A body that fails once it has kept its reader waiting for too long, all in all.
+/// Body that fails once its reader has waited too long in total.
 pub(crate) struct Patient {
     body: Incoming,
     patience: Duration,
-    /// Made at the first wait: most bodies arrive with the head.
+    /// Created at the first wait: most bodies arrive with the head.
     end: Option<Pin<Box<Sleep>>>,
 }
 

@@ -1,4 +1,4 @@
-//! What is not a success: `application/problem+json` (RFC 9457) with a stable type.
+//! Problems: `application/problem+json` (RFC 9457) with a stable type.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use ebbtide::{Error, ErrorKind};
 use serde_json::{Map, Value};
 
-/// A refusal or a fault.
+/// Refusal or fault.
 #[derive(Debug, Clone)]
 pub(crate) struct Problem {
     status: StatusCode,
@@ -34,8 +34,11 @@ impl Problem {
     }
 
     pub(crate) fn mismatch(field: impl std::fmt::Display) -> Self {
-        let problem =
-            Self::new(StatusCode::UNPROCESSABLE_ENTITY, "mismatch", format!("{field} is not what was bound"));
+        let problem = Self::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "mismatch",
+            format!("{field} does not match the bound value"),
+        );
         problem.with("field", field.to_string())
     }
 
@@ -44,7 +47,7 @@ impl Problem {
     }
 
     pub(crate) fn unauthorized() -> Self {
-        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", "a valid API key is asked for, as a bearer token")
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", "a valid API key is required as a bearer token")
     }
 
     pub(crate) fn forbidden(detail: &str) -> Self {
@@ -52,7 +55,7 @@ impl Problem {
     }
 
     pub(crate) fn method_not_allowed() -> Self {
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid", "the path is there, but not for this method")
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid", "the method is not allowed for this path")
     }
 
     pub(crate) fn too_large() -> Self {
@@ -60,7 +63,7 @@ impl Problem {
     }
 
     pub(crate) fn overloaded() -> Self {
-        let detail = "too many requests are being worked on; this one was not begun";
+        let detail = "too many requests in flight; this one was not started";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail).retry_after(1)
     }
 
@@ -68,18 +71,18 @@ impl Problem {
         Self::new(StatusCode::TOO_MANY_REQUESTS, kind, detail).retry_after(seconds)
     }
 
-    /// The same, and when to come again, in seconds.
+    /// Adds a `Retry-After` in seconds.
     pub(crate) fn retry_after(mut self, seconds: impl Into<HeaderValue>) -> Self {
         self.retry_after = Some(seconds.into());
         self
     }
 
-    /// The ending of its type.
+    /// Last part of the problem's type.
     pub(crate) fn kind(&self) -> &'static str {
         self.kind
     }
 
-    /// The body of the answer to the request of that name.
+    /// Body of the answer, with the id of the request.
     pub(crate) fn body(self, request_id: &str) -> Body {
         let mut body = self.more;
         body.insert("type".to_owned(), format!("urn:ebbtide:problem:{}", self.kind).into());
@@ -90,7 +93,7 @@ impl Problem {
         Body::from(Value::Object(body).to_string())
     }
 
-    /// The same with another member in the body.
+    /// Adds a member to the body.
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.more.insert(name.to_owned(), value.into());
         self
@@ -101,10 +104,10 @@ impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         match error.kind() {
             ErrorKind::Invalid => Self::invalid(error.message()),
-            // What is wrong with the store is for its operator to read, and not for whoever asked.
+            // Faults of the store are for its operator; the caller gets no details.
             kind => {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
-                tracing::error!(%error, cause, %kind, "a request could not be answered");
+                tracing::error!(%error, cause, %kind, "request failed");
                 let status = match kind {
                     ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
                     _ => StatusCode::INTERNAL_SERVER_ERROR,
@@ -116,7 +119,7 @@ impl From<Error> for Problem {
 }
 
 impl IntoResponse for Problem {
-    /// The head of the answer. The body follows at the edge, where the request's name is known.
+    /// Returns the head of the answer. The edge adds the body, with the request's id.
     fn into_response(self) -> Response {
         let mut response = self.status.into_response();
         let headers = response.headers_mut();

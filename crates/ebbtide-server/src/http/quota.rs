@@ -1,10 +1,10 @@
-//! How many records a scope may have. The count is cheap, and hence rough.
+//! Record quotas of scopes. The count is cheap, and therefore approximate.
 //!
-//! A quota is for a scope and all below it. What is live there is counted by a scan that goes no further than the
-//! quota: when the first record is added, and again in the background when the last count is old. In between, each
-//! node adds what it lets in itself. So a node learns with the next count what others have added, and what has expired
-//! or was deleted: between counts, a scope can be over its quota by what other nodes let in, and can be refused though
-//! something has just expired.
+//! A quota applies to a scope and everything below it. Live records are counted by a scan that goes no further than
+//! the quota: at the first insertion, and again in the background when the last count is old. In between, each node
+//! adds its own insertions. So a node learns with the next count of other nodes' insertions, and of expiries and
+//! deletions: between counts, a scope can exceed its quota by what other nodes insert, and can be refused although a
+//! record has just expired.
 
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,28 +14,27 @@ use ebbtide::{Error, Reach, Result, Scope, Stopwatch, Stores, Timestamp};
 
 use crate::http::problem::Problem;
 
-/// How old a count may be.
+/// Maximum age of a count.
 const RECOUNT_AFTER: Duration = Duration::from_secs(30);
 
-/// A count is done again after so many times what it took, so that counting takes a small part of the time.
+/// Minimum rest after a count, as a multiple of its duration, so that counting takes a small part of the time.
 const REST: u32 = 20;
 
-/// The most records that a scope and those below it may have.
+/// Maximum number of records in a scope and below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quota {
-    /// The scope.
+    /// Scope of the quota.
     pub scope: Scope,
-    /// How many.
+    /// Maximum number of records.
     pub most: u64,
 }
 
 impl FromStr for Quota {
     type Err = Error;
 
-    /// Reads `SCOPE=NUMBER`, such as `tenant:acme=100000`.
+    /// Parses `SCOPE=NUMBER`, such as `tenant:acme=100000`.
     fn from_str(text: &str) -> Result<Self> {
-        let wrong =
-            || Error::invalid("a quota is a scope, an equals sign and a number, such as tenant:acme=100000");
+        let wrong = || Error::invalid("a quota must be SCOPE=NUMBER, such as tenant:acme=100000");
         let (scope, most) = text.rsplit_once('=').ok_or_else(wrong)?;
         Ok(Self { scope: scope.parse()?, most: most.parse().map_err(|_| wrong())? })
     }
@@ -48,27 +47,27 @@ pub struct Quotas(Vec<Arc<Standing>>);
 #[derive(Debug)]
 struct Standing {
     quota: Quota,
-    /// None before the first count.
+    /// `None` before the first count.
     seen: Mutex<Option<Seen>>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     counted: u64,
-    /// Since the count began.
+    /// Number of insertions since the count began.
     added: u64,
     recount_at: Timestamp,
     counting: bool,
 }
 
 impl Quotas {
-    /// The quotas that were configured.
+    /// Creates the configured quotas.
     #[must_use]
     pub fn new(quotas: impl IntoIterator<Item = Quota>) -> Self {
         Self(quotas.into_iter().map(|quota| Arc::new(Standing { quota, seen: Mutex::default() })).collect())
     }
 
-    /// Refuses what would be one too many.
+    /// Refuses a record that would exceed a quota.
     pub(crate) async fn check(&self, stores: &Stores, scope: &Scope, now: Timestamp) -> Result<(), Problem> {
         for quota in self.over(scope) {
             quota.check(stores, now).await?;
@@ -76,7 +75,7 @@ impl Quotas {
         Ok(())
     }
 
-    /// Counts a record that was added.
+    /// Counts an insertion.
     pub(crate) fn added(&self, scope: &Scope) {
         for quota in self.over(scope) {
             if let Some(seen) = quota.seen().as_mut() {
@@ -98,14 +97,14 @@ impl Standing {
     async fn check(self: &Arc<Self>, stores: &Stores, now: Timestamp) -> Result<(), Problem> {
         let standing = *self.seen();
         let seen = match standing {
-            // The first is waited for: without it there is no answer.
+            // Wait for the first count: without it there is no answer.
             None => self.count(stores, now).await?,
             Some(seen) => {
                 if now >= seen.recount_at && self.begin() {
                     let (this, stores) = (Arc::clone(self), stores.clone());
                     tokio::spawn(async move {
                         if let Err(error) = this.count(&stores, now).await {
-                            tracing::warn!(%error, scope = %this.quota.scope, "a quota was not counted");
+                            tracing::warn!(%error, scope = %this.quota.scope, "cannot count the records of a quota");
                         }
                     });
                 }
@@ -116,10 +115,10 @@ impl Standing {
             return Ok(());
         }
         let wait = u32::try_from(seen.recount_at.since(now).as_secs()).unwrap_or(u32::MAX).max(1);
-        Err(Problem::too_many("quota", "the scope has as many records as it may", wait))
+        Err(Problem::too_many("quota", "the scope has reached its record quota", wait))
     }
 
-    /// Of those that find a count old, one counts.
+    /// Of several requests that find the count old, one counts.
     fn begin(&self) -> bool {
         self.seen().as_mut().is_some_and(|seen| !std::mem::replace(&mut seen.counting, true))
     }

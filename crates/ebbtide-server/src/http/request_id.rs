@@ -1,14 +1,14 @@
-//! A name for each request, by which its answer and its line in the log are found together.
+//! Request ids, which correlate an answer with its log line.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use ebbtide::Rng;
 
 pub(crate) const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The longest name that a caller may give.
+/// Maximum length of an id that a caller may give.
 const MOST_BYTES: usize = 128;
 
-/// A request's name: the caller's, if it is sane, else made up.
+/// Id of a request: the caller's if it is safe, else generated.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestId(HeaderValue);
 
@@ -39,7 +39,7 @@ impl RequestId {
     }
 }
 
-/// Nothing that could break a line of the log, or look like more than a name.
+/// Accepts no character that could break a log line or look like more than an id.
 fn is_sane(id: &[u8]) -> bool {
     let good = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:/+=@".contains(byte);
     (1..=MOST_BYTES).contains(&id.len()) && id.iter().all(good)

@@ -1,4 +1,4 @@
-//! What is known of a route before anyone asks for it: what each of its methods needs, and where it is measured.
+//! Metadata of routes: the needs of each method, and its metrics.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -9,8 +9,7 @@ use metrics::{Counter, Histogram, SharedString, counter, histogram};
 
 use crate::http::table::Needs;
 
-/// A method that is told of. One of a caller's invention is [`Verb::Other`]: it would be a label of the caller's
-/// invention.
+/// HTTP method for metrics. An unknown one is [`Verb::Other`], so that callers cannot create label values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     Get,
@@ -53,7 +52,7 @@ impl Verb {
     }
 }
 
-/// A route by its template, such as `/v1/sessions/{handle}`.
+/// Route by its template, such as `/v1/sessions/{handle}`.
 #[derive(Debug)]
 pub(crate) struct Route {
     template: Arc<str>,
@@ -61,7 +60,7 @@ pub(crate) struct Route {
     meters: [Meter; Verb::COUNT],
 }
 
-/// Where the answers of one method are measured; looked for when there is the first.
+/// Metrics of one method, registered with its first answer.
 #[derive(Default)]
 struct Meter {
     seconds: OnceLock<Histogram>,
@@ -74,7 +73,7 @@ impl std::fmt::Debug for Meter {
     }
 }
 
-/// The outcome of what is answered with a success.
+/// Outcome label of a successful answer.
 pub(crate) const GOOD: &str = "ok";
 
 impl Route {
@@ -86,9 +85,9 @@ impl Route {
         &self.template
     }
 
-    /// What a call needs; none where nothing is asked for, or where the route has no such method.
+    /// Needs of a call; `None` if it needs no key, or if the route has no such method.
     pub(crate) fn needs(&self, verb: Verb) -> Option<Needs> {
-        // Whoever may have the body may have the head.
+        // HEAD needs the same role as GET.
         let verb = if verb == Verb::Head { Verb::Get } else { verb };
         self.needs[verb as usize]
     }
@@ -112,11 +111,11 @@ impl Route {
     }
 }
 
-/// The routes by their templates.
+/// Routes by their templates.
 #[derive(Debug)]
 pub(crate) struct Routes {
     known: HashMap<String, Arc<Route>>,
-    /// Where a request goes that is for none of them.
+    /// Route of requests that match none.
     none: Arc<Route>,
 }
 
@@ -134,7 +133,7 @@ impl Routes {
         Self { known, none: Arc::new(Route::new("none")) }
     }
 
-    /// The route that a request goes to, and its method.
+    /// Route and method of a request.
     pub(crate) fn of(&self, request: &Request) -> (Arc<Route>, Verb) {
         let template = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
         (Arc::clone(self.known.get(template).unwrap_or(&self.none)), Verb::of(request.method()))

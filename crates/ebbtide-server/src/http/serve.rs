@@ -1,4 +1,4 @@
-//! The accept loop: HTTP/1.1 and HTTP/2, with or without TLS, within limits, until it is told to stop.
+//! Accept loop: HTTP/1.1 and HTTP/2, with or without TLS, within limits, until shutdown.
 
 use std::io;
 use std::pin::pin;
@@ -25,15 +25,15 @@ use crate::http::edge::Edge;
 use crate::http::patience::Patient;
 use crate::router;
 
-/// The largest head of a request.
+/// Maximum size of a request's head.
 const MOST_HEAD_BYTES: usize = 64 * 1_024;
 
-/// Serves on `listener` until `stop` is done; what has begun by then is answered, within the limit for it.
+/// Serves on `listener` until `stop` resolves, then drains in-flight requests within the shutdown timeout.
 pub async fn serve(listener: TcpListener, app: App, stop: impl Future<Output = ()> + Send) -> io::Result<()> {
     run(listener, app, None, stop).await
 }
 
-/// The same, and nothing else than TLS is spoken.
+/// Serves TLS only; otherwise like [`serve`].
 pub async fn serve_tls(
     listener: TcpListener,
     app: App,
@@ -67,11 +67,11 @@ async fn run(
             },
         }
     }
-    // Whoever comes now is refused by the system, and tries another node.
+    // The system refuses new connections from here on, so that clients try another node.
     drop(listener);
     if timeout(edge.limits.shutdown_timeout, graceful.shutdown()).await.is_err() {
         let connections = edge.connections.load(Ordering::Relaxed);
-        tracing::warn!(connections, "stopped before everything that had begun was answered");
+        tracing::warn!(connections, "shutdown timeout reached; closing connections with requests in flight");
     }
     Ok(())
 }
@@ -87,17 +87,17 @@ fn builder(edge: &Edge) -> Builder<TokioExecutor> {
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(256)
-        // A peer that is gone is found out, and its connection given back.
+        // Detects peers that are gone, and frees their connections.
         .keep_alive_interval(edge.limits.header_timeout)
         .keep_alive_timeout(Duration::from_secs(20));
     builder
 }
 
-/// A connection that was gone before it was accepted concerns nobody; a process out of files waits for some.
+/// Ignores a connection that was closed before it was accepted; waits if the process is out of file descriptors.
 async fn rest(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
-        tracing::warn!(%error, "a connection could not be accepted");
+        tracing::warn!(%error, "cannot accept a connection");
         sleep(Duration::from_millis(100)).await;
     }
 }
@@ -113,13 +113,13 @@ impl Server {
     fn take_on(&self, stream: TcpStream, graceful: &GracefulShutdown) {
         let Some(place) = Place::take(&self.edge) else {
             metrics::counter!("ebbtide_connections_refused_total").increment(1);
-            // A client that speaks TLS could not read the answer; its connection is closed.
+            // A TLS client could not read a plain answer; close its connection.
             if self.tls.is_none() {
                 tokio::spawn(turn_away(stream));
             }
             return;
         };
-        // A small answer is not held back until another follows it.
+        // Send small answers at once.
         let _ = stream.set_nodelay(true);
         let connection = Connection { place, router: self.router.clone(), builder: self.builder.clone() };
         let watcher = graceful.watcher();
@@ -129,20 +129,20 @@ impl Server {
                 let patience = connection.place.0.limits.header_timeout;
                 match timeout(patience, tls.accept(stream)).await {
                     Ok(Ok(stream)) => connection.run(stream, watcher).await,
-                    Ok(Err(error)) => tracing::debug!(%error, "no TLS with a client"),
-                    Err(_) => tracing::debug!("a client took too long over TLS"),
+                    Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+                    Err(_) => tracing::debug!("TLS handshake timed out"),
                 }
             })),
         }
     }
 }
 
-/// One of the connections that may be open at a time.
+/// Slot for one of the open connections.
 struct Place(Arc<Edge>);
 
 impl Place {
     fn take(edge: &Arc<Edge>) -> Option<Self> {
-        // Only the accept loop adds, so that none slips in between.
+        // Only the accept loop increments, so this check does not race.
         if edge.connections.load(Ordering::Relaxed) >= edge.limits.connections {
             return None;
         }
@@ -158,7 +158,7 @@ impl Drop for Place {
 }
 
 async fn turn_away(mut stream: TcpStream) {
-    const BODY: &str = r#"{"type":"urn:ebbtide:problem:unavailable","title":"unavailable","status":503,"detail":"there are too many connections; try again"}"#;
+    const BODY: &str = r#"{"type":"urn:ebbtide:problem:unavailable","title":"unavailable","status":503,"detail":"too many connections; retry later"}"#;
     let head = format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n\
          connection: close\r\ncontent-length: {}\r\n\r\n",
@@ -169,7 +169,7 @@ async fn turn_away(mut stream: TcpStream) {
         stream.write_all(BODY.as_bytes()).await?;
         stream.shutdown().await
     };
-    // Whether the client reads it is its own affair.
+    // Best effort: the client may not read it.
     let _ = timeout(Duration::from_secs(1), answer).await;
 }
 
@@ -191,7 +191,7 @@ impl Connection {
         });
         let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
         let mut connection = pin!(watcher.watch(connection));
-        // Until the first bytes have told the version of HTTP, no other timer runs.
+        // No other timer runs until the first bytes have revealed the version of HTTP.
         let first = tokio::select! {
             outcome = connection.as_mut() => Some(outcome),
             () = sleep(header) => None,
@@ -202,7 +202,7 @@ impl Connection {
             None => connection.await,
         };
         if let Err(error) = outcome {
-            tracing::debug!(error, "a connection ended early");
+            tracing::debug!(error, "connection closed early");
         }
     }
 }

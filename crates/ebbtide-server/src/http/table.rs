@@ -1,4 +1,4 @@
-//! The routes that need a key, each with the role that it needs and what it says of itself: a route cannot be put in
+//! Table of the routes that need a key, each with its role and its OpenAPI description: a route cannot be added
 //! without them.
 
 use ebbtide::stores::api_keys::Role;
@@ -9,16 +9,16 @@ use crate::app::App;
 use crate::http::route::Verb;
 use crate::openapi;
 
-/// What a route needs.
+/// Needs of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Needs {
-    /// The least role.
+    /// Minimum role.
     pub(crate) role: Role,
-    /// Whether it adds a record, and so is refused where a quota is reached.
+    /// True if the route adds a record, and so is refused if a quota is reached.
     pub(crate) adds: bool,
 }
 
-/// Routes and what they need. They become a router only together with that, for the edge that asks for it.
+/// Routes and their needs. They become a router only together, for the edge that enforces the needs.
 #[derive(Default)]
 pub(crate) struct Table(Vec<(Needs, UtoipaMethodRouter<App>)>);
 
@@ -27,22 +27,22 @@ impl Table {
         Self::default()
     }
 
-    /// Reads or checks, and changes nothing that anyone would miss.
+    /// Adds a route that only reads or checks.
     pub(crate) fn reader(self, routes: UtoipaMethodRouter<App>) -> Self {
         self.put(Role::Reader, false, routes)
     }
 
-    /// Changes records, but adds none that was not there, or takes some away: a quota does not stand in its way.
+    /// Adds a route that changes or removes records but adds none: no quota applies.
     pub(crate) fn writer(self, routes: UtoipaMethodRouter<App>) -> Self {
         self.put(Role::Writer, false, routes)
     }
 
-    /// Adds a record.
+    /// Adds a route that adds a record.
     pub(crate) fn creator(self, routes: UtoipaMethodRouter<App>) -> Self {
         self.put(Role::Writer, true, routes)
     }
 
-    /// Manages.
+    /// Adds a route for administration.
     pub(crate) fn admin(self, routes: UtoipaMethodRouter<App>) -> Self {
         self.put(Role::Admin, false, routes)
     }
@@ -57,8 +57,8 @@ impl Table {
         self
     }
 
-    /// The routes under `base` with their description, and what each of them needs. What is not among the needs has no
-    /// [`Caller`](crate::http::auth::Caller), and so refuses everyone.
+    /// Routes under `base` with their description, and the needs of each. A route without needs has no
+    /// [`Caller`](crate::http::auth::Caller), and so refuses every request.
     pub(crate) fn under(self, base: &str) -> (OpenApiRouter<App>, Vec<(String, Verb, Needs)>) {
         let mut all = Vec::new();
         let router =
@@ -75,7 +75,7 @@ impl Table {
     }
 }
 
-/// The methods that a path is described with.
+/// Methods in the description of a path.
 fn verbs(item: &PathItem) -> impl Iterator<Item = Verb> + use<> {
     let methods = [
         (Verb::Get, item.get.is_some()),

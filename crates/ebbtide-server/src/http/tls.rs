@@ -9,8 +9,8 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// The configuration of a server with the certificate chain in one PEM file and its key in another: TLS 1.2 and 1.3,
-/// HTTP/2 and HTTP/1.1. The error names the file that is not good, and nothing that is in it.
+/// Loads the TLS configuration of a server, with the certificate chain in one PEM file and its key in another: TLS
+/// 1.2 and 1.3, HTTP/2 and HTTP/1.1. The error names the bad file, and nothing in it.
 pub fn tls(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
     let chain = CertificateDer::pem_file_iter(certificate)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
@@ -22,7 +22,7 @@ pub fn tls(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
         .map_err(|error| bad(key, "a private key in PEM form").caused_by(error))?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| Error::invalid("no version of TLS can be offered").caused_by(error))?
+        .map_err(|error| Error::invalid("cannot enable any version of TLS").caused_by(error))?
         .with_no_client_auth()
         .with_single_cert(chain, private)
         .map_err(|error| {

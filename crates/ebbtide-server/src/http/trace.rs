@@ -1,18 +1,18 @@
-//! The trace that a request is part of, as its caller says in `traceparent` (W3C Trace Context).
+//! Trace of a request, from its `traceparent` header (W3C Trace Context).
 
 use axum::http::HeaderMap;
 
 const HEADER: &str = "traceparent";
 
-/// `VERSION-TRACE-PARENT-FLAGS`, in lower-case hexadecimal digits.
+/// Length of `VERSION-TRACE-PARENT-FLAGS`, in lower-case hexadecimal digits.
 const BYTES: usize = 55;
 
-/// A trace that somebody else has begun. It is a name, and proves nothing.
+/// Trace that another system has started. It is an identifier, and proves nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Trace(String);
 
 impl Trace {
-    /// None where the header is missing, there twice, or not of its form: then the request is told of without one.
+    /// Returns `None` if the header is missing, repeated or malformed; the request is then logged without a trace.
     pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut given = headers.get_all(HEADER).iter();
         match (given.next(), given.next()) {
@@ -28,18 +28,18 @@ impl Trace {
         let parts: Vec<_> = this.split('-').collect();
         let [version, trace, parent, flags] = parts.as_slice() else { return None };
         let lengths = [version, trace, parent, flags].map(|part| part.len()) == [2, 32, 16, 2];
-        // A later version may have more behind a dash; this one has not, and the last one is forbidden.
+        // A later version may have more after a dash; version 00 has not, and ff is forbidden.
         let ends = text.len() == BYTES || (*version != "00" && text.as_bytes()[BYTES] == b'-');
         let good = lengths && ends && parts.iter().all(|part| is_hex(part)) && *version != "ff";
         (good && is_some(trace) && is_some(parent)).then(|| Self(this.to_owned()))
     }
 
-    /// The name of the trace.
+    /// Id of the trace.
     pub(crate) fn id(&self) -> &str {
         &self.0[3..35]
     }
 
-    /// Makes `span` a part of the trace, below the caller's own span. One that is not collected has no place in it.
+    /// Makes `span` a child of the caller's span. Does nothing if spans are not collected.
     #[cfg(feature = "otel")]
     pub(crate) fn adopt(&self, span: &tracing::Span) {
         use opentelemetry::Context;
@@ -50,7 +50,7 @@ impl Trace {
 
         let ids = (TraceId::from_hex(self.id()), SpanId::from_hex(&self.0[36..52]));
         let (Ok(trace), Ok(parent)) = ids else { return };
-        // Of the flags only the last is known: whether the caller collects its own.
+        // Only the last flag is defined: the caller samples its own spans.
         let is_sampled = u8::from_str_radix(&self.0[53..], 16).is_ok_and(|flags| flags & 1 == 1);
         let flags = TraceFlags::default().with_sampled(is_sampled);
         let caller = SpanContext::new(trace, parent, flags, true, TraceState::NONE);

@@ -1,4 +1,4 @@
-//! `/openapi.json`, and `/docs`: a page to read it, from this server alone
+//! `/openapi.json`, and `/docs`: a page that displays it, served without external resources
 
 use axum::http::header;
 use axum::response::{Html, IntoResponse};
@@ -10,7 +10,7 @@ use crate::openapi;
 
 const PAGE: &str = include_str!("docs.html");
 
-/// The page loads nothing but the description, from where it came itself.
+/// Content security policy: the page loads nothing but the description, from its own origin.
 const POLICY: &str = "default-src 'none'; connect-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
                       base-uri 'none'; frame-ancestors 'none'";
 
@@ -18,14 +18,14 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(description)).routes(routes!(page))
 }
 
-/// The description of this API
+/// OpenAPI description of this API
 #[utoipa::path(get, path = "/openapi.json", operation_id = "description", tag = "open",
     responses((status = 200, body = Value)))]
 async fn description() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], openapi::text())
 }
 
-/// A page to read it
+/// API documentation page
 #[utoipa::path(get, path = "/docs", operation_id = "docs", tag = "open",
     responses((status = 200, body = String, content_type = "text/html")))]
 async fn page() -> impl IntoResponse {

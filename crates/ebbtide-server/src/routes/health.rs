@@ -23,7 +23,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(health)).routes(routes!(ready)).routes(routes!(metrics))
 }
 
-/// Whether the process answers
+/// Liveness of the process
 #[utoipa::path(get, path = "/healthz", operation_id = "health", tag = "open",
     responses((status = 200, body = String, content_type = "text/plain")))]
 async fn health() -> &'static str {
@@ -34,19 +34,19 @@ async fn health() -> &'static str {
 struct Ready {
     #[schema(example = "ready")]
     status: &'static str,
-    /// What an operator should mend.
+    /// Problems that an operator should fix.
     warnings: Vec<String>,
 }
 
-/// How long an engine may take to answer before it counts as one that does not.
+/// Timeout of the engine's answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How old an answer of the engine may be.
+/// Maximum age of the engine's answer.
 const AGE: Duration = Duration::from_secs(1);
 
-/// Whether the store answers, on a node whose clock is right
+/// Readiness: the store answers and the node's clock is right
 ///
-/// What an operator should mend stands in the body.
+/// The body lists problems that an operator should fix.
 #[utoipa::path(get, path = "/readyz", operation_id = "ready", tag = "open",
     responses((status = 200, body = Ready), (status = 503, description = "unavailable: not ready")))]
 async fn ready(State(app): State<App>) -> Result<Json<Ready>, Problem> {
@@ -61,23 +61,23 @@ async fn ready(State(app): State<App>) -> Result<Json<Ready>, Problem> {
     answer.map(|warnings| Json(Ready { status: "ready", warnings }))
 }
 
-/// The engine's last answer. Anyone may ask whether a server is ready, so the engine is asked by one at a time, and not
-/// again at once.
+/// Last answer of the engine. Readiness needs no key, so one request at a time asks the engine, and a recent answer
+/// is reused.
 #[derive(Debug, Default)]
 pub(crate) struct Readiness(Mutex<Option<(Stopwatch, Warnings)>>);
 
-/// What an operator should know, or why there is no answer.
+/// Warnings for an operator, or the failure.
 type Warnings = Result<Vec<String>, Problem>;
 
 async fn ask(app: &App) -> Warnings {
     let late = |_| {
-        let detail = "the engine takes too long to answer";
+        let detail = "the engine did not answer in time";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail)
     };
     Ok(timeout(PATIENCE, warnings(app)).await.map_err(late)??)
 }
 
-/// Asks the engine for a record that nobody has, and for what is not as it should be.
+/// Reads a record that does not exist, and collects the warnings.
 async fn warnings(app: &App) -> ebbtide::Result<Vec<String>> {
     let key = Key::new(Kind::System, &Scope::Global, &["ready".into()], &[])?;
     let now = app.guard.now();
@@ -87,7 +87,7 @@ async fn warnings(app: &App) -> ebbtide::Result<Vec<String>> {
     Ok(warnings)
 }
 
-/// Metrics, in the form that Prometheus reads
+/// Metrics in Prometheus format
 #[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "open",
     responses((status = 200, body = String, content_type = "text/plain")))]
 async fn metrics(State(app): State<App>) -> impl IntoResponse {

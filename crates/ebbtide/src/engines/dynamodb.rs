@@ -1,8 +1,8 @@
 //! Records in one table of DynamoDB, by the official SDK.
 //!
-//! Every foreground operation is one request: a consistent read, one conditional write, or one transaction. Opening
-//! sends none. The engine's TTL deletes what has expired, an hour or more after its expiry; every read and every
-//! condition goes by the expiry itself.
+//! Every foreground operation is one request: a consistent read, a conditional write, or a transaction. Opening sends
+//! none. The engine's TTL deletes expired records, an hour or more after their expiry; every read and every condition
+//! uses the expiry itself.
 
 mod attempt;
 mod client;
@@ -40,23 +40,23 @@ use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Commit};
 use crate::provide;
 
-/// A store in a table of DynamoDB, which it may share with other stores by a prefix.
+/// Store in a table of DynamoDB, which it may share with other stores by a prefix.
 pub struct DynamoDb {
     client: Client,
     table: String,
     space: Space,
     rng: Arc<dyn Rng>,
     patience: Patience,
-    /// Whether every sweep deletes what is overdue.
+    /// If true, every sweep deletes overdue records.
     sweeps: bool,
     links: Vec<(Kind, IndexTarget)>,
-    /// Names this process in the walks that it has begun.
+    /// Identifies this process in the walks that it begins.
     walker: Version,
-    /// What the present look through the table has found.
+    /// Counts of the current scan of the table.
     tally: Mutex<Tally>,
-    /// When the table was last looked through, for which kinds.
+    /// Time of the last scan of the table, by the kinds it covered.
     looked: Mutex<HashMap<Vec<Kind>, Timestamp>>,
-    /// What the last look found.
+    /// Counts of the last scan.
     found: Mutex<Option<Stats>>,
 }
 
@@ -67,8 +67,8 @@ impl fmt::Debug for DynamoDb {
 }
 
 impl DynamoDb {
-    /// Opens `dynamodb:TABLE?region=…&endpoint=…&prefix=…&sweep=…`. Nothing is sent, and nothing is created.
-    /// Rng names transactions and spreads the pauses between attempts.
+    /// Opens `dynamodb:TABLE?region=…&endpoint=…&prefix=…&sweep=…`. Nothing is sent, and nothing is created. `rng`
+    /// names transactions and spreads the pauses between attempts.
     pub async fn open(url: &str, rng: impl Rng) -> Result<Self> {
         let location = Location::parse(url)?;
         let rng: Arc<dyn Rng> = Arc::new(rng);
@@ -88,7 +88,7 @@ impl DynamoDb {
         })
     }
 
-    /// Has sweeps remove the records of kind `index` whose record is gone: the engine's TTL may delete a record long
+    /// Makes sweeps remove records of kind `index` whose target is gone: the engine's TTL may delete a record long
     /// before its index.
     #[must_use]
     pub fn reconciling(mut self, index: Kind, target: IndexTarget) -> Self {
@@ -96,7 +96,7 @@ impl DynamoDb {
         self
     }
 
-    /// What stands at the key, expired or not.
+    /// Reads the record at the key, expired or not.
     async fn read(&self, key: &Key) -> Result<Option<Record>> {
         let key = self.space.key(key);
         let item = self.patience.repeat(|| self.send_read(&key)).await?;
@@ -164,7 +164,7 @@ impl Admin for DynamoDb {
         self.count_all(now).await
     }
 
-    /// As of the last look through the table.
+    /// Counts of the last scan of the table.
     async fn stats_at_hand(&self, _now: Timestamp) -> Result<Option<Stats>> {
         Ok(self.found.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
@@ -200,7 +200,7 @@ impl Admin for DynamoDb {
 
     async fn engine_clock(&self) -> Result<Option<Timestamp>> {
         let date = DateOfAnswer::default();
-        // A key that no record has: the answer is as small as answers are.
+        // A key that no record has: the smallest possible answer.
         let key = item::item_key(&[u8::MAX], &[0]);
         let ask = || async {
             let request = self.client.get_item().table_name(&self.table).set_key(Some(key.clone()));

@@ -80,7 +80,7 @@ impl Options {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let number = || -> Result<u64> {
                 let wrong =
-                    || Error::invalid(format!("{name} in the store URL is a whole number above zero"));
+                    || Error::invalid(format!("{name} in the store URL must be a whole number above zero"));
                 value.parse().ok().filter(|number| *number > 0 && *number < 1 << 32).ok_or_else(wrong)
             };
             match name {
@@ -156,7 +156,7 @@ impl<E: Engine> Embedded<E> {
                 let _ = answer.send(outcome);
             })
             .map_err(|error| Error::unavailable("cannot start a thread").caused_by(error))?;
-        answered.await.map_err(|_| Error::unavailable("the work was broken off"))?
+        answered.await.map_err(|_| Error::unavailable("the operation was abandoned"))?
     }
 }
 
@@ -295,7 +295,7 @@ fn copy<E: Engine>(shared: &Shared<E>, folder: &Folder, target: &Path) -> Result
     Folder::finish_copy(target, E::NAME)
 }
 
-/// Asks the process that serves the embedded store in `folder` to copy it into `dir`, and waits for the copy.
+/// Has the process that serves the embedded store behind `url` copy it into `dir`, and waits until it has.
 pub fn backup_served(folder: &Path, dir: &Path) -> Result<()> {
     control::ask_backup(folder, dir)
 }

@@ -1,4 +1,5 @@
-//! The model: everything in one map behind one lock. For tests, and for comparing the engines with.
+//! In-memory engine: everything in one map behind one lock. For tests, and as the model that other engines are
+//! compared with.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -18,13 +19,13 @@ use crate::provide;
 
 type Table = BTreeMap<Box<[u8]>, Record>;
 
-/// Records in memory. Durable for as long as the process lives.
+/// Records in memory, for the lifetime of the process.
 #[derive(Debug, Default)]
 pub struct Memory(Mutex<HashMap<Kind, Table>>);
 
 impl Memory {
     fn tables(&self) -> MutexGuard<'_, HashMap<Kind, Table>> {
-        // Every change is made after all that could panic, so a poisoned map is whole.
+        // Changes happen after everything that could panic, so a poisoned map is consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

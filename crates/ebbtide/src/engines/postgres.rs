@@ -1,7 +1,7 @@
 //! PostgreSQL: one store for many nodes. See `docs/engines/postgres.md`.
 //!
-//! A write is one statement with its condition inside; a batch is one transaction in one round trip;
-//! inserts that arrive together are one statement. Nothing asks the server for the time.
+//! A write is one statement with its condition inside; a batch is one transaction in one round trip; inserts that
+//! arrive together are one statement. No statement asks the server for the time.
 
 mod batch;
 mod gather;
@@ -39,21 +39,21 @@ pub use schema::Migrated;
 use settings::Settings;
 use sql::Sql;
 
-/// The most records, rows looked at, and bytes of values of one page.
+/// Maximum number of records, rows examined, and bytes of values in one page.
 const MOST_IN_PAGE: usize = 10_000;
 const MOST_LOOKED_AT: usize = 30_000;
 const MOST_PAGE_BYTES: i64 = 8_000_000;
 
-/// How many records one call of `erase` removes at the most.
+/// Maximum number of records that one call of `erase` removes.
 const ERASE_STEP: i64 = 1_000;
 
-/// How often, in the callers' own milliseconds, the clock mark is moved.
+/// Interval, in the callers' own milliseconds, at which the clock mark moves.
 const MARK_EVERY: i64 = 10_000;
 
-/// After every key: their first byte is the scope's tag.
+/// Upper bound of all keys: their first byte is the scope's tag.
 const AFTER_ALL_KEYS: &[u8] = &[0xFF];
 
-/// A store in PostgreSQL, shared by any number of nodes.
+/// Store in PostgreSQL, shared by any number of nodes.
 pub struct Postgres {
     link: Arc<Link>,
     sql: Arc<Sql>,
@@ -62,7 +62,7 @@ pub struct Postgres {
     marked: Arc<AtomicI64>,
 }
 
-/// Opens a store whose schema is there, in this build's version.
+/// Opens a store whose schema exists in this build's version.
 pub async fn open(url: &str) -> Result<Postgres> {
     let settings = Settings::parse(url)?;
     let link = Link::new(&settings)?;
@@ -70,8 +70,7 @@ pub async fn open(url: &str) -> Result<Postgres> {
     Ok(Postgres::new(link, settings.names))
 }
 
-/// Makes the schema, or brings it to this build's version. Does nothing where it is there already; of several at
-/// once, one does it.
+/// Creates the schema, or migrates it to this build's version. If several processes race, one does it.
 pub async fn migrate(url: &str) -> Result<Migrated> {
     let settings = Settings::parse(url)?;
     schema::migrate(&Link::new(&settings)?, &settings.names).await
@@ -86,7 +85,7 @@ impl Postgres {
         Self { link, sql, gatherers, names, marked: Arc::new(AtomicI64::new(i64::MIN)) }
     }
 
-    /// One write: a statement with its condition inside. Whether it was applied.
+    /// Commits one write: a statement with its condition inside. Returns true if it was applied.
     async fn single(&self, write: Write, now: Timestamp) -> Result<bool> {
         let sql = self.sql.of(write.key().kind());
         let at = millis(now);
@@ -119,15 +118,15 @@ impl Postgres {
         }
     }
 
-    /// The version of the live record.
+    /// Version of the live record.
     async fn standing(&self, key: &Key, now: i64) -> Result<Option<Vec<u8>>> {
         let sql = &self.sql.of(key.kind()).standing;
         let rows = self.link.read(sql, &[&Bytea(key.as_bytes()), &now]).await?;
         rows.first().map(|row| column(row, 0)).transpose()
     }
 
-    /// Moves the clock mark now and then, beside the work: an answer does not wait for it, and a mark that could not
-    /// be moved is moved the next time.
+    /// Moves the clock mark now and then, in the background: no answer waits for it, and a failed move is made up for
+    /// by the next.
     fn note_time(&self, kind: Kind, now: Timestamp) {
         let (now, before) = (millis(now), self.marked.load(Ordering::Relaxed));
         let is_due = before == i64::MIN || now.saturating_sub(before).abs() >= MARK_EVERY;
@@ -138,7 +137,7 @@ impl Postgres {
             let (link, sql) = (Arc::clone(&self.link), Arc::clone(&self.sql));
             tokio::spawn(async move {
                 if let Err(error) = link.run(Repeat::Write, &sql.move_clock_mark, &[&now]).await {
-                    tracing::warn!(%error, "the clock mark could not be moved");
+                    tracing::warn!(%error, "cannot move the clock mark");
                 }
             });
         }
@@ -184,11 +183,11 @@ impl Backend for Postgres {
         if limit == 0 {
             return Ok(Page::default());
         }
-        // A key is always longer than the prefix it begins with.
+        // A key is always longer than a prefix of it.
         let start = after.map_or(prefix.as_bytes(), |cursor| cursor.as_bytes().max(prefix.as_bytes()));
         let end = prefix.end();
         let end = Bytea(end.as_deref().unwrap_or(AFTER_ALL_KEYS));
-        // What has expired and is not swept yet is looked at too, but not without end.
+        // Expired rows that are not swept yet are examined too, up to a limit.
         let most = i64::try_from((2 * limit + 1_000).min(MOST_LOOKED_AT)).expect("a small number");
         let place = i64::try_from(limit).expect("a small number");
         let params: link::Params<'_> = &[&Bytea(start), &end, &millis(now), &most, &place, &MOST_PAGE_BYTES];

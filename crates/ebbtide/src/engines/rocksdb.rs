@@ -50,11 +50,13 @@ impl RocksDb {
             return Ok(column);
         }
         self.db.create_cf(kind.name(), &self.column_options).map_err(failed)?;
-        self.column(kind).ok_or_else(|| Error::unavailable("a column family is not there after it was made"))
+        self.column(kind).ok_or_else(|| Error::unavailable("a column family is missing after its creation"))
     }
 
     fn meta(&self) -> Result<Arc<BoundColumnFamily<'_>>> {
-        self.db.cf_handle(META).ok_or_else(|| Error::corrupt("the store has lost what it keeps of itself"))
+        self.db
+            .cf_handle(META)
+            .ok_or_else(|| Error::corrupt("the column family of the store's metadata is missing"))
     }
 }
 

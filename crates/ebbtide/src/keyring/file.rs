@@ -1,4 +1,4 @@
-//! Keyrings in files: made whole or not at all, read by their owner alone.
+//! Keyring files: created atomically, readable by their owner only.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -14,7 +14,7 @@ use crate::model::error::{Error, Result};
 use crate::model::rng::Rng;
 use crate::model::time::Timestamp;
 
-/// The layout of the file. Another one is not guessed at.
+/// Layout version of the file. Any other version is corrupt.
 const FORMAT: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
@@ -40,30 +40,30 @@ impl Drop for LayoutKey {
 }
 
 impl Keyring {
-    /// The name of the file that an embedded store's keyring has in the store's folder.
+    /// Name of the keyring file in an embedded store's directory.
     pub const FILE_NAME: &str = "keyring.json";
 
     /// Reads the keyring in `path`. A file that others than its owner may read or write is refused.
     pub fn load(path: &Path) -> Result<Self> {
         let text = read_private(path)?.ok_or_else(|| {
             Error::invalid(format!(
-                "there is no keyring at {}: make one with `ebbtide keyring init`",
+                "no keyring at {}; create one with `ebbtide keyring init`",
                 path.display()
             ))
         })?;
         parse(&text).map_err(|error| {
-            Error::corrupt(format!("the keyring at {} cannot be read", path.display())).caused_by(error)
+            Error::corrupt(format!("cannot read the keyring at {}", path.display())).caused_by(error)
         })
     }
 
-    /// Reads the keyring in `path`, or makes one there if there is none. Of several processes that make one at a
-    /// time, one does, and the others read it.
+    /// Reads the keyring at `path`, or creates one if there is none. If several processes race, one creates it and
+    /// the others read it.
     pub fn load_or_create(path: &Path, rng: &dyn Rng, now: Timestamp) -> Result<Self> {
         if fs::symlink_metadata(path).is_ok() {
             return Self::load(path);
         }
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            fs::create_dir_all(folder).map_err(|error| failed("make the folder of", path, error))?;
+            fs::create_dir_all(folder).map_err(|error| failed("create the directory of", path, error))?;
         }
         match Self::generate(rng, now).create(path, rng) {
             Err(_) if path.exists() => Self::load(path),
@@ -71,32 +71,31 @@ impl Keyring {
         }
     }
 
-    /// Writes the keyring into a new file at `path`, mode 0600. A file that is there already stays as it is, and
-    /// the call fails.
+    /// Writes the keyring to a new file at `path`, mode 0600. Fails if a file exists there.
     pub fn create(&self, path: &Path, rng: &dyn Rng) -> Result<()> {
         let suffix: [u8; 8] = rng.bytes();
         let part = with_suffix(path, &format!(".{:016x}", u64::from_be_bytes(suffix)));
         let text = self.to_text();
-        // The file appears under its name in one step, with all that is in it; a link, unlike a rename, takes no
-        // other file's place.
+        // The complete file appears under its name in one step; a hard link, unlike a rename, never replaces another
+        // file.
         let made = write_private(&part, &text).and_then(|()| fs::hard_link(&part, path));
         let _ = fs::remove_file(&part);
         match made {
             Ok(()) => sync_folder(path),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                Err(Error::invalid(format!("there is a file at {} already", path.display())))
+                Err(Error::invalid(format!("a file exists at {} already", path.display())))
             }
-            Err(error) => Err(failed("make", path, error)),
+            Err(error) => Err(failed("create", path, error)),
         }
     }
 
-    /// Changes the keyring in `path`: read, changed and replaced in one step, one change at a time.
+    /// Changes the keyring at `path`: read, modified and replaced in one step, one change at a time.
     pub fn edit<T>(path: &Path, change: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let part = with_suffix(path, ".new");
-        // The new file is made first, and is the lock: whoever else edits finds it there.
+        // The new file is created first and serves as the lock.
         write_private(&part, "").map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => Error::invalid(format!(
-                "the keyring is being changed; if no one does, remove {} and try again",
+                "another process is changing the keyring; if none is, remove {} and retry",
                 part.display()
             )),
             _ => failed("change", path, error),
@@ -134,12 +133,15 @@ impl Keyring {
 }
 
 fn parse(text: &str) -> Result<Keyring> {
-    // The parser's own error may quote the file, which is all secrets: only the place is told.
+    // The parser's error may quote the file, which holds secrets: report only the position.
     let layout: Layout = serde_json::from_str(text).map_err(|error| {
-        Error::corrupt(format!("no keyring's layout at line {}, column {}", error.line(), error.column()))
+        Error::corrupt(format!("invalid keyring file at line {}, column {}", error.line(), error.column()))
     })?;
     if layout.format != FORMAT {
-        return Err(Error::corrupt(format!("format {}; this build reads {FORMAT}", layout.format)));
+        return Err(Error::corrupt(format!(
+            "keyring file has format {}; this build reads {FORMAT}",
+            layout.format
+        )));
     }
     let active: KeyId = layout.active.parse()?;
     let mut keys = BTreeMap::new();
@@ -151,7 +153,7 @@ fn parse(text: &str) -> Result<Keyring> {
             return Err(Error::corrupt("a key is not 32 bytes in base64url"));
         }
         if keys.insert(key.id.parse()?, entry).is_some() {
-            return Err(Error::corrupt("two keys have one id"));
+            return Err(Error::corrupt("two keys have the same id"));
         }
     }
     if keys.len() > Keyring::MAX_KEYS || !keys.contains_key(&active) {
@@ -178,7 +180,7 @@ fn check_private(path: &Path, metadata: &fs::Metadata) -> Result<()> {
     let mode = std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o7777;
     if mode & 0o077 != 0 {
         return Err(Error::invalid(format!(
-            "the keyring at {} can be used by others (mode {mode:04o}): `chmod 600` it",
+            "the keyring at {} is accessible to other users (mode {mode:04o}); run `chmod 600` on it",
             path.display()
         )));
     }
@@ -200,7 +202,7 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
     file.sync_all()
 }
 
-/// A name is durable once its folder is.
+/// A new name is durable only after its directory is synced.
 fn sync_folder(path: &Path) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if cfg!(unix) {

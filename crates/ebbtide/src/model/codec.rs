@@ -1,11 +1,11 @@
-//! How the typed stores write their values: a format byte, then CBOR with numbered fields, so that a field can be
-//! added later and an old record still be read.
+//! Encoding of the typed stores' values: a format byte, then CBOR with numbered fields, so that fields can be added
+//! later and old records stay readable.
 
 use minicbor::{Decode, Encode};
 
 use crate::model::error::{Error, Result};
 
-/// The format that this build writes. Another one is corrupt, not guessed at.
+/// Format that this build writes. Any other format is corrupt.
 const FORMAT: u8 = 1;
 
 pub(crate) fn encode<T: Encode<()>>(value: &T) -> Vec<u8> {
@@ -17,11 +17,11 @@ pub(crate) fn encode<T: Encode<()>>(value: &T) -> Vec<u8> {
 pub(crate) fn decode<'b, T: Decode<'b, ()>>(bytes: &'b [u8]) -> Result<T> {
     match bytes.split_first() {
         Some((&FORMAT, body)) => minicbor::decode(body)
-            .map_err(|error| Error::corrupt("a stored value cannot be read").caused_by(error)),
+            .map_err(|error| Error::corrupt("stored value cannot be decoded").caused_by(error)),
         Some((format, _)) => {
-            Err(Error::corrupt(format!("a stored value has the format {format}; this build reads {FORMAT}")))
+            Err(Error::corrupt(format!("stored value has format {format}; this build reads {FORMAT}")))
         }
-        None => Err(Error::corrupt("a stored value is empty")),
+        None => Err(Error::corrupt("stored value is empty")),
     }
 }
 

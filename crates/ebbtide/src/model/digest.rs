@@ -1,4 +1,4 @@
-//! Digests: what is kept of a secret, and of names that are too long or too private to be a key.
+//! Digests of secrets, and of names that are too long or too private to be part of a key.
 
 use std::fmt;
 
@@ -7,16 +7,17 @@ use subtle::ConstantTimeEq;
 
 use crate::model::key::Part;
 
-/// A SHA-256 digest of a tuple of byte strings, for one purpose. Two digests are equal only if the purpose and every
-/// part are.
+/// SHA-256 digest of a tuple of byte strings, for one purpose. Two digests are equal only if the purpose and every
+/// part are equal.
 #[derive(Clone, Copy)]
 pub struct Digest([u8; Digest::BYTES]);
 
 impl Digest {
-    /// How many bytes a digest has.
+    /// Size of a digest in bytes.
     pub const BYTES: usize = 32;
 
-    /// The digest of `parts` for `purpose`. Each goes in behind its length, so that no two tuples meet.
+    /// Computes the digest of `parts` for `purpose`. Each part is prefixed with its length, so that no two tuples
+    /// collide.
     #[must_use]
     pub fn of(purpose: &str, parts: &[&[u8]]) -> Self {
         let mut hash = Sha256::new();
@@ -27,19 +28,19 @@ impl Digest {
         Self(hash.finalize().into())
     }
 
-    /// The digest with these bytes, as they were stored.
+    /// Creates a digest from stored bytes.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes to store.
+    /// Bytes to store.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; Self::BYTES] {
         &self.0
     }
 
-    /// The digest as a part of a key.
+    /// Digest as a part of a key.
     #[must_use]
     pub fn part(&self) -> Part<'_> {
         (&self.0).into()
@@ -47,7 +48,7 @@ impl Digest {
 }
 
 impl PartialEq for Digest {
-    /// In constant time.
+    /// Compares in constant time.
     fn eq(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }

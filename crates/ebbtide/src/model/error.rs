@@ -1,20 +1,20 @@
-//! The one error type: what went wrong, and what the caller can do about it.
+//! The library's error type and its three kinds.
 
 use std::error::Error as StdError;
 use std::fmt;
 
-/// A result whose error is [`Error`].
+/// Result with [`Error`] as its error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What the caller can do about an error.
+/// Kind of an error: the action that it calls for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The request is wrong: mend it. Nothing was written.
+    /// Invalid request; fix it before retrying. Nothing was written.
     Invalid,
-    /// No answer could be had: try again. A write may have happened.
+    /// No answer; retry. A write may have happened.
     Unavailable,
-    /// What is stored cannot be understood: an operator must look.
+    /// Stored data cannot be decoded; an operator must investigate.
     Corrupt,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// No answer. "Not found", "expired", "refused" and "replayed" are answers, and never come as an `Error`.
+/// Failure to answer. "Not found", "expired", "refused" and "replayed" are answers, and are never an `Error`.
 ///
 /// The message carries no secret and no value that may be one; the cause is in [`source`](StdError::source).
 #[derive(Debug)]
@@ -39,40 +39,40 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of the given kind. The message is in lower case and has no full stop.
+    /// Creates an error. The message is in lower case and has no full stop.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), source: None }
     }
 
-    /// The request is wrong; the message names the bound that it broke.
+    /// Creates an error for an invalid request; the message names the bound that it violates.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Invalid, message)
     }
 
-    /// No answer could be had.
+    /// Creates an error for a request without an answer.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unavailable, message)
     }
 
-    /// What is stored cannot be understood.
+    /// Creates an error for stored data that cannot be decoded.
     pub fn corrupt(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Corrupt, message)
     }
 
-    /// The same error with its cause.
+    /// Adds the cause.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// What the caller can do.
+    /// Kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The message alone, without the cause.
+    /// Message without the cause.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message

@@ -1,4 +1,4 @@
-//! Keys: kind, scope, partition, sort; and the prefixes that a scan walks.
+//! Keys (kind, scope, partition, sort) and the prefixes that a scan walks.
 
 mod tuple;
 
@@ -16,7 +16,7 @@ const TENANT: u8 = 0x11;
 const ENVIRONMENT: u8 = 0x12;
 const CUSTOM: u8 = 0x13;
 
-/// Where a record stands. Listing happens within a partition, in the order of the sort tuple.
+/// Address of a record. Listing happens within a partition, in the order of the sort tuple.
 ///
 /// Bounds are checked here, once; no engine repeats them. They are those of the strictest engine: DynamoDB's
 /// partition and sort keys, PostgreSQL's index entries.
@@ -29,14 +29,14 @@ pub struct Key {
 }
 
 impl Key {
-    /// The most bytes that scope and partition take together, encoded.
+    /// Maximum encoded size of scope and partition together, in bytes.
     pub const MAX_PARTITION_BYTES: usize = 1_536;
 
-    /// The most bytes that the sort tuple takes, encoded.
+    /// Maximum encoded size of the sort tuple, in bytes.
     pub const MAX_SORT_BYTES: usize = 1_000;
 
-    /// A key. Every text is non-empty and free of control characters, the partition has a part, and the whole is
-    /// within the bounds; anything else is invalid.
+    /// Creates a key. Returns `Invalid` if a text is empty or has control characters, if the partition has no part,
+    /// or if the key exceeds a bound.
     pub fn new(kind: Kind, scope: &Scope, partition: &[Part<'_>], sort: &[Part<'_>]) -> Result<Self> {
         let mut bytes = partition_bytes(scope, partition)?;
         let scope_len = scope_bytes(scope).len() + 1;
@@ -55,25 +55,25 @@ impl Key {
         })
     }
 
-    /// The kind.
+    /// Kind of the record.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The scope, read back from the encoding.
+    /// Scope, decoded from the key.
     #[must_use]
     pub fn scope(&self) -> Scope {
         read_scope(&mut Reader::new(&self.bytes)).expect("a key's encoding was checked when the key was made")
     }
 
-    /// The parts of the partition, read back from the encoding.
+    /// Parts of the partition, decoded from the key.
     #[must_use]
     pub fn partition(&self) -> Vec<Part<'static>> {
         self.parts(usize::from(self.scope_len))
     }
 
-    /// The parts of the sort tuple, read back from the encoding.
+    /// Parts of the sort tuple, decoded from the key.
     #[must_use]
     pub fn sort(&self) -> Vec<Part<'static>> {
         self.parts(usize::from(self.partition_len))
@@ -84,44 +84,44 @@ impl Key {
         tuple.expect("a key's encoding was checked when the key was made")
     }
 
-    /// Scope, partition and sort, encoded: unique within the kind, and ordered as the key is.
+    /// Encoded scope, partition and sort tuple: unique within the kind, and ordered as the key is.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Scope and partition, encoded.
+    /// Encoded scope and partition.
     #[must_use]
     pub fn partition_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.partition_len)]
     }
 
-    /// The sort tuple, encoded; never empty.
+    /// Encoded sort tuple; never empty.
     #[must_use]
     pub fn sort_bytes(&self) -> &[u8] {
         &self.bytes[usize::from(self.partition_len)..]
     }
 
-    /// Reads what [`as_bytes`](Self::as_bytes) gave. Anything that no key encodes to is corrupt.
+    /// Decodes the bytes of [`as_bytes`](Self::as_bytes). Returns `Corrupt` for bytes that no key encodes to.
     pub fn decode(kind: Kind, bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes);
         let scope = read_scope(&mut reader)?;
         let partition = reader.tuple()?;
         let sort = reader.tuple()?;
         let key = Self::new(kind, &scope, &partition, &sort).map_err(|error| malformed().caused_by(error))?;
-        // One key, one encoding: bytes that are read but not written are not ours.
+        // A key has exactly one encoding; bytes that decode but do not encode back are corrupt.
         if *key.bytes == *bytes { Ok(key) } else { Err(malformed()) }
     }
 }
 
 impl fmt::Debug for Key {
-    /// Kind and scope alone: the rest may hold what must not be printed.
+    /// Prints kind and scope only: the rest may hold secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({} in {}, …)", self.kind, self.scope())
     }
 }
 
-/// A contiguous range of keys of one kind.
+/// Contiguous range of keys of one kind.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Prefix {
     kind: Kind,
@@ -130,7 +130,7 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// The records of one partition whose sort tuple begins with `sort`; with no parts, all of the partition.
+    /// Records of one partition whose sort tuple begins with `sort`; all of the partition if `sort` is empty.
     pub fn partition(kind: Kind, scope: &Scope, partition: &[Part<'_>], sort: &[Part<'_>]) -> Result<Self> {
         let mut bytes = partition_bytes(scope, partition)?;
         let partition_len = bytes.len();
@@ -142,7 +142,7 @@ impl Prefix {
         Ok(Self { kind, bytes, partition_len: Some(partition_len) })
     }
 
-    /// The records of a scope, or of all below it. An administrator's operation: it may cost a scan of a table.
+    /// Records of a scope, or of everything below it. An administrative operation: it may scan a whole table.
     pub fn reach(kind: Kind, reach: &Reach) -> Result<Self> {
         reach.scope().check()?;
         let bytes = match reach {
@@ -152,7 +152,7 @@ impl Prefix {
                 bytes
             }
             Reach::Below(Scope::Global) => Vec::new(),
-            // What has nothing below it is a prefix of nothing else, so that it needs no end.
+            // A scope that nothing is below is a prefix of no other scope, so it needs no end marker.
             Reach::Below(scope) => scope_bytes(scope),
         };
         Ok(Self { kind, bytes, partition_len: None })
@@ -164,25 +164,25 @@ impl Prefix {
         Self { kind, bytes: Vec::new(), partition_len: None }
     }
 
-    /// The kind.
+    /// Kind of the records.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// What the encodings of the keys begin with.
+    /// Common prefix of the encoded keys.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Within one partition: the partition's bytes, and what the sort tuples begin with.
+    /// For a range within one partition: the partition's bytes, and the common prefix of the sort tuples.
     #[must_use]
     pub fn within_partition(&self) -> Option<(&[u8], &[u8])> {
         self.partition_len.map(|at| self.bytes.split_at(at))
     }
 
-    /// The first byte string after all those that begin with the prefix; none if there is no end.
+    /// First byte string after all those that begin with the prefix; `None` if the range has no upper end.
     #[must_use]
     pub fn end(&self) -> Option<Vec<u8>> {
         let last = self.bytes.iter().rposition(|&byte| byte != 0xFF)?;
@@ -191,7 +191,7 @@ impl Prefix {
         Some(end)
     }
 
-    /// Whether the key is in the range.
+    /// Returns true if the key is in the range.
     #[must_use]
     pub fn contains(&self, key: &Key) -> bool {
         self.kind == key.kind && key.bytes.starts_with(&self.bytes)
@@ -204,7 +204,7 @@ impl fmt::Debug for Prefix {
     }
 }
 
-/// The scope without its end, so that it is a prefix of the scopes below it.
+/// Encodes the scope without its end marker, so that it is a prefix of the scopes below it.
 fn scope_bytes(scope: &Scope) -> Vec<u8> {
     let mut bytes = vec![match scope {
         Scope::Global => GLOBAL,
@@ -243,7 +243,7 @@ fn read_scope(reader: &mut Reader<'_>) -> Result<Scope> {
 fn partition_bytes(scope: &Scope, partition: &[Part<'_>]) -> Result<Vec<u8>> {
     scope.check()?;
     if partition.is_empty() {
-        return Err(Error::invalid("the partition of a key has at least one part"));
+        return Err(Error::invalid("the partition of a key must have at least one part"));
     }
     let mut bytes = scope_bytes(scope);
     bytes.push(END);

@@ -1,4 +1,4 @@
-//! The kinds of record: an engine keeps each in a keyspace or table of its own.
+//! Kinds of records. An engine keeps each in a keyspace or table of its own.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,8 +7,8 @@ use crate::model::error::{Error, Result};
 
 macro_rules! kinds {
     ($($(#[$doc:meta])+ $variant:ident = $code:literal, $name:literal;)+) => {
-        /// What a record is. The name is what users see and what engines call the table; the code is what is
-        /// stored. Neither is ever given to another kind.
+        /// Kind of a record. Users see the name, and engines name their tables by it; the code is stored. Neither is
+        /// ever reused for another kind.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         #[non_exhaustive]
@@ -26,7 +26,7 @@ macro_rules! kinds {
                 match self { $(Self::$variant => $name,)+ }
             }
 
-            /// The kind with this code, as [`Kind::code`] gave it.
+            /// Looks up the kind by its [`code`](Kind::code).
             #[must_use]
             pub const fn from_code(code: u8) -> Option<Self> {
                 match code { $($code => Some(Self::$variant),)+ _ => None }
@@ -38,9 +38,9 @@ macro_rules! kinds {
 kinds! {
     /// Proofs and assertions that were seen.
     Replay = 1, "replays";
-    /// Nonces that a server handed out.
+    /// Nonces that a server issued.
     Nonce = 2, "nonces";
-    /// Authorization codes, and the markers of those that were redeemed.
+    /// Authorization codes, and markers of redeemed ones.
     Code = 3, "codes";
     /// Refresh-token families.
     Grant = 4, "grants";
@@ -48,7 +48,7 @@ kinds! {
     GrantIndex = 5, "grant_index";
     /// Access tokens.
     AccessToken = 6, "access_tokens";
-    /// An upstream provider's tokens.
+    /// Tokens of an upstream provider.
     ProviderToken = 7, "provider_tokens";
     /// Sessions.
     Session = 8, "sessions";
@@ -80,7 +80,7 @@ kinds! {
     Audit = 21, "audit";
     /// API keys.
     ApiKey = 22, "api_keys";
-    /// What a store keeps of itself, such as how far a resumable job has come.
+    /// Internal state of a store, such as the progress of a resumable job.
     System = 23, "system";
     /// Records of the conformance kit.
     Probe = 24, "probes";
@@ -89,23 +89,22 @@ kinds! {
 }
 
 impl Kind {
-    /// The kinds that belong to the conformance kit. Its time is not the world's, so they do not move a store's
-    /// clock mark.
+    /// Kinds of the conformance kit. Its clock is artificial, so these do not move a store's clock mark.
     pub const PROBES: &[Self] = &[Self::Probe, Self::ProbeIndex];
 
-    /// Whether this kind belongs to the conformance kit.
+    /// Returns true for the kinds of the conformance kit.
     #[must_use]
     pub const fn is_probe(self) -> bool {
         matches!(self, Self::Probe | Self::ProbeIndex)
     }
 
-    /// Whether records of this kind bury others: what is left of those would be honoured again without them.
+    /// Returns true if records of this kind are tombstones: without them, deleted records would be honoured again.
     #[must_use]
     pub const fn is_tombstone(self) -> bool {
         matches!(self, Self::Owner)
     }
 
-    /// The number that is stored for this kind.
+    /// Code that is stored for this kind.
     #[must_use]
     pub const fn code(self) -> u8 {
         self as u8
@@ -124,7 +123,7 @@ impl FromStr for Kind {
     fn from_str(name: &str) -> Result<Self> {
         Self::ALL.iter().copied().find(|kind| kind.name() == name).ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|kind| kind.name()).collect();
-            Error::invalid(format!("no kind of record has that name; the kinds are {}", names.join(", ")))
+            Error::invalid(format!("unknown kind of record; the kinds are {}", names.join(", ")))
         })
     }
 }

@@ -8,25 +8,25 @@ use crate::model::error::{Error, Result};
 use crate::model::rng::Rng;
 use crate::model::time::Timestamp;
 
-/// Names one writing of a record: 16 random bytes minted by the writer. A re-created record never matches an old
-/// version, and a writer whose answer was lost recognises its own write.
+/// Identifier of one write of a record: 16 random bytes minted by the writer. A re-created record never matches an
+/// old version, and a writer whose answer was lost recognises its own write.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version([u8; 16]);
 
 impl Version {
-    /// A new version.
+    /// Mints a new version.
     #[must_use]
     pub fn mint(rng: &dyn Rng) -> Self {
         Self(rng.bytes())
     }
 
-    /// The version with these bytes, as they were stored.
+    /// Creates a version from stored bytes.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes to store.
+    /// Bytes to store.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
@@ -34,7 +34,7 @@ impl Version {
 }
 
 impl fmt::Display for Version {
-    /// 32 hexadecimal digits.
+    /// Prints 32 hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
@@ -59,34 +59,35 @@ impl std::str::FromStr for Version {
     }
 }
 
-/// What is stored under a key. It is live while `now < expires_at`.
+/// Stored record. It is live while `now < expires_at`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Record {
-    /// What the store above keeps in it.
+    /// Payload of the typed store.
     pub value: Bytes,
-    /// Which writing of the record this is.
+    /// Version of this write.
     pub version: Version,
-    /// When it ends.
+    /// Instant from which the record is no longer live.
     pub expires_at: Timestamp,
 }
 
 impl Record {
-    /// The largest value, in bytes: what fits an item of DynamoDB with its key and its other attributes.
+    /// Maximum size of a value in bytes: the part of a DynamoDB item that the key and the other attributes leave
+    /// free.
     pub const MAX_VALUE_BYTES: usize = 358_400;
 
-    /// A record with a new version.
+    /// Creates a record with a new version.
     pub fn new(value: impl Into<Bytes>, expires_at: Timestamp, rng: &dyn Rng) -> Self {
         Self { value: value.into(), version: Version::mint(rng), expires_at }
     }
 
-    /// Whether the record is live at `now`. At its expiry it no longer is.
+    /// Returns true if the record is live at `now`. At its expiry it no longer is.
     #[must_use]
     pub fn is_live(&self, now: Timestamp) -> bool {
         now < self.expires_at
     }
 
-    /// Whether a sweep up to `until` removes the record: strictly, so that only what every read already refuses
-    /// is removed.
+    /// Returns true if a sweep up to `until` removes the record. The comparison is strict, so that a sweep removes
+    /// only records that every read already refuses.
     #[must_use]
     pub fn is_swept(&self, until: Timestamp) -> bool {
         self.expires_at < until
@@ -105,7 +106,7 @@ impl Record {
 }
 
 impl fmt::Debug for Record {
-    /// The size of the value, not the value: it may hold what must not be printed.
+    /// Prints the size of the value, not the value: it may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Record")
             .field("value", &format_args!("{} bytes", self.value.len()))

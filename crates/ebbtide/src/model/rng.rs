@@ -1,4 +1,4 @@
-//! Rng, handed in like time (law 8). This module owns the random number generators.
+//! Random number generators. Callers hand one in, as they do with clocks.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng};
 
-/// Where random bytes come from.
+/// Source of random bytes.
 pub trait Rng: Send + Sync + 'static {
     /// Fills `bytes` with random bytes.
     fn fill(&self, bytes: &mut [u8]);
@@ -19,7 +19,7 @@ impl<C: Rng + ?Sized> Rng for Arc<C> {
 }
 
 impl dyn Rng {
-    /// So many random bytes.
+    /// Returns `N` random bytes.
     pub fn bytes<const N: usize>(&self) -> [u8; N] {
         let mut bytes = [0; N];
         self.fill(&mut bytes);
@@ -27,7 +27,7 @@ impl dyn Rng {
     }
 }
 
-/// A cryptographically secure generator, seeded by the operating system, one for each thread.
+/// Cryptographically secure generator, seeded by the operating system, one per thread.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemRng;
 
@@ -38,17 +38,18 @@ impl Rng for SystemRng {
     }
 }
 
-/// The same bytes for the same seed: for tests that must be repeatable, and for nothing else.
+/// Generator that yields the same bytes for the same seed. For repeatable tests only.
 pub struct SeededRng(Mutex<StdRng>);
 
 impl SeededRng {
-    /// A generator whose bytes follow from `seed`.
+    /// Creates a generator whose bytes follow from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(Mutex::new(StdRng::seed_from_u64(seed)))
     }
 
-    /// A number below `bound`, which is not zero; for tests, so slightly uneven is good enough.
+    /// Returns a number below `bound`, which must not be zero. The distribution is slightly uneven; good enough for
+    /// tests.
     pub fn below(&self, bound: u64) -> u64 {
         let mut bytes = [0; 8];
         self.fill(&mut bytes);

@@ -1,19 +1,19 @@
-//! Scopes: the boundary that no operation crosses unless it is asked to by name.
+//! Scopes: boundaries that no operation crosses unless asked to by name.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::model::error::{Error, Result};
 
-/// A name within a scope: 1 to [`Name::MAX_BYTES`] bytes of text without control characters.
+/// Name within a scope: 1 to [`Name::MAX_BYTES`] bytes of text without control characters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 
 impl Name {
-    /// The longest name, in bytes of UTF-8.
+    /// Maximum length in bytes of UTF-8.
     pub const MAX_BYTES: usize = 128;
 
-    /// A name; empty, too long or with a control character in it is invalid.
+    /// Creates a name. Returns `Invalid` for an empty or too long text, or one with control characters.
     pub fn new(text: impl Into<String>) -> Result<Self> {
         let text = text.into();
         if text.is_empty() || text.len() > Self::MAX_BYTES {
@@ -24,12 +24,12 @@ impl Name {
             )));
         }
         if text.chars().any(char::is_control) {
-            return Err(Error::invalid("a name in a scope has no control characters in it"));
+            return Err(Error::invalid("a name in a scope must not contain control characters"));
         }
         Ok(Self(text))
     }
 
-    /// The name as text, not escaped.
+    /// Name as text, not escaped.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -37,7 +37,7 @@ impl Name {
 }
 
 impl fmt::Display for Name {
-    /// The name with `%`, `/` and `:` percent-escaped.
+    /// Prints the name with `%`, `/` and `:` percent-escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.0.chars() {
             match c {
@@ -54,16 +54,19 @@ impl fmt::Display for Name {
 impl FromStr for Name {
     type Err = Error;
 
-    /// Reads a name as it is displayed; any byte may be percent-escaped.
+    /// Parses a name as it is displayed; any byte may be percent-escaped.
     fn from_str(text: &str) -> Result<Self> {
         let mut bytes = Vec::with_capacity(text.len());
         let mut rest = text.bytes();
         while let Some(byte) = rest.next() {
             bytes.push(match byte {
-                b'%' => escaped_byte(&mut rest)
-                    .ok_or_else(|| Error::invalid("a % in a scope is followed by two hexadecimal digits"))?,
+                b'%' => escaped_byte(&mut rest).ok_or_else(|| {
+                    Error::invalid("a % in a scope must be followed by two hexadecimal digits")
+                })?,
                 b'/' | b':' => {
-                    return Err(Error::invalid("a / or : within a name of a scope is written %2F or %3A"));
+                    return Err(Error::invalid(
+                        "a / or : in a name of a scope must be escaped as %2F or %3A",
+                    ));
                 }
                 other => other,
             });
@@ -80,49 +83,49 @@ fn escaped_byte(rest: &mut std::str::Bytes<'_>) -> Option<u8> {
     u8::try_from(byte).ok()
 }
 
-/// Whose record it is. Operations are exact in their scope; see [`Reach`] for reaching below one.
+/// Owner of a record. Operations are exact in their scope; see [`Reach`] for operations on a subtree.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// The store's own, above all tenants.
+    /// The store's own scope, above all tenants.
     Global,
-    /// One tenant's.
+    /// A tenant.
     Tenant(Name),
-    /// One environment's, whatever the tenant.
+    /// An environment, across tenants.
     Environment(Name),
-    /// One environment's of one tenant.
+    /// An environment of a tenant.
     TenantEnvironment {
-        /// The tenant.
+        /// Tenant.
         tenant: Name,
-        /// The environment.
+        /// Environment.
         environment: Name,
     },
-    /// A path of 1 to [`Scope::MAX_PATH`] names.
+    /// Path of 1 to [`Scope::MAX_PATH`] names.
     Custom(Vec<Name>),
 }
 
 impl Scope {
-    /// The most names that a custom path has.
+    /// Maximum number of names in a custom path.
     pub const MAX_PATH: usize = 8;
 
-    /// The longest scope, in bytes over all its names.
+    /// Maximum length in bytes, over all names.
     pub const MAX_BYTES: usize = 400;
 
-    /// A tenant's scope.
+    /// Creates the scope of a tenant.
     pub fn tenant(tenant: impl Into<String>) -> Result<Self> {
         Ok(Self::Tenant(Name::new(tenant)?))
     }
 
-    /// An environment's scope.
+    /// Creates the scope of an environment.
     pub fn env(environment: impl Into<String>) -> Result<Self> {
         Ok(Self::Environment(Name::new(environment)?))
     }
 
-    /// The scope of one environment of one tenant.
+    /// Creates the scope of an environment of a tenant.
     pub fn tenant_env(tenant: impl Into<String>, environment: impl Into<String>) -> Result<Self> {
         Ok(Self::TenantEnvironment { tenant: Name::new(tenant)?, environment: Name::new(environment)? })
     }
 
-    /// A custom path.
+    /// Creates a custom scope.
     pub fn custom<N: Into<String>>(path: impl IntoIterator<Item = N>) -> Result<Self> {
         let path = path.into_iter().map(Name::new).collect::<Result<Vec<_>>>()?;
         let scope = Self::Custom(path);
@@ -130,8 +133,8 @@ impl Scope {
         Ok(scope)
     }
 
-    /// Refuses a path with too many names, or none, and a scope that is too long. Variants can be written out by
-    /// hand, so a [`Key`](crate::Key) asks this of every scope.
+    /// Returns `Invalid` for a path with no or too many names, and for a scope that is too long. Variants can be
+    /// built by hand, so [`Key`](crate::Key) checks every scope.
     pub(crate) fn check(&self) -> Result<()> {
         if let Self::Custom(path) = self
             && (path.is_empty() || path.len() > Self::MAX_PATH)
@@ -161,7 +164,7 @@ impl Scope {
         }
     }
 
-    /// Whether a caller of this scope may act in `requested`: every scope covers itself, Global covers all, a
+    /// Returns true if a caller of this scope may act in `requested`: every scope covers itself, Global covers all, a
     /// tenant covers its environments, a custom path covers the paths below it, and nothing else covers anything.
     #[must_use]
     pub fn covers(&self, requested: &Self) -> bool {
@@ -173,7 +176,7 @@ impl Scope {
         }
     }
 
-    /// Refuses a scope that this one does not cover: a caller of one scope is not talked into another.
+    /// Returns `Invalid` unless this scope covers `requested`, so that a caller of one scope cannot act in another.
     pub fn require(&self, requested: &Self) -> Result<()> {
         if self.covers(requested) {
             return Ok(());
@@ -181,7 +184,7 @@ impl Scope {
         Err(Error::invalid(format!("the scope {self} does not cover {requested}")))
     }
 
-    /// The scopes that cover this one, from itself up to Global.
+    /// Scopes that cover this one, from itself up to Global.
     #[must_use]
     pub fn ancestry(&self) -> Vec<Self> {
         let mut chain = vec![self.clone()];
@@ -246,17 +249,17 @@ impl FromStr for Scope {
     }
 }
 
-/// How far an operation over a scope reaches. Exact is the rule; `Below` is the wildcard that one asks for by name.
+/// Extent of an operation over scopes. `Exact` is the rule; `Below` is a wildcard that callers ask for by name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Reach {
-    /// That scope alone.
+    /// The scope alone.
     Exact(Scope),
-    /// That scope and all that it covers: below Global is everything, below a tenant its environments too.
+    /// The scope and all that it covers: below Global is everything, below a tenant its environments too.
     Below(Scope),
 }
 
 impl Reach {
-    /// Whether the operation reaches `scope`.
+    /// Returns true if the operation includes `scope`.
     #[must_use]
     pub fn contains(&self, scope: &Scope) -> bool {
         match self {
@@ -265,7 +268,7 @@ impl Reach {
         }
     }
 
-    /// The scope that was named.
+    /// Scope that the caller named.
     #[must_use]
     pub fn scope(&self) -> &Scope {
         match self {

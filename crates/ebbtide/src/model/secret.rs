@@ -12,12 +12,12 @@ use zeroize::Zeroize;
 pub struct Secret(String);
 
 impl Secret {
-    /// Wraps `text`, which then does not print.
+    /// Wraps `text` so that it is not printed.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// Text of the secret. Reviews look at every call.
+    /// Exposes the secret. Review every call.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0

@@ -1,6 +1,6 @@
-//! Points in time, and the clocks that hand them in.
+//! Points in time and clocks.
 //!
-//! This module owns the clocks: nothing else in the library reads one (law 8).
+//! This module owns the clocks: nothing else in the library reads one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,33 +9,32 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::model::error::{Error, Result};
 
-/// A point in time, in milliseconds since 1970, or [`NEVER`](Timestamp::NEVER).
+/// Point in time, in milliseconds since 1970, or [`NEVER`](Timestamp::NEVER).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The expiry of a record that does not expire. It sorts after every other time, and fits a signed 64-bit
-    /// column.
+    /// Expiry of a record that does not expire. It sorts after every other time, and fits a signed 64-bit column.
     pub const NEVER: Self = Self(i64::MAX as u64);
 
-    /// The first millisecond: earlier than, or equal to, any other.
+    /// Earliest time: the first millisecond of 1970.
     pub const ZERO: Self = Self(0);
 
-    /// The last time that can be written: the end of the year 9999.
+    /// Latest time that can be written: the end of the year 9999.
     pub const MAX: Self = Self(253_402_300_799_999);
 
-    /// The time so many milliseconds after 1970 began; past [`Timestamp::MAX`] is invalid.
+    /// Creates a time from milliseconds since 1970. Returns `Invalid` past [`Timestamp::MAX`].
     pub fn from_millis(millis: u64) -> Result<Self> {
         if millis > Self::MAX.0 {
             return Err(Error::invalid(format!(
-                "a time is at most {} milliseconds since 1970 (the end of the year 9999)",
+                "a time must be at most {} milliseconds since 1970 (the end of the year 9999)",
                 Self::MAX.0
             )));
         }
         Ok(Self(millis))
     }
 
-    /// Reads a time as [`as_millis`](Self::as_millis) wrote it, `NEVER` included.
+    /// Reads a stored time as [`as_millis`](Self::as_millis) wrote it, `NEVER` included.
     pub fn from_stored(millis: u64) -> Result<Self> {
         if millis == Self::NEVER.0 { Ok(Self::NEVER) } else { Self::from_millis(millis) }
     }
@@ -46,13 +45,13 @@ impl Timestamp {
         self.0
     }
 
-    /// Whether this is [`NEVER`](Self::NEVER).
+    /// Returns true for [`NEVER`](Self::NEVER).
     #[must_use]
     pub fn is_never(self) -> bool {
         self == Self::NEVER
     }
 
-    /// This time and so much more. `NEVER` stays `NEVER`; past [`Timestamp::MAX`] is invalid.
+    /// Adds `duration`. `NEVER` stays `NEVER`; a time past [`Timestamp::MAX`] is `Invalid`.
     pub fn checked_add(self, duration: Duration) -> Result<Self> {
         if self.is_never() {
             return Ok(self);
@@ -61,7 +60,7 @@ impl Timestamp {
         millis.map_or_else(|| Self::from_millis(u64::MAX), Self::from_millis)
     }
 
-    /// How long after `earlier` this is; zero if it is not after.
+    /// Time elapsed since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
@@ -74,9 +73,9 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Where `now` comes from. Only the binary's edge and the typed stores hold one.
+/// Source of the current time. Only the binary and the typed stores hold one.
 pub trait Clock: Send + Sync + 'static {
-    /// The present.
+    /// Current time.
     fn now(&self) -> Timestamp;
 }
 
@@ -86,37 +85,36 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
-/// The node's own clock.
+/// Clock of the node.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "this is the clock that is handed in")]
     fn now(&self) -> Timestamp {
-        // A clock before 1970 or after 9999 is held at the end it passed: nothing panics, and the clock guard
-        // reports it.
+        // A clock before 1970 or after 9999 is clamped: nothing panics, and the clock guard reports it.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX).min(Timestamp::MAX.0))
     }
 }
 
-/// A clock that stands still until it is told to move. Clones show the same time.
+/// Clock that moves only when it is told to, for tests. Clones share the time.
 #[derive(Debug, Clone)]
 pub struct ManualClock(Arc<AtomicU64>);
 
 impl ManualClock {
-    /// A clock that shows `start`.
+    /// Creates a clock that shows `start`.
     #[must_use]
     pub fn at(start: Timestamp) -> Self {
         Self(Arc::new(AtomicU64::new(start.0)))
     }
 
-    /// Moves the clock to `to`, forwards or backwards.
+    /// Sets the clock to `to`, forwards or backwards.
     pub fn set(&self, to: Timestamp) {
         self.0.store(to.0, Ordering::SeqCst);
     }
 
-    /// Moves the clock forwards, by [`Timestamp::MAX`] at the most.
+    /// Moves the clock forwards, to [`Timestamp::MAX`] at the most.
     pub fn advance(&self, by: Duration) {
         self.set(self.now().checked_add(by).unwrap_or(Timestamp::MAX));
     }
@@ -128,7 +126,7 @@ impl Clock for ManualClock {
     }
 }
 
-/// Measures how long something took, for metrics and budgets. No answer depends on it.
+/// Stopwatch for metrics and budgets. No answer depends on it.
 #[derive(Debug, Clone, Copy)]
 pub struct Stopwatch(Instant);
 

@@ -11,22 +11,22 @@ use crate::model::kind::Kind;
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 
-/// Lifetime of a record: at least a millisecond, at most a hundred years. Deserializes from whole seconds.
+/// Time to live of a record: at least a millisecond, at most a hundred years. Deserializes from whole seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(try_from = "i64")]
 pub struct Ttl(Duration);
 
 impl Ttl {
-    /// Longest lifetime: a hundred years of 365 days.
+    /// Maximum: a hundred years of 365 days.
     pub const MAX: Self = Self(Duration::from_secs(100 * 365 * 24 * 3600));
 
-    /// Lifetime in seconds; zero, a negative number and more than [`Ttl::MAX`] are invalid.
+    /// Creates a TTL from seconds. Returns `Invalid` for zero, a negative number or more than [`Ttl::MAX`].
     pub fn from_secs(seconds: i64) -> Result<Self> {
         let duration = u64::try_from(seconds).map(Duration::from_secs);
         duration.map_or_else(|_| Err(out_of_bounds()), Self::new)
     }
 
-    /// Lifetime of a duration; less than a millisecond and more than [`Ttl::MAX`] are invalid.
+    /// Creates a TTL. Returns `Invalid` for less than a millisecond or more than [`Ttl::MAX`].
     pub fn new(duration: Duration) -> Result<Self> {
         if duration < Duration::from_millis(1) || duration > Self::MAX.0 {
             return Err(out_of_bounds());
@@ -38,13 +38,13 @@ impl Ttl {
         Self(Duration::from_secs(seconds))
     }
 
-    /// Lifetime as a duration.
+    /// TTL as a duration.
     #[must_use]
     pub const fn duration(self) -> Duration {
         self.0
     }
 
-    /// End of a record that begins at `now`.
+    /// Computes the expiry of a record that is written at `now`.
     pub fn expires_at(self, now: Timestamp) -> Result<Timestamp> {
         now.checked_add(self.0)
     }
@@ -70,21 +70,21 @@ impl fmt::Display for Ttl {
 
 fn out_of_bounds() -> Error {
     Error::invalid(format!(
-        "a TTL is more than zero and at most {} seconds (a hundred years)",
+        "a TTL must be more than zero and at most {} seconds (a hundred years)",
         Ttl::MAX.0.as_secs()
     ))
 }
 
-/// Bounds of the lifetimes of a kind of record.
+/// Bounds on the TTLs of a kind of record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TtlPolicy {
-    /// Lifetime of a record that is written without one; none means that it does not expire.
+    /// TTL of a record that is written without one; `None` means that it does not expire.
     pub default: Option<Ttl>,
-    /// Shortest lifetime.
+    /// Shortest TTL.
     pub min: Ttl,
-    /// Longest lifetime.
+    /// Longest TTL.
     pub max: Ttl,
-    /// Refuses a lifetime outside the bounds; otherwise it is accepted and logged.
+    /// If true, a TTL out of bounds is refused; otherwise it is accepted and logged.
     pub enforce: bool,
 }
 
@@ -92,26 +92,26 @@ const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
 
 impl Default for TtlPolicy {
-    /// No default lifetime, a minute to a year, enforced.
+    /// No default TTL; a minute to a year, enforced.
     fn default() -> Self {
         Self { default: None, min: Ttl::secs(60), max: Ttl::secs(365 * DAY), enforce: true }
     }
 }
 
 impl TtlPolicy {
-    /// An hour by default, a minute to a day, enforced.
+    /// Default of an hour; a minute to a day, enforced.
     #[must_use]
     pub const fn temporary() -> Self {
         Self { default: Some(Ttl::secs(HOUR)), min: Ttl::secs(60), max: Ttl::secs(DAY), enforce: true }
     }
 
-    /// A day by default, an hour to a week, enforced.
+    /// Default of a day; an hour to a week, enforced.
     #[must_use]
     pub const fn short_lived() -> Self {
         Self { default: Some(Ttl::secs(DAY)), min: Ttl::secs(HOUR), max: Ttl::secs(7 * DAY), enforce: true }
     }
 
-    /// Thirty days by default, a day to a year, enforced.
+    /// Default of thirty days; a day to a year, enforced.
     #[must_use]
     pub const fn long_lived() -> Self {
         Self {
@@ -122,45 +122,45 @@ impl TtlPolicy {
         }
     }
 
-    /// Refuses a policy whose bounds cross, or whose default is outside of them.
+    /// Returns `Invalid` if the bounds cross or the default is outside of them.
     pub fn check(&self) -> Result<()> {
         if self.min > self.max {
             return Err(Error::invalid(format!(
-                "the shortest TTL of a policy, {}, is more than its longest, {}",
+                "the minimum TTL of the policy, {}, exceeds its maximum, {}",
                 self.min, self.max
             )));
         }
         match self.default {
             Some(default) if default < self.min || default > self.max => Err(Error::invalid(format!(
-                "the default TTL of a policy, {default}, is not within its bounds, {} to {}",
+                "the default TTL of the policy, {default}, is not within its bounds, {} to {}",
                 self.min, self.max
             ))),
             _ => Ok(()),
         }
     }
 
-    /// Lifetime of a record for which `requested` was asked; none means that it does not expire. Out of bounds is
+    /// Applies the policy to the requested TTL; `None` means that the record does not expire. A TTL out of bounds is
     /// `Invalid` if the policy is enforced, and a log line otherwise.
     pub fn apply(&self, requested: Option<Ttl>) -> Result<Option<Ttl>> {
         let Some(ttl) = requested else { return Ok(self.default) };
         if ttl < self.min || ttl > self.max {
-            let message = format!("a TTL is {} to {} here; {ttl} was asked for", self.min, self.max);
+            let message = format!("the TTL must be {} to {}; {ttl} was requested", self.min, self.max);
             if self.enforce {
                 return Err(Error::invalid(message));
             }
-            tracing::warn!("{message}; the policy is not enforced");
+            tracing::warn!("TTL accepted because the policy is not enforced: {message}");
         }
         Ok(Some(ttl))
     }
 
-    /// End of a record that is written at `now`.
+    /// Computes the expiry of a record that is written at `now`.
     pub fn expires_at(&self, requested: Option<Ttl>, now: Timestamp) -> Result<Timestamp> {
         self.apply(requested)?.map_or(Ok(Timestamp::NEVER), |ttl| ttl.expires_at(now))
     }
 }
 
-/// Policies per kind and per scope. The most specific wins: the record's own scope, then each scope that covers it,
-/// up to Global. Where none is set, the bounds of the store apply.
+/// TTL policies per kind and scope. The most specific one applies: the record's own scope, then each scope that
+/// covers it, up to Global. Without one, the store's own bounds apply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TtlPolicies(BTreeMap<(Kind, Scope), TtlPolicy>);
 
@@ -172,12 +172,12 @@ impl TtlPolicies {
         Ok(self.0.insert((kind, scope), policy))
     }
 
-    /// Removes the policy that was set for exactly that kind and scope.
+    /// Removes the policy of exactly this kind and scope.
     pub fn unset(&mut self, kind: Kind, scope: &Scope) -> Option<TtlPolicy> {
         self.0.remove(&(kind, scope.clone()))
     }
 
-    /// Policy for records of that kind in that scope, if one is set there or above.
+    /// Returns the policy that applies to records of this kind in this scope, if any.
     #[must_use]
     pub fn of(&self, kind: Kind, scope: &Scope) -> Option<TtlPolicy> {
         if self.0.is_empty() {

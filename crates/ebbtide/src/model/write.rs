@@ -7,71 +7,71 @@ use crate::model::key::Key;
 use crate::model::record::{Record, Version};
 use crate::model::time::Timestamp;
 
-/// One write with its condition. "Live" is judged at the `now` of the commit; what is expired is absent.
+/// One write with its condition. "Live" is judged at the `now` of the commit; an expired record counts as absent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Write {
-    /// Writes, whatever is there.
+    /// Writes unconditionally.
     Put {
-        /// Where.
+        /// Key to write.
         key: Key,
-        /// What.
+        /// Record to write.
         record: Record,
     },
-    /// Writes if nothing is live there.
+    /// Writes if no record is live at the key.
     Insert {
-        /// Where.
+        /// Key to write.
         key: Key,
-        /// What.
+        /// Record to write.
         record: Record,
     },
-    /// Writes if that version is live there.
+    /// Writes if the expected version is live.
     Replace {
-        /// Where.
+        /// Key to write.
         key: Key,
-        /// The version that must be live.
+        /// Version that must be live.
         expected: Version,
-        /// What.
+        /// Record to write.
         record: Record,
     },
-    /// Deletes, whatever is there.
+    /// Deletes unconditionally.
     Delete {
-        /// Where.
+        /// Key to delete.
         key: Key,
     },
-    /// Deletes if that version is live there.
+    /// Deletes if the expected version is live.
     Remove {
-        /// Where.
+        /// Key to delete.
         key: Key,
-        /// The version that must be live.
+        /// Version that must be live.
         expected: Version,
     },
-    /// Writes nothing; holds if that version is live there.
+    /// Writes nothing; holds if the expected version is live.
     Check {
-        /// Where.
+        /// Key to check.
         key: Key,
-        /// The version that must be live.
+        /// Version that must be live.
         expected: Version,
     },
-    /// Writes nothing; holds if nothing is live there.
+    /// Writes nothing; holds if no record is live at the key.
     Absent {
-        /// Where.
+        /// Key to check.
         key: Key,
     },
 }
 
-/// What a write asks of the record that stands at its key.
+/// Condition of a write on the record at its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
-    /// Nothing.
+    /// Always holds.
     Always,
-    /// That none is live.
+    /// Holds if no record is live.
     Absent,
-    /// That this version is live.
+    /// Holds if this version is live.
     Version(Version),
 }
 
 impl Condition {
-    /// Whether the condition holds where `standing` is what the engine has, expired or not.
+    /// Evaluates the condition against the stored record, expired or not.
     #[must_use]
     pub fn holds(self, standing: Option<(Version, Timestamp)>, now: Timestamp) -> bool {
         let live = standing.filter(|(_, expires_at)| now < *expires_at).map(|(version, _)| version);
@@ -83,19 +83,19 @@ impl Condition {
     }
 }
 
-/// What a write does to the record, once its condition holds.
+/// Effect of a write whose condition holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect<'a> {
-    /// Stores this.
+    /// Stores this record.
     Store(&'a Record),
-    /// Removes what is there.
+    /// Removes the record.
     Erase,
-    /// Leaves all as it is.
+    /// Leaves the record unchanged.
     Nothing,
 }
 
 impl Write {
-    /// Where.
+    /// Key of the write.
     #[must_use]
     pub fn key(&self) -> &Key {
         match self {
@@ -109,7 +109,7 @@ impl Write {
         }
     }
 
-    /// Where, without the rest.
+    /// Key of the write, by value.
     #[must_use]
     pub fn into_key(self) -> Key {
         match self {
@@ -123,7 +123,7 @@ impl Write {
         }
     }
 
-    /// What must hold.
+    /// Condition of the write.
     #[must_use]
     pub fn condition(&self) -> Condition {
         match self {
@@ -135,13 +135,13 @@ impl Write {
         }
     }
 
-    /// How many bytes key and value have together.
+    /// Size of key and value together.
     fn byte_size(&self) -> usize {
         let value = if let Effect::Store(record) = self.effect() { record.value.len() } else { 0 };
         self.key().as_bytes().len() + value
     }
 
-    /// What happens then.
+    /// Effect of the write if its condition holds.
     #[must_use]
     pub fn effect(&self) -> Effect<'_> {
         match self {
@@ -154,19 +154,19 @@ impl Write {
     }
 }
 
-/// Writes that happen all together or not at all: 1 to [`Batch::MAX_WRITES`], to distinct keys.
+/// Atomic batch of writes: 1 to [`Batch::MAX_WRITES`], to distinct keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch(Vec<Write>);
 
 impl Batch {
-    /// The most writes: what a transaction of DynamoDB takes.
+    /// Maximum number of writes: the limit of a DynamoDB transaction.
     pub const MAX_WRITES: usize = 100;
 
-    /// The most bytes over all keys and values: a transaction of DynamoDB takes 4 MiB, and its items carry some
-    /// bytes more than ours.
+    /// Maximum size of all keys and values in bytes. A DynamoDB transaction takes 4 MiB, and its items carry some
+    /// bytes of overhead.
     pub const MAX_BYTES: usize = 4_000_000;
 
-    /// A batch; none or too many writes, two to one key, or too many bytes are invalid.
+    /// Creates a batch. Returns `Invalid` for zero or too many writes, two writes to one key, or too many bytes.
     pub fn new(writes: Vec<Write>) -> Result<Self> {
         if writes.is_empty() || writes.len() > Self::MAX_WRITES {
             return Err(Error::invalid(format!(
@@ -191,25 +191,25 @@ impl Batch {
         if writes.len() > 1 {
             let mut keys = HashSet::with_capacity(writes.len());
             if !writes.iter().all(|write| keys.insert(write.key())) {
-                return Err(Error::invalid("two writes of a batch are to one key"));
+                return Err(Error::invalid("a batch must not write one key twice"));
             }
         }
         Ok(Self(writes))
     }
 
-    /// The writes, in the order in which they were given.
+    /// Writes in the order in which they were given.
     #[must_use]
     pub fn writes(&self) -> &[Write] {
         &self.0
     }
 
-    /// How many bytes its keys and values have together.
+    /// Size of all keys and values in bytes.
     #[must_use]
     pub fn byte_size(&self) -> usize {
         self.0.iter().map(Write::byte_size).sum()
     }
 
-    /// The writes themselves.
+    /// Converts the batch into its writes.
     #[must_use]
     pub fn into_writes(self) -> Vec<Write> {
         self.0
@@ -224,7 +224,7 @@ impl TryFrom<Write> for Batch {
     }
 }
 
-/// The answer to a batch.
+/// Outcome of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a refused batch has written nothing"]
 pub enum Commit {
@@ -232,13 +232,13 @@ pub enum Commit {
     Applied,
     /// A condition did not hold, and nothing was written.
     Refused {
-        /// The first write whose condition did not hold.
+        /// Index of the first write whose condition did not hold.
         index: usize,
     },
 }
 
 impl Commit {
-    /// Whether the batch was written.
+    /// Returns true if the batch was written.
     #[must_use]
     pub fn is_applied(self) -> bool {
         self == Self::Applied
@@ -261,7 +261,7 @@ mod tests {
         assert!(Batch::new(Vec::new()).unwrap_err().message().contains("1 to 100"));
         let many = (0..101).map(|n| delete(&n.to_string())).collect();
         assert!(Batch::new(many).unwrap_err().message().contains("101"));
-        assert!(Batch::new(vec![delete("a"), delete("a")]).unwrap_err().message().contains("one key"));
+        assert!(Batch::new(vec![delete("a"), delete("a")]).unwrap_err().message().contains("one key twice"));
     }
 
     #[test]

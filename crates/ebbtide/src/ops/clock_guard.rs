@@ -1,9 +1,9 @@
-//! The clock guard: time never runs backwards in a store, and a leap erases nothing.
+//! Clock guard: time never runs backwards in a store, and a clock leap erases nothing.
 //!
-//! The store keeps a mark, the latest time it was used at. `now` is the greater of the node's clock and the mark, so
-//! a clock that is set back revives nothing, also across a restart. A clock that is ahead of the mark by more than a
-//! bound has leapt: what it says is answered with (everything may look expired: that fails closed), but it is not
-//! remembered, and nothing is swept by it, until an operator confirms that it is right.
+//! The store keeps a mark, the latest time at which it was used. `now` is the greater of the node's clock and the
+//! mark, so a clock that is set back revives nothing, even across a restart. A clock that is ahead of the mark by
+//! more than a bound has leapt: requests are answered by it (records may look expired, which fails closed), but the
+//! mark does not move and nothing is swept until an operator confirms the clock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use crate::backend::{BackendExt as _, Budget, Swept};
 use crate::model::error::{Error, Result};
 use crate::model::time::{Clock, Timestamp};
 
-/// A clock for one store.
+/// Guarded clock of one store.
 pub struct ClockGuard {
     backend: Arc<dyn Admin>,
     clock: Arc<dyn Clock>,
     bound: Duration,
-    /// The latest time that was answered with, in milliseconds; leaps are not.
+    /// Latest time that was returned, in milliseconds; leaps excluded.
     latest: AtomicU64,
 }
 
-/// How far the clock is ahead of what the store remembers.
+/// Lead of the clock over the store's mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leap {
-    /// The latest time that the store was used at.
+    /// Latest time at which the store was used.
     pub mark: Timestamp,
-    /// What the clock says.
+    /// Time of the node's clock.
     pub clock: Timestamp,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for Leap {
         let hours = ahead.as_secs() / 3_600;
         write!(
             f,
-            "the clock is {} days and {} hours ahead of when this store was last used; nothing is swept until an \
+            "the clock is {} days and {} hours ahead of the last use of this store; nothing is swept until an \
              operator confirms the clock",
             hours / 24,
             hours % 24
@@ -48,10 +48,10 @@ impl fmt::Display for Leap {
 }
 
 impl ClockGuard {
-    /// A clock may be ahead of the mark by this much: a day.
+    /// Default bound on the lead of the clock over the mark: a day.
     pub const DEFAULT_BOUND: Duration = Duration::from_secs(24 * 3_600);
 
-    /// Guards `backend` against `clock`.
+    /// Guards `backend` with `clock`.
     pub async fn new(backend: Arc<dyn Admin>, clock: impl Clock, bound: Duration) -> Result<Self> {
         let mark = backend.clock_mark().await?.unwrap_or(Timestamp::ZERO);
         let latest = AtomicU64::new(mark.as_millis());
@@ -69,7 +69,7 @@ impl ClockGuard {
         Ok(mark.filter(|mark| clock.since(*mark) > self.bound).map(|mark| Leap { mark, clock }))
     }
 
-    /// An operator says that the clock is right: it becomes the mark.
+    /// Moves the mark to the clock, on an operator's confirmation that the clock is right.
     pub async fn confirm(&self) -> Result<Timestamp> {
         let now = self.clock.now();
         self.backend.set_clock_mark(now).await?;
@@ -87,8 +87,8 @@ impl ClockGuard {
         Ok(())
     }
 
-    /// The one `now` of a sweep, captured once for all of its steps; unless the clock has leapt: then nothing may be
-    /// removed, and the error says why.
+    /// Instant of a sweep, captured once for all of its steps. Returns an error if the clock has leapt: then nothing
+    /// may be removed.
     pub async fn sweep_until(&self) -> Result<Timestamp> {
         match self.leap().await? {
             Some(leap) => Err(Error::unavailable(leap.to_string())),
@@ -96,7 +96,7 @@ impl ClockGuard {
         }
     }
 
-    /// A whole sweep, in steps of `budget`, up to one `now`; unless the clock has leapt.
+    /// Sweeps completely, in steps of `budget`, up to one instant. Returns an error if the clock has leapt.
     pub async fn sweep(&self, budget: &Budget) -> Result<Swept> {
         self.backend.sweep_all(self.sweep_until().await?, budget).await
     }

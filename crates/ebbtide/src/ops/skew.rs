@@ -1,4 +1,4 @@
-//! How far the node's clock is from the clock of an engine that several nodes share.
+//! Skew between the node's clock and the clock of an engine that several nodes share.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use crate::admin::Admin;
 use crate::model::error::{Error, Result};
 use crate::model::time::{Clock, Timestamp};
 
-/// The bound beyond which a node does not serve, unless another is set.
+/// Default bound beyond which a node does not serve.
 pub const DEFAULT_BOUND: Duration = Duration::from_secs(2);
 
-/// How often the engine is asked again where the answer took so long that it proves nothing.
+/// Number of attempts if the round trip is too slow to tell the skew.
 const ATTEMPTS: usize = 3;
 
-/// How far two clocks are apart.
+/// Difference between two clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Difference {
-    /// How far.
+    /// Absolute difference.
     pub by: Duration,
-    /// Whether the node's clock is ahead of the engine's.
+    /// True if the node's clock is ahead of the engine's.
     pub node_is_ahead: bool,
-    /// How much of it may be the round trip's.
+    /// Part of the difference that the round trip may account for.
     pub uncertainty: Duration,
 }
 
@@ -34,29 +34,29 @@ impl Difference {
         }
     }
 
-    /// Answers `Unavailable` where the clocks are surely more than `bound` apart: a node whose time is wrong must not
-    /// serve.
+    /// Returns `Unavailable` if the clocks differ by more than `bound` even after allowing for the round trip. A node
+    /// with a wrong clock must not serve.
     pub fn check(&self, bound: Duration) -> Result<()> {
         if self.by.saturating_sub(self.uncertainty) <= bound {
             return Ok(());
         }
         Err(Error::unavailable(format!(
-            "the node's clock is {} ms {} the engine's, and {} ms are allowed",
+            "the node's clock is {} ms {} the engine's; the bound is {} ms",
             self.by.as_millis(),
             if self.node_is_ahead { "ahead of" } else { "behind" },
             bound.as_millis(),
         )))
     }
 
-    /// The difference in seconds, less than zero where the node's clock is behind.
+    /// Difference in seconds, negative if the node's clock is behind.
     #[must_use]
     pub fn as_secs_f64(&self) -> f64 {
         if self.node_is_ahead { self.by.as_secs_f64() } else { -self.by.as_secs_f64() }
     }
 }
 
-/// Compares `clock` with the engine's own, and answers `Unavailable` where they are more than `bound` apart. None
-/// where the engine has no clock to compare with.
+/// Compares `clock` with the engine's clock, and returns `Unavailable` if they differ by more than `bound`. Returns
+/// `None` if the engine has no clock.
 pub async fn check_engine_clock(
     backend: &dyn Admin,
     clock: &dyn Clock,
@@ -67,8 +67,9 @@ pub async fn check_engine_clock(
     Ok(difference)
 }
 
-/// How far `clock` is from the engine's own, well enough to judge by `bound`. None where the engine has no clock to
-/// compare with. Each call is one question to the engine, or a few where it is slow: ask at the start and every minute.
+/// Measures the skew of `clock` against the engine's clock, precisely enough to compare it with `bound`. Returns
+/// `None` if the engine has no clock. Each call is one request to the engine, or a few if it is slow: call it at
+/// start and every minute.
 pub async fn compare(backend: &dyn Admin, clock: &dyn Clock, bound: Duration) -> Result<Option<Difference>> {
     let mut best: Option<Difference> = None;
     for _ in 0..ATTEMPTS {

@@ -1,12 +1,12 @@
-//! The sweeper: removes what has expired, a step at a time, within its share of the time.
+//! Sweeper: removes expired records in steps, within a share of the time.
 //!
-//! A sweep goes up to one instant that is captured when it begins, for all kinds and all of its steps. After each step
-//! the sweeper rests, so that it takes no more than its share. What it is handed to rest with also tells it to stop;
-//! a sweep that was stopped is gone on with by the next one, in whichever process. Several sweepers do no harm, and
-//! those that sweep by the clock take turns.
+//! A sweep goes up to one instant that is captured when it begins, for all kinds and all steps. After each step the
+//! sweeper rests, so that it takes no more than its share. The `rest` function it is given also tells it to stop; an
+//! interrupted sweep can be resumed by another process. Concurrent sweeps do no harm, and scheduled ones take turns
+//! by a lease.
 //!
-//! The store remembers when it was last swept: [`warnings`] tells when nothing sweeps it any more, and when sweeps
-//! remove nothing while what is overdue grows older.
+//! The store records when it was last swept: [`warnings`] reports a store that nothing sweeps, and sweeps that remove
+//! nothing while overdue records grow older.
 
 mod state;
 
@@ -29,52 +29,52 @@ use crate::model::rng::Rng;
 use crate::model::time::{Clock as _, Stopwatch, Timestamp};
 use crate::ops::clock_guard::ClockGuard;
 
-/// How often a sweeper without an interval looks whether somebody else sweeps.
+/// Interval at which a sweeper without a schedule checks that another one sweeps.
 const WATCH_EVERY: Duration = Duration::from_secs(60);
 
-/// How long a sweep that does not end keeps others from beginning one. It is renewed while the sweep is at work.
+/// Lease of a sweep that does not end. It is renewed while the sweep makes progress.
 const TURN: Duration = Duration::from_secs(600);
 
-/// How many records the first step, and the smallest, removes at the most where steps are kept to a time.
+/// Maximum number of records in the first, and smallest, step if steps are bounded in time.
 const FIRST_STEP: u64 = 32;
 
-/// A sweep that was stopped longer ago than this is not gone on with: a new one begins.
+/// Maximum age of an interrupted sweep that is resumed; after that a new one begins.
 const RESUMED_WITHIN: Duration = Duration::from_secs(86_400);
 
-/// Nothing has swept for longer than this: somebody should look. A daily job that is two hours late is not told of.
+/// Time without a sweep after which a warning is due. A daily job may be two hours late.
 pub const SILENCE: Duration = Duration::from_secs(26 * 3_600);
 
-/// Sweeps a store.
+/// Sweeper of a store.
 pub struct Sweeper {
     backend: Arc<dyn Admin>,
     guard: Arc<ClockGuard>,
     rng: Arc<dyn Rng>,
     share: Share,
     step: Budget,
-    /// About how long a step may take; without it, all of them are of one size.
+    /// Target duration of a step; without it, all steps are of one size.
     step_time: Option<Duration>,
 }
 
-/// What a sweep did.
+/// Result of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// What expired before this was removed.
+    /// Records that expired before this were removed.
     pub until: Timestamp,
-    /// How many records were removed, by kind, and whether there is more.
+    /// Number of removed records by kind, and whether more are left.
     pub swept: Swept,
-    /// How long it took, with the rests.
+    /// Duration, rests included.
     pub took: Duration,
 }
 
-/// How it went with a sweep that takes its turn.
+/// Outcome of a sweep that takes turns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "another may be at work, and then nothing was swept"]
 pub enum SweepOutcome {
-    /// Swept: to the end, or until it was told to stop.
+    /// Swept, completely or until told to stop.
     Swept(Report),
-    /// Another sweep is at work. Should it have died, the next one begins then.
+    /// Another sweep holds the lease. If it has died, the next one begins when the lease ends.
     Busy {
-        /// When its turn ends at the latest.
+        /// End of the lease.
         until: Timestamp,
     },
 }
@@ -86,37 +86,37 @@ impl fmt::Debug for Sweeper {
 }
 
 impl Sweeper {
-    /// Sweeps `backend` by the clock of `guard`, without rests, in steps of ten thousand records, where it is worth
-    /// the work. Rng mints the versions of what the store remembers of it.
+    /// Creates a sweeper of `backend` by the clock of `guard`, without rests, in steps of ten thousand records. `rng`
+    /// mints the versions of the sweep state.
     pub fn new(backend: Arc<dyn Admin>, guard: Arc<ClockGuard>, rng: impl Rng) -> Self {
         let rng: Arc<dyn Rng> = Arc::new(rng);
         Self { backend, guard, rng, share: Share::WHOLE, step: Budget::default(), step_time: None }
     }
 
-    /// Takes no more than this share of the time.
+    /// Limits the sweeper to this share of the time.
     #[must_use]
     pub fn share(mut self, share: Share) -> Self {
         self.share = share;
         self
     }
 
-    /// Does so much in a step, of these kinds, with that thoroughness.
+    /// Sets the size of a step, the kinds and the thoroughness.
     #[must_use]
     pub fn step(mut self, step: Budget) -> Self {
         self.step = step;
         self
     }
 
-    /// Keeps the steps to about that time, where there is an end to be met: the first is small, and the next are larger
-    /// as long as there is time.
+    /// Bounds the duration of a step, for callers with a deadline: the first step is small, and later ones grow while
+    /// time permits.
     #[must_use]
     pub fn step_time(mut self, time: Duration) -> Self {
         self.step_time = Some(time);
         self
     }
 
-    /// Removes everything that has expired, in one go, and answers when it is done. It waits for no turn: several
-    /// sweeps do no harm. If the clock has leapt nothing is removed, and the error says why.
+    /// Sweeps completely at once, without waiting for a lease: concurrent sweeps do no harm. If the clock has leapt,
+    /// nothing is removed and an error is returned.
     pub async fn sweep_now(&self) -> Result<Report> {
         let stopwatch = Stopwatch::start();
         let until = self.guard.sweep_until().await?;
@@ -124,13 +124,13 @@ impl Sweeper {
         let step = Budget::everything(Kind::ALL);
         while self.one_step(until, &step, &mut swept).await? {}
         let report = Report { until, swept, took: stopwatch.elapsed() };
-        // Whoever has a turn keeps it.
+        // Leave the lease to its holder.
         self.conclude(&report, |state| state).await;
         Ok(report)
     }
 
-    /// Sweeps when it is its turn. `rest` waits for so long, and says whether to go on: a sweep that is told to stop
-    /// does so between two steps.
+    /// Sweeps if no other sweep holds the lease. `rest` waits for the given time and returns false to stop; the sweep
+    /// stops between two steps.
     pub async fn sweep<R, F>(&self, rest: R) -> Result<SweepOutcome>
     where
         R: Fn(Duration) -> F,
@@ -160,7 +160,7 @@ impl Sweeper {
         };
         let (mut swept, mut until) = (Swept::default(), fresh);
         let mut outcome = Ok(());
-        // What was left is finished first, up to its own instant, and then comes what has expired since.
+        // Finish an interrupted sweep first, up to its own instant, then sweep what has expired since.
         for instant in begun.into_iter().chain([fresh]) {
             until = instant;
             match self.paced(until, &mut swept, rest).await {
@@ -184,14 +184,14 @@ impl Sweeper {
                 Ok(SweepOutcome::Swept(report))
             }
             Err(error) => {
-                // Whoever comes next need not wait for the turn to run out.
+                // Release the lease so that the next sweep need not wait for its end.
                 self.remember(|state| state.stopped(until).ended()).await;
                 Err(error)
             }
         }
     }
 
-    /// Steps and rests up to one instant. What is left when it was told to stop is `more`.
+    /// Steps and rests up to one instant. Sets `more` if it was told to stop before the end.
     async fn paced<R, F>(&self, until: Timestamp, swept: &mut Swept, rest: &R) -> Result<ControlFlow<()>>
     where
         R: Fn(Duration) -> F,
@@ -209,7 +209,7 @@ impl Sweeper {
             let (took, rested) = (stopwatch.elapsed(), swept.rested.saturating_sub(before));
             if let Some(most) = self.step_time {
                 let records = if took > most { step.records / 2 } else { step.records.saturating_mul(2) };
-                // A step has a cost of its own, which smaller ones would only pay more often.
+                // Each step has a fixed cost, so steps do not shrink further.
                 step.records = records.max(FIRST_STEP).min(self.step.records);
             }
             if rest(self.share.rest_after(took.saturating_sub(rested)).saturating_sub(rested))
@@ -239,8 +239,8 @@ impl Sweeper {
         Ok(step.more)
     }
 
-    /// Sweeps at every interval until `rest` says that it is time to stop; without an interval, only looks whether
-    /// somebody else does. The first sweep comes after the first interval: nothing is cleaned at start-up.
+    /// Sweeps at every interval until `rest` returns false; without an interval, only monitors sweeps by others. The
+    /// first sweep comes after the first interval: nothing is swept at start-up.
     pub async fn run<R, F>(&self, every: Option<Duration>, rest: R)
     where
         R: Fn(Duration) -> F,
@@ -261,16 +261,16 @@ impl Sweeper {
                         );
                     }
                     Ok(_) => {}
-                    Err(error) => tracing::warn!(%error, "nothing was swept"),
+                    Err(error) => tracing::warn!(%error, "sweep failed"),
                 }
-                // A sweep that took longer than the interval is followed by the next, which catches up.
+                // A sweep that took longer than the interval is followed at once by the next, which catches up.
                 pause = every.saturating_sub(stopwatch.elapsed());
             }
             self.watch(&mut told).await;
         }
     }
 
-    /// Warns of what was not warned of before.
+    /// Logs warnings that were not logged before.
     async fn watch(&self, told: &mut Vec<String>) {
         let now = self.guard.now();
         self.remember(|state| state.seen(now)).await;
@@ -285,16 +285,16 @@ impl Sweeper {
                 }
                 *told = sentences;
             }
-            Err(error) => tracing::warn!(%error, "what the store remembers of its sweeping cannot be read"),
+            Err(error) => tracing::warn!(%error, "cannot read the sweep state"),
         }
     }
 
-    /// Remembers that the store was swept, and tells the metrics.
+    /// Records a sweep in the state and in the metrics.
     async fn conclude(&self, report: &Report, turn: impl Fn(SweepState) -> SweepState) {
         let overdue = match self.backend.stats_at_hand(self.guard.now()).await {
             Ok(stats) => stats.map(|stats| tell_overdue(&stats)),
             Err(error) => {
-                tracing::warn!(%error, "what is overdue is not known");
+                tracing::warn!(%error, "cannot count overdue records");
                 None
             }
         };
@@ -316,10 +316,10 @@ impl Sweeper {
         }
     }
 
-    /// What the store remembers is a help: a sweep that was done is not undone by it.
+    /// Failure to write the state does not undo a sweep, so it is only logged.
     async fn remember(&self, change: impl Fn(SweepState) -> SweepState) {
         if let Err(error) = self.notes().change(self.guard.now(), change).await {
-            tracing::warn!(%error, "the sweep was not written down");
+            tracing::warn!(%error, "cannot write the sweep state");
         }
     }
 
@@ -328,7 +328,7 @@ impl Sweeper {
     }
 }
 
-/// Tells the metrics what is overdue, and answers the age of the oldest.
+/// Updates the metrics of overdue records, and returns the age of the oldest.
 fn tell_overdue(stats: &Stats) -> Duration {
     for &kind in Kind::ALL.iter().filter(|kind| !kind.is_probe()) {
         let stats = stats.get(&kind).copied().unwrap_or_default();
@@ -340,8 +340,8 @@ fn tell_overdue(stats: &Stats) -> Duration {
     stats.values().filter_map(|stats| stats.oldest_overdue).max().unwrap_or_default()
 }
 
-/// What an operator should know of a store and of its sweeping, a sentence each: what the engine says, that nothing
-/// has swept for longer than `silence`, and that sweeps remove nothing while what is overdue grows older.
+/// Warnings for an operator, one sentence each: the engine's own, a store that nothing has swept for longer than
+/// `silence`, and sweeps that remove nothing while overdue records grow older.
 pub async fn warnings(backend: &dyn Admin, now: Timestamp, silence: Duration) -> Result<Vec<String>> {
     let mut warnings = backend.warnings().await?;
     warnings.extend(state::read(backend).await?.signals(now, silence).sentences());

@@ -1,4 +1,4 @@
-//! Moving records: between engines as they are, and as JSON lines from and to other systems.
+//! Transfer of records: between engines unchanged, and as JSON lines from and to other systems.
 
 mod copy;
 mod lines;

@@ -37,14 +37,14 @@ async fn a_table_is_made_once_and_says_what_was_done(site: &Site) {
     assert_eq!(store.describe_table().await.unwrap(), None);
 
     let done = store.create_table().await.unwrap().join("\n");
-    assert!(done.contains("made the table") && done.contains("turned TTL on"), "{done}");
+    assert!(done.contains("created the table") && done.contains("turned TTL on"), "{done}");
     let description = store.describe_table().await.unwrap().unwrap();
     assert_eq!(description.status, "ACTIVE");
     assert!(description.is_fit && description.on_demand && description.ttl, "{description:?}");
     assert_ne!(description.point_in_time_recovery, Some(false), "on, where the endpoint has it");
 
     let again = store.create_table().await.unwrap().join("\n");
-    assert!(again.contains("is there already") && again.contains("TTL is on already"), "{again}");
+    assert!(again.contains("exists already") && again.contains("TTL is on already"), "{again}");
     assert_eq!(store.describe_table().await.unwrap(), Some(description));
     assert_eq!(store.warnings().await.unwrap(), [""; 0]);
     site.client().delete_table().table_name(table).send().await.unwrap();

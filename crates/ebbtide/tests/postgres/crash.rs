@@ -188,6 +188,6 @@ async fn verify(store: &dyn Admin, told: &[Told]) {
     }
     for (shared, name) in winners {
         let stored = store.get(&key(shared), at(0)).await.unwrap().expect("the winner's record is there");
-        assert_eq!(stored.value, name, "what is stored is the winner's");
+        assert_eq!(stored.value, name, "the stored record is the winner's");
     }
 }

@@ -10,10 +10,10 @@ use crate::context::Context;
 
 const MEMBER: &str = "member";
 
-/// In levels: everyone belongs to a team, a team to a group, and so on. Each level has so many members.
+/// Number of members in each level: everyone belongs to a team, a team to a group, and so on.
 const LEVELS: [u64; 5] = [60_000, 20_000, 11_000, 8_000, 1_000];
 
-/// How many the last level belongs to.
+/// Number of nodes above the last level.
 const TOP: u64 = 100;
 
 #[derive(Clone, Copy)]
@@ -39,13 +39,13 @@ impl Graph {
         self.sizes.get(level).copied().unwrap_or(TOP)
     }
 
-    /// Who may read what.
+    /// Identity and resource of an approval.
     pub(super) fn approval(&self, number: u64) -> (String, String) {
         let number = number % self.approvals;
         (format!("user{number}"), format!("/doc/{}", number % 1_000))
     }
 
-    /// From someone to what they belong to, so many levels up.
+    /// Edge from a member to its ancestor, `hops` levels up.
     pub(super) fn up(&self, number: u64, hops: usize) -> Edge {
         let start = number % self.size(0);
         let end = (1..=hops).fold(start, |at, level| at % self.size(level));
@@ -63,7 +63,7 @@ impl Graph {
         Ok(())
     }
 
-    /// One of 64 parts.
+    /// Writes one of 64 parts.
     async fn fill_part(self, stores: Stores, part: u64) -> Result<()> {
         let (scope, ttl) = (Self::scope()?, Ttl::from_secs(86_400)?);
         for number in (part..self.approvals).step_by(64) {
@@ -82,7 +82,7 @@ impl Graph {
     }
 }
 
-/// The name of a member of a level.
+/// Name of a member of a level.
 fn name(level: usize, number: u64) -> String {
     format!("level{level}:{number}")
 }

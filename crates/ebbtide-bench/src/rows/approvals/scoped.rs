@@ -1,4 +1,4 @@
-//! What scope costs: the same records in the global scope and in a tenant's environment.
+//! Cost of scopes: the same records in the global scope and in a tenant's environment.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ const KIND: Kind = Kind::AccessToken;
 const RECORDS: u64 = 100_000;
 const VALUE_BYTES: usize = 200;
 
-/// How many lookups one side does before the other has its turn.
+/// Number of lookups on one side before the other side's turn.
 const BLOCK: u64 = 200;
 
-/// How many pairs of blocks there are.
+/// Number of pairs of blocks.
 const PAIRS: u64 = 4_000;
 
 const SCOPED: &str = "tenant:acme/env:prod";
@@ -33,7 +33,7 @@ const GLOBAL: &str = "global";
 const BAR: Option<Bar> = Some(Bar::AtMost(1.05));
 
 struct Side {
-    // Dropped before its folder.
+    // Dropped before its directory.
     store: Arc<dyn Admin>,
     folder: TempDir,
     scope: Scope,
@@ -65,7 +65,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
     Ok(())
 }
 
-/// Both sides look up in turns, each first every other time; the ratio is the middle one of the pairs.
+/// Both sides look up in turns, each first every other time; the ratio is the median of the pairs.
 async fn lookups(context: &Context, measured: &mut Measured, scoped: &Side, global: &Side) -> Result<()> {
     let pairs = context.scaled(PAIRS);
     let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
@@ -130,7 +130,7 @@ impl Side {
         Ok(Key::new(KIND, &self.scope, &[digest.part()], &[])?)
     }
 
-    /// What one lookup of a block takes.
+    /// Time of one lookup in a block.
     async fn lookup_micros(&self, block: u64) -> Result<f64> {
         let stopwatch = Stopwatch::start();
         for number in block * BLOCK..(block + 1) * BLOCK {
@@ -145,10 +145,10 @@ impl Side {
         stored_bytes(self.store.as_ref(), &[KIND]).await
     }
 
-    /// Has everything in tables on both sides: what is still in memory is found faster, and with keys of another length
-    /// another part of it would be.
+    /// Moves everything into tables on both sides: lookups in memory are faster, and the length of the keys changes
+    /// the share that is in memory.
     async fn compact(&self) -> Result<()> {
-        // A sweep compacts what something has expired of, so something does.
+        // A sweep compacts only kinds with expired records, so write one that expires.
         let soon = in_seconds(self.now, 60)?;
         ensure!(
             self.store.put(self.key(self.records)?, record(soon), self.now).await?.is_applied(),
@@ -159,7 +159,7 @@ impl Side {
         Ok(())
     }
 
-    /// The size of the tables.
+    /// Size of the tables.
     fn table_bytes(&self) -> Result<f64> {
         let bytes = bytes_of_tables(self.folder.path(), false)?;
         ensure!(bytes > 0, "no tables are found");
@@ -173,7 +173,7 @@ fn record(ends: Timestamp) -> Record {
     Record::new(value, ends, &SystemRng)
 }
 
-/// The bytes of the files in folders that are called `tables`, and below.
+/// Size of the files in directories called `tables`, and below.
 fn bytes_of_tables(folder: &Path, is_within: bool) -> Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(folder)? {

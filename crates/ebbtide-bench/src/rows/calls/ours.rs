@@ -1,4 +1,4 @@
-//! The calls of the library.
+//! Calls of the library.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,10 +20,10 @@ use crate::records::{next, scope};
 const CLIENT: &str = "photo-app";
 const REDIRECT: &str = "https://photos.example/callback";
 
-/// How many records there are of each kind that is read.
+/// Number of records of each kind that is read.
 pub(super) const READ: u64 = 10_000;
 
-/// Codes that were issued and not yet redeemed.
+/// Codes that are issued and not yet redeemed.
 pub(super) type Stock = Arc<Mutex<Vec<Secret>>>;
 
 pub(super) fn stock() -> Stock {
@@ -34,13 +34,13 @@ fn data() -> Value {
     json!({ "acr": "mfa", "auth_time": 1_800_000_000 })
 }
 
-/// One of many, spread over all of them.
+/// Picks an item; calls spread over all of them.
 fn pick<T>(all: &[T]) -> &T {
     let spread = next().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
     &all[usize::try_from(spread).expect("44 bits") % all.len()]
 }
 
-/// Issues so many codes.
+/// Issues codes in advance.
 pub(super) fn issuing(
     stores: &Stores,
     stock: &Stock,
@@ -144,7 +144,7 @@ impl Caller for Swapping {
     }
 }
 
-/// What is read, again and again.
+/// Records that are read repeatedly.
 pub(super) struct Population {
     stores: Stores,
     refresh_tokens: Arc<Vec<Secret>>,
@@ -185,7 +185,7 @@ impl Population {
         })
     }
 
-    /// A grant's refresh token, an access token under it, and a session.
+    /// Creates a grant's refresh token, an access token under it, and a session.
     async fn one(stores: &Stores) -> Result<[Secret; 3]> {
         let grant = grant(&stores.grants(&scope())).await?;
         let request = AccessRequest::under(grant.grant_id).scope("photos.read").data(data());

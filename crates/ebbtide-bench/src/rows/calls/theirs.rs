@@ -1,4 +1,4 @@
-//! What a user of Redis does instead.
+//! Equivalent calls in Redis.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,21 +12,21 @@ use crate::peers::redis::Redis;
 use crate::peers::resp::{Connection, Reply};
 use crate::records::next;
 
-/// About as long as what we store.
+/// Value of about the size that Ebbtide stores.
 const VALUE: &str = r#"{"sub":"ada","client_id":"photo-app","scope":"photos.read","data":{"acr":"mfa","auth_time":1800000000}}"#;
 
-/// Replaces a value by another if it is the one that it is said to be.
+/// Replaces a value if it is the expected one.
 const SCRIPT: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
      redis.call('SET', KEYS[1], ARGV[2], 'EX', 1209600) return 1 else return 0 end";
 
-/// Keys that were set and not yet taken.
+/// Keys that are set and not yet taken.
 pub(super) type Stock = Arc<Mutex<Vec<String>>>;
 
 pub(super) fn stock() -> Stock {
     Stock::default()
 }
 
-/// Sets these keys, many at once.
+/// Sets these keys in pipelined requests.
 async fn set(connection: &mut Connection, keys: &[String]) -> Result<()> {
     for some in keys.chunks(500) {
         for key in some {
@@ -40,7 +40,7 @@ async fn set(connection: &mut Connection, keys: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Sets so many keys that are taken later.
+/// Sets keys that are taken later.
 pub(super) fn putting(
     redis: &Arc<Redis>,
     stock: &Stock,
@@ -58,7 +58,7 @@ pub(super) fn putting(
     }
 }
 
-/// Takes what was put.
+/// Takes keys that were set.
 pub(super) async fn popping(redis: &Redis, stock: &Stock) -> Result<Vec<impl Caller + use<>>> {
     let connections = redis.connections(CALLERS).await?;
     Ok(connections.into_iter().map(|connection| Pop { connection, stock: Arc::clone(stock) }).collect())
@@ -81,7 +81,7 @@ fn found(reply: &Reply) -> Result<()> {
     Ok(())
 }
 
-/// Keys that are read again and again, and a script.
+/// Keys that are read repeatedly, and a script.
 pub(super) struct Keys {
     redis: Arc<Redis>,
     script: Vec<u8>,

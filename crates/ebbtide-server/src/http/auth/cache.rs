@@ -1,4 +1,4 @@
-//! Keys that were found a moment ago, so that a request is one engine round trip and not two.
+//! Cache of recently verified keys, so that a request takes one engine round trip and not two.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,14 +11,14 @@ use ebbtide::{Digest, Stopwatch, Timestamp};
 use super::rate::Rate;
 use crate::http::problem::Problem;
 
-/// How long a key is honoured without being looked for again. A key that is revoked on another node is refused
-/// within this time, and the time that a read takes.
+/// Time for which a key is honoured without another lookup. A key that is revoked on another node is refused after
+/// this time plus the time of a read.
 const LIFE: Duration = Duration::from_secs(4);
 
-/// The most keys that are held.
+/// Maximum number of keys in the cache.
 const MOST: usize = 10_000;
 
-/// A key that was found.
+/// Verified key.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) key: ApiKey,
@@ -28,7 +28,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Old by either clock: the store's can be set, or stand still.
+    /// Checks the age by both clocks: the store's can be set, or stand still.
     fn is_fresh(&self, now: Timestamp) -> bool {
         now.since(self.found_at) < LIFE && self.watch.elapsed() < LIFE
     }
@@ -36,18 +36,18 @@ impl Held {
     /// Counts one request against the key's rate limit.
     pub(super) fn spend(&self, now: Timestamp) -> Result<(), Problem> {
         match self.rate.as_ref().map(|rate| rate.spend(now)) {
-            Some(Err(wait)) => Err(Problem::too_many("limited", "the key's rate limit is reached", wait)),
+            Some(Err(wait)) => Err(Problem::too_many("limited", "the key has reached its rate limit", wait)),
             _ => Ok(()),
         }
     }
 }
 
-/// By digest: keys themselves are not kept.
+/// Cache by digest: the keys themselves are not kept.
 #[derive(Default)]
 pub(super) struct Cache(RwLock<HashMap<[u8; 32], Arc<Held>>>);
 
 impl fmt::Debug for Cache {
-    /// How many, and not their digests.
+    /// Prints the number of keys, not their digests.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Cache({} keys)", self.0.read().unwrap_or_else(PoisonError::into_inner).len())
     }
@@ -59,7 +59,7 @@ impl Cache {
         held.get(digest.as_bytes()).filter(|held| held.is_fresh(now)).cloned()
     }
 
-    /// Holds a key that was looked for at `now`; what it has spent of its rate limit goes on.
+    /// Adds a key that was looked up at `now`; its rate limiter carries over.
     pub(super) fn hold(&self, digest: &Digest, key: ApiKey, now: Timestamp, watch: Stopwatch) -> Arc<Held> {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let before = all.get(digest.as_bytes()).and_then(|held| held.rate.clone());

@@ -1,4 +1,4 @@
-//! So many requests a second, and as many at once.
+//! Rate limiter: a number of requests per second, and as many at once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use ebbtide::Timestamp;
 
 const SECOND: u64 = 1_000_000;
 
-/// A rate, by the time at which everything that was spent will be earned again. A second's worth may be spent ahead.
+/// Rate limiter, stored as the time at which the bucket is full again. The burst is one second's worth.
 #[derive(Debug)]
 pub(super) struct Rate {
     micros_each: u64,
@@ -19,7 +19,7 @@ impl Rate {
         Self { micros_each: micros_each.max(1), even_at: AtomicU64::new(0) }
     }
 
-    /// Spends one; or says after how many seconds there is one to spend.
+    /// Takes one token; otherwise returns the number of seconds until there is one.
     pub(super) fn spend(&self, now: Timestamp) -> Result<(), u32> {
         let now = now.as_millis().saturating_mul(1_000);
         let spend = |even_at: u64| {

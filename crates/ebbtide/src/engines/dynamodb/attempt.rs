@@ -1,4 +1,4 @@
-//! What a request that brought no answer means, and how often it is repeated.
+//! Classification of failed requests, and their retries.
 
 use std::error::Error as StdError;
 use std::io;
@@ -11,14 +11,14 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use crate::model::error::Error;
 use crate::model::rng::Rng;
 
-/// Why an attempt brought no answer.
+/// Failure of an attempt.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// The endpoint did nothing, and may do it when it is asked again.
+    /// The endpoint did nothing; a retry may succeed.
     Busy(Error),
-    /// Nobody can tell whether it was done.
+    /// The outcome is unknown.
     Lost(Error),
-    /// The endpoint did nothing, and will not.
+    /// The endpoint did nothing; a retry would fail too.
     Failed(Error),
 }
 
@@ -30,16 +30,16 @@ impl Fault {
     }
 }
 
-/// How patient a store is.
+/// Retry policy of a store.
 #[derive(Clone)]
 pub(super) struct Patience {
     rng: Arc<dyn Rng>,
 }
 
-/// How often a request is sent while the endpoint is busy: about a second and a half in all, four at the most.
+/// Attempts while the endpoint is busy: about a second and a half in all, four at the most.
 const BUSY_ATTEMPTS: u32 = 10;
 
-/// How often a request is sent whose answers are lost.
+/// Attempts at a request whose answers are lost.
 const LOST_ATTEMPTS: u32 = 3;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
@@ -54,7 +54,7 @@ impl Patience {
         Attempts { patience: self, busy: 0, lost: 0 }
     }
 
-    /// Sends a request that may be repeated whatever became of it, until it is answered or patience ends.
+    /// Sends a request that is safe to repeat until it is answered or the attempts are used up.
     pub(super) async fn repeat<T, F>(&self, request: impl Fn() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Fault>>,
@@ -69,7 +69,7 @@ impl Patience {
     }
 }
 
-/// The attempts at one request.
+/// Attempts at one request.
 pub(super) struct Attempts<'a> {
     patience: &'a Patience,
     busy: u32,
@@ -77,8 +77,8 @@ pub(super) struct Attempts<'a> {
 }
 
 impl Attempts<'_> {
-    /// Waits before the next attempt, longer each time and by rng, so that those who collided do not collide
-    /// again. The error is the answer if there is no next attempt.
+    /// Waits before the next attempt with a growing, random pause, so that colliding writers do not collide again.
+    /// Returns the error if no attempt is left.
     pub(super) async fn pause(&mut self, fault: Fault) -> Result<(), Error> {
         match fault {
             Fault::Busy(_) => self.busy += 1,
@@ -95,7 +95,7 @@ impl Attempts<'_> {
     }
 }
 
-/// Codes of errors that say: not now.
+/// Error codes that ask for a retry.
 const BUSY: &[&str] = &[
     "ProvisionedThroughputExceededException",
     "ProvisionedThroughputExceeded",
@@ -110,17 +110,18 @@ const BUSY: &[&str] = &[
     "ReplicatedWriteConflictException",
 ];
 
-/// Whether a code, of an error or of a reason for cancelling, says: not now.
+/// Returns true if the code, of an error or of a cancellation reason, asks for a retry.
 pub(super) fn is_busy(code: &str) -> bool {
     BUSY.contains(&code)
 }
 
-/// An answer to every code that says: not now.
+/// Error for a code that asks for a retry.
 pub(super) fn busy(code: &str) -> Error {
-    Error::unavailable("the table is busy: throttled, or others write the same items").caused_by(code)
+    Error::unavailable("the table is busy: it is throttled, or other writers contend for the same items")
+        .caused_by(code)
 }
 
-/// Maps the SDK's errors. Neither the errors of the service nor its answers go into the cause: they may hold items.
+/// Maps the SDK's errors. Neither the service's errors nor its answers go into the cause: they may hold items.
 pub(super) fn fault<E: ProvideErrorMetadata + StdError + 'static>(error: SdkError<E, HttpResponse>) -> Fault {
     match error {
         SdkError::ServiceError(service) => {
@@ -128,13 +129,13 @@ pub(super) fn fault<E: ProvideErrorMetadata + StdError + 'static>(error: SdkErro
             service_fault(&code, service.raw().status().as_u16())
         }
         SdkError::ConstructionFailure(_) => {
-            Fault::Failed(unsent("no request could be made: credentials or region are missing", &error))
+            Fault::Failed(unsent("cannot build the request: credentials or region are missing", &error))
         }
         SdkError::DispatchFailure(_) if was_refused(&error) => {
-            Fault::Busy(unsent("the endpoint accepts no connection", &error))
+            Fault::Busy(unsent("the endpoint refused the connection", &error))
         }
         SdkError::DispatchFailure(ref failure) if failure.is_user() => {
-            Fault::Failed(unsent("the request could not be sent", &error))
+            Fault::Failed(unsent("cannot send the request", &error))
         }
         error => Fault::Lost(unsent("the endpoint gave no answer", &error)),
     }
@@ -145,7 +146,7 @@ fn service_fault(code: &str, status: u16) -> Fault {
     match code {
         code if is_busy(code) => Fault::Busy(busy(code)),
         "ResourceNotFoundException" => {
-            let message = "the table does not exist: make it with `ebbtide table create`";
+            let message = "the table does not exist; create it with `ebbtide table create`";
             Fault::Failed(Error::unavailable(message).caused_by(cause))
         }
         "AccessDeniedException"
@@ -157,7 +158,7 @@ fn service_fault(code: &str, status: u16) -> Fault {
             Fault::Failed(Error::unavailable("the endpoint refused the credentials").caused_by(cause))
         }
         "ValidationException" => Fault::Failed(
-            Error::invalid("the endpoint refused the request: is the table made for Ebbtide?")
+            Error::invalid("the endpoint refused the request; the table may not have Ebbtide's keys")
                 .caused_by(cause),
         ),
         _ if status >= 500 => Fault::Lost(Error::unavailable("the endpoint failed").caused_by(cause)),
@@ -165,13 +166,13 @@ fn service_fault(code: &str, status: u16) -> Fault {
     }
 }
 
-/// An error of the way to the endpoint, which holds nothing of the store's.
+/// Error of the connection to the endpoint; it holds no stored data.
 fn unsent(message: &str, error: &(dyn StdError + 'static)) -> Error {
     let texts: Vec<_> = chain(error).skip(1).map(ToString::to_string).collect();
     Error::unavailable(message).caused_by(texts.join(": "))
 }
 
-/// Whether there was no connection, and so no request.
+/// Returns true if there was no connection, and so no request.
 fn was_refused(error: &(dyn StdError + 'static)) -> bool {
     chain(error)
         .filter_map(|error| error.downcast_ref::<io::Error>())

@@ -1,4 +1,4 @@
-//! The SDK's client, and what is asked of it that its answers do not hold.
+//! Client of the SDK, and an interceptor for the `Date` header that its answers omit.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -22,17 +22,16 @@ use super::location::Location;
 use crate::model::error::{Error, Result};
 use crate::model::time::Timestamp;
 
-/// How long an attempt may take. A write that takes longer is answered as lost.
+/// Timeout of an attempt. A write that takes longer counts as lost.
 const ATTEMPT: Duration = Duration::from_secs(5);
 const CONNECT: Duration = Duration::from_secs(2);
 
-/// How long a connection is kept that nobody uses: shorter than the service does, so that no request is sent into a
-/// connection that is being closed.
+/// Idle timeout of a connection: shorter than the service's, so that no request is sent into a closing connection.
 const IDLE: Duration = Duration::from_secs(15);
 
-/// Builds the client. Nothing is sent: credentials are sought with the first request.
+/// Builds the client. Nothing is sent: credentials are resolved with the first request.
 pub(super) async fn connect(location: &Location) -> Result<Client> {
-    // Every repetition is ours: the SDK's own would hide that an answer was lost.
+    // The SDK's own retries would hide that an answer was lost.
     let retries = RetryConfig::disabled();
     let timeouts =
         TimeoutConfig::builder().connect_timeout(CONNECT).operation_attempt_timeout(ATTEMPT).build();
@@ -48,28 +47,26 @@ pub(super) async fn connect(location: &Location) -> Result<Client> {
     }
     let config = loader.load().await;
     if config.region().is_none() {
-        return Err(Error::invalid(
-            "no region: say region=… in the store URL, or set AWS_REGION, or a profile",
-        ));
+        return Err(Error::invalid("no region; set region=… in the store URL, AWS_REGION, or a profile"));
     }
     Ok(Client::new(&config))
 }
 
-/// The URL's region, else the environment's, else the profile's. Never by a request to the instance.
+/// Region of the URL, else of the environment, else of the profile. Never asks the instance metadata service.
 fn regions(location: &Location) -> RegionProviderChain {
     let chain = RegionProviderChain::first_try(location.region.clone().map(Region::new))
         .or_else(EnvironmentVariableRegionProvider::new())
         .or_else(ProfileFileRegionProvider::new());
-    // An endpoint of one's own has no regions, and signatures name one all the same.
+    // A custom endpoint has no regions, but signatures need one.
     if location.is_elsewhere() { chain.or_else(Region::from_static("us-east-1")) } else { chain }
 }
 
-/// Notes the `Date` of an answer.
+/// Captures the `Date` of an answer.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DateOfAnswer(Arc<Mutex<Option<String>>>);
 
 impl DateOfAnswer {
-    /// The engine's clock when it answered: the header counts whole seconds, so the middle of its second.
+    /// Engine's clock at the answer. The header has whole seconds, so the middle of that second.
     pub(super) fn read(&self) -> Option<Timestamp> {
         let date = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let date = DateTime::from_str(&date, DateTimeFormat::HttpDate).ok()?;

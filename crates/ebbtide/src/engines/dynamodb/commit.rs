@@ -1,8 +1,8 @@
-//! Conditional writes: one request each, and the truth about those whose answers are lost.
+//! Conditional writes: one request each, and the outcome of those whose answers are lost.
 //!
-//! A write that names the version it supersedes can happen once only, so it may be sent again. Any other write could
-//! happen a second time, after somebody else has consumed what the first wrote; it is sent again only where it is
-//! certain that it was not done. A transaction has a token by which the engine knows it again.
+//! A write that names the version it supersedes can happen only once, so it is safe to retry. Any other write could
+//! happen a second time, after another caller has consumed the first; it is retried only if it certainly did not
+//! happen. A transaction carries a token by which the engine recognises a repetition.
 
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
@@ -22,16 +22,16 @@ use crate::model::record::{Record, Version};
 use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Commit, Condition, Effect, Write};
 
-/// The engine's answer to one write.
+/// Engine's answer to one write.
 enum Answer {
     Done,
-    /// The condition did not hold. The version that stood there is known where it was asked for.
+    /// The condition did not hold. The version at the key is known if it was requested.
     Refused(Option<Version>),
 }
 
 impl DynamoDb {
-    /// One request; a second one where it was certain that the first did nothing. A lost answer is no answer: whoever
-    /// asked must not get the record, for the request may have removed it, or another's may have.
+    /// Takes a record in one request, and in a second only if the first certainly did nothing. A lost answer is an
+    /// error: the caller must not get the record, for this request or another one may have removed it.
     pub(super) async fn take_one(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
         let mut attempts = self.patience.begin();
         loop {
@@ -76,7 +76,7 @@ impl DynamoDb {
                     return match lost {
                         None => Ok(Commit::Refused { index: 0 }),
                         Some(_) if ours => Ok(Commit::Applied),
-                        // Ours may have been done, and have been followed by another's.
+                        // This write may have happened and been superseded by another.
                         Some(error) => Err(error),
                     };
                 }
@@ -87,12 +87,12 @@ impl DynamoDb {
                 lost = Some(unknown());
             }
             let paused = attempts.pause(fault).await;
-            // That a later attempt did nothing says nothing of the one that was lost.
+            // A later attempt that did nothing says nothing about the lost one.
             paused.map_err(|error| if lost.is_some() { unknown().caused_by(error) } else { error })?;
         }
     }
 
-    /// Answers a condition that writes nothing, by a read.
+    /// Evaluates a condition that writes nothing, by a read.
     async fn judge(&self, write: &Write, now: Timestamp) -> Result<Commit> {
         let standing = self.read(write.key()).await?;
         let standing = standing.map(|record| (record.version, record.expires_at));
@@ -100,7 +100,7 @@ impl DynamoDb {
         Ok(if holds { Commit::Applied } else { Commit::Refused { index: 0 } })
     }
 
-    /// Looks whether a write whose answer was lost was done. If it is not seen, nobody can tell.
+    /// Checks by a read whether a write whose answer was lost happened. If it is not visible, the outcome is unknown.
     async fn settle(&self, write: &Write, lost: Error) -> Result<Commit> {
         let Some(written) = written(write) else { return Err(lost) };
         match self.read(write.key()).await? {
@@ -111,7 +111,7 @@ impl DynamoDb {
 
     async fn send(&self, write: &Write, now: Timestamp, again: bool) -> Result<Answer, Fault> {
         let (expression, values) = asked(write.condition(), now).map(Asked::into_parts).unzip();
-        // What stands there is needed only to know our own write again.
+        // The item at the key is needed only to recognise our own write.
         let standing = again.then_some(ReturnValuesOnConditionCheckFailure::AllOld);
         if let Effect::Store(record) = write.effect() {
             let request = self
@@ -155,7 +155,7 @@ impl DynamoDb {
     pub(super) async fn commit_all(&self, batch: &Batch, now: Timestamp) -> Result<Commit> {
         let items = batch.writes().iter().map(|write| self.transact_item(write, now));
         let items = items.collect::<Result<Vec<_>>>()?;
-        // The engine answers the repetition of a transaction that was done, for ten minutes, as it did the first.
+        // For ten minutes, the engine answers a repeated transaction as it did the first time.
         let token = Version::mint(self.rng.as_ref()).to_string();
         let mut attempts = self.patience.begin();
         let mut lost = false;
@@ -179,7 +179,7 @@ impl DynamoDb {
         let standing = ReturnValuesOnConditionCheckFailure::AllOld;
         let (table, key) = (&self.table, || Some(self.space.key(write.key())));
         let item = TransactWriteItem::builder();
-        let unfinished = |error| Error::invalid("a write could not be put into a request").caused_by(error);
+        let unfinished = |error| Error::invalid("cannot build a write request").caused_by(error);
         let item = match write.effect() {
             Effect::Store(record) => item.put(
                 Put::builder()
@@ -213,7 +213,7 @@ impl DynamoDb {
         Ok(item.build())
     }
 
-    /// Nothing if the transaction was done, and why each write was not if it was not.
+    /// Returns `None` if the transaction was committed, and the cancellation reasons otherwise.
     async fn send_all(&self, items: &[TransactWriteItem], token: &str) -> Result<Option<Vec<Reason>>, Fault> {
         let request = self.client.transact_write_items().set_transact_items(Some(items.to_vec()));
         match request.client_request_token(token).send().await {
@@ -229,7 +229,7 @@ impl DynamoDb {
     }
 }
 
-/// Why a write of a transaction was not done; in the order of the writes.
+/// Cancellation reason of one write, in the order of the writes.
 struct Reason {
     code: String,
     standing: Option<Version>,
@@ -244,10 +244,10 @@ impl From<&aws_sdk_dynamodb::types::CancellationReason> for Reason {
     }
 }
 
-/// The answer to a cancelled transaction: the first write whose condition did not hold, unless a write before it was
-/// not judged at all.
+/// Outcome of a cancelled transaction: the first write whose condition did not hold, unless an earlier write was not
+/// evaluated at all.
 fn judged(batch: &Batch, reasons: &[Reason], lost: bool) -> Result<Commit, Fault> {
-    // All or nothing: where one of our records stands, an attempt whose answer was lost was done.
+    // A batch is atomic: if one of our records is there, a lost attempt was committed.
     let ours =
         |(write, reason): (&Write, &Reason)| reason.standing.is_some() && reason.standing == written(write);
     if lost && batch.writes().iter().zip(reasons).any(ours) {
@@ -262,15 +262,15 @@ fn judged(batch: &Batch, reasons: &[Reason], lost: bool) -> Result<Commit, Fault
         Some((_, code)) => Err(Fault::Failed(
             Error::invalid("the endpoint refused a write of the batch").caused_by(code.to_owned()),
         )),
-        None => Err(Fault::Failed(Error::unavailable("a transaction was cancelled for no reason"))),
+        None => Err(Fault::Failed(Error::unavailable("the transaction was cancelled without a reason"))),
     }
 }
 
 fn unknown() -> Error {
-    Error::unavailable("the answer to a write was lost")
+    Error::unavailable("the answer to a write was lost; the write may have happened")
 }
 
-/// The version that a write stores.
+/// Version that a write stores.
 fn written(write: &Write) -> Option<Version> {
     match write.effect() {
         Effect::Store(record) => Some(record.version),
@@ -278,7 +278,7 @@ fn written(write: &Write) -> Option<Version> {
     }
 }
 
-/// Whether the write ends its own condition for good, so that it cannot happen twice.
+/// Returns true if the write invalidates its own condition, so that it cannot happen twice.
 fn happens_once(write: &Write) -> bool {
     matches!(write.condition(), Condition::Version(_))
 }

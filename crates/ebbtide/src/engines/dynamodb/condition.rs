@@ -1,4 +1,4 @@
-//! What is asked of the item that stands at a key, in the engine's words.
+//! Conditions on the item at a key, as DynamoDB expressions.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::model::record::Version;
 use crate::model::time::Timestamp;
 use crate::model::write::Condition;
 
-/// An expression and the values in it.
+/// Expression and its values.
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
     pub(super) expression: String,
@@ -26,7 +26,7 @@ impl Asked {
         (self.expression, self.values)
     }
 
-    /// That both hold. Their values have different names.
+    /// Conjunction of two expressions, whose values have different names.
     #[must_use]
     pub(super) fn and(mut self, other: Self) -> Self {
         self.expression = format!("({}) AND ({})", self.expression, other.expression);
@@ -35,7 +35,7 @@ impl Asked {
     }
 }
 
-/// What a write asks; nothing, if it has no condition.
+/// Expression of a write's condition; `None` if it is unconditional.
 pub(super) fn asked(condition: Condition, now: Timestamp) -> Option<Asked> {
     match condition {
         Condition::Always => None,
@@ -47,22 +47,22 @@ pub(super) fn asked(condition: Condition, now: Timestamp) -> Option<Asked> {
     }
 }
 
-/// That the record is live.
+/// Holds if the record is live.
 pub(super) fn live(now: Timestamp) -> Asked {
     Asked::new(format!("{EXPIRES} > :now"), [(":now", number(now.as_millis()))])
 }
 
-/// That a sweep up to `until` removes the record: strictly.
+/// Holds if a sweep up to `until` removes the record. The comparison is strict.
 pub(super) fn overdue(until: Timestamp) -> Asked {
     Asked::new(format!("{EXPIRES} < :until"), [(":until", number(until.as_millis()))])
 }
 
-/// That the version is this one, whatever its expiry.
+/// Holds if the version is this one, whatever its expiry.
 pub(super) fn same_version(version: Version) -> Asked {
     Asked::new(format!("{VERSION} = :ver"), [(":ver", binary(version.as_bytes()))])
 }
 
-/// That the partition key begins with one of these.
+/// Holds if the partition key begins with one of these.
 pub(super) fn begins_with(beginnings: &[Vec<u8>]) -> Asked {
     let names: Vec<_> = (0..beginnings.len()).map(|index| format!(":p{index}")).collect();
     let terms: Vec<_> = names.iter().map(|name| format!("begins_with({PK}, {name})")).collect();

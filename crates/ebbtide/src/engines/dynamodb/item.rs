@@ -12,30 +12,30 @@ use crate::model::kind::Kind;
 use crate::model::record::{Record, Version};
 use crate::model::time::Timestamp;
 
-/// What the SDK calls an item, and a key.
+/// Item or key, in the SDK's terms.
 pub(super) type Item = HashMap<String, AttributeValue>;
 
-/// The partition key: the store's prefix, the kind, the scope and the partition.
+/// Partition key: the store's prefix, the kind, the scope and the partition.
 pub(super) const PK: &str = "pk";
-/// The sort key.
+/// Sort key.
 pub(super) const SK: &str = "sk";
-/// The value.
+/// Value.
 pub(super) const VALUE: &str = "v";
-/// The version.
+/// Version.
 pub(super) const VERSION: &str = "ver";
-/// The expiry, in milliseconds: what conditions and reads go by.
+/// Expiry in milliseconds, which conditions and reads use.
 pub(super) const EXPIRES: &str = "exp";
-/// The expiry in seconds, rounded up, and [`TTL_BUFFER_SECONDS`] more: what the engine's own deletion goes by. A
-/// record that does not expire has none.
+/// Expiry in seconds, rounded up, plus [`TTL_BUFFER_SECONDS`], which the engine's own deletion uses. A record that
+/// does not expire has none.
 pub(super) const TTL: &str = "ttl";
 
-/// How long past the expiry the engine may begin to delete: no node's clock is that far behind.
+/// Delay between the expiry and the engine's deletion: no node's clock is that far behind.
 pub(super) const TTL_BUFFER_SECONDS: u64 = 3_600;
 
-/// Begins the keys of a store that has a prefix. No kind has this code.
+/// First byte of the keys of a store with a prefix. No kind has this code.
 const PREFIXED: u8 = 0;
 
-/// The keys of one store in a table that others may share.
+/// Keys of one store in a table that others may share.
 #[derive(Debug, Clone)]
 pub(super) struct Space(Vec<u8>);
 
@@ -44,14 +44,14 @@ impl Space {
         let mut lead = Vec::new();
         if !prefix.is_empty() {
             lead.push(PREFIXED);
-            // The length says where the prefix ends, so that none is taken for the beginning of another.
+            // The length marks the end of the prefix, so that no prefix is taken for the beginning of another.
             lead.push(u8::try_from(prefix.len()).expect("a prefix has at most 255 bytes"));
             lead.extend(prefix.as_bytes());
         }
         Self(lead)
     }
 
-    /// What the partition keys of a kind begin with, followed by `bytes`.
+    /// Partition keys of a kind: the kind followed by `bytes`.
     pub(super) fn partition(&self, kind: Kind, bytes: &[u8]) -> Vec<u8> {
         let mut partition = self.0.clone();
         partition.push(kind.code());
@@ -59,19 +59,19 @@ impl Space {
         partition
     }
 
-    /// What the partition keys under `prefix` begin with; within a partition, its whole key.
+    /// Common prefix of the partition keys under `prefix`; within a partition, its whole key.
     pub(super) fn begin(&self, prefix: &Prefix) -> Vec<u8> {
         let bytes = prefix.within_partition().map_or(prefix.as_bytes(), |(partition, _)| partition);
         self.partition(prefix.kind(), bytes)
     }
 
-    /// The key that the engine knows.
+    /// Primary key of the item.
     pub(super) fn key(&self, key: &Key) -> Item {
         let partition = self.partition(key.kind(), key.partition_bytes());
         item_key(&partition, key.sort_bytes())
     }
 
-    /// The whole item.
+    /// Complete item.
     pub(super) fn item(&self, key: &Key, record: &Record) -> Item {
         let mut item = self.key(key);
         item.insert(VALUE.into(), binary(&record.value));
@@ -84,13 +84,13 @@ impl Space {
         item
     }
 
-    /// The kind of an item of this store.
+    /// Kind of an item of this store.
     pub(super) fn kind_of(&self, item: &Item) -> Result<Kind> {
         let rest = bytes_of(item, PK)?.strip_prefix(self.0.as_slice());
         rest.and_then(|rest| rest.first()).and_then(|&code| Kind::from_code(code)).ok_or_else(malformed)
     }
 
-    /// The key of an item of this store.
+    /// Key of an item of this store.
     pub(super) fn key_of(&self, item: &Item) -> Result<Key> {
         let kind = self.kind_of(item)?;
         let mut bytes = bytes_of(item, PK)?[self.0.len() + 1..].to_vec();
@@ -103,7 +103,7 @@ pub(super) fn item_key(partition: &[u8], sort: &[u8]) -> Item {
     HashMap::from([(PK.to_owned(), binary(partition)), (SK.to_owned(), binary(sort))])
 }
 
-/// The key alone of an item.
+/// Primary key of an item, without its attributes.
 pub(super) fn only_key(item: &Item) -> Result<Item> {
     Ok(item_key(bytes_of(item, PK)?, bytes_of(item, SK)?))
 }
@@ -140,7 +140,7 @@ pub(super) fn number(number: u64) -> AttributeValue {
 }
 
 fn malformed() -> Error {
-    Error::corrupt("an item of the table is not a record of this store")
+    Error::corrupt("an item of the table is not a valid record of this store")
 }
 
 #[cfg(test)]

@@ -1,19 +1,19 @@
-//! Reads `dynamodb:TABLE?region=…&endpoint=…&prefix=…&sweep=…`.
+//! Parser of `dynamodb:TABLE?region=…&endpoint=…&prefix=…&sweep=…`.
 
 use crate::model::error::{Error, Result};
 
-/// Where a store is, and how it is swept.
+/// Location of a store, and its way of sweeping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Location {
     pub(super) table: String,
     pub(super) region: Option<String>,
     pub(super) endpoint: Option<String>,
     pub(super) prefix: String,
-    /// Whether every sweep deletes what is overdue itself, for endpoints whose TTL deletes nothing.
+    /// If true, every sweep deletes overdue records, for endpoints whose TTL deletes nothing.
     pub(super) sweeps: bool,
 }
 
-/// The longest prefix: with it, the largest partition key is within DynamoDB's 2,048 bytes.
+/// Maximum length of a prefix: with it, the largest partition key is within DynamoDB's 2,048 bytes.
 const MAX_PREFIX_BYTES: usize = 255;
 
 impl Location {
@@ -45,7 +45,7 @@ impl Location {
         Ok(location)
     }
 
-    /// Whether the endpoint was named and is not one of the provider's own.
+    /// Returns true for a named endpoint that is not one of the provider's own.
     pub(super) fn is_elsewhere(&self) -> bool {
         self.endpoint.is_some()
     }
@@ -55,7 +55,7 @@ fn checked_table(table: &str) -> Result<String> {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     if !(3..=255).contains(&table.len()) || !table.bytes().all(good) {
         return Err(Error::invalid(
-            "the table of a dynamodb: URL has 3 to 255 letters, digits, dots, dashes and underscores",
+            "the table of a dynamodb: URL must have 3 to 255 letters, digits, dots, dashes and underscores",
         ));
     }
     Ok(table.to_owned())
@@ -64,7 +64,7 @@ fn checked_table(table: &str) -> Result<String> {
 fn checked_region(region: String) -> Result<String> {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     if region.is_empty() || region.len() > 63 || !region.bytes().all(good) {
-        return Err(Error::invalid("a region has 1 to 63 letters, digits and dashes"));
+        return Err(Error::invalid("a region must have 1 to 63 letters, digits and dashes"));
     }
     Ok(region)
 }
@@ -72,16 +72,16 @@ fn checked_region(region: String) -> Result<String> {
 fn checked_endpoint(endpoint: String) -> Result<String> {
     let host = endpoint.strip_prefix("http://").or_else(|| endpoint.strip_prefix("https://"));
     match host {
-        // A name or password before the host would be sent nowhere, and printed somewhere.
+        // A user or password before the host would not be sent, but might be printed.
         Some(host) if !host.is_empty() && !host.contains('@') => Ok(endpoint),
-        _ => Err(Error::invalid("an endpoint is http://HOST:PORT or https://HOST, without a user")),
+        _ => Err(Error::invalid("an endpoint must be http://HOST:PORT or https://HOST, without a user")),
     }
 }
 
 fn checked_prefix(prefix: String) -> Result<String> {
     if prefix.len() > MAX_PREFIX_BYTES || prefix.chars().any(char::is_control) {
         return Err(Error::invalid(format!(
-            "a prefix has at most {MAX_PREFIX_BYTES} bytes and no control characters"
+            "a prefix must have at most {MAX_PREFIX_BYTES} bytes and no control characters"
         )));
     }
     Ok(prefix)
@@ -91,12 +91,12 @@ fn reads_sweep(value: &str) -> Result<bool> {
     match value {
         "ttl" => Ok(false),
         "delete" => Ok(true),
-        _ => Err(Error::invalid("sweep is ttl (the engine's TTL deletes) or delete (sweeps do)")),
+        _ => Err(Error::invalid("sweep must be ttl (the engine's TTL deletes) or delete (sweeps delete)")),
     }
 }
 
 fn decoded(text: &str) -> Result<String> {
-    let wrong = || Error::invalid("an option of the URL is not percent-encoded text");
+    let wrong = || Error::invalid("an option of the URL is not valid percent-encoded text");
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

@@ -22,25 +22,25 @@ use crate::model::key::Prefix;
 use crate::model::kind::Kind;
 use crate::model::time::Timestamp;
 
-/// How many deletes are under way at once in each segment.
+/// Concurrent deletes in each segment.
 const TOGETHER: usize = 16;
 
-/// How many records a call of `erase` removes at the most.
+/// Maximum number of records that one call of `erase` removes.
 const ERASED_AT_ONCE: u64 = 10_000;
 
-/// The engine takes so many deletes in one request.
+/// Maximum number of deletes in one request.
 const BATCH: usize = 25;
 
-/// How often, at the most, a process that does not delete looks through the whole table.
+/// Minimum interval between two full scans by a process that does not delete.
 const LOOK_EVERY: Duration = Duration::from_secs(86_400);
 
 impl DynamoDb {
-    /// What the partition keys of these kinds begin with.
+    /// Prefixes of the partition keys of these kinds.
     fn beginnings(&self, kinds: &[Kind]) -> Vec<Vec<u8>> {
         kinds.iter().map(|&kind| self.space.partition(kind, &[])).collect()
     }
 
-    /// Deletes what is overdue, each record by a condition on its own expiry.
+    /// Deletes overdue records, each with a condition on its own expiry.
     pub(super) async fn sweep_overdue(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
         if budget.kinds.is_empty() {
             return Ok(Swept::default());
@@ -72,8 +72,8 @@ impl DynamoDb {
         Ok(swept)
     }
 
-    /// Removes the index records whose record is gone, and reports what the engine's TTL has left overdue. It reads
-    /// the whole table, so a process does it once a day, however often it is asked.
+    /// Removes index records whose record is gone, and reports records that the engine's TTL has left overdue. It
+    /// reads the whole table, so a process does it once a day, however often it is called.
     pub(super) async fn reconcile(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
         let errand = errand(b'r', &budget.kinds, &[], until);
         if budget.kinds.is_empty() || !self.is_due(&budget.kinds, until) {
@@ -85,7 +85,7 @@ impl DynamoDb {
             *self.tally.lock().unwrap_or_else(PoisonError::into_inner) = Tally::default();
         }
         let swept = Mutex::new(Swept::default());
-        // The value holds the record's key, where the index record's own key does not.
+        // The value holds the record's key if the index record's own key does not.
         let projection = if self.links.is_empty() { wanted(&[]) } else { wanted(&[SK, VALUE, VERSION]) };
         let deal = |items: Vec<Item>| {
             let swept = &swept;
@@ -138,8 +138,8 @@ impl DynamoDb {
         *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
     }
 
-    /// Removes an index record whose record is gone, and says of what kind it was; counts any other. Both are written
-    /// in one commit, so a record that is not there after its index was seen was removed.
+    /// Removes an index record whose record is gone, and returns its kind; counts any other. Both are written in one
+    /// commit, so a record that is missing after its index was read has been removed.
     async fn remove_orphan(&self, item: &Item, now: Timestamp) -> Result<Option<Kind>> {
         let kind = self.space.kind_of(item)?;
         if let Some((_, target)) = self.links.iter().find(|(index, _)| *index == kind)
@@ -174,7 +174,7 @@ impl DynamoDb {
         }
     }
 
-    /// Removes what is in a partition, expired or not: it costs what is there.
+    /// Removes the records of a partition, expired or not. The cost grows with their number.
     pub(super) async fn erase_partition(
         &self,
         prefix: &Prefix,
@@ -211,7 +211,7 @@ impl DynamoDb {
         Ok((answer.items.unwrap_or_default(), answer.last_evaluated_key))
     }
 
-    /// Removes what is in a scope, expired or not, in requests of 25: it costs a walk through the table.
+    /// Removes the records of a scope, expired or not, in requests of 25. The cost is a walk through the table.
     pub(super) async fn erase_scope(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {
         let errand = errand(b'e', &[prefix.kind()], prefix.as_bytes(), now);
         let mut walk = self.take_walk(&errand, now).await?;
@@ -220,9 +220,8 @@ impl DynamoDb {
         Ok(Erased { removed: removed.values().sum(), more: self.keep_walk(&errand, &walk, now).await? })
     }
 
-    /// Removes what is under these prefixes by one walk for all of them, and by another for the tombstones if it has met
-    /// any that stand: what they bury goes first. The places are kept in the table, by what the walk is for and its
-    /// time.
+    /// Removes the records under these prefixes in one walk, and tombstones that are still live in a second one: the
+    /// records they cover go first. The positions are kept in the table, by the purpose of the walk and its time.
     pub(super) async fn clear_scopes(
         &self,
         prefixes: &[Prefix],
@@ -262,8 +261,8 @@ impl DynamoDb {
         })
     }
 
-    /// Deletes some of what a walk comes by, but for what is live of the kinds that are spared. Says how many were live,
-    /// by kind, and whether some were spared.
+    /// Deletes a page of a walk, except live records of the spared kinds. Returns the number of live ones by kind,
+    /// and whether some were spared.
     async fn erase_step(
         &self,
         walk: &mut Walk,
@@ -305,7 +304,8 @@ impl DynamoDb {
         let mut requests = Vec::with_capacity(items.len());
         for item in items {
             let delete = DeleteRequest::builder().set_key(Some(only_key(item)?)).build();
-            let delete = delete.map_err(|error| Error::invalid("a delete has no key").caused_by(error))?;
+            let delete =
+                delete.map_err(|error| Error::invalid("cannot build a delete request").caused_by(error))?;
             requests.push(WriteRequest::builder().delete_request(delete).build());
         }
         let mut attempts = self.patience.begin();
@@ -325,7 +325,7 @@ impl DynamoDb {
         Ok(())
     }
 
-    /// Counts everything, by a walk through the whole table.
+    /// Counts all records by a walk through the whole table.
     pub(super) async fn count_all(&self, now: Timestamp) -> Result<Stats> {
         let look = Look::new(begins_with(&self.beginnings(Kind::ALL)), wanted(&[]));
         let (tally, mut walk) = (Mutex::new(Tally::default()), Walk::new());
@@ -335,8 +335,8 @@ impl DynamoDb {
         Ok(tally.into_inner().unwrap_or_else(PoisonError::into_inner).0)
     }
 
-    /// Counts what is live under these prefixes, by one walk through the table for all of them. Its place is kept in
-    /// the table, and the cursor names only that.
+    /// Counts live records under these prefixes in one walk through the table. The position is kept in the table, and
+    /// the cursor names only that.
     pub(super) async fn count_scope(
         &self,
         prefixes: &[Prefix],
@@ -377,17 +377,17 @@ impl DynamoDb {
     }
 }
 
-/// Where a deletion goes on: its places are kept in the table.
+/// Cursor tag of a deletion whose positions are kept in the table.
 const CLEARING: u8 = 4;
 
-/// What a deletion is at.
+/// Stage of a deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Everything, and no tombstone was met yet.
+    /// All records; no tombstone was found yet.
     All = 0,
-    /// Everything, and some tombstones were spared.
+    /// All records; some tombstones were spared.
     Spared = 1,
-    /// The tombstones.
+    /// Tombstones.
     Tombstones = 2,
 }
 
@@ -397,7 +397,7 @@ impl Stage {
             None | Some([CLEARING, 0]) => Ok(Self::All),
             Some([CLEARING, 1]) => Ok(Self::Spared),
             Some([CLEARING, 2]) => Ok(Self::Tombstones),
-            Some(_) => Err(Error::invalid("this cursor is not one of this deletion")),
+            Some(_) => Err(Error::invalid("the cursor does not belong to this deletion")),
         }
     }
 }
@@ -406,7 +406,7 @@ fn number(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// The attributes that a walk needs: partition key and expiry, and these.
+/// Attributes that a walk reads: partition key, expiry and `more`.
 fn wanted(more: &[&str]) -> String {
     [&[PK, EXPIRES], more].concat().join(", ")
 }

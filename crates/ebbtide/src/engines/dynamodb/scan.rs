@@ -20,21 +20,21 @@ use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 use crate::model::write::Write;
 
-/// How many requests one page may take where nothing is found, since what has expired and what belongs to others is
-/// read too. Each reads up to a megabyte.
+/// Maximum number of requests for one page if little is found: expired and other stores' items are read too. Each
+/// reads up to a megabyte.
 const REQUESTS: u64 = 16;
 
-/// How long a bookmark is kept.
+/// Lifetime of a bookmark.
 const BOOKMARK: Duration = Duration::from_secs(86_400);
 
-/// Where the listing of a partition goes on: behind a record of it.
+/// Cursor tag of a listing of a partition: continues after a record of it.
 const BEHIND: u8 = 1;
-/// Where a walk goes on: at the places, one for each segment, that are kept in the table. They may be behind somebody
-/// else's records, and the names of those are nobody's business.
+/// Cursor tag of a walk: continues at the positions, one for each segment, that are kept in the table. They may be
+/// keys of other stores' records, so the cursor must not reveal them.
 const WALK: u8 = 3;
 
 impl DynamoDb {
-    /// A page of a partition, in the order of its keys.
+    /// Lists a page of a partition, in the order of its keys.
     pub(super) async fn list_partition(
         &self,
         prefix: &Prefix,
@@ -48,7 +48,7 @@ impl DynamoDb {
             return Ok(page);
         }
         let mut start = after.map(|cursor| self.place(prefix, cursor)).transpose()?;
-        // What is asked for first is what is wanted; where little of it is found, more is read at a time.
+        // Read as many items as were requested at first, and more at a time if few of them match.
         let mut examined = limit;
         for _ in 0..REQUESTS {
             let (items, last) =
@@ -71,7 +71,7 @@ impl DynamoDb {
             }
             examined = examined.saturating_mul(4);
         }
-        // Behind what has expired.
+        // Continue after expired records.
         page.next = start.map(|start| self.space.key_of(&start)).transpose()?.map(|key| Self::behind(&key));
         Ok(page)
     }
@@ -84,7 +84,7 @@ impl DynamoDb {
         examined: usize,
         now: Timestamp,
     ) -> Result<(Vec<Item>, Option<Item>), Fault> {
-        // Beyond this the engine's own bound of a megabyte is met first.
+        // Beyond this, the engine's own limit of a megabyte applies first.
         let examined = i32::try_from(examined.min(100_000)).unwrap_or(100_000);
         let filter = live(now);
         let mut query = self.partition_query(prefix, sort);
@@ -101,7 +101,7 @@ impl DynamoDb {
         Ok((answer.items.unwrap_or_default(), answer.last_evaluated_key))
     }
 
-    /// A page of what is live under these prefixes, by one walk through the table for all of them.
+    /// Lists a page of live records under these prefixes, in one walk through the table.
     pub(super) async fn list_scopes(
         &self,
         prefixes: &[Prefix],
@@ -137,12 +137,12 @@ impl DynamoDb {
         Ok(Page { items, next: self.bookmark_walk(&beginnings, &walk, now).await? })
     }
 
-    /// What the partition keys under these prefixes begin with.
+    /// Common prefixes of the partition keys under these prefixes.
     pub(super) fn beginnings_of(&self, prefixes: &[Prefix]) -> Vec<Vec<u8>> {
         prefixes.iter().map(|prefix| self.space.begin(prefix)).collect()
     }
 
-    /// Asks for the items of a partition whose sort keys begin with `sort`, which may be empty.
+    /// Builds a query for the items of a partition whose sort keys begin with `sort`, which may be empty.
     pub(super) fn partition_query(&self, prefix: &Prefix, sort: &[u8]) -> QueryFluentBuilder {
         let query = self
             .client
@@ -164,7 +164,7 @@ impl DynamoDb {
         Cursor::from_bytes(bytes)
     }
 
-    /// Keeps the place of a walk through these beginnings that goes on, and answers with its name.
+    /// Stores the position of an unfinished walk, and returns the name of the bookmark.
     pub(super) async fn bookmark_walk(
         &self,
         beginnings: &[Vec<u8>],
@@ -177,12 +177,12 @@ impl DynamoDb {
         let value = [walk_of(beginnings).as_bytes().as_slice(), &walk.encode()?].concat();
         let name = Version::mint(self.rng.as_ref());
         let record = Record::new(value, now.checked_add(BOOKMARK)?, self.rng.as_ref());
-        // A name of rng is nobody else's.
+        // A random name is not taken.
         let _ = self.write(Write::Put { key: bookmark_key(name)?, record }, now).await?;
         Ok(Some(Cursor::from_bytes([&[WALK], name.as_bytes().as_slice()].concat())))
     }
 
-    /// The walk that a cursor names; without one, from the start. It comes from a caller, and may be anything.
+    /// Loads the walk that a cursor names, or starts a new one. The cursor is untrusted input.
     pub(super) async fn walk_at(
         &self,
         beginnings: &[Vec<u8>],
@@ -198,7 +198,7 @@ impl DynamoDb {
         walk.and_then(Walk::decode).ok_or_else(unknown)
     }
 
-    /// The place that a cursor of a partition names. It comes from a caller, and may be anything.
+    /// Decodes the position in a partition that a cursor names. The cursor is untrusted input.
     fn place(&self, prefix: &Prefix, cursor: &Cursor) -> Result<Item> {
         let Some((&BEHIND, bytes)) = cursor.as_bytes().split_first() else { return Err(unknown()) };
         let key = Key::decode(prefix.kind(), bytes).map_err(|_| unknown())?;
@@ -207,10 +207,10 @@ impl DynamoDb {
 }
 
 fn unknown() -> Error {
-    Error::invalid("this cursor is not one of this listing, or is too old")
+    Error::invalid("the cursor does not belong to this listing, or is too old")
 }
 
-/// What a walk goes through, so that the cursor of one is none of another.
+/// Identity of a walk, so that the cursor of one is not valid for another.
 pub(super) fn walk_of(beginnings: &[Vec<u8>]) -> Digest {
     let parts: Vec<&[u8]> = beginnings.iter().map(Vec::as_slice).collect();
     Digest::of("dynamodb beginnings", &parts)

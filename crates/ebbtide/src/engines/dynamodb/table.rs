@@ -1,4 +1,4 @@
-//! Making a table, and looking at one: for people, and never on the serving path.
+//! Creation and inspection of a table: for operators, never on the serving path.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::{
@@ -14,48 +14,48 @@ use crate::model::time::Stopwatch;
 
 use std::time::Duration;
 
-/// How long a new table may take to be ready.
+/// Timeout for a new table to become active.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A table as the endpoint describes it.
+/// Table as the endpoint describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
-    /// The table's name.
+    /// Name of the table.
     pub table: String,
-    /// `ACTIVE` when it can be used.
+    /// `ACTIVE` if the table is usable.
     pub status: String,
-    /// Whether the keys are those that this engine uses.
+    /// True if the table has the keys that this engine uses.
     pub is_fit: bool,
-    /// Whether it is paid by the request.
+    /// True for on-demand billing.
     pub on_demand: bool,
-    /// Whether the engine deletes what has expired, by the right attribute.
+    /// True if the engine's TTL is on, by the right attribute.
     pub ttl: bool,
-    /// Whether the table can be restored to a point in time; none where the endpoint cannot say.
+    /// True if point-in-time recovery is on; `None` if the endpoint does not support it.
     pub point_in_time_recovery: Option<bool>,
-    /// About how many items it holds, as of some hours ago.
+    /// Approximate number of items, some hours old.
     pub items: u64,
-    /// About how many bytes it holds, as of some hours ago.
+    /// Approximate size in bytes, some hours old.
     pub bytes: u64,
 }
 
-/// What was done, a line each, in the order in which it was done.
+/// Actions taken, one line each, in order.
 pub type Done = Vec<String>;
 
 impl DynamoDb {
-    /// Makes the table unless it is there: on-demand, with TTL, and with point-in-time recovery where the endpoint
-    /// has it. What is there already is left, and told.
+    /// Creates the table unless it exists: on-demand, with TTL, and with point-in-time recovery if the endpoint
+    /// supports it. Existing settings are left unchanged and reported.
     pub async fn create_table(&self) -> Result<Done> {
         let mut done = Vec::new();
         if let Some(description) = self.find_table().await? {
             if !description.is_fit {
                 return Err(Error::invalid(
-                    "there is a table of that name with other keys: pk and sk, both binary, are needed",
+                    "a table of that name exists with other keys; Ebbtide needs pk and sk, both binary",
                 ));
             }
-            done.push(format!("the table {} is there already", self.table));
+            done.push(format!("the table {} exists already", self.table));
         } else {
             self.make_table().await?;
-            done.push(format!("made the table {}, paid by the request", self.table));
+            done.push(format!("created the table {} with on-demand billing", self.table));
         }
         self.wait_until_active().await?;
         done.extend(self.enable_ttl().await?);
@@ -63,12 +63,12 @@ impl DynamoDb {
         Ok(done)
     }
 
-    /// Has the engine delete what has expired, unless it does already.
+    /// Turns the engine's TTL on, unless it is on.
     pub async fn enable_ttl(&self) -> Result<Done> {
         match self.ttl_attribute().await? {
             Some(attribute) if attribute == TTL => Ok(vec![format!("TTL is on already, by {TTL}")]),
             Some(_) => Err(Error::invalid(
-                "TTL is on by another attribute: turn that off first, the engine takes an hour over it",
+                "TTL is on by another attribute; turn that off first, which takes the engine an hour",
             )),
             None => {
                 let wanted = TimeToLiveSpecification::builder().attribute_name(TTL).enabled(true).build();
@@ -78,12 +78,12 @@ impl DynamoDb {
                     request.time_to_live_specification(wanted.clone()).send().await.map_err(fault)
                 };
                 self.patience.repeat(send).await?;
-                Ok(vec![format!("turned TTL on, by {TTL}: the engine may take an hour to begin")])
+                Ok(vec![format!("turned TTL on, by {TTL}; the engine may take an hour to begin")])
             }
         }
     }
 
-    /// The table as it is; none if there is none of that name.
+    /// Describes the table; `None` if it does not exist.
     pub async fn describe_table(&self) -> Result<Option<Description>> {
         let Some(mut description) = self.find_table().await? else { return Ok(None) };
         description.ttl = self.ttl_attribute().await?.as_deref() == Some(TTL);
@@ -91,13 +91,13 @@ impl DynamoDb {
         Ok(Some(description))
     }
 
-    /// What an operator should know of the table.
+    /// Warnings about the table, for an operator.
     pub(super) async fn table_warnings(&self) -> Result<Vec<String>> {
         if self.sweeps || self.ttl_attribute().await?.as_deref() == Some(TTL) {
             return Ok(Vec::new());
         }
         Ok(vec![
-            "TTL is not enabled on the table, so that what has expired stays and is paid for: run \
+            "TTL is not enabled on the table, so expired items stay and are billed; run \
              `ebbtide table enable-ttl`"
                 .to_owned(),
         ])
@@ -151,7 +151,7 @@ impl DynamoDb {
         let send = || async {
             match request.clone().send().await {
                 Ok(_) => Ok(()),
-                // Somebody else, or an attempt whose answer was lost, has made it meanwhile.
+                // Another process, or an attempt whose answer was lost, has created it.
                 Err(SdkError::ServiceError(error)) if error.err().is_resource_in_use_exception() => Ok(()),
                 Err(error) => Err(fault(error)),
             }
@@ -168,10 +168,10 @@ impl DynamoDb {
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        Err(Error::unavailable("the table was made, and is not ready after two minutes: try again"))
+        Err(Error::unavailable("the table was created but is not active after two minutes; retry"))
     }
 
-    /// The attribute by which the engine deletes; none if it does not.
+    /// Attribute that the engine's TTL uses; `None` if TTL is off.
     async fn ttl_attribute(&self) -> Result<Option<String>> {
         let send = || async {
             let request = self.client.describe_time_to_live().table_name(&self.table);
@@ -219,7 +219,7 @@ impl DynamoDb {
     }
 }
 
-/// False for an operation that the endpoint does not have.
+/// Returns false for an operation that the endpoint does not support.
 fn unknown_operation<E>(
     error: SdkError<E, aws_smithy_runtime_api::client::orchestrator::HttpResponse>,
 ) -> Result<bool, Fault>
@@ -234,5 +234,5 @@ where
 }
 
 fn incomplete(error: aws_sdk_dynamodb::error::BuildError) -> Error {
-    Error::invalid("a request about the table could not be made").caused_by(error)
+    Error::invalid("cannot build a request about the table").caused_by(error)
 }

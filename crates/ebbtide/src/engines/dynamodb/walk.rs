@@ -1,8 +1,8 @@
-//! Walking the whole table, in segments side by side: what sweeping, erasing, counting and listing share.
+//! Walk through the whole table in parallel segments, for sweeping, erasing, counting and listing.
 //!
-//! A walk is done in steps of a bounded number of requests. Between the steps its place is kept in the table for a day,
-//! under what it is for and the time it was handed: whichever process is handed the same goes on. A walk whose place is
-//! forgotten begins again, which costs reads and changes no answer.
+//! A walk proceeds in steps of a bounded number of requests. Between the steps its position is kept in the table for
+//! a day, by its purpose and its time: any process with the same two resumes it. A walk whose position is lost starts
+//! again, which costs reads and changes no answer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -23,16 +23,16 @@ use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 use crate::model::write::Write;
 
-/// How many segments are read side by side.
+/// Number of segments read in parallel.
 pub(super) const SEGMENTS: usize = 4;
 
-/// How many requests a step takes, each of which reads up to a megabyte: about a second of work.
+/// Requests per step, each of which reads up to a megabyte: about a second of work.
 const REQUESTS: u64 = 32;
 
-/// How long a place is kept in the table.
+/// Lifetime of a position in the table.
 const KEPT: Duration = Duration::from_secs(86_400);
 
-/// How far a walk has come in one segment.
+/// Position of a walk in one segment.
 #[derive(Debug, Clone, PartialEq)]
 enum Place {
     Start,
@@ -40,13 +40,13 @@ enum Place {
     End,
 }
 
-/// How far a walk has come.
+/// Position of a walk.
 #[derive(Debug)]
 pub(super) struct Walk {
     places: Vec<Place>,
-    /// Whether its place is in the table.
+    /// True if the position is in the table.
     is_kept: bool,
-    /// Whether another process has gone some of it.
+    /// True if another process has done part of the walk.
     is_anothers: bool,
 }
 
@@ -63,12 +63,12 @@ impl Walk {
         self.segments_over() == self.places.len()
     }
 
-    /// Whether this process has seen all of it.
+    /// Returns true if this process has done the whole walk.
     pub(super) fn is_seen_whole(&self) -> bool {
         self.is_over() && !self.is_anothers
     }
 
-    /// How many segments are over.
+    /// Number of finished segments.
     pub(super) fn segments_over(&self) -> usize {
         self.places.iter().filter(|place| **place == Place::End).count()
     }
@@ -84,7 +84,7 @@ impl Walk {
             bytes.extend(part);
         };
         for place in &self.places {
-            // A partition key is never empty: an empty one is a start or an end.
+            // A partition key is never empty: an empty one marks the start or the end.
             let (partition, sort): (&[u8], &[u8]) = match place {
                 Place::Start => (&[], &[]),
                 Place::End => (&[], &[1]),
@@ -96,7 +96,7 @@ impl Walk {
         Ok(bytes)
     }
 
-    /// Reads a walk as `encode` wrote it; none if it is not one of this build's.
+    /// Decodes a walk; `None` if this build did not write it.
     pub(super) fn decode(mut bytes: &[u8]) -> Option<Self> {
         let mut next = || {
             let (length, rest) = bytes.split_first_chunk::<2>()?;
@@ -116,27 +116,27 @@ impl Walk {
     }
 }
 
-/// What a walk looks at.
+/// Parameters of a walk.
 #[derive(Debug, Clone)]
 pub(super) struct Look {
     pub(super) filter: Asked,
-    /// The attributes that are needed; all, if none are named.
+    /// Attributes to read; all if `None`.
     pub(super) projection: Option<String>,
-    /// How many items the first request of each segment reads. Each one after it reads four times as many, since
-    /// little was found.
+    /// Number of items that the first request of each segment reads. Each later one reads four times as many, since
+    /// few items matched.
     pub(super) at_first: Option<usize>,
-    /// How many requests a step takes.
+    /// Requests per step.
     pub(super) requests: u64,
 }
 
 impl Look {
-    /// At these attributes of what the filter lets through.
+    /// Creates a walk over these attributes of the items that match the filter.
     pub(super) fn new(filter: Asked, projection: String) -> Self {
         Self { filter, projection: Some(projection), at_first: None, requests: REQUESTS }
     }
 }
 
-/// How much of a page was dealt with. What was not comes again in the next step.
+/// Part of a page that was processed. The rest comes again in the next step.
 #[derive(Debug)]
 pub(super) enum Dealt {
     All,
@@ -145,7 +145,7 @@ pub(super) enum Dealt {
 }
 
 impl Dealt {
-    /// The first so many of `items`.
+    /// The first `dealt` items.
     pub(super) fn first(dealt: usize, items: &[Item]) -> Result<Self> {
         Ok(match dealt.checked_sub(1) {
             _ if dealt == items.len() => Self::All,
@@ -155,7 +155,7 @@ impl Dealt {
     }
 }
 
-/// What a walk is for: the same name goes on where the last step ended.
+/// Purpose of a walk: a step with the same name continues after the last one.
 pub(super) type Errand = Vec<u8>;
 
 fn walk_key(errand: &Errand) -> Result<Key> {
@@ -163,7 +163,7 @@ fn walk_key(errand: &Errand) -> Result<Key> {
     Key::new(Kind::System, &Scope::Global, &["dynamodb-walk".into(), name.part()], &[])
 }
 
-/// How much may still be dealt with, by all segments together.
+/// Remaining number of items that all segments together may process.
 #[derive(Debug)]
 pub(super) struct Allowance(AtomicU64);
 
@@ -172,7 +172,7 @@ impl Allowance {
         Self(AtomicU64::new(most))
     }
 
-    /// As much of `wanted` as is left.
+    /// Takes up to `wanted` of the rest.
     pub(super) fn draw(&self, wanted: usize) -> usize {
         let wanted = wanted as u64;
         let draw = |left: u64| Some(left - left.min(wanted));
@@ -186,7 +186,7 @@ impl Allowance {
 }
 
 impl DynamoDb {
-    /// The walk of that errand. Two that have it at once do the same work, and no harm.
+    /// Loads the walk of this purpose. Two processes that run it at once repeat work and do no harm.
     pub(super) async fn take_walk(&self, errand: &Errand, now: Timestamp) -> Result<Walk> {
         let kept = self.read(&walk_key(errand)?).await?.filter(|record| record.is_live(now));
         let walk = kept.as_ref().and_then(|record| {
@@ -197,17 +197,17 @@ impl DynamoDb {
         Ok(walk.unwrap_or_else(Walk::new))
     }
 
-    /// Remembers a walk that goes on, and says whether it does.
+    /// Stores an unfinished walk, and returns true if it is unfinished.
     pub(super) async fn keep_walk(&self, errand: &Errand, walk: &Walk, now: Timestamp) -> Result<bool> {
         let key = walk_key(errand)?;
         if walk.is_over() {
             if walk.is_kept {
-                // A delete has no condition that could be refused.
+                // An unconditional delete cannot be refused.
                 let _ = self.write(Write::Delete { key }, now).await?;
             }
             return Ok(false);
         }
-        // Whoever goes on with what another has begun has not seen all of it, and neither has the other then.
+        // A process that resumes another's walk has not seen all of it, and neither has the other.
         let walker = if walk.is_anothers { [0; 16] } else { *self.walker.as_bytes() };
         let value = [&walker, walk.encode()?.as_slice()].concat();
         let record = Record::new(value, now.checked_add(KEPT)?, self.rng.as_ref());
@@ -215,7 +215,7 @@ impl DynamoDb {
         Ok(true)
     }
 
-    /// Goes on with a walk. `deal` is handed each page, and answers how much of it it has dealt with.
+    /// Continues a walk. `deal` receives each page, and returns the part it has processed.
     pub(super) async fn step<F>(
         &self,
         walk: &mut Walk,
@@ -269,7 +269,7 @@ impl DynamoDb {
             .set_projection_expression(look.projection.clone())
             .filter_expression(&look.filter.expression)
             .set_expression_attribute_values(Some(look.filter.values.clone()))
-            // Beyond this the engine's own bound of a megabyte is met first.
+            // Beyond this, the engine's own limit of a megabyte applies first.
             .set_limit(most.map(|most| number(most.min(100_000))))
             .set_exclusive_start_key(start)
             .send()

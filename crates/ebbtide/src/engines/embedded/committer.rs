@@ -106,12 +106,12 @@ impl<E: Engine> Shared<E> {
 }
 
 fn read_mark(value: &[u8]) -> Result<Timestamp> {
-    let bytes = value.try_into().map_err(|_| Error::corrupt("the clock mark cannot be read"))?;
+    let bytes = value.try_into().map_err(|_| Error::corrupt("the clock mark is malformed"))?;
     Timestamp::from_stored(u64::from_be_bytes(bytes))
 }
 
 pub(super) fn poisoned() -> Error {
-    Error::unavailable("a write to the disk has failed; the store takes up work again when it is reopened")
+    Error::unavailable("a write to the disk failed; reopen the store to resume")
 }
 
 /// The way to the committer's threads. Dropping it ends them, after what is in the queue.
@@ -131,7 +131,7 @@ impl Committer {
         };
         let threads = (0..2).map(start).collect::<std::io::Result<_>>();
         let threads = threads
-            .map_err(|error| Error::unavailable("cannot start a committer's thread").caused_by(error))?;
+            .map_err(|error| Error::unavailable("cannot start the committer thread").caused_by(error))?;
         Ok(Self { queue: Some(queue), room: Arc::new(Semaphore::new(QUEUE_KIB)), threads })
     }
 

@@ -34,8 +34,10 @@ impl Control {
         backup: impl Fn(&Path) -> Result<()> + Send + 'static,
     ) -> Result<Option<Self>> {
         let path = folder.join(SOCKET);
-        let unusable =
-            |error| Error::unavailable("cannot listen in the folder of the store").caused_by(error);
+        let unusable = |error| {
+            Error::unavailable("cannot create the control socket in the directory of the store")
+                .caused_by(error)
+        };
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(unusable(error)),
             _ => {}
@@ -44,7 +46,8 @@ impl Control {
             Ok(listener) => listener,
             Err(error) if error.kind() == ErrorKind::InvalidInput => {
                 tracing::warn!(
-                    "the folder's path is too long for a socket: no backup while serving by the command"
+                    "the path of the directory is too long for a control socket; \
+                     `ebbtide backup` does not work while this process serves"
                 );
                 return Ok(None);
             }
@@ -87,7 +90,7 @@ fn answer(stream: &UnixStream, backup: &impl Fn(&Path) -> Result<()>) -> std::io
     BufReader::new(stream).read_line(&mut line)?;
     let outcome = match line.strip_suffix('\n').and_then(|line| line.strip_prefix("backup ")) {
         Some(dir) => backup(Path::new(dir)),
-        None => Err(Error::invalid("all that can be asked for is a backup")),
+        None => Err(Error::invalid("unknown request; the control socket accepts only backup")),
     };
     let mut stream = stream;
     match outcome {
@@ -102,7 +105,7 @@ pub(super) fn ask_backup(folder: &Path, dir: &Path) -> Result<()> {
         |error| Error::unavailable("the process that has the store open does not answer").caused_by(error);
     let dir = std::path::absolute(dir).map_err(lost)?;
     let Some(text) = dir.to_str().filter(|text| !text.contains('\n')) else {
-        return Err(Error::invalid("the path of the backup is one line of UTF-8"));
+        return Err(Error::invalid("the path of the backup must be one line of UTF-8"));
     };
     let mut stream = UnixStream::connect(folder.join(SOCKET)).map_err(lost)?;
     writeln!(stream, "backup {text}").map_err(lost)?;
@@ -110,7 +113,9 @@ pub(super) fn ask_backup(folder: &Path, dir: &Path) -> Result<()> {
     BufReader::new(stream).read_line(&mut line).map_err(lost)?;
     match line.trim_end() {
         "ok" => Ok(()),
-        "" => Err(Error::unavailable("the process that has the store open ended before the backup was done")),
+        "" => Err(Error::unavailable(
+            "the process that has the store open ended before the backup was complete",
+        )),
         message => Err(Error::unavailable(message)),
     }
 }

@@ -26,12 +26,13 @@ impl Folder {
     /// that a newer build made, or that is no store is refused.
     pub(super) fn take(path: &Path, engine: &str) -> Result<Self> {
         if path.as_os_str().is_empty() {
-            return Err(Error::invalid(format!("the URL of a {engine} store is {engine}:PATH")));
+            return Err(Error::invalid(format!("the URL of a {engine} store must be {engine}:PATH")));
         }
-        fs::create_dir_all(path).map_err(|error| unusable("cannot make the folder of the store", error))?;
+        fs::create_dir_all(path)
+            .map_err(|error| unusable("cannot create the directory of the store", error))?;
         let format = read_format(path)?;
         if format.is_none() && holds_something_else(path)? {
-            return Err(Error::invalid("the folder holds something that is not an Ebbtide store"));
+            return Err(Error::invalid("the directory is not empty and holds no Ebbtide store"));
         }
         let lock = lock(path)?;
         match format {
@@ -53,7 +54,7 @@ impl Folder {
         let unwritable = |error| unusable("cannot write the backup", error);
         fs::create_dir_all(target).map_err(unwritable)?;
         if fs::read_dir(target).map_err(unwritable)?.next().is_some() {
-            return Err(Error::invalid("a backup is written into an empty folder, and this one is not"));
+            return Err(Error::invalid("the directory of a backup must be empty"));
         }
         for entry in fs::read_dir(&self.path).map_err(unwritable)? {
             let entry = entry.map_err(unwritable)?;
@@ -82,23 +83,23 @@ fn read_format(path: &Path) -> Result<Option<String>> {
     match fs::read_to_string(path.join(FORMAT_FILE)) {
         Ok(line) => Ok(Some(line)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(unusable("cannot read the format of the store", error)),
+        Err(error) => Err(unusable("cannot read the file FORMAT of the store", error)),
     }
 }
 
 fn check_format(line: &str, engine: &str) -> Result<()> {
-    let unreadable = || Error::corrupt("the file FORMAT of the store is not one that Ebbtide wrote");
+    let unreadable = || Error::corrupt("the file FORMAT of the store is malformed");
     let mut words = line.split_ascii_whitespace();
     let (Some("ebbtide"), Some(made_by), Some(format)) = (words.next(), words.next(), words.next()) else {
         return Err(unreadable());
     };
     let format: u32 = format.parse().map_err(|_| unreadable())?;
     if made_by != engine {
-        return Err(Error::invalid(format!("the folder holds a {made_by} store, not a {engine} store")));
+        return Err(Error::invalid(format!("the directory holds a {made_by} store, not a {engine} store")));
     }
     if format > FORMAT {
         return Err(Error::invalid(format!(
-            "the store has the format {format}, and this build reads up to {FORMAT}: use a newer build"
+            "the store has format {format}; this build supports up to {FORMAT}; use a newer build"
         )));
     }
     Ok(())
@@ -114,25 +115,26 @@ fn write_format(path: &Path, engine: &str) -> Result<()> {
         fs::rename(&temporary, path.join(FORMAT_FILE))?;
         File::open(path)?.sync_all()
     };
-    write().map_err(|error| unusable("cannot write the format of the store", error))
+    write().map_err(|error| unusable("cannot write the file FORMAT of the store", error))
 }
 
 /// A folder without a format may hold what a first start left: the lock, the keys, the engine's files.
 fn holds_something_else(path: &Path) -> Result<bool> {
-    let list = fs::read_dir(path).map_err(|error| unusable("cannot read the folder of the store", error))?;
+    let list =
+        fs::read_dir(path).map_err(|error| unusable("cannot read the directory of the store", error))?;
     let names = list.filter_map(|entry| entry.ok().map(|entry| entry.file_name()));
     let expected = [LOCK_FILE, SOCKET, DATA, "FORMAT.new", "keyring.json", "root.key"];
     Ok(names.into_iter().any(|name| !expected.iter().any(|known| name == *known)))
 }
 
 fn lock(path: &Path) -> Result<File> {
-    let cannot = |error| unusable("cannot lock the folder of the store", error);
+    let cannot = |error| unusable("cannot lock the directory of the store", error);
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(path.join(LOCK_FILE));
     let file = file.map_err(cannot)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Error::unavailable(
-            "another process has this store open: an embedded store serves one at a time",
+            "another process has this store open; an embedded store serves one process at a time",
         )),
         Err(TryLockError::Error(error)) => Err(cannot(error)),
     }

@@ -49,7 +49,7 @@ impl Ledger {
             Some((Kind::from_code(code)?, minute, u64::from_be_bytes(value.try_into().ok()?)))
         };
         let (kind, minute, count) =
-            row().ok_or_else(|| Error::corrupt("a row of the ledger cannot be read"))?;
+            row().ok_or_else(|| Error::corrupt("a row of the ledger is malformed"))?;
         self.0.entry(kind).or_default().insert(minute, count);
         Ok(())
     }

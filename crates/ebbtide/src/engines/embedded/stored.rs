@@ -33,7 +33,7 @@ pub(super) fn millis(bytes: &[u8]) -> Option<u64> {
 }
 
 fn malformed() -> Error {
-    Error::corrupt("a stored record is shorter than its head")
+    Error::corrupt("a stored record is shorter than its header")
 }
 
 #[cfg(test)]

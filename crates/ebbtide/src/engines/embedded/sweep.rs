@@ -68,7 +68,7 @@ pub(super) fn sweep_kind<E: Engine>(
     })?;
     drop(snapshot);
     if malformed > 0 {
-        return Err(Error::corrupt(format!("{malformed} stored records are shorter than their head")));
+        return Err(Error::corrupt(format!("{malformed} stored records are shorter than their header")));
     }
     let (removed, changes) = settle(kind, ledger.minutes(kind).unwrap_or(&Minutes::new()), &counted);
     if !changes.is_empty() {

@@ -1,12 +1,15 @@
 //! Batches of several writes: one transaction in one round trip.
 //!
-//! First the rows are locked, in the order of kind and key whatever the batch's own, so that no two batches wait for
-//! each other. Where nothing is, a placeholder is made and so locked; it is expired to every statement. What is only
-//! looked at is locked shared: batches that check one record do not wait for each other. Then one statement, on one
-//! snapshot, judges every condition, finds the first that does not hold in the batch's order, and writes if there is
-//! none. It waits for no row: one that was gone when it was to be locked and is another's by now would be waited for out of
-//! the order; it counts as not met, and the batch is sent again. The commit follows on the same trip: what was refused has written nothing but placeholders, and takes those
-//! back that it holds alone.
+//! First the rows are locked in the order of kind and key, regardless of the batch's order, so that no two batches
+//! deadlock. A missing row is inserted as a placeholder, and thereby locked; every statement sees it as expired. Rows
+//! that are only checked are locked shared: batches that check one record do not wait for each other.
+//!
+//! Then one statement, on one snapshot, evaluates every condition, finds the first that does not hold in the batch's
+//! order, and writes if all hold. It waits for no row: a row that vanished before it could be locked and was written
+//! again by another transaction would be locked out of order; it counts as not met, and the batch is sent again.
+//!
+//! The commit follows in the same round trip. A refused batch has written nothing but placeholders, and removes those
+//! that it holds alone.
 
 use super::link::{Link, Params};
 use super::params::{Bytea, column, malformed, millis, only};
@@ -17,10 +20,10 @@ use crate::model::kind::Kind;
 use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Commit, Condition, Effect, Write};
 
-/// How often a batch is sent again when a row that it was to look at vanished between two of its steps.
+/// Attempts at a batch if a checked row vanishes between two of its steps.
 const ATTEMPTS: usize = 32;
 
-/// Some rows that are locked by one statement.
+/// Rows that one statement locks.
 enum Step<'a> {
     Lock(Kind, Vec<Bytea<'a>>),
     Share(Kind, Bytea<'a>),
@@ -66,8 +69,8 @@ pub(super) async fn commit(link: &Link, sql: &Sql, batch: &Batch, now: Timestamp
         let answer = link.transact(&steps).await?;
         let row = only(&answer.rows)?;
         let (met, refused): (i64, Option<i64>) = (column(row, 0)?, column(row, 1)?);
-        // A row that is not there is not locked either, and proves nothing: it was swept or deleted after it was
-        // found, and before it was locked.
+        // A missing row is not locked either, and proves nothing: it was swept or deleted after it was found and
+        // before it was locked.
         if met == count {
             return match refused {
                 None => Ok(Commit::Applied),
@@ -77,11 +80,11 @@ pub(super) async fn commit(link: &Link, sql: &Sql, batch: &Batch, now: Timestamp
             };
         }
     }
-    Err(Error::unavailable("the records of the batch changed too often"))
+    Err(Error::unavailable("the records of the batch changed too often; retry"))
 }
 
-/// The rows in the order in which all batches lock them: runs of a kind that are to be changed together, and each
-/// that is looked at by itself.
+/// Rows in the order in which all batches lock them: runs of one kind that are changed together, and each checked row
+/// by itself.
 fn locks(writes: &[Write]) -> Vec<Step<'_>> {
     let mut sorted: Vec<(&Key, bool)> =
         writes.iter().map(|write| (write.key(), matches!(write.effect(), Effect::Nothing))).collect();
@@ -98,7 +101,7 @@ fn locks(writes: &[Write]) -> Vec<Step<'_>> {
     steps
 }
 
-/// The writes of a batch, a column at a time.
+/// Writes of a batch, by column.
 #[derive(Default)]
 struct Columns<'a> {
     kinds: Vec<i16>,

@@ -1,7 +1,7 @@
-//! Single inserts that arrive together go out as one statement.
+//! Gathering of single inserts: those that arrive together go out as one statement.
 //!
-//! A lone caller does not wait: when no statement is under way, its own goes out at once. What arrives meanwhile is
-//! gathered, and goes out when that one comes back. Each caller gets the answer for its own row.
+//! A lone caller does not wait: if no statement is in flight, its own goes out at once. Inserts that arrive meanwhile
+//! are gathered, and go out when that one returns. Each caller gets the answer for its own row.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,17 +17,17 @@ use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::time::Timestamp;
 
-/// How many statements of one kind are under way at the most.
+/// Maximum number of statements of one kind in flight.
 const LANES: usize = 2;
 
-/// How many rows must wait for a further statement to go out beside one that is under way.
+/// Number of waiting rows for which a further statement goes out beside one in flight.
 const ENOUGH_FOR_A_LANE: usize = 16;
 
-/// The most rows, and the most bytes, of one statement.
+/// Maximum number of rows, and of bytes, in one statement.
 const MOST_ROWS: usize = 512;
 const MOST_BYTES: usize = 4_000_000;
 
-/// Gathers the inserts of one kind.
+/// Gatherer of the inserts of one kind.
 pub(super) struct Gatherer {
     kind: Kind,
     link: Arc<Link>,
@@ -41,7 +41,7 @@ struct State {
     lanes: usize,
 }
 
-/// One caller's insert, and where its answer goes.
+/// Insert of one caller, and the channel for its answer.
 struct Insert {
     key: Key,
     record: Record,
@@ -54,7 +54,7 @@ impl Gatherer {
         Self { kind, link, sql, state: Mutex::default() }
     }
 
-    /// Whether the record was written: nothing was live at its key.
+    /// Returns true if the record was written, because no record was live at its key.
     pub(super) async fn insert(self: &Arc<Self>, key: Key, record: Record, now: Timestamp) -> Result<bool> {
         let (answer, answered) = oneshot::channel();
         let opens_a_lane = {
@@ -65,25 +65,27 @@ impl Gatherer {
             opens
         };
         if opens_a_lane {
-            // A task of its own: a caller that goes away takes nobody else's answer with it.
+            // A separate task: a caller that is dropped does not cancel the other callers' answers.
             tokio::spawn(Arc::clone(self).drive());
         }
-        answered.await.unwrap_or_else(|_| Err(Error::unavailable("the statement was given up")))
+        answered.await.unwrap_or_else(|_| {
+            Err(Error::unavailable("the statement was abandoned; the write may have happened"))
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while the queue is half changed.
+        // Nothing panics while the queue is in an inconsistent state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends what waits until nothing does.
+    /// Sends waiting inserts until none is left.
     async fn drive(self: Arc<Self>) {
-        // Closed also if a statement panics: the next caller opens the lane again.
+        // Closed on drop even if a statement panics: the next caller opens the lane again.
         let mut lane = Lane { gatherer: &self, open: true };
         while let Some(group) = lane.next() {
             self.send(group).await;
-            // Callers that were answered and come again at once are let in first, to share the next statement: some
-            // turns for them to wake, and for what they do to reach the queue. Nobody waits for anything here.
+            // Let callers that were just answered enqueue their next insert, to share the next statement: yield a few
+            // times for them to wake and reach the queue. This waits for nothing.
             for _ in 0..4 {
                 tokio::task::yield_now().await;
             }
@@ -116,7 +118,7 @@ impl Gatherer {
         }
     }
 
-    /// What was written.
+    /// Executes the statement, and returns the inserts it wrote.
     async fn write(&self, inserts: &[Insert]) -> Result<Written> {
         let keys: Vec<_> = inserts.iter().map(|insert| Bytea(insert.key.as_bytes())).collect();
         let values: Vec<_> = inserts.iter().map(|insert| Bytea(&insert.record.value)).collect();
@@ -133,8 +135,8 @@ impl Gatherer {
         })
     }
 
-    /// Those that came for a key behind another are judged as right after it, where that settles it; the others go
-    /// to the server with the next statement.
+    /// Answers later inserts of the same key as if they came right after the first, if that settles them; the others
+    /// go to the server with the next statement.
     fn answer_followers(&self, followers: Vec<Insert>, verdicts: &HashMap<Key, Verdict>) {
         for insert in followers {
             if verdicts.get(&insert.key).is_some_and(|first| first.refuses(insert.now)) {
@@ -146,7 +148,7 @@ impl Gatherer {
     }
 }
 
-/// Which inserts of a statement were written.
+/// Inserts that a statement wrote.
 enum Written {
     All,
     Some(HashSet<Vec<u8>>),
@@ -161,7 +163,7 @@ impl Written {
     }
 }
 
-/// What became of the first insert of a key.
+/// Outcome of the first insert of a key.
 struct Verdict {
     written: bool,
     now: Timestamp,
@@ -169,27 +171,26 @@ struct Verdict {
 }
 
 impl Verdict {
-    /// Whether a second insert, right after the first, surely meets a live record.
+    /// Returns true if a second insert, right after the first, certainly meets a live record.
     fn refuses(&self, now: Timestamp) -> bool {
         if self.written {
             now < self.expires_at
         } else {
-            // Something was live at the first one's time, and so at every earlier one; how long it lives is not
-            // known here.
+            // A record was live at the first insert's time, and so at every earlier one; its expiry is not known
+            // here.
             now <= self.now
         }
     }
 }
 
-/// One of the statements that may be under way.
+/// Slot for one of the statements in flight.
 struct Lane<'a> {
     gatherer: &'a Gatherer,
     open: bool,
 }
 
 impl Lane<'_> {
-    /// What goes out next. If nothing waits, the lane is closed in the same step, so that whoever comes then opens
-    /// one.
+    /// Takes the next inserts. If none waits, the lane closes in the same step, so that the next caller opens one.
     fn next(&mut self) -> Option<Vec<Insert>> {
         let mut state = self.gatherer.state();
         if state.waiting.is_empty() {
@@ -215,8 +216,8 @@ impl Drop for Lane<'_> {
     }
 }
 
-/// The first insert of each key in the order of the keys, in which the server takes them, and those behind it, in the
-/// order in which they came.
+/// Splits off the first insert of each key, in the order of the keys, in which the server takes them; the rest keep
+/// the order in which they arrived.
 fn split(group: Vec<Insert>) -> (Vec<Insert>, Vec<Insert>) {
     let mut met = HashSet::with_capacity(group.len());
     let (mut first, followers): (Vec<_>, Vec<_>) =
@@ -225,10 +226,10 @@ fn split(group: Vec<Insert>) -> (Vec<Insert>, Vec<Insert>) {
     (first, followers)
 }
 
-/// The same error for a further caller.
+/// Copies an error for a further caller.
 fn again(error: &Error) -> Error {
     let kind = match error.kind() {
-        // The statement holds the inserts of many: none of them can be mended by its caller.
+        // The statement holds the inserts of many callers: none of them can fix it.
         ErrorKind::Invalid => ErrorKind::Unavailable,
         kind => kind,
     };

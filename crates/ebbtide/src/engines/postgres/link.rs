@@ -1,5 +1,4 @@
-//! The way to the server: pooled connections, one round trip for a statement or a whole transaction, and what is
-//! repeated when it fails.
+//! Connections to the server: a pool, one round trip for a statement or a whole transaction, and retries.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -19,33 +18,34 @@ use crate::model::error::{Error, ErrorKind, Result};
 
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
-/// How often something is tried that the server says it has rolled back.
+/// Attempts at a statement that the server has rolled back.
 const ATTEMPTS: u32 = 8;
 
-/// How much longer than the server's own bound a statement is waited for: the network's share.
+/// Additional time allowed for the network, beyond the server's statement timeout.
 const NETWORK: Duration = Duration::from_secs(5);
 
-/// How many statements a connection keeps prepared. Batches over other sets of kinds are other statements.
+/// Maximum number of prepared statements per connection. Batches over different sets of kinds are different
+/// statements.
 const MOST_PREPARED: usize = 512;
 
-/// The connections to one store.
+/// Connections to one store.
 pub(super) struct Link {
     pool: Pool,
     patience: Duration,
 }
 
-/// What a statement did.
+/// Result of a statement.
 pub(super) struct Answer {
     pub(super) rows: Vec<Row>,
     pub(super) affected: u64,
 }
 
-/// What may be done again.
+/// Repeatability of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
-    /// Anything: it changes nothing.
+    /// Always: it changes nothing.
     Read,
-    /// What surely has not happened. A write whose answer was lost may have.
+    /// Only if it certainly did not happen. A write whose answer was lost may have.
     Write,
 }
 
@@ -66,32 +66,32 @@ impl Link {
                 Box::pin(async move { client.batch_execute(&set_up).await.map_err(HookError::Backend) })
             }))
             .build()
-            .map_err(|error| Error::invalid("the pool of connections cannot be made").caused_by(error))?;
+            .map_err(|error| Error::invalid("cannot create the connection pool").caused_by(error))?;
         Ok(Self { pool, patience: settings.statement_timeout + NETWORK })
     }
 
-    /// One statement, which is a transaction by itself.
+    /// Runs one statement, which is a transaction by itself.
     pub(super) async fn run(&self, repeat: Repeat, sql: &str, params: Params<'_>) -> Result<Answer> {
         self.repeatedly(repeat, Job::Statement(sql, params)).await
     }
 
-    /// The rows of a statement that reads.
+    /// Runs a statement that reads, and returns its rows.
     pub(super) async fn read(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>> {
         Ok(self.run(Repeat::Read, sql, params).await?.rows)
     }
 
-    /// A transaction, sent at once with its `COMMIT`: the steps hold their conditions themselves. Answers what the
-    /// last step did.
+    /// Runs a transaction, sent at once with its `COMMIT`: the steps contain their own conditions. Returns the result
+    /// of the last step.
     pub(super) async fn transact(&self, steps: &[(&str, Params<'_>)]) -> Result<Answer> {
         self.repeatedly(Repeat::Write, Job::Transaction(steps)).await
     }
 
-    /// A connection for work of another shape.
+    /// Leases a connection for work of another shape.
     pub(super) async fn lease(&self) -> Result<Object> {
         self.pool.get().await.map_err(no_connection)
     }
 
-    /// Sets the metrics of the pool.
+    /// Updates the metrics of the pool.
     pub(super) fn report_pool(&self) {
         #[expect(clippy::cast_precision_loss, reason = "a pool is small")]
         let set = |state: &'static str, connections: usize| {
@@ -110,7 +110,7 @@ impl Link {
             attempt += 1;
             let client = self.lease().await?;
             let Ok(outcome) = timeout(self.patience, job.run(&client)).await else {
-                // Whatever comes on this connection now is the answer to something else.
+                // A late answer on this connection would be taken for the answer to another statement.
                 drop(Object::take(client));
                 return Err(Error::unavailable("the database did not answer in time"));
             };
@@ -119,7 +119,7 @@ impl Link {
                 Err(failure) => failure,
             };
             if !failure.was_rolled_back() {
-                // It may stand where it should not: at a standby, behind a changed schema, in a broken state.
+                // The connection may be to a standby, to a changed schema, or in a broken state.
                 drop(Object::take(client));
             }
             if attempt == ATTEMPTS || !failure.may_be_repeated(repeat) {
@@ -130,11 +130,11 @@ impl Link {
     }
 }
 
-/// What every connection is told first. A word that the server does not know is left out.
+/// Session settings of every connection. A setting that the server does not know is skipped.
 fn session(statement_timeout: Duration) -> String {
     let millis = statement_timeout.as_millis();
-    // Every statement is a walk of an index. A plan that was made while a table was small would otherwise go on
-    // reading all of it after it has grown.
+    // Every statement walks an index. A plan that was made while a table was small would otherwise keep reading all
+    // of it after it has grown.
     format!(
         "SELECT set_config(name, value, false) FROM (VALUES \
          ('default_transaction_isolation', 'read committed'), \
@@ -193,8 +193,8 @@ async fn transaction(client: &Object, steps: &[(&str, Params<'_>)]) -> Result<An
         sending.push(Box::pin(query(client, statement, params)));
     }
     sending.push(command(client, "COMMIT"));
-    // The first poll of each puts it on the wire, in this order and with no point in between at which this future
-    // could be dropped: no transaction is left open, and no step is left out before the commit.
+    // The first poll of each future puts it on the wire, in this order and with no point in between at which this
+    // future could be dropped: no transaction is left open, and no step is left out before the commit.
     let mut done = Vec::with_capacity(sending.len());
     for sent in &mut sending {
         match poll_fn(|context| Poll::Ready(sent.as_mut().poll(context))).await {
@@ -227,14 +227,14 @@ fn command<'a>(client: &'a Object, text: &'static str) -> Sent<'a> {
     })
 }
 
-/// Why there is no answer.
+/// Failure of a statement.
 struct Failure {
     error: tokio_postgres::Error,
     sent: bool,
 }
 
 impl Failure {
-    /// Before anything that writes was sent.
+    /// Failure before anything that writes was sent.
     fn before(error: tokio_postgres::Error) -> Self {
         Self { error, sent: false }
     }
@@ -243,14 +243,14 @@ impl Failure {
         Self { error, sent: true }
     }
 
-    /// Whether the server itself says that the transaction is undone.
+    /// Returns true if the server reports that the transaction was rolled back.
     fn was_rolled_back(&self) -> bool {
         let rolled_back = [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED];
         self.error.code().is_some_and(|code| rolled_back.contains(code))
     }
 
     fn may_be_repeated(&self, repeat: Repeat) -> bool {
-        // The server says 57P01 to 57P03 when it ends a connection.
+        // The server sends 57P01 to 57P03 when it ends a connection.
         let connection_lost = self.error.code().is_none_or(|code| code.code().starts_with("57P0"));
         self.was_rolled_back() || (connection_lost && (repeat == Repeat::Read || !self.sent))
     }
@@ -263,13 +263,15 @@ impl Failure {
 fn no_connection(error: PoolError) -> Error {
     match error {
         PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => explain(&error),
-        PoolError::Timeout(_) => Error::unavailable("no connection to the database was free in time"),
-        error => Error::unavailable("there is no connection to the database").caused_by(error.to_string()),
+        PoolError::Timeout(_) => {
+            Error::unavailable("timed out waiting for a free connection to the database")
+        }
+        error => Error::unavailable("cannot connect to the database").caused_by(error.to_string()),
     }
 }
 
-/// What the driver says, in our words. Of the server's own only the code and the message are kept: its details may
-/// repeat a key.
+/// Maps the driver's error. Of the server's own error only the code and the message are kept: its details may quote a
+/// key.
 pub(super) fn explain(error: &tokio_postgres::Error) -> Error {
     let Some(server) = error.as_db_error() else {
         let cause = std::error::Error::source(error).map_or_else(String::new, |cause| format!(": {cause}"));
@@ -279,13 +281,13 @@ pub(super) fn explain(error: &tokio_postgres::Error) -> Error {
     let (kind, message) = match code {
         _ if code.starts_with("28") => (ErrorKind::Invalid, "the database refuses this user"),
         "3D000" => (ErrorKind::Invalid, "the database of the store URL does not exist"),
-        "42501" => (ErrorKind::Invalid, "this user of the database lacks a privilege"),
-        "57014" => (ErrorKind::Unavailable, "the database did not finish in time"),
-        // Tables that are not as the schema's version says, and data that the server itself finds damaged.
+        "42501" => (ErrorKind::Invalid, "the database user lacks a privilege"),
+        "57014" => (ErrorKind::Unavailable, "the statement timed out in the database"),
+        // Tables that do not match the schema version, and data that the server itself finds damaged.
         _ if code.starts_with("42") || code.starts_with("XX") => {
-            (ErrorKind::Corrupt, "the tables are not as they should be")
+            (ErrorKind::Corrupt, "the tables do not match the schema version, or are damaged")
         }
-        _ => (ErrorKind::Unavailable, "the database could not do it"),
+        _ => (ErrorKind::Unavailable, "the database failed to execute the statement"),
     };
     Error::new(kind, message).caused_by(format!("{} ({code})", server.message()))
 }

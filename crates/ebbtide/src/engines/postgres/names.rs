@@ -1,11 +1,11 @@
-//! The names of a store's tables, and the numbers of its locks.
+//! Names of a store's tables, and numbers of its locks.
 
 use sha2::{Digest as _, Sha256};
 
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 
-/// The schema and the table prefix of a store. Every statement, migration and sweep takes its names from here.
+/// Schema and table prefix of a store. Every statement, migration and sweep takes its names from here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Names {
     schema: String,
@@ -15,18 +15,19 @@ pub(super) struct Names {
 impl Names {
     pub(super) const DEFAULT_SCHEMA: &str = "ebbtide";
 
-    /// What PostgreSQL keeps of an identifier.
+    /// Maximum length of a PostgreSQL identifier.
     const MAX_BYTES: usize = 63;
 
-    /// The longest prefix: every table's and index's name fits behind it.
+    /// Maximum length of a prefix, so that the names of all tables and indexes fit.
     const MAX_PREFIX_BYTES: usize = 24;
 
-    /// Small letters, digits and underscores, not a digit first: a name that needs no quotes in any tool.
+    /// Accepts lower-case letters, digits and underscores, not beginning with a digit: names that need no quotes in
+    /// any tool.
     pub(super) fn new(schema: &str, prefix: &str) -> Result<Self> {
         check("schema", schema, 1, Self::MAX_BYTES)?;
         check("prefix", prefix, 0, Self::MAX_PREFIX_BYTES)?;
         if schema.starts_with("pg_") {
-            return Err(Error::invalid("a schema whose name begins with pg_ belongs to the server"));
+            return Err(Error::invalid("a schema name must not begin with pg_, which PostgreSQL reserves"));
         }
         Ok(Self { schema: schema.to_owned(), prefix: prefix.to_owned() })
     }
@@ -39,17 +40,17 @@ impl Names {
         format!("\"{}\"", self.schema)
     }
 
-    /// The table of a kind, qualified and quoted.
+    /// Table of a kind, qualified and quoted.
     pub(super) fn table(&self, kind: Kind) -> String {
         self.qualified(kind.name())
     }
 
-    /// The table of the schema's version and the clock mark.
+    /// Table of the schema version and the clock mark.
     pub(super) fn meta(&self) -> String {
         self.qualified("meta")
     }
 
-    /// The index by expiry of a kind's table; an index lives in its table's schema.
+    /// Index by expiry of a kind's table; an index is in its table's schema.
     pub(super) fn expiry_index(&self, kind: Kind) -> String {
         format!("\"{}{}_expiry\"", self.prefix, kind.name())
     }
@@ -58,7 +59,7 @@ impl Names {
         format!("\"{}\".\"{}{table}\"", self.schema, self.prefix)
     }
 
-    /// The number of the advisory lock for `purpose`. Two stores in one database have different ones.
+    /// Number of the advisory lock for `purpose`. Two stores in one database have different numbers.
     pub(super) fn lock(&self, purpose: &str) -> i64 {
         let mut hash = Sha256::new();
         for part in ["ebbtide", purpose, &self.schema, &self.prefix] {
@@ -75,7 +76,7 @@ fn check(what: &str, name: &str, least: usize, most: usize) -> Result<()> {
     let good = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
     if !good || name.len() < least || name.len() > most || name.starts_with(|c: char| c.is_ascii_digit()) {
         return Err(Error::invalid(format!(
-            "a {what} has {least} to {most} small letters, digits and underscores, and no digit first"
+            "a {what} must have {least} to {most} lower-case letters, digits and underscores, and must not begin with a digit"
         )));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What goes to the server and comes from it.
+//! Conversion of parameters and rows.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::model::error::{Error, Result};
 use crate::model::record::{Record, Version};
 use crate::model::time::Timestamp;
 
-/// Bytes that do not print: the driver writes parameters to its log.
+/// Bytes that do not print: the driver logs parameters.
 #[derive(Clone, Copy)]
 pub(super) struct Bytea<'a>(pub(super) &'a [u8]);
 
@@ -31,12 +31,12 @@ impl ToSql for Bytea<'_> {
     to_sql_checked!();
 }
 
-/// A time as it is stored.
+/// Encodes a time.
 pub(super) fn millis(time: Timestamp) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// A time that was stored.
+/// Decodes a time.
 pub(super) fn timestamp(stored: i64) -> Result<Timestamp> {
     u64::try_from(stored).ok().map_or_else(
         || Err(malformed("a time")),
@@ -44,7 +44,7 @@ pub(super) fn timestamp(stored: i64) -> Result<Timestamp> {
     )
 }
 
-/// The record in these columns of a row: value, version and expiry.
+/// Decodes the record in these columns of a row: value, version and expiry.
 pub(super) fn record(row: &Row, first: usize) -> Result<Record> {
     let value: &[u8] = column(row, first)?;
     let version: &[u8] = column(row, first + 1)?;
@@ -56,7 +56,7 @@ pub(super) fn record(row: &Row, first: usize) -> Result<Record> {
     })
 }
 
-/// A column of a row.
+/// Decodes a column of a row.
 pub(super) fn column<'a, T>(row: &'a Row, index: usize) -> Result<T>
 where
     T: tokio_postgres::types::FromSql<'a>,
@@ -64,13 +64,13 @@ where
     row.try_get(index).map_err(|error| malformed("a column").caused_by(explain(&error)))
 }
 
-/// The only row of an answer that always has one.
+/// Returns the only row of an answer that always has one.
 pub(super) fn only(rows: &[Row]) -> Result<&Row> {
     rows.first().ok_or_else(|| malformed("an answer"))
 }
 
 pub(super) fn malformed(what: &str) -> Error {
-    Error::corrupt(format!("{what} in the database is not as this engine writes it"))
+    Error::corrupt(format!("{what} in the database is malformed"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The tables: versioned steps that are taken once, under a lock.
+//! Schema: versioned migration steps that run once, under a lock.
 
 use std::ops::RangeInclusive;
 
@@ -10,22 +10,22 @@ use super::names::Names;
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 
-/// The kinds whose tables each version of the schema brought, by their codes. A new kind is a new line.
+/// Kinds whose tables each version of the schema adds, by their codes. A new kind is a new line.
 const KINDS: &[RangeInclusive<u8>] = &[1..=25];
 
-/// The version of the schema that this build works with.
+/// Schema version of this build.
 pub(super) const VERSION: i64 = 1;
 
-/// What a migration did.
+/// Result of a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Migrated {
-    /// The version that was there; zero where there was none.
+    /// Version before; zero if there was no schema.
     pub from: i64,
-    /// The version that is there now.
+    /// Version after.
     pub to: i64,
 }
 
-/// The statements of every step, in order.
+/// Statements of every step, in order.
 pub(super) fn steps(names: &Names) -> Vec<Vec<String>> {
     let of = |codes: &RangeInclusive<u8>| {
         let kinds = codes.clone().filter_map(Kind::from_code);
@@ -45,7 +45,7 @@ fn create(names: &Names, kind: Kind) -> [String; 2] {
     ]
 }
 
-/// Brings the schema to this build's version. Of several at once, one does it and the others find it done.
+/// Migrates the schema to this build's version. If several processes race, one migrates and the others find it done.
 pub(super) async fn migrate(link: &Link, names: &Names) -> Result<Migrated> {
     let mut client = link.lease().await?;
     let transaction = client.transaction().await.map_err(|error| explain(&error))?;
@@ -64,7 +64,7 @@ pub(super) async fn migrate(link: &Link, names: &Names) -> Result<Migrated> {
 
 async fn take_steps(transaction: &deadpool_postgres::Transaction<'_>, names: &Names) -> Result<Migrated> {
     let run = async |sql: String| transaction.batch_execute(&sql).await.map_err(|error| explain(&error));
-    // Others wait for as long as it takes.
+    // Other migrations wait for as long as it takes.
     run("SET LOCAL statement_timeout = 0".to_owned()).await?;
     run(format!("SELECT pg_advisory_xact_lock({})", names.lock("migrate"))).await?;
     let there = transaction
@@ -72,7 +72,7 @@ async fn take_steps(transaction: &deadpool_postgres::Transaction<'_>, names: &Na
         .await
         .map_err(|error| explain(&error))?;
     if there.is_none() {
-        // Asked for only where it is needed: it takes a privilege that an application's user seldom has.
+        // Create the schema only if it is missing: it takes a privilege that an application's user seldom has.
         run(format!("CREATE SCHEMA {}", names.quoted_schema())).await?;
     }
     let meta = names.meta();
@@ -113,16 +113,16 @@ pub(super) async fn check(link: &Link, names: &Names) -> Result<()> {
         Some(VERSION) => Ok(()),
         Some(found) if found > VERSION => Err(newer(found)),
         Some(found) => Err(Error::invalid(format!(
-            "the store's schema has version {found} and this build needs {VERSION}: \
+            "the store's schema has version {found}; this build needs {VERSION}; \
              run ebbtide migrate-schema --store URL"
         ))),
-        None => Err(Error::invalid("the store has no schema yet: run ebbtide migrate-schema --store URL")),
+        None => Err(Error::invalid("the store has no schema; run ebbtide migrate-schema --store URL")),
     }
 }
 
 fn newer(found: i64) -> Error {
     Error::invalid(format!(
-        "the store's schema has version {found} and this build knows {VERSION}: use a newer build"
+        "the store's schema has version {found}; this build supports {VERSION}; use a newer build"
     ))
 }
 

@@ -1,4 +1,4 @@
-//! What a store URL says: libpq's words, which go to the driver, and a few of our own.
+//! Settings of a store URL: libpq's parameters, which go to the driver, and a few of our own.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use super::names::Names;
 use crate::model::error::{Error, Result};
 
-/// How to reach a store. Made from a URL; holds the password, and so prints nothing.
+/// Connection settings of a store. They hold the password, and so do not print.
 pub(super) struct Settings {
     pub(super) driver: Config,
     pub(super) names: Names,
@@ -18,21 +18,21 @@ pub(super) struct Settings {
     pub(super) trust: Trust,
 }
 
-/// Whom the TLS connection trusts.
+/// Verification of the server's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Trust {
-    /// Anyone: encrypted, where the server can, and not authenticated (`prefer`, `require`).
+    /// No verification: encrypted if the server supports it, and not authenticated (`prefer`, `require`).
     Anyone,
-    /// Whoever shows a certificate of a known authority; `host` too must be the certificate's for `verify-full`.
+    /// Certificate of a trusted authority (`verify-ca`); with `host`, also for the host's name (`verify-full`).
     Authority { roots: Roots, host: bool },
 }
 
-/// The authorities that are known.
+/// Trusted authorities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Roots {
-    /// Those of the system.
+    /// Roots of the operating system.
     System,
-    /// Those in a PEM file.
+    /// Roots in a PEM file.
     File(PathBuf),
 }
 
@@ -56,9 +56,9 @@ impl Settings {
         }
         let passed_on = passed_on.join("&");
         let mark = if passed_on.is_empty() { "" } else { "?" };
-        // What the driver says of a URL that it cannot read may repeat a part of it, and that may be the password.
+        // The driver's error about an invalid URL may quote a part of it, such as the password.
         let mut driver: Config = format!("{base}{mark}{passed_on}").parse().map_err(|_| {
-            Error::invalid("the store URL is not one of PostgreSQL: postgres://USER@HOST:PORT/DATABASE?…")
+            Error::invalid("invalid PostgreSQL URL; expected postgres://USER@HOST:PORT/DATABASE?…")
         })?;
         if driver.get_hosts().is_empty() && driver.get_hostaddrs().is_empty() {
             return Err(Error::invalid("the store URL names no host"));
@@ -68,7 +68,7 @@ impl Settings {
             Ssl::Prefer => SslMode::Prefer,
             Ssl::Require | Ssl::VerifyCa | Ssl::VerifyFull => SslMode::Require,
         });
-        // A standby answers with the past.
+        // A standby would return stale reads.
         driver.target_session_attrs(TargetSessionAttrs::ReadWrite);
         if driver.get_connect_timeout().is_none() {
             driver.connect_timeout(CONNECT_TIMEOUT);
@@ -105,7 +105,7 @@ enum Ssl {
     VerifyFull,
 }
 
-/// What the driver does not know, or not as we mean it.
+/// Parameters that the driver does not know, or interprets differently.
 struct Own {
     schema: Option<String>,
     prefix: String,
@@ -129,7 +129,7 @@ impl Default for Own {
 }
 
 impl Own {
-    /// Whether the word is one of ours; it is kept then.
+    /// Stores a parameter of our own; returns false for any other.
     fn take(&mut self, name: &str, value: &str) -> Result<bool> {
         match name {
             "schema" => self.schema = Some(decode(name, value)?),
@@ -148,7 +148,7 @@ impl Own {
                     "verify-full" => Ssl::VerifyFull,
                     _ => {
                         return Err(Error::invalid(
-                            "sslmode is disable, prefer, require, verify-ca or verify-full",
+                            "sslmode must be disable, prefer, require, verify-ca or verify-full",
                         ));
                     }
                 }
@@ -159,9 +159,9 @@ impl Own {
                     path => Roots::File(path.into()),
                 });
             }
-            // The node's clock and the store's own writes need a primary, whatever the URL says.
+            // The clock mark and the store's own writes need a primary, whatever the URL says.
             "target_session_attrs" if value != "read-write" => {
-                return Err(Error::invalid("target_session_attrs is read-write, or left out"));
+                return Err(Error::invalid("target_session_attrs must be read-write or omitted"));
             }
             _ => return Ok(false),
         }
@@ -174,7 +174,7 @@ where
     N: std::str::FromStr + PartialOrd + std::fmt::Display + Copy,
 {
     let read = value.parse().ok().filter(|number| (least..=most).contains(number));
-    read.ok_or_else(|| Error::invalid(format!("{name} is a number from {least} to {most}")))
+    read.ok_or_else(|| Error::invalid(format!("{name} must be a number from {least} to {most}")))
 }
 
 fn decode(name: &str, value: &str) -> Result<String> {
@@ -188,7 +188,7 @@ fn decode(name: &str, value: &str) -> Result<String> {
         }
         let digits = rest.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
         let read = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        bytes.push(read.ok_or_else(|| Error::invalid(format!("{name} is not well percent-encoded")))?);
+        bytes.push(read.ok_or_else(|| Error::invalid(format!("{name} is not valid percent-encoding")))?);
         rest = &rest[2..];
     }
     String::from_utf8(bytes).map_err(|_| Error::invalid(format!("{name} is not UTF-8")))

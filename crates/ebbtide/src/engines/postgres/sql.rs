@@ -1,5 +1,5 @@
-//! Every statement of the engine. Times are parameters: none of them asks the server for its own, but for the one
-//! that is compared with the node's and used for nothing else.
+//! Statements of the engine. Times are parameters: no statement reads the server's clock, except the one that
+//! measures the skew.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,23 +7,23 @@ use std::fmt::Write as _;
 use super::names::Names;
 use crate::model::kind::Kind;
 
-/// The expiry of a placeholder: a row that stands for "nothing is here", so that it can be locked. It is before
-/// all time, and so expired to every statement; it is not counted, and a sweep removes it.
+/// Expiry of a placeholder: a row for a missing record, so that it can be locked. It is before all time, and so
+/// expired to every statement; it is not counted, and a sweep removes it.
 pub(super) const PLACEHOLDER: i64 = -1;
 
-/// The server's clock in milliseconds since 1970, whatever the session's time zone.
+/// Server's clock in milliseconds since 1970, whatever the session's time zone.
 pub(super) const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::int8";
 
-/// How far a commit may move the clock mark: a day. More is an operator's to confirm.
+/// Maximum distance by which a commit moves the clock mark: a day. An operator must confirm a larger leap.
 const MOST_LEAP: i64 = 86_400_000;
 
-/// Above so many, live records are estimated and not counted.
+/// Limit above which live records are estimated, not counted.
 pub(super) const MOST_COUNTED_LIVE: i64 = 100_000;
 
-/// Above so many, expired records are no longer counted.
+/// Limit above which expired records are no longer counted.
 pub(super) const MOST_COUNTED_EXPIRED: i64 = 1_000_000;
 
-/// The statements of a store.
+/// Statements of a store.
 pub(super) struct Sql {
     kinds: BTreeMap<Kind, KindSql>,
     pub(super) stats: String,
@@ -33,7 +33,7 @@ pub(super) struct Sql {
     names: Names,
 }
 
-/// The statements of one kind.
+/// Statements of one kind.
 pub(super) struct KindSql {
     pub(super) get: String,
     pub(super) take: String,
@@ -76,8 +76,8 @@ impl Sql {
         &self.kinds[&kind]
     }
 
-    /// Judges a batch over these kinds, whose rows are locked, and carries it out if every condition holds; all in
-    /// one statement, so on one snapshot. See [`super::batch`].
+    /// Evaluates a batch over these kinds, whose rows are locked, and applies it if every condition holds; all in one
+    /// statement, so on one snapshot. See [`super::batch`].
     pub(super) fn carry_out(&self, kinds: &[Kind]) -> String {
         let mut sql = String::from(
             "WITH w AS MATERIALIZED (SELECT * FROM unnest($1::int2[], $2::bytea[], $3::int2[], $4::bytea[], \
@@ -119,12 +119,12 @@ impl Sql {
     }
 }
 
-/// What a write asks for, as [`Sql::carry_out`] reads it.
+/// Conditions of a write, as [`Sql::carry_out`] reads them.
 pub(super) const ALWAYS: i16 = 0;
 pub(super) const ABSENT: i16 = 1;
 pub(super) const VERSION: i16 = 2;
 
-/// What a write does.
+/// Effects of a write.
 pub(super) const NOTHING: i16 = 0;
 pub(super) const STORE: i16 = 1;
 pub(super) const ERASE: i16 = 2;
@@ -143,9 +143,9 @@ impl KindSql {
                 "INSERT INTO {table} ({columns}) VALUES ($1, $2, $3, $4, $5) \
                  ON CONFLICT (key) DO UPDATE SET {overwrite}"
             ),
-            // Each row brings its own now, as the time it is written at. Rows are taken in the order of their keys,
-            // so that no two statements wait for each other. Where all were written, as nearly always, their number says
-            // so; else which.
+            // Each row carries its own `now`, as the time at which it is written. Rows are taken in the order of
+            // their keys, so that no two statements deadlock. If all were written, as is usual, NULL says so;
+            // otherwise the keys that were written are returned.
             insert: format!(
                 "WITH done AS (INSERT INTO {table} AS t ({columns}) SELECT * FROM unnest($1::bytea[], $2::bytea[], \
                  $3::bytea[], $4::int8[], $5::int8[]) AS n ({columns}) ORDER BY key \
@@ -169,8 +169,8 @@ impl KindSql {
                  SELECT count(*), count(*) FILTER (WHERE expires_at > $3) FROM gone"
             ),
             sweep: sweep(table),
-            // Makes a placeholder where nothing is, and locks what is there otherwise: also where the row is not to
-            // be changed, PostgreSQL locks it before it asks.
+            // Inserts a placeholder if the row is missing, and locks the row otherwise: PostgreSQL locks it before it
+            // evaluates the WHERE clause, even if it then changes nothing.
             lock: format!(
                 "INSERT INTO {table} AS t ({columns}) SELECT key, ''::bytea, ''::bytea, {PLACEHOLDER}, \
                  {PLACEHOLDER} FROM unnest($1::bytea[]) AS k (key) ORDER BY key \
@@ -185,8 +185,8 @@ impl KindSql {
     }
 }
 
-/// Looks at so many rows at the most, and answers with the live ones that fit the page, and a last row: how many it
-/// looked at, how many of them were live, and the last key.
+/// Examines a bounded number of rows, and returns the live ones that fit the page, followed by a summary row: the
+/// number of rows examined, the number of live ones, and the last key.
 fn scan(table: &str) -> String {
     format!(
         "WITH part AS MATERIALIZED (SELECT key, value, version, expires_at FROM {table} \
@@ -200,9 +200,8 @@ fn scan(table: &str) -> String {
     )
 }
 
-/// Removes some of what has expired, if nobody else is sweeping. Nothing is waited for. A row that is locked stays
-/// where it is, so that it is found again by its place, which costs a third of finding it by its key; its expiry is
-/// asked for again there, in the step that deletes.
+/// Removes some expired rows if no other sweeper runs. It waits for no lock. A locked row stays in place, so it can
+/// be found again by its ctid, which costs a third of a lookup by key; the deleting step checks the expiry again.
 fn sweep(table: &str) -> String {
     format!(
         "WITH turn AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($4) AS mine), \
@@ -215,8 +214,8 @@ fn sweep(table: &str) -> String {
     )
 }
 
-/// By kind: live records up to a bound and the planner's estimate, expired ones up to a bound, and the earliest
-/// expiry. Each is a walk of the index by expiry that ends at its bound.
+/// By kind: live records up to a limit and the planner's estimate, expired ones up to a limit, and the earliest
+/// expiry. Each is a walk of the index by expiry that ends at its limit.
 fn stats(names: &Names) -> String {
     let of = |kind: &Kind| {
         let (code, table) = (kind.code(), names.table(*kind));

@@ -8,10 +8,10 @@ use crate::model::error::Result;
 use crate::model::kind::Kind;
 use crate::model::time::Timestamp;
 
-/// How many records one statement removes at the most: it holds their locks until it is done.
+/// Maximum number of records that one statement removes: it holds their locks until it ends.
 const STEP: i64 = 1_000;
 
-/// What one statement did.
+/// Result of one statement.
 struct Step {
     mine: bool,
     removed: i64,
@@ -38,15 +38,15 @@ pub(super) async fn sweep(
             let most = left.min(STEP);
             let step = step(link, sql, kind, [from, millis(until), most, lock]).await?;
             if !step.mine {
-                // Somebody else is at it, and what is left is theirs.
+                // Another sweeper holds the lock and removes the rest.
                 return Ok(swept);
             }
             swept.add(kind, step.counted);
             match step.last {
-                // Going on from there spares the walk over what was just removed.
+                // Continue there, without walking over the rows that were just removed.
                 Some(last) if step.removed == most => from = last,
                 _ if from == i64::MIN => break,
-                // Something may have been written behind that place.
+                // A row may have been written before that position.
                 _ => from = i64::MIN,
             }
         }
@@ -55,7 +55,7 @@ pub(super) async fn sweep(
 }
 
 async fn step(link: &Link, sql: &Sql, kind: Kind, [from, until, most, lock]: [i64; 4]) -> Result<Step> {
-    // A statement whose answer was lost is not repeated: what it removed would be missing from the count.
+    // Do not repeat a statement whose answer was lost: its removals would be missing from the count.
     let answer = link.run(Repeat::Write, &sql.of(kind).sweep, &[&from, &until, &most, &lock]).await?;
     let row = only(&answer.rows)?;
     let counted: i64 = column(row, 2)?;

@@ -1,4 +1,4 @@
-//! TLS by rustls, as the URL's `sslmode` asks for it.
+//! TLS by rustls, according to the URL's `sslmode`.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::settings::{Roots, Trust};
 use crate::model::error::{Error, Result};
 
-/// What makes the TLS connections of a store.
+/// Creates the TLS connector of a store.
 pub(super) fn connector(trust: &Trust) -> Result<MakeRustlsConnect> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|error| Error::invalid("TLS cannot be set up").caused_by(error))?;
+        .map_err(|error| Error::invalid("cannot set up TLS").caused_by(error))?;
     let config = match trust {
         Trust::Authority { roots, host: true } => builder.with_root_certificates(read_roots(roots)?),
         Trust::Authority { roots, host: false } => {
             let roots = Arc::new(read_roots(roots)?);
             let inner = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
                 .build()
-                .map_err(|error| Error::invalid("TLS cannot be set up").caused_by(error))?;
+                .map_err(|error| Error::invalid("cannot set up TLS").caused_by(error))?;
             let lenient = Lenient { provider, authority: Some(inner) };
             builder.dangerous().with_custom_certificate_verifier(Arc::new(lenient))
         }
@@ -44,7 +44,7 @@ fn read_roots(roots: &Roots) -> Result<RootCertStore> {
             store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
         Roots::File(path) => {
-            let wrong = || Error::invalid("the certificates of sslrootcert cannot be read");
+            let wrong = || Error::invalid("cannot read the certificates of sslrootcert");
             for certificate in
                 CertificateDer::pem_file_iter(path).map_err(|error| wrong().caused_by(error))?
             {
@@ -54,15 +54,13 @@ fn read_roots(roots: &Roots) -> Result<RootCertStore> {
         }
     }
     if store.is_empty() {
-        return Err(Error::invalid(
-            "there are no certificates to verify the server with: name a sslrootcert",
-        ));
+        return Err(Error::invalid("no certificates to verify the server with; set sslrootcert"));
     }
     Ok(store)
 }
 
-/// Checks less than `verify-full`: the authority but not the host, or, without an authority, that the server holds
-/// the key of the certificate it shows.
+/// Verifier weaker than `verify-full`: it checks the authority but not the host or, without an authority, only that
+/// the server holds the key of its certificate.
 #[derive(Debug)]
 struct Lenient {
     provider: Arc<CryptoProvider>,

@@ -1,15 +1,15 @@
-//! The escaped, type-tagged, order-preserving encoding of tuples.
+//! Escaped, type-tagged, order-preserving encoding of tuples.
 //!
-//! A part is its tag, its content and, for text and bytes, a terminator of zero; a tuple ends with [`END`]. Content
-//! holds no zero: a byte of 0 or 1 is written as 1 and that byte plus one. Hence no two tuples have one encoding,
-//! encodings sort as the tuples do, and the encoding of whole parts is the beginning of those tuples alone that
-//! begin with these parts.
+//! A part is its tag, its content and, for text and bytes, a zero terminator; a tuple ends with [`END`]. Content
+//! holds no zero: a byte of 0 or 1 is written as 1 followed by that byte plus one. Hence no two tuples share an
+//! encoding, encodings sort as the tuples do, and the encoding of whole parts is a prefix of exactly those tuples
+//! that begin with these parts.
 
 use std::borrow::Cow;
 
 use crate::model::error::{Error, Result};
 
-/// Ends a tuple. It is smaller than every tag, so a tuple sorts before those it is the beginning of.
+/// Ends a tuple. It is smaller than every tag, so a tuple sorts before the tuples that extend it.
 pub(crate) const END: u8 = 0x00;
 
 const TEXT: u8 = 0x02;
@@ -31,11 +31,11 @@ pub enum Part<'a> {
 impl Part<'_> {
     pub(crate) fn check(&self) -> Result<()> {
         match self {
-            Self::Text(text) if text.is_empty() => Err(Error::invalid("a name in a key is not empty")),
+            Self::Text(text) if text.is_empty() => Err(Error::invalid("a name in a key must not be empty")),
             Self::Text(text) if text.chars().any(char::is_control) => {
-                Err(Error::invalid("a name in a key has no control characters in it"))
+                Err(Error::invalid("a name in a key must not contain control characters"))
             }
-            Self::Bytes(bytes) if bytes.is_empty() => Err(Error::invalid("bytes in a key are not empty")),
+            Self::Bytes(bytes) if bytes.is_empty() => Err(Error::invalid("bytes in a key must not be empty")),
             _ => Ok(()),
         }
     }
@@ -91,7 +91,7 @@ pub(crate) fn encode_text(text: &str, out: &mut Vec<u8>) {
     encode_escaped(TEXT, text.as_bytes(), out);
 }
 
-/// Reads an encoding from its front.
+/// Reader of an encoding, from the front.
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -108,7 +108,7 @@ impl<'a> Reader<'a> {
         Ok(byte)
     }
 
-    /// The parts up to the tuple's end, which is read too.
+    /// Reads the parts up to and including the tuple's end.
     pub(crate) fn tuple(&mut self) -> Result<Vec<Part<'static>>> {
         let mut parts = Vec::new();
         loop {
@@ -146,5 +146,5 @@ impl<'a> Reader<'a> {
 }
 
 pub(crate) fn malformed() -> Error {
-    Error::corrupt("a stored key is not in the encoding of keys")
+    Error::corrupt("stored key is malformed")
 }

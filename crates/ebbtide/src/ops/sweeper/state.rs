@@ -1,4 +1,4 @@
-//! What a store remembers of its sweeping: one record.
+//! Sweep state of a store, in one record.
 
 use std::time::Duration;
 
@@ -14,43 +14,43 @@ use crate::model::rng::Rng;
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 
-/// How often a change is judged anew when others got ahead.
+/// Attempts at a change that other writers interfere with.
 const ATTEMPTS: usize = 8;
 
-/// Times are milliseconds since 1970; lengths are milliseconds.
+/// Sweep state. Times are milliseconds since 1970; durations are milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
 pub(super) struct SweepState {
-    /// Since when somebody looks after the sweeping.
+    /// Start of sweep monitoring.
     #[n(0)]
     since: Option<u64>,
-    /// Up to when the last whole sweep went.
+    /// Instant up to which the last complete sweep went.
     #[n(1)]
     swept: Option<u64>,
-    /// A sweep is at work, until then at the latest.
+    /// End of the running sweep's lease.
     #[n(2)]
     turn: Option<u64>,
-    /// Up to when a sweep went that was stopped.
+    /// Instant up to which an interrupted sweep was to go.
     #[n(3)]
     stopped: Option<u64>,
-    /// How long the oldest record had been expired after the last whole sweep.
+    /// Age of the oldest overdue record after the last complete sweep.
     #[n(4)]
     overdue: Option<u64>,
-    /// Since when sweeps remove nothing while that grows.
+    /// Time since which sweeps remove nothing while that age grows.
     #[n(5)]
     stuck: Option<u64>,
 }
 
-/// What is wrong with the sweeping.
+/// Problems with the sweeping of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Signals {
-    /// For how long nothing has swept, if that is too long.
+    /// Time since the last sweep, if too long.
     pub(super) silent: Option<Duration>,
-    /// How long the oldest record has been expired, if sweeps remove nothing while that grows.
+    /// Age of the oldest overdue record, if sweeps remove nothing while it grows.
     pub(super) stuck: Option<Duration>,
 }
 
 impl SweepState {
-    /// Somebody looks after the sweeping from now on.
+    /// Starts sweep monitoring at `now` unless it has started.
     pub(super) fn seen(self, now: Timestamp) -> Self {
         Self { since: self.since.or(Some(now.as_millis())), ..self }
     }
@@ -59,7 +59,7 @@ impl SweepState {
         Self { turn: Some(now.as_millis().saturating_add(millis(turn))), ..self }
     }
 
-    /// The turn is given back.
+    /// Releases the lease.
     pub(super) fn ended(self) -> Self {
         Self { turn: None, ..self }
     }
@@ -87,7 +87,7 @@ impl SweepState {
         Self { stopped: None, swept, since, overdue, stuck, ..self }
     }
 
-    /// Up to when a sweep went that was stopped, unless that is too long ago.
+    /// Instant of an interrupted sweep, unless the interruption is too long ago.
     pub(super) fn unfinished(&self, now: Timestamp, within: Duration) -> Option<Timestamp> {
         let stopped = self.stopped.and_then(|millis| Timestamp::from_millis(millis).ok())?;
         (stopped < now && now.since(stopped) <= within).then_some(stopped)
@@ -103,7 +103,7 @@ impl SweepState {
 }
 
 impl Signals {
-    /// A sentence each, for an operator.
+    /// Warnings for an operator, one sentence each.
     pub(super) fn sentences(&self) -> Vec<String> {
         let hours = |time: Duration| time.as_secs() / 3_600;
         let silent = self.silent.map(|silent| {
@@ -115,8 +115,8 @@ impl Signals {
         });
         let stuck = self.stuck.map(|overdue| {
             format!(
-                "sweeps remove nothing while what is overdue grows older: the oldest record has been expired for \
-                 {} hours",
+                "sweeps remove nothing while overdue records grow older: the oldest record expired \
+                 {} hours ago",
                 hours(overdue)
             )
         });
@@ -133,7 +133,7 @@ fn key() -> Result<Key> {
 }
 
 async fn read_with_version(backend: &dyn Backend) -> Result<(SweepState, Option<Version>)> {
-    // It has no end, so that any time will do.
+    // The record never expires, so any time will do.
     match backend.get(&key()?, Timestamp::ZERO).await? {
         Some(record) => Ok((codec::decode(&record.value)?, Some(record.version))),
         None => Ok((SweepState::default(), None)),
@@ -144,7 +144,7 @@ pub(super) async fn read(backend: &dyn Backend) -> Result<SweepState> {
     Ok(read_with_version(backend).await?.0)
 }
 
-/// Reads and changes that record.
+/// Reader and writer of the sweep state.
 pub(super) struct Notes<'a> {
     pub(super) backend: &'a dyn Backend,
     pub(super) rng: &'a dyn Rng,
@@ -155,7 +155,7 @@ impl Notes<'_> {
         read(self.backend).await
     }
 
-    /// Takes a turn, and answers what was remembered before; or, if another has it, until when.
+    /// Acquires the lease and returns the previous state; if another sweeper holds it, returns the lease's end.
     pub(super) async fn begin(
         &self,
         now: Timestamp,
@@ -173,7 +173,7 @@ impl Notes<'_> {
         Err(crowded())
     }
 
-    /// Changes what is remembered; nothing is written if nothing changes.
+    /// Changes the state; writes nothing if nothing changes.
     pub(super) async fn change(
         &self,
         now: Timestamp,
@@ -200,7 +200,7 @@ impl Notes<'_> {
 }
 
 fn crowded() -> Error {
-    Error::unavailable("others change what the store remembers of its sweeping all the time: try again")
+    Error::unavailable("the sweep state is contended; retry")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! From one engine to another.
+//! Copying records between engines.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::model::scope::{Reach, Scope};
 use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Write};
 
-/// How many records are read at once.
+/// Number of records read at once.
 const AT_ONCE: usize = 500;
 
-/// Copies live records of every kind from one store to another, with their expiries and versions, in steps.
+/// Copier of live records of every kind from one store to another, with expiries and versions, in steps.
 ///
-/// What stands in the target already is never written over: a record of the same version is passed over, so that a
-/// copy that was stopped is gone on with by another; one of another version is counted as a conflict. The source
-/// should not be written to meanwhile. What a store keeps of itself, and the conformance kit's records, stay.
+/// Existing records of the target are never overwritten: a record of the same version is passed over, so that an
+/// interrupted copy can be resumed by another process; one of another version counts as a conflict. The source should
+/// not be written to meanwhile. Internal state of the store and records of the conformance kit are not copied.
 pub struct Copier {
     from: Arc<dyn Admin>,
     to: Arc<dyn Admin>,
@@ -32,23 +32,23 @@ pub struct Copier {
     copied: Copied,
 }
 
-/// How far a copy has come.
+/// Progress of a copy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Copied {
-    /// How many records were written, by kind.
+    /// Number of records written, by kind.
     pub written: BTreeMap<Kind, u64>,
-    /// How many stood in the target already.
+    /// Number of records that were in the target already.
     pub already: u64,
-    /// How many stand in the target with another version: they were left as they are.
+    /// Number of records with another version in the target, which were left unchanged.
     pub conflicts: u64,
-    /// How many were compared with the source afterwards, and are equal in value, version and expiry.
+    /// Number of records that equal the source in value, version and expiry, compared after copying.
     pub verified: u64,
-    /// How many were not equal, or not there.
+    /// Number of records that differ or are missing.
     pub different: u64,
 }
 
 impl Copied {
-    /// Whether every record of the source is in the target, as it was.
+    /// Returns true if every record of the source is in the target, unchanged.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.conflicts == 0 && self.different == 0
@@ -62,25 +62,25 @@ impl std::fmt::Debug for Copier {
 }
 
 impl Copier {
-    /// A copy of what `reach` reaches, as it is at `now`.
+    /// Creates a copy of the records in `reach`, as of `now`.
     pub fn new(from: Arc<dyn Admin>, to: Arc<dyn Admin>, reach: &Reach, now: Timestamp) -> Result<Self> {
         let (prefixes, copied) = (prefixes(reach)?, Copied::default());
         Ok(Self { from, to, now, prefixes, after: None, verifying: false, is_over: false, copied })
     }
 
-    /// How far it is.
+    /// Progress so far.
     #[must_use]
     pub fn copied(&self) -> &Copied {
         &self.copied
     }
 
-    /// Whether it is comparing what was copied.
+    /// Returns true while it compares the copied records.
     #[must_use]
     pub fn is_verifying(&self) -> bool {
         self.verifying
     }
 
-    /// Copies, and afterwards compares, up to five hundred records; answers how many, or none at the end.
+    /// Copies, and afterwards compares, up to five hundred records. Returns their number, or `None` at the end.
     pub async fn step(&mut self) -> Result<Option<u64>> {
         if self.is_over {
             if self.verifying {
@@ -128,7 +128,7 @@ impl Copier {
             }
             return Ok(());
         }
-        // Some stand there already: one by one.
+        // Some exist already: write one by one.
         for (key, record) in items {
             let kind = key.kind();
             if self.to.insert(key.clone(), record.clone(), self.now).await?.is_applied() {
@@ -157,7 +157,7 @@ impl Copier {
     }
 }
 
-/// What is copied.
+/// Prefixes to copy.
 fn prefixes(reach: &Reach) -> Result<Vec<Prefix>> {
     let kinds = Kind::ALL.iter().filter(|kind| **kind != Kind::System && !kind.is_probe());
     let everything = *reach == Reach::Below(Scope::Global);

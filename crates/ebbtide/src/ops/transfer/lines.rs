@@ -1,9 +1,9 @@
-//! Approvals and relationships as JSON lines, without a scope: one object for each.
+//! Approvals and relationships as JSON lines, without a scope: one object per line.
 //!
 //! An approval has `identity`, `resource`, `action` and `granted_by`; a relationship `subject`, `relation`, `object`,
-//! `relation_type` and `created_by`. Both may have `granted_at` or `created_at`, `expires_at`, `ttl_seconds`, `cap_at`,
-//! `sliding_ttl_ms` and `metadata`. Times are milliseconds since 1970; a number too small to be one after 1973 is
-//! taken for seconds. Lives are kept as they are, whatever the policies say.
+//! `relation_type` and `created_by`. Both may have `granted_at` or `created_at`, `expires_at`, `ttl_seconds`,
+//! `cap_at`, `sliding_ttl_ms` and `metadata`. Times are milliseconds since 1970; a number that would be before March
+//! 1973 is taken as seconds. Lifetimes are kept as they are, regardless of policies.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,19 +22,20 @@ use crate::stores::approvals::{self, Approval, Approvals, Granted};
 use crate::stores::relationships::{Edge, Related, RelationType, Relationship, Relationships};
 use crate::stores::shared::lifetime::{Lifetime, Restored};
 
-/// Less than this is a time in seconds, not in milliseconds: the one would be in the year 5138, the other in 1973.
+/// Smaller numbers are seconds: as milliseconds they would be before March 1973, and as seconds this is the year
+/// 5138.
 const MILLIS_FROM: u64 = 100_000_000_000;
 
-/// What became of a line.
+/// Outcome of importing a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImportOutcome {
-    /// It was written, or would have been.
+    /// The line was written, or would have been.
     Written(Kind),
-    /// It was not, and why.
+    /// The line was skipped, for this reason.
     Skipped(String),
 }
 
-/// Reads JSON lines into one scope. What stands there is never written over, so that a second run writes nothing.
+/// Importer of JSON lines into one scope. Existing records are never overwritten, so a second run writes nothing.
 #[derive(Debug)]
 pub struct Importer {
     stores: Stores,
@@ -43,14 +44,14 @@ pub struct Importer {
 }
 
 impl Importer {
-    /// Into that scope; a dry run writes nothing and answers as if it had.
+    /// Creates an importer into `scope`; a dry run writes nothing and answers as if it had.
     #[must_use]
     pub fn new(stores: Stores, scope: Scope, dry_run: bool) -> Self {
         Self { stores, scope, dry_run }
     }
 
-    /// Imports one line. A line that is not good is skipped, with the reason; an error is the store's, and the
-    /// import can be begun again.
+    /// Imports one line. An invalid line is skipped, with the reason; an error comes from the store, and the import
+    /// can be restarted.
     pub async fn line(&self, line: &str) -> Result<ImportOutcome> {
         let Ok(Value::Object(fields)) = serde_json::from_str(line) else {
             return Ok(ImportOutcome::Skipped("it is not a JSON object".to_owned()));
@@ -105,7 +106,7 @@ impl Importer {
     }
 }
 
-/// Writes the approvals and relationships of exactly one scope as JSON lines, which [`Importer`] reads back.
+/// Exporter of the approvals and relationships of exactly one scope as JSON lines, which [`Importer`] reads back.
 #[derive(Debug)]
 pub struct Exporter {
     stores: Stores,
@@ -115,7 +116,7 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Of that scope, as it is now.
+    /// Creates an exporter of `scope` as of now.
     pub fn new(stores: Stores, scope: &Scope) -> Result<Self> {
         let reach = Reach::Exact(scope.clone());
         let kinds = [Kind::Relationship, Kind::Approval];
@@ -124,7 +125,7 @@ impl Exporter {
         Ok(Self { stores, left, after: None, now })
     }
 
-    /// Some more lines; none at the end.
+    /// Returns the next lines; `None` at the end.
     pub async fn page(&mut self) -> Result<Option<Vec<String>>> {
         let Some(prefix) = self.left.last() else { return Ok(None) };
         let page = self.stores.backend().scan(prefix, self.after.as_ref(), 500, self.now).await?;
@@ -198,16 +199,15 @@ fn add_life(
 
 fn text(fields: &Map<String, Value>, name: &str) -> Result<String> {
     let text = fields.get(name).and_then(Value::as_str);
-    text.map(str::to_owned).ok_or_else(|| Error::invalid(format!("it has no text {name}")))
+    text.map(str::to_owned).ok_or_else(|| Error::invalid(format!("missing text field {name}")))
 }
 
 fn number(fields: &Map<String, Value>, name: &str) -> Result<Option<u64>> {
     match fields.get(name) {
         None | Some(Value::Null) => Ok(None),
-        Some(value) => value
-            .as_u64()
-            .map(Some)
-            .ok_or_else(|| Error::invalid(format!("its {name} is not a whole number"))),
+        Some(value) => {
+            value.as_u64().map(Some).ok_or_else(|| Error::invalid(format!("{name} is not a whole number")))
+        }
     }
 }
 
@@ -228,15 +228,15 @@ fn metadata(fields: &Map<String, Value>) -> Result<BTreeMap<String, String>> {
     }
 }
 
-/// In lower case as Ebbtide writes it, or in upper case as others do.
+/// Parses lower case as Ebbtide writes it, or upper case as others do.
 fn relation_type(fields: &Map<String, Value>) -> Result<RelationType> {
     match fields.get("relation_type") {
         Some(Value::String(name)) => name.to_lowercase().parse(),
         Some(Value::Object(custom)) => {
             let name = custom.get("custom").or_else(|| custom.get("Custom")).and_then(Value::as_str);
-            let name = name.ok_or_else(|| Error::invalid("its relation_type has no custom name"))?;
+            let name = name.ok_or_else(|| Error::invalid("relation_type has no custom name"))?;
             Ok(RelationType::Custom(name.to_owned()))
         }
-        _ => Err(Error::invalid("it has no relation_type")),
+        _ => Err(Error::invalid("missing relation_type")),
     }
 }
