@@ -101,7 +101,7 @@ impl Importer {
         Ok(match restored {
             Restored::Written => ImportOutcome::Written(kind),
             Restored::Same => ImportOutcome::Skipped("it is there already".to_owned()),
-            Restored::Different => ImportOutcome::Skipped("another stands there".to_owned()),
+            Restored::Different => ImportOutcome::Skipped("it conflicts with an existing record".to_owned()),
         })
     }
 }
