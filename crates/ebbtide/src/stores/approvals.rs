@@ -48,15 +48,17 @@
 //! one:
 //!
 //! ```
+//! # use std::sync::Arc;
 //! # use std::time::Duration;
 //! # use ebbtide::stores::approvals::Approval;
-//! # use ebbtide::{Kind, ManualClock, Scope, Stores, Timestamp, Ttl, TtlPolicies, TtlPolicy, open};
+//! # use ebbtide::{Kind, ManualClock, Memory, Scope, Stores, Timestamp, Ttl, TtlPolicies, TtlPolicy};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> ebbtide::Result<()> {
 //! # let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000)?);
 //! let mut policies = TtlPolicies::default();
 //! policies.set(Kind::Approval, Scope::Global, TtlPolicy::short_lived())?;
-//! let stores = Stores::builder(open("memory:").await?).clock(clock.clone()).policies(policies).build();
+//! # let engine = Arc::new(Memory::default());
+//! let stores = Stores::builder(engine).clock(clock.clone()).policies(policies).build();
 //! let approvals = stores.approvals(&Scope::tenant("acme-corp")?);
 //! let temporary = Approval::new("temp-user", "resource", "GET", "admin");
 //! approvals.grant(&temporary.ttl(Ttl::from_secs(3600)?)).await?;
