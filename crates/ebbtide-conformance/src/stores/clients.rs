@@ -21,7 +21,7 @@ use ebbtide::stores::shared::payload::Payload;
 pub(super) async fn register(rig: &StoreRig, request: ClientRequest) -> RegisteredClient {
     match rig.stores.clients(&rig.scope).register(request).await.expect("register") {
         RegisterOutcome::Registered(client) => *client,
-        _ => panic!("nobody else has that id"),
+        _ => panic!("the id is free"),
     }
 }
 

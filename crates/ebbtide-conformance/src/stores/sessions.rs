@@ -132,7 +132,9 @@ pub(super) async fn a_touch_never_passes_the_cap_and_never_shortens(rig: StoreRi
 
 pub(super) async fn a_session_is_claimed_once(rig: StoreRig) {
     let session = create(&rig, request().subject("ada")).await;
-    let SessionOutcome::Live(claimed) = claim(&rig, &session).await else { panic!("it lives") };
+    let SessionOutcome::Live(claimed) = claim(&rig, &session).await else {
+        panic!("the session should be live")
+    };
     assert_eq!(claimed.fields, fields());
     assert_eq!(claim(&rig, &session).await, SessionOutcome::Used);
     assert_eq!(get(&rig, &session).await, SessionOutcome::Used);
@@ -190,7 +192,7 @@ pub(super) async fn a_subject_is_listed_and_revoked_alone(rig: StoreRig) {
     rig.go_to(again.expires_at, 0);
     assert_eq!(list(&rig, "ada").await, 1, "ended sessions are not listed");
     let sessions = rig.stores.sessions(&rig.scope);
-    assert_eq!(sessions.revoke("ada", None).await.expect("revoke"), 1, "what lived is counted");
+    assert_eq!(sessions.revoke("ada", None).await.expect("revoke"), 1, "live sessions are counted");
     assert_eq!(sessions.revoke("ada", None).await.expect("revoke"), 0);
     assert_eq!(get(&rig, &ada).await, SessionOutcome::Unknown);
     live(&rig, &bob).await;

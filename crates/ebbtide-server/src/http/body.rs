@@ -77,7 +77,10 @@ fn unreadable(status: StatusCode, error: &(dyn Error + 'static), detail: &str) -
 fn without_values(message: &str) -> String {
     match message.rsplit_once(", expected ") {
         Some((_, expected)) => format!("expected {expected}"),
-        None => message.split_once(": ").map_or(message, |(_, cause)| cause).to_owned(),
+        None if message.starts_with("Failed to ") => {
+            message.split_once(": ").map_or(message, |(_, cause)| cause).to_owned()
+        }
+        None => message.to_owned(),
     }
 }
 
@@ -120,4 +123,30 @@ pub(crate) fn page(limit: Option<usize>, after: Option<&str>) -> Result<(Option<
 pub(crate) fn listed<T, A: for<'a> From<&'a T>>(listing: &Listing<T>) -> Listed<A> {
     let next = listing.next.as_ref().map(|cursor| Base64UrlUnpadded::encode_string(cursor.as_bytes()));
     Listed { items: listing.items.iter().map(A::from).collect(), next }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebbtide::stores::replays::Proof;
+
+    fn detail(body: &str) -> String {
+        let rejection = axum::Json::<Proof>::from_bytes(body.as_bytes()).expect_err("a bad body");
+        without_values(&rejection.body_text())
+    }
+
+    #[test]
+    fn a_bad_body_is_described_without_its_values() {
+        assert_eq!(detail("{\"jti\": \"a\"}"), "missing field `namespace` at line 1 column 12");
+        let ttl = detail("{\"namespace\": \"n\", \"jti\": \"a\", \"ttl_seconds\": 0}");
+        assert!(ttl.starts_with("ttl_seconds: a TTL is more than zero"), "{ttl}");
+        for body in
+            ["{\"hunter2\": 1}", "{\"namespace\": \"n\", \"jti\": \"a\", \"ttl_seconds\": \"hunter2\"}"]
+        {
+            let detail = detail(body);
+            assert!(detail.starts_with("expected ") && !detail.contains("hunter2"), "{detail}");
+        }
+        let missing = "Expected request with `Content-Type: application/json`";
+        assert_eq!(without_values(missing), missing);
+    }
 }

@@ -70,7 +70,7 @@ impl fmt::Display for Ttl {
 
 fn out_of_bounds() -> Error {
     Error::invalid(format!(
-        "a TTL must be more than zero and at most {} seconds (a hundred years)",
+        "a TTL is more than zero and at most {} seconds (a hundred years)",
         Ttl::MAX.0.as_secs()
     ))
 }
@@ -99,19 +99,19 @@ impl Default for TtlPolicy {
 }
 
 impl TtlPolicy {
-    /// Default of an hour; a minute to a day, enforced.
+    /// An hour by default, a minute to a day, enforced.
     #[must_use]
     pub const fn temporary() -> Self {
         Self { default: Some(Ttl::secs(HOUR)), min: Ttl::secs(60), max: Ttl::secs(DAY), enforce: true }
     }
 
-    /// Default of a day; an hour to a week, enforced.
+    /// A day by default, an hour to a week, enforced.
     #[must_use]
     pub const fn short_lived() -> Self {
         Self { default: Some(Ttl::secs(DAY)), min: Ttl::secs(HOUR), max: Ttl::secs(7 * DAY), enforce: true }
     }
 
-    /// Default of thirty days; a day to a year, enforced.
+    /// Thirty days by default, a day to a year, enforced.
     #[must_use]
     pub const fn long_lived() -> Self {
         Self {
@@ -122,17 +122,17 @@ impl TtlPolicy {
         }
     }
 
-    /// Returns `Invalid` if the bounds cross or the default is outside of them.
+    /// Refuses a policy whose bounds cross, or whose default is outside of them.
     pub fn check(&self) -> Result<()> {
         if self.min > self.max {
             return Err(Error::invalid(format!(
-                "the minimum TTL of the policy, {}, exceeds its maximum, {}",
+                "the shortest TTL of a policy, {}, is more than its longest, {}",
                 self.min, self.max
             )));
         }
         match self.default {
             Some(default) if default < self.min || default > self.max => Err(Error::invalid(format!(
-                "the default TTL of the policy, {default}, is not within its bounds, {} to {}",
+                "the default TTL of a policy, {default}, is not within its bounds, {} to {}",
                 self.min, self.max
             ))),
             _ => Ok(()),
@@ -144,11 +144,11 @@ impl TtlPolicy {
     pub fn apply(&self, requested: Option<Ttl>) -> Result<Option<Ttl>> {
         let Some(ttl) = requested else { return Ok(self.default) };
         if ttl < self.min || ttl > self.max {
-            let message = format!("the TTL must be {} to {}; {ttl} was requested", self.min, self.max);
+            let message = format!("a TTL is {} to {} here; {ttl} was asked for", self.min, self.max);
             if self.enforce {
                 return Err(Error::invalid(message));
             }
-            tracing::warn!("TTL accepted because the policy is not enforced: {message}");
+            tracing::warn!("{message}; the policy is not enforced");
         }
         Ok(Some(ttl))
     }
@@ -172,7 +172,7 @@ impl TtlPolicies {
         Ok(self.0.insert((kind, scope), policy))
     }
 
-    /// Removes the policy of exactly this kind and scope.
+    /// Removes the policy that was set for exactly that kind and scope.
     pub fn unset(&mut self, kind: Kind, scope: &Scope) -> Option<TtlPolicy> {
         self.0.remove(&(kind, scope.clone()))
     }

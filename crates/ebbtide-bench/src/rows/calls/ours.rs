@@ -89,17 +89,17 @@ pub(super) async fn rotating(stores: &Stores) -> Result<Vec<impl Caller + use<>>
     let grants = stores.grants(&scope());
     let mut rotating = Vec::new();
     for _ in 0..CALLERS {
-        rotating.push(Rotate { token: grant(&grants).await?.refresh_token, grants: grants.clone() });
+        rotating.push(Rotating { token: grant(&grants).await?.refresh_token, grants: grants.clone() });
     }
     Ok(rotating)
 }
 
-struct Rotate {
+struct Rotating {
     grants: Grants,
     token: Secret,
 }
 
-impl Caller for Rotate {
+impl Caller for Rotating {
     async fn call(&mut self) -> Result<()> {
         match self.grants.rotate(Rotate::new(&self.token, CLIENT)).await? {
             RotateOutcome::Rotated(rotated) => self.token = rotated.refresh_token,
