@@ -1,4 +1,4 @@
-//! What the stores answer, as JSON: on the command line as over HTTP.
+//! Answers of the stores as JSON values, for the command line.
 
 use std::collections::BTreeMap;
 
@@ -9,38 +9,42 @@ use ebbtide::{Kind, Reach, Stats, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::answers::{self, EntryAnswer, ExplanationAnswer, ScopeCounts, ScopeDeleted, StatsAnswer};
+use crate::answers;
+use crate::audit::EntryAnswer;
+use crate::explain::ExplanationAnswer;
 use crate::keys::KeyAnswer;
+use crate::scopes::{ScopeCounts, ScopeDeleted};
+use crate::stats::StatsAnswer;
 
 fn json(answer: impl Serialize) -> Value {
     serde_json::to_value(answer).expect("an answer is made of names, numbers and lists")
 }
 
-/// A time: milliseconds, or null where there is no end.
+/// Time in milliseconds; null for a record that does not expire.
 #[must_use]
 pub fn millis(time: Timestamp) -> Value {
     answers::millis(time).into()
 }
 
-/// A key; never the secret.
+/// API key, without its secret.
 #[must_use]
 pub fn api_key(key: &ApiKey) -> Value {
     json(KeyAnswer::from(key))
 }
 
-/// An entry of the audit log.
+/// Entry of the audit log.
 #[must_use]
 pub fn entry(entry: &Entry) -> Value {
     json(EntryAnswer::from(entry))
 }
 
-/// What became of a record.
+/// State of a record.
 #[must_use]
 pub fn explanation(explanation: &Explanation) -> Value {
     json(ExplanationAnswer::from(explanation))
 }
 
-/// What is wrong with an entry of the audit log, in words.
+/// Fault of an entry of the audit log, in words.
 #[must_use]
 pub fn broken(why: Break) -> &'static str {
     match why {
@@ -50,7 +54,7 @@ pub fn broken(why: Break) -> &'static str {
     }
 }
 
-/// Counts by kind of what a scope has, or had: `what` is `counts` or `deleted`.
+/// Counts by kind of the records of a scope: `what` is `counts` or `deleted`.
 #[must_use]
 pub fn counts(reach: &Reach, what: &str, counts: &BTreeMap<Kind, u64>) -> Value {
     if what == "deleted" {
@@ -60,7 +64,7 @@ pub fn counts(reach: &Reach, what: &str, counts: &BTreeMap<Kind, u64>) -> Value 
     }
 }
 
-/// The state of a store, and what its operator should know.
+/// State of a store, with warnings.
 #[must_use]
 pub fn stats(stats: &Stats, warnings: &[String]) -> Value {
     json(StatsAnswer::new(stats, warnings.to_vec()))

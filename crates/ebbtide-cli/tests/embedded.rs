@@ -106,7 +106,7 @@ async fn half_deleted(url: &str, scope: &Scope) {
     let context = AuditContext::new("bob", "gone").unwrap();
     let reach = Reach::Exact(scope.clone());
     let mut deletion = stores.scopes(scope).delete(&reach, &context).await.unwrap();
-    while deletion.removed().is_empty() {
+    while deletion.removed().records.is_empty() {
         assert!(deletion.step().await.unwrap(), "there is more");
     }
     stores.approvals(scope).grant(&Approval::new("alice", "late", "GET", "admin")).await.unwrap();

@@ -20,7 +20,7 @@ use crate::model::scope::Scope;
 use crate::ops::clock_guard::ClockGuard;
 use crate::ops::sweeper::Sweeper;
 use crate::stores::Stores;
-use crate::stores::shared::indexes::INDEXES;
+use crate::stores::registry::indexes;
 
 /// A store of authorization state, ready to use. Cheap to clone.
 ///
@@ -134,7 +134,7 @@ impl fmt::Debug for Ebbtide {
 /// Opens the engine that `url` names, and nothing around it: no keyring, no clock guard, no metrics. For tools that
 /// copy, verify or measure an engine; everything else calls [`Ebbtide::open`].
 pub async fn open_engine(url: &str) -> Result<Arc<dyn Admin>> {
-    engines::open(&url.parse()?, &INDEXES).await
+    engines::open(&url.parse()?, &indexes()).await
 }
 
 /// Returns `Invalid` if the store's nodes could end up with different keyrings.

@@ -15,6 +15,7 @@ pub mod policies;
 pub mod profile;
 pub mod provider_tokens;
 pub mod pushed_requests;
+pub mod registry;
 pub mod relationships;
 pub mod replays;
 pub mod scopes;
@@ -40,27 +41,11 @@ use crate::model::rng::{Rng, SystemRng};
 use crate::model::scope::Scope;
 use crate::model::time::{Clock, SystemClock, Timestamp};
 use crate::model::ttl::{Ttl, TtlPolicies, TtlPolicy};
-use crate::stores::audit::{Audit, GATES};
+use crate::stores::audit::GATES;
 
-use access_tokens::AccessTokens;
-use api_keys::ApiKeys;
-use approvals::Approvals;
-use attributes::Attributes;
-use clients::Clients;
 use clients::hashing::{HashCost, Hashers};
-use codes::Codes;
-use device_codes::DeviceCodes;
-use grants::Grants;
-use nonces::Nonces;
-use owners::Owners;
-use policies::Policies;
 use profile::Profile;
-use provider_tokens::ProviderTokens;
-use pushed_requests::PushedRequests;
-use relationships::Relationships;
-use replays::Replays;
 use scopes::Scopes;
-use sessions::Sessions;
 
 /// Every store on one backend. Cheap to clone.
 #[derive(Clone)]
@@ -104,72 +89,6 @@ impl Stores {
         }
     }
 
-    /// What was seen, and must not be seen again.
-    #[must_use]
-    pub fn replays(&self, scope: &Scope) -> Replays {
-        Replays::new(self.clone(), scope.clone())
-    }
-
-    /// Nonces that were handed out.
-    #[must_use]
-    pub fn nonces(&self, scope: &Scope) -> Nonces {
-        Nonces::new(self.clone(), scope.clone())
-    }
-
-    /// Authorization codes.
-    #[must_use]
-    pub fn codes(&self, scope: &Scope) -> Codes {
-        Codes::new(self.clone(), scope.clone())
-    }
-
-    /// Families of refresh tokens.
-    #[must_use]
-    pub fn grants(&self, scope: &Scope) -> Grants {
-        Grants::new(self.clone(), scope.clone())
-    }
-
-    /// Access tokens.
-    #[must_use]
-    pub fn access_tokens(&self, scope: &Scope) -> AccessTokens {
-        AccessTokens::new(self.clone(), scope.clone())
-    }
-
-    /// Upstream providers' tokens.
-    #[must_use]
-    pub fn provider_tokens(&self, scope: &Scope) -> ProviderTokens {
-        ProviderTokens::new(self.clone(), scope.clone())
-    }
-
-    /// Sessions, and sign-ins that wait to be finished.
-    #[must_use]
-    pub fn sessions(&self, scope: &Scope) -> Sessions {
-        Sessions::new(self.clone(), scope.clone())
-    }
-
-    /// Pushed authorization requests.
-    #[must_use]
-    pub fn pushed_requests(&self, scope: &Scope) -> PushedRequests {
-        PushedRequests::new(self.clone(), scope.clone())
-    }
-
-    /// Device codes, with their user codes.
-    #[must_use]
-    pub fn device_codes(&self, scope: &Scope) -> DeviceCodes {
-        DeviceCodes::new(self.clone(), scope.clone())
-    }
-
-    /// Registered clients.
-    #[must_use]
-    pub fn clients(&self, scope: &Scope) -> Clients {
-        Clients::new(self.clone(), scope.clone())
-    }
-
-    /// Owners, and their end.
-    #[must_use]
-    pub fn owners(&self, scope: &Scope) -> Owners {
-        Owners::new(self.clone(), scope.clone())
-    }
-
     /// The lives that records have where none is asked for.
     #[must_use]
     pub fn profile(&self) -> &Profile {
@@ -203,46 +122,10 @@ impl Stores {
         self.0.rng.as_ref()
     }
 
-    /// Who may do what.
-    #[must_use]
-    pub fn approvals(&self, scope: &Scope) -> Approvals {
-        Approvals::new(self.clone(), scope.clone())
-    }
-
-    /// Who is what to whom.
-    #[must_use]
-    pub fn relationships(&self, scope: &Scope) -> Relationships {
-        Relationships::new(self.clone(), scope.clone())
-    }
-
-    /// JSON attributes in buckets.
-    #[must_use]
-    pub fn attributes(&self, scope: &Scope) -> Attributes {
-        Attributes::new(self.clone(), scope.clone())
-    }
-
-    /// The policies that a caller of that scope sees and changes.
-    #[must_use]
-    pub fn policies(&self, caller: &Scope) -> Policies {
-        Policies::new(self.clone(), caller.clone())
-    }
-
     /// Scopes as an operator sees them; a caller of that scope, those that it covers.
     #[must_use]
     pub fn scopes(&self, caller: &Scope) -> Scopes {
         Scopes::new(self.clone(), caller.clone())
-    }
-
-    /// The API keys that a caller of that scope manages.
-    #[must_use]
-    pub fn api_keys(&self, caller: &Scope) -> ApiKeys {
-        ApiKeys::new(self.clone(), caller.clone())
-    }
-
-    /// Who changed what, and why.
-    #[must_use]
-    pub fn audit(&self, scope: &Scope) -> Audit {
-        Audit::new(self.clone(), scope.clone())
     }
 
     pub(crate) fn backend(&self) -> &dyn Backend {

@@ -79,7 +79,7 @@ async fn absent_is_an_answer_and_unavailable_is_none() {
 async fn a_fault_of_a_renewal_is_an_error() {
     let rig = Rig::new();
     let bucket = rig.bucket();
-    bucket.set("a", Draft::new(json!(1)).with_sliding_ttl(secs(100), secs(1_000))).await.unwrap();
+    bucket.set("a", Draft::new(json!(1)).sliding_ttl(secs(100), secs(1_000))).await.unwrap();
     rig.clock.advance(Duration::from_secs(50));
     rig.faulty.fail(0, Fault::Before);
     unavailable(bucket.get("a").await);
@@ -91,7 +91,7 @@ async fn an_extension_and_its_entry_are_never_one_without_the_other() {
     for (fault, happened) in [(Fault::Before, false), (Fault::After, true)] {
         let rig = Rig::new();
         let (bucket, audit) = (rig.bucket(), rig.stores.audit(&Scope::Global));
-        let first = bucket.set("a", Draft::new(json!(1)).with_ttl(secs(100))).await.unwrap();
+        let first = bucket.set("a", Draft::new(json!(1)).ttl(secs(100))).await.unwrap();
         rig.faulty.fail(0, fault);
         unavailable(bucket.extend("a", &Extension::by(secs(10), "root", "why").unwrap()).await);
         let longer = bucket.get("a").await.unwrap().unwrap().expires_at > first.expires_at;

@@ -19,12 +19,12 @@ use ebbtide::stores::grants::{GrantRequest, IssuedGrant, Rotate, RotateOutcome};
 use ebbtide::stores::nonces::NonceRequest;
 use ebbtide::stores::profile::Profile;
 use ebbtide::stores::pushed_requests::{Push, PushOutcome};
+use ebbtide::stores::registry::indexes;
 use ebbtide::stores::relationships::Relationship;
 use ebbtide::stores::replays::{Proof, ReplayOutcome};
 use ebbtide::stores::scopes::Scopes;
 use ebbtide::stores::sessions::{CreatedSession, SessionRequest, TouchOutcome};
 use ebbtide::stores::shared::extension::Extension;
-use ebbtide::stores::shared::indexes::INDEXES;
 use ebbtide::stores::shared::payload::Payload;
 use ebbtide::{
     Backend, BackendExt, Clock, Kind, ManualClock, Memory, Prefix, Scope, Stores, Timestamp, Ttl, TtlPolicy,
@@ -201,11 +201,11 @@ async fn what_makes_a_life_longer_is_what_the_page_says() {
     let (stores, scope) = (&world.stores, &world.scope);
     let hour = Ttl::from_secs(3600).unwrap();
     let bucket = stores.attributes(scope).bucket(OWNER, "b").unwrap();
-    bucket.set("a", Draft::new(json!(1)).with_ttl(hour)).await.unwrap();
-    let approval = Approval::new(OWNER, "r", "GET", "root").with_ttl(hour);
+    bucket.set("a", Draft::new(json!(1)).ttl(hour)).await.unwrap();
+    let approval = Approval::new(OWNER, "r", "GET", "root").ttl(hour);
     stores.approvals(scope).grant(&approval).await.unwrap();
     let related = Relationship::role(OWNER, "r", "o", "root");
-    stores.relationships(scope).add(&related.clone().with_ttl(hour)).await.unwrap();
+    stores.relationships(scope).add(&related.clone().ttl(hour)).await.unwrap();
     world.clock.advance(Duration::from_secs(10));
     let mut before = BTreeMap::new();
     for &kind in Kind::ALL {
@@ -277,7 +277,7 @@ async fn what_removes_a_record_is_what_the_page_says() {
 #[tokio::test]
 async fn every_index_leads_to_its_record() {
     let world = World::new().await;
-    for (kind, leads_to) in INDEXES {
+    for (kind, leads_to) in indexes() {
         let found = world.backend.scan_all(&Prefix::kind_wide(kind), world.clock.now()).await.unwrap();
         assert!(!found.is_empty(), "{kind}");
         for (index, record) in found {
@@ -290,7 +290,8 @@ async fn every_index_leads_to_its_record() {
     let device_codes = world.stores.device_codes(&world.scope);
     let _ = device_codes.decide(Deny::new("BBBB-BBBB")).await.unwrap();
     let beside = world.backend.scan_all(&Prefix::kind_wide(Kind::UserCode), world.clock.now()).await.unwrap();
-    let leading = beside.iter().filter(|(index, record)| INDEXES[3].1(index, record).is_some()).count();
+    let (_, device_of) = indexes().into_iter().find(|(kind, _)| *kind == Kind::UserCode).unwrap();
+    let leading = beside.iter().filter(|(index, record)| device_of(index, record).is_some()).count();
     assert_eq!((beside.len(), leading), (2, 1));
 }
 

@@ -49,7 +49,7 @@ async fn filled() -> Arc<dyn Admin> {
             bucket.set(&format!("n{number}"), json!("x".repeat(size))).await.unwrap();
         }
         for number in 0..150 {
-            let approval = Approval::new(format!("user{number}"), "doc", "GET", "admin").with_ttl(secs(60));
+            let approval = Approval::new(format!("user{number}"), "doc", "GET", "admin").ttl(secs(60));
             stores.approvals(&scope).grant(&approval).await.unwrap();
         }
         stores.relationships(&scope).add(&Relationship::trust("a", "t", "b", "admin")).await.unwrap();
@@ -149,11 +149,11 @@ async fn what_is_exported_is_imported_once() {
     let source = stores(&from);
     for number in 0..600 {
         let approval = Approval::new(format!("user{number}"), "a:b/c", "GET", "admin");
-        let approval = approval.with_metadata("number", number.to_string());
+        let approval = approval.metadata("number", number.to_string());
         let approval = match number % 3 {
             0 => approval,
-            1 => approval.with_ttl(secs(60)),
-            _ => approval.with_sliding_ttl(secs(60), secs(600)),
+            1 => approval.ttl(secs(60)),
+            _ => approval.sliding_ttl(secs(60), secs(600)),
         };
         source.approvals(&acme).grant(&approval).await.unwrap();
     }

@@ -9,8 +9,7 @@ use ebbtide::Secret;
 use ebbtide::ops::explain::{Question, RecordState};
 use ebbtide::stores::api_keys::KeyId;
 use ebbtide::stores::grants::GrantId;
-use ebbtide::stores::relationships::{Edge, RelationType};
-use ebbtide::stores::replays::Proof;
+use ebbtide::stores::relationships::RelationType;
 use ebbtide_api::describe;
 use serde_json::{Value, json};
 
@@ -158,7 +157,7 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
         };
         (explanation, true)
     } else {
-        let question = question(args.record)?;
+        let question: Question = serde_json::from_value(request(args.record)?)?;
         let db = store::open(args.place.target.store()?, Access::Read).await?;
         let explanation = db.at(scope).explain().explain(&question).await.context("cannot read the store")?;
         (describe::explanation(&explanation), explanation.state != RecordState::Unknown)
@@ -171,31 +170,7 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
     Ok(if known { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn question(record: Record) -> Result<Question> {
-    Ok(match record {
-        Record::Replay { namespace, jti, jkt } => {
-            let mut proof = Proof::new(namespace, jti);
-            proof.jkt = jkt;
-            Question::Replay(proof)
-        }
-        Record::Nonce { audience } => Question::Nonce { audience, nonce: secret()? },
-        Record::Code => Question::Code(secret()?),
-        Record::AccessToken => Question::AccessToken(secret()?),
-        Record::Grant { id } => Question::Grant(id),
-        Record::Attribute { owner, bucket, name } => Question::Attribute { owner, bucket, name },
-        Record::Approval { identity, resource, action } => Question::Approval { identity, resource, action },
-        Record::Relationship { subject, relation, object, relation_type } => {
-            Question::Relationship(Edge::new(subject, relation, object, relation_type))
-        }
-        Record::Session => Question::Session(secret()?),
-        Record::PushedRequest => Question::PushedRequest(secret()?),
-        Record::DeviceCode => Question::DeviceCode(secret()?),
-        Record::Client { id } => Question::Client(id),
-        Record::Key { id } => Question::ApiKey(id),
-    })
-}
-
-/// Body of the request to a server.
+/// Question as JSON, which a server takes as its request.
 fn request(record: Record) -> Result<Value> {
     let secret = || secret().map(|secret| secret.expose().to_owned());
     Ok(match record {
@@ -213,10 +188,6 @@ fn request(record: Record) -> Result<Value> {
             json!({"kind": "approvals", "identity": identity, "resource": resource, "action": action})
         }
         Record::Relationship { subject, relation, object, relation_type } => {
-            let relation_type = match &relation_type {
-                RelationType::Custom(name) => json!({ "custom": name }),
-                named => json!(named.to_string()),
-            };
             json!({"kind": "relationships", "subject": subject, "relation": relation, "object": object,
                 "relation_type": relation_type})
         }

@@ -219,10 +219,10 @@ async fn delete_locally(args: DeleteArgs, reach: &Reach) -> Result<Value> {
         let (done, of) = deletion.done();
         bar.set_length(of.into());
         bar.set_position(done.into());
-        bar.set_message(format!("{} deleted", deletion.removed().values().sum::<u64>()));
+        bar.set_message(format!("{} deleted", deletion.removed().total()));
     }
     bar.finish_and_clear();
-    Ok(describe::counts(reach, "deleted", deletion.removed()))
+    Ok(describe::counts(reach, "deleted", &deletion.removed().records))
 }
 
 async fn delete_remotely(server: &Client, args: &DeleteArgs, reach: &Reach) -> Result<Value> {

@@ -151,7 +151,7 @@ pub(super) async fn a_key_is_gone_with_its_scope(rig: StoreRig) {
     }
     let reach = Reach::Below(rig.scope.clone());
     let deletion = rig.stores.scopes(&rig.scope).delete(&reach, &context()).await.expect("delete");
-    assert_eq!(deletion.finish().await.expect("delete"), [(Kind::ApiKey, 2)].into());
+    assert_eq!(deletion.finish().await.expect("delete").records, [(Kind::ApiKey, 2)].into());
     for (key, left) in keys.iter().zip([false, false, true]) {
         assert_eq!(find(&rig, &key.key).await.is_some(), left, "{}", key.about.scope);
     }

@@ -33,7 +33,7 @@ pub(super) fn context() -> AuditContext {
 
 pub(super) async fn what_was_granted_is_read_back(rig: StoreRig) {
     let (approvals, now) = (approvals(&rig), rig.clock.now());
-    let approval = approval("doc").with_ttl(secs(60)).with_metadata("ticket", "T-1").with_metadata("é", "");
+    let approval = approval("doc").ttl(secs(60)).metadata("ticket", "T-1").metadata("é", "");
     let granted = grant(&approvals, &approval).await;
     assert_eq!((granted.granted_at, granted.expires_at.since(now)), (now, Duration::from_secs(60)));
     assert_eq!((granted.granted_by.as_str(), granted.scope.clone()), ("admin", rig.scope.clone()));
@@ -45,8 +45,8 @@ pub(super) async fn what_was_granted_is_read_back(rig: StoreRig) {
         Approval::new("", "doc", "GET", "admin"),
         Approval::new("alice", "doc", "GET\n", "admin"),
         Approval::new("alice", "doc", "GET", ""),
-        self::approval("doc").with_metadata("a", "x".repeat(MAX_METADATA_BYTES)),
-        self::approval("doc").with_sliding_ttl(secs(10), secs(5)),
+        self::approval("doc").metadata("a", "x".repeat(MAX_METADATA_BYTES)),
+        self::approval("doc").sliding_ttl(secs(10), secs(5)),
     ] {
         assert!(approvals.grant(&bad).await.is_err());
     }
@@ -71,7 +71,7 @@ pub(super) async fn a_check_is_exact_in_every_name(rig: StoreRig) {
 
 pub(super) async fn an_approval_ends_at_the_instant(rig: StoreRig) {
     let approvals = approvals(&rig);
-    let granted = grant(&approvals, &approval("doc").with_ttl(secs(60))).await;
+    let granted = grant(&approvals, &approval("doc").ttl(secs(60))).await;
     rig.go_to(granted.expires_at, 1);
     assert!(check(&approvals, "alice", "doc", "GET").await);
     rig.go_to(granted.expires_at, 0);
@@ -87,9 +87,9 @@ pub(super) async fn an_approval_ends_at_the_instant(rig: StoreRig) {
 
 pub(super) async fn granting_again_begins_a_new_life(rig: StoreRig) {
     let approvals = approvals(&rig);
-    let first = grant(&approvals, &approval("doc").with_ttl(secs(60)).with_metadata("a", "b")).await;
+    let first = grant(&approvals, &approval("doc").ttl(secs(60)).metadata("a", "b")).await;
     rig.pass(30);
-    let again = grant(&approvals, &approval("doc").with_ttl(secs(20))).await;
+    let again = grant(&approvals, &approval("doc").ttl(secs(20))).await;
     assert_ne!(first.version, again.version);
     let read = approvals.get("alice", "doc", "GET").await.expect("get");
     assert!(read.as_ref().is_some_and(|read| read.metadata.is_empty()));
@@ -128,7 +128,7 @@ pub(super) async fn an_identity_is_listed_and_counted_alone(rig: StoreRig) {
 }
 
 pub(super) async fn a_revocation_is_told_once_and_logged(rig: StoreRig) {
-    let granted = grant(&approvals(&rig), &approval("doc").with_ttl(secs(60))).await;
+    let granted = grant(&approvals(&rig), &approval("doc").ttl(secs(60))).await;
     let revoked = rig.together(20, |rig, _| async move {
         approvals(&rig).revoke("alice", "doc", "GET", &context()).await.expect("revoke")
     });
@@ -147,7 +147,7 @@ pub(super) async fn a_revocation_is_told_once_and_logged(rig: StoreRig) {
 
 pub(super) async fn an_approval_is_extended_within_its_cap(rig: StoreRig) {
     let approvals = approvals(&rig);
-    let first = grant(&approvals, &approval("doc").with_ttl(secs(60)).with_cap(secs(100))).await;
+    let first = grant(&approvals, &approval("doc").ttl(secs(60)).cap(secs(100))).await;
     let extended = approvals.extend("alice", "doc", "GET", &by(40)).await.expect("extend");
     assert!(extended.is_extended());
     let read = approvals.get("alice", "doc", "GET").await.expect("get").expect("the record is live");
@@ -160,7 +160,7 @@ pub(super) async fn an_approval_is_extended_within_its_cap(rig: StoreRig) {
 
 pub(super) async fn a_check_renews_what_slides(rig: StoreRig) {
     let approvals = approvals(&rig);
-    grant(&approvals, &approval("doc").with_sliding_ttl(secs(60), secs(100))).await;
+    grant(&approvals, &approval("doc").sliding_ttl(secs(60), secs(100))).await;
     rig.pass(50);
     assert!(check(&approvals, "alice", "doc", "GET").await);
     rig.pass(49);
@@ -173,12 +173,12 @@ pub(super) async fn a_handle_is_not_talked_into_another_scope(rig: StoreRig) {
     let scope = |text: &str| text.parse::<Scope>().expect("a good scope");
     let acme = rig.stores.approvals(&scope("tenant:acme"));
     for other in ["global", "tenant:other", "tenant:acme%3Aenv%3Aprod", "env:prod", "tenant:other/env:prod"] {
-        assert!(acme.grant(&approval("doc").with_scope(scope(other))).await.is_err(), "{other}");
+        assert!(acme.grant(&approval("doc").scope(scope(other))).await.is_err(), "{other}");
         assert!(acme.within(&scope(other)).is_err(), "{other}");
         assert!(!check(&rig.stores.approvals(&scope(other)), "alice", "doc", "GET").await, "{other}");
     }
     let prod = scope("tenant:acme/env:prod");
-    assert_eq!(grant(&acme, &approval("doc").with_scope(prod.clone())).await.scope, prod);
+    assert_eq!(grant(&acme, &approval("doc").scope(prod.clone())).await.scope, prod);
     assert!(!check(&acme, "alice", "doc", "GET").await, "a tenant is not its environments");
     assert!(check(&acme.within(&prod).expect("it is covered"), "alice", "doc", "GET").await);
 }

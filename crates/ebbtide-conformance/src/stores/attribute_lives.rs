@@ -13,7 +13,7 @@ use ebbtide::model::scope::Scope;
 use ebbtide::model::time::{Clock, Timestamp};
 use ebbtide::model::ttl::{TtlPolicies, TtlPolicy};
 use ebbtide::stores::Stores;
-use ebbtide::stores::attributes::{Bucket, Change, Draft, SwapOutcome};
+use ebbtide::stores::attributes::{Bucket, ChangeOutcome, Draft, SwapOutcome};
 use ebbtide::stores::shared::extension::{ExtendOutcome, Extension};
 
 pub(super) fn by(seconds: i64) -> Extension {
@@ -27,7 +27,7 @@ pub(super) async fn extend(bucket: &Bucket, name: &str, extension: &Extension) -
 pub(super) async fn an_attribute_ends_at_the_instant(rig: StoreRig) {
     let bucket = bucket(&rig, "alice", "b");
     for round in ["unswept", "swept"] {
-        let stamp = set(&bucket, "a", Draft::new(json!(1)).with_ttl(secs(10))).await;
+        let stamp = set(&bucket, "a", Draft::new(json!(1)).ttl(secs(10))).await;
         rig.go_to(stamp.expires_at, 1);
         assert!(get(&bucket, "a").await.is_some());
         rig.go_to(stamp.expires_at, 0);
@@ -38,14 +38,14 @@ pub(super) async fn an_attribute_ends_at_the_instant(rig: StoreRig) {
         }
         assert_eq!(swap(&bucket, "a", &json!(1), json!(2)).await, None);
         let replaced = bucket.replace("a", stamp.version, json!(2)).await.expect("replace");
-        assert_eq!(replaced, Change::Refused);
+        assert_eq!(replaced, ChangeOutcome::Refused);
         assert!(!bucket.delete("a").await.expect("delete"));
         assert!(!bucket.remove_if("a", stamp.version).await.expect("remove"));
         assert!(bucket.take("a").await.expect("take").is_none());
         assert!(bucket.list(None, 10).await.expect("list").items.is_empty());
         assert_eq!(bucket.delete_bucket().await.expect("delete"), 0);
         let inserted = bucket.insert("a", json!(3)).await.expect("insert");
-        assert!(matches!(inserted, Change::Applied(_)));
+        assert!(matches!(inserted, ChangeOutcome::Applied(_)));
         assert!(bucket.delete("a").await.expect("delete"));
     }
 }
@@ -53,15 +53,15 @@ pub(super) async fn an_attribute_ends_at_the_instant(rig: StoreRig) {
 pub(super) async fn a_swap_keeps_the_life_unless_told_otherwise(rig: StoreRig) {
     let bucket = bucket(&rig, "alice", "b");
     let time = Timestamp::from_millis(77).expect("a good time");
-    let first = set(&bucket, "a", Draft::new(json!(1)).with_sliding_ttl(secs(100), secs(150))).await;
+    let first = set(&bucket, "a", Draft::new(json!(1)).sliding_ttl(secs(100), secs(150))).await;
     rig.pass(5);
-    let kept = swap(&bucket, "a", &json!(1), Draft::new(json!(2)).with_timestamp(time)).await.expect("swap");
+    let kept = swap(&bucket, "a", &json!(1), Draft::new(json!(2)).timestamp(time)).await.expect("swap");
     assert_eq!(kept.expires_at, first.expires_at);
     let read = get(&bucket, "a").await.expect("there");
     assert_eq!((read.slides, read.timestamp, read.version), (true, Some(time), kept.version));
     assert_eq!(read.cap_at.map(|cap| cap.since(first.expires_at)), Some(Duration::from_secs(50)));
     let now = rig.clock.now();
-    let anew = swap(&bucket, "a", &json!(2), Draft::new(json!(3)).with_ttl(secs(7))).await.expect("swap");
+    let anew = swap(&bucket, "a", &json!(2), Draft::new(json!(3)).ttl(secs(7))).await.expect("swap");
     assert_eq!(anew.expires_at.since(now), Duration::from_secs(7));
     let read = get(&bucket, "a").await.expect("there");
     assert_eq!((read.slides, read.cap_at, read.timestamp), (false, None, None));
@@ -74,8 +74,8 @@ pub(super) async fn a_swap_keeps_the_life_unless_told_otherwise(rig: StoreRig) {
 
 pub(super) async fn a_read_renews_what_slides(rig: StoreRig) {
     let bucket = bucket(&rig, "alice", "b");
-    let first = set(&bucket, "a", Draft::new(json!(1)).with_sliding_ttl(secs(100), secs(1_000))).await;
-    set(&bucket, "still", Draft::new(json!(1)).with_ttl(secs(100))).await;
+    let first = set(&bucket, "a", Draft::new(json!(1)).sliding_ttl(secs(100), secs(1_000))).await;
+    set(&bucket, "still", Draft::new(json!(1)).ttl(secs(100))).await;
     for _ in 0..5 {
         rig.pass(99);
         let now = rig.clock.now();
@@ -83,7 +83,7 @@ pub(super) async fn a_read_renews_what_slides(rig: StoreRig) {
         assert_eq!(read.expires_at.since(now), Duration::from_secs(100));
         assert_ne!(read.version, first.version);
         let replaced = bucket.replace("a", first.version, json!(2)).await.expect("replace");
-        assert_eq!(replaced, Change::Refused, "a renewal is a writing");
+        assert_eq!(replaced, ChangeOutcome::Refused, "a renewal is a writing");
     }
     assert!(get(&bucket, "still").await.is_none(), "what does not slide is not renewed");
     bucket.list(None, 10).await.expect("list");
@@ -94,7 +94,7 @@ pub(super) async fn a_read_renews_what_slides(rig: StoreRig) {
 pub(super) async fn a_read_never_renews_past_the_cap(rig: StoreRig) {
     let bucket = bucket(&rig, "alice", "b");
     let began = rig.clock.now();
-    set(&bucket, "a", Draft::new(json!(1)).with_sliding_ttl(secs(100), secs(250))).await;
+    set(&bucket, "a", Draft::new(json!(1)).sliding_ttl(secs(100), secs(250))).await;
     rig.pass(80);
     assert!(get(&bucket, "a").await.is_some());
     rig.pass(90);
@@ -109,7 +109,7 @@ pub(super) async fn a_read_never_renews_past_the_cap(rig: StoreRig) {
 
 pub(super) async fn a_read_renews_only_where_it_is_worth_it(rig: StoreRig) {
     let bucket = bucket(&rig, "alice", "b");
-    let first = set(&bucket, "a", Draft::new(json!(1)).with_sliding_ttl(secs(100), secs(1_000))).await;
+    let first = set(&bucket, "a", Draft::new(json!(1)).sliding_ttl(secs(100), secs(1_000))).await;
     rig.pass(9);
     let read = get(&bucket, "a").await.expect("there");
     assert_eq!((read.version, read.expires_at), (first.version, first.expires_at), "nothing was written");
@@ -120,7 +120,7 @@ pub(super) async fn a_read_renews_only_where_it_is_worth_it(rig: StoreRig) {
 
 pub(super) async fn readers_beside_a_writer_lose_none_of_its_writes(rig: StoreRig) {
     let draft = |number: u64| Draft::new(json!(number));
-    set(&bucket(&rig, "alice", "b"), "a", draft(0).with_sliding_ttl(secs(2_000), secs(100_000))).await;
+    set(&bucket(&rig, "alice", "b"), "a", draft(0).sliding_ttl(secs(2_000), secs(100_000))).await;
     let counted = rig.together(20, |rig, index| async move {
         let bucket = bucket(&rig, "alice", "b");
         let mut swapped = 0;
@@ -141,11 +141,10 @@ pub(super) async fn readers_beside_a_writer_lose_none_of_its_writes(rig: StoreRi
 pub(super) async fn an_extension_is_longer_and_never_past_the_cap(rig: StoreRig) {
     let bucket = bucket(&rig, "alice", "b");
     let began = rig.clock.now();
-    let first = set(&bucket, "a", Draft::new(json!(1)).with_ttl(secs(100)).with_cap(secs(300))).await;
+    let first = set(&bucket, "a", Draft::new(json!(1)).ttl(secs(100)).cap(secs(300))).await;
     rig.pass(50);
-    let ExtendOutcome::ExtendOutcome { expires_at, was, version } = extend(&bucket, "a", &by(100)).await
-    else {
-        panic!("an extension by 100 s is within the cap");
+    let ExtendOutcome::Extended { expires_at, was, version } = extend(&bucket, "a", &by(100)).await else {
+        panic!("100 more is within the cap");
     };
     assert_eq!((expires_at.since(began), was), (Duration::from_secs(200), first.expires_at));
     let read = get(&bucket, "a").await.expect("there");
@@ -173,7 +172,7 @@ pub(super) async fn an_extension_is_longer_and_never_past_the_cap(rig: StoreRig)
 
 pub(super) async fn an_extension_never_revives(rig: StoreRig) {
     let bucket = bucket(&rig, "alice", "b");
-    let stamp = set(&bucket, "a", Draft::new(json!(1)).with_ttl(secs(100))).await;
+    let stamp = set(&bucket, "a", Draft::new(json!(1)).ttl(secs(100))).await;
     rig.go_to(stamp.expires_at, 0);
     assert_eq!(extend(&bucket, "a", &by(100)).await, ExtendOutcome::Unknown);
     assert_eq!(extend(&bucket, "none", &by(100)).await, ExtendOutcome::Unknown);
@@ -209,11 +208,10 @@ pub(super) async fn a_policy_bounds_what_is_set(rig: StoreRig) {
     let now = rig.clock.now();
     assert_eq!(set(&bucket, "a", json!(1)).await.expires_at.since(now), Duration::from_secs(3600));
     for seconds in [59, 86_401] {
-        let refused =
-            bucket.set("a", Draft::new(json!(2)).with_ttl(secs(seconds))).await.expect_err("outside");
+        let refused = bucket.set("a", Draft::new(json!(2)).ttl(secs(seconds))).await.expect_err("outside");
         assert!(refused.message().contains("60 s to 86400 s"), "{refused}");
     }
-    let sliding = Draft::new(json!(3)).with_sliding_ttl(secs(80_000), secs(200_000));
+    let sliding = Draft::new(json!(3)).sliding_ttl(secs(80_000), secs(200_000));
     set(&bucket, "a", sliding).await;
     rig.pass(70_000);
     let read = get(&bucket, "a").await.expect("there");

@@ -8,7 +8,7 @@ use ebbtide::backend::Cursor;
 use ebbtide::model::record::Version;
 use ebbtide::model::scope::Scope;
 use ebbtide::model::time::Timestamp;
-use ebbtide::stores::attributes::{Attribute, Bucket, Change, Draft, Stamp, SwapOutcome, presets};
+use ebbtide::stores::attributes::{Attribute, Bucket, ChangeOutcome, Draft, Stamp, SwapOutcome, presets};
 use ebbtide::stores::audit::Action;
 
 pub(super) fn bucket(rig: &StoreRig, owner: &str, name: &str) -> Bucket {
@@ -34,10 +34,10 @@ pub(super) async fn swap(bucket: &Bucket, name: &str, old: &Value, new: impl Int
     }
 }
 
-fn applied(change: Change) -> Option<Version> {
+fn applied(change: ChangeOutcome) -> Option<Version> {
     match change {
-        Change::Applied(stamp) => Some(stamp.version),
-        Change::Refused => None,
+        ChangeOutcome::Applied(stamp) => Some(stamp.version),
+        ChangeOutcome::Refused => None,
     }
 }
 
@@ -84,7 +84,7 @@ pub(super) async fn every_json_value_is_stored_and_read_back(rig: StoreRig) {
 pub(super) async fn setting_writes_over_and_keeps_no_life(rig: StoreRig) {
     let bucket = bucket(&rig, "alice", "b");
     let time = Timestamp::from_millis(1_234).expect("a good time");
-    set(&bucket, "a", Draft::new(json!(1)).with_timestamp(time).with_ttl(secs(10))).await;
+    set(&bucket, "a", Draft::new(json!(1)).timestamp(time).ttl(secs(10))).await;
     assert_eq!(get(&bucket, "a").await.expect("set").timestamp, Some(time));
     set(&bucket, "a", json!(2)).await;
     rig.pass(11);
@@ -264,7 +264,7 @@ pub(super) async fn pages_of_a_bucket_join_to_the_whole(rig: StoreRig) {
     for number in 0..25 {
         set(&bucket, &format!("n{number:02}"), json!(number)).await;
     }
-    set(&bucket, "short", Draft::new(json!(0)).with_ttl(secs(1))).await;
+    set(&bucket, "short", Draft::new(json!(0)).ttl(secs(1))).await;
     rig.pass(1);
     let mut after: Option<Cursor> = None;
     let mut met = Vec::new();
@@ -293,7 +293,7 @@ pub(super) async fn buckets_are_listed_by_name(rig: StoreRig) {
     for number in 0..230 {
         set(&bucket(&rig, "alice", "large"), &format!("n{number}"), json!(number)).await;
     }
-    set(&bucket(&rig, "alice", "over"), "x", Draft::new(json!(1)).with_ttl(secs(1))).await;
+    set(&bucket(&rig, "alice", "over"), "x", Draft::new(json!(1)).ttl(secs(1))).await;
     set(&bucket(&rig, "bob", "bobs"), "x", json!(1)).await;
     rig.pass(1);
     expected.sort_unstable();
@@ -381,7 +381,7 @@ pub(super) async fn presets_have_their_lives(rig: StoreRig) {
             Some(ttl) => assert_eq!(stamp.expires_at.since(now), ttl.duration(), "{}", preset.bucket),
             None => assert_eq!(stamp.expires_at, Timestamp::NEVER, "{}", preset.bucket),
         }
-        let own = set(&bucket, "y", Draft::new(json!(1)).with_ttl(secs(5))).await;
+        let own = set(&bucket, "y", Draft::new(json!(1)).ttl(secs(5))).await;
         assert_eq!(own.expires_at.since(now), secs(5).duration(), "a TTL of its own goes before");
         let wrong = if owner.is_some() { None } else { Some("alice") };
         assert!(attributes.preset(preset, wrong).is_err());

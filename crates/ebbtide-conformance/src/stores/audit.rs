@@ -72,11 +72,11 @@ async fn write(rig: &StoreRig, sequence: u64, record: Record) {
 pub(super) async fn an_extension_is_in_the_log(rig: StoreRig) {
     let (bucket, audit) = (bucket(&rig, "alice", "b"), rig.stores.audit(&rig.scope));
     assert_eq!(verify(&audit).await, AuditOutcome::Intact { entries: 0, head: None });
-    set(&bucket, "a", Draft::new(json!(1)).with_ttl(secs(100))).await;
+    set(&bucket, "a", Draft::new(json!(1)).ttl(secs(100))).await;
     rig.pass(5);
     let extension = Extension::by(secs(60), "root", "a customer asked").expect("good words");
-    let ExtendOutcome::ExtendOutcome { expires_at, was, .. } = extend(&bucket, "a", &extension).await else {
-        panic!("the attribute should be extended");
+    let ExtendOutcome::Extended { expires_at, was, .. } = extend(&bucket, "a", &extension).await else {
+        panic!("it can be extended");
     };
     let met = entries(&audit).await;
     let [entry] = met.as_slice() else { panic!("one entry, not {}", met.len()) };
@@ -90,15 +90,15 @@ pub(super) async fn an_extension_is_in_the_log(rig: StoreRig) {
 
 pub(super) async fn a_refused_extension_is_not(rig: StoreRig) {
     let (bucket, audit) = (bucket(&rig, "alice", "b"), rig.stores.audit(&rig.scope));
-    set(&bucket, "a", Draft::new(json!(1)).with_ttl(secs(100)).with_cap(secs(150))).await;
+    set(&bucket, "a", Draft::new(json!(1)).ttl(secs(100)).cap(secs(150))).await;
     assert!(!extend(&bucket, "a", &by(51)).await.is_extended());
     assert!(!extend(&bucket, "none", &by(1)).await.is_extended());
     assert_eq!(entries(&audit).await, Vec::new());
 }
 
 pub(super) async fn a_burst_of_extensions_loses_no_entry(rig: StoreRig) {
-    let first = set(&bucket(&rig, "alice", "b"), "shared", Draft::new(json!(1)).with_ttl(secs(100))).await;
-    // Several processes: each has a handle, and so a queue, of its own.
+    let first = set(&bucket(&rig, "alice", "b"), "shared", Draft::new(json!(1)).ttl(secs(100))).await;
+    // As many processes: each has a handle, and so a queue, of its own.
     let processes: Vec<_> = (0..4)
         .map(|_| {
             let builder = Stores::builder(Arc::clone(&rig.backend)).clock(rig.clock.clone());
@@ -110,7 +110,7 @@ pub(super) async fn a_burst_of_extensions_loses_no_entry(rig: StoreRig) {
         async move {
             let bucket = stores.attributes(&rig.scope).bucket("alice", "b").expect("good names");
             let own = format!("own{index}");
-            set(&bucket, &own, Draft::new(json!(1)).with_ttl(secs(100))).await;
+            set(&bucket, &own, Draft::new(json!(1)).ttl(secs(100))).await;
             let mut extended = 0;
             for name in ["shared", own.as_str(), "shared"] {
                 extended += u64::from(extend(&bucket, name, &by(1)).await.is_extended());

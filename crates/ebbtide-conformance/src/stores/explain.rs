@@ -6,19 +6,19 @@ use super::rig::{StoreRig, secs};
 use ebbtide::model::scope::Scope;
 use ebbtide::model::secret::Secret;
 use ebbtide::ops::explain::{Explanation, Question, RecordState};
-use ebbtide::stores::access_tokens::{AccessRequest, IssueOutcome};
-use ebbtide::stores::approvals::Approval;
-use ebbtide::stores::attributes::Draft;
+use ebbtide::stores::access_tokens::{AccessRequest, AccessTokenQuestion, IssueOutcome};
+use ebbtide::stores::approvals::{Approval, ApprovalQuestion};
+use ebbtide::stores::attributes::{AttributeQuestion, Draft};
 use ebbtide::stores::audit::Action;
-use ebbtide::stores::clients::{ClientRequest, RegisterOutcome};
-use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
-use ebbtide::stores::device_codes::{Deny, DeviceRequest};
-use ebbtide::stores::grants::{GrantRequest, GrantTtls, Rotate};
+use ebbtide::stores::clients::{ClientQuestion, ClientRequest, RegisterOutcome};
+use ebbtide::stores::codes::{CodeQuestion, CodeRequest, Redeem, RedeemOutcome};
+use ebbtide::stores::device_codes::{Deny, DeviceCodeQuestion, DeviceRequest};
+use ebbtide::stores::grants::{GrantQuestion, GrantRequest, GrantTtls, Rotate};
 use ebbtide::stores::nonces::{NonceCheck, NonceRequest};
-use ebbtide::stores::pushed_requests::{Push, PushOutcome, Take};
+use ebbtide::stores::pushed_requests::{Push, PushOutcome, PushedRequestQuestion, Take};
 use ebbtide::stores::relationships::Relationship;
-use ebbtide::stores::replays::Proof;
-use ebbtide::stores::sessions::SessionRequest;
+use ebbtide::stores::replays::{Proof, ReplayQuestion};
+use ebbtide::stores::sessions::{SessionQuestion, SessionRequest};
 use ebbtide::stores::shared::payload::Payload;
 
 async fn explain(rig: &StoreRig, question: &Question) -> Explanation {
@@ -35,12 +35,12 @@ async fn state(rig: &StoreRig, question: &Question) -> RecordState {
 }
 
 fn approval() -> Question {
-    Question::Approval { identity: "alice".into(), resource: "doc".into(), action: "GET".into() }
+    Question::Approvals(ApprovalQuestion::new("alice", "doc", "GET"))
 }
 
 pub(super) async fn a_replay_record_is_live_until_its_end(rig: StoreRig) {
     let proof = Proof::new("n", "j").ttl(secs(60));
-    let question = Question::Replay(proof.clone());
+    let question = Question::Replays(ReplayQuestion::new("n", "j", None));
     assert_eq!(state(&rig, &question).await, RecordState::Unknown);
     assert_eq!(state(&rig, &question).await, RecordState::Unknown, "asking records nothing");
     let _ = rig.stores.replays(&rig.scope).check(&proof).await.expect("check");
@@ -53,7 +53,7 @@ pub(super) async fn a_nonce_is_live_used_or_expired(rig: StoreRig) {
     let nonces = rig.stores.nonces(&rig.scope);
     let request = NonceRequest::new("as").ttl(secs(60));
     let (one, two) = (nonces.issue(request.clone()).await, nonces.issue(request).await);
-    let ask = |nonce: &Secret| Question::Nonce { audience: "as".into(), nonce: nonce.clone() };
+    let ask = |nonce: &Secret| Question::Nonces(NonceCheck::new("as", nonce));
     let (one, two) = (one.expect("issue").nonce, two.expect("issue").nonce);
     let _ = nonces.accept(&NonceCheck::new("as", &one)).await.expect("accept");
     assert_eq!(
@@ -65,7 +65,7 @@ pub(super) async fn a_nonce_is_live_used_or_expired(rig: StoreRig) {
         (state(&rig, &ask(&one)).await, state(&rig, &ask(&two)).await),
         (RecordState::Used, RecordState::Expired)
     );
-    let other = Question::Nonce { audience: "rs".into(), nonce: two };
+    let other = Question::Nonces(NonceCheck::new("rs", two));
     assert_eq!(state(&rig, &other).await, RecordState::Unknown);
 }
 
@@ -74,7 +74,7 @@ pub(super) async fn a_code_tells_what_it_gave(rig: StoreRig) {
     let issue =
         || async { codes.issue(CodeRequest::new("app", "ada", "https://a")).await.expect("issue").code };
     let (good, burned, late) = (issue().await, issue().await, issue().await);
-    let question = Question::Code(good.clone());
+    let question = Question::Codes(CodeQuestion::new(good.clone()));
     assert_eq!(state(&rig, &question).await, RecordState::Live);
     let presented = Redeem::new(good, "app").redirect_uri("https://a").with_grant();
     let RedeemOutcome::Redeemed(redeemed) = codes.redeem(presented.clone()).await.expect("redeem") else {
@@ -85,17 +85,22 @@ pub(super) async fn a_code_tells_what_it_gave(rig: StoreRig) {
     assert_eq!(explanation.grant_id, redeemed.grant.map(|grant| grant.grant_id));
     let _ =
         codes.redeem(Redeem::new(burned.clone(), "other").redirect_uri("https://a")).await.expect("redeem");
-    assert_eq!(state(&rig, &Question::Code(burned)).await, RecordState::Used);
+    assert_eq!(state(&rig, &Question::Codes(CodeQuestion::new(burned))).await, RecordState::Used);
     rig.pass(60);
-    assert_eq!(state(&rig, &Question::Code(late)).await, RecordState::Expired);
-    assert_eq!(state(&rig, &Question::Code(Secret::new("ebc_garbage"))).await, RecordState::Unknown);
+    assert_eq!(state(&rig, &Question::Codes(CodeQuestion::new(late))).await, RecordState::Expired);
+    assert_eq!(
+        state(&rig, &Question::Codes(CodeQuestion::new(Secret::new("ebc_garbage")))).await,
+        RecordState::Unknown
+    );
 }
 
 pub(super) async fn a_grant_tells_why_it_was_revoked(rig: StoreRig) {
     let grants = rig.stores.grants(&rig.scope);
     let issued = grants.issue(GrantRequest::new("ada", "app")).await.expect("issue");
-    let (grant, first) =
-        (Question::Grant(issued.grant_id), Question::RefreshToken(issued.refresh_token.clone()));
+    let (grant, first) = (
+        Question::Grants(GrantQuestion::new(issued.grant_id, None)),
+        Question::Grants(GrantQuestion::new(None, issued.refresh_token.clone())),
+    );
     assert_eq!(
         (state(&rig, &grant).await, state(&rig, &first).await),
         (RecordState::Live, RecordState::Live)
@@ -114,7 +119,10 @@ pub(super) async fn a_grant_tells_why_it_was_revoked(rig: StoreRig) {
     let idle =
         grants.issue(GrantRequest::new("ada", "app").ttls(GrantTtls::default().idle_ttl(secs(60)))).await;
     rig.pass(60);
-    assert_eq!(state(&rig, &Question::Grant(idle.expect("issue").grant_id)).await, RecordState::Expired);
+    assert_eq!(
+        state(&rig, &Question::Grants(GrantQuestion::new(idle.expect("issue").grant_id, None))).await,
+        RecordState::Expired
+    );
 }
 
 pub(super) async fn an_access_token_ends_with_its_grant(rig: StoreRig) {
@@ -125,8 +133,10 @@ pub(super) async fn an_access_token_ends_with_its_grant(rig: StoreRig) {
     let (IssueOutcome::Issued(under), IssueOutcome::Issued(alone)) = (under.await, alone.await) else {
         panic!("the tokens should be issued");
     };
-    let (under, alone) =
-        (Question::AccessToken(under.access_token), Question::AccessToken(alone.access_token));
+    let (under, alone) = (
+        Question::AccessTokens(AccessTokenQuestion::new(under.access_token)),
+        Question::AccessTokens(AccessTokenQuestion::new(alone.access_token)),
+    );
     assert_eq!(
         (state(&rig, &under).await, state(&rig, &alone).await),
         (RecordState::Live, RecordState::Live)
@@ -143,14 +153,10 @@ pub(super) async fn an_access_token_ends_with_its_grant(rig: StoreRig) {
 
 pub(super) async fn an_extension_tells_who_and_why(rig: StoreRig) {
     let approvals = rig.stores.approvals(&rig.scope);
-    let granted = Approval::new("alice", "doc", "GET", "admin").with_ttl(secs(60)).with_cap(secs(200));
+    let granted = Approval::new("alice", "doc", "GET", "admin").ttl(secs(60)).cap(secs(200));
     approvals.grant(&granted).await.expect("grant");
-    approvals
-        .grant(&Approval::new("alice", "other", "GET", "admin").with_ttl(secs(60)))
-        .await
-        .expect("grant");
-    let ends =
-        approvals.get("alice", "doc", "GET").await.expect("get").expect("the record is live").expires_at;
+    approvals.grant(&Approval::new("alice", "other", "GET", "admin").ttl(secs(60))).await.expect("grant");
+    let ends = approvals.get("alice", "doc", "GET").await.expect("get").expect("it stands").expires_at;
     assert!(approvals.extend("alice", "doc", "GET", &by(40)).await.expect("extend").is_extended());
     assert!(approvals.extend("alice", "other", "GET", &by(40)).await.expect("extend").is_extended());
     let explanation = explain(&rig, &approval()).await;
@@ -179,7 +185,7 @@ pub(super) async fn what_was_revoked_is_told_from_the_log(rig: StoreRig) {
         "a live record takes precedence over the log"
     );
     let role = Relationship::role("alice", "editor", "doc", "admin");
-    let question = Question::Relationship(role.edge());
+    let question = Question::Relationships(role.edge());
     rig.stores.relationships(&rig.scope).add(&role).await.expect("add");
     assert_eq!(state(&rig, &question).await, RecordState::Live);
     assert!(rig.stores.relationships(&rig.scope).remove(&role.edge(), &context()).await.expect("remove"));
@@ -188,9 +194,9 @@ pub(super) async fn what_was_revoked_is_told_from_the_log(rig: StoreRig) {
 
 pub(super) async fn an_explanation_renews_nothing(rig: StoreRig) {
     let bucket = rig.stores.attributes(&rig.scope).bucket("alice", "b").expect("good names");
-    let draft = Draft::new(serde_json::json!(1)).with_sliding_ttl(secs(60), secs(600));
+    let draft = Draft::new(serde_json::json!(1)).sliding_ttl(secs(60), secs(600));
     bucket.set("a", draft).await.expect("set");
-    let question = Question::Attribute { owner: "alice".into(), bucket: "b".into(), name: "a".into() };
+    let question = Question::Attributes(AttributeQuestion::new("alice", "b", "a"));
     rig.pass(50);
     let before = rig.contents().await;
     assert_eq!(state(&rig, &question).await, RecordState::Live);
@@ -205,7 +211,7 @@ pub(super) async fn explanations_keep_to_their_scope(rig: StoreRig) {
     let code =
         rig.stores.codes(&other).issue(CodeRequest::new("app", "ada", "https://a")).await.expect("issue");
     assert_eq!(state(&rig, &approval()).await, RecordState::Unknown);
-    assert_eq!(state(&rig, &Question::Code(code.code)).await, RecordState::Unknown);
+    assert_eq!(state(&rig, &Question::Codes(CodeQuestion::new(code.code))).await, RecordState::Unknown);
     let explained = ebbtide::ops::explain::Explain::new(rig.stores.clone(), other.clone())
         .explain(&approval())
         .await
@@ -228,12 +234,12 @@ pub(super) async fn what_a_session_a_request_and_a_device_came_to(rig: StoreRig)
     let start = || async { devices.start(DeviceRequest::new("tv")).await.expect("start") };
     let (denied, pending) = (start().await, start().await);
     let before = [
-        (Question::Session(claimed.clone()), RecordState::Used),
-        (Question::Session(late), RecordState::Expired),
-        (Question::PushedRequest(taken.clone()), RecordState::Used),
-        (Question::PushedRequest(left), RecordState::Expired),
-        (Question::DeviceCode(denied.device_code), RecordState::Revoked),
-        (Question::DeviceCode(pending.device_code), RecordState::Expired),
+        (Question::Sessions(SessionQuestion::new(claimed.clone())), RecordState::Used),
+        (Question::Sessions(SessionQuestion::new(late)), RecordState::Expired),
+        (Question::PushedRequests(PushedRequestQuestion::new(taken.clone())), RecordState::Used),
+        (Question::PushedRequests(PushedRequestQuestion::new(left)), RecordState::Expired),
+        (Question::DeviceCodes(DeviceCodeQuestion::new(denied.device_code)), RecordState::Revoked),
+        (Question::DeviceCodes(DeviceCodeQuestion::new(pending.device_code)), RecordState::Expired),
     ];
     for (question, _) in &before {
         assert_eq!(state(&rig, question).await, RecordState::Live, "{question:?}");
@@ -245,7 +251,7 @@ pub(super) async fn what_a_session_a_request_and_a_device_came_to(rig: StoreRig)
     for (question, after) in &before {
         assert_eq!(state(&rig, question).await, *after, "{question:?}");
     }
-    let client = Question::Client("app".into());
+    let client = Question::Clients(ClientQuestion::new("app"));
     assert_eq!(state(&rig, &client).await, RecordState::Unknown);
     let request = ClientRequest::public().client_id("app");
     assert!(matches!(
@@ -253,7 +259,10 @@ pub(super) async fn what_a_session_a_request_and_a_device_came_to(rig: StoreRig)
         Ok(RegisterOutcome::Registered(_))
     ));
     assert_eq!(state(&rig, &client).await, RecordState::Live);
-    for garbage in [Question::Session(Secret::new("x")), Question::DeviceCode(Secret::new("x"))] {
+    for garbage in [
+        Question::Sessions(SessionQuestion::new(Secret::new("x"))),
+        Question::DeviceCodes(DeviceCodeQuestion::new(Secret::new("x"))),
+    ] {
         assert_eq!(state(&rig, &garbage).await, RecordState::Unknown);
     }
 }

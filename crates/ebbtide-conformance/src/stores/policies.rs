@@ -39,7 +39,7 @@ pub(super) async fn a_policy_holds_at_once_and_is_logged(rig: StoreRig) {
     assert_eq!(life(&rig.stores, &rig.scope).await, None);
     assert_eq!(set(&rig.stores, &rig.scope, TtlPolicy::temporary()).await.expect("set"), None);
     assert_eq!(life(&rig.stores, &rig.scope).await, HOUR);
-    let long = Approval::new("alice", "doc", "GET", "admin").with_ttl(secs(86_401));
+    let long = Approval::new("alice", "doc", "GET", "admin").ttl(secs(86_401));
     assert!(rig.stores.approvals(&rig.scope).grant(&long).await.is_err());
     let before = set(&rig.stores, &rig.scope, TtlPolicy::short_lived()).await.expect("set");
     assert_eq!(before, Some(TtlPolicy::temporary()));

@@ -59,7 +59,7 @@ async fn table(rig: &StoreRig, kind: Kind) -> Vec<Related> {
 
 pub(super) async fn a_relationship_is_read_from_both_ends(rig: StoreRig) {
     let (relationships, now) = (relationships(&rig), rig.clock.now());
-    let alice = add(&relationships, &editor("alice").with_ttl(secs(60)).with_metadata("a", "b")).await;
+    let alice = add(&relationships, &editor("alice").ttl(secs(60)).metadata("a", "b")).await;
     let bob = add(&relationships, &editor("bob")).await;
     assert_eq!((alice.created_at, alice.expires_at.since(now)), (now, Duration::from_secs(60)));
     assert_eq!((alice.created_by.as_str(), alice.metadata["a"].as_str()), ("admin", "b"));
@@ -105,7 +105,7 @@ pub(super) async fn types_are_kept_apart(rig: StoreRig) {
 
 pub(super) async fn both_ends_end_at_the_instant(rig: StoreRig) {
     let relationships = relationships(&rig);
-    let alice = add(&relationships, &editor("alice").with_ttl(secs(60))).await;
+    let alice = add(&relationships, &editor("alice").ttl(secs(60))).await;
     rig.go_to(alice.expires_at, 1);
     assert!(check(&relationships, &alice.edge).await);
     rig.go_to(alice.expires_at, 0);
@@ -136,7 +136,7 @@ pub(super) async fn removing_removes_both_ends_once(rig: StoreRig) {
 
 pub(super) async fn an_extension_reaches_both_ends(rig: StoreRig) {
     let relationships = relationships(&rig);
-    let alice = add(&relationships, &editor("alice").with_sliding_ttl(secs(60), secs(200))).await;
+    let alice = add(&relationships, &editor("alice").sliding_ttl(secs(60), secs(200))).await;
     assert!(relationships.extend(&alice.edge, &by(40)).await.expect("extend").is_extended());
     rig.pass(99);
     let reverse = relationships.list_reverse("doc", None, None, 10).await.expect("list").items;
@@ -160,7 +160,7 @@ pub(super) async fn both_ends_agree_after_a_race(rig: StoreRig) {
                     let _ = relationships.extend(&edge.edge(), &by(5)).await.expect("extend");
                 }
                 _ => {
-                    add(&relationships, &edge.clone().with_ttl(secs(60))).await;
+                    add(&relationships, &edge.clone().ttl(secs(60))).await;
                 }
             }
         }
@@ -172,7 +172,7 @@ pub(super) async fn both_ends_agree_after_a_race(rig: StoreRig) {
 pub(super) async fn a_lost_reverse_stands_in_no_ones_way(rig: StoreRig) {
     let relationships = relationships(&rig);
     let reverse = Prefix::reach(Kind::RelationshipReverse, &Reach::Exact(rig.scope.clone())).expect("good");
-    let alice = add(&relationships, &editor("alice").with_ttl(secs(60))).await;
+    let alice = add(&relationships, &editor("alice").ttl(secs(60))).await;
     rig.backend.erase_all(&reverse, rig.clock.now()).await.expect("erase");
     assert!(relationships.extend(&alice.edge, &by(5)).await.expect("extend").is_extended());
     assert_eq!(table(&rig, Kind::Relationship).await, table(&rig, Kind::RelationshipReverse).await, "mended");
@@ -191,7 +191,7 @@ pub(super) async fn relationships_keep_to_their_scope(rig: StoreRig) {
         assert_eq!(relationships.list_reverse("doc", None, None, 10).await.expect("list").items.len(), 1);
     }
     let acme = rig.stores.relationships(&scope("tenant:acme"));
-    assert!(acme.add(&editor("bob").with_scope(scope("tenant:other"))).await.is_err());
+    assert!(acme.add(&editor("bob").scope(scope("tenant:other"))).await.is_err());
     assert!(acme.within(&Scope::Global).is_err());
     assert!(acme.remove(&editor("alice").edge(), &context()).await.expect("remove"));
     for text in &scopes[1..] {
@@ -277,7 +277,7 @@ pub(super) async fn only_trust_and_membership_carry_on(rig: StoreRig) {
 pub(super) async fn a_way_ends_with_its_weakest_step(rig: StoreRig) {
     let relationships = relationships(&rig);
     chain(&relationships, &["a", "b"]).await;
-    let weak = add(&relationships, &Relationship::new(member("b", "c"), "admin").with_ttl(secs(60))).await;
+    let weak = add(&relationships, &Relationship::new(member("b", "c"), "admin").ttl(secs(60))).await;
     chain(&relationships, &["c", "d"]).await;
     rig.go_to(weak.expires_at, 1);
     assert!(way(&relationships, &member("a", "d"), 10).await.is_related());

@@ -31,7 +31,7 @@ async fn fill(rig: &StoreRig) {
         let bucket = rig.stores.attributes(&scope).bucket("alice", "b").expect("good names");
         bucket.set("a", json!(1)).await.expect("set");
         for resource in ["one", "two"] {
-            let approval = Approval::new("alice", resource, "GET", "admin").with_ttl(secs(60));
+            let approval = Approval::new("alice", resource, "GET", "admin").ttl(secs(60));
             rig.stores.approvals(&scope).grant(&approval).await.expect("grant");
         }
         let role = Relationship::role("alice", "editor", "doc", "admin");
@@ -106,7 +106,7 @@ pub(super) async fn a_scope_is_deleted_alone(rig: StoreRig) {
     let scopes = rig.stores.scopes(&rig.scope);
     let deletion = scopes.delete(&Reach::Exact(rig.scope.clone()), &context()).await.expect("delete");
     assert_eq!(count(&rig, &Reach::Exact(rig.scope.clone())).await, one_of_each(), "before the first step");
-    assert_eq!(deletion.finish().await.expect("delete"), one_of_each());
+    assert_eq!(deletion.finish().await.expect("delete").records, one_of_each());
     assert_eq!(count(&rig, &Reach::Exact(rig.scope.clone())).await, BTreeMap::new());
     for text in &SCOPES[1..] {
         assert_eq!(count(&rig, &Reach::Exact(scope(text))).await, one_of_each(), "{text}");
@@ -117,7 +117,7 @@ pub(super) async fn a_scope_is_deleted_alone(rig: StoreRig) {
     assert!(entries.iter().all(|entry| entry.action == Action::DeleteScope));
     assert!(entries[1].detail.as_deref().is_some_and(|detail| detail.contains("6 records")));
     let below = scopes.delete(&Reach::Below(rig.scope.clone()), &context()).await.expect("delete");
-    assert_eq!(below.finish().await.expect("delete"), one_of_each(), "its environment");
+    assert_eq!(below.finish().await.expect("delete").records, one_of_each(), "its environment");
     for text in &SCOPES[2..] {
         assert_eq!(count(&rig, &Reach::Exact(scope(text))).await, one_of_each(), "{text}");
     }
@@ -140,13 +140,13 @@ async fn fill_two_kinds(rig: &StoreRig) {
 async fn stopped_deletion(rig: &StoreRig, reach: &Reach) -> BTreeMap<Kind, u64> {
     let scopes = rig.stores.scopes(&rig.scope);
     let mut stopped = scopes.delete(reach, &context()).await.expect("delete");
-    while stopped.removed().is_empty() {
+    while stopped.removed().records.is_empty() {
         let before = stopped.done();
         let more = stopped.step().await.expect("step");
         assert!(stopped.done().0 >= before.0 && stopped.done().0 <= stopped.done().1, "{:?}", stopped.done());
-        assert!(more || !stopped.removed().is_empty(), "there is something to delete");
+        assert!(more || !stopped.removed().records.is_empty(), "there is something to delete");
     }
-    stopped.removed().clone()
+    stopped.removed().records.clone()
 }
 
 fn sum(one: &BTreeMap<Kind, u64>, other: &BTreeMap<Kind, u64>) -> BTreeMap<Kind, u64> {
@@ -166,7 +166,7 @@ pub(super) async fn a_deletion_is_gone_on_with(rig: StoreRig) {
     rig.stores.approvals(&rig.scope).grant(&approval).await.expect("grant");
     rig.pass(1);
     let rest = scopes.delete(&reach, &context()).await.expect("delete").finish().await.expect("delete");
-    assert_eq!(sum(&removed, &rest), [(Kind::Attribute, 30), (Kind::Approval, 31)].into());
+    assert_eq!(sum(&removed, &rest.records), [(Kind::Attribute, 30), (Kind::Approval, 31)].into());
     assert_eq!(count(&rig, &reach).await, BTreeMap::new());
 }
 
@@ -184,14 +184,10 @@ pub(super) async fn a_stopped_deletion_is_resumed_within_a_day(rig: StoreRig) {
         assert!(resumed.is_none());
     } else {
         let resumed = resumed.expect("one was stopped");
-        assert_eq!((resumed.began_at(), resumed.removed()), (began, &removed));
+        assert_eq!((resumed.began_at(), &resumed.removed().records), (began, &removed));
         let below = scopes.resume_delete(&Reach::Below(rig.scope.clone()), &context()).await;
         assert!(below.expect("resume").is_none(), "that is another one");
-        assert_eq!(
-            resumed.finish().await.expect("delete"),
-            all,
-            "includes the counts before the interruption"
-        );
+        assert_eq!(resumed.finish().await.expect("delete").records, all, "with what was deleted before");
     }
     assert_eq!(count(&rig, &reach).await, BTreeMap::new());
     assert!(scopes.resume_delete(&reach, &context()).await.expect("resume").is_none(), "it has ended");
@@ -219,7 +215,7 @@ pub(super) async fn a_tombstone_goes_after_what_it_buries(rig: StoreRig) {
         }
     }
     let removed = deletion.removed();
-    assert_eq!((removed.get(&Kind::Grant), removed.get(&Kind::Owner)), (Some(&1), Some(&1)));
+    assert_eq!((removed.records.get(&Kind::Grant), removed.records.get(&Kind::Owner)), (Some(&1), Some(&1)));
     assert_eq!(count(&rig, &reach).await, BTreeMap::new());
 }
 

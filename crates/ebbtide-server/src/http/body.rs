@@ -8,8 +8,8 @@ use axum::extract::{self, FromRequest, FromRequestParts, OptionalFromRequest, Re
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use base64ct::{Base64UrlUnpadded, Encoding as _};
+use ebbtide::Cursor;
 use ebbtide::stores::shared::paging::Listing;
-use ebbtide::{Cursor, Ttl};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -123,11 +123,6 @@ pub(crate) fn page(limit: Option<usize>, after: Option<&str>) -> Result<(Option<
 pub(crate) fn listed<T, A: for<'a> From<&'a T>>(listing: &Listing<T>) -> Listed<A> {
     let next = listing.next.as_ref().map(|cursor| Base64UrlUnpadded::encode_string(cursor.as_bytes()));
     Listed { items: listing.items.iter().map(A::from).collect(), next }
-}
-
-/// TTL of a request, in seconds.
-pub(crate) fn ttl(seconds: Option<i64>) -> Result<Option<Ttl>, Problem> {
-    Ok(seconds.map(Ttl::from_secs).transpose()?)
 }
 
 #[cfg(test)]

@@ -13,13 +13,14 @@ use crate::http::auth::Caller;
 use crate::http::body::Json;
 use crate::http::problem::Problem;
 use crate::http::table::Table;
-use ebbtide_api::answers::{StatsAnswer, by_name};
+use ebbtide_api::answers::by_name;
+use ebbtide_api::stats::StatsAnswer;
 
 pub(super) fn routes() -> Table {
     Table::new().admin(routes!(sweep)).admin(routes!(stats))
 }
 
-/// What concerns the store as a whole is asked of the whole.
+/// Refuses a caller of a narrower scope: the call concerns the whole store.
 fn require_global(caller: &Caller) -> Result<(), Problem> {
     if caller.scope == Scope::Global {
         Ok(())
@@ -28,16 +29,16 @@ fn require_global(caller: &Caller) -> Result<(), Problem> {
     }
 }
 
-/// Sweeps everything that has expired, up to one instant; answered when it is done
+/// Sweeps every record that has expired by now, and answers when it is done
 #[utoipa::path(post, path = "/sweep", operation_id = "sweep", tag = "operator",
     responses((status = 200, description = "removed records by kind", body = BTreeMap<String, u64>)))]
-async fn sweep(State(app): State<App>, caller: Caller) -> Result<Json<BTreeMap<&'static str, u64>>, Problem> {
+async fn sweep(State(app): State<App>, caller: Caller) -> Result<Json<BTreeMap<String, u64>>, Problem> {
     require_global(&caller)?;
     let sweeper = Sweeper::new(Arc::clone(&app.backend.0), Arc::clone(&app.guard), SystemRng);
     Ok(Json(by_name(&sweeper.sweep_now().await?.swept.removed)))
 }
 
-/// How many records are live, and how many expired are still present, by kind
+/// Counts live records, and expired ones that are not swept yet, by kind
 #[utoipa::path(get, path = "/stats", operation_id = "stats", tag = "operator",
     responses((status = 200, body = StatsAnswer)))]
 async fn stats(State(app): State<App>, caller: Caller) -> Result<Json<StatsAnswer>, Problem> {

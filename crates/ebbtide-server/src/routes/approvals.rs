@@ -1,22 +1,20 @@
 //! `/v1/approvals`
 
-use std::collections::BTreeMap;
-
 use axum::extract::State;
 use axum::http::StatusCode;
-use ebbtide::Timestamp;
-use ebbtide::stores::approvals::{Approval, Granted};
+use ebbtide::stores::approvals::Approval;
 use ebbtide::stores::shared::extension::{ExtendOutcome, Extension};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use ebbtide_api::approvals::{
+    ApprovalAnswer, ApprovalCheck, ApprovalChecked, ApprovalExtend, ApprovalExtended, ApprovalsAnswer,
+};
+use serde::Deserialize;
 use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::http::auth::Caller;
-use crate::http::body::{Json, Query, listed, millis, page, ttl};
+use crate::http::body::{Json, Query, listed, millis, page};
 use crate::http::problem::Problem;
 use crate::http::table::Table;
-use ebbtide_api::answers::Listed;
 
 pub(super) fn routes() -> Table {
     Table::new()
@@ -27,79 +25,18 @@ pub(super) fn routes() -> Table {
         .admin(routes!(extend))
 }
 
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct ApprovalGrant {
-    #[schema(min_length = 1, example = "alice")]
-    identity: String,
-    #[schema(min_length = 1, example = "doc")]
-    resource: String,
-    #[schema(min_length = 1, example = "GET")]
-    action: String,
-    #[schema(min_length = 1, example = "admin")]
-    granted_by: String,
-    /// Without it, it does not end.
-    #[schema(minimum = 1)]
-    ttl_seconds: Option<i64>,
-    #[serde(default)]
-    metadata: BTreeMap<String, String>,
-}
-
-/// Grants an approval; one that stands there gives way to it
+/// Grants an approval, and replaces the one that exists
 #[utoipa::path(put, path = "/approvals", operation_id = "grant_approval", tag = "approvals",
-    request_body = ApprovalGrant, responses((status = 200, body = ApprovalAnswer)))]
+    request_body = Approval, responses((status = 200, body = ApprovalAnswer)))]
 async fn grant(
     State(app): State<App>,
     caller: Caller,
-    Json(body): Json<ApprovalGrant>,
+    Json(approval): Json<Approval>,
 ) -> Result<Json<ApprovalAnswer>, Problem> {
-    let mut approval = Approval::new(body.identity, body.resource, body.action, body.granted_by)
-        .with_scope(caller.scope.clone());
-    if let Some(ttl) = ttl(body.ttl_seconds)? {
-        approval = approval.with_ttl(ttl);
-    }
-    for (name, value) in body.metadata {
-        approval = approval.with_metadata(name, value);
-    }
     Ok(Json(ApprovalAnswer::from(&app.stores.approvals(&caller.scope).grant(&approval).await?)))
 }
 
-#[derive(Serialize, ToSchema)]
-struct ApprovalAnswer {
-    identity: String,
-    resource: String,
-    action: String,
-    granted_by: String,
-    granted_at: Option<u64>,
-    expires_at: Option<u64>,
-    metadata: BTreeMap<String, String>,
-    scope: String,
-}
-
-impl From<&Granted> for ApprovalAnswer {
-    fn from(granted: &Granted) -> Self {
-        Self {
-            identity: granted.identity.clone(),
-            resource: granted.resource.clone(),
-            action: granted.action.clone(),
-            granted_by: granted.granted_by.clone(),
-            granted_at: millis(granted.granted_at),
-            expires_at: millis(granted.expires_at),
-            metadata: granted.metadata.clone(),
-            scope: granted.scope.to_string(),
-        }
-    }
-}
-
-/// One approval, or a page of an identity's.
-#[derive(Serialize, ToSchema)]
-#[serde(untagged)]
-enum ApprovalsAnswer {
-    One(Box<ApprovalAnswer>),
-    Page(Listed<ApprovalAnswer>),
-}
-
-/// Which approval, or whose.
+/// One approval, or those of an identity.
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -140,34 +77,7 @@ async fn read(
     }
 }
 
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct ApprovalCheck {
-    #[schema(min_length = 1, example = "alice")]
-    identity: String,
-    #[schema(min_length = 1, example = "doc")]
-    resource: String,
-    #[schema(min_length = 1, example = "GET")]
-    action: String,
-    /// Makes no difference: what was granted can be asked for as it was written.
-    #[serde(rename = "granted_by")]
-    _granted_by: Option<String>,
-    /// Makes no difference.
-    #[serde(rename = "ttl_seconds")]
-    _ttl_seconds: Option<i64>,
-    /// Makes no difference.
-    #[serde(rename = "metadata")]
-    _metadata: Option<BTreeMap<String, String>>,
-}
-
-#[derive(Serialize, ToSchema)]
-struct ApprovalChecked {
-    approved: bool,
-    #[serde(flatten)]
-    approval: ApprovalAnswer,
-}
-
-/// Whether exactly this is approved
+/// Checks that exactly this is approved
 #[utoipa::path(post, path = "/approvals/check", operation_id = "check_approval", tag = "approvals",
     request_body = ApprovalCheck,
     responses((status = 200, body = ApprovalChecked), (status = 404, description = "unknown: it is not approved")))]
@@ -181,63 +91,37 @@ async fn check(
     Ok(Json(ApprovalChecked { approved: true, approval: ApprovalAnswer::from(&found) }))
 }
 
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct ApprovalExtend {
-    #[schema(min_length = 1, example = "alice")]
-    identity: String,
-    #[schema(min_length = 1, example = "doc")]
-    resource: String,
-    #[schema(min_length = 1, example = "GET")]
-    action: String,
-    /// From now.
-    #[schema(minimum = 1)]
-    ttl_seconds: i64,
-    #[schema(min_length = 1, max_length = 256, example = "bob")]
-    actor: String,
-    #[schema(min_length = 1, max_length = 1024, example = "the audit goes on")]
-    reason: String,
-}
-
-#[derive(Serialize, ToSchema)]
-struct ApprovalExtended {
-    expires_at: Option<u64>,
-}
-
-/// Lets an approval live longer, and tells the audit log
+/// Extends an approval, and writes to the audit log
 #[utoipa::path(post, path = "/approvals/extend", operation_id = "extend_approval", tag = "approvals",
     request_body = ApprovalExtend,
     responses(
         (status = 200, body = ApprovalExtended),
         (status = 404, description = "unknown: no such approval"),
-        (status = 409, description = "conflict: it lives that long already, or its cap is sooner"),
+        (status = 409, description = "conflict: it does not expire before that, or its cap is sooner"),
     ))]
 async fn extend(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<ApprovalExtend>,
 ) -> Result<Json<ApprovalExtended>, Problem> {
-    let ttl = ebbtide::Ttl::from_secs(body.ttl_seconds)?;
-    let extension = Extension::from_now(ttl, body.actor, body.reason)?;
+    let extension = Extension::from_now(body.ttl, body.actor, body.reason)?;
     let approvals = app.stores.approvals(&caller.scope);
     extended(approvals.extend(&body.identity, &body.resource, &body.action, &extension).await?)
 }
 
-fn extended(extended: ExtendOutcome) -> Result<Json<ApprovalExtended>, Problem> {
-    let refused = |detail, expires_at: Timestamp| {
+fn extended(outcome: ExtendOutcome) -> Result<Json<ApprovalExtended>, Problem> {
+    let refused = |detail, expires_at| {
         Err(Problem::conflict("conflict", detail).with("expires_at", millis(expires_at)))
     };
-    match extended {
-        ExtendOutcome::ExtendOutcome { expires_at, .. } => {
-            Ok(Json(ApprovalExtended { expires_at: millis(expires_at) }))
-        }
-        ExtendOutcome::NotLonger { expires_at } => refused("it lives that long already", expires_at),
+    match outcome {
+        ExtendOutcome::Extended { expires_at, .. } => Ok(Json(expires_at.into())),
+        ExtendOutcome::NotLonger { expires_at } => refused("it does not expire before that", expires_at),
         ExtendOutcome::BeyondCap { expires_at, .. } => refused("that is past its cap", expires_at),
-        ExtendOutcome::Unknown => Err(unknown()),
+        _ => Err(unknown()),
     }
 }
 
-/// Which one, by whom and why.
+/// Approval to revoke, with the actor and the reason.
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -248,12 +132,12 @@ struct ApprovalRevoke {
     resource: String,
     #[param(min_length = 1, example = "GET")]
     action: String,
-    /// For the audit log; whoever does not say is the holder of the key.
+    /// Actor for the audit log; the holder of the key by default.
     actor: Option<String>,
     reason: Option<String>,
 }
 
-/// Takes an approval back, and tells the audit log
+/// Revokes an approval, and writes to the audit log
 #[utoipa::path(delete, path = "/approvals", operation_id = "revoke_approval", tag = "approvals",
     params(ApprovalRevoke),
     responses((status = 204, description = "it is gone"), (status = 404, description = "unknown: no such approval")))]

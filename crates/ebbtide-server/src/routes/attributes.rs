@@ -3,19 +3,18 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use ebbtide::stores::attributes::{Attribute, Change, Draft, Stamp, SwapOutcome};
-use ebbtide::{Timestamp, Version};
+use ebbtide::Version;
+use ebbtide::stores::attributes::{ChangeOutcome, Draft, SwapOutcome};
+use ebbtide_api::answers::{Deleted, Listed};
+use ebbtide_api::attributes::{AttributeAnswer, AttributeStamp, AttributeSwap};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use utoipa::ToSchema;
 use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::http::auth::Caller;
-use crate::http::body::{Json, Path, Query, listed, millis, page, ttl};
+use crate::http::body::{Json, Path, Query, listed, page};
 use crate::http::problem::Problem;
 use crate::http::table::Table;
-use ebbtide_api::answers::{Deleted, Listed};
 
 pub(super) fn routes() -> Table {
     Table::new()
@@ -31,40 +30,6 @@ pub(super) fn routes() -> Table {
 
 type Name = Path<(String, String, String)>;
 
-#[derive(Serialize, ToSchema)]
-struct AttributeAnswer {
-    name: String,
-    /// Any JSON value.
-    data: Value,
-    timestamp: Option<u64>,
-    expires_at: Option<u64>,
-    version: String,
-}
-
-impl From<&Attribute> for AttributeAnswer {
-    fn from(attribute: &Attribute) -> Self {
-        Self {
-            name: attribute.name.clone(),
-            data: attribute.data.clone(),
-            timestamp: attribute.timestamp.and_then(millis),
-            expires_at: millis(attribute.expires_at),
-            version: attribute.version.to_string(),
-        }
-    }
-}
-
-#[derive(Serialize, ToSchema)]
-struct AttributeStamp {
-    version: String,
-    expires_at: Option<u64>,
-}
-
-impl From<Stamp> for AttributeStamp {
-    fn from(stamp: Stamp) -> Self {
-        Self { version: stamp.version.to_string(), expires_at: millis(stamp.expires_at) }
-    }
-}
-
 fn tagged(version: Version, answer: impl Serialize) -> Response {
     let mut response = Json(answer).into_response();
     let tag = HeaderValue::from_str(&format!("\"{version}\"")).expect("hexadecimal digits are a good header");
@@ -77,10 +42,14 @@ fn unknown() -> Problem {
 }
 
 fn precondition_failed() -> Problem {
-    Problem::new(StatusCode::PRECONDITION_FAILED, "conflict", "another version stands there, or none")
+    Problem::new(
+        StatusCode::PRECONDITION_FAILED,
+        "conflict",
+        "the attribute has another version, or does not exist",
+    )
 }
 
-/// What the request asks of the version that stands there.
+/// Condition of the request on the present version.
 enum Condition {
     None,
     Absent,
@@ -118,52 +87,34 @@ async fn read(
     found.map(|found| tagged(found.version, AttributeAnswer::from(&found))).ok_or_else(unknown)
 }
 
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct AttributeSet {
-    /// Any JSON value, also `false` and `null`.
-    data: Value,
-    /// The caller's own, in milliseconds since 1970.
-    timestamp: Option<u64>,
-    #[schema(minimum = 1)]
-    ttl_seconds: Option<i64>,
-}
-
 /// Sets an attribute; with a condition, only if it holds
 #[utoipa::path(put, path = "/attributes/{owner}/{bucket}/{name}", operation_id = "set_attribute", tag = "attributes",
     params(
         ("owner" = String, Path), ("bucket" = String, Path), ("name" = String, Path),
-        ("if-match" = Option<String>, Header, description = "the version that must stand there"),
-        ("if-none-match" = Option<String>, Header, description = "`*`: nothing must stand there"),
+        ("if-match" = Option<String>, Header, description = "present version that is required"),
+        ("if-none-match" = Option<String>, Header, description = "`*`: the attribute must not exist"),
     ),
-    request_body = AttributeSet,
+    request_body = Draft,
     responses(
         (status = 200, body = AttributeStamp, headers(("etag" = String, description = "its version"))),
-        (status = 412, description = "conflict: another version stands there, or none"),
+        (status = 412, description = "conflict: the attribute has another version, or does not exist"),
     ))]
 async fn set(
     State(app): State<App>,
     caller: Caller,
     Path((owner, bucket, name)): Name,
     headers: HeaderMap,
-    Json(body): Json<AttributeSet>,
+    Json(draft): Json<Draft>,
 ) -> Result<Response, Problem> {
-    let mut draft = Draft::new(body.data);
-    if let Some(millis) = body.timestamp {
-        draft = draft.with_timestamp(Timestamp::from_millis(millis)?);
-    }
-    if let Some(ttl) = ttl(body.ttl_seconds)? {
-        draft = draft.with_ttl(ttl);
-    }
     let bucket = app.stores.attributes(&caller.scope).bucket(owner, bucket)?;
     let change = match condition(&headers)? {
-        Condition::None => Change::Applied(bucket.set(&name, draft).await?),
+        Condition::None => ChangeOutcome::Applied(bucket.set(&name, draft).await?),
         Condition::Absent => bucket.insert(&name, draft).await?,
         Condition::Version(expected) => bucket.replace(&name, expected, draft).await?,
     };
     match change {
-        Change::Applied(written) => Ok(tagged(written.version, AttributeStamp::from(written))),
-        Change::Refused => Err(precondition_failed()),
+        ChangeOutcome::Applied(written) => Ok(tagged(written.version, AttributeStamp::from(written))),
+        ChangeOutcome::Refused => Err(precondition_failed()),
     }
 }
 
@@ -172,12 +123,12 @@ async fn set(
     tag = "attributes",
     params(
         ("owner" = String, Path), ("bucket" = String, Path), ("name" = String, Path),
-        ("if-match" = Option<String>, Header, description = "the version that must stand there"),
+        ("if-match" = Option<String>, Header, description = "present version that is required"),
     ),
     responses(
         (status = 204, description = "it is gone"),
         (status = 404, description = "unknown"),
-        (status = 412, description = "conflict: another version stands there, or none"),
+        (status = 412, description = "conflict: the attribute has another version, or does not exist"),
     ))]
 async fn remove(
     State(app): State<App>,
@@ -196,17 +147,6 @@ async fn remove(
     }
 }
 
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct AttributeSwap {
-    /// What must stand there, as a JSON value.
-    old: Value,
-    new: Value,
-    /// Without it, the life stays as it was.
-    #[schema(minimum = 1)]
-    ttl_seconds: Option<i64>,
-}
-
 /// Changes an attribute if its value is the old one
 #[utoipa::path(post, path = "/attributes/{owner}/{bucket}/{name}/compare-and-swap", operation_id = "swap_attribute",
     tag = "attributes",
@@ -214,7 +154,7 @@ struct AttributeSwap {
     request_body = AttributeSwap,
     responses(
         (status = 200, body = AttributeStamp, headers(("etag" = String, description = "its version"))),
-        (status = 409, description = "conflict: another value stands there, or none"),
+        (status = 409, description = "conflict: the attribute has another value, or does not exist"),
     ))]
 async fn compare_and_swap(
     State(app): State<App>,
@@ -222,20 +162,17 @@ async fn compare_and_swap(
     Path((owner, bucket, name)): Name,
     Json(body): Json<AttributeSwap>,
 ) -> Result<Response, Problem> {
-    let mut draft = Draft::new(body.new);
-    if let Some(ttl) = ttl(body.ttl_seconds)? {
-        draft = draft.with_ttl(ttl);
-    }
+    let draft = Draft::new(body.new).ttl(body.ttl);
     let bucket = app.stores.attributes(&caller.scope).bucket(owner, bucket)?;
     match bucket.compare_and_swap(&name, &body.old, draft).await? {
         SwapOutcome::Swapped(written) => Ok(tagged(written.version, AttributeStamp::from(written))),
         SwapOutcome::Conflict { .. } => {
-            Err(Problem::conflict("conflict", "another value stands there, or none"))
+            Err(Problem::conflict("conflict", "the attribute has another value, or does not exist"))
         }
     }
 }
 
-/// Which page.
+/// Page of a listing.
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

@@ -10,19 +10,20 @@ use crate::http::auth::Caller;
 use crate::http::body::{Json, Query, listed, page};
 use crate::http::problem::Problem;
 use crate::http::table::Table;
-use ebbtide_api::answers::{EntryAnswer, Listed, WholeLog};
+use ebbtide_api::answers::Listed;
+use ebbtide_api::audit::{EntryAnswer, WholeLog};
 use ebbtide_api::describe::broken;
 
 pub(super) fn routes() -> Table {
     Table::new().admin(routes!(list)).admin(routes!(verify))
 }
 
-/// Which log.
+/// Log to read.
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct WhichLog {
-    /// That of this scope; without it, of the request's.
+    /// Scope of the log; that of the request by default.
     #[param(example = "tenant:acme")]
     scope: Option<String>,
     /// 1 to 1,000 items; 100 by default.
@@ -45,19 +46,19 @@ async fn list(
     Ok(Json(listed(&app.stores.audit(&scope).list(after.as_ref(), limit).await?)))
 }
 
-/// Which log, and through what it must lead.
+/// Log to verify.
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct WhichChain {
-    /// That of this scope; without it, of the request's.
+    /// Scope of the log; that of the request by default.
     #[param(example = "tenant:acme")]
     scope: Option<String>,
-    /// A head that was answered earlier and kept elsewhere: then a log that was rewritten as a whole is found too.
+    /// Head of an earlier answer, kept elsewhere. With it, a log that was rewritten as a whole is detected too.
     mark: Option<String>,
 }
 
-/// Whether the audit log of a scope is whole: no entry was changed, removed or added
+/// Verifies the audit log of a scope: no entry was changed, removed or added
 ///
 /// It reads the whole log.
 #[utoipa::path(get, path = "/audit/verify", operation_id = "verify_audit", tag = "operator", params(WhichChain),

@@ -17,19 +17,19 @@ pub(super) fn routes() -> Table {
     Table::new().writer(routes!(remove))
 }
 
-/// By whom and why.
+/// Actor and reason of the deletion.
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct OwnerDelete {
-    /// For the audit log; whoever does not say is the holder of the key.
+    /// Actor for the audit log; the holder of the key by default.
     actor: Option<String>,
     reason: Option<String>,
 }
 
 /// Deletes everything of an owner in the scope, over all stores
 ///
-/// After a fault, ask again: it goes on with what is left.
+/// After an error, repeat the request to delete what is left.
 #[utoipa::path(delete, path = "/owners/{owner}", operation_id = "delete_owner", tag = "owners",
     params(("owner" = String, Path), OwnerDelete),
     responses((status = 200, description = "deleted records by kind", body = BTreeMap<String, u64>)))]
@@ -38,7 +38,7 @@ async fn remove(
     caller: Caller,
     Path(owner): Path<String>,
     Query(why): Query<OwnerDelete>,
-) -> Result<Json<BTreeMap<&'static str, u64>>, Problem> {
+) -> Result<Json<BTreeMap<String, u64>>, Problem> {
     let context = caller.context(why.actor, why.reason)?;
     let removed = app.stores.owners(&caller.scope).delete(&owner, &context).await?.finish().await?;
     Ok(Json(by_name(&removed.records)))

@@ -13,7 +13,8 @@ use crate::http::auth::Caller;
 use crate::http::body::{Json, Path, Query};
 use crate::http::problem::Problem;
 use crate::http::table::Table;
-use ebbtide_api::answers::{Listed, ScopeAnswer, ScopeCounts, ScopeDeleted};
+use ebbtide_api::answers::Listed;
+use ebbtide_api::scopes::{ScopeAnswer, ScopeCounts, ScopeDeleted};
 
 pub(super) fn routes() -> Table {
     Table::new().admin(routes!(list)).admin(routes!(count)).admin(routes!(remove))
@@ -25,19 +26,19 @@ fn reach(caller: &Caller, scope: &str, below: bool) -> Result<Reach, Problem> {
     Ok(if below { Reach::Below(scope) } else { Reach::Exact(scope) })
 }
 
-/// Which scopes.
+/// Scopes to list.
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct WhichScopes {
-    /// This one and those that it covers; without it, the request's.
+    /// Scope to list, with those that it covers; the scope of the request by default.
     #[param(example = "tenant:acme")]
     scope: Option<String>,
 }
 
-/// The scopes that have records: one and those that it covers, all at once
+/// Lists the scopes that have records: one and those that it covers, in one page
 ///
-/// It reads everything in them.
+/// It reads every record in them.
 #[utoipa::path(get, path = "/scopes", operation_id = "list_scopes", tag = "operator", params(WhichScopes),
     responses((status = 200, body = Listed<ScopeAnswer>)))]
 async fn list(
@@ -54,17 +55,17 @@ async fn list(
     Ok(Json(Listed { items: found.into_iter().map(item).collect(), next: None }))
 }
 
-/// How far.
+/// Extent of a count.
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct ScopeReach {
-    /// The scopes that it covers too.
+    /// Includes the scopes that it covers.
     #[serde(default)]
     below: bool,
 }
 
-/// How many live records a scope has, by kind
+/// Counts the live records of a scope, by kind
 #[utoipa::path(get, path = "/scopes/{scope}", operation_id = "count_scope", tag = "operator",
     params(("scope" = String, Path, example = "tenant:acme"), ScopeReach),
     responses((status = 200, body = ScopeCounts)))]
@@ -79,26 +80,26 @@ async fn count(
     Ok(Json(ScopeCounts::new(&reach, &counts)))
 }
 
-/// How far, by whom and why.
+/// Extent of a deletion, with the actor and the reason.
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct ScopeDelete {
-    /// The scopes that it covers too.
+    /// Includes the scopes that it covers.
     #[serde(default)]
     below: bool,
-    /// Goes on with a deletion that was stopped within the last day, if there is one: it leaves what was written since
-    /// that began.
+    /// Resumes a deletion that stopped within the last day, if there is one. Records written since it began may be
+    /// left.
     #[serde(default)]
     resume: bool,
-    /// For the audit log; whoever does not say is the holder of the key.
+    /// Actor for the audit log; the holder of the key by default.
     actor: Option<String>,
     reason: Option<String>,
 }
 
-/// Deletes every record of a scope but its audit log; answered when it is done
+/// Deletes every record of a scope but its audit log, and answers when it is done
 ///
-/// After a fault, what is left is deleted by another call.
+/// After an error, repeat the request to delete what is left.
 #[utoipa::path(delete, path = "/scopes/{scope}", operation_id = "delete_scope", tag = "operator",
     params(("scope" = String, Path, example = "tenant:acme"), ScopeDelete),
     responses((status = 200, body = ScopeDeleted)))]
@@ -116,5 +117,5 @@ async fn remove(
         Some(resumed) => resumed,
         None => scopes.delete(&reach, &context).await?,
     };
-    Ok(Json(ScopeDeleted::new(&reach, &deletion.finish().await?)))
+    Ok(Json(ScopeDeleted::new(&reach, &deletion.finish().await?.records)))
 }

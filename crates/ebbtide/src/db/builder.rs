@@ -21,7 +21,7 @@ use crate::ops::skew;
 use crate::stores::Stores;
 use crate::stores::clients::hashing::HashCost;
 use crate::stores::profile::Profile;
-use crate::stores::shared::indexes::INDEXES;
+use crate::stores::registry::indexes;
 
 /// Store to open.
 pub(super) enum Source {
@@ -172,7 +172,7 @@ impl Builder {
                 if self.needs_keyring && self.keyring.is_none() && self.keyring_file.is_none() {
                     needs_keyring(&url)?;
                 }
-                let engine = engines::open(&url, &INDEXES).await?;
+                let engine = engines::open(&url, &indexes()).await?;
                 (url, engine)
             }
         };

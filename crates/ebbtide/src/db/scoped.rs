@@ -4,24 +4,8 @@ use crate::model::error::Result;
 use crate::model::scope::Scope;
 use crate::ops::explain::Explain;
 use crate::stores::Stores;
-use crate::stores::access_tokens::AccessTokens;
-use crate::stores::api_keys::ApiKeys;
-use crate::stores::approvals::Approvals;
-use crate::stores::attributes::Attributes;
-use crate::stores::audit::Audit;
-use crate::stores::clients::Clients;
-use crate::stores::codes::Codes;
-use crate::stores::device_codes::DeviceCodes;
-use crate::stores::grants::Grants;
-use crate::stores::nonces::Nonces;
-use crate::stores::owners::Owners;
-use crate::stores::policies::Policies;
-use crate::stores::provider_tokens::ProviderTokens;
-use crate::stores::pushed_requests::PushedRequests;
-use crate::stores::relationships::Relationships;
-use crate::stores::replays::Replays;
+use crate::stores::registry::every_store;
 use crate::stores::scopes::Scopes;
-use crate::stores::sessions::Sessions;
 
 /// The stores of one scope. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -30,56 +14,19 @@ pub struct Scoped {
     scope: Scope,
 }
 
-macro_rules! stores {
-    ($($(#[$doc:meta])+ $name:ident -> $store:ident;)+) => {
+macro_rules! accessors {
+    ($(#[$doc:meta] $module:ident: $store:ident $(($question:ident))?;)+) => {
         impl Scoped {
-            $($(#[$doc])+
+            $(#[$doc]
             #[must_use]
-            pub fn $name(&self) -> $store {
-                self.stores.$name(&self.scope)
+            pub fn $module(&self) -> crate::stores::$module::$store {
+                self.stores.$module(&self.scope)
             })+
         }
     };
 }
 
-stores! {
-    /// Replay records: proofs that were seen.
-    replays -> Replays;
-    /// Nonces that were issued.
-    nonces -> Nonces;
-    /// Authorization codes.
-    codes -> Codes;
-    /// Refresh-token families.
-    grants -> Grants;
-    /// Access tokens.
-    access_tokens -> AccessTokens;
-    /// Tokens of upstream providers.
-    provider_tokens -> ProviderTokens;
-    /// Sessions, and sign-ins that are not finished.
-    sessions -> Sessions;
-    /// Pushed authorization requests.
-    pushed_requests -> PushedRequests;
-    /// Device codes, with their user codes.
-    device_codes -> DeviceCodes;
-    /// Registered clients.
-    clients -> Clients;
-    /// JSON attributes in buckets.
-    attributes -> Attributes;
-    /// Approvals.
-    approvals -> Approvals;
-    /// Relationships.
-    relationships -> Relationships;
-    /// Owners, and their deletion.
-    owners -> Owners;
-    /// Policies that this scope sees and changes.
-    policies -> Policies;
-    /// Scopes that this one covers.
-    scopes -> Scopes;
-    /// API keys that this scope manages.
-    api_keys -> ApiKeys;
-    /// The audit log.
-    audit -> Audit;
-}
+every_store!(accessors);
 
 impl Scoped {
     pub(super) fn new(stores: Stores, scope: Scope) -> Self {
@@ -90,6 +37,12 @@ impl Scoped {
     #[must_use]
     pub fn scope(&self) -> &Scope {
         &self.scope
+    }
+
+    /// Scopes that this one covers.
+    #[must_use]
+    pub fn scopes(&self) -> Scopes {
+        self.stores.scopes(&self.scope)
     }
 
     /// Explanations of records: their state, and the reason for it.

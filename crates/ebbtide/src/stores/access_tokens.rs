@@ -8,7 +8,9 @@ use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 use serde::Deserialize;
 
-use super::grants::{Family, GrantId, GrantState, Why, check_names};
+use super::grants::{Family, GrantId, GrantState, Holder, Why, check_names};
+use super::registry::{Store, question};
+use super::shared::deletion::{Owned, Progress};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
 use super::shared::setters::setters;
@@ -225,6 +227,48 @@ struct Under {
     generation: u64,
 }
 
+question! {
+    /// Access token to explain.
+    AccessTokenQuestion {
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
+        access_token: Secret,
+    }
+}
+
+impl Store for AccessTokens {
+    const KINDS: &'static [Kind] = &[Kind::AccessToken];
+    const DEFAULT_TTL: Option<Ttl> = Some(Ttl::secs(900));
+    type Question = AccessTokenQuestion;
+
+    async fn explain(&self, question: &AccessTokenQuestion) -> Result<Finding> {
+        let unknown =
+            || Finding::unknown("not an access token of this scope, or one that was revoked or is over");
+        let Some(digest) = token::read(token::ACCESS, &[], &question.access_token) else {
+            return Ok(unknown());
+        };
+        let record = self.stores.backend().get(&self.key(&digest)?, self.stores.now()).await?;
+        let Some(record) = record else { return Ok(unknown()) };
+        let stored: StoredToken = codec::decode(&record.value)?;
+        let grant_id = stored.grant.map(|under| GrantId::from_bytes(*under.id));
+        let (state, why) = match grant_id {
+            None => (RecordState::Live, "it stands alone".to_owned()),
+            Some(id) => {
+                let grant = self.stores.grants(&self.scope).explain_grant(id).await?;
+                (grant.state, format!("of its grant: {}", grant.why))
+            }
+        };
+        let finding = Finding::new(state, why)
+            .since(Timestamp::from_stored(stored.issued_at)?)
+            .until(record.expires_at);
+        Ok(finding.of_grant(grant_id))
+    }
+
+    async fn remove_owned(&self, owned: &Owned<'_>, progress: &mut Progress) -> Result<bool> {
+        let page = self.revoke_page(Holder::Subject(owned.owner), progress.after.as_ref()).await?;
+        Ok(progress.add_page(Kind::AccessToken, page))
+    }
+}
+
 impl AccessTokens {
     pub(super) fn new(stores: Stores, scope: Scope) -> Self {
         Self { stores, scope }
@@ -321,27 +365,6 @@ impl AccessTokens {
             issued_at: Timestamp::from_stored(stored.issued_at)?,
             expires_at: record.expires_at,
         })))
-    }
-
-    pub(crate) async fn explain(&self, token: &Secret) -> Result<Finding> {
-        let unknown =
-            || Finding::unknown("not an access token of this scope, or one that was revoked or is over");
-        let Some(digest) = token::read(token::ACCESS, &[], token) else { return Ok(unknown()) };
-        let record = self.stores.backend().get(&self.key(&digest)?, self.stores.now()).await?;
-        let Some(record) = record else { return Ok(unknown()) };
-        let stored: StoredToken = codec::decode(&record.value)?;
-        let grant_id = stored.grant.map(|under| GrantId::from_bytes(*under.id));
-        let (state, why) = match grant_id {
-            None => (RecordState::Live, "it stands alone".to_owned()),
-            Some(id) => {
-                let grant = self.stores.grants(&self.scope).explain(id).await?;
-                (grant.state, format!("of its grant: {}", grant.why))
-            }
-        };
-        let finding = Finding::new(state, why)
-            .since(Timestamp::from_stored(stored.issued_at)?)
-            .until(record.expires_at);
-        Ok(finding.of_grant(grant_id))
     }
 
     fn key(&self, digest: &Digest) -> Result<Key> {

@@ -28,13 +28,14 @@ use std::str::FromStr;
 
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
-use serde::{Deserialize, Deserializer, de};
+use serde::Deserialize;
 
 pub use id::KeyId;
 
 use super::Stores;
+use super::registry::{Store, parsed, question};
 use super::shared::finding::Finding;
-use super::shared::lifetime::{Lifetime, Standing};
+use super::shared::lifetime::{Lifetime, RecordHandle};
 use super::shared::paging::{Listing, check_limit};
 use super::shared::setters::setters;
 use super::shared::update::Step;
@@ -203,6 +204,27 @@ pub struct ApiKeys {
     caller: Scope,
 }
 
+question! {
+    /// API key to explain.
+    ApiKeyQuestion {
+        #[serde(deserialize_with = "parsed")]
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
+        id: KeyId,
+    }
+}
+
+impl Store for ApiKeys {
+    const KINDS: &'static [Kind] = &[Kind::ApiKey];
+    type Question = ApiKeyQuestion;
+
+    async fn explain(&self, question: &ApiKeyQuestion) -> Result<Finding> {
+        if *question.id.scope() != self.caller {
+            return Ok(Finding::unknown("it is a key of another scope"));
+        }
+        Finding::of(&self.handle(&question.id)?).await
+    }
+}
+
 impl ApiKeys {
     /// Maximum length of a name, in bytes.
     pub const MAX_NAME_BYTES: usize = 128;
@@ -263,16 +285,12 @@ impl ApiKeys {
     /// Revokes a key, and writes to the audit log of its scope, in one commit. Returns `true` only to the caller that
     /// revoked it.
     pub async fn revoke(&self, id: &KeyId, context: &AuditContext) -> Result<bool> {
-        self.standing(id)?.revoke(context).await
+        self.handle(id)?.revoke(context).await
     }
 
-    pub(crate) async fn explain(&self, id: &KeyId) -> Result<Finding> {
-        Finding::of(&self.standing(id)?).await
-    }
-
-    fn standing<'a>(&'a self, id: &'a KeyId) -> Result<Standing<'a>> {
+    fn handle<'a>(&'a self, id: &'a KeyId) -> Result<RecordHandle<'a>> {
         self.caller.require(id.scope())?;
-        Ok(Standing {
+        Ok(RecordHandle {
             stores: &self.stores,
             scope: id.scope(),
             keys: vec![place(id)?],
@@ -298,11 +316,6 @@ impl Stores {
         }
         describe(id, stored, record.expires_at).map(Some)
     }
-}
-
-/// Deserializes a member from its text form.
-fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err = Error>>(member: D) -> Result<T, D::Error> {
-    String::deserialize(member)?.parse().map_err(|error: Error| de::Error::custom(error.message()))
 }
 
 const PARTITION: &str = "keys";

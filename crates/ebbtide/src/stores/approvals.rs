@@ -1,68 +1,67 @@
-//! Approvals: who may do what to what, until when.
+//! Approvals: an identity may do an action to a resource, until a time.
 //!
-//! A handle covers a scope. An approval without a scope of its own is in the handle's; one with a scope that the
-//! handle does not cover is refused. Every question is exact in scope and in each name: an approval for `/data` is
-//! none for `/data-secret`.
+//! A handle covers a scope. An approval without a scope of its own is in that of the handle; one with a scope that
+//! the handle does not cover is refused. Checks are exact in scope and in each name: an approval for `/data` does not
+//! allow `/data-secret`.
 //!
 //! Tenants do not see each other's approvals:
 //!
 //! ```
 //! use ebbtide::stores::approvals::Approval;
-//! use ebbtide::{Scope, Stores, Ttl, open};
+//! use ebbtide::{Ebbtide, Ttl};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> ebbtide::Result<()> {
-//! let stores = Stores::for_tests(open("memory:").await?);
-//! let (acme, widgets) = (Scope::tenant("acme-corp")?, Scope::tenant("widgets-inc")?);
+//! let db = Ebbtide::in_memory();
+//! let (acme, widgets) = (db.scope("tenant:acme-corp")?, db.scope("tenant:widgets-inc")?);
 //! let day = Ttl::from_secs(24 * 3600)?;
-//! let approvals = stores.approvals(&Scope::Global);
-//! let alice = Approval::new("alice@acme.com", "document-1", "GET", "admin");
-//! approvals.grant(&alice.with_scope(acme.clone()).with_ttl(day)).await?;
-//! let bob = Approval::new("bob@widgets.com", "document-1", "GET", "admin");
-//! approvals.grant(&bob.with_scope(widgets.clone()).with_ttl(day)).await?;
+//! acme.approvals().grant(&Approval::new("alice@acme.com", "document-1", "GET", "admin").ttl(day)).await?;
+//! widgets.approvals().grant(&Approval::new("bob@widgets.com", "document-1", "GET", "admin").ttl(day)).await?;
 //!
-//! let acme = stores.approvals(&acme);
-//! assert_eq!(acme.list("alice@acme.com", None, 10).await?.items.len(), 1);
-//! assert!(!acme.check("bob@widgets.com", "document-1", "GET").await?);
-//! assert!(stores.approvals(&widgets).check("bob@widgets.com", "document-1", "GET").await?);
+//! assert_eq!(acme.approvals().list("alice@acme.com", None, 10).await?.items.len(), 1);
+//! assert!(!acme.approvals().check("bob@widgets.com", "document-1", "GET").await?);
+//! assert!(widgets.approvals().check("bob@widgets.com", "document-1", "GET").await?);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Environments of a tenant are apart too, with lives of their own:
+//! Environments of a tenant are separate too, each with its own lifetimes:
 //!
 //! ```
 //! # use ebbtide::stores::approvals::Approval;
-//! # use ebbtide::{Scope, Stores, Ttl, open};
+//! # use ebbtide::{Ebbtide, Ttl};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> ebbtide::Result<()> {
-//! # let stores = Stores::for_tests(open("memory:").await?);
-//! let dev = stores.approvals(&Scope::tenant_env("acme-corp", "dev")?);
-//! let prod = stores.approvals(&Scope::tenant_env("acme-corp", "prod")?);
+//! # let db = Ebbtide::in_memory();
+//! let dev = db.scope("tenant:acme-corp/env:dev")?.approvals();
+//! let prod = db.scope("tenant:acme-corp/env:prod")?.approvals();
 //! let test = Approval::new("test-user", "api-endpoint", "POST", "dev-admin");
-//! dev.grant(&test.with_ttl(Ttl::from_secs(3600)?)).await?;
+//! dev.grant(&test.ttl(Ttl::from_secs(3600)?)).await?;
 //! let service = Approval::new("service-account", "api-endpoint", "POST", "prod-admin");
-//! prod.grant(&service.with_ttl(Ttl::from_secs(30 * 24 * 3600)?)).await?;
+//! prod.grant(&service.ttl(Ttl::from_secs(30 * 24 * 3600)?)).await?;
 //! assert!(!prod.check("test-user", "api-endpoint", "POST").await?);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! What has ended is gone, without a cleaning of one's own; a policy gives a life to what was granted without one:
+//! An expired approval is absent without a sweep. A policy gives a lifetime to an approval that is granted without
+//! one:
 //!
 //! ```
+//! # use std::sync::Arc;
 //! # use std::time::Duration;
 //! # use ebbtide::stores::approvals::Approval;
-//! # use ebbtide::{Kind, ManualClock, Scope, Stores, Timestamp, Ttl, TtlPolicies, TtlPolicy, open};
+//! # use ebbtide::{Kind, ManualClock, Memory, Scope, Stores, Timestamp, Ttl, TtlPolicies, TtlPolicy};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> ebbtide::Result<()> {
 //! # let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000)?);
 //! let mut policies = TtlPolicies::default();
 //! policies.set(Kind::Approval, Scope::Global, TtlPolicy::short_lived())?;
-//! let stores = Stores::builder(open("memory:").await?).clock(clock.clone()).policies(policies).build();
+//! # let engine = Arc::new(Memory::default());
+//! let stores = Stores::builder(engine).clock(clock.clone()).policies(policies).build();
 //! let approvals = stores.approvals(&Scope::tenant("acme-corp")?);
 //! let temporary = Approval::new("temp-user", "resource", "GET", "admin");
-//! approvals.grant(&temporary.with_ttl(Ttl::from_secs(3600)?)).await?;
+//! approvals.grant(&temporary.ttl(Ttl::from_secs(3600)?)).await?;
 //! approvals.grant(&Approval::new("other-user", "resource", "GET", "admin")).await?;
 //! clock.advance(Duration::from_secs(3600));
 //! assert!(!approvals.check("temp-user", "resource", "GET").await?);
@@ -77,11 +76,14 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use minicbor::{Decode, Encode};
+use serde::Deserialize;
 
 use super::Stores;
+use super::registry::{Store, question};
+use super::shared::deletion::{Owned, Progress};
 use super::shared::extension::{ExtendOutcome, Extension};
 use super::shared::finding::Finding;
-use super::shared::lifetime::{Lifetime, LifetimeRequest, Restored, Standing, restore};
+use super::shared::lifetime::{Lifetime, RecordHandle, Restored, lifetime_setters, restore};
 use super::shared::paging::{Listing, check_limit};
 use super::shared::tombstones::Principal;
 use crate::backend::Cursor;
@@ -96,26 +98,67 @@ use crate::model::ttl::Ttl;
 use crate::model::write::Write;
 use crate::stores::audit::{AuditContext, check_text};
 
-/// The most bytes that the names and values of metadata have together.
+/// Setters of a request that has the members `scope` and `metadata`.
+macro_rules! record_setters {
+    () => {
+        /// Writes to `scope` instead of the scope of the handle, which must cover it.
+        #[must_use]
+        pub fn scope(mut self, scope: Scope) -> Self {
+            self.scope = Some(scope);
+            self
+        }
+
+        /// Adds a note of the caller.
+        #[must_use]
+        pub fn metadata(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+            self.metadata.insert(name.into(), value.into());
+            self
+        }
+    };
+}
+pub(super) use record_setters;
+
+/// Longest metadata, in bytes of its names and values.
 pub const MAX_METADATA_BYTES: usize = 16 * 1024;
 
-/// The longest name of who granted or made something, in bytes.
+/// Longest name of a grantor or creator, in bytes.
 pub const MAX_GRANTOR_BYTES: usize = 256;
 
-/// What to grant.
-#[derive(Clone)]
+/// Approval to grant.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ApprovalGrant))]
+#[non_exhaustive]
 pub struct Approval {
-    identity: String,
-    resource: String,
-    action: String,
-    granted_by: String,
+    /// Identity that may act.
+    #[cfg_attr(feature = "schema", schema(min_length = 1, example = "alice"))]
+    pub identity: String,
+    /// Resource that it may act on.
+    #[cfg_attr(feature = "schema", schema(min_length = 1, example = "doc"))]
+    pub resource: String,
+    /// Action that it may do.
+    #[cfg_attr(feature = "schema", schema(min_length = 1, example = "GET"))]
+    pub action: String,
+    /// Grantor of the approval.
+    #[cfg_attr(feature = "schema", schema(min_length = 1, example = "admin"))]
+    pub granted_by: String,
+    /// Lifetime. Without one, the approval does not expire.
+    #[serde(rename = "ttl_seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
+    pub ttl: Option<Ttl>,
+    /// Notes of the caller.
+    #[serde(default)]
+    pub metadata: BTreeMap<String, String>,
+    #[serde(skip)]
+    cap: Option<Ttl>,
+    #[serde(skip)]
+    slides: bool,
+    #[serde(skip)]
     scope: Option<Scope>,
-    metadata: BTreeMap<String, String>,
-    span: LifetimeRequest,
 }
 
 impl Approval {
-    /// That `identity` may do `action` to `resource`, because `granted_by` says so.
+    /// Lets `identity` do `action` to `resource`, on the word of `granted_by`.
     pub fn new(
         identity: impl Into<String>,
         resource: impl Into<String>,
@@ -127,79 +170,50 @@ impl Approval {
             resource: resource.into(),
             action: action.into(),
             granted_by: granted_by.into(),
-            scope: None,
+            ttl: None,
             metadata: BTreeMap::new(),
-            span: LifetimeRequest::default(),
+            cap: None,
+            slides: false,
+            scope: None,
         }
     }
 
-    /// In that scope instead of the handle's, which must cover it.
-    #[must_use]
-    pub fn with_scope(mut self, scope: Scope) -> Self {
-        self.scope = Some(scope);
-        self
-    }
-
-    /// Ends after that long.
-    #[must_use]
-    pub fn with_ttl(mut self, ttl: Ttl) -> Self {
-        self.span.ttl = Some(ttl);
-        self
-    }
-
-    /// Ends after that long at the latest: no extension carries it further.
-    #[must_use]
-    pub fn with_cap(mut self, cap: Ttl) -> Self {
-        self.span.cap = Some(cap);
-        self
-    }
-
-    /// Ends when it was not checked for that long, or nine tenths of it, and after `cap` at the latest.
-    #[must_use]
-    pub fn with_sliding_ttl(mut self, ttl: Ttl, cap: Ttl) -> Self {
-        self.span = LifetimeRequest::sliding(ttl, cap);
-        self
-    }
-
-    /// With a note of the caller's own.
-    #[must_use]
-    pub fn with_metadata(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.metadata.insert(name.into(), value.into());
-        self
-    }
+    lifetime_setters!();
+    record_setters!();
 }
 
 impl fmt::Debug for Approval {
     /// Without names, which may be private.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Approval({:?}, …)", self.span.ttl)
+        write!(f, "Approval({:?}, …)", self.ttl)
     }
 }
 
-/// An approval as it stands.
+/// Approval that exists.
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Granted {
-    /// Who may.
+    /// Identity that may act.
     pub identity: String,
-    /// To what.
+    /// Resource that it may act on.
     pub resource: String,
-    /// Do what.
+    /// Action that it may do.
     pub action: String,
-    /// Who says so.
+    /// Grantor.
     pub granted_by: String,
-    /// Since when.
+    /// Time of the grant.
     pub granted_at: Timestamp,
-    /// Until when.
+    /// Time at which it expires.
     pub expires_at: Timestamp,
-    /// The latest end that checks and extensions can give it, where one was set.
+    /// Latest expiry that checks and extensions can give it, where there is a cap.
     pub cap_at: Option<Timestamp>,
-    /// How long it lives on from a check, where checks renew it.
+    /// Lifetime after a check, where checks renew it.
     pub sliding_ttl: Option<Duration>,
-    /// The caller's own notes.
+    /// Notes of the caller.
     pub metadata: BTreeMap<String, String>,
-    /// Where.
+    /// Scope of the approval.
     pub scope: Scope,
-    /// Which writing of it this is.
+    /// Version of the record.
     pub version: Version,
 }
 
@@ -220,54 +234,77 @@ struct StoredApproval {
     lifetime: Lifetime,
 }
 
-/// A question: may this identity do that?
+/// Check of one approval in a batch.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
-    /// Who.
+    /// Identity.
     pub identity: &'a str,
-    /// To what.
+    /// Resource that it may act on.
     pub resource: &'a str,
-    /// What.
+    /// Action.
     pub action: &'a str,
 }
 
-/// The approvals of one scope.
+/// Approvals of one scope.
 #[derive(Debug, Clone)]
 pub struct Approvals {
     stores: Stores,
     scope: Scope,
 }
 
+question! {
+    /// Approval to explain.
+    ApprovalQuestion {
+        identity: String,
+        resource: String,
+        action: String,
+    }
+}
+
+impl Store for Approvals {
+    const KINDS: &'static [Kind] = &[Kind::Approval];
+    type Question = ApprovalQuestion;
+
+    async fn explain(&self, question: &ApprovalQuestion) -> Result<Finding> {
+        Finding::of(&self.handle(&question.identity, &question.resource, &question.action)?).await
+    }
+
+    async fn remove_owned(&self, owned: &Owned<'_>, progress: &mut Progress) -> Result<bool> {
+        owned.erase(Kind::Approval, progress).await
+    }
+}
+
 impl Approvals {
-    /// The most questions of one batch.
-    pub const MAX_QUESTIONS: usize = 1_000;
+    /// Most checks of one batch.
+    pub const MAX_QUESTIONS: usize = MAX_BATCH;
 
     pub(super) fn new(stores: Stores, scope: Scope) -> Self {
         Self { stores, scope }
     }
 
-    /// The approvals of a scope that this one covers; any other is invalid.
+    /// Approvals of a scope that this one covers. Returns `Invalid` for any other.
     pub fn within(&self, scope: &Scope) -> Result<Self> {
         self.scope.require(scope)?;
         Ok(Self { stores: self.stores.clone(), scope: scope.clone() })
     }
 
-    /// Grants an approval. One that stands there gives way to it, life and all.
+    /// Grants an approval, and replaces the one that exists, with its lifetime.
     pub async fn grant(&self, approval: &Approval) -> Result<Granted> {
         let scope = approval.scope.as_ref().unwrap_or(&self.scope);
         let now = self.stores.now();
-        let (lifetime, expires_at) = approval.span.begin(&self.stores, Kind::Approval, scope, None, now)?;
+        let (lifetime, expires_at) =
+            approval.lifetime().begin(&self.stores, Kind::Approval, scope, None, now)?;
         let (key, record) = self.prepare(approval, lifetime, expires_at)?;
         let granted = read(&key, &record)?;
         let identity = [Principal::Owner(&approval.identity)];
         let put = vec![Write::Put { key, record }];
-        // A put has no condition of its own that could be refused.
+        // A put has no condition that could be refused.
         let _ = self.stores.commit_for(scope, &identity, put, now).await?.unless_deleted()?;
         Ok(granted)
     }
 
-    /// Writes an approval that comes from elsewhere, with the life that it had there, if none stands here. What is
-    /// not dated there is the same whenever it was written here.
+    /// Writes an imported approval with its lifetime, if none exists. One without a date is equal to an existing one
+    /// whatever the date of that.
     pub(crate) async fn restore(
         &self,
         approval: &Approval,
@@ -303,31 +340,25 @@ impl Approvals {
         Ok((key, self.stores.record(codec::encode(&stored), expires_at)))
     }
 
-    /// Whether exactly this was approved, in exactly this scope. An error is no answer: refuse.
+    /// Returns whether exactly this is approved, in exactly this scope. An error is no answer: refuse.
     pub async fn check(&self, identity: &str, resource: &str, action: &str) -> Result<bool> {
         Ok(self.get(identity, resource, action).await?.is_some())
     }
 
-    /// Checks each of the questions, at once. An error is no answer to any of them.
+    /// Checks several approvals concurrently. An error answers none of them.
     pub async fn check_many(&self, questions: &[Question<'_>]) -> Result<Vec<bool>> {
-        if questions.len() > Self::MAX_QUESTIONS {
-            return Err(Error::invalid(format!(
-                "a batch has at most {} questions; this one has {}",
-                Self::MAX_QUESTIONS,
-                questions.len()
-            )));
-        }
+        check_batch(questions.len())?;
         let checks = questions.iter().map(|asked| self.check(asked.identity, asked.resource, asked.action));
         join_all(checks).await.into_iter().collect()
     }
 
-    /// The approval, if there is one. One that slides is renewed.
+    /// Returns the approval, if there is one. A sliding one is renewed.
     pub async fn get(&self, identity: &str, resource: &str, action: &str) -> Result<Option<Granted>> {
-        let standing = self.standing(identity, resource, action)?;
-        standing.read().await?.map(|record| read(&standing.keys[0], &record)).transpose()
+        let handle = self.handle(identity, resource, action)?;
+        handle.read().await?.map(|record| read(&handle.keys[0], &record)).transpose()
     }
 
-    /// What an identity may do, by resource and action. It renews nothing.
+    /// Lists the approvals of an identity, by resource and action. It renews nothing.
     pub async fn list(
         &self,
         identity: &str,
@@ -343,12 +374,12 @@ impl Approvals {
         Listing::read(page, |key, record| read(&key, &record))
     }
 
-    /// How many approvals an identity has. It reads them all.
+    /// Counts the approvals of an identity. It reads them all.
     pub async fn count(&self, identity: &str) -> Result<u64> {
         super::shared::paging::count(&self.stores, &self.prefix(identity)?).await
     }
 
-    /// Takes an approval back, and tells the audit log. True only for the caller that took it back.
+    /// Revokes an approval, and appends to the audit log. True only for the caller that revoked it.
     pub async fn revoke(
         &self,
         identity: &str,
@@ -356,10 +387,10 @@ impl Approvals {
         action: &str,
         context: &AuditContext,
     ) -> Result<bool> {
-        self.standing(identity, resource, action)?.revoke(context).await
+        self.handle(identity, resource, action)?.revoke(context).await
     }
 
-    /// Lets an approval live longer, and writes into the audit log who did it and why, in one commit.
+    /// Extends an approval, and appends to the audit log in the same commit.
     pub async fn extend(
         &self,
         identity: &str,
@@ -367,23 +398,19 @@ impl Approvals {
         action: &str,
         extension: &Extension,
     ) -> Result<ExtendOutcome> {
-        self.standing(identity, resource, action)?.extend(extension).await
+        self.handle(identity, resource, action)?.extend(extension).await
     }
 
-    /// Deletes every approval of exactly this scope, tells the audit log, and says how many there were. After an
-    /// error, call it again: it goes on with what is left.
+    /// Deletes every approval of exactly this scope, appends to the audit log, and returns their number. After an
+    /// error, call it again to delete the rest.
     pub async fn delete_scope(&self, context: &AuditContext) -> Result<u64> {
         let (scopes, reach) = (self.stores.scopes(&self.scope), Reach::Exact(self.scope.clone()));
         let removed = scopes.delete_kinds(vec![Kind::Approval], &reach, context).await?.finish().await?;
-        Ok(removed.values().sum())
+        Ok(removed.total())
     }
 
-    pub(crate) async fn explain(&self, identity: &str, resource: &str, action: &str) -> Result<Finding> {
-        Finding::of(&self.standing(identity, resource, action)?).await
-    }
-
-    fn standing<'a>(&'a self, identity: &'a str, resource: &str, action: &str) -> Result<Standing<'a>> {
-        Ok(Standing {
+    fn handle<'a>(&'a self, identity: &'a str, resource: &str, action: &str) -> Result<RecordHandle<'a>> {
+        Ok(RecordHandle {
             stores: &self.stores,
             scope: &self.scope,
             keys: vec![key(&self.scope, identity, resource, action)?],
@@ -403,7 +430,7 @@ fn key(scope: &Scope, identity: &str, resource: &str, action: &str) -> Result<Ke
 }
 
 pub(crate) fn read(key: &Key, record: &Record) -> Result<Granted> {
-    let strange = || Error::corrupt("an approval stands under a key that is not one of approvals");
+    let strange = || Error::corrupt("an approval has the key of another kind");
     let (partition, sort) = (key.partition(), key.sort());
     let ([Part::Text(identity)], [Part::Text(resource), Part::Text(action)]) =
         (partition.as_slice(), sort.as_slice())
@@ -424,6 +451,17 @@ pub(crate) fn read(key: &Key, record: &Record) -> Result<Granted> {
         scope: key.scope(),
         version: record.version,
     })
+}
+
+/// Most checks of one batch.
+pub(super) const MAX_BATCH: usize = 1_000;
+
+pub(super) fn check_batch(checks: usize) -> Result<()> {
+    if checks > MAX_BATCH {
+        let message = format!("a batch has at most {MAX_BATCH} questions; this one has {checks}");
+        return Err(Error::invalid(message));
+    }
+    Ok(())
 }
 
 pub(super) fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<()> {

@@ -2,16 +2,15 @@
 //!
 //! ```
 //! use ebbtide::stores::attributes::{Draft, SwapOutcome};
-//! use ebbtide::{Scope, Stores, Ttl, open};
+//! use ebbtide::{Ebbtide, Ttl};
 //! use serde_json::json;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> ebbtide::Result<()> {
-//! let stores = Stores::for_tests(open("memory:").await?);
-//! let attributes = stores.attributes(&Scope::tenant("acme")?);
-//! let preferences = attributes.bucket("alice", "preferences")?;
+//! let acme = Ebbtide::in_memory().scope("tenant:acme")?;
+//! let preferences = acme.attributes().bucket("alice", "preferences")?;
 //! preferences.set("theme", json!("dark")).await?;
-//! preferences.set("banner", Draft::new(json!(false)).with_ttl(Ttl::from_secs(3600)?)).await?;
+//! preferences.set("banner", Draft::new(json!(false)).ttl(Ttl::from_secs(3600)?)).await?;
 //! let theme = preferences.get("theme").await?.expect("it was just set");
 //! assert_eq!(theme.data, json!("dark"));
 //! let swap = preferences.compare_and_swap("theme", &json!("dark"), json!("light")).await?;
@@ -23,16 +22,19 @@
 mod bucket;
 mod changes;
 mod draft;
-mod lives;
 pub mod presets;
+mod reads;
 
 use minicbor::{Decode, Encode};
 
-pub use bucket::{Bucket, Change, SwapOutcome};
+pub use bucket::{Bucket, ChangeOutcome, SwapOutcome};
 pub use changes::Changes;
 pub use draft::{Attribute, Draft, Stamp};
 
 use super::Stores;
+use super::registry::{Store, question};
+use super::shared::deletion::{Owned, Progress};
+use super::shared::finding::Finding;
 use super::shared::paging::{Listing, check_limit};
 use crate::admin::AdminExt as _;
 use crate::admin::Erased;
@@ -45,41 +47,63 @@ use crate::model::scope::Scope;
 use crate::stores::audit::{Action, AuditContext, Note};
 use presets::{Holder, Preset};
 
-/// The attributes of one scope.
+/// Attributes of one scope.
 #[derive(Debug, Clone)]
 pub struct Attributes {
     stores: Stores,
     scope: Scope,
 }
 
+question! {
+    /// Attribute to explain.
+    AttributeQuestion {
+        owner: String,
+        bucket: String,
+        name: String,
+    }
+}
+
+impl Store for Attributes {
+    const KINDS: &'static [Kind] = &[Kind::Attribute];
+    type Question = AttributeQuestion;
+
+    async fn explain(&self, question: &AttributeQuestion) -> Result<Finding> {
+        self.bucket(&question.owner, &question.bucket)?.explain(&question.name).await
+    }
+
+    async fn remove_owned(&self, owned: &Owned<'_>, progress: &mut Progress) -> Result<bool> {
+        owned.erase(Kind::Attribute, progress).await
+    }
+}
+
 impl Attributes {
-    /// The owner of what belongs to the scope as a whole, such as settings and registries.
+    /// Owner of attributes of the whole scope, such as settings and registries.
     pub const SYSTEM_OWNER: &'static str = "_system";
 
-    /// The owner of what an authorization server keeps for the scope as a whole, such as its index of clients.
+    /// Owner of attributes that an authorization server keeps for the whole scope, such as its index of clients.
     pub const OAUTH_OWNER: &'static str = "_oauth";
 
-    /// The most records that one page of a listing reads: attributes may be large.
+    /// Most records that one page of a listing reads: attributes may be large.
     const PAGE: usize = 100;
 
-    /// The most pages that one call of `list_buckets` reads.
+    /// Most pages that one call of `list_buckets` reads.
     const PAGES: usize = 20;
 
     pub(super) fn new(stores: Stores, scope: Scope) -> Self {
         Self { stores, scope }
     }
 
-    /// One bucket of an owner. It need not be made first, and is gone with its last attribute.
+    /// Returns a bucket of an owner. It exists while it has an attribute.
     pub fn bucket(&self, owner: impl Into<String>, bucket: impl Into<String>) -> Result<Bucket> {
         Bucket::new(self.clone(), owner.into(), bucket.into())
     }
 
-    /// A bucket that belongs to the scope as a whole.
+    /// Returns a bucket of the whole scope.
     pub fn system(&self, bucket: impl Into<String>) -> Result<Bucket> {
         self.bucket(Self::SYSTEM_OWNER, bucket)
     }
 
-    /// A bucket with a name and a life that are agreed on; `owner` is needed for those that each owner has.
+    /// Returns a predefined bucket; `owner` is required for those that each owner has.
     pub fn preset(&self, preset: &Preset, owner: Option<&str>) -> Result<Bucket> {
         let owner = match (preset.holder, owner) {
             (Holder::Shared(shared), None) => shared,
@@ -100,15 +124,15 @@ impl Attributes {
         Ok(self.bucket(owner, preset.bucket)?.with_default_ttl(preset.ttl()?))
     }
 
-    /// Several changes that happen all together or not at all, to any buckets of this scope.
+    /// Begins several changes to buckets of this scope that are committed together.
     pub fn changes(&self) -> Changes {
         Changes::new(self.clone())
     }
 
-    /// The names of an owner's buckets that hold something, in order.
+    /// Lists the names of an owner's buckets, in order.
     ///
-    /// It reads the owner's attributes, all of them by the end: about 2,000 for a call at the most, which may hence
-    /// answer fewer names than `limit`, even none, and still have a next page.
+    /// It reads the attributes of the owner, about 2,000 in one call. A page may therefore have fewer names than
+    /// `limit`, even none, and still have a next page.
     pub async fn list_buckets(
         &self,
         owner: &str,
@@ -129,7 +153,7 @@ impl Attributes {
                     continue;
                 }
                 if names.len() == limit {
-                    // The next call reads this page again, and passes over what was listed.
+                    // The next call reads this page again, and skips the names that were listed.
                     return Ok(Listing { items: names, next: Some(place.write()) });
                 }
                 place.last = Some(bucket.clone());
@@ -141,13 +165,13 @@ impl Attributes {
         Ok(Listing { items: names, next: Some(place.write()) })
     }
 
-    /// Deletes every attribute of an owner, in this scope alone, and says how many there were. What is set meanwhile
-    /// may stay. After an error, call it again: it goes on with what is left.
+    /// Deletes every attribute of an owner, in exactly this scope, and returns their number. One that is set
+    /// meanwhile may be left. After an error, call it again to delete the rest.
     pub async fn delete_owner(&self, owner: &str) -> Result<u64> {
         self.stores.admin().erase_all(&self.owner_prefix(owner)?, self.stores.now()).await
     }
 
-    /// The same, and the audit log is told before and after, by whom and why.
+    /// Deletes every attribute of an owner, and appends to the audit log before and after.
     pub async fn delete_owner_audited(&self, owner: &str, context: &AuditContext) -> Result<u64> {
         let audit = self.stores.audit(&self.scope);
         let note = |how: String| -> Result<Note> {
@@ -161,7 +185,7 @@ impl Attributes {
         Ok(removed)
     }
 
-    /// One step of [`delete_owner`](Self::delete_owner), for showing how far it is or stopping in between.
+    /// One step of [`delete_owner`](Self::delete_owner), for showing progress or stopping in between.
     pub async fn delete_owner_step(&self, owner: &str) -> Result<Erased> {
         self.stores.admin().erase(&self.owner_prefix(owner)?, self.stores.now()).await
     }
@@ -171,15 +195,15 @@ impl Attributes {
     }
 }
 
-/// The bucket and the name of an attribute.
+/// Bucket and name of an attribute.
 fn names_of(key: &Key) -> Result<(String, String)> {
     match <[Part<'static>; 2]>::try_from(key.sort()) {
         Ok([Part::Text(bucket), Part::Text(name)]) => Ok((bucket.into_owned(), name.into_owned())),
-        _ => Err(Error::corrupt("an attribute stands under a key that is not a bucket and a name")),
+        _ => Err(Error::corrupt("the key of an attribute is not a bucket and a name")),
     }
 }
 
-/// How far a listing of buckets has come: the engine's own place, and the last name that was listed.
+/// Position of a listing of buckets: the cursor of the engine, and the last name that was listed.
 #[derive(Default, Encode, Decode)]
 struct Place {
     #[n(0)]

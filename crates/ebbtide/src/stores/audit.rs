@@ -1,20 +1,40 @@
-//! The audit log: who changed what, and why. A log for each scope, its entries chained by hash.
+//! Audit log of each scope: actor and reason of every privileged change, chained by hash.
 //!
-//! An entry is written in the commit that makes the change it tells of: there is neither without the other. Each
-//! carries the hash of the one before it, and a head keeps the last number and hash, so that an entry that was
-//! changed, removed or put in between is found by [`Audit::verify`]. Whoever can rewrite the whole log and its head
-//! can forge a new one: keep a [`Mark`] elsewhere, and verify against it, to find that too.
+//! An entry is written in the same commit as the change. Each carries the hash of the one before it, and a head has
+//! the last number and hash, so that [`Audit::verify`] detects an entry that was changed, removed or inserted. An
+//! attacker who can rewrite the whole log and its head can forge a new one: keep a [`Mark`] elsewhere, and verify
+//! against it, to detect that too.
 //!
-//! Entries end after the life that the policy for [`Kind::Audit`] gives them, a year by default. An entry tells when
-//! the one before it ends, so that what ended is not taken for missing, nor what is missing for ended.
+//! Entries expire by the policy for [`Kind::Audit`], after a year by default. An entry has the expiry of the one
+//! before it, which tells an expired entry from a missing one.
+//!
+//! ```
+//! use ebbtide::stores::approvals::Approval;
+//! use ebbtide::stores::audit::{Action, AuditContext, AuditOutcome};
+//! use ebbtide::Ebbtide;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> ebbtide::Result<()> {
+//! let acme = Ebbtide::in_memory().scope("tenant:acme")?;
+//! let (approvals, audit) = (acme.approvals(), acme.audit());
+//! approvals.grant(&Approval::new("alice", "doc", "GET", "admin")).await?;
+//! approvals.revoke("alice", "doc", "GET", &AuditContext::new("bob", "she left")?).await?;
+//!
+//! let entries = audit.list(None, 10).await?.items;
+//! assert_eq!((entries[0].action, entries[0].actor.as_str()), (Action::Revoke, "bob"));
+//! assert!(matches!(audit.verify(None).await?, AuditOutcome::Intact { entries: 1, .. }));
+//! # Ok(())
+//! # }
+//! ```
 
 mod entry;
 mod verify;
 
+use std::convert::Infallible;
 use std::future::ready;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::Mutex;
 
 pub use entry::{Action, AuditContext, Entry, Mark, Note};
 pub use verify::{AuditOutcome, Break};
@@ -24,65 +44,76 @@ pub(crate) use entry::{check_text, check_words};
 
 use crate::backend::Cursor;
 use crate::model::codec;
-use crate::model::error::{Error, Result};
+use crate::model::error::Result;
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
 use crate::model::record::{Record, Version};
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
-use crate::model::write::{Batch, Write};
+use crate::model::write::Write;
 use crate::stores::Stores;
-use crate::stores::shared::paging::{Listing, check_limit};
+use crate::stores::registry::Store;
+use crate::stores::shared::paging::{Listing, Pages, check_limit};
 use crate::stores::shared::update::Step;
 
-/// How many audited changes of one process go on at once. More scopes than these share one another's turn.
+/// Audited changes of one process that run concurrently. Scopes beyond these share turns.
 pub(crate) const GATES: usize = 16;
 
-/// How often a change is judged anew because another was faster.
-const MAX_ATTEMPTS: usize = 200;
+/// Entries of one page.
+const PAGE: usize = 500;
 
-/// The audit log of one scope.
+/// Audit log of one scope.
 #[derive(Debug, Clone)]
 pub struct Audit {
     stores: Stores,
     scope: Scope,
 }
 
+impl Store for Audit {
+    const KINDS: &'static [Kind] = &[Kind::Audit];
+    const DEFAULT_TTL: Option<Ttl> = Some(Ttl::secs(Self::DEFAULT_RETENTION_SECONDS.unsigned_abs()));
+    type Question = Infallible;
+}
+
 impl Audit {
-    /// How long an entry is kept, unless a policy for [`Kind::Audit`] says something else.
+    /// Retention of an entry, unless there is a policy for [`Kind::Audit`].
     pub const DEFAULT_RETENTION_SECONDS: i64 = 365 * 24 * 3600;
 
     pub(crate) fn new(stores: Stores, scope: Scope) -> Self {
         Self { stores, scope }
     }
 
-    /// The entries, oldest first.
+    /// Lists the entries, oldest first.
     pub async fn list(&self, after: Option<&Cursor>, limit: usize) -> Result<Listing<Entry>> {
         check_limit(limit)?;
         let page = self.stores.backend().scan(&self.log()?, after, limit, self.stores.now()).await?;
         Listing::read(page, |key, record| Entry::read(&key, &record))
     }
 
-    /// The last entry's number and hash: what to keep elsewhere, for a later [`verify`](Self::verify). None before
+    /// Entries about one record, oldest first. It reads the whole log.
+    pub(crate) async fn about(&self, kind: Kind, target: &[String]) -> Result<Vec<Entry>> {
+        let (log, mut entries) = (self.log()?, Vec::new());
+        let mut pages = Pages::new(&self.stores, &log, PAGE);
+        while let Some(items) = pages.next().await? {
+            for (key, record) in &items {
+                let entry = Entry::read(key, record)?;
+                entries
+                    .extend(Some(entry).filter(|entry| entry.kind == Some(kind) && entry.target == target));
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Returns number and hash of the last entry, to keep elsewhere for a later [`verify`](Self::verify). None before
     /// the first entry.
     pub async fn mark(&self) -> Result<Option<Mark>> {
         Ok(self.head(self.stores.now()).await?.map(|(head, _)| head.mark()))
     }
 
-    /// Writes an entry that goes with no change of its own.
+    /// Appends an entry without a change.
     pub async fn append(&self, note: &Note) -> Result<()> {
         self.stores.retry(|_| ready(Ok(Step::answer(()).audited(&self.scope, note.clone())))).await
-    }
-
-    /// Begins an audited change. The change is judged again as long as another is faster:
-    ///
-    /// 1. `attempt()` gives the time, or gives up;
-    /// 2. read what stands, and judge;
-    /// 3. `commit(writes, note)` writes both, or says that something was faster.
-    pub(crate) async fn changes(&self) -> Changes<'_> {
-        // Within a process the changes of a scope queue up instead of outrunning one another.
-        Changes { audit: self, _turn: self.stores.audit_gate(&self.scope).lock().await, attempts: 0 }
     }
 
     /// Writes that append `note` to the log: the entry, and the head in place of the one that was read.
@@ -117,39 +148,15 @@ impl Audit {
         record.map(|record| Ok((codec::decode(&record.value)?, record.version))).transpose()
     }
 
-    /// The entry behind `head`, and the head that it leaves.
+    /// Entry after `head`, and the head after that entry.
     fn seal(&self, head: &Head, note: &Note, now: Timestamp) -> Result<(Record, Head)> {
         let default = Ttl::from_secs(Self::DEFAULT_RETENTION_SECONDS)?;
-        let life = self.stores.ttl(Kind::Audit, &self.scope, None, default)?;
-        // No entry ends before the one in front of it, so that what is kept is always the end of the chain.
-        let expires_at = life.expires_at(now)?.max(head.expires_at()?);
+        let retention = self.stores.ttl(Kind::Audit, &self.scope, None, default)?;
+        // No entry expires before its predecessor, so the entries that are kept are always the end of the chain.
+        let expires_at = retention.expires_at(now)?.max(head.expires_at()?);
         let sealed = Sealed::new(&self.scope, head, note, now)?;
         let record = self.stores.record(codec::encode(&sealed), expires_at);
         Ok((record, sealed.head(expires_at)))
-    }
-}
-
-/// One audited change, until it is made or given up.
-pub(crate) struct Changes<'a> {
-    audit: &'a Audit,
-    _turn: MutexGuard<'a, ()>,
-    attempts: usize,
-}
-
-impl Changes<'_> {
-    /// The time of the next attempt. After many it is unavailable: the store is overrun, and nothing was written.
-    pub(crate) fn attempt(&mut self) -> Result<Timestamp> {
-        self.attempts += 1;
-        if self.attempts > MAX_ATTEMPTS {
-            return Err(Error::unavailable("other changes kept being faster: nothing was written"));
-        }
-        Ok(self.audit.stores.now())
-    }
-
-    /// Commits the writes together with the entry that tells of them; false if something has changed meanwhile.
-    pub(crate) async fn commit(&self, mut writes: Vec<Write>, note: &Note, now: Timestamp) -> Result<bool> {
-        writes.extend(self.audit.entry(note, now).await?);
-        Ok(self.audit.stores.backend().commit(Batch::new(writes)?, now).await?.is_applied())
     }
 }
 

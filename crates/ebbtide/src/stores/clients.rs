@@ -34,6 +34,8 @@ pub use types::{
 };
 
 use super::grants::{MAX_NAME_BYTES, PAGE, listed_id};
+use super::registry::{Store, listed, question};
+use super::shared::deletion::{Owned, Progress};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::paging::{Listing, check_limit};
 use super::shared::payload::Payload;
@@ -41,7 +43,7 @@ use super::shared::token;
 use super::shared::tombstones::Principal;
 use super::shared::update::Step;
 use super::{Stores, check_length, check_optional};
-use crate::backend::Cursor;
+use crate::backend::{Cursor, IndexTarget};
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
@@ -75,6 +77,35 @@ struct StoredClient {
     secrets: Vec<SecretHash>,
     #[n(4)]
     created_at: u64,
+}
+
+question! {
+    /// Client to explain.
+    ClientQuestion {
+        client_id: String,
+    }
+}
+
+impl Store for Clients {
+    const KINDS: &'static [Kind] = &[Kind::Client, Kind::ClientIndex];
+    const INDEXES: &'static [(Kind, IndexTarget)] =
+        &[(Kind::ClientIndex, |index, _| listed(Kind::Client, index))];
+    type Question = ClientQuestion;
+
+    async fn explain(&self, question: &ClientQuestion) -> Result<Finding> {
+        let mut finding = match self.standing(&question.client_id, self.stores.now()).await? {
+            Some((_, stored, record)) => Finding::new(RecordState::Live, "it is registered")
+                .since(Timestamp::from_stored(stored.created_at)?)
+                .until(record.expires_at),
+            None => Finding::unknown("not a client of this scope, or one that was deleted or has ended"),
+        };
+        finding.target = Some(vec![question.client_id.clone()]);
+        Ok(finding)
+    }
+
+    async fn remove_owned(&self, owned: &Owned<'_>, progress: &mut Progress) -> Result<bool> {
+        self.remove_clients(owned, progress).await
+    }
 }
 
 impl Clients {
@@ -270,17 +301,6 @@ impl Clients {
         let page = self.stores.backend().scan(&prefix, after, limit.min(PAGE), self.stores.now()).await?;
         let digests = page.items.iter().map(|(key, _)| Ok(Digest::from_bytes(listed_id(key)?)));
         Ok((digests.collect::<Result<_>>()?, page.next))
-    }
-
-    pub(crate) async fn explain(&self, client_id: &str) -> Result<Finding> {
-        let mut finding = match self.standing(client_id, self.stores.now()).await? {
-            Some((_, stored, record)) => Finding::new(RecordState::Live, "it is registered")
-                .since(Timestamp::from_stored(stored.created_at)?)
-                .until(record.expires_at),
-            None => Finding::unknown("not a client of this scope, or one that was deleted or has ended"),
-        };
-        finding.target = Some(vec![client_id.to_owned()]);
-        Ok(finding)
     }
 
     fn key(&self, client_id: &str) -> Result<(Key, Digest)> {

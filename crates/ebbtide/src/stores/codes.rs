@@ -12,6 +12,7 @@ use binding::Binding;
 pub use request::{CodeRequest, Redeem};
 
 use super::grants::{GrantId, GrantRequest, GrantTtls, Grants, IssuedGrant};
+use super::registry::{Store, question};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
 use super::shared::token;
@@ -27,6 +28,7 @@ use crate::model::record::Record;
 use crate::model::scope::Scope;
 use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
+use crate::model::ttl::Ttl;
 use crate::model::write::Write;
 
 /// Authorization codes of one scope.
@@ -143,6 +145,42 @@ enum CodeState {
     Burned,
 }
 
+question! {
+    /// Code to explain.
+    CodeQuestion {
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
+        code: Secret,
+    }
+}
+
+impl Store for Codes {
+    const KINDS: &'static [Kind] = &[Kind::Code];
+    const DEFAULT_TTL: Option<Ttl> = Some(Ttl::secs(60));
+    type Question = CodeQuestion;
+
+    async fn explain(&self, question: &CodeQuestion) -> Result<Finding> {
+        let unknown = || Finding::unknown("not a code of this scope, or one from long ago");
+        let Some(digest) = token::read(token::CODE, &[], &question.code) else { return Ok(unknown()) };
+        let now = self.stores.now();
+        let record = self.stores.backend().get(&self.key(&digest)?, now).await?;
+        let Some(record) = record else { return Ok(unknown()) };
+        let code: Code = codec::decode(&record.value)?;
+        let valid_until = Timestamp::from_stored(code.valid_until)?;
+        let finding = match code.state {
+            CodeState::Open(_) if now < valid_until => {
+                Finding::new(RecordState::Live, "it was not redeemed yet")
+            }
+            CodeState::Open(_) => Finding::new(RecordState::Expired, "it was not redeemed in its time"),
+            CodeState::Redeemed(id) => Finding::new(RecordState::Used, "it was redeemed")
+                .of_grant(id.map(|id| GrantId::from_bytes(*id))),
+            CodeState::Burned => {
+                Finding::new(RecordState::Used, "it was presented with something that did not fit")
+            }
+        };
+        Ok(finding.until(valid_until))
+    }
+}
+
 impl Codes {
     /// Longest lifetime of a code (RFC 6749 §4.1.2).
     pub const MAX_TTL_SECONDS: u64 = 600;
@@ -254,28 +292,6 @@ impl Codes {
         let id = redeemed.grant.as_ref().map(|grant| (*grant.grant_id.as_bytes()).into());
         let marker = self.remember(valid_until, CodeState::Redeemed(id), keep_until)?;
         Ok((RedeemOutcome::Redeemed(Box::new(redeemed)), marker, writes))
-    }
-
-    pub(crate) async fn explain(&self, code: &Secret) -> Result<Finding> {
-        let unknown = || Finding::unknown("not a code of this scope, or one from long ago");
-        let Some(digest) = token::read(token::CODE, &[], code) else { return Ok(unknown()) };
-        let now = self.stores.now();
-        let record = self.stores.backend().get(&self.key(&digest)?, now).await?;
-        let Some(record) = record else { return Ok(unknown()) };
-        let code: Code = codec::decode(&record.value)?;
-        let valid_until = Timestamp::from_stored(code.valid_until)?;
-        let finding = match code.state {
-            CodeState::Open(_) if now < valid_until => {
-                Finding::new(RecordState::Live, "it was not redeemed yet")
-            }
-            CodeState::Open(_) => Finding::new(RecordState::Expired, "it was not redeemed in its time"),
-            CodeState::Redeemed(id) => Finding::new(RecordState::Used, "it was redeemed")
-                .of_grant(id.map(|id| GrantId::from_bytes(*id))),
-            CodeState::Burned => {
-                Finding::new(RecordState::Used, "it was presented with something that did not fit")
-            }
-        };
-        Ok(finding.until(valid_until))
     }
 
     /// Record of a code, kept for a day after the end of the code, or until `keep_until` if that is later.

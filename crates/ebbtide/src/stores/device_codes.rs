@@ -18,15 +18,17 @@ use user_code::UserCode;
 
 use super::codes::Redeemed;
 use super::grants::{GrantId, MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES};
+use super::registry::{Store, question};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::token;
 use super::shared::tombstones::Principal;
 use super::shared::update::Step;
 use super::{Field, MEMORY, Stores, check_length, check_optional};
+use crate::backend::IndexTarget;
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
-use crate::model::key::Key;
+use crate::model::key::{Key, Part};
 use crate::model::kind::Kind;
 use crate::model::record::{Record, Version};
 use crate::model::scope::Scope;
@@ -70,6 +72,45 @@ struct FoundDevice {
     key: Key,
     device: Device,
     version: Version,
+}
+
+question! {
+    /// Device code to explain.
+    DeviceCodeQuestion {
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
+        device_code: Secret,
+    }
+}
+
+impl Store for DeviceCodes {
+    const KINDS: &'static [Kind] = &[Kind::DeviceCode, Kind::UserCode];
+    const INDEXES: &'static [(Kind, IndexTarget)] = &[(Kind::UserCode, device_of)];
+    type Question = DeviceCodeQuestion;
+
+    async fn explain(&self, question: &DeviceCodeQuestion) -> Result<Finding> {
+        let unknown = || Finding::unknown("not a device code of this scope, or one from long ago");
+        let Some(digest) = token::read(token::DEVICE, &[], &question.device_code) else {
+            return Ok(unknown());
+        };
+        let now = self.stores.now();
+        let Some(FoundDevice { device, .. }) = self.standing(&digest, now).await? else {
+            return Ok(unknown());
+        };
+        let valid_until = device.valid_until()?;
+        let finding = match &device.state {
+            DeviceState::Redeemed(id) => {
+                let id = id.as_ref().map(|id| GrantId::from_bytes(**id));
+                Finding::new(RecordState::Used, "it was redeemed").of_grant(id)
+            }
+            DeviceState::Denied => Finding::new(RecordState::Revoked, "the user has said no"),
+            _ if now >= valid_until => Finding::new(RecordState::Expired, "it was not redeemed in its time"),
+            DeviceState::Approved(_) => {
+                Finding::new(RecordState::Live, "the user has said yes, and it was not redeemed yet")
+            }
+            DeviceState::Pending => Finding::new(RecordState::Live, "the user has not decided yet"),
+        };
+        Ok(finding.until(valid_until))
+    }
 }
 
 impl DeviceCodes {
@@ -315,29 +356,6 @@ impl DeviceCodes {
         Ok(answer)
     }
 
-    pub(crate) async fn explain(&self, device_code: &Secret) -> Result<Finding> {
-        let unknown = || Finding::unknown("not a device code of this scope, or one from long ago");
-        let Some(digest) = token::read(token::DEVICE, &[], device_code) else { return Ok(unknown()) };
-        let now = self.stores.now();
-        let Some(FoundDevice { device, .. }) = self.standing(&digest, now).await? else {
-            return Ok(unknown());
-        };
-        let valid_until = device.valid_until()?;
-        let finding = match &device.state {
-            DeviceState::Redeemed(id) => {
-                let id = id.as_ref().map(|id| GrantId::from_bytes(**id));
-                Finding::new(RecordState::Used, "it was redeemed").of_grant(id)
-            }
-            DeviceState::Denied => Finding::new(RecordState::Revoked, "the user has said no"),
-            _ if now >= valid_until => Finding::new(RecordState::Expired, "it was not redeemed in its time"),
-            DeviceState::Approved(_) => {
-                Finding::new(RecordState::Live, "the user has said yes, and it was not redeemed yet")
-            }
-            DeviceState::Pending => Finding::new(RecordState::Live, "the user has not decided yet"),
-        };
-        Ok(finding.until(valid_until))
-    }
-
     async fn standing(&self, digest: &Digest, now: Timestamp) -> Result<Option<FoundDevice>> {
         let key = self.key(digest)?;
         let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(None) };
@@ -377,4 +395,12 @@ impl DeviceCodes {
     fn user_key(&self, user_code: &UserCode) -> Result<Key> {
         Key::new(Kind::UserCode, &self.scope, &[USER_CODES.into(), user_code.digest().part()], &[])
     }
+}
+
+/// Device code that a user code points to. Counts of wrong guesses are kept beside the user codes, and point to nothing.
+fn device_of(index: &Key, record: &Record) -> Option<Key> {
+    let is_code = index.partition().first() == Some(&Part::from(USER_CODES));
+    let digest = Digest::from_bytes(record.value.as_ref().try_into().ok()?);
+    let key = Key::new(Kind::DeviceCode, &index.scope(), &[digest.part()], &[]);
+    key.ok().filter(|_| is_code)
 }

@@ -12,6 +12,7 @@ use family::{Beginning, FamilyVerdict};
 use refresh::Refresh;
 
 pub(crate) use family::Family;
+use index::grant_or_token;
 pub use index::{GrantPage, Holder};
 pub(crate) use index::{Listed, PAGE, listed_id};
 pub use request::{GrantRequest, GrantTtls, Rotate};
@@ -21,10 +22,13 @@ pub use types::{Grant, GrantId, GrantState, IssuedGrant, RotateOutcome, Rotated,
 
 use super::Stores;
 use super::audit::Note;
+use super::registry::{Store, question};
+use super::shared::deletion::{Owned, Progress};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
 use super::shared::tombstones::Principal;
 use super::shared::update::Step;
+use crate::backend::IndexTarget;
 use crate::keyring::Keyring;
 use crate::model::codec;
 use crate::model::error::{Error, Result};
@@ -66,6 +70,36 @@ pub(crate) struct Standing {
     pub(crate) version: Version,
     /// Cap of the family.
     pub(crate) ends_at: Timestamp,
+}
+
+question! {
+    /// Grant to explain, by its id or by a refresh token of any generation.
+    GrantQuestion {
+        #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+        grant_id: Option<GrantId>,
+        #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+        refresh_token: Option<Secret>,
+    }
+}
+
+impl Store for Grants {
+    const KINDS: &'static [Kind] = &[Kind::Grant, Kind::GrantIndex];
+    const INDEXES: &'static [(Kind, IndexTarget)] = &[(Kind::GrantIndex, grant_or_token)];
+    type Question = GrantQuestion;
+
+    async fn explain(&self, question: &GrantQuestion) -> Result<Finding> {
+        match (question.grant_id, &question.refresh_token) {
+            (Some(id), None) => self.explain_grant(id).await,
+            (None, Some(token)) => self.explain_token(token).await,
+            _ => Err(Error::invalid("either grant_id or refresh_token is given")),
+        }
+    }
+
+    async fn remove_owned(&self, owned: &Owned<'_>, progress: &mut Progress) -> Result<bool> {
+        let (holder, after) = (Holder::Subject(owned.owner), progress.after.as_ref());
+        progress.after = self.remove_page(holder, after, &mut progress.removed).await?;
+        Ok(progress.after.is_some())
+    }
 }
 
 impl Grants {
@@ -197,7 +231,7 @@ impl Grants {
         Ok(grant.filter(|grant| grant.state == GrantState::Active && grant.generation == token.generation))
     }
 
-    pub(crate) async fn explain(&self, id: GrantId) -> Result<Finding> {
+    pub(super) async fn explain_grant(&self, id: GrantId) -> Result<Finding> {
         let now = self.stores.now();
         let Some(standing) = self.standing(id, now).await? else {
             return Ok(Finding::unknown("not a grant of this scope, or one that has reached its cap"));
@@ -217,11 +251,11 @@ impl Grants {
         Ok(finding.of_grant(Some(id)))
     }
 
-    pub(crate) async fn explain_token(&self, token: &Secret) -> Result<Finding> {
+    async fn explain_token(&self, token: &Secret) -> Result<Finding> {
         let Some(token) = Refresh::read(token, self.stores.keyring(), &self.scope) else {
             return Ok(Finding::unknown("not a refresh token of this scope"));
         };
-        let mut finding = self.explain(token.grant_id).await?;
+        let mut finding = self.explain_grant(token.grant_id).await?;
         let now = self.stores.now();
         let present = self.standing(token.grant_id, now).await?.map(|standing| standing.family.generation());
         if finding.state == RecordState::Live && present.is_some_and(|present| token.generation < present) {

@@ -18,6 +18,7 @@
 use minicbor::{Decode, Encode};
 use serde::Deserialize;
 
+use super::registry::Store;
 use super::shared::finding::{Finding, RecordState};
 use super::shared::setters::setters;
 use super::shared::token;
@@ -129,6 +130,27 @@ struct Nonce {
     used: bool,
 }
 
+impl Store for Nonces {
+    const KINDS: &'static [Kind] = &[Kind::Nonce];
+    const DEFAULT_TTL: Option<Ttl> = Some(Ttl::secs(300));
+    type Question = NonceCheck;
+
+    async fn explain(&self, question: &NonceCheck) -> Result<Finding> {
+        let unknown = || Finding::unknown("not a nonce of this scope and audience, or one from long ago");
+        let Some(key) = self.find(&question.audience, &question.nonce)? else { return Ok(unknown()) };
+        let now = self.stores.now();
+        let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(unknown()) };
+        let valid_until = Timestamp::from_stored(codec::decode::<Nonce>(&record.value)?.valid_until)?;
+        let finding = match judge(Some(&record), now)?.0 {
+            NonceOutcome::Accepted { .. } => Finding::new(RecordState::Live, "it was not accepted yet"),
+            NonceOutcome::Used => Finding::new(RecordState::Used, "it was accepted"),
+            NonceOutcome::Expired => Finding::new(RecordState::Expired, "it was not used in its time"),
+            NonceOutcome::Unknown => unknown(),
+        };
+        Ok(finding.until(valid_until))
+    }
+}
+
 impl Nonces {
     /// Maximum length of an audience, in bytes.
     pub const MAX_AUDIENCE_BYTES: usize = 1_024;
@@ -171,21 +193,6 @@ impl Nonces {
             Ok(Step::write(vec![write], answer))
         });
         update.await
-    }
-
-    pub(crate) async fn explain(&self, audience: &str, nonce: &Secret) -> Result<Finding> {
-        let unknown = || Finding::unknown("not a nonce of this scope and audience, or one from long ago");
-        let Some(key) = self.find(audience, nonce)? else { return Ok(unknown()) };
-        let now = self.stores.now();
-        let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(unknown()) };
-        let valid_until = Timestamp::from_stored(codec::decode::<Nonce>(&record.value)?.valid_until)?;
-        let finding = match judge(Some(&record), now)?.0 {
-            NonceOutcome::Accepted { .. } => Finding::new(RecordState::Live, "it was not accepted yet"),
-            NonceOutcome::Used => Finding::new(RecordState::Used, "it was accepted"),
-            NonceOutcome::Expired => Finding::new(RecordState::Expired, "it was not used in its time"),
-            NonceOutcome::Unknown => unknown(),
-        };
-        Ok(finding.until(valid_until))
     }
 
     fn find(&self, audience: &str, nonce: &Secret) -> Result<Option<Key>> {

@@ -1,12 +1,33 @@
-//! TTL policies in the store, so that they can be changed while it serves.
+//! TTL policies that are stored, so that they can be changed while a server runs.
 //!
-//! What is stored goes before what was configured. A node reads the set when it is told to, with
-//! [`Policies::reload`], and answers by what it read last: at its start, and from time to time, so that no call pays
-//! for it. A change made through a node holds there at once.
+//! A stored policy takes precedence over a configured one. A node reads the policies when [`Policies::reload`] is
+//! called, at its start and periodically, and applies the set that it read last. A change through a node applies
+//! there at once.
+//!
+//! ```
+//! use ebbtide::stores::approvals::Approval;
+//! use ebbtide::stores::audit::AuditContext;
+//! use ebbtide::{Ebbtide, Kind, Ttl, TtlPolicy};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> ebbtide::Result<()> {
+//! let acme = Ebbtide::in_memory().scope("tenant:acme")?;
+//! let context = AuditContext::new("admin", "approvals last a week at most")?;
+//! acme.policies().set(Kind::Approval, acme.scope(), TtlPolicy::short_lived(), &context).await?;
+//!
+//! let month = Approval::new("alice", "doc", "GET", "admin").ttl(Ttl::from_secs(30 * 24 * 3600)?);
+//! assert!(acme.approvals().grant(&month).await.is_err());
+//! # Ok(())
+//! # }
+//! ```
+
+use std::convert::Infallible;
 
 use minicbor::{Decode, Encode};
 
 use super::Stores;
+use super::registry::{Store, default_ttl};
+use super::shared::update::Step;
 use crate::backend::BackendExt;
 use crate::model::codec;
 use crate::model::error::{Error, Result};
@@ -19,21 +40,22 @@ use crate::model::ttl::{Ttl, TtlPolicies, TtlPolicy};
 use crate::model::write::Write;
 use crate::stores::audit::{Action, AuditContext, Note};
 
-/// The policies that a caller of one scope sees and changes: those of the scopes that it covers.
+/// Policies that a caller of one scope reads and changes: those of the scopes that it covers.
 #[derive(Debug, Clone)]
 pub struct Policies {
     stores: Stores,
     caller: Scope,
 }
 
-/// A stored policy, and where it holds.
+/// Stored policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StoredPolicy {
-    /// Of which kind of record.
+    /// Kind of record that it applies to.
     pub kind: Kind,
-    /// In which scope, and all that it covers.
+    /// Scope that it applies to, with all that it covers.
     pub scope: Scope,
-    /// The policy.
+    /// Policy.
     pub policy: TtlPolicy,
 }
 
@@ -49,14 +71,19 @@ struct PolicyRecord {
     enforce: bool,
 }
 
+impl Store for Policies {
+    const KINDS: &'static [Kind] = &[Kind::Policy];
+    type Question = Infallible;
+}
+
 impl Policies {
     pub(super) fn new(stores: Stores, caller: Scope) -> Self {
         Self { stores, caller }
     }
 
-    /// Sets the policy of a kind in a scope and all that it covers, and tells the audit log of that scope. The whole
-    /// set is checked with it: a policy that contradicts itself, or by which a store's own default would be refused,
-    /// is invalid, and nothing is written.
+    /// Sets the policy of a kind in a scope and all that it covers, and appends to the audit log of that scope.
+    /// Returns `Invalid`, and writes nothing, for a policy that contradicts itself or refuses the default of its
+    /// store.
     pub async fn set(
         &self,
         kind: Kind,
@@ -77,14 +104,14 @@ impl Policies {
         self.change(kind, scope, None, context).await
     }
 
-    /// The stored policies of the scopes that the caller covers.
+    /// Lists the stored policies of the scopes that the caller covers.
     pub async fn list(&self) -> Result<Vec<StoredPolicy>> {
         let all = self.stored(self.stores.now()).await?;
         Ok(all.into_iter().filter(|stored| self.caller.covers(&stored.scope)).collect())
     }
 
-    /// Reads the stored policies, and answers by them from now on. A set that cannot be read or that is not sound is
-    /// an error, and what was read before still holds.
+    /// Reads the stored policies, and applies them from now on. If the set cannot be read or is invalid, that is an
+    /// error, and the previous set stays in force.
     pub async fn reload(&self) -> Result<()> {
         let set = self.joined(self.stored(self.stores.now()).await?)?;
         self.stores.take_over(set);
@@ -100,32 +127,30 @@ impl Policies {
     ) -> Result<Option<TtlPolicy>> {
         self.caller.require(scope)?;
         let key = Key::new(Kind::Policy, scope, &["policy".into()], &[kind.name().into()])?;
-        let audit = self.stores.audit(scope);
-        let mut changes = audit.changes().await;
-        loop {
-            let now = changes.attempt()?;
+        let key = &key;
+        let change = self.stores.retry(|now| async move {
             let mut all = self.stored(now).await?;
             all.retain(|stored| stored.kind != kind || stored.scope != *scope);
             all.extend(policy.map(|policy| StoredPolicy { kind, scope: scope.clone(), policy }));
             let set = self.joined(all)?;
-            let standing = self.stores.backend().get(&key, now).await?;
-            let before = standing.as_ref().map(decode).transpose()?;
-            let expected = standing.map(|record| record.version);
+            let present = self.stores.backend().get(key, now).await?;
+            let before = present.as_ref().map(decode).transpose()?;
+            let (key, expected) = (key.clone(), present.map(|record| record.version));
             let write = match (policy, expected) {
-                (None, None) => return Ok(None),
-                (None, Some(expected)) => Write::Remove { key: key.clone(), expected },
+                (None, None) => return Ok(Step::answer(None)),
+                (None, Some(expected)) => Write::Remove { key, expected },
                 (Some(policy), Some(expected)) => {
-                    Write::Replace { key: key.clone(), expected, record: self.record(&policy) }
+                    Write::Replace { key, expected, record: self.record(&policy) }
                 }
-                (Some(policy), None) => Write::Insert { key: key.clone(), record: self.record(&policy) },
+                (Some(policy), None) => Write::Insert { key, record: self.record(&policy) },
             };
             let detail = format!("from {} to {}", describe(before.as_ref()), describe(policy.as_ref()));
             let note = Note::of(Action::Policy, context)?.about(kind, Vec::new()).with_detail(detail);
-            if changes.commit(vec![write], &note, now).await? {
-                self.stores.take_over(set);
-                return Ok(before);
-            }
-        }
+            Ok(Step::write(vec![write], Some((before, set))).audited(scope, note))
+        });
+        let Some((before, set)) = change.await? else { return Ok(None) };
+        self.stores.take_over(set);
+        Ok(before)
     }
 
     fn record(&self, policy: &TtlPolicy) -> Record {
@@ -144,14 +169,14 @@ impl Policies {
         let read = |(key, record): &(Key, Record)| {
             let sort = key.sort();
             let [Part::Text(kind)] = sort.as_slice() else {
-                return Err(Error::corrupt("a policy stands under a key that is not a kind"));
+                return Err(Error::corrupt("the key of a policy is not a kind"));
             };
             Ok(StoredPolicy { kind: kind.parse()?, scope: key.scope(), policy: decode(record)? })
         };
         records.iter().map(read).collect()
     }
 
-    /// The configured policies with the stored ones in front of them, if the whole set is sound.
+    /// Configured policies, with the stored ones in front of them.
     fn joined(&self, stored: Vec<StoredPolicy>) -> Result<TtlPolicies> {
         let mut set = self.stores.configured_policies().clone();
         for StoredPolicy { kind, scope, policy } in stored {
@@ -162,18 +187,9 @@ impl Policies {
     }
 }
 
-/// Refuses a policy by which every call that names no TTL would be refused.
+/// Refuses a policy that would refuse every call without a TTL.
 fn check_default(kind: Kind, policy: &TtlPolicy) -> Result<()> {
-    let seconds = match kind {
-        Kind::Code | Kind::Replay => 60,
-        Kind::PushedRequest => 90,
-        Kind::Nonce => 300,
-        Kind::Session => 600,
-        Kind::AccessToken => 900,
-        Kind::Audit => crate::stores::audit::Audit::DEFAULT_RETENTION_SECONDS,
-        _ => return Ok(()),
-    };
-    let own = Ttl::from_secs(seconds)?;
+    let Some(own) = default_ttl(kind) else { return Ok(()) };
     if policy.default.is_none() && policy.enforce && (own < policy.min || own > policy.max) {
         return Err(Error::invalid(format!(
             "a policy for {kind} has a default TTL, since the {own} of its store are not within {} to {}",

@@ -1,6 +1,9 @@
 //! Tokens of an upstream provider: sealed, attached to a grant, unreadable once it is revoked.
 
+use std::convert::Infallible;
+
 use super::grants::{GrantId, Grants, Standing};
+use super::registry::Store;
 use super::shared::payload::Payload;
 use super::shared::update::Step;
 use super::{Stores, check_length};
@@ -63,6 +66,11 @@ pub enum AttachOutcome {
     },
     /// There is no such grant, or it is not active. Nothing is stored.
     Inactive,
+}
+
+impl Store for ProviderTokens {
+    const KINDS: &'static [Kind] = &[Kind::ProviderToken];
+    type Question = Infallible;
 }
 
 impl ProviderTokens {

@@ -6,6 +6,7 @@ use minicbor::{Decode, Encode};
 use serde::Deserialize;
 
 use super::grants::MAX_NAME_BYTES;
+use super::registry::{Store, question};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
 use super::shared::setters::setters;
@@ -157,6 +158,35 @@ struct StoredRequest {
     pushed_at: u64,
 }
 
+question! {
+    /// Pushed request to explain.
+    PushedRequestQuestion {
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
+        request_uri: Secret,
+    }
+}
+
+impl Store for PushedRequests {
+    const KINDS: &'static [Kind] = &[Kind::PushedRequest];
+    const DEFAULT_TTL: Option<Ttl> = Some(Ttl::secs(90));
+    type Question = PushedRequestQuestion;
+
+    async fn explain(&self, question: &PushedRequestQuestion) -> Result<Finding> {
+        let now = self.stores.now();
+        let Some(standing) = self.stores.backend().get(&self.key(&question.request_uri)?, now).await? else {
+            return Ok(Finding::unknown("not a request of this scope, or one from long ago"));
+        };
+        let stored: StoredRequest = codec::decode(&standing.value)?;
+        let valid_until = Timestamp::from_stored(stored.valid_until)?;
+        let finding = match stored.params {
+            None => Finding::new(RecordState::Used, "it was taken"),
+            Some(_) if now < valid_until => Finding::new(RecordState::Live, "it was not taken yet"),
+            Some(_) => Finding::new(RecordState::Expired, "it was not taken in its time"),
+        };
+        Ok(finding.until(valid_until))
+    }
+}
+
 impl PushedRequests {
     /// Prefix of a new URI (RFC 9126 §2.2).
     pub const URI_PREFIX: &'static str = "urn:ietf:params:oauth:request_uri:";
@@ -235,21 +265,6 @@ impl PushedRequests {
             )
         });
         update.await
-    }
-
-    pub(crate) async fn explain(&self, request_uri: &Secret) -> Result<Finding> {
-        let now = self.stores.now();
-        let Some(standing) = self.stores.backend().get(&self.key(request_uri)?, now).await? else {
-            return Ok(Finding::unknown("not a request of this scope, or one from long ago"));
-        };
-        let stored: StoredRequest = codec::decode(&standing.value)?;
-        let valid_until = Timestamp::from_stored(stored.valid_until)?;
-        let finding = match stored.params {
-            None => Finding::new(RecordState::Used, "it was taken"),
-            Some(_) if now < valid_until => Finding::new(RecordState::Live, "it was not taken yet"),
-            Some(_) => Finding::new(RecordState::Expired, "it was not taken in its time"),
-        };
-        Ok(finding.until(valid_until))
     }
 
     /// Record of a request, kept for a day after the end of the request.

@@ -1,25 +1,23 @@
-//! Relationships: who is what to whom, until when. Each is written with its reverse in one commit, so that both
-//! "what is alice to others" and "who is something to this document" are listings of one partition.
+//! Relationships between a subject and an object, until a time. Each is written with its reverse in one commit, so
+//! that the relationships of a subject and those of an object are both listings of one partition.
 //!
 //! ```
 //! use ebbtide::stores::relationships::Relationship;
-//! use ebbtide::{Scope, Stores, Ttl, open};
+//! use ebbtide::{Ebbtide, Ttl};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> ebbtide::Result<()> {
-//! let stores = Stores::for_tests(open("memory:").await?);
+//! let db = Ebbtide::in_memory();
+//! let (acme, widgets) = (db.scope("tenant:acme-corp")?, db.scope("tenant:widgets-inc")?);
 //! let month = Ttl::from_secs(30 * 24 * 3600)?;
-//! let (acme, widgets) = (Scope::tenant("acme-corp")?, Scope::tenant("widgets-inc")?);
-//! let relationships = stores.relationships(&Scope::Global);
-//! let alice = Relationship::role("alice", "editor", "document-123", "admin");
-//! relationships.add(&alice.clone().with_scope(acme.clone()).with_ttl(month)).await?;
-//! let bob = Relationship::role("bob", "editor", "document-123", "admin");
-//! relationships.add(&bob.clone().with_scope(widgets).with_ttl(month)).await?;
+//! let alice = Relationship::role("alice", "editor", "document-123", "admin").ttl(month);
+//! let bob = Relationship::role("bob", "editor", "document-123", "admin").ttl(month);
+//! acme.relationships().add(&alice).await?;
+//! widgets.relationships().add(&bob).await?;
 //!
 //! // Both are editors of "document-123", each in a tenant of their own.
-//! let acme = stores.relationships(&acme);
-//! assert!(acme.check(&alice.edge()).await?);
-//! assert!(!acme.check(&bob.edge()).await?);
+//! assert!(acme.relationships().check(&alice.edge()).await?);
+//! assert!(!acme.relationships().check(&bob.edge()).await?);
 //! # Ok(())
 //! # }
 //! ```
@@ -34,16 +32,18 @@ use relationship::StoredRelationship;
 pub use relationship::{Edge, Related, RelationType, Relationship};
 
 use super::Stores;
-use super::approvals::{MAX_GRANTOR_BYTES, check_metadata};
+use super::approvals::{MAX_BATCH, MAX_GRANTOR_BYTES, check_batch, check_metadata};
+use super::registry::Store;
+use super::shared::deletion::{Owned, Progress};
 use super::shared::extension::{ExtendOutcome, Extension};
 use super::shared::finding::Finding;
-use super::shared::lifetime::{Lifetime, Restored, Standing, restore};
+use super::shared::lifetime::{Lifetime, RecordHandle, Restored, restore};
 use super::shared::paging::{Listing, check_limit};
 use super::shared::tombstones::Principal;
 use crate::admin::Erased;
 use crate::backend::Cursor;
 use crate::model::codec;
-use crate::model::error::{Error, Result};
+use crate::model::error::Result;
 use crate::model::key::{Key, Part, Prefix};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
@@ -52,44 +52,66 @@ use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Write};
 use crate::stores::audit::{AuditContext, check_text};
 
-/// The relationships of one scope. A handle covers a scope as that of [approvals](super::approvals) does.
+/// Relationships of one scope. A handle covers a scope as that of [approvals](super::approvals) does.
 #[derive(Debug, Clone)]
 pub struct Relationships {
     stores: Stores,
     scope: Scope,
 }
 
+impl Store for Relationships {
+    const KINDS: &'static [Kind] = &[Kind::Relationship, Kind::RelationshipReverse];
+    type Question = Edge;
+
+    async fn explain(&self, edge: &Edge) -> Result<Finding> {
+        Finding::of(&self.handle(edge)?).await
+    }
+
+    async fn remove_owned(&self, owned: &Owned<'_>, progress: &mut Progress) -> Result<bool> {
+        for end in Self::KINDS {
+            let Some(prefix) = owned.prefix(*end)? else { continue };
+            let erased = self.erase_both_ends(&prefix).await?;
+            progress.removed.add(Kind::Relationship, erased.removed);
+            if erased.more {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
 impl Relationships {
-    /// The most questions of one batch.
-    pub const MAX_QUESTIONS: usize = 1_000;
+    /// Most checks of one batch.
+    pub const MAX_QUESTIONS: usize = MAX_BATCH;
 
     pub(super) fn new(stores: Stores, scope: Scope) -> Self {
         Self { stores, scope }
     }
 
-    /// The relationships of a scope that this one covers; any other is invalid.
+    /// Relationships of a scope that this one covers. Returns `Invalid` for any other.
     pub fn within(&self, scope: &Scope) -> Result<Self> {
         self.scope.require(scope)?;
         Ok(Self { stores: self.stores.clone(), scope: scope.clone() })
     }
 
-    /// Adds a relationship, with its reverse. One that stands there gives way to it, life and all.
+    /// Adds a relationship with its reverse, and replaces the one that exists, with its lifetime.
     pub async fn add(&self, relationship: &Relationship) -> Result<Related> {
         let scope = relationship.scope.as_ref().unwrap_or(&self.scope);
         let now = self.stores.now();
         let (lifetime, expires_at) =
-            relationship.span.begin(&self.stores, Kind::Relationship, scope, None, now)?;
+            relationship.lifetime().begin(&self.stores, Kind::Relationship, scope, None, now)?;
         let ([forward, reverse], record) = self.prepare(relationship, lifetime, expires_at)?;
         let related = Related::read(&forward, &record)?;
         let writes = [forward, reverse].map(|key| Write::Put { key, record: record.clone() });
-        let whom = mortals(&relationship.edge);
-        // A put has no condition of its own that could be refused.
+        let edge = relationship.edge();
+        let whom = principals(&edge);
+        // A put has no condition that could be refused.
         let _ = self.stores.commit_for(scope, &whom, writes.into(), now).await?.unless_deleted()?;
         Ok(related)
     }
 
-    /// Writes a relationship that comes from elsewhere, with the life that it had there, if none stands here. What
-    /// is not dated there is the same whenever it was written here.
+    /// Writes an imported relationship with its lifetime, if none exists. One without a date is equal to an existing
+    /// one whatever the date of that.
     pub(crate) async fn restore(
         &self,
         relationship: &Relationship,
@@ -100,7 +122,7 @@ impl Relationships {
     ) -> Result<Restored> {
         let (keys, record) = self.prepare(relationship, lifetime, expires_at)?;
         let ours = (record.value.clone(), record.expires_at);
-        restore(&self.stores, keys.into(), &mortals(&relationship.edge), record, dry_run, |there| {
+        restore(&self.stores, keys.into(), &principals(&relationship.edge()), record, dry_run, |there| {
             let stored: StoredRelationship = codec::decode(&there.value)?;
             let alike =
                 stored.created_by == relationship.created_by && stored.metadata == relationship.metadata;
@@ -124,33 +146,27 @@ impl Relationships {
             metadata: relationship.metadata.clone(),
             lifetime,
         };
-        Ok((keys(scope, &relationship.edge)?, self.stores.record(codec::encode(&stored), expires_at)))
+        Ok((keys(scope, &relationship.edge())?, self.stores.record(codec::encode(&stored), expires_at)))
     }
 
-    /// Whether exactly this relationship stands, in exactly this scope. An error is no answer: refuse.
+    /// Returns whether exactly this relationship exists, in exactly this scope. An error is no answer: refuse.
     pub async fn check(&self, edge: &Edge) -> Result<bool> {
         Ok(self.get(edge).await?.is_some())
     }
 
-    /// Checks each of the relationships, at once. An error is no answer to any of them.
+    /// Checks several relationships concurrently. An error answers none of them.
     pub async fn check_many(&self, edges: &[Edge]) -> Result<Vec<bool>> {
-        if edges.len() > Self::MAX_QUESTIONS {
-            return Err(Error::invalid(format!(
-                "a batch has at most {} questions; this one has {}",
-                Self::MAX_QUESTIONS,
-                edges.len()
-            )));
-        }
+        check_batch(edges.len())?;
         join_all(edges.iter().map(|edge| self.check(edge))).await.into_iter().collect()
     }
 
-    /// The relationship, if there is one. One that slides is renewed.
+    /// Returns the relationship, if there is one. A sliding one is renewed.
     pub async fn get(&self, edge: &Edge) -> Result<Option<Related>> {
-        let standing = self.standing(edge)?;
-        standing.read().await?.map(|record| Related::read(&standing.keys[0], &record)).transpose()
+        let handle = self.handle(edge)?;
+        handle.read().await?.map(|record| Related::read(&handle.keys[0], &record)).transpose()
     }
 
-    /// What a subject is to others, by type, relation and object; of one type where it is given.
+    /// Lists the relationships of a subject, by type, relation and object; of one type where it is given.
     pub async fn list(
         &self,
         subject: &str,
@@ -161,7 +177,7 @@ impl Relationships {
         self.page(Kind::Relationship, subject, relation_type, after, limit).await
     }
 
-    /// Who is something to an object, by type, relation and subject; of one type where it is given.
+    /// Lists the relationships of an object, by type, relation and subject; of one type where it is given.
     pub async fn list_reverse(
         &self,
         object: &str,
@@ -172,27 +188,29 @@ impl Relationships {
         self.page(Kind::RelationshipReverse, object, relation_type, after, limit).await
     }
 
-    /// Ends a relationship and its reverse, and tells the audit log. True only for the caller that ended it.
+    /// Removes a relationship and its reverse, and appends to the audit log. True only for the caller that removed
+    /// it.
     pub async fn remove(&self, edge: &Edge, context: &AuditContext) -> Result<bool> {
-        self.standing(edge)?.revoke(context).await
+        self.handle(edge)?.revoke(context).await
     }
 
-    /// Lets a relationship live longer, and writes into the audit log who did it and why, in one commit.
+    /// Extends a relationship, and appends to the audit log in the same commit.
     pub async fn extend(&self, edge: &Edge, extension: &Extension) -> Result<ExtendOutcome> {
-        self.standing(edge)?.extend(extension).await
+        self.handle(edge)?.extend(extension).await
     }
 
-    /// Deletes every relationship of exactly this scope, tells the audit log, and says how many there were. After
-    /// an error, call it again: it goes on with what is left.
+    /// Deletes every relationship of exactly this scope, appends to the audit log, and returns their number. After an
+    /// error, call it again to delete the rest.
     pub async fn delete_scope(&self, context: &AuditContext) -> Result<u64> {
         let (scopes, reach) = (self.stores.scopes(&self.scope), Reach::Exact(self.scope.clone()));
-        // What is checked goes first, where an engine keeps kinds apart.
+        // Checks read the forward record: it is removed first, where an engine keeps kinds apart.
         let kinds = vec![Kind::Relationship, Kind::RelationshipReverse];
         let removed = scopes.delete_kinds(kinds, &reach, context).await?.finish().await?;
-        Ok(removed.get(&Kind::Relationship).copied().unwrap_or_default())
+        Ok(removed.records.get(&Kind::Relationship).copied().unwrap_or_default())
     }
 
-    /// Removes some of the relationships under `prefix`, each with its other end, and says whether there may be more.
+    /// Removes some of the relationships under `prefix`, each with its other end, and returns whether there may be
+    /// more.
     pub(super) async fn erase_both_ends(&self, prefix: &Prefix) -> Result<Erased> {
         let now = self.stores.now();
         let page = self.stores.backend().scan(prefix, None, Batch::MAX_WRITES / 2, now).await?;
@@ -226,12 +244,8 @@ impl Relationships {
         Listing::read(page, |key, record| Related::read(&key, &record))
     }
 
-    pub(crate) async fn explain(&self, edge: &Edge) -> Result<Finding> {
-        Finding::of(&self.standing(edge)?).await
-    }
-
-    fn standing<'a>(&'a self, edge: &'a Edge) -> Result<Standing<'a>> {
-        Ok(Standing {
+    fn handle<'a>(&'a self, edge: &'a Edge) -> Result<RecordHandle<'a>> {
+        Ok(RecordHandle {
             stores: &self.stores,
             scope: &self.scope,
             keys: keys(&self.scope, edge)?.into(),
@@ -241,18 +255,18 @@ impl Relationships {
                 edge.relation.clone(),
                 edge.object.clone(),
             ],
-            whose: mortals(edge).into(),
+            whose: principals(edge).into(),
             lifetime: |record| Ok(codec::decode::<StoredRelationship>(&record.value)?.lifetime),
         })
     }
 }
 
-/// Both ends may be deleted.
-fn mortals(edge: &Edge) -> [Principal<'_>; 2] {
+/// Owners at both ends.
+fn principals(edge: &Edge) -> [Principal<'_>; 2] {
     [Principal::Owner(&edge.subject), Principal::Owner(&edge.object)]
 }
 
-/// Where a relationship stands, and its reverse.
+/// Keys of a relationship and of its reverse.
 fn keys(scope: &Scope, edge: &Edge) -> Result<[Key; 2]> {
     let key = |kind, from: &str, to: &str| {
         let mut sort = edge.relation_type.parts();

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::registry::{Store, question};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::setters::setters;
 use super::{Stores, check_length, check_optional};
@@ -108,6 +109,32 @@ pub enum ReplayOutcome {
     Replay,
 }
 
+question! {
+    /// Proof to explain.
+    ReplayQuestion {
+        namespace: String,
+        jti: String,
+        jkt: Option<String>,
+    }
+}
+
+impl Store for Replays {
+    const KINDS: &'static [Kind] = &[Kind::Replay];
+    const DEFAULT_TTL: Option<Ttl> = Some(Ttl::secs(60));
+    type Question = ReplayQuestion;
+
+    async fn explain(&self, question: &ReplayQuestion) -> Result<Finding> {
+        let mut proof = Proof::new(&*question.namespace, &*question.jti);
+        proof.jkt.clone_from(&question.jkt);
+        let record = self.stores.backend().get(&self.key(&proof)?, self.stores.now()).await?;
+        Ok(match record {
+            Some(record) => Finding::new(RecordState::Live, "it was seen, and is refused until its end")
+                .until(record.expires_at),
+            None => Finding::unknown("it was not seen, or long enough ago to be fresh again"),
+        })
+    }
+}
+
 impl Replays {
     pub(super) fn new(stores: Stores, scope: Scope) -> Self {
         Self { stores, scope }
@@ -153,15 +180,6 @@ impl Replays {
     fn end(&self, proof: &Proof, now: Timestamp) -> Result<Timestamp> {
         let ttl = self.stores.ttl(Kind::Replay, &self.scope, proof.ttl, self.stores.profile().replay)?;
         ttl.expires_at(now)?.checked_add(proof.hold)
-    }
-
-    pub(crate) async fn explain(&self, proof: &Proof) -> Result<Finding> {
-        let record = self.stores.backend().get(&self.key(proof)?, self.stores.now()).await?;
-        Ok(match record {
-            Some(record) => Finding::new(RecordState::Live, "it was seen, and is refused until its end")
-                .until(record.expires_at),
-            None => Finding::unknown("it was not seen, or long enough ago to be fresh again"),
-        })
     }
 
     fn key(&self, proof: &Proof) -> Result<Key> {

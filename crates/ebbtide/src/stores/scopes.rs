@@ -1,7 +1,26 @@
-//! Scopes as an operator sees them: what is in one, how much of it, and its end.
+//! Scopes: listing, counting and deleting all records of one.
 //!
-//! These are an administrator's operations: they read, or remove, everything in a scope, and may cost a scan of a
-//! table. Exact is the rule; [`Reach::Below`] reaches what a scope covers. A caller reaches only what it covers.
+//! These operations are for administrators: they read or remove every record of a scope, and may scan a table. They
+//! are exact; [`Reach::Below`] includes the scopes that one covers. A caller reaches only scopes that it covers.
+//!
+//! ```
+//! use ebbtide::stores::approvals::Approval;
+//! use ebbtide::stores::audit::AuditContext;
+//! use ebbtide::{Ebbtide, Kind, Reach};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> ebbtide::Result<()> {
+//! let acme = Ebbtide::in_memory().scope("tenant:acme")?;
+//! acme.approvals().grant(&Approval::new("alice", "doc", "GET", "admin")).await?;
+//!
+//! let (scopes, reach) = (acme.scopes(), Reach::Below(acme.scope().clone()));
+//! assert_eq!(scopes.count(&reach).await?[&Kind::Approval], 1);
+//! let context = AuditContext::new("admin", "the tenant left")?;
+//! let removed = scopes.delete(&reach, &context).await?.finish().await?;
+//! assert_eq!(removed.total(), 1);
+//! # Ok(())
+//! # }
+//! ```
 
 mod deletion;
 
@@ -18,33 +37,34 @@ use crate::model::scope::{Reach, Scope};
 use crate::model::time::Timestamp;
 use crate::stores::audit::AuditContext;
 
-pub use deletion::Deletion;
+pub use deletion::ScopeDeletion;
 
-/// The scopes that a caller covers.
+/// Scopes that a caller covers.
 #[derive(Debug, Clone)]
 pub struct Scopes {
     stores: Stores,
     caller: Scope,
 }
 
-/// The records of one kind in a scope.
+/// Statistics of one kind of record in a scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Statistics {
-    /// How many are live.
+    /// Number of live records.
     pub live: u64,
-    /// The bytes of their keys and values.
+    /// Bytes of their keys and values.
     pub bytes: u64,
-    /// How many of them do not end.
+    /// Number of them that do not expire.
     pub without_end: u64,
-    /// When the first of the others ends.
+    /// First expiry of the others.
     pub first_ends_at: Option<Timestamp>,
-    /// When the last of the others ends.
+    /// Last expiry of the others.
     pub last_ends_at: Option<Timestamp>,
 }
 
 impl Scopes {
-    /// What is deleted with a scope: everything but the log that tells of it, and what the store keeps of itself. Where an
-    /// engine keeps kinds apart, what grants access goes before what only leads to it.
+    /// Kinds that are deleted with a scope: all but the audit log and the store's own records. They are in the order
+    /// of deletion: what gives access comes before what only leads to it.
     pub fn deletable() -> impl Iterator<Item = Kind> {
         let kept = |kind: &Kind| matches!(kind, Kind::Audit | Kind::System) || kind.is_probe();
         Kind::ALL.iter().copied().filter(move |kind| !kept(kind))
@@ -54,7 +74,7 @@ impl Scopes {
         Self { stores, caller }
     }
 
-    /// A page of the live records of one kind.
+    /// Lists the live records of one kind.
     pub async fn list(
         &self,
         kind: Kind,
@@ -68,14 +88,14 @@ impl Scopes {
         Listing::read(page, |key, record| Ok((key, record)))
     }
 
-    /// How many live records there are, by kind; kinds of which there are none are left out.
+    /// Counts the live records by kind, without kinds of which there are none.
     pub async fn count(&self, reach: &Reach) -> Result<BTreeMap<Kind, u64>> {
         let mut count = self.begin_count(reach)?;
         while count.step().await? {}
         Ok(count.counted)
     }
 
-    /// Begins to count every live record of a scope, in steps. Nothing is read before the first.
+    /// Begins to count every live record of a scope, in steps. Nothing is read before the first step.
     pub fn begin_count(&self, reach: &Reach) -> Result<Count> {
         self.begin_count_of(Kind::ALL.iter().copied(), reach)
     }
@@ -91,8 +111,8 @@ impl Scopes {
         })
     }
 
-    /// How many live records there are, of the kinds that are deleted with a scope, but no more than `most`: it reads
-    /// little more than that many.
+    /// Counts the live records of the kinds that are deleted with a scope, up to `most`. It reads little more than
+    /// that many.
     pub async fn count_up_to(&self, reach: &Reach, most: u64) -> Result<u64> {
         let mut count = self.begin_count_of(Self::deletable(), reach)?;
         let counted = |count: &Count| count.counted.values().sum::<u64>();
@@ -100,7 +120,7 @@ impl Scopes {
         Ok(counted(&count).min(most))
     }
 
-    /// How much there is, by scope and kind.
+    /// Returns statistics by scope and kind.
     pub async fn statistics(&self, reach: &Reach) -> Result<BTreeMap<Scope, BTreeMap<Kind, Statistics>>> {
         let (now, prefixes) = (self.stores.now(), self.prefixes(Kind::ALL.iter().copied(), reach)?);
         let mut all: BTreeMap<Scope, BTreeMap<Kind, Statistics>> = BTreeMap::new();
@@ -117,9 +137,9 @@ impl Scopes {
         }
     }
 
-    /// Begins to delete every record of a scope, whatever its kind. The log of the scope is kept, and told first.
-    /// Nothing is deleted before the first step.
-    pub async fn delete(&self, reach: &Reach, context: &AuditContext) -> Result<Deletion> {
+    /// Begins to delete every record of a scope. Its audit log is kept, and gets an entry first. No record is deleted
+    /// before the first step.
+    pub async fn delete(&self, reach: &Reach, context: &AuditContext) -> Result<ScopeDeletion> {
         self.delete_kinds(Self::deletable().collect(), reach, context).await
     }
 
@@ -129,20 +149,24 @@ impl Scopes {
         kinds: Vec<Kind>,
         reach: &Reach,
         context: &AuditContext,
-    ) -> Result<Deletion> {
+    ) -> Result<ScopeDeletion> {
         if let Some(kept) = kinds.iter().find(|kind| !Self::deletable().any(|deletable| deletable == **kind))
         {
             return Err(Error::invalid(format!("records of the kind {kept} are not deleted with a scope")));
         }
         let prefixes = self.prefixes(kinds.into_iter(), reach)?;
-        Deletion::begin(&self.stores, reach, prefixes, context).await
+        ScopeDeletion::begin(&self.stores, reach, prefixes, context).await
     }
 
-    /// Goes on with a [`delete`](Self::delete) of a scope that was stopped within the last day, in whichever process;
-    /// none if none was. What was written after it began may be left: only a new one deletes that too.
-    pub async fn resume_delete(&self, reach: &Reach, context: &AuditContext) -> Result<Option<Deletion>> {
+    /// Resumes a [`delete`](Self::delete) of a scope that stopped within the last day, in any process; none if there
+    /// is none. A record that was written after it began may be left: only a new deletion removes it.
+    pub async fn resume_delete(
+        &self,
+        reach: &Reach,
+        context: &AuditContext,
+    ) -> Result<Option<ScopeDeletion>> {
         let prefixes = self.prefixes(Self::deletable(), reach)?;
-        Deletion::resume(&self.stores, reach, prefixes, context).await
+        ScopeDeletion::resume(&self.stores, reach, prefixes, context).await
     }
 
     fn prefixes(&self, kinds: impl Iterator<Item = Kind>, reach: &Reach) -> Result<Vec<Prefix>> {
@@ -169,7 +193,7 @@ impl Statistics {
     }
 }
 
-/// The count of a scope, in steps of a bounded size.
+/// Count of a scope, in steps of a bounded size.
 #[derive(Debug)]
 #[must_use = "nothing is counted before the first step"]
 pub struct Count {
@@ -182,13 +206,13 @@ pub struct Count {
 }
 
 impl Count {
-    /// Goes on from where another count had come, by its [`place`](Self::place): of the same scope, within a day.
+    /// Resumes another count of the same scope at its [`place`](Self::place), within a day.
     pub fn resume(mut self, place: Cursor, counted: BTreeMap<Kind, u64>) -> Self {
         (self.after, self.counted) = (Some(place), counted);
         self
     }
 
-    /// Counts some more, and says whether there may be more.
+    /// Counts some more records, and returns whether there may be more.
     pub async fn step(&mut self) -> Result<bool> {
         let backend = self.stores.admin();
         let step = backend.count(&self.prefixes, self.after.as_ref(), self.now).await?;
@@ -199,19 +223,19 @@ impl Count {
         Ok(self.after.is_some())
     }
 
-    /// How many were counted so far, by kind.
+    /// Records that were counted so far, by kind.
     #[must_use]
     pub fn counted(&self) -> &BTreeMap<Kind, u64> {
         &self.counted
     }
 
-    /// So many parts of so many are done.
+    /// Parts that are done, and all parts.
     #[must_use]
     pub fn done(&self) -> (u32, u32) {
         self.done
     }
 
-    /// Where it goes on; none before the first step and after the last.
+    /// Position at which it continues; none before the first step and after the last.
     #[must_use]
     pub fn place(&self) -> Option<&Cursor> {
         self.after.as_ref()

@@ -27,11 +27,14 @@ use minicbor::{Decode, Encode};
 pub use listing::SessionInfo;
 pub use request::{SessionFields, SessionRequest};
 
+use super::registry::{Store, listed, question};
+use super::shared::deletion::{Owned, Progress};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::token;
 use super::shared::tombstones::Principal;
 use super::shared::update::Step;
 use super::{Stores, check_optional};
+use crate::backend::IndexTarget;
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
@@ -167,6 +170,43 @@ impl From<Gone> for TouchOutcome {
     }
 }
 
+question! {
+    /// Session to explain.
+    SessionQuestion {
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
+        session_id: Secret,
+    }
+}
+
+impl Store for Sessions {
+    const KINDS: &'static [Kind] = &[Kind::Session, Kind::SessionIndex];
+    const DEFAULT_TTL: Option<Ttl> = Some(Ttl::secs(600));
+    const INDEXES: &'static [(Kind, IndexTarget)] =
+        &[(Kind::SessionIndex, |index, _| listed(Kind::Session, index))];
+    type Question = SessionQuestion;
+
+    async fn explain(&self, question: &SessionQuestion) -> Result<Finding> {
+        Ok(match self.find(&question.session_id, self.stores.now()).await? {
+            Ok(FoundSession { stored, .. }) => {
+                let finding = Finding::new(RecordState::Live, "it was not claimed, and a touch renews it")
+                    .since(Timestamp::from_stored(stored.created_at)?)
+                    .until(Timestamp::from_stored(stored.valid_until)?);
+                Finding { cap_at: Some(Timestamp::from_stored(stored.ends_at)?), ..finding }
+            }
+            Err(Gone::Used) => Finding::new(RecordState::Used, "it was claimed"),
+            Err(Gone::Expired) => Finding::new(RecordState::Expired, "it was not touched in its time"),
+            Err(Gone::Unknown) => {
+                Finding::unknown("not a session of this scope, or deleted, or one from long ago")
+            }
+        })
+    }
+
+    async fn remove_owned(&self, owned: &Owned<'_>, progress: &mut Progress) -> Result<bool> {
+        let page = self.revoke_page(owned.owner, progress.after.as_ref()).await?;
+        Ok(progress.add_page(Kind::Session, page))
+    }
+}
+
 impl Sessions {
     /// Default cap of the lifetime, in seconds.
     pub const DEFAULT_MAX_SECONDS: u64 = 24 * 3600;
@@ -218,22 +258,6 @@ impl Sessions {
         Ok(match self.find(session_id, self.stores.now()).await? {
             Ok(found) => SessionOutcome::Live(Box::new(self.open(&found)?)),
             Err(gone) => gone.into(),
-        })
-    }
-
-    pub(crate) async fn explain(&self, session_id: &Secret) -> Result<Finding> {
-        Ok(match self.find(session_id, self.stores.now()).await? {
-            Ok(FoundSession { stored, .. }) => {
-                let finding = Finding::new(RecordState::Live, "it was not claimed, and a touch renews it")
-                    .since(Timestamp::from_stored(stored.created_at)?)
-                    .until(Timestamp::from_stored(stored.valid_until)?);
-                Finding { cap_at: Some(Timestamp::from_stored(stored.ends_at)?), ..finding }
-            }
-            Err(Gone::Used) => Finding::new(RecordState::Used, "it was claimed"),
-            Err(Gone::Expired) => Finding::new(RecordState::Expired, "it was not touched in its time"),
-            Err(Gone::Unknown) => {
-                Finding::unknown("not a session of this scope, or deleted, or one from long ago")
-            }
         })
     }
 

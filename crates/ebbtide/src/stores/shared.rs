@@ -1,9 +1,9 @@
 //! Parts that several stores share.
 
+pub mod deletion;
 pub mod extension;
 pub(crate) mod field;
 pub(crate) mod finding;
-pub mod indexes;
 pub(crate) mod lifetime;
 pub mod paging;
 pub mod payload;

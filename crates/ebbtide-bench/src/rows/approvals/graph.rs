@@ -68,14 +68,13 @@ impl Graph {
         let (scope, ttl) = (Self::scope()?, Ttl::from_secs(86_400)?);
         for number in (part..self.approvals).step_by(64) {
             let (user, resource) = self.approval(number);
-            let approval = Approval::new(user, resource, "read", "admin").with_ttl(ttl);
+            let approval = Approval::new(user, resource, "read", "admin").ttl(ttl);
             stores.approvals(&scope).grant(&approval).await?;
         }
         for level in 0..self.sizes.len() {
             for number in (part..self.size(level)).step_by(64) {
                 let group = name(level + 1, number % self.size(level + 1));
-                let edge =
-                    Relationship::membership(name(level, number), MEMBER, group, "admin").with_ttl(ttl);
+                let edge = Relationship::membership(name(level, number), MEMBER, group, "admin").ttl(ttl);
                 stores.relationships(&scope).add(&edge).await?;
             }
         }

@@ -87,27 +87,21 @@ impl Importer {
                 text(fields, "action")?,
                 text(fields, "granted_by")?,
             );
-            for (name, value) in metadata(fields)? {
-                approval = approval.with_metadata(name, value);
-            }
+            approval.metadata = metadata(fields)?;
             let approvals: Approvals = self.stores.approvals(&self.scope);
             (Kind::Approval, approvals.restore(&approval, lifetime, expires_at, dated, dry_run).await?)
         } else {
             let (subject, object) = (text(fields, "subject")?, text(fields, "object")?);
             let edge = Edge::new(subject, text(fields, "relation")?, object, relation_type(fields)?);
             let mut relationship = Relationship::new(edge, text(fields, "created_by")?);
-            for (name, value) in metadata(fields)? {
-                relationship = relationship.with_metadata(name, value);
-            }
+            relationship.metadata = metadata(fields)?;
             let store: Relationships = self.stores.relationships(&self.scope);
             (Kind::Relationship, store.restore(&relationship, lifetime, expires_at, dated, dry_run).await?)
         };
         Ok(match restored {
             Restored::Written => ImportOutcome::Written(kind),
-            Restored::SameStands => ImportOutcome::Skipped("it is there already".to_owned()),
-            Restored::OtherStands => {
-                ImportOutcome::Skipped("it conflicts with an existing record".to_owned())
-            }
+            Restored::Same => ImportOutcome::Skipped("it is there already".to_owned()),
+            Restored::Different => ImportOutcome::Skipped("it conflicts with an existing record".to_owned()),
         })
     }
 }
@@ -222,10 +216,10 @@ fn time(fields: &Map<String, Value>, name: &str) -> Result<Option<Timestamp>> {
     number(fields, name)?.map(|time| Timestamp::from_millis(millis(time))).transpose()
 }
 
-fn metadata(fields: &Map<String, Value>) -> Result<Vec<(String, String)>> {
-    let wrong = || Error::invalid("metadata is not an object with text values");
+fn metadata(fields: &Map<String, Value>) -> Result<BTreeMap<String, String>> {
+    let wrong = || Error::invalid("its metadata is not an object of texts");
     match fields.get("metadata") {
-        None | Some(Value::Null) => Ok(Vec::new()),
+        None | Some(Value::Null) => Ok(BTreeMap::new()),
         Some(Value::Object(metadata)) => metadata
             .iter()
             .map(|(name, value)| Ok((name.clone(), value.as_str().ok_or_else(wrong)?.to_owned())))

@@ -12,16 +12,15 @@ use crate::model::time::Timestamp;
 use crate::model::write::{Commit, Write};
 use crate::stores::shared::tombstones::Principal;
 
-/// Changes to attributes of one scope that happen all together or not at all: at least one, to distinct
-/// attributes, and with one more for each owner whose attributes are stored no more than
-/// [`Batch::MAX_WRITES`](crate::Batch::MAX_WRITES). A record and the index that leads to it are never one without the other.
+/// Changes to attributes of one scope that are committed together: at least one, to distinct attributes, and with one
+/// more for each owner no more than [`Batch::MAX_WRITES`](crate::Batch::MAX_WRITES).
 #[derive(Debug)]
 #[must_use = "nothing is written before the commit"]
 pub struct Changes {
     attributes: Attributes,
     now: Timestamp,
     writes: Result<Vec<Write>>,
-    /// Whose attributes may be made by it.
+    /// Owners whose attributes it may create.
     owners: BTreeSet<String>,
 }
 
@@ -31,7 +30,7 @@ impl Changes {
         Self { attributes, now, writes: Ok(Vec::new()), owners: BTreeSet::new() }
     }
 
-    /// Stores a value, whatever is there.
+    /// Stores a value, whether or not there is one.
     pub fn set(self, bucket: &Bucket, name: &str, value: impl Into<Draft>) -> Self {
         self.store(bucket, name, &value.into(), |key, record| Write::Put { key, record })
     }
@@ -41,29 +40,28 @@ impl Changes {
         self.store(bucket, name, &value.into(), |key, record| Write::Insert { key, record })
     }
 
-    /// Stores a value if that version stands there.
+    /// Stores a value if the present version is `expected`.
     pub fn replace(self, bucket: &Bucket, name: &str, expected: Version, value: impl Into<Draft>) -> Self {
         self.store(bucket, name, &value.into(), |key, record| Write::Replace { key, expected, record })
     }
 
-    /// Deletes an attribute, whatever is there.
+    /// Deletes an attribute, whether or not there is one.
     pub fn delete(self, bucket: &Bucket, name: &str) -> Self {
         self.push(bucket, name, |key| Write::Delete { key })
     }
 
-    /// Deletes an attribute if that version stands there.
+    /// Deletes an attribute if the present version is `expected`.
     pub fn remove_if(self, bucket: &Bucket, name: &str, expected: Version) -> Self {
         self.push(bucket, name, |key| Write::Remove { key, expected })
     }
 
-    /// Changes nothing; holds if that version stands there.
+    /// Requires that the present version is `expected`, and changes nothing.
     pub fn check(self, bucket: &Bucket, name: &str, expected: Version) -> Self {
         self.push(bucket, name, |key| Write::Check { key, expected })
     }
 
-    /// Writes all of it, or nothing. The refusal names the first change, in their order, whose condition did not
-    /// hold. A change that could not be made, a bucket of another scope, and an owner who is being deleted, are
-    /// invalid.
+    /// Commits all changes, or none. A refusal names the first change whose condition did not hold. Returns `Invalid`
+    /// for a change that cannot be made, a bucket of another scope, and an owner who is being deleted.
     pub async fn commit(self) -> Result<Commit> {
         let Attributes { stores, scope } = &self.attributes;
         let owners: Vec<_> = self.owners.iter().map(|owner| Principal::Owner(owner)).collect();
@@ -99,7 +97,7 @@ impl Changes {
         self
     }
 
-    /// Keeps the first error, for the commit to answer with.
+    /// Keeps the first error, which the commit returns.
     fn failed(mut self, error: Error) -> Self {
         if self.writes.is_ok() {
             self.writes = Err(error);

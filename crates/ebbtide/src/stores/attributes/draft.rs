@@ -1,8 +1,9 @@
-//! What is set, what is read, and how it is stored.
+//! Attributes as they are set, read and stored.
 
 use std::fmt;
 
 use minicbor::{Decode, Encode};
+use serde::{Deserialize, Deserializer, de};
 use serde_json::Value;
 
 use crate::model::codec;
@@ -10,69 +11,68 @@ use crate::model::error::{Error, Result};
 use crate::model::record::{Record, Version};
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
-use crate::stores::shared::lifetime::{Lifetime, LifetimeRequest};
+use crate::stores::shared::lifetime::{Lifetime, lifetime_setters};
 
-/// What to store: any JSON value, `false`, `0`, `""`, `[]`, `{}` and `null` included.
-#[derive(Clone)]
+/// Attribute to store: any JSON value, `false`, `0`, `""`, `[]`, `{}` and `null` included.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = AttributeSet))]
+#[non_exhaustive]
 pub struct Draft {
-    pub(super) data: Value,
-    pub(super) timestamp: Option<Timestamp>,
-    pub(super) span: LifetimeRequest,
+    /// Any JSON value, also `false` and `null`.
+    pub data: Value,
+    /// Time of the caller, in milliseconds since 1970. It is stored and returned, and has no effect.
+    #[serde(default, deserialize_with = "millis")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
+    pub timestamp: Option<Timestamp>,
+    /// Lifetime.
+    #[serde(rename = "ttl_seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
+    pub ttl: Option<Ttl>,
+    #[serde(skip)]
+    cap: Option<Ttl>,
+    #[serde(skip)]
+    slides: bool,
+}
+
+fn millis<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<Timestamp>, D::Error> {
+    let millis: Option<u64> = Option::deserialize(from)?;
+    millis.map(|millis| Timestamp::from_millis(millis).map_err(de::Error::custom)).transpose()
 }
 
 impl Draft {
-    /// The largest value, in bytes of its JSON text without white space.
+    /// Longest value, in bytes of its JSON text without white space.
     pub const MAX_JSON_BYTES: usize = 256 * 1024;
 
-    /// The deepest nesting: an array in an array has two levels.
+    /// Deepest nesting: an array in an array has two levels.
     pub const MAX_DEPTH: usize = 64;
 
-    /// That value, without an end unless the policy has a default for one.
+    /// Stores `data`, which does not expire unless the policy has a default.
     #[must_use]
     pub fn new(data: Value) -> Self {
-        Self { data, timestamp: None, span: LifetimeRequest::default() }
+        Self { data, timestamp: None, ttl: None, cap: None, slides: false }
     }
 
-    /// The value with this JSON text. A name that comes twice in an object is taken from its last place; a number
-    /// that is no 64-bit integer is the nearest double.
+    /// Stores the value of a JSON text. Of a name that occurs twice in an object, the last one counts; a number that
+    /// is no 64-bit integer is the nearest double.
     pub fn from_json(text: &str) -> Result<Self> {
         serde_json::from_str(text).map(Self::new).map_err(|error| {
-            // The parser's own words may repeat a part of the text.
+            // The message of the parser may quote the text.
             let (line, column) = (error.line(), error.column());
             Error::invalid(format!("the data is not JSON, or nests too deep, at line {line} column {column}"))
         })
     }
 
-    /// With a time of the caller's own, which is kept and given back, and means nothing here.
+    /// Sets the time of the caller.
     #[must_use]
-    pub fn with_timestamp(mut self, timestamp: Timestamp) -> Self {
+    pub fn timestamp(mut self, timestamp: Timestamp) -> Self {
         self.timestamp = Some(timestamp);
         self
     }
 
-    /// Ends after that long.
-    #[must_use]
-    pub fn with_ttl(mut self, ttl: Ttl) -> Self {
-        self.span.ttl = Some(ttl);
-        self
-    }
+    lifetime_setters!();
 
-    /// Ends after that long at the latest: no extension carries it further.
-    #[must_use]
-    pub fn with_cap(mut self, cap: Ttl) -> Self {
-        self.span.cap = Some(cap);
-        self
-    }
-
-    /// Ends when it was not read for that long, or nine tenths of it (see [`Bucket::get`](super::Bucket::get)), and
-    /// after `cap` at the latest.
-    #[must_use]
-    pub fn with_sliding_ttl(mut self, ttl: Ttl, cap: Ttl) -> Self {
-        self.span = LifetimeRequest::sliding(ttl, cap);
-        self
-    }
-
-    /// Refuses what is too deep or too large.
+    /// Refuses a value that is too deep or too long.
     pub(super) fn json(&self) -> Result<Vec<u8>> {
         if !is_within_depth(&self.data, Self::MAX_DEPTH) {
             return Err(Error::invalid(format!("the data nests at most {} levels deep", Self::MAX_DEPTH)));
@@ -97,13 +97,13 @@ impl From<Value> for Draft {
 }
 
 impl fmt::Debug for Draft {
-    /// Without the data, which may hold what must not be printed.
+    /// Without the data, which may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Draft(ttl {:?}, …)", self.span.ttl)
+        write!(f, "Draft(ttl {:?}, …)", self.ttl)
     }
 }
 
-/// With a list of what is still to be seen instead of recursion, so that no nesting exhausts the stack.
+/// Uses a list instead of recursion, so that no nesting exhausts the stack.
 fn is_within_depth(data: &Value, most: usize) -> bool {
     let mut unseen = vec![(data, 0)];
     while let Some((value, above)) = unseen.pop() {
@@ -120,36 +120,38 @@ fn is_within_depth(data: &Value, most: usize) -> bool {
     true
 }
 
-/// What one writing left: the version to hand to the next, and when it ends.
+/// Version and expiry after a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stamp {
-    /// The version.
+    /// Version.
     pub version: Version,
-    /// When it ends.
+    /// Time at which it expires.
     pub expires_at: Timestamp,
 }
 
-/// An attribute as it was read.
+/// Attribute that was read.
 #[derive(Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Attribute {
-    /// The name within the bucket.
+    /// Name within the bucket.
     pub name: String,
-    /// The value.
+    /// Value.
     pub data: Value,
-    /// The caller's own time, where one was given.
+    /// Time of the caller, where one was given.
     pub timestamp: Option<Timestamp>,
-    /// When it ends.
+    /// Time at which it expires.
     pub expires_at: Timestamp,
-    /// The latest end that reads and extensions can give it, where one was set.
+    /// Latest expiry that reads and extensions can give it, where there is a cap.
     pub cap_at: Option<Timestamp>,
-    /// Whether reads renew it.
+    /// True if reads renew it.
     pub slides: bool,
-    /// Which writing of it this is.
+    /// Version of the record.
     pub version: Version,
 }
 
 impl fmt::Debug for Attribute {
-    /// Without the name and the data, which may be what must not be printed.
+    /// Without the name and the data, which may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Attribute({:?}, expires_at {}, …)", self.version, self.expires_at)
     }

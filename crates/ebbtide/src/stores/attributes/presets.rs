@@ -1,28 +1,28 @@
-//! Buckets with a name and a life that are agreed on. Codes, tokens and sessions have stores of their own, which do
-//! what a bucket cannot: `docs/attributes.md` says which.
+//! Predefined buckets, with a name and a lifetime. Codes, tokens and sessions have stores of their own: see
+//! `docs/attributes.md`.
 
 use crate::model::error::Result;
 use crate::model::ttl::Ttl;
 
 use super::Attributes;
 
-/// Whose a bucket is.
+/// Owner of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder {
-    /// There is one for the scope, under that owner.
+    /// One for the scope, under that owner.
     Shared(&'static str),
-    /// Each owner has one.
+    /// One for each owner.
     EachOwner,
 }
 
-/// A bucket that is agreed on.
+/// Predefined bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preset {
-    /// Its name.
+    /// Name.
     pub bucket: &'static str,
-    /// Whose it is.
+    /// Owner.
     pub holder: Holder,
-    /// How long what is set in it lives unless it is told otherwise; none means that it does not end.
+    /// Default lifetime of its attributes; none if they do not expire.
     pub ttl_seconds: Option<i64>,
 }
 
@@ -35,7 +35,7 @@ impl Preset {
         Self { bucket, holder: Holder::EachOwner, ttl_seconds }
     }
 
-    /// How long what is set in it lives.
+    /// Returns the default lifetime.
     pub fn ttl(&self) -> Result<Option<Ttl>> {
         self.ttl_seconds.map(Ttl::from_secs).transpose()
     }
@@ -46,20 +46,20 @@ const DAY: i64 = 24 * HOUR;
 
 /// Settings of the application.
 pub const APP_SETTINGS: Preset = Preset::shared("app_settings", Attributes::SYSTEM_OWNER, None);
-/// The types of trust between owners.
+/// Types of trust between owners.
 pub const TRUST_TYPES: Preset = Preset::shared("trust_types", Attributes::SYSTEM_OWNER, None);
-/// Which owner a client belongs to, by client.
+/// Owners of clients, by client.
 pub const CLIENT_INDEX: Preset = Preset::shared("client_index", Attributes::OAUTH_OWNER, None);
-/// Sign-ins that wait for an owner to be made.
+/// Sign-ins whose owner does not exist yet.
 pub const OAUTH_SESSIONS: Preset = Preset::shared("oauth_sessions", Attributes::OAUTH_OWNER, Some(600));
 /// Refresh tokens of single-page applications, by digest.
 pub const SPA_REFRESH_TOKENS: Preset =
     Preset::shared("spa_refresh_tokens", Attributes::OAUTH_OWNER, Some(14 * DAY));
-/// What the application notes about an owner.
+/// Notes of the application about an owner.
 pub const INTERNAL: Preset = Preset::each("_internal", None);
-/// What a peer may do that others of its type may not, by peer.
+/// Permissions of a peer beyond those of its type, by peer.
 pub const TRUST_PERMISSIONS: Preset = Preset::each("trust_permissions", None);
-/// The clients that an owner registered.
+/// Clients that an owner registered.
 pub const CLIENTS: Preset = Preset::each("clients", None);
 
 /// Every preset.

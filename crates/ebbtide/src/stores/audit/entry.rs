@@ -1,4 +1,4 @@
-//! Entries of the log, and how they are chained.
+//! Entries of the log, and their chain.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ pub(crate) fn check_text(what: &str, text: &str, most: usize) -> Result<()> {
     Ok(())
 }
 
-/// Who does something that is audited, and why.
+/// Actor and reason of an audited change.
 #[derive(Clone)]
 pub struct AuditContext {
     actor: String,
@@ -38,7 +38,7 @@ pub struct AuditContext {
 }
 
 impl AuditContext {
-    /// An actor of up to 256 bytes and a reason of up to 1,024; neither is empty.
+    /// Checks an actor of up to 256 bytes and a reason of up to 1,024; neither is empty.
     pub fn new(actor: impl Into<String>, reason: impl Into<String>) -> Result<Self> {
         let (actor, reason) = (actor.into(), reason.into());
         check_words(&actor, &reason)?;
@@ -54,13 +54,13 @@ impl fmt::Debug for AuditContext {
 
 macro_rules! actions {
     ($($(#[$doc:meta])+ $variant:ident = $code:literal, $name:literal;)+) => {
-        /// What was done.
+        /// Action of an entry.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Action { $($(#[$doc])+ $variant = $code,)+ }
 
         impl Action {
-            /// The name: lower case letters and underscores.
+            /// Name: lower case letters and underscores.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)+ }
@@ -74,28 +74,28 @@ macro_rules! actions {
 }
 
 actions! {
-    /// A life was made longer.
+    /// A lifetime was extended.
     Extend = 1, "extend";
     /// A policy was set or removed.
     Policy = 2, "policy";
-    /// What gave access was revoked.
+    /// A record that gave access was revoked.
     Revoke = 3, "revoke";
     /// A scope was deleted.
     DeleteScope = 4, "delete_scope";
     /// An owner was deleted.
     DeleteOwner = 5, "delete_owner";
-    /// Something else that an operator did.
+    /// Another operation of an operator.
     Operate = 6, "operate";
-    /// What gives access was made.
+    /// A record that gives access was created.
     Create = 7, "create";
 }
 
-/// What an entry will say.
+/// Content of a new entry.
 #[derive(Clone)]
 pub struct Note(Body);
 
 impl Note {
-    /// That `actor` did this, and why.
+    /// Records that `actor` did `action` for `reason`.
     pub fn new(action: Action, actor: impl Into<String>, reason: impl Into<String>) -> Result<Self> {
         let (actor, reason) = (actor.into(), reason.into());
         check_words(&actor, &reason)?;
@@ -112,7 +112,7 @@ impl Note {
         }))
     }
 
-    /// That this was done, by whom and why.
+    /// Records an action with its context.
     pub fn of(action: Action, context: &AuditContext) -> Result<Self> {
         Self::new(action, &context.actor, &context.reason)
     }
@@ -121,7 +121,7 @@ impl Note {
         Self::of(Action::Revoke, context)
     }
 
-    /// To what: a kind of record, and the names of one.
+    /// Adds the kind and the names of the record.
     #[must_use]
     pub fn about(mut self, kind: Kind, target: Vec<String>) -> Self {
         self.0.kind = Some(kind.code());
@@ -129,7 +129,7 @@ impl Note {
         self
     }
 
-    /// When it would have ended, and when it ends now.
+    /// Adds the expiry before and after.
     #[must_use]
     pub fn with_expiry(mut self, before: Timestamp, after: Timestamp) -> Self {
         self.0.before = Some(before.as_millis());
@@ -137,7 +137,7 @@ impl Note {
         self
     }
 
-    /// More to know, in words; no secret.
+    /// Adds a detail in words; no secret.
     #[must_use]
     pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
         self.0.detail = Some(detail.into());
@@ -151,35 +151,36 @@ impl fmt::Debug for Note {
     }
 }
 
-/// An entry of the log.
+/// Entry of the log.
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Entry {
-    /// Its number: 1, 2, 3 and so on, without a gap.
+    /// Number: 1, 2, 3 and so on, without a gap.
     pub sequence: u64,
-    /// When.
+    /// Time of the change.
     pub at: Timestamp,
-    /// What was done.
+    /// Action of an entry.
     pub action: Action,
-    /// By whom.
+    /// Actor.
     pub actor: String,
-    /// Why.
+    /// Reason.
     pub reason: String,
-    /// To which kind of record.
+    /// Kind of the record.
     pub kind: Option<Kind>,
-    /// The names of the record, such as owner, bucket and name.
+    /// Names of the record, such as owner, bucket and name.
     pub target: Vec<String>,
-    /// When it would have ended, for a life that was changed.
+    /// Previous expiry, where a lifetime was changed.
     pub before: Option<Timestamp>,
-    /// When it ends since.
+    /// New expiry.
     pub after: Option<Timestamp>,
-    /// More to know.
+    /// Detail in words.
     pub detail: Option<String>,
-    /// The hash of this entry, over all of it and the hash of the one before.
+    /// Hash of the entry and of the hash of the one before.
     pub hash: Digest,
 }
 
 impl Entry {
-    /// Its place in the chain.
+    /// Returns its place in the chain.
     #[must_use]
     pub fn mark(&self) -> Mark {
         Mark { sequence: self.sequence, hash: self.hash }
@@ -217,16 +218,16 @@ impl fmt::Debug for Entry {
 pub(super) fn sequence_of(key: &Key) -> Result<u64> {
     match key.sort().as_slice() {
         [Part::Int(sequence)] => Ok(*sequence),
-        _ => Err(Error::corrupt("an entry of the audit log stands under a key that is not a number")),
+        _ => Err(Error::corrupt("the key of an entry of the audit log is not a number")),
     }
 }
 
-/// A place in the chain: an entry's number and hash.
+/// Place in the chain: number and hash of an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
-    /// The entry's number.
+    /// Number of the entry.
     pub sequence: u64,
-    /// Its hash.
+    /// Hash of the entry.
     pub hash: Digest,
 }
 
@@ -237,7 +238,7 @@ impl fmt::Debug for Mark {
 }
 
 impl fmt::Display for Mark {
-    /// The number, a colon, and the hash in hexadecimal digits.
+    /// Number, a colon, and the hash in hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", self.sequence)?;
         self.hash.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -284,8 +285,7 @@ struct Body {
     detail: Option<String>,
 }
 
-/// An entry as it is stored. The hash is over the body's bytes as they stand here, so that no encoding done again
-/// can break the chain.
+/// Stored entry. The hash covers the stored bytes of the body, so that another encoding cannot break the chain.
 #[derive(Encode, Decode)]
 pub(super) struct Sealed {
     #[n(0)]
@@ -293,7 +293,7 @@ pub(super) struct Sealed {
     pub(super) body: Vec<u8>,
     #[n(1)]
     pub(super) previous: ByteArray<32>,
-    /// When the entry before this one ends.
+    /// Expiry of the entry before this one.
     #[n(2)]
     pub(super) previous_expires_at: u64,
     #[n(3)]
@@ -317,7 +317,7 @@ impl Sealed {
         Ok(sealed)
     }
 
-    /// What the hash must be. It binds the scope and the number too, so that no entry fits elsewhere.
+    /// Computes the hash. It covers the scope and the number too, so that an entry fits nowhere else.
     pub(super) fn computed_hash(&self, scope: &Scope) -> [u8; 32] {
         let scope = scope.to_string();
         let parts: [&[u8]; 5] = [
@@ -335,14 +335,14 @@ impl Sealed {
     }
 }
 
-/// Where the chain ends.
+/// End of the chain.
 #[derive(Clone, PartialEq, Encode, Decode)]
 pub(super) struct Head {
     #[n(0)]
     pub(super) sequence: u64,
     #[n(1)]
     pub(super) hash: ByteArray<32>,
-    /// When the last entry ends.
+    /// Expiry of the last entry.
     #[n(2)]
     pub(super) expires_at: u64,
 }

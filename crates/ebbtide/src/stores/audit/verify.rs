@@ -1,56 +1,56 @@
-//! Whether the chain is whole.
+//! Verification of the chain.
 
-use super::Audit;
 use super::entry::{Entry, Head, Mark, Sealed, sequence_of};
-use crate::backend::Cursor;
+use super::{Audit, PAGE};
 use crate::model::codec;
 use crate::model::error::Result;
 use crate::model::key::Key;
 use crate::model::record::Record;
 use crate::model::time::Timestamp;
+use crate::stores::shared::paging::Pages;
 
-/// What became of the chain.
+/// Result of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a broken log must be looked at"]
 pub enum AuditOutcome {
-    /// Every entry that should be there is, as it was written.
+    /// Every entry is present and unchanged.
     Intact {
-        /// How many entries there are.
+        /// Number of entries.
         entries: u64,
-        /// Where the chain ends; none before the first entry.
+        /// End of the chain; none before the first entry.
         head: Option<Mark>,
     },
-    /// The first entry that is not as it was written.
+    /// An entry is missing, changed or was added.
     Broken {
-        /// Its number.
+        /// Number of the first such entry.
         sequence: u64,
-        /// What is wrong with it.
+        /// Fault of the entry.
         why: Break,
     },
 }
 
-/// What is wrong with an entry.
+/// Fault of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Break {
-    /// It is not what was written.
+    /// It was changed.
     Changed,
-    /// It is not there.
+    /// It is missing.
     Missing,
-    /// It was not written by the log: the head does not know of it.
+    /// It was added: the head does not know it.
     Added,
 }
 
-/// Whether the walk goes on, or what it found.
+/// Continues the walk, or ends it with a fault.
 type Step = std::result::Result<(), (u64, Break)>;
 
 impl Audit {
-    /// Walks the whole chain, oldest first, and finds the first entry that was changed, removed or added. With a
-    /// mark that was kept elsewhere, also whether the log still leads through it, as long as that entry is kept.
+    /// Reads the whole chain, oldest first, and finds the first entry that was changed, removed or added. With a
+    /// mark, it also checks that the log has the marked entry, as long as that is retained.
     ///
-    /// It reads every entry. What is appended meanwhile does no harm.
+    /// It reads every entry. Entries that are appended meanwhile are harmless.
     pub async fn verify(&self, kept: Option<&Mark>) -> Result<AuditOutcome> {
         match self.walk(kept).await? {
-            // An entry may have ended, and been swept, during a long walk: only what is found twice is true.
+            // An entry may have expired and been swept during a long walk: a fault counts if it is found twice.
             AuditOutcome::Broken { .. } => self.walk(kept).await,
             intact @ AuditOutcome::Intact { .. } => Ok(intact),
         }
@@ -58,25 +58,22 @@ impl Audit {
 
     async fn walk(&self, kept: Option<&Mark>) -> Result<AuditOutcome> {
         let now = self.stores.now();
-        // Before the entries: what is appended from here on is behind this head.
+        // The head is read before the entries: later ones come after it.
         let Some((head, _)) = self.head(now).await? else { return self.headless(kept, now).await };
         let mut walk = Walk { audit: self, kept, head, now, entries: 0, last: None, passed: false };
-        let mut after: Option<Cursor> = None;
-        loop {
-            let page = self.stores.backend().scan(&self.log()?, after.as_ref(), 500, now).await?;
-            for (key, record) in &page.items {
+        let log = self.log()?;
+        let mut pages = Pages::new(&self.stores, &log, PAGE).at(now);
+        while let Some(items) = pages.next().await? {
+            for (key, record) in &items {
                 if let Err((sequence, why)) = walk.step(key, record)? {
                     return Ok(AuditOutcome::Broken { sequence, why });
                 }
             }
-            after = page.next;
-            if after.is_none() {
-                return walk.end().await;
-            }
         }
+        walk.end().await
     }
 
-    /// Without a head there has never been an entry, nor anyone who kept a mark.
+    /// Without a head there has never been an entry or a mark.
     async fn headless(&self, kept: Option<&Mark>, now: Timestamp) -> Result<AuditOutcome> {
         let page = self.stores.backend().scan(&self.log()?, None, 1, now).await?;
         Ok(match (page.items.first(), kept) {
@@ -94,7 +91,7 @@ struct Walk<'a> {
     now: Timestamp,
     entries: u64,
     last: Option<Head>,
-    /// Whether the walk has come through the head.
+    /// True after the walk has passed the head.
     passed: bool,
 }
 
@@ -127,10 +124,10 @@ impl Walk<'_> {
         Ok(Ok(()))
     }
 
-    /// Whether an entry whose own hash holds stands where the chain goes on.
+    /// Checks that an entry with a valid hash continues the chain.
     fn follows(&self, sealed: &Sealed) -> Result<Step> {
         let Some(last) = &self.last else {
-            // The oldest that is kept. The one before it has ended, or it should be here.
+            // Oldest retained entry. Its predecessor has expired, or is missing.
             let ended = Timestamp::from_stored(sealed.previous_expires_at)? <= self.now;
             let missing = Err((sealed.sequence.saturating_sub(1), Break::Missing));
             return Ok(if sealed.sequence == 1 || ended { Ok(()) } else { missing });
@@ -138,7 +135,7 @@ impl Walk<'_> {
         Ok(if last.sequence + 1 != sealed.sequence {
             Err((last.sequence + 1, Break::Missing))
         } else if sealed.previous != last.hash || sealed.previous_expires_at != last.expires_at {
-            // This one's own hash holds, so it is the one before that is not what it was.
+            // The hash of this entry is valid, so its predecessor was changed.
             Err((last.sequence, Break::Changed))
         } else {
             Ok(())
@@ -154,7 +151,7 @@ impl Walk<'_> {
             return missing(self.last.map_or(self.head.sequence, |last| last.sequence + 1));
         }
         if let Some(last) = self.last.filter(|last| last.sequence > self.head.sequence) {
-            // Appended during the walk, so that the head has moved; or put there by another hand.
+            // Appended during the walk, which moves the head, or added by someone else.
             let head = self.audit.head(self.now).await?.map_or(0, |(head, _)| head.sequence);
             if head < last.sequence {
                 return Ok(AuditOutcome::Broken { sequence: head + 1, why: Break::Added });

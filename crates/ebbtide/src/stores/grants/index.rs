@@ -8,9 +8,11 @@ use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Part, Prefix};
 use crate::model::kind::Kind;
+use crate::model::record::Record;
 use crate::model::scope::Scope;
 use crate::model::write::Write;
-use crate::stores::owners::Removed;
+use crate::stores::registry::listed;
+use crate::stores::shared::deletion::Removed;
 use crate::stores::shared::paging::Pages;
 use crate::stores::shared::update::Step;
 
@@ -171,5 +173,16 @@ impl Grants {
             .map(|(key, _)| Ok(GrantId::from_bytes(listed_id(key)?)))
             .collect::<Result<_>>()?;
         Ok((ids, page.next))
+    }
+}
+
+/// Record that an index record points to. The index lists ids of grants, and digests of tokens without a grant.
+pub(super) fn grant_or_token(index: &Key, _: &Record) -> Option<Key> {
+    let sort = index.sort();
+    let [Part::Bytes(id)] = sort.as_slice() else { return None };
+    match id.len() {
+        GrantId::BYTES => listed(Kind::Grant, index),
+        Digest::BYTES => listed(Kind::AccessToken, index),
+        _ => None,
     }
 }

@@ -1,4 +1,4 @@
-//! What follows from relationships that carry on from one to the next.
+//! Transitive relationships: breadth-first searches over trust and membership.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,29 +11,30 @@ use crate::model::error::{Error, Result};
 use crate::model::key::{Part, Prefix};
 use crate::model::kind::Kind;
 use crate::model::time::Timestamp;
+use crate::stores::shared::paging::Pages;
 use crate::stores::shared::tombstones::Principal;
 
-/// How many listings of a level are under way at once.
+/// Concurrent listings of one level.
 const AT_ONCE: usize = 16;
 
-/// The answer to a transitive check.
+/// Answer to a transitive check.
 #[derive(Clone, PartialEq, Eq)]
 #[must_use = "only one of the answers means that they are related"]
 pub enum TransitiveOutcome {
     /// They are related.
     Related {
-        /// A shortest way, from the subject to the object, both included.
+        /// Shortest path from the subject to the object, both included.
         path: Vec<String>,
     },
-    /// No way was found.
+    /// No path was found.
     NotRelated {
-        /// Whether the search ended at its depth, or at the most names it looks at, with more to look at.
+        /// True if the search stopped at its depth or at the most names, with more names left.
         depth_reached: bool,
     },
 }
 
 impl TransitiveOutcome {
-    /// Whether they are related.
+    /// Returns whether they are related.
     #[must_use]
     pub fn is_related(&self) -> bool {
         matches!(self, Self::Related { .. })
@@ -50,12 +51,13 @@ impl fmt::Debug for TransitiveOutcome {
     }
 }
 
-/// All that can be reached.
+/// Names that a search reaches.
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Reached {
     /// Each name with its distance, nearest first.
     pub names: Vec<(String, usize)>,
-    /// Whether the search ended at its depth, or at the most names it looks at, with more to look at.
+    /// True if the search stopped at its depth or at the most names, with more names left.
     pub depth_reached: bool,
 }
 
@@ -66,27 +68,28 @@ impl fmt::Debug for Reached {
 }
 
 impl Relationships {
-    /// How many steps a transitive check takes unless it is told otherwise.
+    /// Default length of a path.
     pub const DEFAULT_DEPTH: usize = 10;
 
-    /// The most steps that can be asked for.
+    /// Longest path that can be asked for.
     pub const MAX_DEPTH: usize = 100;
 
-    /// The most names that one search looks at.
+    /// Most names that one search visits.
     pub const MAX_NAMES: usize = 10_000;
 
-    /// Whether the subject is related to the object over any number of steps, up to `max_depth`: each of the edge's
-    /// type and relation, live now, and in exactly this scope. Trust and membership alone carry on; another type is
-    /// invalid. Cycles do no harm.
+    /// Checks whether the subject is related to the object over a path of up to `max_depth` relationships, each of
+    /// the type and relation of `edge`, live now, and in exactly this scope. Only trust and membership are
+    /// transitive; another type is invalid. Cycles are harmless.
     ///
-    /// It goes breadth first over the index: one listing for each name it looks at.
+    /// The search is breadth first, with one listing for each name that it visits.
     pub async fn check_transitive(&self, edge: &Edge, max_depth: usize) -> Result<TransitiveOutcome> {
         let mut search = self.search(Kind::Relationship, &edge.subject, edge, max_depth)?;
         while let Some(level) = search.next_level().await? {
             if level.contains(&edge.object) {
                 let path = search.path_to(&edge.object);
                 let whom: Vec<_> = path.iter().map(|name| Principal::Owner(name)).collect();
-                // A way over someone who is being deleted is none; nor is another looked for until they are gone.
+                // A path over an owner who is being deleted does not count, and no other is searched for until the
+                // deletion has ended.
                 if self.stores.is_deleted(&self.scope, &whom, search.now).await? {
                     return Ok(TransitiveOutcome::NotRelated { depth_reached: false });
                 }
@@ -96,7 +99,8 @@ impl Relationships {
         Ok(TransitiveOutcome::NotRelated { depth_reached: search.cut_short })
     }
 
-    /// A shortest way from the subject to the object, both included; none if there is none within `max_depth`.
+    /// Returns a shortest path from the subject to the object, both included; none if there is none within
+    /// `max_depth`.
     pub async fn path(&self, edge: &Edge, max_depth: usize) -> Result<Option<Vec<String>>> {
         Ok(match self.check_transitive(edge, max_depth).await? {
             TransitiveOutcome::Related { path } => Some(path),
@@ -104,8 +108,8 @@ impl Relationships {
         })
     }
 
-    /// All that a subject reaches over relationships of one type and relation. For each name it looks at, it also looks
-    /// whether they are being deleted: then nothing is reached over them.
+    /// Returns every name that a subject reaches over relationships of one type and relation. Owners who are being
+    /// deleted, and names that are only reached over them, are left out.
     pub async fn reachable(
         &self,
         subject: &str,
@@ -117,7 +121,7 @@ impl Relationships {
         self.search(Kind::Relationship, subject, &like, max_depth)?.all().await
     }
 
-    /// All who reach an object over relationships of one type and relation, as [`reachable`](Self::reachable) does.
+    /// Returns every name that reaches an object, as [`reachable`](Self::reachable) does.
     pub async fn reaching(
         &self,
         object: &str,
@@ -159,7 +163,7 @@ struct Search<'a> {
     kind: Kind,
     relation: String,
     relation_type: RelationType,
-    /// One time for all of it.
+    /// One time for the whole search.
     now: Timestamp,
     origin: String,
     came_from: HashMap<String, String>,
@@ -169,8 +173,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The names one step further that were not met before; none when there are no more, or no more are looked at.
-    /// The origin is met when a cycle leads back to it.
+    /// Returns the names of the next level that were not visited before; none when there are no more, or the search
+    /// stops. A cycle visits the origin again.
     async fn next_level(&mut self) -> Result<Option<Vec<String>>> {
         if self.frontier.is_empty() {
             return Ok(None);
@@ -199,7 +203,7 @@ impl Search<'_> {
                 }
             }
         }
-        // What leads on from the origin was looked at first.
+        // The relationships of the origin were read first.
         self.frontier = level.iter().filter(|name| **name != self.origin).cloned().collect();
         Ok(Some(level))
     }
@@ -209,46 +213,43 @@ impl Search<'_> {
         sort.push(Part::from(self.relation.as_str()));
         let scope = &self.relationships.scope;
         let prefix = Prefix::partition(self.kind, scope, &[name.into()], &sort)?;
+        let mut pages = Pages::new(&self.relationships.stores, &prefix, 500).at(self.now);
         let mut met = Vec::new();
-        let mut after = None;
-        // One more than are looked at in all shows that the search was cut short.
-        while met.len() <= Relationships::MAX_NAMES {
-            let backend = self.relationships.stores.backend();
-            let page = backend.scan(&prefix, after.as_ref(), 500, self.now).await?;
-            for (key, _) in &page.items {
+        while let Some(items) = pages.next().await? {
+            for (key, _) in &items {
                 let edge = edge_of(key)?;
                 met.push(if self.kind == Kind::Relationship { edge.object } else { edge.subject });
             }
-            after = page.next;
-            if after.is_none() {
+            // One more than the limit shows that the search stopped early.
+            if met.len() > Relationships::MAX_NAMES {
                 break;
             }
         }
         Ok(met)
     }
 
-    /// Everyone who is met, but for those who are being deleted, and whoever is met only over them.
+    /// Returns every name, without owners who are being deleted and names that are only reached over them.
     async fn all(mut self) -> Result<Reached> {
         let (mut names, mut distance) = (Vec::new(), 0);
-        self.frontier = self.living(vec![self.origin.clone()]).await?;
+        self.frontier = self.not_deleted(vec![self.origin.clone()]).await?;
         while let Some(level) = self.next_level().await? {
             distance += 1;
-            let living = self.living(level).await?;
-            self.frontier = living.iter().filter(|name| **name != self.origin).cloned().collect();
-            names.extend(living.into_iter().map(|name| (name, distance)));
+            let left = self.not_deleted(level).await?;
+            self.frontier = left.iter().filter(|name| **name != self.origin).cloned().collect();
+            names.extend(left.into_iter().map(|name| (name, distance)));
         }
         Ok(Reached { names, depth_reached: self.cut_short })
     }
 
-    /// Those of the names that are not being deleted.
-    async fn living(&self, names: Vec<String>) -> Result<Vec<String>> {
+    /// Returns the names that are not being deleted.
+    async fn not_deleted(&self, names: Vec<String>) -> Result<Vec<String>> {
         let (stores, scope) = (&self.relationships.stores, &self.relationships.scope);
         let asked = stream::iter(names).map(|name| async move {
             let is_deleted = stores.is_deleted(scope, &[Principal::Owner(&name)], self.now).await?;
             Ok::<_, Error>((!is_deleted).then_some(name))
         });
-        let living: Vec<_> = asked.buffered(AT_ONCE).try_collect().await?;
-        Ok(living.into_iter().flatten().collect())
+        let left: Vec<_> = asked.buffered(AT_ONCE).try_collect().await?;
+        Ok(left.into_iter().flatten().collect())
     }
 
     fn path_to(&self, object: &str) -> Vec<String> {

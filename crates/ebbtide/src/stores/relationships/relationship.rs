@@ -1,4 +1,4 @@
-//! What a relationship is, and how it is stored.
+//! Types of relationships, and their stored form.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use minicbor::{Decode, Encode};
+use serde::{Deserialize, Serialize};
 
 use crate::model::codec;
 use crate::model::error::{Error, Result};
@@ -15,22 +16,26 @@ use crate::model::record::{Record, Version};
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
-use crate::stores::shared::lifetime::{Lifetime, LifetimeRequest};
+use crate::stores::approvals::record_setters;
+use crate::stores::shared::lifetime::{Lifetime, lifetime_setters};
 
-/// What sort of relationship it is.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// Type of a relationship.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = RelationshipType))]
+#[non_exhaustive]
 pub enum RelationType {
-    /// A role in something.
+    /// Role in an object.
     Role,
-    /// Trust in someone. It carries on from one to the next.
+    /// Trust in an object. Transitive.
     Trust,
-    /// Membership of something. It carries on from one to the next.
+    /// Membership of an object. Transitive.
     Membership,
-    /// Ownership of something.
+    /// Ownership of an object.
     Ownership,
-    /// Acting for someone.
+    /// Acting for an object.
     Delegation,
-    /// One's own sort.
+    /// Type of the caller.
     Custom(String),
 }
 
@@ -44,13 +49,13 @@ impl RelationType {
     ];
     const CUSTOM: u64 = 6;
 
-    /// Whether it carries on from one to the next, and so has transitive checks.
+    /// Returns whether it is transitive.
     #[must_use]
     pub fn is_transitive(&self) -> bool {
         matches!(self, Self::Trust | Self::Membership)
     }
 
-    /// As parts of a key. A sort of one's own never meets one of these, whatever its name.
+    /// Parts of a key. A custom type never equals a named one, whatever its name.
     pub(super) fn parts(&self) -> Vec<Part<'_>> {
         match Self::NAMED.iter().find(|(named, ..)| named == self) {
             Some((_, _, code)) => vec![Part::Int(*code)],
@@ -63,7 +68,7 @@ impl RelationType {
 }
 
 impl fmt::Display for RelationType {
-    /// `role` and so on; one's own sort as `custom:` and its name.
+    /// `role` and so on; a custom type as `custom:` and its name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::Custom(name) = self {
             return write!(f, "custom:{name}");
@@ -87,21 +92,23 @@ impl FromStr for RelationType {
     }
 }
 
-/// What is asked after: a subject is `relation` to an object.
-#[derive(Clone, PartialEq, Eq, Hash)]
+/// Relation of a subject to an object.
+#[derive(Clone, PartialEq, Eq, Hash, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Edge {
-    /// Who.
+    /// Subject.
     pub subject: String,
-    /// Is what.
+    /// Relation of the subject to the object.
     pub relation: String,
-    /// To what.
+    /// Object.
     pub object: String,
-    /// In what way.
+    /// Type of the relation.
     pub relation_type: RelationType,
 }
 
 impl Edge {
-    /// A question or a statement.
+    /// Relates `subject` to `object`.
     pub fn new(
         subject: impl Into<String>,
         relation: impl Into<String>,
@@ -119,14 +126,46 @@ impl fmt::Debug for Edge {
     }
 }
 
-/// What to add.
-#[derive(Debug, Clone)]
+/// Relationship to add.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = RelationshipAdd))]
+#[non_exhaustive]
 pub struct Relationship {
-    pub(super) edge: Edge,
-    pub(super) created_by: String,
+    /// Subject.
+    #[cfg_attr(feature = "schema", schema(min_length = 1, example = "alice"))]
+    pub subject: String,
+    /// Relation of the subject to the object.
+    #[cfg_attr(feature = "schema", schema(min_length = 1, example = "member"))]
+    pub relation: String,
+    /// Object.
+    #[cfg_attr(feature = "schema", schema(min_length = 1, example = "staff"))]
+    pub object: String,
+    /// Type of the relation.
+    pub relation_type: RelationType,
+    /// Creator of the relationship.
+    #[cfg_attr(feature = "schema", schema(min_length = 1, example = "admin"))]
+    pub created_by: String,
+    /// Lifetime. Without one, the relationship does not expire.
+    #[serde(rename = "ttl_seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
+    pub ttl: Option<Ttl>,
+    /// Notes of the caller.
+    #[serde(default)]
+    pub metadata: BTreeMap<String, String>,
+    #[serde(skip)]
+    cap: Option<Ttl>,
+    #[serde(skip)]
+    slides: bool,
+    #[serde(skip)]
     pub(super) scope: Option<Scope>,
-    pub(super) metadata: BTreeMap<String, String>,
-    pub(super) span: LifetimeRequest,
+}
+
+impl fmt::Debug for Relationship {
+    /// Without names, which may be private.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Relationship({:?}, {:?}, …)", self.relation_type, self.ttl)
+    }
 }
 
 macro_rules! of_type {
@@ -144,88 +183,68 @@ macro_rules! of_type {
 }
 
 impl Relationship {
-    /// That this is so, because `created_by` says so.
+    /// States `edge`, on the word of `created_by`.
     pub fn new(edge: Edge, created_by: impl Into<String>) -> Self {
-        let (metadata, span) = (BTreeMap::new(), LifetimeRequest::default());
-        Self { edge, created_by: created_by.into(), scope: None, metadata, span }
+        let Edge { subject, relation, object, relation_type } = edge;
+        Self {
+            subject,
+            relation,
+            object,
+            relation_type,
+            created_by: created_by.into(),
+            ttl: None,
+            metadata: BTreeMap::new(),
+            cap: None,
+            slides: false,
+            scope: None,
+        }
     }
 
     of_type! {
-        /// That a subject has a role.
+        /// States that a subject has a role.
         role = Role;
-        /// That a subject trusts.
+        /// States that a subject trusts an object.
         trust = Trust;
-        /// That a subject is a member.
+        /// States that a subject is a member.
         membership = Membership;
-        /// That a subject is an owner.
+        /// States that a subject is an owner.
         ownership = Ownership;
-        /// That a subject acts for an object.
+        /// States that a subject acts for an object.
         delegation = Delegation;
     }
 
-    /// What it says.
+    /// Subject, relation, object and type.
     #[must_use]
     pub fn edge(&self) -> Edge {
-        self.edge.clone()
+        let Self { subject, relation, object, relation_type, .. } = self;
+        Edge::new(subject, relation, object, relation_type.clone())
     }
 
-    /// In that scope instead of the handle's, which must cover it.
-    #[must_use]
-    pub fn with_scope(mut self, scope: Scope) -> Self {
-        self.scope = Some(scope);
-        self
-    }
-
-    /// Ends after that long.
-    #[must_use]
-    pub fn with_ttl(mut self, ttl: Ttl) -> Self {
-        self.span.ttl = Some(ttl);
-        self
-    }
-
-    /// Ends after that long at the latest: no extension carries it further.
-    #[must_use]
-    pub fn with_cap(mut self, cap: Ttl) -> Self {
-        self.span.cap = Some(cap);
-        self
-    }
-
-    /// Ends when it was not checked for that long, or nine tenths of it, and after `cap` at the latest. Only direct
-    /// checks renew it.
-    #[must_use]
-    pub fn with_sliding_ttl(mut self, ttl: Ttl, cap: Ttl) -> Self {
-        self.span = LifetimeRequest::sliding(ttl, cap);
-        self
-    }
-
-    /// With a note of the caller's own.
-    #[must_use]
-    pub fn with_metadata(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.metadata.insert(name.into(), value.into());
-        self
-    }
+    lifetime_setters!();
+    record_setters!();
 }
 
-/// A relationship as it stands.
+/// Relationship that exists.
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Related {
-    /// What it says.
+    /// Subject, relation, object and type.
     pub edge: Edge,
-    /// Who says so.
+    /// Creator.
     pub created_by: String,
-    /// Since when.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// Until when.
+    /// Time at which it expires.
     pub expires_at: Timestamp,
-    /// The latest end that checks and extensions can give it, where one was set.
+    /// Latest expiry that checks and extensions can give it, where there is a cap.
     pub cap_at: Option<Timestamp>,
-    /// How long it lives on from a check, where direct checks renew it.
+    /// Lifetime after a check, where direct checks renew it.
     pub sliding_ttl: Option<Duration>,
-    /// The caller's own notes.
+    /// Notes of the caller.
     pub metadata: BTreeMap<String, String>,
-    /// Where.
+    /// Scope of the relationship.
     pub scope: Scope,
-    /// Which writing of it this is.
+    /// Version of the record.
     pub version: Version,
 }
 
@@ -254,7 +273,7 @@ impl Related {
 }
 
 pub(super) fn edge_of(key: &Key) -> Result<Edge> {
-    let strange = || Error::corrupt("a relationship stands under a key that is not one of relationships");
+    let strange = || Error::corrupt("a relationship has the key of another kind");
     let (partition, mut sort) = (key.partition(), key.sort());
     let text = |part: Option<Part<'static>>| match part {
         Some(Part::Text(text)) => Ok(text.into_owned()),

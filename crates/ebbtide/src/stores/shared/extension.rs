@@ -1,4 +1,4 @@
-//! Longer lives: a privileged call, with an actor and a reason, that is audited in the commit that extends.
+//! Extensions: privileged calls with an actor and a reason, audited in the same commit.
 
 use std::fmt;
 
@@ -9,54 +9,54 @@ use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::stores::audit::{Action, Note};
 
-/// A longer life, by whom and why. Whoever can make one can keep access alive: ask for the right to first.
+/// Extension of a lifetime, with actor and reason. It prolongs access: authorize the caller first.
 #[derive(Clone)]
 pub struct Extension {
     actor: String,
     reason: String,
-    life: Life,
+    expiry: NewExpiry,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Life {
+enum NewExpiry {
     By(Ttl),
     FromNow(Ttl),
     Until(Timestamp),
 }
 
 impl Extension {
-    /// So much longer than it would have lived. A call whose answer was lost may have happened: repeating it adds
-    /// again, which [`until`](Self::until) does not.
+    /// Extends by `more`. A call whose answer was lost may have happened: repeating it extends again, which
+    /// [`until`](Self::until) does not.
     pub fn by(more: Ttl, actor: impl Into<String>, reason: impl Into<String>) -> Result<Self> {
-        Self::new(Life::By(more), actor.into(), reason.into())
+        Self::new(NewExpiry::By(more), actor.into(), reason.into())
     }
 
-    /// For that long from now.
+    /// Extends to `ttl` from now.
     pub fn from_now(ttl: Ttl, actor: impl Into<String>, reason: impl Into<String>) -> Result<Self> {
-        Self::new(Life::FromNow(ttl), actor.into(), reason.into())
+        Self::new(NewExpiry::FromNow(ttl), actor.into(), reason.into())
     }
 
-    /// Until that time.
+    /// Extends to a time.
     pub fn until(time: Timestamp, actor: impl Into<String>, reason: impl Into<String>) -> Result<Self> {
-        Self::new(Life::Until(time), actor.into(), reason.into())
+        Self::new(NewExpiry::Until(time), actor.into(), reason.into())
     }
 
-    fn new(life: Life, actor: String, reason: String) -> Result<Self> {
+    fn new(expiry: NewExpiry, actor: String, reason: String) -> Result<Self> {
         crate::stores::audit::check_words(&actor, &reason)?;
-        Ok(Self { actor, reason, life })
+        Ok(Self { actor, reason, expiry })
     }
 
-    /// What becomes of a life that ends at `present` and must not pass `cap_at`.
+    /// Judges the extension of a record that expires at `present` and must not pass `cap_at`.
     pub(crate) fn judge(
         &self,
         present: Timestamp,
         cap_at: Timestamp,
         now: Timestamp,
     ) -> Result<ExtensionVerdict> {
-        let asked = match self.life {
-            Life::By(more) => present.checked_add(more.duration())?,
-            Life::FromNow(ttl) => ttl.expires_at(now)?,
-            Life::Until(time) => time,
+        let asked = match self.expiry {
+            NewExpiry::By(more) => present.checked_add(more.duration())?,
+            NewExpiry::FromNow(ttl) => ttl.expires_at(now)?,
+            NewExpiry::Until(time) => time,
         };
         Ok(if asked <= present {
             ExtensionVerdict::Refused(ExtendOutcome::NotLonger { expires_at: present })
@@ -67,7 +67,7 @@ impl Extension {
         })
     }
 
-    /// The entry of the audit log for it.
+    /// Entry of the audit log.
     pub(crate) fn note(
         &self,
         kind: Kind,
@@ -82,7 +82,7 @@ impl Extension {
 
 impl fmt::Debug for Extension {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Extension({:?})", self.life)
+        write!(f, "Extension({:?})", self.expiry)
     }
 }
 
@@ -91,39 +91,40 @@ pub(crate) enum ExtensionVerdict {
     Refused(ExtendOutcome),
 }
 
-/// The answer to an extension.
+/// Answer to an extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "only one of the answers means that it lives longer"]
+#[must_use = "only `Extended` is an extension"]
+#[non_exhaustive]
 pub enum ExtendOutcome {
-    /// It lives longer now, and the audit log says so.
-    ExtendOutcome {
-        /// When it ends.
+    /// It was extended, and the audit log has an entry.
+    Extended {
+        /// Time at which it expires.
         expires_at: Timestamp,
-        /// When it would have ended.
+        /// Previous expiry.
         was: Timestamp,
-        /// The version that this wrote.
+        /// Version that the extension wrote.
         version: Version,
     },
-    /// It lives that long anyway: an extension never shortens.
+    /// It does not expire before that anyway: an extension never shortens.
     NotLonger {
-        /// When it ends.
+        /// Time at which it expires.
         expires_at: Timestamp,
     },
-    /// It would live past its cap, or past the longest life that the policy allows.
+    /// It would pass its cap, or the longest lifetime that the policy allows.
     BeyondCap {
-        /// When it ends.
+        /// Time at which it expires.
         expires_at: Timestamp,
-        /// The latest time to which it can be extended.
+        /// Latest time to which it can be extended.
         cap_at: Timestamp,
     },
-    /// There is none, or no longer: an extension never revives.
+    /// There is none: an extension never revives.
     Unknown,
 }
 
 impl ExtendOutcome {
-    /// Whether it lives longer now.
+    /// Returns whether it was extended.
     #[must_use]
     pub fn is_extended(self) -> bool {
-        matches!(self, Self::ExtendOutcome { .. })
+        matches!(self, Self::Extended { .. })
     }
 }

@@ -1,27 +1,28 @@
 //! Findings of a store about one of its records, for `explain`.
 
-use super::lifetime::Standing;
+use super::lifetime::RecordHandle;
 use crate::model::error::Result;
 use crate::model::time::Timestamp;
 use crate::stores::grants::GrantId;
 
 /// State of a record, as `explain` reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum RecordState {
-    /// It stands, and is answered by.
+    /// It is live.
     Live,
-    /// Its time is over.
+    /// It has expired.
     Expired,
-    /// It was used, and was good for one use.
+    /// It was used, and is valid for one use.
     Used,
     /// It was revoked.
     Revoked,
-    /// Nothing stands there, and nothing tells of it: it was never written, or was deleted, or its time is over.
+    /// Nothing is known of it: it was never written, was deleted, or has expired.
     Unknown,
 }
 
 impl RecordState {
-    /// The name, in lower case.
+    /// Name, in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -34,7 +35,7 @@ impl RecordState {
     }
 }
 
-/// What a store itself knows of a record, and what the audit log calls it.
+/// Finding of a store, and the names of the record in the audit log.
 pub(crate) struct Finding {
     pub(crate) state: RecordState,
     pub(crate) why: String,
@@ -77,14 +78,14 @@ impl Finding {
         self
     }
 
-    /// That of a record with a life of its own, without renewing it.
-    pub(crate) async fn of(standing: &Standing<'_>) -> Result<Self> {
-        let now = standing.stores.now();
-        let record = standing.stores.backend().get(&standing.keys[0], now).await?;
+    /// Finding about a record with a lifetime, without renewing it.
+    pub(crate) async fn of(handle: &RecordHandle<'_>) -> Result<Self> {
+        let now = handle.stores.now();
+        let record = handle.stores.backend().get(&handle.keys[0], now).await?;
         let mut finding = match record {
             Some(record) => {
-                let lifetime = (standing.lifetime)(&record)?;
-                let why = if lifetime.slides() { "it stands, and use renews it" } else { "it stands" };
+                let lifetime = (handle.lifetime)(&record)?;
+                let why = if lifetime.slides() { "it is live, and use renews it" } else { "it is live" };
                 let mut finding =
                     Self::new(RecordState::Live, why).since(lifetime.began_at()?).until(record.expires_at);
                 finding.cap_at = lifetime.cap_at()?;
@@ -92,9 +93,9 @@ impl Finding {
             }
             None => Self::unknown(ABSENT),
         };
-        finding.target = Some(standing.target.clone());
+        finding.target = Some(handle.target.clone());
         Ok(finding)
     }
 }
 
-const ABSENT: &str = "nothing stands there: it was never written, or was deleted, or its time is over";
+const ABSENT: &str = "there is no record: it was never written, was deleted, or has expired";

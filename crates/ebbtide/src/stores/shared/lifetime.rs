@@ -1,4 +1,4 @@
-//! How long a record lives, what makes it live longer, and what ends it early: the same for every store.
+//! Lifetimes, shared by all stores: expiry, cap, renewal by use, extension and revocation.
 
 use std::time::Duration;
 
@@ -19,10 +19,42 @@ use crate::model::write::{Batch, Write};
 use crate::stores::Stores;
 use crate::stores::audit::{AuditContext, Note};
 
-/// The part of the TTL that must have gone by before a renewal is worth a write: one in so many.
+/// Divisor of the TTL: a renewal is written after that part of it has passed.
 const WORTH_WRITING: u32 = 10;
 
-/// The life that is asked for.
+/// Setters of the lifetime of a request that has the members `ttl`, `cap` and `slides`.
+macro_rules! lifetime_setters {
+    () => {
+        /// Expires after `ttl`.
+        #[must_use]
+        pub fn ttl(mut self, ttl: impl Into<Option<Ttl>>) -> Self {
+            self.ttl = ttl.into();
+            self
+        }
+
+        /// Expires after `cap` at the latest: no extension reaches further.
+        #[must_use]
+        pub fn cap(mut self, cap: Ttl) -> Self {
+            self.cap = Some(cap);
+            self
+        }
+
+        /// Expires when it was not used for `ttl`, or nine tenths of it, and after `cap` at the latest.
+        #[must_use]
+        pub fn sliding_ttl(mut self, ttl: Ttl, cap: Ttl) -> Self {
+            (self.ttl, self.cap, self.slides) = (Some(ttl), Some(cap), true);
+            self
+        }
+
+        pub(crate) fn lifetime(&self) -> $crate::stores::shared::lifetime::LifetimeRequest {
+            let Self { ttl, cap, slides, .. } = *self;
+            $crate::stores::shared::lifetime::LifetimeRequest { ttl, cap, slides }
+        }
+    };
+}
+pub(crate) use lifetime_setters;
+
+/// Lifetime that is asked for.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LifetimeRequest {
     pub(crate) ttl: Option<Ttl>,
@@ -31,15 +63,11 @@ pub(crate) struct LifetimeRequest {
 }
 
 impl LifetimeRequest {
-    pub(crate) fn sliding(ttl: Ttl, cap: Ttl) -> Self {
-        Self { ttl: Some(ttl), cap: Some(cap), slides: true }
-    }
-
-    pub(crate) fn is_unsaid(&self) -> bool {
+    pub(crate) fn is_unset(&self) -> bool {
         self.ttl.is_none() && self.cap.is_none()
     }
 
-    /// The life that begins now, and when it ends. A life longer than its cap is invalid.
+    /// Begins a lifetime now, and returns it with its expiry. A TTL longer than the cap is invalid.
     pub(crate) fn begin(
         self,
         stores: &Stores,
@@ -61,7 +89,7 @@ impl LifetimeRequest {
     }
 }
 
-/// The life of a record, as it is stored in it.
+/// Lifetime, as it is stored in a record.
 #[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
 pub(crate) struct Lifetime {
     #[n(0)]
@@ -89,7 +117,7 @@ impl Lifetime {
         self.slide_millis.map(Duration::from_millis)
     }
 
-    /// The life of a record that comes from elsewhere.
+    /// Lifetime of an imported record.
     pub(crate) fn restored(began_at: Timestamp, cap_at: Option<Timestamp>, slide: Option<Duration>) -> Self {
         Self {
             began_at: began_at.as_millis(),
@@ -99,16 +127,16 @@ impl Lifetime {
     }
 }
 
-/// What became of a record that comes from elsewhere.
+/// Result of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Restored {
     Written,
-    SameStands,
-    OtherStands,
+    Same,
+    Different,
 }
 
-/// Writes a record under all its keys if none stands there; in a dry run, says what would become of it. `same` says
-/// whether what stands there is what would have been written.
+/// Writes an imported record under all its keys if there is none; in a dry run, returns the result without a write.
+/// `same` compares the existing record with the new one.
 pub(crate) async fn restore(
     stores: &Stores,
     keys: Vec<Key>,
@@ -118,8 +146,8 @@ pub(crate) async fn restore(
     same: impl Fn(&Record) -> Result<bool>,
 ) -> Result<Restored> {
     let now = stores.now();
-    let mut standing = stores.backend().get(&keys[0], now).await?;
-    if standing.is_none() {
+    let mut present = stores.backend().get(&keys[0], now).await?;
+    if present.is_none() {
         if dry_run {
             return Ok(Restored::Written);
         }
@@ -129,36 +157,36 @@ pub(crate) async fn restore(
         if stores.commit_for(&scope, whose, writes, now).await?.unless_deleted()?.is_applied() {
             return Ok(Restored::Written);
         }
-        standing = stores.backend().get(&keys[0], now).await?;
+        present = stores.backend().get(&keys[0], now).await?;
     }
-    let same = standing.map_or(Ok(false), |there| same(&there))?;
-    Ok(if same { Restored::SameStands } else { Restored::OtherStands })
+    let same = present.map_or(Ok(false), |present| same(&present))?;
+    Ok(if same { Restored::Same } else { Restored::Different })
 }
 
-/// The writes of a record's mirrors.
+/// Writes of the mirrors of a record.
 fn mirrored(keys: &[Key], record: &Record) -> impl Iterator<Item = Write> {
     keys[1..].iter().map(|key| Write::Put { key: key.clone(), record: record.clone() })
 }
 
-/// One record, under every key that it stands at. Those after the first are its mirrors: they are written only
-/// together with it, so that its version is the condition for all, and a mirror that was lost is mended.
-pub(crate) struct Standing<'a> {
+/// Record, under each of its keys. Those after the first are its mirrors: they are written only together with it, so
+/// that its version is the condition for all, and a write repairs a mirror that was lost.
+pub(crate) struct RecordHandle<'a> {
     pub(crate) stores: &'a Stores,
     pub(crate) scope: &'a Scope,
     pub(crate) keys: Vec<Key>,
-    /// What the audit log calls it.
+    /// Names of the record in the audit log.
     pub(crate) target: Vec<String>,
-    /// Whose it is: while they are being deleted it is not there.
+    /// Owners of the record. While one of them is being deleted, it is absent.
     pub(crate) whose: Vec<Principal<'a>>,
     pub(crate) lifetime: fn(&Record) -> Result<Lifetime>,
 }
 
-impl Standing<'_> {
+impl RecordHandle<'_> {
     fn kind(&self) -> Kind {
         self.keys[0].kind()
     }
 
-    /// The record; where reads renew it, renewed. If something was faster, what was read.
+    /// Reads the record, and renews it if it slides. If another writer was faster, returns it as it was read.
     pub(crate) async fn read(&self) -> Result<Option<Record>> {
         let now = self.stores.now();
         let (record, is_deleted) = try_join(
@@ -180,37 +208,37 @@ impl Standing<'_> {
     }
 
     pub(crate) async fn extend(&self, extension: &Extension) -> Result<ExtendOutcome> {
-        let update = self.stores.update(&self.keys[0], |standing, now| {
-            let Some(standing) = standing else { return Ok(Step::answer(ExtendOutcome::Unknown)) };
-            let was = standing.expires_at;
-            let cap_at = self.cap(&(self.lifetime)(&standing)?)?;
+        let update = self.stores.update(&self.keys[0], |present, now| {
+            let Some(present) = present else { return Ok(Step::answer(ExtendOutcome::Unknown)) };
+            let was = present.expires_at;
+            let cap_at = self.cap(&(self.lifetime)(&present)?)?;
             let expires_at = match extension.judge(was, cap_at, now)? {
                 ExtensionVerdict::Longer(expires_at) => expires_at,
                 ExtensionVerdict::Refused(answer) => return Ok(Step::answer(answer)),
             };
-            let record = self.stores.record(standing.value.clone(), expires_at);
+            let record = self.stores.record(present.value.clone(), expires_at);
             let note = extension.note(self.kind(), self.target.clone(), was, expires_at)?;
-            let answer = ExtendOutcome::ExtendOutcome { expires_at, was, version: record.version };
-            Ok(Step::write(self.replace(&standing, &record), answer).audited(self.scope, note))
+            let answer = ExtendOutcome::Extended { expires_at, was, version: record.version };
+            Ok(Step::write(self.replace(&present, &record), answer).audited(self.scope, note))
         });
         update.await
     }
 
-    /// Ends it, and tells the audit log. True only for the caller that ended it.
+    /// Removes the record, and appends to the audit log. True only for the caller that removed it.
     pub(crate) async fn revoke(&self, context: &AuditContext) -> Result<bool> {
         let note = Note::revoked(context)?.about(self.kind(), self.target.clone());
-        let update = self.stores.update(&self.keys[0], |standing, _| {
-            let Some(standing) = standing else { return Ok(Step::answer(false)) };
+        let update = self.stores.update(&self.keys[0], |present, _| {
+            let Some(present) = present else { return Ok(Step::answer(false)) };
             let (key, mirrors) = (self.keys[0].clone(), &self.keys[1..]);
-            let mut writes = vec![Write::Remove { key, expected: standing.version }];
+            let mut writes = vec![Write::Remove { key, expected: present.version }];
             writes.extend(mirrors.iter().map(|key| Write::Delete { key: key.clone() }));
             Ok(Step::write(writes, true).audited(self.scope, note.clone()))
         });
         update.await
     }
 
-    fn replace(&self, standing: &Record, record: &Record) -> Vec<Write> {
-        let (key, expected) = (self.keys[0].clone(), standing.version);
+    fn replace(&self, present: &Record, record: &Record) -> Vec<Write> {
+        let (key, expected) = (self.keys[0].clone(), present.version);
         let mut writes = vec![Write::Replace { key, expected, record: record.clone() }];
         writes.extend(mirrored(&self.keys, record));
         writes

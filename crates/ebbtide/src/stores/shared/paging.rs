@@ -50,6 +50,12 @@ impl<'a> Pages<'a> {
         Self { stores, prefix, limit, now: stores.now(), after: None, ended: false }
     }
 
+    /// Reads the records that are live at `now`.
+    pub(crate) fn at(mut self, now: Timestamp) -> Self {
+        self.now = now;
+        self
+    }
+
     /// Returns the next page, which may be empty; none after the last.
     pub(crate) async fn next(&mut self) -> Result<Option<Vec<(Key, Record)>>> {
         if self.ended {

@@ -1,9 +1,9 @@
-//! Tombstones: owners and clients that are being deleted, or were a moment ago.
+//! Tombstones of owners and clients that are being deleted, or were recently.
 //!
-//! While a deletion goes on, its tombstone has no end: nothing new is written for the owner or client, and nothing that
-//! is left is honoured. What makes a record checks in the same commit that there is none, and what honours one looks
-//! for it. When the deletion has come to its end the name is free again, but the tombstone rests for [`REST`] and
-//! knows when that was: what is listed nowhere, such as a code, and was made before, brings nobody back.
+//! During a deletion, its tombstone does not expire: no new record is accepted for the owner or client, and existing
+//! ones are not honoured. A write of a record checks in the same commit that there is no tombstone, and a read looks
+//! for one. After the deletion the name is free again. The tombstone then has the time of the end for [`KEPT`], so
+//! that a record that is in no index, such as a code, and was written before, is still refused.
 
 use std::time::Duration;
 
@@ -19,20 +19,20 @@ use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Commit, Write};
 use crate::stores::Stores;
 
-/// For how long a tombstone rests after its deletion has ended: at least as long as any code can be redeemed.
-pub const REST: Duration = Duration::from_secs(3600);
+/// Time for which a tombstone is kept after its deletion: at least as long as any code can be redeemed.
+pub const KEPT: Duration = Duration::from_secs(3600);
 
-/// Who can be deleted with all that is theirs.
+/// Principal that can be deleted with all their records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Principal<'a> {
-    /// An owner: a subject, an identity, whoever has attributes.
+    /// Owner: a subject, an identity, or anyone who has attributes.
     Owner(&'a str),
-    /// A client.
+    /// Client.
     Client(&'a str),
 }
 
 impl Principal<'_> {
-    /// Names may be longer than a key takes, so that their digest is the partition.
+    /// Key of the tombstone. A name may be longer than a key allows, so the partition is its digest.
     pub fn tombstone(self, scope: &Scope) -> Result<Key> {
         let (purpose, name) = match self {
             Self::Owner(owner) => ("owner", owner),
@@ -40,9 +40,20 @@ impl Principal<'_> {
         };
         Key::new(Kind::Owner, scope, &[Digest::of(purpose, &[name.as_bytes()]).part()], &[])
     }
+
+    /// Write of the tombstone with which a deletion begins. It has no end.
+    pub(crate) fn begin_tombstone(self, stores: &Stores, scope: &Scope) -> Result<Write> {
+        Ok(Write::Put { key: self.tombstone(scope)?, record: stores.record("", Timestamp::NEVER) })
+    }
+
+    /// Write of the tombstone with which a deletion ends. It keeps the time of the end for [`KEPT`].
+    pub(crate) fn end_tombstone(self, stores: &Stores, scope: &Scope, now: Timestamp) -> Result<Write> {
+        let record = stores.record(now.as_millis().to_be_bytes().to_vec(), now.checked_add(KEPT)?);
+        Ok(Write::Put { key: self.tombstone(scope)?, record })
+    }
 }
 
-/// What became of a commit that is for the living alone.
+/// Result of a commit that requires that no principal is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "only an applied commit has written something"]
 pub(crate) enum Outcome {
@@ -51,12 +62,12 @@ pub(crate) enum Outcome {
     Refused {
         index: usize,
     },
-    /// It is for someone who is being deleted, or was deleted since.
+    /// A principal is being deleted, or was deleted since.
     OwnerDeleted,
 }
 
 impl Outcome {
-    /// As a commit; that it was for the dead is invalid.
+    /// Converts to a commit. Returns `Invalid` if a principal is being deleted.
     pub(crate) fn unless_deleted(self) -> Result<Commit> {
         match self {
             Self::Applied => Ok(Commit::Applied),
@@ -82,8 +93,8 @@ impl Stores {
         self.commit_since(scope, whom, None, writes, now).await
     }
 
-    /// Commits `writes` if none of `whom` is being deleted, or was deleted since `made_at`: when that was made which they
-    /// go back to.
+    /// Commits `writes` if none of `whom` is being deleted, or was deleted since `made_at`: the time of the record
+    /// that the writes follow from.
     pub(crate) async fn commit_since(
         &self,
         scope: &Scope,
@@ -114,7 +125,7 @@ impl Stores {
             Outcome::OwnerDeleted => {}
             outcome => return Ok(outcome),
         }
-        // A tombstone that rests is in nobody's way who came after it. That it is still the same is checked.
+        // A tombstone of an ended deletion does not affect later records. The commit checks that it is unchanged.
         let found = try_join_all(keys.iter().map(|key| self.backend().get(key, now))).await?;
         let mut still = Vec::with_capacity(keys.len());
         for (key, tombstone) in keys.into_iter().zip(found) {
@@ -137,12 +148,12 @@ impl Stores {
         })
     }
 
-    /// Whether one of `whom` is being deleted. The reads are made at once.
+    /// Returns whether one of `whom` is being deleted. The reads are concurrent.
     pub async fn is_deleted(&self, scope: &Scope, whom: &[Principal<'_>], now: Timestamp) -> Result<bool> {
         self.is_deleted_since(scope, whom, None, now).await
     }
 
-    /// Whether one of `whom` is being deleted, or was deleted since `made_at`. The reads are made at once.
+    /// Returns whether one of `whom` is being deleted, or was deleted since `made_at`. The reads are concurrent.
     pub async fn is_deleted_since(
         &self,
         scope: &Scope,
@@ -159,20 +170,10 @@ impl Stores {
         }
         Ok(false)
     }
-
-    /// The tombstone of a deletion that goes on.
-    pub(crate) fn standing_tombstone(&self) -> Record {
-        self.record("", Timestamp::NEVER)
-    }
-
-    /// The tombstone of a deletion that ends now.
-    pub(crate) fn resting_tombstone(&self, now: Timestamp) -> Result<Record> {
-        Ok(self.record(now.as_millis().to_be_bytes().to_vec(), now.checked_add(REST)?))
-    }
 }
 
-/// Whether a tombstone is in the way of what was made at `made_at`: any, while the deletion goes on; afterwards only what
-/// was made no later than its end.
+/// Returns whether a tombstone forbids a record of `made_at`: any record during the deletion, afterwards those
+/// written no later than its end.
 fn ends_for(tombstone: &Record, made_at: Option<Timestamp>) -> Result<bool> {
     if tombstone.expires_at.is_never() {
         return Ok(true);
@@ -183,7 +184,7 @@ fn ends_for(tombstone: &Record, made_at: Option<Timestamp>) -> Result<bool> {
     Ok(made_at.is_some_and(|made_at| made_at.as_millis() <= ended_at))
 }
 
-/// Where their tombstones are, each once.
+/// Keys of their tombstones, without duplicates.
 pub(crate) fn tombstones(scope: &Scope, whom: &[Principal<'_>]) -> Result<Vec<Key>> {
     let mut keys = whom.iter().map(|principal| principal.tombstone(scope)).collect::<Result<Vec<_>>>()?;
     keys.sort_unstable();

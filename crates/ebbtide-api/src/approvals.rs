@@ -1,0 +1,101 @@
+//! Approvals.
+
+use std::collections::BTreeMap;
+
+use ebbtide::stores::approvals::Granted;
+use ebbtide::{Timestamp, Ttl};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::answers::{Listed, millis};
+
+/// Approval to check.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ApprovalCheck {
+    #[schema(min_length = 1, example = "alice")]
+    pub identity: String,
+    #[schema(min_length = 1, example = "doc")]
+    pub resource: String,
+    #[schema(min_length = 1, example = "GET")]
+    pub action: String,
+    /// Ignored: the body of a grant can be sent as it is.
+    pub granted_by: Option<String>,
+    /// Ignored.
+    pub ttl_seconds: Option<i64>,
+    /// Ignored.
+    pub metadata: Option<BTreeMap<String, String>>,
+}
+
+/// Extension of an approval.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ApprovalExtend {
+    #[schema(min_length = 1, example = "alice")]
+    pub identity: String,
+    #[schema(min_length = 1, example = "doc")]
+    pub resource: String,
+    #[schema(min_length = 1, example = "GET")]
+    pub action: String,
+    /// Lifetime from now on.
+    #[serde(rename = "ttl_seconds")]
+    #[schema(value_type = i64, minimum = 1)]
+    pub ttl: Ttl,
+    #[schema(min_length = 1, max_length = 256, example = "bob")]
+    pub actor: String,
+    #[schema(min_length = 1, max_length = 1024, example = "the audit goes on")]
+    pub reason: String,
+}
+
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct ApprovalAnswer {
+    pub identity: String,
+    pub resource: String,
+    pub action: String,
+    pub granted_by: String,
+    pub granted_at: Option<u64>,
+    pub expires_at: Option<u64>,
+    pub metadata: BTreeMap<String, String>,
+    pub scope: String,
+}
+
+impl From<&Granted> for ApprovalAnswer {
+    fn from(granted: &Granted) -> Self {
+        Self {
+            identity: granted.identity.clone(),
+            resource: granted.resource.clone(),
+            action: granted.action.clone(),
+            granted_by: granted.granted_by.clone(),
+            granted_at: millis(granted.granted_at),
+            expires_at: millis(granted.expires_at),
+            metadata: granted.metadata.clone(),
+            scope: granted.scope.to_string(),
+        }
+    }
+}
+
+/// One approval, or a page of an identity's.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum ApprovalsAnswer {
+    One(Box<ApprovalAnswer>),
+    Page(Listed<ApprovalAnswer>),
+}
+
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct ApprovalChecked {
+    pub approved: bool,
+    #[serde(flatten)]
+    pub approval: ApprovalAnswer,
+}
+
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct ApprovalExtended {
+    pub expires_at: Option<u64>,
+}
+
+impl From<Timestamp> for ApprovalExtended {
+    fn from(expires_at: Timestamp) -> Self {
+        Self { expires_at: millis(expires_at) }
+    }
+}

@@ -1,0 +1,56 @@
+//! Attributes.
+
+use ebbtide::Ttl;
+use ebbtide::stores::attributes::{Attribute, Stamp};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::answers::millis;
+
+/// Change of an attribute by its value.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AttributeSwap {
+    /// Present value.
+    pub old: Value,
+    pub new: Value,
+    /// Without it, the lifetime stays as it is.
+    #[serde(rename = "ttl_seconds")]
+    #[schema(value_type = Option<i64>, minimum = 1)]
+    pub ttl: Option<Ttl>,
+}
+
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct AttributeAnswer {
+    pub name: String,
+    /// Any JSON value.
+    pub data: Value,
+    pub timestamp: Option<u64>,
+    pub expires_at: Option<u64>,
+    pub version: String,
+}
+
+impl From<&Attribute> for AttributeAnswer {
+    fn from(attribute: &Attribute) -> Self {
+        Self {
+            name: attribute.name.clone(),
+            data: attribute.data.clone(),
+            timestamp: attribute.timestamp.and_then(millis),
+            expires_at: millis(attribute.expires_at),
+            version: attribute.version.to_string(),
+        }
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct AttributeStamp {
+    pub version: String,
+    pub expires_at: Option<u64>,
+}
+
+impl From<Stamp> for AttributeStamp {
+    fn from(stamp: Stamp) -> Self {
+        Self { version: stamp.version.to_string(), expires_at: millis(stamp.expires_at) }
+    }
+}
