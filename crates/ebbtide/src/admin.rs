@@ -89,6 +89,7 @@ impl<A: Admin + ?Sized> AdminExt for A {}
 pub(crate) const COUNTED_AT_ONCE: usize = 1_000;
 
 /// Bodies for methods that an engine has no better way for; see [`provide!`](crate::provide).
+#[expect(clippy::unused_async, reason = "the methods are async")]
 pub mod defaults {
     use std::path::Path;
 

@@ -27,6 +27,10 @@ use url::StoreUrl;
 ///
 /// `indexes` names the kinds of index record, each with a function to its target: an engine whose own TTL may delete
 /// the two at different times reconciles them.
+#[cfg_attr(
+    not(any(feature = "postgres", feature = "dynamodb")),
+    expect(clippy::unused_async, reason = "the engines behind a network await")
+)]
 pub async fn open(url: &StoreUrl, indexes: &[(Kind, IndexTarget)]) -> Result<Arc<dyn Admin>> {
     #[cfg(not(feature = "dynamodb"))]
     let _ = indexes;

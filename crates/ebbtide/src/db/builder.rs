@@ -42,6 +42,7 @@ pub(super) enum Source {
 /// # }
 /// ```
 #[must_use]
+#[expect(clippy::struct_excessive_bools, reason = "each is one setting of the builder")]
 pub struct Builder {
     source: Source,
     must_exist: bool,
