@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use crate::admin::Admin;
 use crate::backend::IndexTarget;
-use crate::model::error::{Error, Result};
+use crate::model::error::Result;
 use crate::model::kind::Kind;
 use url::StoreUrl;
 
@@ -52,7 +52,7 @@ pub async fn open(url: &StoreUrl, indexes: &[(Kind, IndexTarget)]) -> Result<Arc
         #[cfg(not(all(feature = "fjall", feature = "rocksdb", feature = "postgres", feature = "dynamodb")))]
         url => {
             let name = url.engine();
-            Err(Error::invalid(format!(
+            Err(crate::model::error::Error::invalid(format!(
                 "this build has no {name} engine; build it with `--features {name}`, or use a released binary"
             )))
         }
