@@ -7,6 +7,10 @@ pub mod dynamodb;
 pub mod embedded;
 #[cfg(feature = "fjall")]
 mod fjall;
+// The log of the embedded engine; its own tests use it until the engine is switched over.
+#[cfg(feature = "embedded-log")]
+#[doc(hidden)]
+pub mod log;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;

@@ -9,6 +9,7 @@
 //! | [`engines`] | memory, fjall, RocksDB, PostgreSQL, DynamoDB; [`StoreUrl`] |
 //! | [`layers`] | backends in front of another one: metrics, and a gate |
 //! | [`keyring`] | the keys that tokens are derived with and payloads are sealed under |
+//! | [`timekeeping`] | time that fails closed: the interval of a request, and its source |
 //! | [`model`] | keys, records, writes, scopes, time, random numbers, errors |
 
 pub mod admin;
@@ -20,6 +21,7 @@ pub mod layers;
 pub mod model;
 pub mod ops;
 pub mod stores;
+pub mod timekeeping;
 
 pub use admin::{Admin, AdminExt, Cleared, Counted, Erased, KindStats, Stats};
 pub use async_trait::async_trait;

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Modules of the library, each with the modules that it may import.
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("model", &[]),
     ("keyring", &["model"]),
     ("backend", &["model"]),
@@ -15,6 +15,7 @@ const ARROWS: [(&str, &[&str]); 9] = [
     ("engines", &["admin", "backend", "model"]),
     ("layers", &["admin", "backend", "engines", "model"]),
     ("stores", &["admin", "backend", "keyring", "model"]),
+    ("timekeeping", &["admin", "backend", "model"]),
     ("ops", &["admin", "backend", "engines", "keyring", "model", "stores"]),
     ("db", &["admin", "backend", "engines", "keyring", "layers", "model", "ops", "stores"]),
 ];

@@ -1,6 +1,6 @@
 //! Registry of the stores: one line for each, from which the lists of the library are made.
 //!
-//! The line makes the accessors on [`Stores`] and [`Scoped`](crate::Scoped), and the variant of [`Question`]. The store's implementation of [`Store`]
+//! The line makes the accessors on [`Stores`] and [`Scoped`](crate::Scoped), and the variant of [`Question`]. The store's implementation of `Store`
 //! does the rest: its part of an owner's deletion, its index records, and the default that a policy must allow. The
 //! order of the lines is the order in which an owner's records are deleted: what gives access comes before what only
 //! leads to it.

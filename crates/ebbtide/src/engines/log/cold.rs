@@ -1,0 +1,119 @@
+//! The cold store: records that have left the log, in windows by their expiry.
+//!
+//! A window is dropped whole when it has passed. A key may have copies in several windows for a while: the log masks
+//! them until a tombstone is durable in each window that may hold the key.
+
+#[cfg(feature = "fjall")]
+pub mod fjall;
+#[cfg(test)]
+pub(crate) mod test_store;
+
+use std::ops::Bound;
+use std::time::Duration;
+
+use crate::model::error::Result;
+use crate::model::kind::Kind;
+use crate::model::record::Record;
+use crate::model::time::Timestamp;
+
+/// Most windows of one kind.
+pub(crate) const MAX_WINDOWS: usize = 10;
+
+/// A window of expiries, named by its end in milliseconds: all its records expire before that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Window(pub u64);
+
+/// One change of a bulk: a record, or a tombstone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    pub key: Box<[u8]>,
+    pub record: Option<Record>,
+}
+
+/// Part of a walk.
+#[derive(Debug, Default)]
+pub struct ColdPage {
+    /// Records in the order of their keys.
+    pub rows: Vec<(Box<[u8]>, Record)>,
+    /// True if there are more behind the last one.
+    pub more: bool,
+}
+
+/// An engine for records that have left the log. One thread writes to it; reads come from any.
+pub trait ColdStore: Send + Sync + 'static {
+    /// Windows of a kind that may hold records.
+    fn windows(&self, kind: Kind) -> Vec<Window>;
+
+    /// The record at a key, from whichever window has it.
+    fn get(&self, kind: Kind, key: &[u8]) -> Result<Option<Record>>;
+
+    /// Up to `limit` records of all windows of a kind that begin with `prefix`, from `start`, in the order of their keys.
+    fn scan(&self, kind: Kind, start: Bound<&[u8]>, prefix: &[u8], limit: usize) -> Result<ColdPage>;
+
+    /// Adds rows, sorted by key, to a window that need not exist yet. They need not be durable before [`sync`](Self::sync).
+    fn ingest(&self, kind: Kind, window: Window, rows: Vec<Row>) -> Result<()>;
+
+    /// Up to `limit` keys of a window whose records expire before `until`.
+    fn expired(&self, kind: Kind, window: Window, until: Timestamp, limit: usize) -> Result<Vec<Box<[u8]>>>;
+
+    /// Removes a window with all its records.
+    fn drop_window(&self, kind: Kind, window: Window) -> Result<()>;
+
+    /// Makes everything that was ingested durable.
+    fn sync(&self) -> Result<()>;
+}
+
+const HOUR: u64 = 3_600_000;
+const DAY: u64 = 24 * HOUR;
+
+/// Widths of windows, for lives that end within the first number of milliseconds.
+const WIDTHS: [(u64, u64); 4] =
+    [(2 * HOUR, 2 * HOUR), (DAY, DAY), (30 * DAY, 15 * DAY), (u64::MAX, 365 * DAY)];
+
+/// Window for a record that ends at `expires_at`, as of `now`, beside those that exist. Windows widen with the remaining
+/// life. If the kind has as many as it may, the record goes to the next one that ends later.
+pub(crate) fn window_for(expires_at: Timestamp, now: Timestamp, existing: &[Window]) -> Window {
+    if expires_at.is_never() {
+        return Window(u64::MAX);
+    }
+    let left = u64::try_from(expires_at.since(now).as_millis()).unwrap_or(u64::MAX);
+    let width = WIDTHS.iter().find(|(within, _)| left <= *within).map_or(365 * DAY, |(_, width)| *width);
+    let wanted = Window((expires_at.as_millis() / width + 1) * width);
+    if existing.contains(&wanted) || existing.len() < MAX_WINDOWS - 1 {
+        return wanted;
+    }
+    let later = existing.iter().copied().filter(|window| *window > wanted).min();
+    later.unwrap_or(Window(u64::MAX))
+}
+
+/// Time that a record may stay in the log before it retires.
+pub(crate) const HORIZON: Duration = Duration::from_secs(15 * 60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_hold_what_ends_before_them_widen_with_the_life_and_are_at_most_ten() {
+        let at = |millis| Timestamp::from_millis(millis).unwrap();
+        let now = at(1_800_000_000_000);
+        let mut windows: Vec<Window> = Vec::new();
+        for step in 0..4_000u64 {
+            let now = at(now.as_millis() + step * HOUR / 4);
+            for life in [60_000, HOUR, 5 * HOUR, 20 * HOUR, 3 * DAY, 29 * DAY, 90 * DAY, 3_000 * DAY] {
+                let expires_at = at(now.as_millis() + life);
+                let window = window_for(expires_at, now, &windows);
+                assert!(expires_at.as_millis() < window.0);
+                if !windows.contains(&window) {
+                    windows.push(window);
+                }
+                assert!(windows.len() <= MAX_WINDOWS);
+            }
+            windows.retain(|window| window.0 > now.as_millis());
+        }
+        assert_eq!(window_for(Timestamp::NEVER, now, &windows), Window(u64::MAX));
+        assert!(
+            window_for(at(now.as_millis() + 1), now, &[]) < window_for(at(now.as_millis() + DAY), now, &[])
+        );
+    }
+}

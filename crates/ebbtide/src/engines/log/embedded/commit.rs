@@ -1,0 +1,234 @@
+//! Commits and takes: judged by the caller, appended under the locks of the shards.
+
+use std::time::Duration;
+
+use super::lookup::{Known, Need, Standing};
+use super::{Core, Embedded, Mark};
+use crate::engines::log::cold::ColdStore;
+use crate::engines::log::faults::Fault;
+use crate::engines::log::frame;
+use crate::engines::log::index::{Entry, Locked, Presence};
+use crate::engines::log::position::Position;
+use crate::engines::log::writer::{NotAppended, poisoned};
+use crate::model::error::{Error, Result};
+use crate::model::key::Key;
+use crate::model::record::Record;
+use crate::model::time::Timestamp;
+use crate::model::write::{Batch, Commit, Condition, Effect};
+
+/// Outcome of one try under the locks.
+pub(super) enum Attempt<T> {
+    /// The answer, and the last frame that it rests on.
+    Done(T, Option<Position>),
+    /// Reads from the disk that must come first.
+    Needs(Vec<Need>),
+    /// The log has no room until a segment is prepared.
+    NoRoom,
+}
+
+/// One change that a batch makes: a record, or a delete.
+struct Change<'a> {
+    key: &'a Key,
+    hash: u64,
+    record: Option<&'a Record>,
+    old: Option<Entry>,
+    may_be_cold: bool,
+}
+
+impl<C: ColdStore> Core<C> {
+    fn attempt_commit(
+        &self,
+        batch: &Batch,
+        hashes: &[u64],
+        known: &[Known],
+        now: Timestamp,
+    ) -> Result<Attempt<Commit>> {
+        let mut locked = self.index.lock(hashes);
+        let (mut needs, mut rests_on) = (Vec::new(), None);
+        let mut changes = Vec::with_capacity(hashes.len());
+        for (slot, (write, &hash)) in batch.writes().iter().zip(hashes).enumerate() {
+            let key = write.key();
+            let needs_record = write.condition() != Condition::Always;
+            let standing =
+                match self.examine(locked.shard(hash), hash, key, &known[slot], slot, needs_record)? {
+                    Ok(standing) => standing,
+                    Err(need) => {
+                        needs.push(need);
+                        continue;
+                    }
+                };
+            rests_on = rests_on.max(standing.position());
+            if needs.is_empty() && !write.condition().holds(standing.head()?, now) {
+                if self.faults().has(Fault::RefusalDoesNotWait) {
+                    rests_on = None;
+                }
+                return Ok(Attempt::Done(Commit::Refused { index: slot }, rests_on));
+            }
+            let record = match write.effect() {
+                Effect::Store(record) => Some(record),
+                Effect::Erase if is_present(&standing) => None,
+                Effect::Erase | Effect::Nothing => continue,
+            };
+            let may_be_cold = self.may_be_cold(&standing);
+            changes.push(Change { key, hash, record, old: standing.entry(), may_be_cold });
+        }
+        if !needs.is_empty() {
+            return Ok(Attempt::Needs(needs));
+        }
+        self.append(&mut locked, &changes, Commit::Applied, rests_on, now)
+    }
+
+    fn attempt_take(
+        &self,
+        key: &Key,
+        hash: u64,
+        known: &Known,
+        now: Timestamp,
+    ) -> Result<Attempt<Option<Record>>> {
+        let mut locked = self.index.lock(&[hash]);
+        let standing = match self.examine(locked.shard(hash), hash, key, known, 0, true)? {
+            Ok(standing) => standing,
+            Err(need) => return Ok(Attempt::Needs(vec![need])),
+        };
+        let Some(record) = standing.record()?.filter(|record| record.is_live(now)) else {
+            return Ok(Attempt::Done(None, standing.position()));
+        };
+        let may_be_cold = self.may_be_cold(&standing);
+        let change = Change { key, hash, record: None, old: standing.entry(), may_be_cold };
+        self.append(&mut locked, &[change], Some(record), standing.position(), now)
+    }
+
+    /// Appends the frames of a batch and points the index to them. All are in one group, so that all or none survive.
+    fn append<T>(
+        &self,
+        locked: &mut Locked<'_>,
+        changes: &[Change<'_>],
+        answer: T,
+        rests_on: Option<Position>,
+        now: Timestamp,
+    ) -> Result<Attempt<T>> {
+        if changes.is_empty() {
+            return Ok(Attempt::Done(answer, rests_on));
+        }
+        let mut frames = Vec::new();
+        let mut offsets = Vec::with_capacity(changes.len());
+        for change in changes {
+            offsets.push(u32::try_from(frames.len()).expect("the bound of a batch is below 4 GiB"));
+            match change.record {
+                Some(record) => frame::store(&mut frames, change.key, record, change.may_be_cold),
+                None => frame::delete(&mut frames, change.key, change.may_be_cold),
+            }
+        }
+        let is_probe = changes.iter().all(|change| change.key.kind().is_probe());
+        // Held until the frame is appended, so that marks stand in the log in the order of their times.
+        let mut mark = (!is_probe).then(|| self.mark());
+        let next = mark.as_ref().and_then(|mark| next_mark(mark.time, now, self.options.clock_leap));
+        if let Some(next) = next {
+            frame::mark(&mut frames, next);
+        }
+        let at = match self.log.append(&frames) {
+            Ok(at) => at,
+            Err(NotAppended::NoRoom) => return Ok(Attempt::NoRoom),
+            Err(NotAppended::TooLarge) => {
+                return Err(Error::invalid("the batch is larger than a segment of the log"));
+            }
+            Err(NotAppended::Poisoned) => return Err(poisoned()),
+        };
+        if let (Some(mark), Some(next)) = (&mut mark, next) {
+            **mark = Mark { time: Some(next), at: Some(at) };
+        }
+        drop(mark);
+        let mut maps = self.ordered.lock(changes.iter().map(|change| change.key.kind()));
+        for (change, offset) in changes.iter().zip(offsets) {
+            let presence =
+                change.record.map_or(Presence::Deleted, |record| Presence::Stored(record.expires_at));
+            let place = Position::new(at.segment(), at.offset() + offset);
+            let entry = Entry::new(change.hash, change.key.kind(), place, presence, change.may_be_cold);
+            locked.shard(change.hash).set(change.old, entry);
+            maps.set(change.key.kind(), change.key.as_bytes(), entry);
+        }
+        Ok(Attempt::Done(answer, Some(at)))
+    }
+
+    /// Moves the clock mark by any amount.
+    fn attempt_mark(&self, to: Timestamp) -> Result<Attempt<()>> {
+        let mut mark = self.mark();
+        let mut frames = Vec::new();
+        frame::mark(&mut frames, to);
+        match self.log.append(&frames) {
+            Ok(at) => {
+                *mark = Mark { time: Some(to), at: Some(at) };
+                Ok(Attempt::Done((), Some(at)))
+            }
+            Err(NotAppended::NoRoom | NotAppended::TooLarge) => Ok(Attempt::NoRoom),
+            Err(NotAppended::Poisoned) => Err(poisoned()),
+        }
+    }
+}
+
+/// Returns true if there is or may be something to delete, live or not.
+fn is_present(standing: &Standing) -> bool {
+    match standing {
+        Standing::Log { entry, .. } => !entry.is_deleted(),
+        Standing::Cold(_) | Standing::Unread => true,
+        Standing::Absent { .. } => false,
+    }
+}
+
+/// Commits move the mark forwards, but not by a leap: that an operator must confirm.
+fn next_mark(mark: Option<Timestamp>, now: Timestamp, leap: Duration) -> Option<Timestamp> {
+    match mark {
+        None => Some(now),
+        Some(mark) => (now > mark && now.since(mark) <= leap).then_some(now),
+    }
+}
+
+impl<C: ColdStore> Embedded<C> {
+    pub(super) async fn commit_batch(&self, batch: &Batch, now: Timestamp) -> Result<Commit> {
+        self.core.saw(now);
+        let hashes: Vec<u64> = batch.writes().iter().map(|write| self.core.hash(write.key())).collect();
+        let mut known: Vec<Known> = hashes.iter().map(|_| Known::default()).collect();
+        loop {
+            self.core.log.check()?;
+            match self.core.attempt_commit(batch, &hashes, &known, now)? {
+                Attempt::Done(commit, rests_on) => return self.settled(commit, rests_on).await,
+                Attempt::Needs(needs) => {
+                    let keys = needs.iter().map(|need| batch.writes()[need.slot].key().clone()).collect();
+                    self.fetch(needs, keys, &mut known).await?;
+                }
+                Attempt::NoRoom => self.core.log.room().await?,
+            }
+        }
+    }
+
+    pub(super) async fn take_record(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
+        self.core.saw(now);
+        let hash = self.core.hash(key);
+        let mut known = [Known::default()];
+        loop {
+            self.core.log.check()?;
+            match self.core.attempt_take(key, hash, &known[0], now)? {
+                Attempt::Done(record, rests_on) => return self.settled(record, rests_on).await,
+                Attempt::Needs(needs) => self.fetch(needs, vec![key.clone()], &mut known).await?,
+                Attempt::NoRoom => self.core.log.room().await?,
+            }
+        }
+    }
+
+    pub(super) async fn move_mark(&self, to: Timestamp) -> Result<()> {
+        loop {
+            match self.core.attempt_mark(to)? {
+                Attempt::Done((), rests_on) => return self.settled((), rests_on).await,
+                Attempt::Needs(_) | Attempt::NoRoom => self.core.log.room().await?,
+            }
+        }
+    }
+
+    /// Gives the answer once what it rests on is durable.
+    async fn settled<T>(&self, answer: T, rests_on: Option<Position>) -> Result<T> {
+        if let Some(at) = rests_on {
+            self.core.log.durable(at).await?;
+        }
+        Ok(answer)
+    }
+}

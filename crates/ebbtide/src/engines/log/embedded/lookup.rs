@@ -1,0 +1,201 @@
+//! Finding the record at a key: in the log, then in the cold store.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Core, Embedded};
+use crate::engines::log::cold::ColdStore;
+use crate::engines::log::faults::Fault;
+use crate::engines::log::frame::Frame;
+use crate::engines::log::index::{Entry, Shard};
+use crate::engines::log::position::Position;
+use crate::model::error::{Error, Result};
+use crate::model::key::Key;
+use crate::model::record::{Record, Version};
+use crate::model::time::Timestamp;
+
+/// Results of reads from the disk for one key.
+#[derive(Default)]
+pub(super) struct Known {
+    /// Frames never change, so that these always count.
+    frames: Vec<(Position, Vec<u8>)>,
+    /// Epoch of the shard before the read of the cold store, and its result. It counts only while the epoch is the same.
+    cold: Option<(u64, Option<Record>)>,
+}
+
+/// Reads from the disk that one key needs.
+#[derive(Debug)]
+pub(super) struct Need {
+    pub(super) slot: usize,
+    frames: Vec<Position>,
+    /// Epoch of the shard, if the cold store must be read.
+    cold: Option<u64>,
+}
+
+/// State of a key.
+pub(super) enum Standing {
+    /// The newest frame is in the log: a record, live or not, or a delete.
+    Log { entry: Entry, frame: Vec<u8> },
+    /// The cold store has a record, live or not.
+    Cold(Record),
+    /// The log has nothing, and the cold store was not asked.
+    Unread,
+    /// Neither has anything.
+    Absent { may_be_cold: bool },
+}
+
+impl Standing {
+    /// Frame that an answer rests on.
+    pub(super) fn position(&self) -> Option<Position> {
+        if let Self::Log { entry, .. } = self { Some(entry.position()) } else { None }
+    }
+
+    pub(super) fn entry(&self) -> Option<Entry> {
+        if let Self::Log { entry, .. } = self { Some(*entry) } else { None }
+    }
+
+    /// The record, expired or not.
+    pub(super) fn record(&self) -> Result<Option<Record>> {
+        match self {
+            Self::Log { entry, frame } if !entry.is_deleted() => match Frame::read(frame)?.0 {
+                Frame::Store(stored) => Ok(Some(stored.record())),
+                _ => Ok(None),
+            },
+            Self::Cold(record) => Ok(Some(record.clone())),
+            Self::Log { .. } | Self::Unread | Self::Absent { .. } => Ok(None),
+        }
+    }
+
+    /// Version and expiry of the record, expired or not.
+    pub(super) fn head(&self) -> Result<Option<(Version, Timestamp)>> {
+        match self {
+            Self::Log { entry, frame } if !entry.is_deleted() => match Frame::read(frame)?.0 {
+                Frame::Store(stored) => Ok(Some((stored.version, stored.expires_at))),
+                _ => Ok(None),
+            },
+            Self::Cold(record) => Ok(Some((record.version, record.expires_at))),
+            Self::Log { .. } | Self::Unread | Self::Absent { .. } => Ok(None),
+        }
+    }
+}
+
+impl<C: ColdStore> Core<C> {
+    /// Judges what stands at a key, under the lock of its shard. Reads nothing from the disk: what must be read comes as a
+    /// need, and the caller asks again once it is known. A write without a condition needs no record.
+    pub(super) fn examine(
+        &self,
+        shard: &Shard,
+        hash: u64,
+        key: &Key,
+        known: &Known,
+        slot: usize,
+        needs_record: bool,
+    ) -> Result<Result<Standing, Need>> {
+        let mut need = Need { slot, frames: Vec::new(), cold: None };
+        for entry in shard.with_hash(hash) {
+            let at = entry.position();
+            let read =
+                known.frames.iter().find(|(position, _)| *position == at).map(|(_, frame)| frame.clone());
+            match read.or_else(|| self.log.in_memory(at)) {
+                Some(frame) if Frame::read(&frame)?.0.key() == Some((key.kind(), key.as_bytes())) => {
+                    return Ok(Ok(Standing::Log { entry, frame }));
+                }
+                Some(_) => {}
+                None => need.frames.push(at),
+            }
+        }
+        if !need.frames.is_empty() {
+            return Ok(Err(need));
+        }
+        if !self.has_cold(key.kind()) {
+            return Ok(Ok(Standing::Absent { may_be_cold: false }));
+        }
+        if !needs_record {
+            return Ok(Ok(Standing::Unread));
+        }
+        let is_current = |epoch: u64| epoch == shard.epoch || self.faults().has(Fault::EpochNotCompared);
+        match &known.cold {
+            Some((epoch, found)) if is_current(*epoch) => Ok(Ok(match found {
+                Some(record) if self.is_swept(key.kind(), record.expires_at) => {
+                    Standing::Absent { may_be_cold: true }
+                }
+                Some(record) => Standing::Cold(record.clone()),
+                None => Standing::Absent { may_be_cold: false },
+            })),
+            _ => {
+                need.cold = Some(shard.epoch);
+                Ok(Err(need))
+            }
+        }
+    }
+
+    /// Returns true if a key in this state may have a copy in the cold store, which the next frame must then mask. Read it under
+    /// the lock of the shard.
+    pub(super) fn may_be_cold(&self, standing: &Standing) -> bool {
+        match standing {
+            Standing::Log { entry, .. } => {
+                entry.may_be_cold() || entry.position().segment() <= self.retiring.load(Ordering::SeqCst)
+            }
+            Standing::Cold(_) | Standing::Unread => true,
+            Standing::Absent { may_be_cold } => *may_be_cold,
+        }
+    }
+
+    /// Reads from the disk what is needed for one key.
+    fn fetch(&self, need: &Need, key: &Key, known: &mut Known) -> Result<()> {
+        for at in &need.frames {
+            // A segment that is gone was retired: the next look finds no entry in it.
+            if let Some(frame) = self.log.read(*at)? {
+                known.frames.push((*at, frame));
+            }
+        }
+        if let Some(epoch) = need.cold {
+            known.cold = Some((epoch, self.cold.get(key.kind(), key.as_bytes())?));
+        }
+        Ok(())
+    }
+
+    fn look(&self, hash: u64, key: &Key, known: &Known) -> Result<Result<Standing, Need>> {
+        self.examine(&self.index.shard_of(hash), hash, key, known, 0, true)
+    }
+
+    pub(super) fn hash(&self, key: &Key) -> u64 {
+        self.index.hash(key.kind(), key.as_bytes())
+    }
+}
+
+impl<C: ColdStore> Embedded<C> {
+    /// Reads from the disk what is needed, on the pool.
+    pub(super) async fn fetch(&self, needs: Vec<Need>, keys: Vec<Key>, known: &mut [Known]) -> Result<()> {
+        let core = Arc::clone(&self.core);
+        let mut own: Vec<Known> = needs.iter().map(|need| std::mem::take(&mut known[need.slot])).collect();
+        let slots: Vec<usize> = needs.iter().map(|need| need.slot).collect();
+        let fetched = self.reads.run(move || {
+            for ((need, key), known) in needs.iter().zip(&keys).zip(&mut own) {
+                core.fetch(need, key, known)?;
+            }
+            Ok::<_, Error>(own)
+        });
+        for (slot, found) in slots.into_iter().zip(fetched.await??) {
+            known[slot] = found;
+        }
+        Ok(())
+    }
+
+    /// The record at a key, expired or not, once what the answer rests on is durable.
+    pub(super) async fn find(&self, key: &Key) -> Result<Option<Record>> {
+        let hash = self.core.hash(key);
+        let mut known = [Known::default()];
+        let standing = loop {
+            self.core.log.check()?;
+            match self.core.look(hash, key, &known[0])? {
+                Ok(standing) => break standing,
+                Err(need) => self.fetch(vec![need], vec![key.clone()], &mut known).await?,
+            }
+        };
+        if let Some(at) = standing.position() {
+            self.core.log.durable(at).await?;
+        }
+        standing.record()
+    }
+}

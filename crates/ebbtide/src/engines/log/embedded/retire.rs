@@ -1,0 +1,182 @@
+//! Retirement: the oldest segment leaves the log for the cold store.
+//!
+//! The order of the steps makes a crash after any of them harmless: survivors and tombstones into the cold store, one
+//! sync; the checkpoint, once every group that was open when the walk ended is durable; the entries of the index;
+//! the file. Until the checkpoint the segment is replayed, and masks what the cold store already has.
+
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use super::Core;
+use crate::engines::log::cold::{ColdStore, Row, Window, window_for};
+use crate::engines::log::faults::Fault;
+use crate::engines::log::frame::Frame;
+use crate::engines::log::group::{HEADER, Header};
+use crate::engines::log::index::Entry;
+use crate::engines::log::position::Position;
+use crate::engines::log::segment::Segment;
+use crate::model::error::{Error, Result};
+use crate::model::kind::Kind;
+use crate::model::record::Record;
+use crate::model::time::Timestamp;
+
+/// Changes of the cold store by kind and window, sorted by key.
+type Bulks = BTreeMap<(Kind, Window), BTreeMap<Box<[u8]>, Option<Record>>>;
+
+/// Entries that leave the index, with their keys.
+type Leaving = Vec<(Kind, Box<[u8]>, Entry)>;
+
+impl<C: ColdStore> Core<C> {
+    /// Retires segments that are older than the horizon, or that are too many.
+    pub(super) async fn maintain(&self) -> Result<()> {
+        let latest = Timestamp::from_stored(self.latest.load(Ordering::Relaxed))?;
+        // A leap of the clock moves no mark: what it would make expire is not dropped.
+        let now = self.mark().time.map_or(latest, |mark| mark.min(latest));
+        loop {
+            let is_due = {
+                let mut births = self.births.lock().unwrap_or_else(PoisonError::into_inner);
+                let is_over = self.log.bytes() > self.options.cap_bytes;
+                self.log.oldest().is_some_and(|(segment, _)| {
+                    let born = births.entry(segment.id).or_insert(now);
+                    is_over || now.since(*born) >= self.options.horizon
+                })
+            };
+            if !is_due || !self.retire_oldest(now).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Retires the oldest segment, if a later one is in use, and answers whether it did.
+    pub(super) async fn retire_oldest(&self, now: Timestamp) -> Result<bool> {
+        let _alone = self.maintenance.lock().await;
+        let Some((segment, last)) = self.log.oldest() else { return Ok(false) };
+        // An attempt before, of this process or of one that crashed, may have left copies in the cold store.
+        let is_repeated = self.retiring.fetch_max(segment.id, Ordering::SeqCst) >= segment.id;
+        let (bulks, leaving) = self.collect(&segment, last, is_repeated, now)?;
+        let open = self.log.appended_end();
+        for (kind, _) in bulks.keys() {
+            self.has_cold[usize::from(kind.code())].store(true, Ordering::SeqCst);
+        }
+        for ((kind, window), rows) in bulks {
+            let rows = rows.into_iter().map(|(key, record)| Row { key, record });
+            self.cold.ingest(kind, window, rows.collect())?;
+        }
+        self.sync_cold()?;
+        let mark = self.mark().time;
+        if let Some(before) = open.offset().checked_sub(1)
+            && !self.faults().has(Fault::CheckpointDoesNotWait)
+        {
+            // A newer version in one of these groups is why an older one was left behind.
+            self.log.durable(Position::new(open.segment(), before)).await?;
+        }
+        if self.faults().has(Fault::UnlinkBeforeCheckpoint) {
+            let _ = self.disk.unlink(&Segment::name(segment.id));
+        }
+        let windows = self.windows();
+        self.log.change_manifest(|manifest| {
+            manifest.windows = windows;
+            manifest.checkpoint = segment.id;
+            manifest.first_sequence = last + 1;
+            manifest.segments.retain(|entry| entry.id > segment.id);
+            manifest.clock_mark = mark.map(Timestamp::as_millis);
+        })?;
+        self.remove(leaving);
+        self.log.forget(segment.id);
+        self.births.lock().unwrap_or_else(PoisonError::into_inner).remove(&segment.id);
+        if let Err(error) = self.disk.unlink(&Segment::name(segment.id)) {
+            // Opening removes it: the manifest does not name it.
+            tracing::warn!(%error, segment = segment.id, "cannot remove a retired segment of the log");
+        }
+        Ok(true)
+    }
+
+    /// Windows of the cold store, as the manifest names them.
+    pub(super) fn windows(&self) -> Vec<(u8, u64)> {
+        let of = |kind: &Kind| {
+            let code = kind.code();
+            self.cold.windows(*kind).into_iter().map(move |window| (code, window.0))
+        };
+        Kind::ALL.iter().flat_map(of).collect()
+    }
+
+    /// Walks a segment and sorts what the index still points to.
+    fn collect(
+        &self,
+        segment: &Segment,
+        last: u64,
+        is_repeated: bool,
+        now: Timestamp,
+    ) -> Result<(Bulks, Leaving)> {
+        let bytes = segment.read(0, segment.len as usize)?;
+        let (mut bulks, mut leaving) = (Bulks::new(), Leaving::new());
+        let mut windows: BTreeMap<Kind, Vec<Window>> = BTreeMap::new();
+        // It is the oldest segment: its first group, if it has one, is the first that would be replayed.
+        let (mut at, mut sequence) = (0, self.log.manifest().first_sequence - 1);
+        while sequence < last {
+            let header = bytes.get(at..).and_then(|bytes| Header::read(bytes, &segment.epoch));
+            let header = header.filter(|header| header.sequence == sequence + 1);
+            let body = header.and_then(|header| Some((header, header.body(&bytes[at..])?)));
+            let Some((header, body)) = body else {
+                return Err(Error::corrupt(format!(
+                    "segment {} of the log is damaged behind group {sequence}; groups up to {last} were durable",
+                    Segment::name(segment.id)
+                )));
+            };
+            Frame::each(body, |offset, frame| {
+                let Some((kind, key)) = frame.key() else { return Ok(()) };
+                let offset = u32::try_from(at + HEADER + offset).expect("a segment is smaller than 4 GiB");
+                let Some(entry) = self.entry_at(kind, key, Position::new(segment.id, offset)) else {
+                    return Ok(());
+                };
+                let windows = windows.entry(kind).or_insert_with(|| self.cold.windows(kind));
+                let mut home = None;
+                if let Frame::Store(stored) = frame
+                    && entry.is_live(now)
+                {
+                    let window = window_for(stored.expires_at, now, windows);
+                    bulks.entry((kind, window)).or_default().insert(key.into(), Some(stored.record()));
+                    home = Some(window);
+                }
+                if (entry.may_be_cold() || is_repeated) && !self.faults().has(Fault::TombstoneDropped) {
+                    for window in windows.iter().filter(|window| Some(**window) != home) {
+                        bulks.entry((kind, *window)).or_default().insert(key.into(), None);
+                    }
+                }
+                windows.extend(home.filter(|window| !windows.contains(window)));
+                leaving.push((kind, key.into(), entry));
+                Ok(())
+            })?;
+            sequence = header.sequence;
+            at += header.size();
+        }
+        Ok((bulks, leaving))
+    }
+
+    /// The entry of a key, if it points to this frame.
+    fn entry_at(&self, kind: Kind, key: &[u8], at: Position) -> Option<Entry> {
+        let hash = self.index.hash(kind, key);
+        self.index.shard_of(hash).with_hash(hash).find(|entry| entry.position() == at)
+    }
+
+    /// Removes entries that still are what they were when the segment was walked. Their shards' epochs rise with them, so
+    /// that a cold read from before counts no more.
+    fn remove(&self, leaving: Leaving) {
+        for (kind, key, entry) in leaving {
+            let mut shard = self.index.shard_of(entry.hash());
+            let mut map = self.ordered.write(kind);
+            if !shard.remove(entry) {
+                continue;
+            }
+            shard.epoch += 1;
+            self.moves.fetch_add(1, Ordering::SeqCst);
+            if let Some(map) = &mut map {
+                map.remove(&key);
+            }
+        }
+        for number in 0..crate::engines::log::index::SHARDS {
+            self.index.shard(number).shrink();
+        }
+    }
+}

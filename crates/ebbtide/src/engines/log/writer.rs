@@ -1,0 +1,344 @@
+//! Writing to the log: callers append frames to the open group, one thread writes, syncs and wakes.
+//!
+//! The place of a frame is known when it is appended, so that an index can point to it before it is written. All
+//! groups up to the position [`Log::durable_end`] are durable; whoever waits for a frame waits until that has passed
+//! it. A failed write or sync is final: the log is poisoned, and the process must reopen it.
+
+mod prepare;
+mod queue;
+#[cfg(test)]
+mod tests;
+mod threads;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::task::{Context, Poll, Waker};
+
+use queue::Queue;
+pub(crate) use threads::Threads;
+
+use super::disk::Disk;
+use super::faults::Fault;
+use super::frame::{Frame, HEAD};
+use super::manifest::{Failure, Manifest, ManifestFile};
+use super::position::Position;
+use super::recovery::{Recovered, Settings};
+use super::segment::{Segment, failed};
+use crate::model::error::{Error, Result};
+
+/// Bytes that one read of a frame fetches; most frames are smaller.
+const READ: usize = 512;
+
+/// Reason why nothing was appended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotAppended {
+    /// No segment has room yet: wait with [`Log::room`].
+    NoRoom,
+    /// No segment is large enough.
+    TooLarge,
+    /// A write failed before.
+    Poisoned,
+}
+
+/// An open log.
+pub(crate) struct Log {
+    disk: Arc<dyn Disk>,
+    settings: Settings,
+    queue: Mutex<Queue>,
+    /// Wakes the thread that writes.
+    work: Condvar,
+    /// Wakes the thread that prepares segments.
+    prepare: Condvar,
+    /// End of the last durable group.
+    durable: AtomicU64,
+    /// Sequence of the last durable group.
+    acknowledged: AtomicU64,
+    poisoned: AtomicBool,
+    segments: RwLock<BTreeMap<u32, Arc<Segment>>>,
+    /// Last sequence of each segment that is no longer written to.
+    lasts: Mutex<BTreeMap<u32, u64>>,
+    manifest: Mutex<ManifestFile>,
+}
+
+impl Log {
+    /// A log without threads: whoever has it calls [`write_next`](Self::write_next), [`seal`](Self::seal) and
+    /// [`prepare_next`](Self::prepare_next).
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        settings: Settings,
+        recovered: Recovered,
+        keep_bytes: usize,
+    ) -> Self {
+        let Recovered { manifest, segments, current, tail, last_sequence } = recovered;
+        let closed =
+            manifest.current().segments.iter().filter_map(|entry| Some((entry.id, entry.closed?.last)));
+        let lasts = closed.collect();
+        let end = Position::new(current.id, tail);
+        Self {
+            disk,
+            settings,
+            queue: Mutex::new(Queue::new(current, tail, last_sequence + 1, keep_bytes)),
+            work: Condvar::new(),
+            prepare: Condvar::new(),
+            durable: AtomicU64::new(end.bits()),
+            acknowledged: AtomicU64::new(last_sequence),
+            poisoned: AtomicBool::new(false),
+            segments: RwLock::new(segments),
+            lasts: Mutex::new(lasts),
+            manifest: Mutex::new(manifest),
+        }
+    }
+
+    /// Appends frames to the open group and returns the place of the first.
+    pub(crate) fn append(&self, frames: &[u8]) -> Result<Position, NotAppended> {
+        if self.is_poisoned() {
+            return Err(NotAppended::Poisoned);
+        }
+        let mut queue = self.queue();
+        let at = queue.append(frames)?;
+        let is_waiting = std::mem::take(&mut queue.writer_waits);
+        // On a full disk the thread tries again by itself, not with each commit.
+        let is_short = queue.ready.is_empty() && queue.no_segment.is_none();
+        drop(queue);
+        if is_waiting {
+            self.work.notify_one();
+        }
+        if is_short {
+            self.prepare.notify_one();
+        }
+        Ok(at)
+    }
+
+    /// End of the last durable group: all frames before it are durable.
+    pub(crate) fn durable_end(&self) -> Position {
+        Position::from_bits(self.durable.load(Ordering::Acquire))
+    }
+
+    /// End of all that has been appended.
+    pub(crate) fn appended_end(&self) -> Position {
+        self.queue().end()
+    }
+
+    /// Highest acknowledged sequence.
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.acknowledged.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Acquire)
+    }
+
+    /// Fails if a write failed before.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_poisoned() { Err(poisoned()) } else { Ok(()) }
+    }
+
+    /// Waits until the frame at `at` is durable.
+    pub(crate) async fn durable(&self, at: Position) -> Result<()> {
+        let mut registered = None;
+        std::future::poll_fn(|context| self.poll_durable(at, context, &mut registered)).await
+    }
+
+    fn poll_durable(
+        &self,
+        at: Position,
+        context: &Context<'_>,
+        registered: &mut Option<Waker>,
+    ) -> Poll<Result<()>> {
+        if at < self.durable_end() {
+            return Poll::Ready(Ok(()));
+        }
+        if registered.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) && !self.is_poisoned() {
+            return Poll::Pending;
+        }
+        let mut queue = self.queue();
+        // The thread that writes moves the end before it takes the wakers under this lock.
+        if at < self.durable_end() {
+            return Poll::Ready(Ok(()));
+        }
+        if self.is_poisoned() {
+            return Poll::Ready(Err(poisoned()));
+        }
+        let Some(wakers) = queue.wakers(at) else { return Poll::Ready(Err(poisoned())) };
+        wakers.push(context.waker().clone());
+        *registered = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    /// Waits until a prepared segment is at hand; fails if none can be made.
+    pub(crate) async fn room(&self) -> Result<()> {
+        if self.queue().no_segment.is_none() {
+            self.prepare.notify_one();
+        }
+        std::future::poll_fn(|context| {
+            let mut queue = self.queue();
+            if self.is_poisoned() {
+                return Poll::Ready(Err(poisoned()));
+            }
+            if !queue.ready.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(message) = &queue.no_segment {
+                return Poll::Ready(Err(Error::unavailable(message.clone())));
+            }
+            queue.room.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// A frame that is in memory: of an open group, of the one being written, or of a recent one.
+    pub(crate) fn in_memory(&self, at: Position) -> Option<Vec<u8>> {
+        self.queue().frame(at)
+    }
+
+    /// A frame from its segment; none if that has been retired. Reads from the disk.
+    pub(crate) fn read(&self, at: Position) -> Result<Option<Vec<u8>>> {
+        let Some(segment) = self.segment(at.segment()) else { return Ok(None) };
+        read_frame(&segment, at.offset()).map(Some)
+    }
+
+    /// The open segment with this number.
+    pub(crate) fn segment(&self, id: u32) -> Option<Arc<Segment>> {
+        self.segments.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    /// The oldest segment, if it is no longer written to, and its last sequence.
+    pub(crate) fn oldest(&self) -> Option<(Arc<Segment>, u64)> {
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        let oldest = Arc::clone(segments.values().next()?);
+        drop(segments);
+        let last = self.lasts.lock().unwrap_or_else(PoisonError::into_inner).get(&oldest.id).copied()?;
+        // A later group is durable, and its header says that this segment is: recovery does not write it anew elsewhere.
+        (last < self.acknowledged()).then_some((oldest, last))
+    }
+
+    /// Bytes of all segments that hold groups.
+    pub(crate) fn bytes(&self) -> u64 {
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        segments.values().map(|segment| u64::from(segment.len)).sum()
+    }
+
+    /// Lets the next commit go on in a new segment, so that the current one can be retired.
+    pub(crate) fn roll(&self) -> bool {
+        let rolled = self.queue().roll();
+        if let Some((id, last)) = rolled {
+            self.lasts.lock().unwrap_or_else(PoisonError::into_inner).insert(id, last);
+        }
+        rolled.is_some()
+    }
+
+    /// Forgets a segment after its checkpoint. Handles that readers hold keep working.
+    pub(crate) fn forget(&self, id: u32) {
+        self.segments.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        self.lasts.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+    }
+
+    /// Changes the manifest durably. If it is not known which one stands, the log is poisoned.
+    pub(crate) fn change_manifest(&self, change: impl FnOnce(&mut Manifest)) -> Result<()> {
+        let mut manifest = self.manifest.lock().unwrap_or_else(PoisonError::into_inner);
+        // What is durable now stays below the floor even if the last header is damaged later.
+        let durable_to = self.acknowledged();
+        let changed = manifest.change(|next| {
+            change(next);
+            next.durable_to = next.durable_to.max(durable_to);
+        });
+        changed.map_err(|failure| {
+            if matches!(failure, Failure::Unknown(_)) {
+                self.poison("the manifest could not be replaced");
+            }
+            failure.into_error()
+        })
+    }
+
+    pub(crate) fn manifest(&self) -> Manifest {
+        self.manifest.lock().unwrap_or_else(PoisonError::into_inner).current().clone()
+    }
+
+    /// Writes and syncs the oldest group that waits, and wakes its callers. Answers whether there was one.
+    pub(crate) fn write_next(&self) -> Result<bool> {
+        self.check()?;
+        let mut queue = self.queue();
+        let Some((segment, group)) = queue.take() else { return Ok(false) };
+        let sequence = queue.next_sequence - 1;
+        drop(queue);
+        if group.start.offset() == 0 {
+            self.note_roll(segment.id, sequence);
+        }
+        let faults = self.settings.faults;
+        let end = Position::new(segment.id, group.end());
+        let acknowledge = || {
+            self.durable.store(end.bits(), Ordering::Release);
+            self.acknowledged.store(sequence, Ordering::Release);
+        };
+        let mut written = segment.file.write_at(&group.bytes, group.start.offset().into());
+        if faults.has(Fault::AcknowledgedBeforeSync) && written.is_ok() {
+            acknowledge();
+            let wakers = self.queue().written();
+            wakers.into_iter().for_each(Waker::wake);
+        }
+        if written.is_ok() && !faults.has(Fault::SyncSkipped) {
+            written = segment.file.sync_data();
+        }
+        if let Err(error) = written {
+            self.poison(&format!("group {sequence} could not be written: {error}"));
+            return Err(failed("cannot write to the log", error));
+        }
+        acknowledge();
+        let wakers = self.queue().written();
+        wakers.into_iter().for_each(Waker::wake);
+        Ok(true)
+    }
+
+    /// Writes an empty group behind the last one, whose header says that the last one is durable. Answers whether it did:
+    /// not behind a seal, and not where no segment has room.
+    pub(crate) fn seal(&self) -> Result<bool> {
+        self.check()?;
+        if !self.queue().open_seal() {
+            return Ok(false);
+        }
+        self.write_next()
+    }
+
+    fn note_roll(&self, segment: u32, sequence: u64) {
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        let before = segments.range(..segment).next_back().map(|(id, _)| *id);
+        drop(segments);
+        if let Some(before) = before {
+            let mut lasts = self.lasts.lock().unwrap_or_else(PoisonError::into_inner);
+            lasts.entry(before).or_insert(sequence - 1);
+        }
+    }
+
+    /// Makes every later call fail.
+    pub(crate) fn poison(&self, reason: &str) {
+        tracing::error!(reason, "the log is closed until it is reopened");
+        self.poisoned.store(true, Ordering::Release);
+        let mut queue = self.queue();
+        let wakers = queue.all_wakers();
+        drop(queue);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        // Every change is made after all that could panic.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads the frame at `offset` of a segment.
+pub(crate) fn read_frame(segment: &Segment, offset: u32) -> Result<Vec<u8>> {
+    let mut bytes = segment.read(offset, READ)?;
+    let cut = || Error::corrupt("a frame of the log is cut short");
+    let len = Frame::length(bytes.first_chunk::<HEAD>().ok_or_else(cut)?);
+    if bytes.len() < len {
+        bytes = segment.read(offset, len)?;
+    }
+    bytes.truncate(len);
+    if bytes.len() == len { Ok(bytes) } else { Err(cut()) }
+}
+
+pub(crate) fn poisoned() -> Error {
+    Error::unavailable("a write to the log failed; reopen the store")
+}

@@ -1,0 +1,99 @@
+//! Preparing segments ahead of use, so that no commit waits for zeros to be written.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use super::Log;
+use crate::engines::log::segment::{Segment, failed};
+use crate::model::error::{Error, Result};
+
+/// Segments that are kept ready.
+const AHEAD: usize = 1;
+
+/// Time between two attempts to prepare a segment on a disk that is full or failing.
+const RETRY: Duration = Duration::from_secs(1);
+
+impl Log {
+    /// Prepares a segment if fewer than [`AHEAD`] are ready, and answers whether it did. The file is durable before the
+    /// manifest names it, and the manifest is durable before the segment is used.
+    pub(crate) fn prepare_next(&self) -> Result<bool> {
+        self.check()?;
+        if self.queue().ready.len() >= AHEAD {
+            return Ok(false);
+        }
+        let prepared = self.prepare_segment();
+        let mut queue = self.queue();
+        let wakers = std::mem::take(&mut queue.room);
+        let outcome = match prepared {
+            Ok(segment) => {
+                queue.no_segment = None;
+                queue.ready.push_back(segment);
+                Ok(true)
+            }
+            Err(error) => {
+                // Callers that need the segment are refused. Nothing of the log is damaged, so it goes on when it can.
+                queue.no_segment = Some("the log cannot grow: the disk is full or failing".to_owned());
+                Err(error)
+            }
+        };
+        drop(queue);
+        wakers.into_iter().for_each(std::task::Waker::wake);
+        outcome
+    }
+
+    fn prepare_segment(&self) -> Result<Arc<Segment>> {
+        let id = self.manifest.lock().unwrap_or_else(PoisonError::into_inner).current().next_segment;
+        let settings = &self.settings;
+        let epoch = settings.rng.bytes();
+        let disk = self.disk.as_ref();
+        let created = Segment::create(disk, id, epoch, settings.segment_len, settings.faults)
+            .map_err(|error| failed("cannot prepare a segment of the log", error));
+        let named = created.and_then(|segment| {
+            self.change_manifest(|manifest| {
+                manifest.segments.push(segment.entry());
+                manifest.next_segment = id + 1;
+            })?;
+            Ok(Arc::new(segment))
+        });
+        match named {
+            Ok(segment) => {
+                let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+                segments.insert(id, Arc::clone(&segment));
+                Ok(segment)
+            }
+            Err(error) => {
+                // The manifest does not name it, and if it does after all, the log is poisoned.
+                if !self.is_poisoned() {
+                    let _ = disk.unlink(&Segment::name(id));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn prepare_until_stopped(&self) {
+        loop {
+            let outcome = self.prepare_next();
+            if let Err(error) = &outcome {
+                if self.is_poisoned() {
+                    return;
+                }
+                report(error);
+            }
+            let queue = self.queue();
+            if queue.stopping {
+                return;
+            }
+            if outcome.is_err() {
+                drop(self.prepare.wait_timeout(queue, RETRY));
+            } else if queue.ready.len() >= AHEAD {
+                drop(self.prepare.wait(queue));
+            }
+        }
+    }
+}
+
+fn report(error: &Error) {
+    let cause = std::error::Error::source(error).map(ToString::to_string);
+    tracing::error!(%error, cause, "the log cannot prepare its next segment");
+}

@@ -1,0 +1,213 @@
+//! Groups on their way to the disk.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+
+use super::NotAppended;
+use crate::engines::log::disk::PAGE;
+use crate::engines::log::frame::{Frame, HEAD};
+use crate::engines::log::group::{Builder, HEADER, pages};
+use crate::engines::log::position::Position;
+use crate::engines::log::segment::Segment;
+
+/// Length at which a group takes no more frames, unless it is empty.
+const GROUP: usize = 4 << 20;
+
+/// A group that is or was written.
+pub(super) struct Body {
+    pub(super) start: Position,
+    /// Header, frames and padding.
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Body {
+    /// Offset of its end in the segment.
+    pub(super) fn end(&self) -> u32 {
+        self.start.offset() + u32::try_from(self.bytes.len()).expect("a group is smaller than a segment")
+    }
+}
+
+/// A group that was not taken yet. Only the last of them takes frames.
+struct Open {
+    segment: Arc<Segment>,
+    start: u32,
+    builder: Builder,
+    /// Most bytes that it may have, the header included.
+    limit: usize,
+    wakers: Vec<Waker>,
+}
+
+pub(super) struct Queue {
+    open: VecDeque<Open>,
+    writing: Option<(Arc<Body>, Vec<Waker>)>,
+    /// Groups that were written lately, the oldest first.
+    recent: VecDeque<Arc<Body>>,
+    recent_bytes: usize,
+    keep_bytes: usize,
+    /// Segment and offset of the group that is opened next.
+    segment: Arc<Segment>,
+    tail: u32,
+    /// Segments that were prepared ahead.
+    pub(super) ready: VecDeque<Arc<Segment>>,
+    /// Callers that wait for a segment.
+    pub(super) room: Vec<Waker>,
+    /// Reason why no segment could be prepared.
+    pub(super) no_segment: Option<String>,
+    pub(super) next_sequence: u64,
+    /// True if the last group is a seal, or there is none.
+    pub(super) sealed: bool,
+    pub(super) stopping: bool,
+    /// True if the thread that writes must be woken.
+    pub(super) writer_waits: bool,
+}
+
+impl Queue {
+    pub(super) fn new(segment: Arc<Segment>, tail: u32, next_sequence: u64, keep_bytes: usize) -> Self {
+        Self {
+            open: VecDeque::new(),
+            writing: None,
+            recent: VecDeque::new(),
+            recent_bytes: 0,
+            keep_bytes,
+            segment,
+            tail,
+            ready: VecDeque::new(),
+            room: Vec::new(),
+            no_segment: None,
+            next_sequence,
+            sealed: true,
+            stopping: false,
+            writer_waits: false,
+        }
+    }
+
+    pub(super) fn append(&mut self, frames: &[u8]) -> Result<Position, NotAppended> {
+        let fits = self.open.back().is_some_and(|open| open.builder.len() + frames.len() <= open.limit);
+        if !fits {
+            self.open_group(frames.len())?;
+        }
+        let open = self.open.back_mut().expect("a group was opened");
+        let at = open.start + offset(open.builder.append(frames));
+        Ok(Position::new(open.segment.id, at))
+    }
+
+    /// Opens a group behind all others, in the next segment if it has no room in this one.
+    fn open_group(&mut self, len: usize) -> Result<(), NotAppended> {
+        let end = self.end();
+        let mut start = end.offset();
+        if HEADER + len > (self.segment.len - start) as usize {
+            let largest = self.ready.front().map_or(self.segment.len, |next| next.len);
+            if HEADER + len > largest as usize && !self.ready.is_empty() {
+                return Err(NotAppended::TooLarge);
+            }
+            self.segment = self.ready.pop_front().ok_or(NotAppended::NoRoom)?;
+            start = 0;
+        }
+        let limit = ((self.segment.len - start) as usize).min(GROUP.max(HEADER + len));
+        let segment = Arc::clone(&self.segment);
+        self.open.push_back(Open { segment, start, builder: Builder::default(), limit, wakers: Vec::new() });
+        Ok(())
+    }
+
+    /// Opens an empty group; not behind a seal, where frames wait, or without room.
+    pub(super) fn open_seal(&mut self) -> bool {
+        !self.sealed && self.open.is_empty() && self.writing.is_none() && self.open_group(0).is_ok()
+    }
+
+    /// Goes on in the next segment, if one is ready and nothing waits. Returns the segment that is left and the sequence
+    /// of its last group.
+    pub(super) fn roll(&mut self) -> Option<(u32, u64)> {
+        if !self.open.is_empty() || self.writing.is_some() || self.tail == 0 {
+            return None;
+        }
+        let left = std::mem::replace(&mut self.segment, self.ready.pop_front()?);
+        self.tail = 0;
+        Some((left.id, self.next_sequence - 1))
+    }
+
+    /// End of all groups.
+    pub(super) fn end(&self) -> Position {
+        let end = self.open.back().map_or(self.tail, |last| last.start + offset(pages(last.builder.len())));
+        Position::new(self.segment.id, end)
+    }
+
+    pub(super) fn has_work(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Takes the oldest group, to be written.
+    pub(super) fn take(&mut self) -> Option<(Arc<Segment>, Arc<Body>)> {
+        let Open { segment, start, builder, wakers, .. } = self.open.pop_front()?;
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        self.sealed = builder.len() == HEADER;
+        // One group is written at a time, so the one before is durable.
+        let bytes = builder.finish(&segment.epoch, sequence, sequence - 1);
+        if self.open.is_empty() {
+            self.tail = start + offset(bytes.len());
+        }
+        let body = Arc::new(Body { start: Position::new(segment.id, start), bytes });
+        self.writing = Some((Arc::clone(&body), wakers));
+        Some((segment, body))
+    }
+
+    /// The group that was taken is durable: its callers are to be woken.
+    pub(super) fn written(&mut self) -> Vec<Waker> {
+        let Some((body, wakers)) = self.writing.take() else { return Vec::new() };
+        self.recent_bytes += body.bytes.len();
+        self.recent.push_back(body);
+        while self.recent_bytes > self.keep_bytes
+            && let Some(oldest) = self.recent.pop_front()
+        {
+            self.recent_bytes -= oldest.bytes.len();
+        }
+        wakers
+    }
+
+    /// Callers that wait for the group with this place.
+    pub(super) fn wakers(&mut self, at: Position) -> Option<&mut Vec<Waker>> {
+        let open = self.open.iter_mut().rev().find(|open| Position::new(open.segment.id, open.start) <= at);
+        match open {
+            Some(open) => Some(&mut open.wakers),
+            None => self.writing.as_mut().map(|(_, wakers)| wakers),
+        }
+    }
+
+    pub(super) fn all_wakers(&mut self) -> Vec<Waker> {
+        let mut wakers = std::mem::take(&mut self.room);
+        wakers.extend(self.open.iter_mut().flat_map(|open| std::mem::take(&mut open.wakers)));
+        wakers.extend(self.writing.as_mut().map(|(_, wakers)| std::mem::take(wakers)).unwrap_or_default());
+        wakers
+    }
+
+    /// Copy of a frame that is in memory.
+    pub(super) fn frame(&self, at: Position) -> Option<Vec<u8>> {
+        for open in self.open.iter().rev() {
+            if Position::new(open.segment.id, open.start) <= at {
+                return copy(open.builder.bytes(), at.offset() - open.start);
+            }
+        }
+        if let Some((body, _)) = &self.writing
+            && body.start <= at
+        {
+            return copy(&body.bytes, at.offset() - body.start.offset());
+        }
+        let behind = self.recent.partition_point(|body| body.start <= at);
+        let body = self.recent.get(behind.checked_sub(1)?)?;
+        let is_inside = body.start.segment() == at.segment() && at.offset() < body.end();
+        if is_inside { copy(&body.bytes, at.offset() - body.start.offset()) } else { None }
+    }
+}
+
+fn copy(bytes: &[u8], at: u32) -> Option<Vec<u8>> {
+    let bytes = bytes.get(at as usize..)?;
+    let len = Frame::length(bytes.first_chunk::<HEAD>()?);
+    Some(bytes.get(..len)?.to_vec())
+}
+
+fn offset(bytes: usize) -> u32 {
+    u32::try_from(bytes).expect("a segment is smaller than 4 GiB")
+}
+
+const _: () = assert!(HEADER < PAGE);

@@ -1,0 +1,224 @@
+//! Group commit, poisoning, and segments prepared ahead.
+
+use std::pin::Pin;
+use std::task::Wake;
+
+use super::*;
+use crate::engines::log::disk::real::RealDisk;
+use crate::engines::log::disk::sim::{Fault as DiskFault, SimDisk};
+use crate::engines::log::faults::Faults;
+use crate::engines::log::frame;
+use crate::engines::log::recovery;
+use crate::model::key::Key;
+use crate::model::kind::Kind;
+use crate::model::rng::SeededRng;
+use crate::model::scope::Scope;
+
+const SEGMENT: u32 = 16 << 10;
+
+fn settings(fault: Option<Fault>) -> Settings {
+    Settings {
+        segment_len: SEGMENT,
+        first_len: SEGMENT,
+        keyrings: Vec::new(),
+        rng: Arc::new(SeededRng::new(1)),
+        faults: Faults { planted: fault },
+    }
+}
+
+fn open(disk: Arc<dyn Disk>, settings: Settings) -> (Arc<Log>, Vec<u64>) {
+    let mut found = Vec::new();
+    let recovered = recovery::open(&disk, &settings, &mut |_, _, frame| {
+        let (kind, key) = frame.key().unwrap();
+        let key = Key::decode(kind, key).unwrap();
+        let crate::model::key::Part::Int(number) = key.partition()[0] else {
+            panic!("the tests use numbers")
+        };
+        found.push(number);
+        Ok(())
+    });
+    found.sort_unstable();
+    found.dedup();
+    (Arc::new(Log::new(disk, settings, recovered.unwrap(), 1 << 20)), found)
+}
+
+fn sim(disk: &SimDisk) -> Arc<Log> {
+    open(Arc::new(disk.clone()), settings(None)).0
+}
+
+fn frames(number: u64) -> Vec<u8> {
+    let key = Key::new(Kind::Probe, &Scope::Global, &[number.into()], &[]).unwrap();
+    let mut out = Vec::new();
+    frame::delete(&mut out, &key, false);
+    out
+}
+
+struct Count(AtomicU64);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn poll<T>(future: &mut Pin<Box<impl Future<Output = T>>>, count: &Arc<Count>) -> Poll<T> {
+    let waker = Waker::from(Arc::clone(count));
+    future.as_mut().poll(&mut Context::from_waker(&waker))
+}
+
+#[test]
+fn callers_that_wait_together_share_one_write_and_one_sync() {
+    let disk = SimDisk::new(1);
+    let log = sim(&disk);
+    let count = Arc::new(Count(AtomicU64::new(0)));
+    let places: Vec<_> = (0..20).map(|number| log.append(&frames(number)).unwrap()).collect();
+    let mut waiting: Vec<_> = places.iter().map(|at| Box::pin(log.durable(*at))).collect();
+    assert!(waiting.iter_mut().all(|future| poll(future, &count).is_pending()));
+    let calls = disk.calls();
+    assert!(log.write_next().unwrap());
+    assert_eq!(disk.calls(), calls + 2, "one write, one sync");
+    assert_eq!(count.0.load(Ordering::SeqCst), 20, "each caller is woken once");
+    assert!(waiting.iter_mut().all(|future| matches!(poll(future, &count), Poll::Ready(Ok(())))));
+    assert!(!log.write_next().unwrap());
+    assert_eq!(log.acknowledged(), 1);
+    assert_eq!(log.in_memory(places[3]).unwrap(), frames(3));
+    assert_eq!(log.read(places[3]).unwrap().unwrap(), frames(3));
+}
+
+#[test]
+fn a_failed_write_or_sync_is_final_and_answers_nobody() {
+    for call in [0, 1] {
+        let disk = SimDisk::new(1);
+        let log = sim(&disk);
+        let count = Arc::new(Count(AtomicU64::new(0)));
+        let first = log.append(&frames(1)).unwrap();
+        let mut waiting = Box::pin(log.durable(first));
+        assert!(poll(&mut waiting, &count).is_pending());
+        disk.plan(disk.calls() + call, DiskFault::Io, false);
+        assert!(log.write_next().is_err());
+        let Poll::Ready(Err(error)) = poll(&mut waiting, &count) else { panic!("nobody is answered") };
+        assert_eq!(error.kind(), crate::ErrorKind::Unavailable);
+        assert_eq!(log.append(&frames(2)), Err(NotAppended::Poisoned));
+        assert!(log.write_next().is_err(), "a second sync proves nothing");
+        assert_eq!(log.acknowledged(), 0);
+    }
+}
+
+#[test]
+fn a_log_goes_on_in_the_segment_that_was_prepared() {
+    let disk = SimDisk::new(1);
+    let log = sim(&disk);
+    let mut number = 0;
+    for _ in 0..3 {
+        while log.append(&frames(number)) != Err(NotAppended::NoRoom) {
+            assert!(log.write_next().unwrap());
+            number += 1;
+        }
+        let count = Arc::new(Count(AtomicU64::new(0)));
+        let mut room = Box::pin(log.room());
+        assert!(poll(&mut room, &count).is_pending());
+        assert!(log.prepare_next().unwrap());
+        assert!(!log.prepare_next().unwrap(), "one is enough");
+        assert_eq!(count.0.load(Ordering::SeqCst), 1);
+        assert!(poll(&mut room, &count).is_ready());
+    }
+    assert_eq!(log.oldest().unwrap().1, 4, "the first segment holds four groups");
+    disk.crash();
+    let (_, found) = open(Arc::new(disk.clone()), settings(None));
+    assert_eq!(found, (0..number).collect::<Vec<_>>());
+    let large = vec![0; SEGMENT as usize];
+    let log = sim(&disk);
+    assert_eq!(log.append(&large), Err(NotAppended::NoRoom));
+    log.prepare_next().unwrap();
+    assert_eq!(log.append(&large), Err(NotAppended::TooLarge));
+}
+
+#[test]
+fn a_full_disk_refuses_and_recovers_without_a_restart() {
+    let disk = SimDisk::new(1);
+    let log = sim(&disk);
+    disk.plan(disk.calls(), DiskFault::NoSpace, true);
+    assert!(log.prepare_next().is_err());
+    let error = pollster::block_on(log.room()).unwrap_err();
+    assert_eq!(error.kind(), crate::ErrorKind::Unavailable);
+    disk.behave();
+    assert!(log.append(&frames(1)).is_ok(), "the segment at hand still has room");
+    assert!(log.write_next().unwrap());
+    assert!(log.prepare_next().unwrap());
+    pollster::block_on(log.room()).unwrap();
+    disk.crash();
+    assert_eq!(open(Arc::new(disk.clone()), settings(None)).1, [1]);
+}
+
+#[test]
+fn preparing_can_fail_at_any_call_and_the_log_opens() {
+    for call in 0..12 {
+        for fault in [DiskFault::Io, DiskFault::NoSpace] {
+            let disk = SimDisk::new(call);
+            let log = sim(&disk);
+            log.append(&frames(1)).unwrap();
+            log.write_next().unwrap();
+            disk.plan(disk.calls() + call, fault, false);
+            let prepared = log.prepare_next();
+            disk.behave();
+            let retried = prepared.is_ok() || log.prepare_next().is_ok();
+            assert!(retried || log.is_poisoned());
+            if log.roll() {
+                log.append(&frames(2)).unwrap();
+                log.write_next().unwrap();
+            }
+            let acknowledged = log.acknowledged();
+            disk.crash();
+            let (log, found) = open(Arc::new(disk.clone()), settings(None));
+            assert_eq!(found.len() as u64, acknowledged);
+            assert_eq!(log.acknowledged(), acknowledged);
+        }
+    }
+}
+
+#[test]
+fn threads_write_what_was_appended_and_seal_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(folder.path()).unwrap());
+    let large = Settings { segment_len: 64 << 10, ..settings(None) };
+    let (log, _) = open(Arc::clone(&disk), large.clone());
+    let threads = Threads::start(&log).unwrap();
+    std::thread::scope(|scope| {
+        for caller in 0..8 {
+            let log = Arc::clone(&log);
+            scope.spawn(move || {
+                for number in caller * 100..caller * 100 + 100 {
+                    let at = loop {
+                        match log.append(&frames(number)) {
+                            Ok(at) => break at,
+                            Err(NotAppended::NoRoom) => pollster::block_on(log.room()).unwrap(),
+                            Err(other) => panic!("{other:?}"),
+                        }
+                    };
+                    pollster::block_on(log.durable(at)).unwrap();
+                }
+            });
+        }
+    });
+    let acknowledged = log.acknowledged();
+    drop(threads);
+    let scan = recovery::scan(disk.as_ref(), Faults::default(), &mut |_, _, _| Ok(())).unwrap().unwrap();
+    assert!(scan.floor >= acknowledged, "the seal says that the last group is durable");
+    assert!(scan.torn.is_empty());
+    assert_eq!(open(disk, large).1, (0..800).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_seal_follows_idleness_and_no_seal_follows_a_seal() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(folder.path()).unwrap());
+    let (log, _) = open(disk, settings(None));
+    let threads = Threads::start(&log).unwrap();
+    pollster::block_on(log.durable(log.append(&frames(1)).unwrap())).unwrap();
+    // The position behind the seal is durable once the seal is.
+    while log.acknowledged() < 2 {
+        std::thread::yield_now();
+    }
+    drop(threads);
+    assert_eq!(log.acknowledged(), 2);
+}

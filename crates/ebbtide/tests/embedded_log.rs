@@ -1,0 +1,141 @@
+//! The log of the embedded engine on real folders, with threads: the conformance kit while segments retire all the time.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebbtide::engines::log::cold::fjall::FjallCold;
+use ebbtide::engines::log::disk::Disk;
+use ebbtide::engines::log::disk::real::RealDisk;
+use ebbtide::engines::log::embedded::{Embedded, Options};
+use ebbtide::engines::log::faults::Faults;
+use ebbtide::engines::log::recovery::Settings;
+use ebbtide::{
+    Admin, BackendExt as _, ErrorKind, Key, Kind, Prefix, Record, Result, Scope, SeededRng, Timestamp,
+};
+use ebbtide_conformance::stores::{self, STORE_CASES};
+use ebbtide_conformance::{self as conformance, CASES};
+
+const DAY: u64 = 24 * 3_600_000;
+
+fn at(millis: u64) -> Timestamp {
+    Timestamp::from_millis(1_800_000_000_000 + millis).unwrap()
+}
+
+fn key(number: u64) -> Key {
+    Key::new(Kind::Probe, &Scope::Global, &["p".into()], &[number.into()]).unwrap()
+}
+
+fn cold(folder: &Path) -> Result<FjallCold> {
+    FjallCold::open(&folder.join("cold"), 16 << 20)
+}
+
+fn options() -> Options {
+    let settings = Settings {
+        segment_len: 8 << 20,
+        first_len: 1 << 20,
+        keyrings: Vec::new(),
+        rng: Arc::new(SeededRng::new(1)),
+        faults: Faults::default(),
+    };
+    Options { read_threads: 2, walk_threads: 2, keep_bytes: 1 << 20, ..Options::new(settings) }
+}
+
+fn try_open(folder: &Path) -> Result<Embedded<FjallCold>> {
+    let disk = Arc::new(RealDisk::open(&folder.join("log")).unwrap());
+    Embedded::open(disk as Arc<dyn Disk>, &options(), || cold(folder))
+}
+
+fn open(folder: &Path) -> Embedded<FjallCold> {
+    try_open(folder).unwrap()
+}
+
+/// Runs a case on the store while segments retire, at the time at which the case begins, and returns how many did. Nothing
+/// has expired then, so that all records move, and a sweep counts them.
+fn run<F>(store: Embedded<FjallCold>, begin: u64, case: impl FnOnce(Arc<dyn Admin>) -> F) -> u32
+where
+    F: Future<Output = std::result::Result<(), String>>,
+{
+    let store = Arc::new(store);
+    let (retired, counted) = (Arc::clone(&store), Arc::clone(&store));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let outcome = runtime.block_on(async move {
+        let begin = Timestamp::from_millis(begin).unwrap();
+        let retiring = tokio::spawn(async move {
+            loop {
+                let _ = retired.roll();
+                let _ = retired.retire_oldest(begin).await;
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        let outcome = case(store).await;
+        retiring.abort();
+        outcome
+    });
+    drop(runtime);
+    outcome.unwrap_or_else(|error| panic!("{error}"));
+    counted.checkpoint()
+}
+
+#[test]
+fn the_kit_passes_while_segments_retire() {
+    let mut retired = 0;
+    for case in CASES {
+        let folder = tempfile::tempdir().unwrap();
+        let named = |error: String| format!("{}::{}: {error}", case.group, case.name);
+        retired += run(open(folder.path()), 4_102_444_800_000, |store| async move {
+            conformance::run(case, store, 1).await.map_err(named)
+        });
+    }
+    assert!(retired > 100, "{retired} segments were retired");
+}
+
+#[test]
+fn the_stores_pass_while_segments_retire() {
+    for case in STORE_CASES {
+        let folder = tempfile::tempdir().unwrap();
+        let named = |error: String| format!("{}::{}: {error}", case.group, case.name);
+        run(open(folder.path()), 1_800_000_000_000, |store| async move {
+            stores::run(case, store, 1).await.map_err(named)
+        });
+    }
+}
+
+#[test]
+fn records_come_back_and_a_lost_folder_is_corrupt() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let rng = SeededRng::new(1);
+    pollster::block_on(async {
+        for number in 0..50 {
+            let record = Record::new("v", at(DAY), &rng);
+            assert!(store.put(key(number), record, at(0)).await.unwrap().is_applied());
+        }
+        while !store.roll() {
+            store.room().await.unwrap();
+        }
+        store.set_clock_mark(at(1)).await.unwrap();
+        assert!(store.retire_oldest(at(1)).await.unwrap());
+    });
+    drop(store);
+    let store = open(folder.path());
+    let found = pollster::block_on(store.scan_all(&Prefix::kind_wide(Kind::Probe), at(2))).unwrap();
+    assert_eq!(found.len(), 50);
+    drop(store);
+    // Without the log, newer versions and deletes are lost: the store does not begin anew.
+    let kept = folder.path().join("kept");
+    std::fs::rename(folder.path().join("log"), &kept).unwrap();
+    for _ in 0..2 {
+        assert_eq!(try_open(folder.path()).err().unwrap().kind(), ErrorKind::Corrupt);
+    }
+    std::fs::remove_dir_all(folder.path().join("log")).unwrap();
+    std::fs::rename(&kept, folder.path().join("log")).unwrap();
+    let keyspaces = folder.path().join("cold").join("keyspaces");
+    let lost = keyspaces.read_dir().unwrap().map(|entry| entry.unwrap().path());
+    let lost = lost.filter(|path| !path.ends_with("0")).max().unwrap();
+    std::fs::remove_dir_all(lost).unwrap();
+    let error = try_open(folder.path()).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+}
