@@ -102,7 +102,12 @@ fn fresh_table(endpoint: &str) -> String {
 
 fn migrate(server: &str) -> Result<(), Failed> {
     let url = schema_url(server);
-    let refused = ebbtide(&["serve", "--store", &url]).env("EBBTIDE_ROOT_KEY", KEY).output()?;
+    let folder = tempfile::tempdir()?;
+    let keyring = folder.path().join("keyring.json");
+    let keyring = keyring.to_str().unwrap();
+    done(&["keyring", "--keyring", keyring, "init"]);
+    let serve = ["serve", "--store", &url, "--keyring", keyring];
+    let refused = ebbtide(&serve).env("EBBTIDE_ROOT_KEY", KEY).output()?;
     assert_eq!(
         refused.status.code(),
         Some(2),

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use utoipa::openapi::extensions::Extensions;
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn, PathItem};
-use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
     Components, Content, Info, License, OpenApi, Ref, RefOr, Required, Response, ResponseBuilder,
@@ -79,9 +79,34 @@ fn with_components(mut api: OpenApi) -> OpenApi {
     components
         .schemas
         .insert(<Problem as ToSchema>::name().into_owned(), <Problem as utoipa::PartialSchema>::schema());
+    merge_tagged(components);
     let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("an API key, `ebk_…`"));
     components.add_security_scheme(BEARER, SecurityScheme::Http(bearer.build()));
     api
+}
+
+/// Merges each variant of a tagged enum into one object. Generated as `allOf` of the tag and of an object that allows no
+/// other members, no body would satisfy it.
+fn merge_tagged(components: &mut Components) {
+    let known = components.schemas.clone();
+    let object = |location: &str| match known.get(location.rsplit('/').next().unwrap_or_default()) {
+        Some(RefOr::T(Schema::Object(object))) => Some(object.clone()),
+        _ => None,
+    };
+    for schema in components.schemas.values_mut() {
+        let RefOr::T(Schema::OneOf(variants)) = schema else { continue };
+        for variant in &mut variants.items {
+            let RefOr::T(Schema::AllOf(parts)) = &*variant else { continue };
+            let [RefOr::Ref(members), RefOr::T(Schema::Object(tag))] = parts.items.as_slice() else {
+                continue;
+            };
+            let Some(mut merged) = object(&members.ref_location) else { continue };
+            merged.properties.extend(tag.properties.clone());
+            merged.required.extend(tag.required.iter().cloned());
+            merged.description.clone_from(&parts.description);
+            *variant = RefOr::T(Schema::Object(merged));
+        }
+    }
 }
 
 /// Adds the parts that all guarded calls share: key, scope, role and refusals.
