@@ -59,7 +59,7 @@ fn an_invalid_value_is_reported_with_its_place() {
         ("[sweep]\ninterval = -1", "ebbtide.toml:2: sweep.interval: expected a whole number"),
         ("[tls]\ncert = \"a.pem\"", "ebbtide.toml:2: tls.cert: a certificate needs a key"),
         ("profile = \"none\"", "ebbtide.toml:1: profile: unknown profile; expected one of oauth, spa, mcp"),
-        ("\n[[policy]]\nkind = \"session\"", "ebbtide.toml:3: policy.kind: no kind of record"),
+        ("\n[[policy]]\nkind = \"session\"", "ebbtide.toml:3: policy.kind: unknown kind of record"),
         ("[[policy]]\nscope = \"global\"", "ebbtide.toml:1: policy: missing field `kind`"),
         (
             "[[policy]]\nkind = \"sessions\"\nmin = \"2d\"\nmax = \"1d\"",
