@@ -183,34 +183,34 @@ pub mod defaults {
     }
 }
 
-/// What one call of [`Admin::erase`] did.
+/// Result of one call of [`Admin::erase`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Erased {
-    /// How many live records it removed.
+    /// Number of live records removed.
     pub removed: u64,
-    /// Whether there may be more.
+    /// True if there may be more.
     pub more: bool,
 }
 
-/// What one call of [`Admin::count`] counted.
+/// Result of one call of [`Admin::count`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counted {
-    /// How many live records, by kind; kinds of which there are none may be left out.
+    /// Number of live records by kind; empty kinds may be left out.
     pub live: BTreeMap<Kind, u64>,
-    /// How far the count is: so many parts of so many are done.
+    /// Progress: parts done, and parts in all.
     pub done: (u32, u32),
-    /// Where it goes on; none at the end.
+    /// Cursor of the next call; none at the end.
     pub next: Option<Cursor>,
 }
 
-/// What one call of [`Admin::clear`] did.
+/// Result of one call of [`Admin::clear`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Cleared {
-    /// How many live records it removed, by kind; kinds of which none was are left out.
+    /// Number of live records removed, by kind; kinds without any are left out.
     pub removed: BTreeMap<Kind, u64>,
-    /// How far it is: so many parts of so many are done.
+    /// Progress: parts done, and parts in all.
     pub done: (u32, u32),
-    /// Where it goes on; none at the end.
+    /// Cursor of the next call; none at the end.
     pub next: Option<Cursor>,
 }
 

@@ -238,7 +238,7 @@ impl Log {
     /// Changes the manifest durably. If it is not known which one stands, the log is poisoned.
     pub(crate) fn change_manifest(&self, change: impl FnOnce(&mut Manifest)) -> Result<()> {
         let mut manifest = self.manifest.lock().unwrap_or_else(PoisonError::into_inner);
-        // What is durable now stays below the floor even if the last header is damaged later.
+        // The durable groups stay below the floor even if the last header is damaged later.
         let durable_to = self.acknowledged();
         let changed = manifest.change(|next| {
             change(next);

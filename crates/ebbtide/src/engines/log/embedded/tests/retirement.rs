@@ -95,7 +95,7 @@ fn a_crash_at_any_call_of_a_retirement_changes_no_answer() {
                 let when = format!("{newer:?}, crash at call {call}, repeated {repeated}");
                 check(&rig, expected.as_ref(), &when);
                 if repeated {
-                    // What the first attempt left in the cold store is masked when the record changes after all.
+                    // The first attempt's records in the cold store are masked when the record changes after all.
                     rig.put(1, "again", 4 * SECOND, 3 * SECOND);
                     rig.retire(5 * SECOND);
                     rig.crash().unwrap();
