@@ -95,7 +95,8 @@ async fn open(config: &Config) -> Result<(App, Sweeper)> {
     // After the store: the root key is created only in the folder of a store.
     let root_key = root_key::find(&config.store)?;
     let app = App::new(&db, &root_key).with_quotas(Quotas::new(config.quotas.clone()));
-    Ok((app, db.sweeper().share(config.sweep_budget)))
+    let sweeper = db.sweeper().share(config.sweep_budget).settings(config.sweep)?;
+    Ok((app.with_silence(config.sweep.silence), sweeper))
 }
 
 /// Raises the limit of open files, and lowers the maximum of connections to fit it, with a reserve for the store.
@@ -137,7 +138,14 @@ impl Sweeping {
                 }
             }
         };
-        Self { stop, task: tokio::spawn(async move { sweeper.run(interval, rest).await }) }
+        Self {
+            stop,
+            task: tokio::spawn(async move {
+                if let Err(error) = sweeper.run(interval, rest).await {
+                    tracing::error!(%error, "cannot sweep");
+                }
+            }),
+        }
     }
 
     /// Stops after the current step.

@@ -316,3 +316,22 @@ async fn what_became_of_a_record_is_explained() {
     }
     server.get_as(KEY, "/v1/explain").await.refused(405, "invalid");
 }
+
+#[tokio::test]
+async fn a_sweep_of_some_kinds_counts_them_and_leaves_the_others() {
+    let server = Server::start().await;
+    let lives = json!({"namespace": "n", "jti": "a", "ttl_seconds": 5});
+    server.post("/v1/replays/check", lives).await.ok(200);
+    server.post("/v1/nonces", json!({"audience": "as", "ttl_seconds": 5})).await.ok(201);
+    server.pass(6);
+    let of = |kinds: Value| server.post("/v1/sweep", json!({"kinds": kinds}));
+    assert_eq!(of(json!(["codes"])).await.ok(200), json!({"codes": 0}));
+    assert_eq!(of(json!(["replays"])).await.ok(200), json!({"replays": 1}));
+    assert_eq!(of(json!(["replays"])).await.ok(200), json!({"replays": 0}));
+    let unknown = of(json!(["replay"])).await.refused(400, "invalid");
+    assert!(unknown["detail"].as_str().unwrap().contains("replays"), "{unknown}");
+    of(json!([])).await.refused(400, "invalid");
+    server.post("/v1/sweep", json!({"kind": "replays"})).await.refused(400, "invalid");
+    server.post("/v1/sweep", json!({"kinds": ["replays"], "force": true})).await.refused(400, "invalid");
+    assert_eq!(server.post("/v1/sweep", Value::Null).await.ok(200), json!({"nonces": 1}));
+}
