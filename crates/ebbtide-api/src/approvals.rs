@@ -7,7 +7,7 @@ use ebbtide::{Timestamp, Ttl};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::answers::{Listed, millis};
+use crate::answers::{Listed, millis, seconds};
 
 /// Approval to check.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -23,6 +23,10 @@ pub struct ApprovalCheck {
     pub granted_by: Option<String>,
     /// Ignored.
     pub ttl_seconds: Option<i64>,
+    /// Ignored.
+    pub max_ttl_seconds: Option<i64>,
+    /// Ignored.
+    pub sliding: Option<bool>,
     /// Ignored.
     pub metadata: Option<BTreeMap<String, String>>,
 }
@@ -55,6 +59,12 @@ pub struct ApprovalAnswer {
     pub granted_by: String,
     pub granted_at: Option<u64>,
     pub expires_at: Option<u64>,
+    /// Lifetime that it began with; null without an end.
+    pub ttl_seconds: Option<u64>,
+    /// Latest expiry that checks and extensions can give it.
+    pub cap_at: Option<u64>,
+    /// True if each check renews it.
+    pub sliding: bool,
     pub metadata: BTreeMap<String, String>,
     pub scope: String,
 }
@@ -68,6 +78,9 @@ impl From<&Granted> for ApprovalAnswer {
             granted_by: granted.granted_by.clone(),
             granted_at: millis(granted.granted_at),
             expires_at: millis(granted.expires_at),
+            ttl_seconds: granted.ttl.map(seconds),
+            cap_at: granted.cap_at.and_then(millis),
+            sliding: granted.sliding_ttl.is_some(),
             metadata: granted.metadata.clone(),
             scope: granted.scope.to_string(),
         }

@@ -17,6 +17,7 @@ pub mod explain;
 pub mod grants;
 pub mod keys;
 pub mod nonces;
+pub mod policies;
 pub mod pushed_requests;
 pub mod relationships;
 pub mod replays;

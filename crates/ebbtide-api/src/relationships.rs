@@ -6,7 +6,7 @@ use ebbtide::stores::relationships::{Edge, Related, RelationType};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::answers::millis;
+use crate::answers::{millis, seconds};
 
 /// Relationship to check.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -23,6 +23,10 @@ pub struct RelationshipCheck {
     pub created_by: Option<String>,
     /// Ignored.
     pub ttl_seconds: Option<i64>,
+    /// Ignored.
+    pub max_ttl_seconds: Option<i64>,
+    /// Ignored.
+    pub sliding: Option<bool>,
     /// Ignored.
     pub metadata: Option<BTreeMap<String, String>>,
     /// Follows several relationships, for trust and membership.
@@ -48,6 +52,12 @@ pub struct RelationshipAnswer {
     pub created_by: String,
     pub created_at: Option<u64>,
     pub expires_at: Option<u64>,
+    /// Lifetime that it began with; null without an end.
+    pub ttl_seconds: Option<u64>,
+    /// Latest expiry that checks and extensions can give it.
+    pub cap_at: Option<u64>,
+    /// True if each direct check renews it.
+    pub sliding: bool,
     pub metadata: BTreeMap<String, String>,
     pub scope: String,
 }
@@ -63,6 +73,9 @@ impl From<&Related> for RelationshipAnswer {
             created_by: related.created_by.clone(),
             created_at: millis(related.created_at),
             expires_at: millis(related.expires_at),
+            ttl_seconds: related.ttl.map(seconds),
+            cap_at: related.cap_at.and_then(millis),
+            sliding: related.sliding_ttl.is_some(),
             metadata: related.metadata.clone(),
             scope: related.scope.to_string(),
         }

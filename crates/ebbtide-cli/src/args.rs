@@ -7,7 +7,9 @@ use clap::Args;
 use ebbtide::stores::audit::AuditContext;
 use ebbtide::{Reach, Scope};
 
-use crate::client::Client;
+use crate::client::{Client, encoded};
+use crate::operator::{LocalOperator, Operator};
+use crate::store::Access;
 
 /// A store of this machine.
 #[derive(Debug, Args)]
@@ -61,6 +63,14 @@ impl Target {
     pub(crate) fn server(&self) -> Result<Option<Client>> {
         let Some(url) = &self.server else { return Ok(None) };
         Client::new(url, self.key_file.as_deref(), self.ca_file.as_deref()).map(Some)
+    }
+
+    /// The server, if one is named; otherwise the store of this machine.
+    pub(crate) async fn operator(&self, access: Access) -> Result<Box<dyn Operator>> {
+        if let Some(server) = self.server()? {
+            return Ok(Box::new(server));
+        }
+        Ok(Box::new(LocalOperator::open(self.store()?, access).await?))
     }
 
     /// URL of the store.
@@ -118,6 +128,11 @@ impl Confirmation {
 }
 
 impl AuditArgs {
+    /// Parameters of a query.
+    pub(crate) fn query(&self) -> String {
+        format!("actor={}&reason={}", encoded(&self.actor), encoded(&self.reason))
+    }
+
     pub(crate) fn context(self) -> Result<AuditContext> {
         Ok(AuditContext::new(self.actor, self.reason)?)
     }

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     audit, backup, clock, completions, config, copy, explain, export, import, key, keyring, man,
-    migrate_schema, scope, serve, stats, sweep, table, verify,
+    migrate_schema, policy, scope, serve, stats, sweep, table, verify,
 };
 use crate::{logging, store};
 
@@ -42,6 +42,7 @@ enum Command {
     Sweep(sweep::Args),
     Key(key::Args),
     Scope(scope::Args),
+    Policy(policy::Args),
     Explain(explain::Args),
     Audit(audit::Args),
     Keyring(keyring::Args),
@@ -74,6 +75,7 @@ impl Cli {
             Command::Sweep(args) => sweep::run(args, json).await,
             Command::Key(args) => key::run(args, json).await,
             Command::Scope(args) => scope::run(args, json).await,
+            Command::Policy(args) => policy::run(args, json).await,
             Command::Explain(args) => explain::run(args, json).await,
             Command::Audit(args) => audit::run(args).await,
             Command::Keyring(args) => keyring::run(&args),
@@ -100,6 +102,7 @@ impl Command {
             Self::Config(_)
             | Self::Explain(_)
             | Self::Export(_)
+            | Self::Policy(_)
             | Self::Scope(_)
             | Self::Stats(_)
             | Self::Sweep(_) => true,

@@ -13,6 +13,7 @@ pub(crate) mod key;
 pub(crate) mod keyring;
 pub(crate) mod man;
 pub(crate) mod migrate_schema;
+pub(crate) mod policy;
 pub(crate) mod scope;
 pub(crate) mod serve;
 pub(crate) mod stats;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow};
+use ebbtide::keyring::Keyring;
 use ebbtide::{Admin, Ebbtide, ErrorKind, StoreUrl};
 
 /// Purpose for which a command opens a store.
@@ -51,6 +52,20 @@ impl Engine {
 pub(crate) async fn open(url: &str, access: Access) -> Result<Ebbtide> {
     require(url, access)?;
     let tool = Ebbtide::builder(url).without_keyring().without_stored_policies().without_metrics();
+    tool.open().await.context("cannot open the store")
+}
+
+/// Opens the store at `url` as a server does, for commands that write records: with its stored policies, and with its
+/// keyring if it is beside the data or named by `EBBTIDE_KEYRING`.
+pub(crate) async fn open_with_policies(url: &str, access: Access) -> Result<Ebbtide> {
+    require(url, access)?;
+    let tool = Ebbtide::builder(url).without_metrics();
+    let beside = folder(url).is_some_and(|folder| folder.join(Keyring::FILE_NAME).exists());
+    let tool = match std::env::var_os("EBBTIDE_KEYRING") {
+        Some(keyring) => tool.keyring_file(keyring),
+        None if beside => tool,
+        None => tool.without_keyring(),
+    };
     tool.open().await.context("cannot open the store")
 }
 

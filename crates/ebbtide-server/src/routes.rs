@@ -14,6 +14,7 @@ mod health;
 mod keys;
 mod nonces;
 mod owners;
+mod policies;
 mod pushed_requests;
 mod relationships;
 mod replays;
@@ -52,6 +53,7 @@ pub(crate) fn v1() -> Table {
         .merge(attributes::routes())
         .merge(approvals::routes())
         .merge(relationships::routes())
+        .merge(policies::routes())
         .merge(keys::routes())
         .merge(scopes::routes())
         .merge(audit::routes())

@@ -38,12 +38,12 @@ fn require_global(caller: &Caller) -> Result<(), Problem> {
 async fn sweep(
     State(app): State<App>,
     caller: Caller,
-    body: Option<Json<SweepRequest>>,
+    body: Result<Option<Json<SweepRequest>>, Problem>,
 ) -> Result<Json<BTreeMap<String, u64>>, Problem> {
     require_global(&caller)?;
     let mut sweeper = Sweeper::new(Arc::clone(&app.backend.0), Arc::clone(&app.guard), SystemRng);
     let mut removed = BTreeMap::new();
-    if let Some(kinds) = body.and_then(|Json(body)| body.kinds) {
+    if let Some(kinds) = body?.and_then(|Json(body)| body.kinds) {
         let kinds = kinds.iter().map(|kind| kind.parse()).collect::<ebbtide::Result<Vec<Kind>>>()?;
         if kinds.is_empty() {
             return Err(Problem::invalid("kinds must name at least one kind"));

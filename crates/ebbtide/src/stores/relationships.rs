@@ -256,9 +256,14 @@ impl Relationships {
                 edge.object.clone(),
             ],
             whose: principals(edge).into(),
-            lifetime: |record| Ok(codec::decode::<StoredRelationship>(&record.value)?.lifetime),
+            lifetime: lifetime_of,
         })
     }
+}
+
+/// Lifetime of a stored relationship.
+pub(crate) fn lifetime_of(record: &Record) -> Result<Lifetime> {
+    Ok(codec::decode::<StoredRelationship>(&record.value)?.lifetime)
 }
 
 /// Owners at both ends.
