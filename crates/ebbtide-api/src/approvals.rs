@@ -7,6 +7,7 @@ use ebbtide::{Timestamp, Ttl};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::access::Counted;
 use crate::answers::{Listed, millis, seconds};
 
 /// Approval to check.
@@ -19,6 +20,10 @@ pub struct ApprovalCheck {
     pub resource: String,
     #[schema(min_length = 1, example = "GET")]
     pub action: String,
+    /// Also finds it in a scope that the request's covers: a wildcard for all environments of a tenant. It reads every
+    /// approval of those scopes.
+    #[serde(default)]
+    pub below: bool,
     /// Ignored: the body of a grant can be sent as it is.
     pub granted_by: Option<String>,
     /// Ignored.
@@ -87,12 +92,13 @@ impl From<&Granted> for ApprovalAnswer {
     }
 }
 
-/// One approval, or a page of an identity's.
+/// One approval, a page, or a count.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum ApprovalsAnswer {
     One(Box<ApprovalAnswer>),
     Page(Listed<ApprovalAnswer>),
+    Count(Counted),
 }
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

@@ -5,6 +5,7 @@
 
 #![allow(missing_docs, reason = "the members are those of the HTTP contract, which docs/http.md describes")]
 
+pub mod access;
 pub mod answers;
 pub mod approvals;
 pub mod attributes;

@@ -6,7 +6,8 @@ use ebbtide::stores::relationships::{Edge, Related, RelationType};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::answers::{millis, seconds};
+use crate::access::Counted;
+use crate::answers::{Listed, millis, seconds};
 
 /// Relationship to check.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -18,7 +19,12 @@ pub struct RelationshipCheck {
     pub relation: String,
     #[schema(min_length = 1, example = "staff")]
     pub object: String,
-    pub relation_type: RelationType,
+    /// Any type without it; trust or membership if `transitive`.
+    pub relation_type: Option<RelationType>,
+    /// Also finds it in a scope that the request's covers: a wildcard for all environments of a tenant. It reads every
+    /// relationship of those scopes, and follows none.
+    #[serde(default)]
+    pub below: bool,
     /// Ignored: the body that added it can be sent as it is.
     pub created_by: Option<String>,
     /// Ignored.
@@ -35,12 +41,6 @@ pub struct RelationshipCheck {
     /// Longest path; 10 by default.
     #[schema(minimum = 1)]
     pub max_depth: Option<usize>,
-}
-
-impl From<RelationshipCheck> for Edge {
-    fn from(check: RelationshipCheck) -> Self {
-        Self::new(check.subject, check.relation, check.object, check.relation_type)
-    }
 }
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -80,6 +80,14 @@ impl From<&Related> for RelationshipAnswer {
             scope: related.scope.to_string(),
         }
     }
+}
+
+/// A page, or a count.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum RelationshipsAnswer {
+    Page(Listed<RelationshipAnswer>),
+    Count(Counted),
 }
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

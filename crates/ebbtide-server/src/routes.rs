@@ -1,5 +1,6 @@
 //! Routes, one file for each store.
 
+mod access;
 mod admin;
 mod approvals;
 mod attributes;
@@ -53,6 +54,7 @@ pub(crate) fn v1() -> Table {
         .merge(attributes::routes())
         .merge(approvals::routes())
         .merge(relationships::routes())
+        .merge(access::routes())
         .merge(policies::routes())
         .merge(keys::routes())
         .merge(scopes::routes())

@@ -70,6 +70,8 @@
 //! # }
 //! ```
 
+mod search;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -77,6 +79,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use minicbor::{Decode, Encode};
 use serde::Deserialize;
+
+pub use search::ApprovalFilter;
 
 use super::Stores;
 use super::registry::{Store, question};

@@ -24,12 +24,14 @@
 
 mod graph;
 mod relationship;
+mod search;
 
 use futures_util::future::join_all;
 
 pub use graph::{Reached, TransitiveOutcome};
 use relationship::StoredRelationship;
 pub use relationship::{Edge, Related, RelationType, Relationship};
+pub use search::RelationshipFilter;
 
 use super::Stores;
 use super::approvals::{MAX_BATCH, MAX_GRANTOR_BYTES, check_batch, check_metadata};

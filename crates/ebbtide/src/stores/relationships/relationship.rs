@@ -55,6 +55,16 @@ impl RelationType {
         matches!(self, Self::Trust | Self::Membership)
     }
 
+    /// Every type with a name of its own.
+    pub(super) fn named() -> impl Iterator<Item = Self> {
+        Self::NAMED.into_iter().map(|(named, ..)| named)
+    }
+
+    /// Part with which the keys of custom types begin.
+    pub(super) fn custom_part() -> Part<'static> {
+        Part::Int(Self::CUSTOM)
+    }
+
     /// Parts of a key. A custom type never equals a named one, whatever its name.
     pub(super) fn parts(&self) -> Vec<Part<'_>> {
         match Self::NAMED.iter().find(|(named, ..)| named == self) {
