@@ -52,6 +52,7 @@ use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::Write;
 use crate::stores::audit::{Action, AuditContext, Author, Note, check_text};
+use crate::timekeeping::Now;
 
 /// Role of a key. Each role includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
@@ -311,7 +312,7 @@ impl ApiKeys {
                 role: request.role,
                 name: request.name.clone(),
                 rate_limit: limits.rate_limit,
-                created_at: now.as_millis(),
+                created_at: now.latest().as_millis(),
                 allow: limits.allow,
                 parent: parent_id.as_ref().map(KeyId::to_string),
             };
@@ -334,7 +335,7 @@ impl ApiKeys {
         request: &KeyRequest,
         asked: Timestamp,
         parent: Option<&KeyId>,
-        now: Timestamp,
+        now: Now,
     ) -> Result<Limits> {
         let own = (request.rate_limit, request.allow.clone());
         let Some(id) = parent else {
@@ -394,7 +395,7 @@ impl ApiKeys {
             Reach::Exact(scope) => Prefix::partition(Kind::ApiKey, scope, &[PARTITION.into()], &[])?,
             Reach::Below(_) => Prefix::reach(Kind::ApiKey, reach)?,
         };
-        let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()).await?;
+        let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()?).await?;
         Listing::read(page, |key, record| read(&key, &record))
     }
 
@@ -402,7 +403,7 @@ impl ApiKeys {
     pub async fn get(&self, id: &KeyId) -> Result<Option<ApiKey>> {
         self.caller.require(id.scope())?;
         let key = place(id)?;
-        let record = self.stores.backend().get(&key, self.stores.now()).await?;
+        let record = self.stores.backend().get(&key, self.stores.now()?).await?;
         record.map(|record| read(&key, &record)).transpose()
     }
 
@@ -457,7 +458,7 @@ impl Stores {
     /// without a read.
     pub async fn find_api_key(&self, secret: &Secret) -> Result<Option<ApiKey>> {
         let Some((id, digest)) = KeyId::read(secret) else { return Ok(None) };
-        let Some(record) = self.backend().get(&place(&id)?, self.now()).await? else { return Ok(None) };
+        let Some(record) = self.backend().get(&place(&id)?, self.now()?).await? else { return Ok(None) };
         let stored: StoredKey = codec::decode(&record.value)?;
         if Digest::from_bytes(*stored.digest) != digest {
             return Ok(None);
@@ -471,7 +472,7 @@ impl Stores {
         let (mut ancestors, mut above) = (Vec::new(), key.parent.clone());
         while let Some(id) = above {
             let place = place(&id)?;
-            let Some(record) = self.backend().get(&place, self.now()).await? else { return Ok(None) };
+            let Some(record) = self.backend().get(&place, self.now()?).await? else { return Ok(None) };
             above = read(&place, &record)?.parent;
             ancestors.push(id);
             if ancestors.len() > ApiKeys::MAX_DEPTH {

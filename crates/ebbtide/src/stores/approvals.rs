@@ -396,11 +396,11 @@ impl Approvals {
         limit: usize,
     ) -> Result<Listing<Granted>> {
         check_limit(limit)?;
-        if self.stores.is_deleted(&self.scope, &[Principal::Owner(identity)], self.stores.now()).await? {
+        if self.stores.is_deleted(&self.scope, &[Principal::Owner(identity)], self.stores.now()?).await? {
             return Ok(Listing { items: Vec::new(), next: None });
         }
         let page =
-            self.stores.backend().scan(&self.prefix(identity)?, after, limit, self.stores.now()).await?;
+            self.stores.backend().scan(&self.prefix(identity)?, after, limit, self.stores.now()?).await?;
         Listing::read(page, |key, record| read(&key, &record))
     }
 

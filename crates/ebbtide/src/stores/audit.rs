@@ -60,7 +60,6 @@ use crate::model::error::Result;
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
 use crate::model::scope::Scope;
-use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::Write;
 use crate::stores::Stores;
@@ -68,6 +67,7 @@ use crate::stores::registry::Store;
 use crate::stores::shared::paging::{Listing, Pages, check_limit};
 use crate::stores::shared::tombstones::{Outcome, Principal};
 use crate::stores::shared::update::Step;
+use crate::timekeeping::Now;
 
 /// Entries of one page.
 const PAGE: usize = 500;
@@ -96,7 +96,7 @@ impl Audit {
     /// Lists the entries, oldest first.
     pub async fn list(&self, after: Option<&Cursor>, limit: usize) -> Result<Listing<Entry>> {
         check_limit(limit)?;
-        let page = self.stores.backend().scan(&self.log()?, after, limit, self.stores.now()).await?;
+        let page = self.stores.backend().scan(&self.log()?, after, limit, self.stores.now()?).await?;
         Listing::read(page, |key, record| Entry::read(&key, &record))
     }
 
@@ -130,7 +130,7 @@ impl Audit {
     /// Returns the ends of the chains, to keep elsewhere for a later [`verify`](Self::verify). None before the first
     /// entry.
     pub async fn mark(&self) -> Result<Option<Mark>> {
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let mut marks: Vec<_> =
             self.legacy_head(now).await?.map(|(head, _)| head.mark(None)).into_iter().collect();
         let heads = self.heads(now).await?.unwrap_or_default();
@@ -146,15 +146,15 @@ impl Audit {
 
     /// Takes a chain, and returns the writes that append `note` to it: the entry, and the head in place of the one
     /// before.
-    pub(crate) fn append_to(&self, note: &Note, now: Timestamp) -> Result<(Pending, [Write; 2])> {
+    pub(crate) fn append_to(&self, note: &Note, now: Now) -> Result<(Pending, [Write; 2])> {
         let chain = self.stores.chains().take(&self.scope, self.stores.rng());
         let default = Ttl::from_secs(Self::DEFAULT_RETENTION_SECONDS)?;
         let retention = self.stores.ttl(Kind::Audit, &self.scope, None, default)?;
         // No entry expires before its predecessor, so the entries that are kept are always the end of the chain.
-        let expires_at = retention.expires_at(now)?.max(chain.head.expires_at()?);
+        let expires_at = retention.expires_at(now.latest())?.max(chain.head.expires_at()?);
         let keyring = self.stores.keyring();
-        let link = Link::new(&self.scope, &chain, note, now, expires_at, &keyring)?;
-        let sort = [now.as_millis().into(), chain.id.as_bytes().into(), link.sequence.into()];
+        let link = Link::new(&self.scope, &chain, note, now.latest(), expires_at, &keyring)?;
+        let sort = [now.latest().as_millis().into(), chain.id.as_bytes().into(), link.sequence.into()];
         let entry = Write::Insert {
             key: Key::new(Kind::Audit, &self.scope, &["log".into()], &sort)?,
             record: self.stores.record(codec::encode(&link), expires_at),
@@ -183,7 +183,7 @@ impl Stores {
         whom: &[Principal<'_>],
         writes: Vec<Write>,
         note: &Note,
-        now: Timestamp,
+        now: Now,
     ) -> Result<Outcome> {
         let own = writes.len();
         loop {

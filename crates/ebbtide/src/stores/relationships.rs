@@ -229,7 +229,7 @@ impl Relationships {
     /// Removes some of the relationships under `prefix`, each with its other end, and returns whether there may be
     /// more.
     pub(super) async fn erase_both_ends(&self, prefix: &Prefix) -> Result<Erased> {
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let page = self.stores.backend().scan(prefix, None, Batch::MAX_WRITES / 2, now).await?;
         let mut deletes = Vec::new();
         for (key, _) in &page.items {
@@ -252,12 +252,12 @@ impl Relationships {
         limit: usize,
     ) -> Result<Listing<Related>> {
         check_limit(limit)?;
-        if self.stores.is_deleted(&self.scope, &[Principal::Owner(name)], self.stores.now()).await? {
+        if self.stores.is_deleted(&self.scope, &[Principal::Owner(name)], self.stores.now()?).await? {
             return Ok(Listing { items: Vec::new(), next: None });
         }
         let sort = relation_type.map(RelationType::parts).unwrap_or_default();
         let prefix = Prefix::partition(kind, &self.scope, &[name.into()], &sort)?;
-        let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()).await?;
+        let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()?).await?;
         Listing::read(page, |key, record| Related::read(&key, &record))
     }
 

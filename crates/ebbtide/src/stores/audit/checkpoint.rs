@@ -20,6 +20,7 @@ use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Write};
 use crate::stores::Stores;
 use crate::stores::shared::paging::Pages;
+use crate::timekeeping::Now;
 
 const TAG: &str = "audit-checkpoint";
 const PARTITION: &str = "audit-checkpoint";
@@ -96,7 +97,7 @@ impl Stores {
 impl Audit {
     async fn write_checkpoint(&self, marks: &mut Vec<ChainMark>) -> Result<()> {
         let Some(process) = self.stores.chains().process() else { return Ok(()) };
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         // The end of a log from before: from now on nobody can add to it unnoticed.
         if let Some((head, _)) = self.legacy_head(now).await? {
             marks.push(head.mark(None));
@@ -116,7 +117,7 @@ impl Audit {
     }
 
     /// Ends of chains that every process has checkpointed. A checkpoint of another hand is an error.
-    pub(super) async fn checkpointed(&self, now: Timestamp) -> Result<Vec<ChainMark>> {
+    pub(super) async fn checkpointed(&self, now: Now) -> Result<Vec<ChainMark>> {
         let prefix = Prefix::partition(Kind::System, &self.scope, &[PARTITION.into()], &[])?;
         let (mut pages, mut marks) = (Pages::new(&self.stores, &prefix, PAGE).at(now), Vec::new());
         let keyring = self.stores.keyring();

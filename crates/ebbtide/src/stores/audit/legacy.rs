@@ -10,13 +10,14 @@ use crate::model::key::Key;
 use crate::model::kind::Kind;
 use crate::model::record::{Record, Version};
 use crate::model::time::Timestamp;
+use crate::timekeeping::Now;
 
 /// Continues the walk, or ends it with a fault.
 pub(super) type Step = std::result::Result<(), (u64, Break)>;
 
 impl Audit {
     /// End of the log from before; none if there was none.
-    pub(super) async fn legacy_head(&self, now: Timestamp) -> Result<Option<(Head, Version)>> {
+    pub(super) async fn legacy_head(&self, now: Now) -> Result<Option<(Head, Version)>> {
         let record = self.stores.backend().get(&self.legacy_head_key()?, now).await?;
         record.map(|record| Ok((codec::decode(&record.value)?, record.version))).transpose()
     }
@@ -30,7 +31,7 @@ impl Audit {
 pub(super) struct Walk<'a> {
     audit: &'a Audit,
     head: Option<Head>,
-    now: Timestamp,
+    now: Now,
     pub(super) entries: u64,
     last: Option<Head>,
     /// True after the walk has passed the head.
@@ -38,7 +39,7 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(audit: &'a Audit, head: Option<Head>, now: Timestamp) -> Self {
+    pub(super) fn new(audit: &'a Audit, head: Option<Head>, now: Now) -> Self {
         Self { audit, head, now, entries: 0, last: None, passed: false }
     }
 
@@ -75,7 +76,7 @@ impl<'a> Walk<'a> {
     fn follows(&self, sealed: &Sealed) -> Result<Step> {
         let Some(last) = &self.last else {
             // Oldest retained entry. Its predecessor has expired, or is missing.
-            let ended = Timestamp::from_stored(sealed.previous_expires_at)? <= self.now;
+            let ended = !self.now.before(Timestamp::from_stored(sealed.previous_expires_at)?)?;
             let missing = Err((sealed.sequence.saturating_sub(1), Break::Missing));
             return Ok(if sealed.sequence == 1 || ended { Ok(()) } else { missing });
         };
@@ -90,13 +91,13 @@ impl<'a> Walk<'a> {
     }
 
     /// Checks that the end was reached.
-    pub(super) fn end(&self) -> Step {
-        match &self.head {
-            Some(head) if !self.passed && head.expires_at > self.now.as_millis() => {
+    pub(super) fn end(&self) -> Result<Step> {
+        Ok(match &self.head {
+            Some(head) if !self.passed && self.now.before(head.expires_at()?)? => {
                 Err((self.last.as_ref().map_or(head.sequence, |last| last.sequence + 1), Break::Missing))
             }
             _ => Ok(()),
-        }
+        })
     }
 
     /// Hash of the last entry with its number.

@@ -15,6 +15,7 @@ use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::time::Timestamp;
 use crate::stores::shared::paging::Pages;
+use crate::timekeeping::Now;
 
 /// Result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +67,7 @@ impl Audit {
     }
 
     async fn walk(&self, kept: Option<&Mark>) -> Result<AuditOutcome> {
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         // Marks and heads are read before the entries: later ones come after them.
         let mut marks = self.checkpointed(now).await?;
         marks.extend(self.stores.chains().written(&self.scope));
@@ -106,10 +107,7 @@ impl Audit {
     }
 
     /// Ends of the chains, as they are stored.
-    pub(super) async fn heads(
-        &self,
-        now: Timestamp,
-    ) -> Result<std::result::Result<HashMap<ChainId, Head>, Fault>> {
+    pub(super) async fn heads(&self, now: Now) -> Result<std::result::Result<HashMap<ChainId, Head>, Fault>> {
         let prefix = Prefix::partition(Kind::Audit, &self.scope, &["heads".into()], &[])?;
         let (mut pages, mut heads) = (Pages::new(&self.stores, &prefix, PAGE).at(now), HashMap::new());
         let keyring = self.stores.keyring();
@@ -141,7 +139,7 @@ struct Walk<'a> {
     marks: &'a [ChainMark],
     /// Marks whose entries the walk has met.
     met: Vec<bool>,
-    now: Timestamp,
+    now: Now,
     entries: u64,
 }
 
@@ -181,7 +179,7 @@ impl Walk<'_> {
         let fault = |sequence, why| Ok(Err((Some(chain), sequence, why)));
         let Some((last, _)) = self.chains.get(&chain) else {
             // Oldest retained entry. Its predecessor has expired, or is missing.
-            let ended = Timestamp::from_stored(link.previous_expires_at)? <= self.now;
+            let ended = !self.now.before(Timestamp::from_stored(link.previous_expires_at)?)?;
             return if link.sequence == 1 || ended {
                 Ok(Ok(()))
             } else {
@@ -215,10 +213,10 @@ impl Walk<'_> {
 
     /// Checks that every chain ends at its head, and that every mark was met.
     async fn end(&self, heads: &HashMap<ChainId, Head>) -> Result<std::result::Result<(), Fault>> {
-        if let Err((sequence, why)) = self.legacy.end() {
+        if let Err((sequence, why)) = self.legacy.end()? {
             return Ok(Err((None, sequence, why)));
         }
-        let live = |expires_at: u64| expires_at > self.now.as_millis();
+        let live = |expires_at: u64| self.now.before(Timestamp::from_stored(expires_at)?);
         for (mark, met) in self.marks.iter().zip(&self.met) {
             // A mark that was kept elsewhere does not know when its entry expires; the end of its chain bounds it.
             let expires_at = mark.expires_at.unwrap_or_else(|| {
@@ -226,9 +224,9 @@ impl Walk<'_> {
                     .chain
                     .and_then(|chain| self.chains.get(&chain))
                     .is_some_and(|(last, _)| last.sequence > mark.sequence);
-                if later { 0 } else { u64::MAX }
+                if later { 0 } else { Timestamp::NEVER.as_millis() }
             });
-            if !met && live(expires_at) {
+            if !met && live(expires_at)? {
                 return Ok(Err((mark.chain, mark.sequence, Break::Missing)));
             }
         }
@@ -241,7 +239,7 @@ impl Walk<'_> {
                 Some(last) if last.sequence < head.sequence => {
                     return Ok(Err((Some(*id), last.sequence + 1, Break::Missing)));
                 }
-                None if live(head.expires_at) => return Ok(Err((Some(*id), head.sequence, Break::Missing))),
+                None if live(head.expires_at)? => return Ok(Err((Some(*id), head.sequence, Break::Missing))),
                 _ => {}
             }
         }

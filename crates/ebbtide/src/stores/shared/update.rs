@@ -9,6 +9,7 @@ use crate::model::time::Timestamp;
 use crate::model::write::Write;
 use crate::stores::Stores;
 use crate::stores::audit::Note;
+use crate::timekeeping::Now;
 
 /// Attempts of a change. Each loss is another writer's gain, so more than a few in a row point to another fault.
 const ATTEMPTS: usize = 32;
@@ -82,7 +83,7 @@ impl Stores {
     pub(crate) async fn update<T>(
         &self,
         key: &Key,
-        mut judge: impl FnMut(Option<Record>, Timestamp) -> Result<Step<T>>,
+        mut judge: impl FnMut(Option<Record>, Now) -> Result<Step<T>>,
     ) -> Result<T> {
         let mut attempts = Attempts { stores: self, made: 0 };
         loop {
@@ -97,7 +98,7 @@ impl Stores {
     /// Changes records that `judge` reads itself. Every attempt has a new time.
     ///
     /// An `AsyncFnMut` would read better, but the compiler cannot show that its future is `Send`.
-    pub(crate) async fn retry<T, F>(&self, mut judge: impl FnMut(Timestamp) -> F) -> Result<T>
+    pub(crate) async fn retry<T, F>(&self, mut judge: impl FnMut(Now) -> F) -> Result<T>
     where
         F: Future<Output = Result<Step<T>>>,
     {
@@ -120,16 +121,16 @@ struct Attempts<'a> {
 
 impl Attempts<'_> {
     /// Time of the next attempt; `Unavailable` after too many.
-    fn begin(&mut self) -> Result<Timestamp> {
+    fn begin(&mut self) -> Result<Now> {
         if self.made == ATTEMPTS {
             return Err(Error::unavailable("the record was changed by others at every attempt; try again"));
         }
         self.made += 1;
-        Ok(self.stores.now())
+        self.stores.now()
     }
 
     /// Commits a step, and returns its answer; none if it has to be judged anew.
-    async fn commit<T>(&mut self, step: Step<T>, now: Timestamp) -> Result<Option<T>> {
+    async fn commit<T>(&mut self, step: Step<T>, now: Now) -> Result<Option<T>> {
         let Step { answer, mut writes, guard, note } = step;
         let own = writes.len();
         let pending = match note {
