@@ -30,7 +30,6 @@ use super::Stores;
 use super::registry::{Store, default_ttl, kinds_with};
 use super::shared::paging::Pages;
 use super::shared::update::Step;
-use crate::backend::BackendExt;
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
@@ -40,6 +39,7 @@ use crate::model::time::Timestamp;
 use crate::model::ttl::{Ttl, TtlPolicies, TtlPolicy};
 use crate::model::write::{Batch, Write};
 use crate::stores::audit::{Action, AuditContext, Note};
+use crate::timekeeping::Now;
 use stored::{PolicyRecord, key, place};
 
 /// Policies that a caller of one scope reads and changes: those of the scopes that it covers.
@@ -164,14 +164,14 @@ impl Policies {
 
     /// Lists the stored policies of the scopes that the caller covers.
     pub async fn list(&self) -> Result<Vec<StoredPolicy>> {
-        let all = self.stored(self.stores.now()).await?;
+        let all = self.stored(self.stores.now()?).await?;
         Ok(all.into_iter().filter(|stored| self.caller.covers(&stored.scope)).collect())
     }
 
     /// Returns the policy that is in force for a kind and a scope, if there is one.
     pub async fn in_force(&self, kind: Kind, scope: &Scope) -> Result<Option<InForce>> {
         self.caller.require(scope)?;
-        let all = self.stored(self.stores.now()).await?;
+        let all = self.stored(self.stores.now()?).await?;
         let Some((scope, policy)) = self.joined(all.clone())?.found(kind, scope) else { return Ok(None) };
         let stored = all.into_iter().find(|stored| stored.kind == kind && stored.scope == scope);
         Ok(Some(InForce { scope, policy, stored }))
@@ -181,7 +181,7 @@ impl Policies {
     /// record of the kind in the scope and below it.
     pub async fn simulate(&self, kind: Kind, scope: &Scope, policy: TtlPolicy) -> Result<Simulation> {
         self.caller.require(scope)?;
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let mut all = self.stored(now).await?;
         all.retain(|stored| stored.kind != kind || stored.scope != *scope);
         let mut set = self.joined(all)?;
@@ -193,7 +193,7 @@ impl Policies {
         while let Some(items) = pages.next().await? {
             for (key, record) in &items {
                 if set.found(kind, &key.scope()).is_some_and(|(of, _)| of == *scope) {
-                    found.add(&policy, began_with(kind, record)?, record, now);
+                    found.add(&policy, began_with(kind, record)?, record, now.latest());
                 }
             }
         }
@@ -203,14 +203,14 @@ impl Policies {
     /// Reads the stored policies, and applies them from now on. If the set cannot be read or is invalid, that is an
     /// error, and the previous set stays in force.
     pub async fn reload(&self) -> Result<()> {
-        let set = self.joined(self.stored(self.stores.now()).await?)?;
+        let set = self.joined(self.stored(self.stores.now()?).await?)?;
         self.stores.take_over(set);
         Ok(())
     }
 
     /// Removes the stored policies of scopes that are deleted, and returns their number.
     pub(crate) async fn forget(&self, reach: &Reach) -> Result<u64> {
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let gone: Vec<Write> = self
             .stored(now)
             .await?
@@ -248,7 +248,7 @@ impl Policies {
                 return Ok(Step::answer(Err(version)));
             }
             let before = before.map(|before| before.policy()).transpose()?;
-            let (changed_at, version) = (now, version + 1);
+            let (changed_at, version) = (now.latest(), version + 1);
             all.extend(policy.map(|policy| StoredPolicy {
                 kind,
                 scope: scope.clone(),
@@ -288,7 +288,7 @@ impl Policies {
     }
 
     /// Reads every stored policy: one partition, whatever their scopes.
-    async fn stored(&self, now: Timestamp) -> Result<Vec<StoredPolicy>> {
+    async fn stored(&self, now: Now) -> Result<Vec<StoredPolicy>> {
         let records = self.stores.backend().scan_all(&stored::partition()?, now).await?;
         let read = |(key, record): &(Key, Record)| {
             let (kind, scope) = place(key)?;

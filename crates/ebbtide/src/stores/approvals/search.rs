@@ -116,7 +116,7 @@ impl Approvals {
 
     /// Leaves out the approvals of identities that are being deleted.
     async fn unless_deleted(&self, items: Vec<Granted>) -> Result<Vec<Granted>> {
-        let (now, mut left) = (self.stores.now(), Vec::with_capacity(items.len()));
+        let (now, mut left) = (self.stores.now()?, Vec::with_capacity(items.len()));
         let mut last: Option<(Scope, String, bool)> = None;
         for granted in items {
             let known = last

@@ -96,7 +96,7 @@ impl Relationships {
             Ok(Some(Related::read(key, record)?).filter(|related| filter.has(&related.edge)))
         })
         .await?;
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let mut left = Vec::with_capacity(listing.items.len());
         for related in listing.items {
             if !self.stores.is_deleted(&related.scope, &super::principals(&related.edge), now).await? {

@@ -20,7 +20,7 @@ pub(crate) async fn list<T>(
     read: impl Fn(&Key, &Record) -> Result<Option<T>>,
 ) -> Result<Listing<T>> {
     check_limit(limit)?;
-    let now = stores.now();
+    let now = stores.now()?;
     let (mut items, mut next) = (Vec::new(), after.cloned());
     for _ in 0..PAGES {
         // No more than what is left, so that nothing is read that would have to be left out.
