@@ -19,6 +19,7 @@ pub mod grants;
 pub mod keys;
 pub mod nonces;
 pub mod policies;
+pub mod provider_tokens;
 pub mod pushed_requests;
 pub mod relationships;
 pub mod replays;

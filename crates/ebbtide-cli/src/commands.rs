@@ -21,6 +21,7 @@ pub(crate) mod serve;
 pub(crate) mod stats;
 pub(crate) mod sweep;
 pub(crate) mod table;
+pub(crate) mod usage;
 pub(crate) mod verify;
 
 use std::process::ExitCode;

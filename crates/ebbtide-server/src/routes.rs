@@ -16,6 +16,7 @@ mod keys;
 mod nonces;
 mod owners;
 mod policies;
+mod provider_tokens;
 mod pushed_requests;
 mod relationships;
 mod replays;
@@ -54,6 +55,7 @@ pub(crate) fn v1() -> Table {
         .merge(attributes::routes())
         .merge(approvals::routes())
         .merge(relationships::routes())
+        .merge(provider_tokens::routes())
         .merge(access::routes())
         .merge(policies::routes())
         .merge(keys::routes())

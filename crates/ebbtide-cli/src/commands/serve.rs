@@ -84,6 +84,7 @@ async fn open(config: &Config) -> Result<(App, Sweeper)> {
         .clock_leap(config.clock_leap)
         .clock_bound(config.clock_bound)
         .policies(config.policies.clone())
+        .bucket_lives(config.bucket_lives.clone())
         .profile(config.profile);
     for (name, profile) in &config.profiles {
         builder = builder.profile_named(name, *profile);
@@ -104,7 +105,8 @@ async fn open(config: &Config) -> Result<(App, Sweeper)> {
         .with_root_keys(&root_keys)
         .with_quotas(Quotas::new(config.quotas.clone()));
     let sweeper = db.sweeper().share(config.sweep_budget).settings(config.sweep)?;
-    Ok((app.with_silence(config.sweep.silence), sweeper))
+    let app = app.with_silence(config.sweep.silence).with_scope_rules(config.scope_rules);
+    Ok((app, sweeper))
 }
 
 /// Raises the limit of open files, and lowers the maximum of connections to fit it, with a reserve for the store.

@@ -19,6 +19,7 @@ use crate::model::ttl::TtlPolicies;
 use crate::ops::clock_guard::ClockGuard;
 use crate::ops::skew;
 use crate::stores::Stores;
+use crate::stores::attributes::BucketLives;
 use crate::stores::clients::hashing::HashCost;
 use crate::stores::profile::Profile;
 use crate::stores::registry::indexes;
@@ -55,6 +56,7 @@ pub struct Builder {
     clock_bound: Duration,
     metered: bool,
     policies: TtlPolicies,
+    bucket_lives: BucketLives,
     profile: Profile,
     profiles: Vec<(String, Profile)>,
     hash_cost: HashCost,
@@ -74,6 +76,7 @@ impl Builder {
             clock_bound: skew::DEFAULT_BOUND,
             metered: true,
             policies: TtlPolicies::default(),
+            bucket_lives: BucketLives::default(),
             profile: Profile::default(),
             profiles: Vec::new(),
             hash_cost: HashCost::default(),
@@ -144,6 +147,12 @@ impl Builder {
         self
     }
 
+    /// Gives attributes the default lifetimes of their buckets.
+    pub fn bucket_lives(mut self, lives: BucketLives) -> Self {
+        self.bucket_lives = lives;
+        self
+    }
+
     /// Gives records the default lifetimes of `profile`.
     pub fn profile(mut self, profile: Profile) -> Self {
         self.profile = profile;
@@ -195,6 +204,7 @@ impl Builder {
             .clock(Arc::clone(&guard))
             .keyring(keyring)
             .policies(self.policies.with_standard())
+            .bucket_lives(self.bucket_lives)
             .profile(self.profile)
             .hash_cost(self.hash_cost);
         for (name, profile) in self.profiles {
