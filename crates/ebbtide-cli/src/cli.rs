@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    audit, backup, clock, completions, config, copy, explain, export, import, key, keyring, man,
+    audit, backup, clock, completions, config, copy, doctor, explain, export, import, key, keyring, man,
     migrate_schema, scope, serve, stats, sweep, table, verify,
 };
 use crate::{logging, store};
@@ -47,6 +47,7 @@ enum Command {
     Keyring(keyring::Args),
     Clock(clock::Args),
     Backup(backup::Args),
+    Doctor(doctor::Args),
     Copy(copy::Args),
     Export(export::Args),
     Import(import::Args),
@@ -79,6 +80,7 @@ impl Cli {
             Command::Keyring(args) => keyring::run(&args),
             Command::Clock(args) => clock::run(args).await,
             Command::Backup(args) => backup::run(args).await,
+            Command::Doctor(args) => doctor::run(&args, json),
             Command::Copy(args) => copy::run(args).await,
             Command::Export(args) => export::run(args).await,
             Command::Import(args) => import::run(args).await,
@@ -98,6 +100,7 @@ impl Command {
             Self::Audit(args) => args.has_json(),
             Self::Key(args) => args.has_json(),
             Self::Config(_)
+            | Self::Doctor(_)
             | Self::Explain(_)
             | Self::Export(_)
             | Self::Scope(_)

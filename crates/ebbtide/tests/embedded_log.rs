@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebbtide::engines::log::cold::ColdStore as _;
 use ebbtide::engines::log::cold::fjall::FjallCold;
 use ebbtide::engines::log::disk::Disk;
 use ebbtide::engines::log::disk::real::RealDisk;
