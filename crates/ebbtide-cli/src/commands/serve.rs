@@ -125,7 +125,8 @@ async fn open(config: &Config) -> Result<(App, Sweeper, Arc<dyn Admin>)> {
     let app = App::new(&db, &root_keys[0])
         .with_root_keys(&root_keys)
         .with_quotas(Quotas::new(config.quotas.clone()));
-    Ok((app, db.sweeper().share(config.sweep_budget), Arc::clone(db.engine())))
+    let sweeper = db.sweeper().share(config.sweep_budget).settings(config.sweep)?;
+    Ok((app.with_silence(config.sweep.silence), sweeper, Arc::clone(db.engine())))
 }
 
 /// Raises the limit of open files, and lowers the maximum of connections to fit it, with a reserve for the store.
@@ -167,7 +168,14 @@ impl Sweeping {
                 }
             }
         };
-        Self { stop, task: tokio::spawn(async move { sweeper.run(interval, rest).await }) }
+        Self {
+            stop,
+            task: tokio::spawn(async move {
+                if let Err(error) = sweeper.run(interval, rest).await {
+                    tracing::error!(%error, "cannot sweep");
+                }
+            }),
+        }
     }
 
     /// Stops after the current step.
