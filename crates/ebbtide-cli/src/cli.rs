@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    approval, audit, backup, clock, completions, config, copy, explain, export, import, key, keyring, man,
-    migrate_schema, policy, relationship, scope, serve, stats, sweep, table, usage, verify,
+    approval, audit, backup, clock, completions, config, copy, doctor, explain, export, import, key, keyring,
+    man, migrate_schema, policy, relationship, scope, serve, stats, sweep, table, usage, verify,
 };
 use crate::{logging, store};
 
@@ -51,6 +51,7 @@ enum Command {
     Keyring(keyring::Args),
     Clock(clock::Args),
     Backup(backup::Args),
+    Doctor(doctor::Args),
     Copy(copy::Args),
     Export(export::Args),
     Import(import::Args),
@@ -87,6 +88,7 @@ impl Cli {
             Command::Keyring(args) => keyring::run(&args),
             Command::Clock(args) => clock::run(args).await,
             Command::Backup(args) => backup::run(args).await,
+            Command::Doctor(args) => doctor::run(&args, json),
             Command::Copy(args) => copy::run(args).await,
             Command::Export(args) => export::run(args).await,
             Command::Import(args) => import::run(args).await,
@@ -107,6 +109,7 @@ impl Command {
             Self::Key(args) => args.has_json(),
             Self::Approval(_)
             | Self::Config(_)
+            | Self::Doctor(_)
             | Self::Explain(_)
             | Self::Export(_)
             | Self::Policy(_)

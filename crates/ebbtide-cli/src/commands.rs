@@ -7,6 +7,7 @@ pub(crate) mod clock;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod copy;
+pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod import;
