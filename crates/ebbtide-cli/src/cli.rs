@@ -77,7 +77,7 @@ impl Cli {
             Command::Explain(args) => explain::run(args, json).await,
             Command::Audit(args) => audit::run(args).await,
             Command::Keyring(args) => keyring::run(&args),
-            Command::Clock(args) => clock::run(args).await,
+            Command::Clock(args) => clock::run(args, json).await,
             Command::Backup(args) => backup::run(args).await,
             Command::Copy(args) => copy::run(args).await,
             Command::Export(args) => export::run(args).await,
@@ -97,14 +97,14 @@ impl Command {
         match self {
             Self::Audit(args) => args.has_json(),
             Self::Key(args) => args.has_json(),
-            Self::Config(_)
+            Self::Clock(_)
+            | Self::Config(_)
             | Self::Explain(_)
             | Self::Export(_)
             | Self::Scope(_)
             | Self::Stats(_)
             | Self::Sweep(_) => true,
             Self::Backup(_)
-            | Self::Clock(_)
             | Self::Completions(_)
             | Self::Copy(_)
             | Self::Import(_)

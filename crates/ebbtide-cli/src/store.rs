@@ -1,10 +1,9 @@
 //! Opening of stores. Every command that works on a store of this machine opens it here.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow};
-use ebbtide::{Admin, Ebbtide, ErrorKind, StoreUrl};
+use ebbtide::{Ebbtide, ErrorKind, StoreUrl};
 
 /// Purpose for which a command opens a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,12 +51,6 @@ pub(crate) async fn open(url: &str, access: Access) -> Result<Ebbtide> {
     require(url, access)?;
     let tool = Ebbtide::builder(url).without_keyring().without_stored_policies().without_metrics();
     tool.open().await.context("cannot open the store")
-}
-
-/// Opens the engine at `url` alone, for commands that work on an engine as a whole or look after its clock.
-pub(crate) async fn open_engine(url: &str, access: Access) -> Result<Arc<dyn Admin>> {
-    require(url, access)?;
-    ebbtide::open_engine(url).await.context("cannot open the store")
 }
 
 fn require(url: &str, access: Access) -> Result<()> {

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use ebbtide::{Ebbtide, Sweeper, SystemClock};
+use ebbtide::timekeeping::SystemClocks;
+use ebbtide::{Ebbtide, Sweeper};
 use ebbtide_server::http::limits::Limits;
 use ebbtide_server::http::quota::Quotas;
 use ebbtide_server::http::tls::tls;
@@ -55,7 +56,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         .with_context(|| format!("cannot listen on {}", config.listen))?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::spawn(Upkeep::new(app.clone(), SystemClock, config.clock_bound).run());
+    tokio::spawn(Upkeep::new(app.clone()).run());
     let sweeping = Sweeping::start(sweeper, config.sweep_interval);
     let scheme = if tls.is_some() { "https" } else { "http" };
     outln!("listening on {scheme}://{}", listener.local_addr()?)?;
@@ -81,8 +82,7 @@ async fn open(config: &Config) -> Result<(App, Sweeper)> {
         migrate_schema::migrate(&config.store).await?;
     }
     let mut builder = Ebbtide::builder(&config.store)
-        .clock_leap(config.clock_leap)
-        .clock_bound(config.clock_bound)
+        .clocks(SystemClocks::new().with_synchronized_file(&config.synchronized_file))
         .policies(config.policies.clone())
         .profile(config.profile);
     for (name, profile) in &config.profiles {

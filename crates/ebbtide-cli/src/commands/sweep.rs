@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ebbtide::ops::sweeper::{Share, SweepOutcome};
-use ebbtide::{Admin, Budget, Clock as _, Kind, KindStats, Stats, Stopwatch, SystemClock};
+use ebbtide::timekeeping::ClockState;
+use ebbtide::{Admin, Budget, Ebbtide, Kind, KindStats, Stats, Stopwatch};
 use serde_json::{Map, Value, json};
 use tokio::time::sleep;
 
@@ -31,7 +32,7 @@ use crate::store::{self, Access};
         ebbtide sweep --store fjall:/var/lib/ebbtide --dry-run\n  \
         ebbtide sweep --server http://127.0.0.1:7878 --key-file data/root.key\n\n\
         Exit status: 0 every expired record is gone, 1 there are more (the time limit was reached, or another sweep is \
-        running), 2 the sweep failed. With --json the counts by kind are written, and \"more\" if there are more."
+        running), 2 the sweep failed, 3 nothing was removed since the clock is in doubt or held. With --json the counts by kind are written, and \"more\" if there are more."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -74,9 +75,12 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
     })?;
     let store = db.engine();
     if args.dry_run {
-        let now = db.clock().sweep_until().await?;
+        let now = db.time().now()?.earliest();
         report_expired(store.as_ref(), &store.stats(now).await?, json)?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(refused) = in_doubt(&db).await {
+        return Ok(refused);
     }
     let limit = args.time_limit;
     let rest = |time: Duration| async move {
@@ -90,7 +94,14 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
     // DynamoDB deletes expired records for free; the URL asks for paid deletes (sweep=delete).
     let step = Budget { force: !store.info().reclaims_itself, ..Budget::default() };
     let sweeper = db.sweeper().share(args.budget).step(step);
-    match sweeper.sweep(rest).await.context("cannot sweep the store")? {
+    let swept = match sweeper.sweep(rest).await {
+        Ok(swept) => swept,
+        Err(error) => match in_doubt(&db).await {
+            Some(refused) => return Ok(refused),
+            None => return Err(error).context("cannot sweep the store"),
+        },
+    };
+    match swept {
         SweepOutcome::Swept(done) => {
             let removed = done.swept.removed.iter();
             let mut removed: Map<String, Value> =
@@ -101,7 +112,7 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
             report(&Value::Object(removed), Some(done.took), json)
         }
         SweepOutcome::Busy { until } => {
-            let left = until.since(SystemClock.now()).as_secs();
+            let left = until.since(db.time().date()).as_secs();
             errln!("another sweep is running; its lease ends in {left} s");
             if json {
                 outln!("{}", json!({ "more": true }))?;
@@ -109,6 +120,24 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
             Ok(ExitCode::from(1))
         }
     }
+}
+
+/// Exit status of a sweep that the clock forbids.
+const IN_DOUBT: u8 = 3;
+
+/// Says why nothing is swept, if the clock is not confirmed: a sweep from a timer has nobody who looks at it, and what
+/// it removes is gone.
+async fn in_doubt(db: &Ebbtide) -> Option<ExitCode> {
+    let compared = db.timed().ask_engine().await;
+    let status = db.time().status();
+    if status.state == ClockState::Normal && compared.is_ok() {
+        return None;
+    }
+    match compared {
+        Err(error) => errln!("nothing was swept: cannot compare the engine's clock: {error}"),
+        Ok(_) => errln!("nothing was swept: {}", status.sentence()),
+    }
+    Some(ExitCode::from(IN_DOUBT))
 }
 
 /// Reports the removed records: counts by kind, and `more` if there are more.

@@ -10,12 +10,12 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use ebbtide::stores::api_keys::{ApiKey, KeyId, Role};
 use ebbtide::stores::audit::AuditContext;
-use ebbtide::{Clock as _, Digest, Scope, Secret, Stopwatch};
+use ebbtide::{Digest, Scope, Secret};
 
 use crate::app::App;
 use crate::http::problem::Problem;
 use crate::http::table::Needs;
-use cache::{Cache, Held};
+use cache::{Cache, Held, LIFE};
 
 /// Authorized caller and the scope of the request: the header `Ebbtide-Scope`, else the key's own scope. Only routes
 /// of the [`Table`](crate::http::table::Table) have one.
@@ -122,7 +122,7 @@ impl App {
     pub(crate) async fn admit(&self, needs: Needs, headers: &HeaderMap) -> Result<Caller, Problem> {
         let who = self.identify(headers).await?;
         if let Who::Key(held) = &who {
-            held.spend(self.guard.now())?;
+            held.spend(self.time().boot())?;
         }
         if who.role() < needs.role {
             return Err(Problem::forbidden(&format!("this call needs the role {}", needs.role)));
@@ -132,7 +132,7 @@ impl App {
             return Err(not_covered());
         }
         if needs.adds {
-            self.quotas.check(&self.stores, &scope, self.guard.now()).await?;
+            self.quotas.check(&self.stores, &scope, self.time().boot()).await?;
         }
         Ok(Caller { scope, who })
     }
@@ -143,18 +143,18 @@ impl App {
         if digest == access.root_key {
             return Ok(Who::Root);
         }
-        let now = self.guard.now();
-        if let Some(held) = access.cache.get(&digest, now) {
-            return if now < held.key.expires_at { Ok(Who::Key(held)) } else { Err(Problem::unauthorized()) };
+        if let Some(held) = access.cache.get(&digest, self.time()) {
+            let is_live = self.now()?.before(held.key.expires_at)?;
+            return if is_live { Ok(Who::Key(held)) } else { Err(Problem::unauthorized()) };
         }
-        // Take both before the read: a cached key is never younger than it seems.
-        let watch = Stopwatch::start();
+        // Taken before the read: a cached key is never younger than it seems.
+        let lease = self.time().lease(LIFE);
         let found: Option<ApiKey> = self.stores.find_api_key(&Secret::new(key)).await?;
         let key = found.ok_or_else(|| {
             access.cache.drop(&digest);
             Problem::unauthorized()
         })?;
-        Ok(Who::Key(access.cache.hold(&digest, key, now, watch)))
+        Ok(Who::Key(access.cache.hold(&digest, key, lease, self.time())))
     }
 }
 

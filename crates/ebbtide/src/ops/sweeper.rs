@@ -26,8 +26,8 @@ use crate::backend::{Budget, Swept};
 use crate::model::error::Result;
 use crate::model::kind::Kind;
 use crate::model::rng::Rng;
-use crate::model::time::{Clock as _, Stopwatch, Timestamp};
-use crate::ops::clock_guard::ClockGuard;
+use crate::model::time::{Stopwatch, Timestamp};
+use crate::timekeeping::{Now, Timed};
 
 /// Interval at which a sweeper without a schedule checks that another one sweeps.
 const WATCH_EVERY: Duration = Duration::from_secs(60);
@@ -46,8 +46,7 @@ pub const SILENCE: Duration = Duration::from_secs(26 * 3_600);
 
 /// Sweeper of a store.
 pub struct Sweeper {
-    backend: Arc<dyn Admin>,
-    guard: Arc<ClockGuard>,
+    timed: Timed,
     rng: Arc<dyn Rng>,
     share: Share,
     step: Budget,
@@ -81,16 +80,16 @@ pub enum SweepOutcome {
 
 impl fmt::Debug for Sweeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Sweeper({}, {:?})", self.backend.info().engine, self.share)
+        write!(f, "Sweeper({}, {:?})", self.timed.info().engine, self.share)
     }
 }
 
 impl Sweeper {
-    /// Creates a sweeper of `backend` by the clock of `guard`, without rests, in steps of ten thousand records. `rng`
-    /// mints the versions of the sweep state.
-    pub fn new(backend: Arc<dyn Admin>, guard: Arc<ClockGuard>, rng: impl Rng) -> Self {
+    /// Creates a sweeper of a store by its own time, without rests, in steps of ten thousand records. `rng` mints the
+    /// versions of the sweep state.
+    pub fn new(timed: Timed, rng: impl Rng) -> Self {
         let rng: Arc<dyn Rng> = Arc::new(rng);
-        Self { backend, guard, rng, share: Share::WHOLE, step: Budget::default(), step_time: None }
+        Self { timed, rng, share: Share::WHOLE, step: Budget::default(), step_time: None }
     }
 
     /// Limits the sweeper to this share of the time.
@@ -115,11 +114,11 @@ impl Sweeper {
         self
     }
 
-    /// Sweeps completely at once, without waiting for a lease: concurrent sweeps do no harm. If the clock has leapt,
-    /// nothing is removed and an error is returned.
+    /// Sweeps completely at once, without waiting for a lease: concurrent sweeps do no harm. While the clock is in
+    /// doubt, nothing is removed and an error is returned.
     pub async fn sweep_now(&self) -> Result<Report> {
         let stopwatch = Stopwatch::start();
-        let until = self.guard.sweep_until().await?;
+        let until = self.timed.sweep_until().await?;
         let mut swept = Swept::default();
         let step = Budget::everything(Kind::ALL);
         while self.one_step(until, &step, &mut swept).await? {}
@@ -153,7 +152,7 @@ impl Sweeper {
         F: Future<Output = ControlFlow<()>>,
     {
         let stopwatch = Stopwatch::start();
-        let fresh = self.guard.sweep_until().await?;
+        let fresh = self.timed.sweep_until().await?;
         let begun = match self.notes().begin(fresh, TURN).await? {
             Ok(state) => state.unfinished(fresh, RESUMED_WITHIN),
             Err(until) => return Ok(SweepOutcome::Busy { until }),
@@ -223,7 +222,7 @@ impl Sweeper {
                 return Ok(ControlFlow::Continue(()));
             }
             if renewed.elapsed() > TURN / 2 {
-                let now = self.guard.now();
+                let now = self.timed.now()?.latest();
                 self.remember(|state| state.renewed(now, TURN)).await;
                 renewed = Stopwatch::start();
             }
@@ -231,7 +230,7 @@ impl Sweeper {
     }
 
     async fn one_step(&self, until: Timestamp, budget: &Budget, swept: &mut Swept) -> Result<bool> {
-        let step = self.backend.sweep(until, budget).await?;
+        let step = self.timed.sweep_step(until, budget).await?;
         for (kind, removed) in step.removed {
             swept.add(kind, removed);
         }
@@ -272,7 +271,8 @@ impl Sweeper {
 
     /// Logs warnings that were not logged before.
     async fn watch(&self, told: &mut Vec<String>) {
-        let now = self.guard.now();
+        // Without a time there is nothing to say about one.
+        let Ok(now) = self.timed.now().map(Now::latest) else { return };
         self.remember(|state| state.seen(now)).await;
         match self.notes().read().await {
             Ok(state) => {
@@ -291,14 +291,15 @@ impl Sweeper {
 
     /// Records a sweep in the state and in the metrics.
     async fn conclude(&self, report: &Report, turn: impl Fn(SweepState) -> SweepState) {
-        let overdue = match self.backend.stats_at_hand(self.guard.now()).await {
+        let backend = self.timed.admin();
+        let overdue = match backend.stats_at_hand(report.until).await {
             Ok(stats) => stats.map(|stats| tell_overdue(&stats)),
             Err(error) => {
                 tracing::warn!(%error, "cannot count overdue records");
                 None
             }
         };
-        let bound = self.backend.info().reclaims_within;
+        let bound = backend.info().reclaims_within;
         let Report { until, swept, took } = report;
         self.remember(|state| {
             let removed = swept.total();
@@ -318,13 +319,13 @@ impl Sweeper {
 
     /// Failure to write the state does not undo a sweep, so it is only logged.
     async fn remember(&self, change: impl Fn(SweepState) -> SweepState) {
-        if let Err(error) = self.notes().change(self.guard.now(), change).await {
+        if let Err(error) = self.notes().change(change).await {
             tracing::warn!(%error, "cannot write the sweep state");
         }
     }
 
     fn notes(&self) -> Notes<'_> {
-        Notes { backend: self.backend.as_ref(), rng: self.rng.as_ref() }
+        Notes { backend: self.timed.admin().as_ref(), rng: self.rng.as_ref() }
     }
 }
 

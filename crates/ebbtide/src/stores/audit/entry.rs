@@ -89,6 +89,8 @@ actions! {
     Operate = 6, "operate";
     /// A record that gives access was created.
     Create = 7, "create";
+    /// Own time was moved to the wall clock.
+    Clock = 8, "clock";
 }
 
 /// Content of a new entry.
