@@ -2,7 +2,9 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
+use ebbtide::ops::sweeper::SILENCE;
 use ebbtide::timekeeping::{Now, TimeSource, Timed};
 use ebbtide::{Admin, Ebbtide, Secret, Stores};
 
@@ -28,6 +30,8 @@ pub struct Parts {
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) access: Arc<Access>,
     pub(crate) quotas: Arc<Quotas>,
+    /// Time without a sweep after which `/v1/stats` warns.
+    pub(crate) silence: Duration,
 }
 
 impl Deref for App {
@@ -76,9 +80,17 @@ impl App {
             edge: Arc::new(Edge::new(Limits::default())),
             scrapes: Arc::default(),
             readiness: Arc::default(),
-            access: Arc::new(Access::new(root_key)),
+            access: Arc::new(Access::new([root_key])),
             quotas: Arc::default(),
+            silence: SILENCE,
         }))
+    }
+
+    /// Serves whoever has one of the root keys: two during a rotation.
+    #[must_use]
+    pub fn with_root_keys(mut self, root_keys: &[Secret]) -> Self {
+        Arc::make_mut(&mut self.0).access = Arc::new(Access::new(root_keys));
+        self
     }
 
     /// The same within other limits.
@@ -86,6 +98,13 @@ impl App {
     pub fn within(mut self, limits: Limits) -> Self {
         let parts = Arc::make_mut(&mut self.0);
         parts.edge = Arc::new(Edge::new(limits));
+        self
+    }
+
+    /// The same with a warning after so much time without a sweep.
+    #[must_use]
+    pub fn with_silence(mut self, silence: Duration) -> Self {
+        Arc::make_mut(&mut self.0).silence = silence;
         self
     }
 

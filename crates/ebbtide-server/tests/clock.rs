@@ -143,7 +143,7 @@ async fn a_clock_that_is_set_back_warns_and_expiry_goes_on() {
 
 #[tokio::test]
 async fn a_policy_that_another_node_sets_holds_after_a_round() {
-    let node = Node::start().await;
+    let mut node = Node::start().await;
     let other =
         Stores::builder(Arc::clone(&node.records) as Arc<dyn Admin>).clock(node.engine.clone()).build();
     let context = AuditContext::new("operator", "less is more").unwrap();

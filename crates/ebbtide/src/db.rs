@@ -17,6 +17,7 @@ use crate::engines::url::StoreUrl;
 use crate::model::error::{Error, Result};
 use crate::model::rng::SystemRng;
 use crate::model::scope::Scope;
+use crate::model::ttl::TtlPolicies;
 use crate::ops::sweeper::Sweeper;
 use crate::stores::Stores;
 use crate::stores::registry::indexes;
@@ -79,7 +80,8 @@ impl Ebbtide {
         let engine: Arc<dyn Admin> = Arc::new(engines::memory::Memory::default());
         let clocks: Arc<dyn Clocks> = Arc::new(SystemClocks::new());
         let time = Arc::new(TimeSource::new(clocks, EngineClock::None, None));
-        let stores = Stores::builder(Arc::clone(&engine)).time(time).build();
+        let policies = TtlPolicies::default().with_standard();
+        let stores = Stores::builder(Arc::clone(&engine)).time(time).policies(policies).build();
         let timed = stores.backend().clone();
         Self(Arc::new(Parts { stores, engine, timed }))
     }

@@ -29,8 +29,6 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use tokio::sync::Mutex;
-
 use crate::admin::Admin;
 use crate::keyring::Keyring;
 use crate::model::error::{Error, Result};
@@ -40,7 +38,7 @@ use crate::model::rng::{Rng, SystemRng};
 use crate::model::scope::Scope;
 use crate::model::time::{Clock, SystemClock, Timestamp};
 use crate::model::ttl::{Ttl, TtlPolicies, TtlPolicy};
-use crate::stores::audit::GATES;
+use crate::stores::audit::Chains;
 use crate::timekeeping::{Now, TimeSource, Timed};
 
 use clients::hashing::{HashCost, Hashers};
@@ -57,12 +55,13 @@ struct Shared {
     profile: Profile,
     profiles: BTreeMap<String, Profile>,
     hashers: Hashers,
-    keyring: Keyring,
+    keyring: RwLock<Arc<Keyring>>,
     /// As the stores were built with.
     configured: TtlPolicies,
     /// With those that are stored in front of them, as they were read last.
     policies: RwLock<Arc<TtlPolicies>>,
-    audit_gates: [Mutex<()>; GATES],
+    /// Chains of the audit log that this process writes.
+    chains: Chains,
 }
 
 impl Stores {
@@ -116,8 +115,15 @@ impl Stores {
         &self.0.hashers
     }
 
-    pub(crate) fn keyring(&self) -> &Keyring {
-        &self.0.keyring
+    /// The keyring, as it was read last.
+    #[must_use]
+    pub fn keyring(&self) -> Arc<Keyring> {
+        Arc::clone(&self.0.keyring.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the keyring, in every clone of these stores.
+    pub fn replace_keyring(&self, keyring: Keyring) {
+        *self.0.keyring.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keyring);
     }
 
     pub(crate) fn rng(&self) -> &dyn Rng {
@@ -202,8 +208,8 @@ impl Stores {
         *self.0.policies.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policies);
     }
 
-    pub(crate) fn audit_gates(&self) -> &[Mutex<()>; GATES] {
-        &self.0.audit_gates
+    pub(crate) fn chains(&self) -> &Chains {
+        &self.0.chains
     }
 }
 
@@ -299,10 +305,10 @@ impl Builder {
             profile,
             profiles,
             hashers: Hashers::new(hash_cost),
-            keyring,
+            keyring: RwLock::new(Arc::new(keyring)),
             policies: RwLock::new(Arc::new(policies.clone())),
             configured: policies,
-            audit_gates: Default::default(),
+            chains: Chains::default(),
         }))
     }
 }

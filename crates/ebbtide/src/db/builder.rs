@@ -107,7 +107,7 @@ impl Builder {
     }
 
     /// Leaves the stored policies unread: records are bounded by the configured ones alone. For tools that write no
-    /// records, since reading them may walk the whole store.
+    /// records.
     pub fn without_stored_policies(mut self) -> Self {
         self.reads_policies = false;
         self
@@ -131,7 +131,8 @@ impl Builder {
         self
     }
 
-    /// Bounds the lives of records by `policies`.
+    /// Bounds the lives of records by `policies`. Without one for every scope, approvals and relationships live for a
+    /// minute to a year, or without end.
     pub fn policies(mut self, policies: TtlPolicies) -> Self {
         self.policies = policies;
         self
@@ -188,7 +189,7 @@ impl Builder {
         };
         let mut builder = Stores::over(timed.clone())
             .keyring(keyring)
-            .policies(self.policies)
+            .policies(self.policies.with_standard())
             .profile(self.profile)
             .hash_cost(self.hash_cost);
         for (name, profile) in self.profiles {

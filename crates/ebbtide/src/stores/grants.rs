@@ -21,7 +21,7 @@ pub use revocation::Revoke;
 pub use types::{Grant, GrantId, GrantState, IssuedGrant, RotateOutcome, Rotated, Why};
 
 use super::Stores;
-use super::audit::Note;
+use super::audit::{Action, Note};
 use super::registry::{Store, question};
 use super::shared::deletion::{Owned, Progress};
 use super::shared::finding::{Finding, RecordState};
@@ -175,7 +175,7 @@ impl Grants {
     /// while that one was not used; a token that is used again later revokes the family.
     pub async fn rotate(&self, request: Rotate) -> Result<RotateOutcome> {
         let Rotate { refresh_token, client_id, dpop_jkt } = &request;
-        let Some(token) = Refresh::read(refresh_token, self.stores.keyring(), &self.scope) else {
+        let Some(token) = Refresh::read(refresh_token, &self.stores.keyring(), &self.scope) else {
             return Ok(RotateOutcome::Unknown);
         };
         let id = token.grant_id;
@@ -203,7 +203,18 @@ impl Grants {
                 FamilyVerdict::Reuse => {
                     standing.family.revoke(Why::RefreshReused, now);
                     let reused = RotateOutcome::Reused { grant_id: id };
-                    return Ok(Step::write(vec![self.replacement(&standing)], reused));
+                    let note = Note::automatic(
+                        Action::Theft,
+                        "a refresh token was used again; its family is revoked",
+                    )?
+                    .about(Kind::Grant, vec![id.to_string()])
+                    .of_subject(&standing.family.subject)
+                    .with_detail(format!(
+                        "generation {} of {}, presented by {client_id}",
+                        token.generation, standing.family.client_id
+                    ));
+                    let step = Step::write(vec![self.replacement(&standing)], reused);
+                    return Ok(step.audited(&self.scope, note));
                 }
                 FamilyVerdict::Mismatch(field) => RotateOutcome::Mismatch(field),
                 FamilyVerdict::Revoked { at, why } => RotateOutcome::Revoked { at, why },
@@ -235,7 +246,7 @@ impl Grants {
     /// Finds the grant that this refresh token can be rotated in now; none unless it is the current token of an
     /// active family. Nothing is changed.
     pub async fn find(&self, token: &Secret) -> Result<Option<Grant>> {
-        let Some(token) = Refresh::read(token, self.stores.keyring(), &self.scope) else { return Ok(None) };
+        let Some(token) = Refresh::read(token, &self.stores.keyring(), &self.scope) else { return Ok(None) };
         let grant = self.get(token.grant_id).await?;
         Ok(grant.filter(|grant| grant.state == GrantState::Active && grant.generation == token.generation))
     }
@@ -261,7 +272,7 @@ impl Grants {
     }
 
     async fn explain_token(&self, token: &Secret) -> Result<Finding> {
-        let Some(token) = Refresh::read(token, self.stores.keyring(), &self.scope) else {
+        let Some(token) = Refresh::read(token, &self.stores.keyring(), &self.scope) else {
             return Ok(Finding::unknown("not a refresh token of this scope"));
         };
         let mut finding = self.explain_grant(token.grant_id).await?;
@@ -276,7 +287,10 @@ impl Grants {
 
     /// Revokes the grant that came from a code which was redeemed twice.
     pub(super) async fn revoke_reused(&self, id: GrantId, code: &str) -> Result<()> {
-        if self.revoke_if(id, Why::CodeReused, None, |_| true).await? {
+        let note = Note::automatic(Action::Theft, "a code was redeemed again; its grant is revoked")?
+            .about(Kind::Grant, vec![id.to_string()])
+            .with_detail(code);
+        if self.revoke_if(id, Why::CodeReused, Some(note), |_| true).await? {
             tracing::warn!(grant = %id, "{code} was redeemed twice; its grant is revoked");
         }
         Ok(())
@@ -356,7 +370,7 @@ impl Grants {
 
     fn present_token(&self, grant_id: GrantId, family: &Family) -> Option<Secret> {
         let token = Refresh { key: family.key(), grant_id, generation: family.generation() };
-        token.to_secret(self.stores.keyring(), &self.scope)
+        token.to_secret(&self.stores.keyring(), &self.scope)
     }
 }
 

@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use ebbtide::Digest;
 use ebbtide::stores::api_keys::{ApiKey, KeyId};
 use ebbtide::timekeeping::{Lease, TimeSource};
+use ebbtide::{Digest, Reach};
 
 use super::rate::Rate;
 use crate::http::problem::Problem;
@@ -23,6 +23,7 @@ const MOST: usize = 10_000;
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) key: ApiKey,
+    ancestors: Vec<KeyId>,
     /// On the boot-time clock; a doubt about the time ends it.
     lease: Lease,
     rate: Option<Arc<Rate>>,
@@ -56,11 +57,18 @@ impl Cache {
     }
 
     /// Adds a key that was looked up under `lease`; its rate limiter carries over.
-    pub(super) fn hold(&self, digest: &Digest, key: ApiKey, lease: Lease, time: &TimeSource) -> Arc<Held> {
+    pub(super) fn hold(
+        &self,
+        digest: &Digest,
+        key: ApiKey,
+        ancestors: Vec<KeyId>,
+        lease: Lease,
+        time: &TimeSource,
+    ) -> Arc<Held> {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let before = all.get(digest.as_bytes()).and_then(|held| held.rate.clone());
         let rate = before.or_else(|| key.rate_limit.map(|limit| Arc::new(Rate::new(limit))));
-        let held = Arc::new(Held { key, lease, rate });
+        let held = Arc::new(Held { key, ancestors, lease, rate });
         if all.len() >= MOST && !all.contains_key(digest.as_bytes()) {
             all.retain(|_, held| time.holds(&held.lease));
             if all.len() >= MOST {
@@ -76,6 +84,15 @@ impl Cache {
     }
 
     pub(super) fn forget(&self, id: &KeyId) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|_, held| held.key.id != *id);
+        let keep = |held: &Held| held.key.id != *id && !held.ancestors.contains(id);
+        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|_, held| keep(held));
+    }
+
+    pub(super) fn forget_scope(&self, reach: &Reach) {
+        let keep = |held: &Held| match reach {
+            Reach::Exact(scope) => held.key.scope != *scope,
+            Reach::Below(scope) => !scope.covers(&held.key.scope),
+        };
+        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|_, held| keep(held));
     }
 }
