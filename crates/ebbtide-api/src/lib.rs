@@ -11,6 +11,7 @@ pub mod approvals;
 pub mod attributes;
 pub mod audit;
 pub mod clients;
+pub mod clock;
 pub mod codes;
 pub mod describe;
 pub mod device_codes;

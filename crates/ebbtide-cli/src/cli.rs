@@ -86,7 +86,7 @@ impl Cli {
             Command::Explain(args) => explain::run(args, json).await,
             Command::Audit(args) => audit::run(args, json).await,
             Command::Keyring(args) => keyring::run(&args),
-            Command::Clock(args) => clock::run(args).await,
+            Command::Clock(args) => clock::run(args, json).await,
             Command::Backup(args) => backup::run(args).await,
             Command::Doctor(args) => doctor::run(&args, json),
             Command::Copy(args) => copy::run(args).await,
@@ -108,6 +108,7 @@ impl Command {
             Self::Audit(args) => args.has_json(),
             Self::Key(args) => args.has_json(),
             Self::Approval(_)
+            | Self::Clock(_)
             | Self::Config(_)
             | Self::Doctor(_)
             | Self::Explain(_)
@@ -119,7 +120,6 @@ impl Command {
             | Self::Sweep(_)
             | Self::Usage(_) => true,
             Self::Backup(_)
-            | Self::Clock(_)
             | Self::Completions(_)
             | Self::Copy(_)
             | Self::Import(_)

@@ -74,12 +74,15 @@ impl Stores {
         Self::builder(backend).build()
     }
 
-    /// The stores on a backend of your own, for tests and for new engines: there is no clock guard, and without a
+    /// The stores on a backend of your own, for tests and for new engines: no clock is doubted, and without a
     /// keyring one is made that ends with them. Applications call [`Ebbtide::builder`](crate::Ebbtide::builder).
     pub fn builder(backend: Arc<dyn Admin>) -> Builder {
+        Self::over(Timed::new(backend, Arc::new(TimeSource::of_clock(SystemClock))))
+    }
+
+    pub(crate) fn over(timed: Timed) -> Builder {
         Builder {
-            backend,
-            time: Arc::new(TimeSource::of_clock(SystemClock)),
+            timed,
             rng: Arc::new(SystemRng),
             policies: TtlPolicies::default(),
             bucket_lives: BucketLives::default(),
@@ -136,7 +139,9 @@ impl Stores {
         Scopes::new(self.clone(), caller.clone())
     }
 
-    pub(crate) fn backend(&self) -> &Timed {
+    /// The engine and its time.
+    #[must_use]
+    pub fn backend(&self) -> &Timed {
         &self.0.timed
     }
 
@@ -238,8 +243,7 @@ pub(crate) fn check_optional(what: &str, text: Option<&str>, most: usize) -> Res
 /// Builds [`Stores`].
 #[must_use]
 pub struct Builder {
-    backend: Arc<dyn Admin>,
-    time: Arc<TimeSource>,
+    timed: Timed,
     rng: Arc<dyn Rng>,
     policies: TtlPolicies,
     bucket_lives: BucketLives,
@@ -251,14 +255,13 @@ pub struct Builder {
 
 impl Builder {
     /// Takes every instant from `clock`, and doubts none of them. For tests.
-    pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.time = Arc::new(TimeSource::of_clock(clock));
-        self
+    pub fn clock(self, clock: impl Clock) -> Self {
+        self.time(Arc::new(TimeSource::of_clock(clock)))
     }
 
-    /// Takes the time from `time`.
+    /// Takes the time from `time`, which may be in doubt.
     pub fn time(mut self, time: Arc<TimeSource>) -> Self {
-        self.time = time;
+        self.timed = Timed::new(Arc::clone(self.timed.admin()), time);
         self
     }
 
@@ -308,10 +311,10 @@ impl Builder {
     /// The stores.
     #[must_use]
     pub fn build(self) -> Stores {
-        let Self { backend, time, rng, policies, bucket_lives, profile, profiles, hash_cost, keyring } = self;
-        let keyring = keyring.unwrap_or_else(|| Keyring::generate(rng.as_ref(), time.date()));
+        let Self { timed, rng, policies, bucket_lives, profile, profiles, hash_cost, keyring } = self;
+        let keyring = keyring.unwrap_or_else(|| Keyring::generate(rng.as_ref(), timed.time().date()));
         Stores(Arc::new(Shared {
-            timed: Timed::new(backend, time),
+            timed,
             rng,
             profile,
             profiles,
