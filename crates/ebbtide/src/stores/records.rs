@@ -25,6 +25,7 @@
 //! ```
 
 mod batch;
+pub mod body;
 mod change;
 mod counters;
 mod groups;
