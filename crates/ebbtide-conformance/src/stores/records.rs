@@ -182,7 +182,7 @@ pub(super) async fn one_of_many_inserts_wins(rig: StoreRig) {
             if linked {
                 request = request.group("g").keys(["k"]);
             }
-            matches!(put(&self::records(&rig), &request).await, PutOutcome::Stored { .. })
+            matches!(put(&records(&rig), &request).await, PutOutcome::Stored { .. })
         });
         assert_eq!(won.await.into_iter().filter(|won| *won).count(), 1);
     }
@@ -379,7 +379,7 @@ pub(super) async fn a_counter_is_exact_and_bounded(rig: StoreRig) {
 
 pub(super) async fn a_lease_has_one_holder(rig: StoreRig) {
     let leases = rig.together(CONTENDERS, |rig, _| async move {
-        match self::records(&rig).acquire(&Acquire::new(C, "job", secs(10))).await.expect("acquire") {
+        match records(&rig).acquire(&Acquire::new(C, "job", secs(10))).await.expect("acquire") {
             AcquireOutcome::Acquired { lease, .. } => Some(lease),
             _ => None,
         }
