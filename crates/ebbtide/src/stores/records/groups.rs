@@ -30,7 +30,7 @@ impl Records {
         let key = &key;
         self.stores
             .retry(|now| async move {
-                let end = now.checked_add(Self::GROUP_CAP + BEYOND)?;
+                let end = now.end_after(Self::GROUP_CAP + BEYOND)?;
                 let put = Write::Put { key: key.clone(), record: self.stores.record("", end) };
                 let step = Step::write(vec![put], end);
                 Ok(match context {

@@ -8,7 +8,7 @@ use super::{ATTEMPTS, Records, contended};
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::record::Record;
-use crate::model::time::Timestamp;
+use crate::timekeeping::Now;
 
 impl Records {
     /// Most records of one [`get_many`](Self::get_many).
@@ -18,7 +18,7 @@ impl Records {
     pub async fn get(&self, address: &RecordAddress) -> Result<GetOutcome> {
         address.check()?;
         let naming = self.naming().await?;
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let Some(standing) = self.locate(&naming, address, now).await? else {
             return Ok(GetOutcome::Unknown);
         };
@@ -35,7 +35,7 @@ impl Records {
         }
         addresses.iter().try_for_each(RecordAddress::check)?;
         let naming = self.naming().await?;
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let mut found = self.locate_many(&naming, addresses, now).await?;
         let groups = addresses.iter().zip(&found).filter_map(|(address, standing)| {
             let group = standing.as_ref()?.state.group.as_deref()?;
@@ -67,7 +67,7 @@ impl Records {
         &self,
         naming: &Naming<'_>,
         address: &RecordAddress,
-        now: Timestamp,
+        now: Now,
     ) -> Result<Option<Standing>> {
         let collection = &address.collection;
         let name = match &address.by {
@@ -97,7 +97,7 @@ impl Records {
         &self,
         naming: &Naming<'_>,
         addresses: &[RecordAddress],
-        now: Timestamp,
+        now: Now,
     ) -> Result<Vec<Option<Standing>>> {
         let backend = self.stores.backend();
         let mut entry_keys = Vec::new();
@@ -151,7 +151,7 @@ impl Records {
         Ok(found)
     }
 
-    async fn read(&self, key: &Key, now: Timestamp) -> Result<Option<Standing>> {
+    async fn read(&self, key: &Key, now: Now) -> Result<Option<Standing>> {
         let record = self.stores.backend().get(key, now).await?;
         record.map(|record| self.stores.open_record(key, record)).transpose()
     }
@@ -161,7 +161,7 @@ impl Records {
         naming: &Naming<'_>,
         collection: &str,
         standing: &Standing,
-        now: Timestamp,
+        now: Now,
     ) -> Result<bool> {
         let Some(group) = &standing.state.group else { return Ok(false) };
         let marker = naming.group(collection, group)?;
@@ -175,7 +175,7 @@ fn leads(entry: &Record, name: &String, standing: &Standing) -> bool {
 }
 
 /// Answers with a record whose group is not revoked.
-fn judge(standing: &Standing, now: Timestamp) -> Result<GetOutcome> {
+fn judge(standing: &Standing, now: Now) -> Result<GetOutcome> {
     let found = standing.found()?;
-    Ok(if now < found.expires_at { GetOutcome::Found(found) } else { GetOutcome::Expired(found) })
+    Ok(if now.before(found.expires_at)? { GetOutcome::Found(found) } else { GetOutcome::Expired(found) })
 }
