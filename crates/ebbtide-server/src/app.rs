@@ -2,8 +2,10 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ebbtide::ops::clock_guard::ClockGuard;
+use ebbtide::ops::sweeper::SILENCE;
 use ebbtide::{Admin, Ebbtide, Secret, Stores};
 
 use crate::http::auth::Access;
@@ -28,6 +30,8 @@ pub struct Parts {
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) access: Arc<Access>,
     pub(crate) quotas: Arc<Quotas>,
+    /// Time without a sweep after which `/v1/stats` warns.
+    pub(crate) silence: Duration,
 }
 
 impl Deref for App {
@@ -61,6 +65,7 @@ impl App {
             readiness: Arc::default(),
             access: Arc::new(Access::new([root_key])),
             quotas: Arc::default(),
+            silence: SILENCE,
         }))
     }
 
@@ -76,6 +81,13 @@ impl App {
     pub fn within(mut self, limits: Limits) -> Self {
         let parts = Arc::make_mut(&mut self.0);
         parts.edge = Arc::new(Edge::new(limits, parts.edge.gate.clone()));
+        self
+    }
+
+    /// The same with a warning after so much time without a sweep.
+    #[must_use]
+    pub fn with_silence(mut self, silence: Duration) -> Self {
+        Arc::make_mut(&mut self.0).silence = silence;
         self
     }
 

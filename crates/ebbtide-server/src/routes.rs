@@ -1,5 +1,6 @@
 //! Routes, one file for each store.
 
+mod access;
 mod admin;
 mod approvals;
 mod attributes;
@@ -14,6 +15,7 @@ mod health;
 mod keys;
 mod nonces;
 mod owners;
+mod policies;
 mod pushed_requests;
 mod records;
 mod relationships;
@@ -54,6 +56,8 @@ pub(crate) fn v1() -> Table {
         .merge(approvals::routes())
         .merge(relationships::routes())
         .merge(records::routes())
+        .merge(access::routes())
+        .merge(policies::routes())
         .merge(keys::routes())
         .merge(scopes::routes())
         .merge(audit::routes())
