@@ -22,6 +22,7 @@ pub mod nonces;
 pub mod policies;
 pub mod provider_tokens;
 pub mod pushed_requests;
+pub mod records;
 pub mod relationships;
 pub mod replays;
 pub mod scopes;

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     approval, audit, backup, clock, completions, config, copy, doctor, explain, export, import, key, keyring,
-    man, migrate_schema, policy, relationship, scope, serve, stats, sweep, table, usage, verify,
+    man, migrate_schema, policy, record, relationship, scope, serve, stats, sweep, table, usage, verify,
 };
 use crate::{logging, store};
 
@@ -46,6 +46,7 @@ enum Command {
     Approval(approval::Args),
     Relationship(relationship::Args),
     Usage(usage::Args),
+    Record(record::Args),
     Explain(explain::Args),
     Audit(audit::Args),
     Keyring(keyring::Args),
@@ -80,6 +81,7 @@ impl Cli {
             Command::Key(args) => key::run(args, json).await,
             Command::Scope(args) => scope::run(args, json).await,
             Command::Policy(args) => policy::run(args, json).await,
+            Command::Record(args) => record::run(args, json).await,
             Command::Approval(args) => approval::run(args, json).await,
             Command::Relationship(args) => relationship::run(args, json).await,
             Command::Usage(args) => usage::run(args, json).await,

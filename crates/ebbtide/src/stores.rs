@@ -15,6 +15,7 @@ pub mod policies;
 pub mod profile;
 pub mod provider_tokens;
 pub mod pushed_requests;
+pub mod records;
 pub mod registry;
 pub mod relationships;
 pub mod replays;
@@ -29,8 +30,10 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use tokio::sync::OnceCell;
+
 use crate::admin::Admin;
-use crate::keyring::Keyring;
+use crate::keyring::{KeyId, Keyring};
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
@@ -64,6 +67,9 @@ struct Shared {
     policies: RwLock<Arc<TtlPolicies>>,
     /// Chains of the audit log that this process writes.
     chains: Chains,
+    /// Id of the store's naming key, once it was read.
+    naming_checked: OnceCell<KeyId>,
+    text_counters: records::TextCounters,
 }
 
 impl Stores {
@@ -215,6 +221,14 @@ impl Stores {
         *self.0.policies.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policies);
     }
 
+    pub(crate) fn naming_checked(&self) -> &OnceCell<KeyId> {
+        &self.0.naming_checked
+    }
+
+    pub(crate) fn text_counters(&self) -> &records::TextCounters {
+        &self.0.text_counters
+    }
+
     pub(crate) fn chains(&self) -> &Chains {
         &self.0.chains
     }
@@ -324,6 +338,8 @@ impl Builder {
             configured: policies,
             bucket_lives,
             chains: Chains::default(),
+            naming_checked: OnceCell::new(),
+            text_counters: records::TextCounters::default(),
         }))
     }
 }
