@@ -9,6 +9,7 @@ pub mod answers;
 pub mod approvals;
 pub mod attributes;
 pub mod audit;
+pub mod challenges;
 pub mod clients;
 pub mod codes;
 pub mod describe;

@@ -86,6 +86,10 @@ kinds! {
     Probe = 24, "probes";
     /// Records of the conformance kit, in a second table.
     ProbeIndex = 25, "probe_index";
+    /// Challenges: one-time codes and links.
+    Challenge = 40, "challenges";
+    /// Challenges by subject and purpose.
+    ChallengeIndex = 41, "challenge_index";
 }
 
 impl Kind {
