@@ -26,7 +26,7 @@ struct Shared {
 
 #[async_trait]
 impl Backend for Shared {
-    delegate!(self => self.records; get get_many take commit commit_each scan sweep info);
+    delegate!(self => self.records; get get_many take alter commit commit_each scan sweep info);
 }
 
 #[async_trait]

@@ -16,6 +16,7 @@ pub mod policies;
 pub mod profile;
 pub mod provider_tokens;
 pub mod pushed_requests;
+pub mod records;
 pub mod registry;
 pub mod relationships;
 pub mod replays;
@@ -30,7 +31,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OnceCell};
 
 use crate::admin::Admin;
 use crate::backend::Backend;
@@ -65,6 +66,9 @@ struct Shared {
     /// With those that are stored in front of them, as they were read last.
     policies: RwLock<Arc<TtlPolicies>>,
     audit_gates: [Mutex<()>; GATES],
+    /// Set once it is known that the store's naming key is the keyring's.
+    naming_checked: OnceCell<()>,
+    text_counters: records::TextCounters,
 }
 
 impl Stores {
@@ -196,6 +200,14 @@ impl Stores {
         *self.0.policies.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policies);
     }
 
+    pub(crate) fn naming_checked(&self) -> &OnceCell<()> {
+        &self.0.naming_checked
+    }
+
+    pub(crate) fn text_counters(&self) -> &records::TextCounters {
+        &self.0.text_counters
+    }
+
     pub(crate) fn audit_gates(&self) -> &[Mutex<()>; GATES] {
         &self.0.audit_gates
     }
@@ -294,6 +306,8 @@ impl Builder {
             policies: RwLock::new(Arc::new(policies.clone())),
             configured: policies,
             audit_gates: Default::default(),
+            naming_checked: OnceCell::new(),
+            text_counters: Default::default(),
         }))
     }
 }

@@ -140,6 +140,8 @@ impl Backend for Flawed {
         Ok(record)
     }
 
+    provide!(alter);
+
     async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
         self.begin().await?;
         if self.has(Flaw::BatchWrittenOneByOne) {

@@ -147,7 +147,7 @@ impl Backend for DynamoDb {
         }
     }
 
-    provide!(get_many commit_each);
+    provide!(get_many alter commit_each);
 
     fn info(&self) -> Info {
         // The engine's TTL begins an hour after the expiry, and may take some days.

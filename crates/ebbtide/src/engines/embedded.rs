@@ -31,6 +31,7 @@ use sweep::Worth;
 
 use crate::admin::{Admin, Erased, Stats};
 use crate::backend::{Backend, Budget, Cursor, Info, Page, Swept};
+use crate::model::alteration::{Alteration, Altered};
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
 use crate::model::record::Record;
@@ -171,6 +172,10 @@ impl<E: Engine> Backend for Embedded<E> {
     async fn take(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
         let key = key.clone();
         self.committer.ask(|answer| Job::Take { key, now, answer }).await
+    }
+
+    async fn alter(&self, key: &Key, alteration: &Alteration, now: Timestamp) -> Result<Altered> {
+        self.committer.alter(key, alteration, now).await
     }
 
     async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {

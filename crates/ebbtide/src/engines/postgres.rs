@@ -215,7 +215,7 @@ impl Backend for Postgres {
         sweep::sweep(&self.link, &self.sql, self.names.lock("sweep"), until, budget).await
     }
 
-    provide!(get_many commit_each);
+    provide!(get_many alter commit_each);
 
     fn info(&self) -> Info {
         Info::new("postgres").shared()

@@ -75,7 +75,7 @@ impl std::fmt::Debug for Gated {
 
 #[async_trait]
 impl Backend for Gated {
-    delegate!(self => self.inner, through self.guard; get get_many take commit commit_each scan sweep);
+    delegate!(self => self.inner, through self.guard; get get_many take alter commit commit_each scan sweep);
     delegate!(self => self.inner; info);
 }
 

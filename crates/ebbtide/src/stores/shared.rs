@@ -4,6 +4,7 @@ pub mod deletion;
 pub mod extension;
 pub(crate) mod field;
 pub(crate) mod finding;
+pub mod life;
 pub(crate) mod lifetime;
 pub mod paging;
 pub mod payload;

@@ -15,6 +15,7 @@ use super::engine::Engine;
 use super::ledger::{Changes, Ledger};
 use super::turns::Turns;
 use crate::admin::Erased;
+use crate::model::alteration::{Alteration, Altered};
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
 use crate::model::record::Record;
@@ -36,12 +37,43 @@ pub(super) const MARK: &[u8] = b"mark";
 pub(super) type Answer<T> = oneshot::Sender<Result<T>>;
 
 pub(super) enum Job {
-    Commit { batch: Batch, now: Timestamp, answer: Answer<Commit>, room: OwnedSemaphorePermit },
-    Each { batches: Vec<Batch>, now: Timestamp, answer: Answer<Vec<Commit>>, room: OwnedSemaphorePermit },
-    Take { key: Key, now: Timestamp, answer: Answer<Option<Record>> },
-    Erase { prefix: Prefix, now: Timestamp, answer: Answer<Erased> },
-    Settle { changes: Changes, answer: Answer<()> },
-    SetMark { mark: Timestamp, answer: Answer<()> },
+    Commit {
+        batch: Batch,
+        now: Timestamp,
+        answer: Answer<Commit>,
+        room: OwnedSemaphorePermit,
+    },
+    Each {
+        batches: Vec<Batch>,
+        now: Timestamp,
+        answer: Answer<Vec<Commit>>,
+        room: OwnedSemaphorePermit,
+    },
+    Take {
+        key: Key,
+        now: Timestamp,
+        answer: Answer<Option<Record>>,
+    },
+    Alter {
+        key: Key,
+        alteration: Alteration,
+        now: Timestamp,
+        answer: Answer<Altered>,
+        room: OwnedSemaphorePermit,
+    },
+    Erase {
+        prefix: Prefix,
+        now: Timestamp,
+        answer: Answer<Erased>,
+    },
+    Settle {
+        changes: Changes,
+        answer: Answer<()>,
+    },
+    SetMark {
+        mark: Timestamp,
+        answer: Answer<()>,
+    },
 }
 
 impl Job {
@@ -49,7 +81,7 @@ impl Job {
     pub(super) fn key(&self) -> Option<&Key> {
         match self {
             Self::Commit { batch, .. } => batch.writes().first().map(Write::key),
-            Self::Take { key, .. } => Some(key),
+            Self::Take { key, .. } | Self::Alter { key, .. } => Some(key),
             Self::Each { .. } | Self::Erase { .. } | Self::Settle { .. } | Self::SetMark { .. } => None,
         }
     }
@@ -138,6 +170,14 @@ impl Committer {
     pub(super) async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
         let room = self.room(batch.byte_size()).await?;
         self.ask(|answer| Job::Commit { batch, now, answer, room }).await
+    }
+
+    pub(super) async fn alter(&self, key: &Key, alteration: &Alteration, now: Timestamp) -> Result<Altered> {
+        alteration.check()?;
+        let bytes = if let Alteration::Swap { record } = alteration { record.value.len() } else { 0 };
+        let room = self.room(bytes).await?;
+        let (key, alteration) = (key.clone(), alteration.clone());
+        self.ask(|answer| Job::Alter { key, alteration, now, answer, room }).await
     }
 
     pub(super) async fn commit_each(&self, batches: Vec<Batch>, now: Timestamp) -> Result<Vec<Commit>> {

@@ -20,6 +20,7 @@ use super::engine::{Engine, Op, Walk};
 use super::ledger::{Changes, change};
 use super::stored;
 use crate::admin::Erased;
+use crate::model::alteration::{Alteration, Altered, Outcome};
 use crate::model::error::Result;
 use crate::model::key::{Key, Prefix};
 use crate::model::record::{Record, Version};
@@ -34,6 +35,7 @@ enum Reply {
     Commit(Answer<Commit>, Commit),
     Each(Answer<Vec<Commit>>, Vec<Commit>),
     Take(Answer<Option<Record>>, Option<Record>),
+    Alter(Answer<Altered>, Altered),
     Erase(Answer<Erased>, Erased),
     Done(Answer<()>),
 }
@@ -48,6 +50,7 @@ impl Reply {
             Self::Commit(answer, commit) => to(answer, commit, written),
             Self::Each(answer, commits) => to(answer, commits, written),
             Self::Take(answer, record) => to(answer, record, written),
+            Self::Alter(answer, altered) => to(answer, altered, written),
             Self::Erase(answer, erased) => to(answer, erased, written),
             Self::Done(answer) => to(answer, (), written),
         }
@@ -185,7 +188,7 @@ impl<E: Engine> Turns<E> {
         // the processor's caches what the last one left there.
         jobs.sort_by(|one, other| one.key().cmp(&other.key()));
         for job in jobs.drain(..) {
-            if matches!(job, Job::Commit { .. } | Job::Each { .. } | Job::Take { .. }) {
+            if matches!(job, Job::Commit { .. } | Job::Each { .. } | Job::Take { .. } | Job::Alter { .. }) {
                 self.join(group, before, job);
             } else {
                 alone.push(job);
@@ -214,6 +217,13 @@ impl<E: Engine> Turns<E> {
                 Ok(record) => group.replies.push(Reply::Take(answer, record)),
                 Err(error) => drop(answer.send(Err(error))),
             },
+            Job::Alter { key, alteration, now, answer, room } => {
+                group.rooms.push(room);
+                match self.alter(group, before, key, &alteration, now) {
+                    Ok(altered) => group.replies.push(Reply::Alter(answer, altered)),
+                    Err(error) => drop(answer.send(Err(error))),
+                }
+            }
             Job::Erase { .. } | Job::Settle { .. } | Job::SetMark { .. } => {}
         }
     }
@@ -233,7 +243,7 @@ impl<E: Engine> Turns<E> {
                 group.mark = Some(mark);
                 group.replies.push(Reply::Done(answer));
             }
-            Job::Commit { .. } | Job::Each { .. } | Job::Take { .. } => {}
+            Job::Commit { .. } | Job::Each { .. } | Job::Take { .. } | Job::Alter { .. } => {}
         }
         group
     }
@@ -287,6 +297,33 @@ impl<E: Engine> Turns<E> {
         group.saw(&key, now);
         group.write(key, None);
         Ok(Some(record))
+    }
+
+    fn alter(
+        &self,
+        group: &mut Group,
+        before: &Writes,
+        key: Key,
+        alteration: &Alteration,
+        now: Timestamp,
+    ) -> Result<Altered> {
+        let standing = self.standing(group, before, &key)?.map(|bytes| stored::decode(&bytes)).transpose()?;
+        let ends_at = standing.as_ref().map(|record| record.expires_at);
+        let (outcome, altered) = alteration.judge(standing.filter(|record| record.is_live(now)))?;
+        let written = match outcome {
+            Outcome::Nothing => return Ok(altered),
+            Outcome::Erase => None,
+            Outcome::Store(record) => Some(record),
+        };
+        if let Some(ends_at) = ends_at {
+            change(&mut group.changes, key.kind(), ends_at, -1);
+        }
+        if let Some(record) = &written {
+            change(&mut group.changes, key.kind(), record.expires_at, 1);
+        }
+        group.saw(&key, now);
+        group.write(key, written.as_ref().map(stored::encode));
+        Ok(altered)
     }
 
     fn erase(&self, group: &mut Group, prefix: &Prefix, now: Timestamp) -> Result<Erased> {
