@@ -25,6 +25,8 @@ pub(crate) use values::{LogFormat, duration};
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
+    /// Address of the Redis protocol.
+    pub(crate) resp: Option<SocketAddr>,
     pub(crate) store: String,
     pub(crate) keyring: Option<PathBuf>,
     pub(crate) auto_migrate: bool,
@@ -51,6 +53,7 @@ impl Config {
     pub(crate) fn read(resolved: &Resolved) -> Result<Self> {
         let config = Self {
             listen: resolved.required("listen", values::address)?,
+            resp: resolved.optional("resp", values::address)?,
             store: resolved.required("store", values::text)?,
             keyring: resolved.optional("keyring", values::path)?,
             auto_migrate: resolved.required("auto_migrate", values::switch)?,
@@ -62,6 +65,7 @@ impl Config {
                 body_bytes: resolved.required("limits.body_bytes", values::count)?,
                 body_timeout: resolved.required("limits.body_timeout", duration)?,
                 header_timeout: resolved.required("limits.header_timeout", duration)?,
+                resp_idle_timeout: resolved.required("limits.resp_idle_timeout", duration)?,
                 requests: resolved.required("limits.requests", values::count)?,
                 connections: resolved.required("limits.connections", values::count)?,
                 shutdown_timeout: resolved.required("limits.shutdown_timeout", duration)?,

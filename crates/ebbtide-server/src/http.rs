@@ -9,7 +9,7 @@ pub(crate) mod problem;
 pub mod quota;
 pub(crate) mod request_id;
 pub(crate) mod route;
-mod serve;
+pub(crate) mod serve;
 pub(crate) mod table;
 pub mod tls;
 pub(crate) mod trace;

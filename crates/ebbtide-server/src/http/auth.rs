@@ -10,7 +10,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use ebbtide::stores::api_keys::{ApiKey, KeyId, Role};
 use ebbtide::stores::audit::AuditContext;
-use ebbtide::{Clock as _, Digest, Scope, Secret, Stopwatch};
+use ebbtide::{Clock as _, Digest, Scope, Secret, Stopwatch, Timestamp};
 
 use crate::app::App;
 use crate::http::problem::Problem;
@@ -49,6 +49,19 @@ impl Who {
 }
 
 impl Caller {
+    /// Role of the key.
+    pub(crate) fn role(&self) -> Role {
+        self.who.role()
+    }
+
+    /// Counts one request against the key's rate limit.
+    pub(crate) fn spend(&self, now: Timestamp) -> Result<(), Problem> {
+        match &self.who {
+            Who::Root => Ok(()),
+            Who::Key(held) => held.spend(now),
+        }
+    }
+
     /// Refuses a scope that the request's own scope does not cover.
     pub(crate) fn require(&self, scope: &Scope) -> Result<(), Problem> {
         if self.scope.covers(scope) { Ok(()) } else { Err(not_covered()) }
@@ -137,8 +150,22 @@ impl App {
         Ok(Caller { scope, who })
     }
 
+    /// Authenticates the holder of `key`, for a protocol without headers. The scope is the key's own, unless another one
+    /// that it covers is asked for.
+    pub(crate) async fn caller(&self, key: &Secret, scope: Option<&Scope>) -> Result<Caller, Problem> {
+        let who = self.identify_key(key.expose()).await?;
+        let scope = scope.unwrap_or_else(|| who.scope()).clone();
+        if !who.scope().covers(&scope) {
+            return Err(not_covered());
+        }
+        Ok(Caller { scope, who })
+    }
+
     async fn identify(&self, headers: &HeaderMap) -> Result<Who, Problem> {
-        let key = bearer(headers).ok_or_else(Problem::unauthorized)?;
+        self.identify_key(bearer(headers).ok_or_else(Problem::unauthorized)?).await
+    }
+
+    async fn identify_key(&self, key: &str) -> Result<Who, Problem> {
         let (access, digest) = (&self.access, digest(key));
         if digest == access.root_key {
             return Ok(Who::Root);
