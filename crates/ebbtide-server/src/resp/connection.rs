@@ -1,5 +1,6 @@
 //! One connection: reads requests, runs them, writes the replies, within limits.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -37,22 +38,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     pub(super) async fn run(mut self) {
         let (mut input, mut output) = (BytesMut::new(), BytesMut::new());
         let mut decoder = Decoder::default();
+        let mut requests = VecDeque::new();
         loop {
-            let (requests, malformed) = self.requests(&mut decoder, &mut input);
-            let more = !requests.is_empty();
-            if more {
+            let malformed = self.take(&mut decoder, &mut input, &mut requests);
+            let some = !requests.is_empty();
+            while !requests.is_empty() && !self.session.closing {
                 self.begun = None;
-                self.session.process(requests, &mut output).await;
+                self.session.process(&mut requests, &mut output).await;
+                if !self.write(&mut output).await {
+                    return;
+                }
             }
             if let Some(ProtocolError(message)) = &malformed {
                 metrics::counter!("ebbtide_resp_protocol_errors_total").increment(1);
                 Reply::error(message.clone()).encode(self.session.protocol, &mut output);
+                self.write(&mut output).await;
             }
-            let written = self.write(&mut output).await;
-            if !written || malformed.is_some() || self.session.closing {
-                break;
-            }
-            if !more && !self.read(&mut input).await {
+            if malformed.is_some() || self.session.closing || !some && !self.read(&mut input).await {
                 break;
             }
         }
@@ -60,27 +62,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let _ = timeout(Duration::from_secs(1), self.stream.shutdown()).await;
     }
 
-    /// Requests that are complete in the buffer, and what is wrong with the one behind them.
-    fn requests(
+    /// Takes the requests that are complete from the buffer. Returns what is wrong with the one behind them.
+    fn take(
         &self,
         decoder: &mut Decoder,
         input: &mut BytesMut,
-    ) -> (Vec<Vec<Bytes>>, Option<ProtocolError>) {
-        let mut requests = Vec::new();
+        requests: &mut VecDeque<Vec<Bytes>>,
+    ) -> Option<ProtocolError> {
         while requests.len() < MAX_AT_ONCE {
             match decoder.next(input, self.session.bounds()) {
-                // The bounds are wider behind the request that presents a key: it is run first.
-                Ok(Some(request)) if self.session.login.is_none() && !request.is_empty() => {
-                    requests.push(request);
-                    break;
-                }
                 Ok(Some(request)) if request.is_empty() => {}
-                Ok(Some(request)) => requests.push(request),
+                Ok(Some(request)) => {
+                    requests.push_back(request);
+                    // The bounds are wider behind the request that presents a key: it is run first.
+                    if self.session.login.is_none() {
+                        break;
+                    }
+                }
                 Ok(None) => break,
-                Err(error) => return (requests, Some(error)),
+                Err(error) => return Some(error),
             }
         }
-        (requests, None)
+        None
     }
 
     /// Writes the replies. Returns false if the peer does not read them, or is gone.

@@ -1,5 +1,7 @@
 //! State of one connection: who speaks, the version of the protocol, and an open transaction.
 
+use std::collections::VecDeque;
+
 use bytes::{Bytes, BytesMut};
 use ebbtide::stores::api_keys::Role;
 use ebbtide::stores::records::Records;
@@ -17,7 +19,10 @@ use crate::app::App;
 use crate::http::auth::Caller;
 
 /// Most commands of a pipeline that run together.
-const MAX_TOGETHER: usize = 128;
+const MAX_TOGETHER: usize = 64;
+
+/// Bytes of replies beyond which no further command is begun before they are sent.
+const MAX_REPLIES_BYTES: usize = 256 * 1_024;
 
 /// Most commands of a transaction.
 const MAX_QUEUED: usize = 1_000;
@@ -122,14 +127,13 @@ impl Session {
         }
     }
 
-    /// Runs the requests in order, and appends their replies to `out`.
-    pub(super) async fn process(&mut self, requests: Vec<Vec<Bytes>>, out: &mut BytesMut) {
+    /// Runs requests in order, and appends their replies to `out`. It leaves some of them if the replies are many: they
+    /// are to be sent first, so that a client that reads slowly costs little memory.
+    pub(super) async fn process(&mut self, requests: &mut VecDeque<Vec<Bytes>>, out: &mut BytesMut) {
         self.look_at_key().await;
         let mut group = Group::default();
-        for args in requests {
-            if self.closing {
-                break;
-            }
+        while !self.closing && out.len() < MAX_REPLIES_BYTES {
+            let Some(args) = requests.pop_front() else { break };
             let reply = match self.parse(&args).await {
                 Err(refused) => {
                     self.spoil();
