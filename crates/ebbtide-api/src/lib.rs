@@ -19,6 +19,7 @@ pub mod grants;
 pub mod keys;
 pub mod nonces;
 pub mod pushed_requests;
+pub mod records;
 pub mod relationships;
 pub mod replays;
 pub mod scopes;

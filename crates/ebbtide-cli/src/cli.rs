@@ -75,7 +75,7 @@ impl Cli {
             Command::Key(args) => key::run(args, json).await,
             Command::Scope(args) => scope::run(args, json).await,
             Command::Explain(args) => explain::run(args, json).await,
-            Command::Audit(args) => audit::run(args).await,
+            Command::Audit(args) => audit::run(args, json).await,
             Command::Keyring(args) => keyring::run(&args),
             Command::Clock(args) => clock::run(args).await,
             Command::Backup(args) => backup::run(args).await,

@@ -29,6 +29,8 @@ pub(crate) struct Config {
     pub(crate) resp: Option<SocketAddr>,
     pub(crate) store: String,
     pub(crate) keyring: Option<PathBuf>,
+    /// Files with root keys, one on each line.
+    pub(crate) root_key_files: Vec<PathBuf>,
     pub(crate) auto_migrate: bool,
     pub(crate) tls: Option<(PathBuf, PathBuf)>,
     pub(crate) sweep_interval: Option<Duration>,
@@ -56,6 +58,7 @@ impl Config {
             resp: resolved.optional("resp", values::address)?,
             store: resolved.required("store", values::text)?,
             keyring: resolved.optional("keyring", values::path)?,
+            root_key_files: resolved.optional("root_key_file", values::paths)?.unwrap_or_default(),
             auto_migrate: resolved.required("auto_migrate", values::switch)?,
             tls: tls(resolved)?,
             sweep_interval: resolved.optional("sweep.interval", duration)?,

@@ -51,6 +51,13 @@ pub(crate) fn write_bytes(bytes: &[u8]) -> Result<()> {
     checked(out.write_all(bytes).and_then(|()| out.flush()))
 }
 
+/// Time for people: RFC 3339 with the local offset.
+pub(crate) fn local_time(millis: u64) -> String {
+    let time = i64::try_from(millis).ok().and_then(|millis| jiff::Timestamp::from_millisecond(millis).ok());
+    let Some(time) = time else { return millis.to_string() };
+    time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%dT%H:%M:%S%.3f%:z").to_string()
+}
+
 /// Buffered standard output, for listings of any length.
 pub(crate) struct Listing(BufWriter<StdoutLock<'static>>);
 
@@ -78,6 +85,15 @@ fn checked(written: io::Result<()>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_for_people_is_rfc_3339_with_an_offset() {
+        let text = local_time(1_800_000_000_123);
+        let parsed: jiff::Timestamp = text.parse().unwrap();
+        assert_eq!(parsed.as_millisecond(), 1_800_000_000_123);
+        assert!(text.ends_with(":00") || text.ends_with(":30") || text.ends_with(":45"), "{text}");
+        assert_eq!(text.len(), "2027-01-15T08:00:00.123+00:00".len());
+    }
 
     #[test]
     fn a_closed_pipe_is_told_apart_from_other_errors() {

@@ -59,9 +59,16 @@ impl App {
             edge: Arc::new(Edge::new(Limits::default(), db.gate().clone())),
             scrapes: Arc::default(),
             readiness: Arc::default(),
-            access: Arc::new(Access::new(root_key)),
+            access: Arc::new(Access::new([root_key])),
             quotas: Arc::default(),
         }))
+    }
+
+    /// Serves whoever has one of the root keys: two during a rotation.
+    #[must_use]
+    pub fn with_root_keys(mut self, root_keys: &[Secret]) -> Self {
+        Arc::make_mut(&mut self.0).access = Arc::new(Access::new(root_keys));
+        self
     }
 
     /// The same within other limits.

@@ -16,6 +16,7 @@ mod keys;
 mod nonces;
 mod owners;
 mod pushed_requests;
+mod records;
 mod relationships;
 mod replays;
 mod scopes;
@@ -54,6 +55,7 @@ pub(crate) fn v1() -> Table {
         .merge(attributes::routes())
         .merge(approvals::routes())
         .merge(relationships::routes())
+        .merge(records::routes())
         .merge(keys::routes())
         .merge(scopes::routes())
         .merge(audit::routes())

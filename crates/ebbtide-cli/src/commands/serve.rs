@@ -119,8 +119,16 @@ async fn open(config: &Config) -> Result<(App, Sweeper)> {
     }
     let db = builder.open().await.context("cannot open the store")?;
     // After the store: the root key is created only in the folder of a store.
-    let root_key = root_key::find(&config.store)?;
-    let app = App::new(&db, &root_key).with_quotas(Quotas::new(config.quotas.clone()));
+    let root_keys = root_key::find(&config.store, &config.root_key_files)?;
+    if root_keys.len() > 1 {
+        tracing::warn!(
+            keys = root_keys.len(),
+            "several root keys are valid; remove the old one when it is not used"
+        );
+    }
+    let app = App::new(&db, &root_keys[0])
+        .with_root_keys(&root_keys)
+        .with_quotas(Quotas::new(config.quotas.clone()));
     Ok((app, db.sweeper().share(config.sweep_budget)))
 }
 

@@ -54,6 +54,7 @@ settings! {
     "resp" "resp" "EBBTIDE_RESP" Some("ADDRESS"), None, "Address to listen on for the Redis protocol, such as 127.0.0.1:7879; without it, there is none";
     "store" "store" "EBBTIDE_STORE" Some("URL"), Some("fjall:./data"), "URL of the store";
     "keyring" "keyring" "EBBTIDE_KEYRING" Some("FILE"), None, "Keyring file; an embedded store has one in its folder";
+    "root_key_file" "root-key-file" "EBBTIDE_ROOT_KEY_FILE" Some("FILES"), None, "File with the root key; two lines, or two files separated by a comma, while it is rotated";
     "auto_migrate" "auto-migrate" "EBBTIDE_AUTO_MIGRATE" None, Some("false"), "Migrate the schema to the version of this build before serving";
     "profile" "profile" "EBBTIDE_PROFILE" Some("NAME"), Some("oauth"), "Default lifetimes: oauth, spa, mcp, or a profile from the config file";
     "sweep.interval" "sweep-interval" "EBBTIDE_SWEEP_INTERVAL" Some("TIME"), None, "Interval between sweeps, such as 30s, 5m or 1h; without it, this server does not sweep";

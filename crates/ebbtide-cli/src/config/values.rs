@@ -56,6 +56,11 @@ pub(super) fn path(path: &str) -> Result<PathBuf, String> {
     text(path).map(PathBuf::from)
 }
 
+/// Paths, separated by commas.
+pub(super) fn paths(paths: &str) -> Result<Vec<PathBuf>, String> {
+    paths.split(',').map(|one| path(one.trim())).collect()
+}
+
 pub(super) fn switch(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "1" => Ok(true),

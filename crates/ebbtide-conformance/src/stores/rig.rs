@@ -48,7 +48,7 @@ impl StoreRig {
         self
     }
 
-    fn stores_on(&self, backend: Arc<dyn Admin>) -> Stores {
+    pub(crate) fn stores_on(&self, backend: Arc<dyn Admin>) -> Stores {
         let builder = Stores::builder(backend).clock(self.clock.clone()).keyring(self.keyring.clone());
         let cheap = HashCost::new(8, 1).expect("the least that there is");
         builder.rng(Arc::clone(&self.rng)).hash_cost(cheap).build()
@@ -64,6 +64,11 @@ impl StoreRig {
     /// Same store; `event` happens once, right after a record of that kind is read.
     pub(crate) fn meanwhile(&self, kind: Kind, event: impl Future<Output = ()> + Send + 'static) -> Self {
         self.clone().on(Some((kind, Box::pin(event))))
+    }
+
+    /// Keyring of the node.
+    pub(crate) fn keyring(&self) -> &Keyring {
+        &self.keyring
     }
 
     /// Same store, through a node with this keyring.

@@ -138,13 +138,14 @@ impl Asked {
         }
         DefaultBodyLimit::max(body_bytes).apply(&mut request);
         let Some(needs) = self.route.needs(self.verb) else { return inner.call(request).await };
-        let caller = match app.admit(needs, request.headers()).await {
+        let caller = match app.admit(needs, self.route.template(), request.headers()).await {
             Ok(caller) => caller,
             Err(problem) => return Ok(problem.into_response()),
         };
         let scope = needs.adds.then(|| caller.scope.clone());
+        let author = caller.author();
         request.extensions_mut().insert(caller);
-        let response = inner.call(request).await?;
+        let response = author.run(inner.call(request)).await?;
         if let Some(scope) = scope.filter(|_| response.status().is_success()) {
             app.quotas.added(&scope);
         }

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use ebbtide::stores::approvals::Approval;
+use ebbtide::stores::approvals::{Approval, GrantOutcome};
 use ebbtide::stores::shared::extension::{ExtendOutcome, Extension};
 use ebbtide_api::approvals::{
     ApprovalAnswer, ApprovalCheck, ApprovalChecked, ApprovalExtend, ApprovalExtended, ApprovalsAnswer,
@@ -26,14 +26,29 @@ pub(super) fn routes() -> Table {
 }
 
 /// Grants an approval, and replaces the one that exists
+///
+/// Only a key that may extend lengthens the life of a live approval. The audit log has every grant.
 #[utoipa::path(put, path = "/approvals", operation_id = "grant_approval", tag = "approvals",
-    request_body = Approval, responses((status = 200, body = ApprovalAnswer)))]
+    request_body = Approval, responses((status = 200, body = ApprovalAnswer),
+        (status = 409, description = "conflict: it would live longer than the one that exists; extend that")))]
 async fn grant(
     State(app): State<App>,
     caller: Caller,
     Json(approval): Json<Approval>,
 ) -> Result<Json<ApprovalAnswer>, Problem> {
-    Ok(Json(ApprovalAnswer::from(&app.stores.approvals(&caller.scope).grant(&approval).await?)))
+    let approvals = app.stores.approvals(&caller.scope);
+    if caller.may_extend("approvals/extend") {
+        return Ok(Json(ApprovalAnswer::from(&approvals.grant(&approval).await?)));
+    }
+    match approvals.grant_no_longer(&approval).await? {
+        GrantOutcome::Granted(granted) => Ok(Json(ApprovalAnswer::from(granted.as_ref()))),
+        GrantOutcome::Longer { expires_at } => {
+            let detail =
+                "this would lengthen the life of an approval; extend it with POST /v1/approvals/extend";
+            Err(Problem::conflict("conflict", detail).with("expires_at", millis(expires_at)))
+        }
+        _ => Err(unknown()),
+    }
 }
 
 /// One approval, or those of an identity.
@@ -104,7 +119,7 @@ async fn extend(
     caller: Caller,
     Json(body): Json<ApprovalExtend>,
 ) -> Result<Json<ApprovalExtended>, Problem> {
-    let extension = Extension::from_now(body.ttl, body.actor, body.reason)?;
+    let extension = Extension::from_now_in(body.ttl, caller.context(body.on_behalf_of, Some(body.reason))?);
     let approvals = app.stores.approvals(&caller.scope);
     extended(approvals.extend(&body.identity, &body.resource, &body.action, &extension).await?)
 }
@@ -132,7 +147,8 @@ struct ApprovalRevoke {
     resource: String,
     #[param(min_length = 1, example = "GET")]
     action: String,
-    /// Actor for the audit log; the holder of the key by default.
+    /// Name that the caller acts for, for the audit log. The id of the key is in the log anyway.
+    #[serde(rename = "on_behalf_of", alias = "actor")]
     actor: Option<String>,
     reason: Option<String>,
 }

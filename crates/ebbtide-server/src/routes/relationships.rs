@@ -2,7 +2,9 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use ebbtide::stores::relationships::{Edge, RelationType, Relationship, Relationships, TransitiveOutcome};
+use ebbtide::stores::relationships::{
+    AddOutcome, Edge, RelationType, Relationship, Relationships, TransitiveOutcome,
+};
 use ebbtide_api::answers::Listed;
 use ebbtide_api::relationships::{RelationshipAnswer, RelationshipCheck, RelationshipFound};
 use serde::Deserialize;
@@ -10,7 +12,7 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::http::auth::Caller;
-use crate::http::body::{Json, Query, listed, page};
+use crate::http::body::{Json, Query, listed, millis, page};
 use crate::http::problem::Problem;
 use crate::http::table::Table;
 
@@ -20,14 +22,25 @@ pub(super) fn routes() -> Table {
 
 /// Adds a relationship, and replaces the one that exists
 #[utoipa::path(put, path = "/relationships", operation_id = "add_relationship", tag = "relationships",
-    request_body = Relationship, responses((status = 200, body = RelationshipAnswer)))]
+    request_body = Relationship, responses((status = 200, body = RelationshipAnswer),
+        (status = 409, description = "conflict: it would live longer than the one that exists; extend that")))]
 async fn add(
     State(app): State<App>,
     caller: Caller,
     Json(relationship): Json<Relationship>,
 ) -> Result<Json<RelationshipAnswer>, Problem> {
-    let related = app.stores.relationships(&caller.scope).add(&relationship).await?;
-    Ok(Json(RelationshipAnswer::from(&related)))
+    let relationships = app.stores.relationships(&caller.scope);
+    if caller.may_extend("relationships/extend") {
+        return Ok(Json(RelationshipAnswer::from(&relationships.add(&relationship).await?)));
+    }
+    match relationships.add_no_longer(&relationship).await? {
+        AddOutcome::Added(related) => Ok(Json(RelationshipAnswer::from(related.as_ref()))),
+        AddOutcome::Longer { expires_at } => {
+            let detail = "this would lengthen the life of a relationship; extend it with POST /v1/relationships/extend";
+            Err(Problem::conflict("conflict", detail).with("expires_at", millis(expires_at)))
+        }
+        _ => Err(Problem::not_found("no such relationship")),
+    }
 }
 
 /// Forward from a subject, or reverse from an object.
@@ -84,7 +97,8 @@ struct RelationshipRemove {
     /// `role`, `trust`, `membership`, `ownership`, `delegation` or `custom:NAME`.
     #[param(example = "membership")]
     relation_type: String,
-    /// Actor for the audit log; the holder of the key by default.
+    /// Name that the caller acts for, for the audit log. The id of the key is in the log anyway.
+    #[serde(rename = "on_behalf_of", alias = "actor")]
     actor: Option<String>,
     reason: Option<String>,
 }

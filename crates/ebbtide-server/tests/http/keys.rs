@@ -264,10 +264,7 @@ async fn a_scope_is_counted_and_deleted_exactly_unless_asked_otherwise() {
     assert_eq!(get("/v1/scopes/tenant:acme2").await.ok(200)["total"], 1);
     let log = get("/v1/audit?scope=tenant:acme&limit=2").await.ok(200);
     assert_eq!(log["items"][0]["action"], "delete_scope");
-    assert_eq!(
-        (&log["items"][0]["actor"], &log["items"][0]["reason"]),
-        (&json!("the root key"), &json!("gone"))
-    );
+    assert_eq!((&log["items"][0]["key_id"], &log["items"][0]["reason"]), (&json!("root"), &json!("gone")));
     let after = log["next"].as_str().unwrap();
     let path = format!("/v1/audit?scope=tenant:acme&after={after}");
     let rest = server.call("GET", &path, &[], Value::Null).await.ok(200);
@@ -289,7 +286,7 @@ async fn what_became_of_a_record_is_explained() {
     let live = ask(approval.clone()).await.ok(200);
     assert_eq!((&live["state"], &live["expires_at"]), (&json!("live"), &json!(1_800_000_060_000_u64)));
     assert_eq!(
-        (&live["history"][0]["actor"], &live["history"][0]["action"]),
+        (&live["history"][1]["on_behalf_of"], &live["history"][1]["action"]),
         (&json!("bob"), &json!("extend"))
     );
     assert_eq!(server.delete(APPROVAL).await.status, 204);

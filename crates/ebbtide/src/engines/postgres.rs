@@ -3,6 +3,7 @@
 //! A write is one statement with its condition inside; a batch is one transaction in one round trip; inserts that
 //! arrive together are one statement. No statement asks the server for the time.
 
+mod alter;
 mod batch;
 mod gather;
 mod link;
@@ -23,6 +24,7 @@ use async_trait::async_trait;
 
 use crate::admin::{Admin, Erased, KindStats, Stats};
 use crate::backend::{Backend, Budget, Cursor, Info, Page, Swept};
+use crate::model::alteration::{Alteration, Altered};
 use crate::model::error::Result;
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
@@ -160,6 +162,13 @@ impl Backend for Postgres {
         answer.rows.first().map(|row| record(row, 0)).transpose()
     }
 
+    async fn alter(&self, key: &Key, alteration: &Alteration, now: Timestamp) -> Result<Altered> {
+        alteration.check()?;
+        let altered = self.alter_one(key, alteration, now).await?;
+        self.note_time(key.kind(), now);
+        Ok(altered)
+    }
+
     async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
         let kind = batch.writes()[0].key().kind();
         let commit = if batch.writes().len() > 1 {
@@ -215,7 +224,7 @@ impl Backend for Postgres {
         sweep::sweep(&self.link, &self.sql, self.names.lock("sweep"), until, budget).await
     }
 
-    provide!(get_many alter commit_each);
+    provide!(get_many commit_each);
 
     fn info(&self) -> Info {
         Info::new("postgres").shared()

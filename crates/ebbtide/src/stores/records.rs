@@ -25,6 +25,7 @@
 //! ```
 
 mod batch;
+pub mod body;
 mod change;
 mod counters;
 mod groups;
@@ -60,6 +61,7 @@ use crate::model::kind::Kind;
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
+use crate::timekeeping::Now;
 
 /// Records of one scope.
 #[derive(Debug, Clone)]
@@ -117,21 +119,20 @@ impl Records {
 
     /// End of a record of this kind that is written now; none if the instant that was asked for has passed. `current`
     /// is the end of the live record.
-    fn end(
-        &self,
-        kind: Kind,
-        life: Life,
-        current: Option<Timestamp>,
-        now: Timestamp,
-    ) -> Result<Option<Timestamp>> {
+    fn end(&self, kind: Kind, life: Life, current: Option<Timestamp>, now: Now) -> Result<Option<Timestamp>> {
         let asked = match (life, current) {
             (Life::Keep, Some(current)) => return Ok(Some(current)),
             (Life::Default | Life::Keep, _) => None,
             (Life::For(ttl), _) => Some(ttl),
-            (Life::Until(end), _) if end <= now => return Ok(None),
-            (Life::Until(end), _) => Some(Ttl::new(end.since(now))?),
+            (Life::Until(end), _) if !now.may_write(end) => return Ok(None),
+            (Life::Until(end), _) => {
+                let ttl = Ttl::new(end.since(now.latest()))?;
+                // The policy bounds the time that is left.
+                self.stores.expiry(kind, &self.scope, Some(ttl), now)?;
+                return Ok(Some(end));
+            }
             (Life::Never, _) => {
-                return self.stores.cap(kind, &self.scope, now, Some(Timestamp::NEVER)).map(Some);
+                return self.stores.cap(kind, &self.scope, now.latest(), Some(Timestamp::NEVER)).map(Some);
             }
         };
         self.stores.expiry(kind, &self.scope, asked, now).map(Some)

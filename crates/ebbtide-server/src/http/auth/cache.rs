@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use ebbtide::stores::api_keys::{ApiKey, KeyId};
-use ebbtide::{Digest, Stopwatch, Timestamp};
+use ebbtide::{Digest, Reach, Stopwatch, Timestamp};
 
 use super::rate::Rate;
 use crate::http::problem::Problem;
@@ -22,6 +22,7 @@ const MOST: usize = 10_000;
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) key: ApiKey,
+    ancestors: Vec<KeyId>,
     found_at: Timestamp,
     watch: Stopwatch,
     rate: Option<Arc<Rate>>,
@@ -60,11 +61,18 @@ impl Cache {
     }
 
     /// Adds a key that was looked up at `now`; its rate limiter carries over.
-    pub(super) fn hold(&self, digest: &Digest, key: ApiKey, now: Timestamp, watch: Stopwatch) -> Arc<Held> {
+    pub(super) fn hold(
+        &self,
+        digest: &Digest,
+        key: ApiKey,
+        ancestors: Vec<KeyId>,
+        now: Timestamp,
+        watch: Stopwatch,
+    ) -> Arc<Held> {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let before = all.get(digest.as_bytes()).and_then(|held| held.rate.clone());
         let rate = before.or_else(|| key.rate_limit.map(|limit| Arc::new(Rate::new(limit))));
-        let held = Arc::new(Held { key, found_at: now, watch, rate });
+        let held = Arc::new(Held { key, ancestors, found_at: now, watch, rate });
         if all.len() >= MOST && !all.contains_key(digest.as_bytes()) {
             all.retain(|_, held| held.is_fresh(now));
             if all.len() >= MOST {
@@ -80,6 +88,15 @@ impl Cache {
     }
 
     pub(super) fn forget(&self, id: &KeyId) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|_, held| held.key.id != *id);
+        let keep = |held: &Held| held.key.id != *id && !held.ancestors.contains(id);
+        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|_, held| keep(held));
+    }
+
+    pub(super) fn forget_scope(&self, reach: &Reach) {
+        let keep = |held: &Held| match reach {
+            Reach::Exact(scope) => held.key.scope != *scope,
+            Reach::Below(scope) => !scope.covers(&held.key.scope),
+        };
+        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|_, held| keep(held));
     }
 }

@@ -11,8 +11,8 @@ use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::kind::Kind;
 use crate::model::record::Record;
-use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Write};
+use crate::timekeeping::Now;
 
 /// Answer to one write that is committed.
 pub(super) struct Written {
@@ -49,7 +49,7 @@ impl Records {
         writes.iter().try_for_each(check)?;
         let naming = self.naming().await?;
         for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
+            let now = self.stores.now()?;
             let view = self.view(&naming, writes, now).await?;
             let (commit, written) = match self.judge(&naming, writes, &view, now)? {
                 Ok(judged) => judged,
@@ -63,7 +63,7 @@ impl Records {
         Err(contended())
     }
 
-    async fn view(&self, naming: &Naming<'_>, writes: &[RecordWrite], now: Timestamp) -> Result<View> {
+    async fn view(&self, naming: &Naming<'_>, writes: &[RecordWrite], now: Now) -> Result<View> {
         let mut keys = Vec::new();
         let mut markers = Vec::new();
         for write in writes {
@@ -114,7 +114,7 @@ impl Records {
         view: &mut View,
         mut keys: Vec<Key>,
         mut markers: Vec<Key>,
-        now: Timestamp,
+        now: Now,
     ) -> Result<()> {
         keys.sort_unstable();
         keys.dedup();
@@ -145,13 +145,7 @@ impl Records {
         view.records.get(key).map(|entry| self.stores.open_entry(key, entry)).transpose()
     }
 
-    fn judge(
-        &self,
-        naming: &Naming<'_>,
-        writes: &[RecordWrite],
-        view: &View,
-        now: Timestamp,
-    ) -> Result<Judged> {
+    fn judge(&self, naming: &Naming<'_>, writes: &[RecordWrite], view: &View, now: Now) -> Result<Judged> {
         let (mut commit, mut written) = (Vec::new(), Vec::with_capacity(writes.len()));
         let mut markers: Vec<Key> = Vec::new();
         for (index, write) in writes.iter().enumerate() {
@@ -235,7 +229,7 @@ impl Records {
         live: Option<&Standing>,
         expected: Option<crate::model::record::Version>,
         view: &View,
-        now: Timestamp,
+        now: Now,
     ) -> Result<std::result::Result<(Vec<Write>, Written), Refusal>> {
         let current = live.map(Standing::ends_at).transpose()?;
         let kept = put.kept_end.and(current);
@@ -291,13 +285,13 @@ impl Records {
         collection: &str,
         standing: &Standing,
         view: &View,
-        now: Timestamp,
+        now: Now,
     ) -> Result<bool> {
         let revoked = match &standing.state.group {
             Some(group) => view.revoked.get(&naming.group(collection, group)?) == Some(&true),
             None => false,
         };
-        Ok(!revoked && now < standing.ends_at()?)
+        Ok(!revoked && now.before(standing.ends_at()?)?)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::model::record::Record;
 use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Write};
 use crate::stores::shared::life::Life;
+use crate::timekeeping::Now;
 
 /// Verdict on a live record.
 pub(super) enum Verdict<T> {
@@ -53,7 +54,7 @@ impl Records {
                 return Ok(Verdict::Answer(ConsumeOutcome::Used { consumed_at, version, group }));
             }
             let mut state = standing.state.clone();
-            state.consume(now);
+            state.consume(now.latest());
             Ok(Verdict::Rewrite(state, standing.ends_at()?, ConsumeOutcome::Consumed))
         });
         Ok(consume.await?.unwrap_or(ConsumeOutcome::Unknown))
@@ -70,7 +71,7 @@ impl Records {
             && *life != Life::Keep
         {
             let key = self.naming().await?.record(&address.collection, id.as_bytes())?;
-            let Some(expires_at) = self.end(Kind::Record, *life, None, self.stores.now())? else {
+            let Some(expires_at) = self.end(Kind::Record, *life, None, self.stores.now()?)? else {
                 return Ok(TouchOutcome::Expired);
             };
             let version = self.stores.mint_plain();
@@ -121,7 +122,7 @@ impl Records {
                 }
                 RecordCondition::Version(expected) if is_plain(expected) => {
                     let remove = Batch::try_from(Write::Remove { key, expected })?;
-                    let removed = self.stores.backend().commit(remove, self.stores.now()).await?;
+                    let removed = self.stores.backend().commit(remove, self.stores.now()?).await?;
                     return Ok(if removed.is_applied() { DeleteOutcome::Deleted } else { none(condition) });
                 }
                 RecordCondition::Version(_) | RecordCondition::Absent => {}
@@ -142,7 +143,7 @@ impl Records {
     }
 
     pub(super) async fn alter(&self, key: &Key, alteration: &Alteration) -> Result<Altered> {
-        self.stores.backend().alter(key, alteration, self.stores.now()).await
+        self.stores.backend().alter(key, alteration, self.stores.now()?).await
     }
 
     /// Changes the live record that `address` names; none if there is none. `first` is the record if it was read
@@ -151,18 +152,18 @@ impl Records {
         &self,
         address: &RecordAddress,
         mut first: Option<Standing>,
-        mut judge: impl FnMut(&Standing, Timestamp) -> Result<Verdict<T>>,
+        mut judge: impl FnMut(&Standing, Now) -> Result<Verdict<T>>,
     ) -> Result<Option<T>> {
         let naming = self.naming().await?;
         let collection = &address.collection;
         for _ in 0..ATTEMPTS {
-            let now = self.stores.now();
+            let now = self.stores.now()?;
             let standing = match first.take() {
                 Some(standing) => Some(standing),
                 None => self.locate(&naming, address, now).await?,
             };
             let Some(standing) = standing else { return Ok(None) };
-            if now >= standing.ends_at()? {
+            if !now.before(standing.ends_at()?)? {
                 return Ok(None);
             }
             let (mut writes, answer) = match judge(&standing, now)? {
@@ -229,12 +230,12 @@ impl Records {
     }
 
     /// End of a record, within the longest life of one with a group.
-    pub(super) fn within_cap(&self, state: &State, ends_at: Timestamp, now: Timestamp) -> Result<Timestamp> {
+    pub(super) fn within_cap(&self, state: &State, ends_at: Timestamp, now: Now) -> Result<Timestamp> {
         if state.group.is_none() {
             return Ok(ends_at);
         }
         let retain = std::time::Duration::from_millis(state.retain_millis.unwrap_or(0));
-        Ok(ends_at.min(now.checked_add(Self::GROUP_CAP.saturating_sub(retain))?))
+        Ok(ends_at.min(now.end_after(Self::GROUP_CAP.saturating_sub(retain))?))
     }
 }
 

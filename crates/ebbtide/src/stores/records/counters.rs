@@ -18,7 +18,7 @@ impl Records {
             return Err(Error::invalid("a counter keeps its end without `keep_ttl`"));
         }
         let key = self.naming().await?.counter(&increment.collection, &increment.id)?;
-        let Some(expires_if_new) = self.end(Kind::Counter, increment.life, None, self.stores.now())? else {
+        let Some(expires_if_new) = self.end(Kind::Counter, increment.life, None, self.stores.now()?)? else {
             return Ok(IncrementOutcome::Expired);
         };
         let add = Add {

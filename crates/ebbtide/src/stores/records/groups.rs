@@ -6,6 +6,7 @@ use super::Records;
 use super::request::{check_collection, check_name};
 use crate::model::error::Result;
 use crate::model::kind::Kind;
+use crate::model::time::Timestamp;
 use crate::model::write::Write;
 use crate::stores::audit::{AuditContext, Note};
 use crate::stores::shared::update::Step;
@@ -15,22 +16,23 @@ const BEYOND: Duration = Duration::from_secs(24 * 3600);
 
 impl Records {
     /// Revokes a group: every record of it is gone, also one whose write was in flight, and later writes to it are
-    /// refused until [`GROUP_CAP`](Self::GROUP_CAP) and a day have passed. One write, and the entry of the audit log.
+    /// refused until [`GROUP_CAP`](Self::GROUP_CAP) and a day have passed. Returns the end of that time. One write, and the
+    /// entry of the audit log.
     pub async fn revoke_group(
         &self,
         collection: &str,
         group: &str,
         context: Option<&AuditContext>,
-    ) -> Result<()> {
+    ) -> Result<Timestamp> {
         check_collection(collection)?;
         check_name("a group", group)?;
         let key = self.naming().await?.group(collection, group)?;
         let key = &key;
         self.stores
             .retry(|now| async move {
-                let end = now.checked_add(Self::GROUP_CAP + BEYOND)?;
+                let end = now.end_after(Self::GROUP_CAP + BEYOND)?;
                 let put = Write::Put { key: key.clone(), record: self.stores.record("", end) };
-                let step = Step::write(vec![put], ());
+                let step = Step::write(vec![put], end);
                 Ok(match context {
                     Some(context) => {
                         let note =

@@ -25,7 +25,7 @@ impl Records {
         check_collection(&acquire.collection)?;
         acquire.id.check("an id")?;
         let key = self.naming().await?.lease(&acquire.collection, &acquire.id)?;
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let life = match acquire.life {
             Life::Default => Life::For(self.stores.ttl(Kind::Lease, &self.scope, None, DEFAULT_TTL)?),
             Life::Keep | Life::Never => return Err(Error::invalid("a lease has an end of its own")),
@@ -54,7 +54,7 @@ impl Records {
         id.check("an id")?;
         let key = self.naming().await?.lease(collection, &id)?;
         let remove = Batch::try_from(Write::Remove { key, expected: version_of(lease) })?;
-        Ok(self.stores.backend().commit(remove, self.stores.now()).await?.is_applied())
+        Ok(self.stores.backend().commit(remove, self.stores.now()?).await?.is_applied())
     }
 }
 

@@ -10,8 +10,8 @@ use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
 use crate::model::record::Record;
-use crate::model::time::Timestamp;
 use crate::stores::shared::paging::{Listing, check_limit};
+use crate::timekeeping::Now;
 
 /// Bits of a digest that are a cursor of [`Records::scan`]: a number that JavaScript represents exactly.
 const CURSOR_BITS: u32 = 52;
@@ -28,7 +28,7 @@ impl Records {
         check_limit(limit)?;
         let naming = self.naming().await?;
         let prefix = naming.collection(collection)?;
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let page = self.stores.backend().scan(&prefix, after, limit, now).await?;
         let items = self.live(&naming, collection, page.items, now).await?;
         let items = items.iter().map(|(_, standing)| standing.listed()).collect::<Result<_>>()?;
@@ -50,7 +50,7 @@ impl Records {
         }
         let naming = self.naming().await?;
         let prefix = naming.collection(collection)?;
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let mut after = Some(start(&prefix, cursor));
         let (mut items, mut seen, mut last) = (Vec::new(), 0_usize, None);
         loop {
@@ -83,12 +83,12 @@ impl Records {
         naming: &Naming<'_>,
         collection: &str,
         items: Vec<(Key, Record)>,
-        now: Timestamp,
+        now: Now,
     ) -> Result<Vec<(Key, Standing)>> {
         let mut standing = Vec::with_capacity(items.len());
         for (key, record) in items {
             let opened = self.stores.open_record(&key, record)?;
-            if now < opened.ends_at()? {
+            if now.before(opened.ends_at()?)? {
                 standing.push((key, opened));
             }
         }

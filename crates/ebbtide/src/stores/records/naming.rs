@@ -10,12 +10,11 @@ use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
-use crate::model::write::{Batch, Write};
 use crate::stores::Stores;
 
 /// Maker of the keys of one scope's records.
 pub(super) struct Naming<'a> {
-    key: &'a NamingKey,
+    key: NamingKey,
     scope: &'a Scope,
 }
 
@@ -70,43 +69,43 @@ impl Records {
 
 impl Stores {
     /// Naming key of the keyring, once it is known to be the store's.
-    pub(crate) async fn naming_key(&self) -> Result<&NamingKey> {
-        let naming = self.keyring().naming_key().ok_or_else(|| {
+    pub(crate) async fn naming_key(&self) -> Result<NamingKey> {
+        let naming = self.keyring().naming_key().cloned().ok_or_else(|| {
             Error::unavailable(
                 "the keyring has no naming key, which records need; add one with `ebbtide keyring \
                  add-naming-key`, and copy the file to every node",
             )
         })?;
-        self.naming_checked().get_or_try_init(|| self.check_naming_key(naming.id())).await?;
-        Ok(naming)
+        let id = naming.id();
+        let theirs = *self.naming_checked().get_or_try_init(|| self.enter_naming_key(id)).await?;
+        if theirs == id {
+            return Ok(naming);
+        }
+        Err(Error::unavailable(format!(
+            "the records of this store are named with the key {theirs}, and the keyring has {id}; use the keyring that \
+             the store was made with"
+        )))
     }
 
-    /// Enters the id of the naming key in the store, or compares it with the one that is there.
-    async fn check_naming_key(&self, id: KeyId) -> Result<()> {
+    /// Enters the id of the naming key in the store, and returns the one that is there.
+    async fn enter_naming_key(&self, id: KeyId) -> Result<KeyId> {
         let key = Key::new(Kind::System, &Scope::Global, &["naming-key".into()], &[])?;
-        let now = self.now();
+        let now = self.now()?;
         if let Some(record) = self.backend().get(&key, now).await? {
-            return is_same(&record, id);
+            return read_id(&record);
         }
         let record = self.record(id.as_bytes().to_vec(), Timestamp::NEVER);
-        let insert = Write::Insert { key: key.clone(), record };
-        if self.backend().commit(Batch::try_from(insert)?, now).await?.is_applied() {
-            return Ok(());
+        if self.backend().insert(key.clone(), record, now).await?.is_applied() {
+            return Ok(id);
         }
         let there = self.backend().get(&key, now).await?;
-        let gone = || Error::unavailable("the naming key of the store was changed meanwhile; try again");
-        is_same(&there.ok_or_else(gone)?, id)
+        read_id(
+            &there.ok_or_else(|| Error::unavailable("the naming key of the store was removed; try again"))?,
+        )
     }
 }
 
-fn is_same(record: &Record, id: KeyId) -> Result<()> {
-    if *record.value == *id.as_bytes() {
-        return Ok(());
-    }
-    let theirs = record.value.as_ref().try_into().map(KeyId::from_bytes);
-    let theirs = theirs.map_err(|_| Error::corrupt("the store's entry of its naming key is malformed"))?;
-    Err(Error::unavailable(format!(
-        "the records of this store are named with the key {theirs}, and the keyring has {id}; use the keyring that the \
-         store was made with"
-    )))
+fn read_id(record: &Record) -> Result<KeyId> {
+    let id = record.value.as_ref().try_into().map(KeyId::from_bytes);
+    id.map_err(|_| Error::corrupt("the store's entry of its naming key is malformed"))
 }

@@ -10,9 +10,9 @@ use super::{ATTEMPTS, Records, contended};
 use crate::model::alteration::Alteration;
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
-use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Write};
 use crate::stores::shared::life::Life;
+use crate::timekeeping::Now;
 
 impl Records {
     /// Writes a record if its condition holds. One round trip; with second keys, a group or a retention, and where the
@@ -94,9 +94,9 @@ impl Records {
         expected: Option<crate::model::record::Version>,
     ) -> Result<PutOutcome> {
         let key = self.naming().await?.record(&put.collection, put.id.as_bytes())?;
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let end = match put.kept_end {
-            Some(kept) => Some(kept).filter(|kept| now < *kept),
+            Some(kept) => Some(kept).filter(|kept| now.may_write(*kept)),
             None => self.end(Kind::Record, put.life, None, now)?,
         };
         let Some(expires_at) = end else { return Ok(PutOutcome::Expired) };
@@ -119,7 +119,7 @@ impl Records {
     async fn swap(&self, put: &PutRecord) -> Result<PutOutcome> {
         let naming = self.naming().await?;
         let key = naming.record(&put.collection, put.id.as_bytes())?;
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let Some(expires_at) = self.end(Kind::Record, put.life, None, now)? else {
             return Ok(PutOutcome::Expired);
         };
@@ -130,7 +130,7 @@ impl Records {
         if let Some(before) = before {
             let linked = !has_plain_shape(&before);
             let standing = self.stores.open_record(&key, before)?;
-            let live = now < standing.ends_at()?
+            let live = now.before(standing.ends_at()?)?
                 && !self.is_revoked(&naming, &put.collection, &standing, now).await?;
             if linked {
                 self.remove_entries(&naming, &put.collection, &standing, now).await?;
@@ -146,7 +146,7 @@ impl Records {
         naming: &Naming<'_>,
         collection: &str,
         standing: &Standing,
-        now: Timestamp,
+        now: Now,
     ) -> Result<()> {
         let mut removals = Vec::new();
         for name in &standing.state.keys {

@@ -1,13 +1,14 @@
 //! Reads.
 
-use super::Records;
 use super::naming::Naming;
 use super::request::{By, RecordAddress};
 use super::state::Standing;
 use super::types::{FoundRecord, GetOutcome};
+use super::{ATTEMPTS, Records, contended};
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
-use crate::model::time::Timestamp;
+use crate::model::record::Record;
+use crate::timekeeping::Now;
 
 impl Records {
     /// Most records of one [`get_many`](Self::get_many).
@@ -17,7 +18,7 @@ impl Records {
     pub async fn get(&self, address: &RecordAddress) -> Result<GetOutcome> {
         address.check()?;
         let naming = self.naming().await?;
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let Some(standing) = self.locate(&naming, address, now).await? else {
             return Ok(GetOutcome::Unknown);
         };
@@ -34,7 +35,7 @@ impl Records {
         }
         addresses.iter().try_for_each(RecordAddress::check)?;
         let naming = self.naming().await?;
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let mut found = self.locate_many(&naming, addresses, now).await?;
         let groups = addresses.iter().zip(&found).filter_map(|(address, standing)| {
             let group = standing.as_ref()?.state.group.as_deref()?;
@@ -66,7 +67,7 @@ impl Records {
         &self,
         naming: &Naming<'_>,
         address: &RecordAddress,
-        now: Timestamp,
+        now: Now,
     ) -> Result<Option<Standing>> {
         let collection = &address.collection;
         let name = match &address.by {
@@ -74,20 +75,29 @@ impl Records {
             By::Key(name) => name,
         };
         let key = naming.second_key(collection, name)?;
-        let Some(entry) = self.stores.backend().get(&key, now).await? else { return Ok(None) };
-        let id = self.stores.open_entry(&key, &entry)?.id;
-        let standing = self.read(&naming.record(collection, &id)?, now).await?;
-        // An entry that the record does not list, or that is of an earlier write, leads to nothing.
-        Ok(standing.filter(|standing| {
-            standing.record.version == entry.version && standing.state.keys.contains(name)
-        }))
+        let mut looked_at = None;
+        for _ in 0..ATTEMPTS {
+            let Some(entry) = self.stores.backend().get(&key, now).await? else { return Ok(None) };
+            // An entry that has not changed leads to nothing: its record is gone, or does not list the key.
+            if looked_at == Some(entry.version) {
+                return Ok(None);
+            }
+            let id = self.stores.open_entry(&key, &entry)?.id;
+            let standing = self.read(&naming.record(collection, &id)?, now).await?;
+            if let Some(standing) = standing.filter(|standing| leads(&entry, name, standing)) {
+                return Ok(Some(standing));
+            }
+            // The record may have been written, and the entry with it, after the entry was read.
+            looked_at = Some(entry.version);
+        }
+        Err(contended())
     }
 
     async fn locate_many(
         &self,
         naming: &Naming<'_>,
         addresses: &[RecordAddress],
-        now: Timestamp,
+        now: Now,
     ) -> Result<Vec<Option<Standing>>> {
         let backend = self.stores.backend();
         let mut entry_keys = Vec::new();
@@ -120,25 +130,28 @@ impl Records {
         let records = if keys.is_empty() { Vec::new() } else { backend.get_many(&keys, now).await? };
         let mut found = Vec::with_capacity(addresses.len());
         for (address, place) in addresses.iter().zip(places) {
-            let standing = match place {
-                Some((place, version)) => match records.get(place).cloned().flatten() {
-                    Some(record) if version.is_none_or(|version| version == record.version) => {
-                        Some(self.stores.open_record(&keys[place], record)?)
-                    }
-                    _ => None,
-                },
-                None => None,
+            let Some((place, version)) = place else {
+                found.push(None);
+                continue;
             };
-            let lists = |standing: &Standing| match &address.by {
+            let record = records.get(place).cloned().flatten();
+            let standing = record.map(|record| self.stores.open_record(&keys[place], record)).transpose()?;
+            let leads = |standing: &Standing| match &address.by {
                 By::Id(_) => true,
-                By::Key(name) => standing.state.keys.contains(name),
+                By::Key(name) => {
+                    version == Some(standing.record.version) && standing.state.keys.contains(name)
+                }
             };
-            found.push(standing.filter(lists));
+            found.push(match standing.filter(leads) {
+                // The record may have been written after the entry was read.
+                None if version.is_some() => self.locate(naming, address, now).await?,
+                standing => standing,
+            });
         }
         Ok(found)
     }
 
-    async fn read(&self, key: &Key, now: Timestamp) -> Result<Option<Standing>> {
+    async fn read(&self, key: &Key, now: Now) -> Result<Option<Standing>> {
         let record = self.stores.backend().get(key, now).await?;
         record.map(|record| self.stores.open_record(key, record)).transpose()
     }
@@ -148,7 +161,7 @@ impl Records {
         naming: &Naming<'_>,
         collection: &str,
         standing: &Standing,
-        now: Timestamp,
+        now: Now,
     ) -> Result<bool> {
         let Some(group) = &standing.state.group else { return Ok(false) };
         let marker = naming.group(collection, group)?;
@@ -156,8 +169,13 @@ impl Records {
     }
 }
 
+/// Returns true if the entry of a second key is of this write of the record, which lists the key.
+fn leads(entry: &Record, name: &String, standing: &Standing) -> bool {
+    standing.record.version == entry.version && standing.state.keys.contains(name)
+}
+
 /// Answers with a record whose group is not revoked.
-fn judge(standing: &Standing, now: Timestamp) -> Result<GetOutcome> {
+fn judge(standing: &Standing, now: Now) -> Result<GetOutcome> {
     let found = standing.found()?;
-    Ok(if now < found.expires_at { GetOutcome::Found(found) } else { GetOutcome::Expired(found) })
+    Ok(if now.before(found.expires_at)? { GetOutcome::Found(found) } else { GetOutcome::Expired(found) })
 }

@@ -119,6 +119,7 @@ fn again(error: &Error) -> Error {
         ErrorKind::Invalid => Error::invalid(error.message()),
         ErrorKind::Unavailable => Error::unavailable(error.message()),
         ErrorKind::Corrupt => Error::corrupt(error.message()),
+        ErrorKind::Expired => Error::expired(error.message()),
     }
 }
 

@@ -52,6 +52,45 @@ impl From<Ttl> for Life {
     }
 }
 
+/// Declares a body with the members of a lifetime: `ttl_ms`, `ttl_seconds`, `expires_at` and `keep_ttl`, and
+/// `life()`, which reads them.
+macro_rules! with_life {
+    ($(#[$doc:meta])+ $name:ident { $($(#[$of:meta])* $field:ident: $type:ty,)+ }) => {
+        #[derive(Debug, Clone, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+        $(#[$doc])+
+        #[allow(missing_docs, reason = "the members are those of the HTTP contract")]
+        pub struct $name {
+            $($(#[$of])* pub $field: $type,)+
+            /// Lifetime in milliseconds.
+            #[cfg_attr(feature = "schema", schema(minimum = 1))]
+            pub ttl_ms: Option<i64>,
+            /// Lifetime in seconds.
+            #[cfg_attr(feature = "schema", schema(minimum = 1))]
+            pub ttl_seconds: Option<i64>,
+            /// End, in milliseconds since 1970.
+            pub expires_at: Option<u64>,
+            /// Keeps the end of the record that is there.
+            #[serde(default)]
+            pub keep_ttl: bool,
+        }
+
+        impl $name {
+            /// Lifetime that is asked for.
+            pub fn life(&self) -> $crate::Result<$crate::stores::shared::life::Life> {
+                $crate::stores::shared::life::Life::from_members(
+                    self.ttl_ms,
+                    self.ttl_seconds,
+                    self.expires_at,
+                    self.keep_ttl,
+                )
+            }
+        }
+    };
+}
+pub(crate) use with_life;
+
 #[cfg(test)]
 mod tests {
     use super::*;
