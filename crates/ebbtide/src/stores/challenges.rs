@@ -29,9 +29,9 @@ use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::scope::Scope;
 use crate::model::secret::Secret;
-use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::{Batch, Write};
+use crate::timekeeping::Now;
 
 /// Challenges of one scope. The state of a challenge is kept for a day after its end.
 ///
@@ -71,7 +71,7 @@ impl Store for Challenges {
     async fn explain(&self, question: &ChallengeQuestion) -> Result<Finding> {
         let unknown = || Finding::unknown("not a challenge of this scope, or one from long ago");
         let Ok(id) = question.id.parse() else { return Ok(unknown()) };
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let Some(record) = self.stores.backend().get(&self.key(id)?, now).await? else {
             return Ok(unknown());
         };
@@ -80,7 +80,7 @@ impl Store for Challenges {
         let finding = match stored.state {
             State::Used => Finding::new(RecordState::Used, "it was verified"),
             State::Superseded => Finding::new(RecordState::Revoked, "a later challenge has ended it"),
-            State::Open if now >= valid_until => {
+            State::Open if !now.before(valid_until)? => {
                 Finding::new(RecordState::Expired, "it was not verified in its time")
             }
             State::Open if stored.attempts_left == 0 => {
@@ -94,7 +94,7 @@ impl Store for Challenges {
     async fn remove_owned(&self, owned: &Owned<'_>, progress: &mut Progress) -> Result<bool> {
         let subject = subject_digest(owned.owner);
         let prefix = Prefix::partition(Kind::ChallengeIndex, &self.scope, &[subject.part()], &[])?;
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let page = self.stores.backend().scan(&prefix, progress.after.as_ref(), PAGE, now).await?;
         for (key, record) in page.items {
             let index: Index = codec::decode(&record.value)?;
@@ -156,18 +156,18 @@ impl Challenges {
         let (id, secret) = stored::mint(request.form, &request.purpose, self.stores.rng());
         let key = &self.key(id)?;
         let data = request.data.as_ref().map(|data| self.stores.seal(key, &[], data)).transpose()?;
-        let check = stored::check(self.stores.keyring(), request.form, id, secret.expose());
+        let check = stored::check(&self.stores.keyring(), request.form, id, secret.expose());
         let index_key = self.index_key(&request.purpose, &request.subject)?;
         let invalidates = request.siblings == Some(Siblings::Invalidate);
         let subject = [Principal::Owner(&request.subject)];
         let update = self.stores.update(&index_key, |standing, now| {
-            let expires_at = ttl.expires_at(now)?;
+            let expires_at = now.end(ttl)?;
             let stored = StoredChallenge {
                 purpose: request.purpose.clone(),
                 subject: request.subject.clone(),
                 form: request.form,
                 valid_until: expires_at.as_millis(),
-                issued_at: now.as_millis(),
+                issued_at: now.latest().as_millis(),
                 attempts_left: attempts,
                 state: State::Open,
                 check: check.clone(),
@@ -215,7 +215,7 @@ impl Challenges {
         // A verification learns of a deleted subject in its commit; a peek has none.
         if let VerifyOutcome::Verified(seen) = &answer {
             let subject = [Principal::Owner(&seen.subject)];
-            let now = self.stores.now();
+            let now = self.stores.now()?;
             if self.stores.is_deleted_since(&self.scope, &subject, Some(seen.issued_at), now).await? {
                 return Ok(VerifyOutcome::Unknown);
             }
@@ -235,7 +235,7 @@ impl Challenges {
                 return Ok(Step::answer(refused));
             }
             let right = match named.secret {
-                Some(secret) => stored.matches(self.stores.keyring(), id, secret)?,
+                Some(secret) => stored.matches(&self.stores.keyring(), id, secret)?,
                 None => true,
             };
             let answer = if right {
@@ -270,7 +270,7 @@ impl Challenges {
         if let Some(id) = named.id {
             return Ok(id.parse().ok());
         }
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let by_secret = named.secret.and_then(|secret| stored::id_of(named.purpose, secret));
         let Some(subject) = named.subject else {
             return match (by_secret, named.secret) {
@@ -317,13 +317,13 @@ struct Named<'a> {
 
 impl Named<'_> {
     /// Refusal that does not depend on the secret.
-    fn refused(&self, stored: &StoredChallenge, now: Timestamp) -> Result<Option<VerifyOutcome>> {
+    fn refused(&self, stored: &StoredChallenge, now: Now) -> Result<Option<VerifyOutcome>> {
         let fits = stored.purpose == self.purpose && self.subject.is_none_or(|it| it == stored.subject);
         Ok(match stored.state {
             _ if !fits => Some(VerifyOutcome::Unknown),
             State::Superseded => Some(VerifyOutcome::Superseded),
             State::Used => Some(VerifyOutcome::Used),
-            State::Open if now >= stored.valid_until()? => Some(VerifyOutcome::Expired),
+            State::Open if !now.before(stored.valid_until()?)? => Some(VerifyOutcome::Expired),
             State::Open if stored.attempts_left == 0 => Some(VerifyOutcome::Exceeded),
             State::Open => None,
         })

@@ -15,6 +15,7 @@ use crate::model::time::Timestamp;
 use crate::stores::challenges::Challenges;
 use crate::stores::shared::payload::Payload;
 use crate::stores::shared::token;
+use crate::timekeeping::Now;
 
 /// Purpose of the subkey that codes of six digits are authenticated with.
 const MAC: &str = "challenge";
@@ -143,10 +144,10 @@ impl Listed {
 
 impl Index {
     /// Adds the latest challenge. Returns those that it ends: all others, or the oldest beyond the limit.
-    pub(super) fn add(&mut self, latest: Listed, invalidates: bool, now: Timestamp) -> Result<Vec<Listed>> {
+    pub(super) fn add(&mut self, latest: Listed, invalidates: bool, now: Now) -> Result<Vec<Listed>> {
         let mut open = Vec::with_capacity(self.listed.len() + 1);
         for listed in self.listed.drain(..) {
-            if now < Timestamp::from_stored(listed.valid_until)? {
+            if now.before(Timestamp::from_stored(listed.valid_until)?)? {
                 open.push(listed);
             }
         }
