@@ -27,6 +27,8 @@ pub(crate) use values::{LogFormat, duration};
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
+    /// Address of the Redis protocol.
+    pub(crate) resp: Option<SocketAddr>,
     pub(crate) store: String,
     pub(crate) keyring: Option<PathBuf>,
     /// Files with root keys, one on each line.
@@ -56,6 +58,7 @@ impl Config {
     pub(crate) fn read(resolved: &Resolved) -> Result<Self> {
         let config = Self {
             listen: resolved.required("listen", values::address)?,
+            resp: resolved.optional("resp", values::address)?,
             store: resolved.required("store", values::text)?,
             keyring: resolved.optional("keyring", values::path)?,
             root_key_files: resolved.optional("root_key_file", values::paths)?.unwrap_or_default(),
@@ -79,6 +82,7 @@ impl Config {
                 body_bytes: resolved.required("limits.body_bytes", values::count)?,
                 body_timeout: resolved.required("limits.body_timeout", duration)?,
                 header_timeout: resolved.required("limits.header_timeout", duration)?,
+                resp_idle_timeout: resolved.required("limits.resp_idle_timeout", duration)?,
                 requests: resolved.required("limits.requests", values::count)?,
                 connections: resolved.required("limits.connections", values::count)?,
                 shutdown_timeout: resolved.required("limits.shutdown_timeout", duration)?,

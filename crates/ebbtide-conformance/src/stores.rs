@@ -7,6 +7,7 @@ mod approvals;
 mod attribute_lives;
 mod attributes;
 mod audit;
+mod challenges;
 mod clients;
 mod clock;
 mod codes;
@@ -225,6 +226,22 @@ cases! {
         a_verdict_that_was_overtaken_is_told_so
         a_poll_does_not_undo_an_approval
         guesses_at_once_are_limited_too;
+    challenges:
+        a_challenge_is_verified_once
+        a_challenge_is_found_by_id_subject_or_secret
+        a_secret_is_of_its_purpose_subject_and_scope
+        a_challenge_ends_at_the_instant
+        wrong_secrets_are_counted_and_close_it
+        one_of_many_verifications_wins
+        guesses_at_once_do_not_pass_the_limit
+        a_verification_that_was_overtaken_finds_it_used
+        a_peek_uses_nothing_up_and_helps_nobody_to_guess
+        siblings_end_only_where_they_are_told_to
+        issuing_at_once_leaves_one_open
+        the_oldest_sibling_ends_beyond_the_limit
+        six_digits_are_good_until_their_key_is_retired
+        challenges_of_a_deleted_subject_are_gone
+        challenge_bounds_are_named;
     clients:
         a_client_is_registered_found_and_verified
         an_id_is_taken_once

@@ -5,6 +5,7 @@ mod admin;
 mod approvals;
 mod attributes;
 mod audit;
+mod challenges;
 mod clients;
 mod codes;
 mod device_codes;
@@ -51,6 +52,7 @@ pub(crate) fn v1() -> Table {
         .merge(sessions::routes())
         .merge(pushed_requests::routes())
         .merge(device_codes::routes())
+        .merge(challenges::routes())
         .merge(clients::routes())
         .merge(owners::routes())
         .merge(attributes::routes())

@@ -5,6 +5,7 @@ pub mod api_keys;
 pub mod approvals;
 pub mod attributes;
 pub mod audit;
+pub mod challenges;
 pub mod clients;
 pub mod codes;
 pub mod device_codes;
