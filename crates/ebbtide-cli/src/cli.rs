@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     approval, audit, backup, clock, completions, config, copy, doctor, explain, export, import, key, keyring,
-    man, migrate_schema, policy, relationship, scope, serve, stats, sweep, table, verify,
+    man, migrate_schema, policy, record, relationship, scope, serve, stats, sweep, table, usage, verify,
 };
 use crate::{logging, store};
 
@@ -45,6 +45,8 @@ enum Command {
     Policy(policy::Args),
     Approval(approval::Args),
     Relationship(relationship::Args),
+    Usage(usage::Args),
+    Record(record::Args),
     Explain(explain::Args),
     Audit(audit::Args),
     Keyring(keyring::Args),
@@ -79,8 +81,10 @@ impl Cli {
             Command::Key(args) => key::run(args, json).await,
             Command::Scope(args) => scope::run(args, json).await,
             Command::Policy(args) => policy::run(args, json).await,
+            Command::Record(args) => record::run(args, json).await,
             Command::Approval(args) => approval::run(args, json).await,
             Command::Relationship(args) => relationship::run(args, json).await,
+            Command::Usage(args) => usage::run(args, json).await,
             Command::Explain(args) => explain::run(args, json).await,
             Command::Audit(args) => audit::run(args, json).await,
             Command::Keyring(args) => keyring::run(&args),
@@ -115,7 +119,8 @@ impl Command {
             | Self::Relationship(_)
             | Self::Scope(_)
             | Self::Stats(_)
-            | Self::Sweep(_) => true,
+            | Self::Sweep(_)
+            | Self::Usage(_) => true,
             Self::Backup(_)
             | Self::Completions(_)
             | Self::Copy(_)

@@ -4,6 +4,7 @@
 //! Cases write only records of [`Kind::PROBES`], at times far in the future: no sweep and no engine's TTL reaches
 //! them, they sweep no kind but their own, and a live store is left unchanged.
 
+mod alterations;
 mod clock;
 mod conditions;
 mod expiry;
@@ -105,6 +106,16 @@ cases! {
         an_inserted_tombstone_and_an_absence_check_do_not_cross
         a_counter_loses_no_increment
         readers_never_see_half_a_batch;
+    alterations:
+        an_addition_counts_from_zero
+        a_counter_lives_from_its_first_addition
+        an_addition_beyond_the_limit_is_refused
+        additions_of_many_callers_add_up
+        a_limit_is_never_passed
+        a_swap_answers_what_it_replaced
+        of_many_swaps_each_record_is_answered_once
+        a_touch_moves_the_end_alone
+        a_take_by_shape_leaves_the_others;
     scans:
         a_partition_is_listed_in_order
         pages_join_to_the_whole

@@ -12,6 +12,7 @@ use crate::http::auth::Access;
 use crate::http::edge::Edge;
 use crate::http::limits::Limits;
 use crate::http::quota::Quotas;
+use crate::http::scoping::{ScopeRules, Scoping};
 use crate::metrics::Scrapes;
 use crate::routes::Readiness;
 
@@ -30,6 +31,7 @@ pub struct Parts {
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) access: Arc<Access>,
     pub(crate) quotas: Arc<Quotas>,
+    pub(crate) scoping: Arc<Scoping>,
     /// Time without a sweep after which `/v1/stats` warns.
     pub(crate) silence: Duration,
 }
@@ -82,6 +84,7 @@ impl App {
             readiness: Arc::default(),
             access: Arc::new(Access::new([root_key])),
             quotas: Arc::default(),
+            scoping: Arc::default(),
             silence: SILENCE,
         }))
     }
@@ -98,6 +101,13 @@ impl App {
     pub fn within(mut self, limits: Limits) -> Self {
         let parts = Arc::make_mut(&mut self.0);
         parts.edge = Arc::new(Edge::new(limits));
+        self
+    }
+
+    /// The same with other rules for requests that name no scope.
+    #[must_use]
+    pub fn with_scope_rules(mut self, rules: ScopeRules) -> Self {
+        Arc::make_mut(&mut self.0).scoping = Arc::new(Scoping::new(rules));
         self
     }
 

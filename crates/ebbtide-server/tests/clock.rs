@@ -27,7 +27,7 @@ struct Shared {
 
 #[async_trait]
 impl Backend for Shared {
-    delegate!(self => self.records; get get_many take commit commit_each scan sweep);
+    delegate!(self => self.records; get get_many take alter commit commit_each scan sweep);
 
     fn info(&self) -> Info {
         Info::new("shared").shared()

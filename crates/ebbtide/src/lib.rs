@@ -32,6 +32,7 @@ pub use engines::memory::Memory;
 pub use engines::url::StoreUrl;
 pub use keyring::Keyring;
 pub use layers::metered::Metered;
+pub use model::alteration::{Add, Alteration, Altered};
 pub use model::digest::Digest;
 pub use model::error::{Error, ErrorKind, Result};
 pub use model::key::{Key, Part, Prefix};

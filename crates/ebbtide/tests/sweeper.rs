@@ -29,7 +29,7 @@ struct Observed {
 
 #[async_trait]
 impl Backend for Observed {
-    delegate!(self => self.inner; get get_many take commit commit_each scan info);
+    delegate!(self => self.inner; get get_many take alter commit commit_each scan info);
 
     async fn sweep(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
         if self.broken.load(Ordering::SeqCst) {

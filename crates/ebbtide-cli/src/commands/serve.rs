@@ -106,6 +106,7 @@ async fn open(config: &Config) -> Result<(App, Sweeper, Arc<dyn Admin>)> {
     let mut builder = Ebbtide::builder(&config.store)
         .clocks(SystemClocks::new().with_synchronized_file(&config.synchronized_file))
         .policies(config.policies.clone())
+        .bucket_lives(config.bucket_lives.clone())
         .profile(config.profile);
     for (name, profile) in &config.profiles {
         builder = builder.profile_named(name, *profile);
@@ -126,7 +127,8 @@ async fn open(config: &Config) -> Result<(App, Sweeper, Arc<dyn Admin>)> {
         .with_root_keys(&root_keys)
         .with_quotas(Quotas::new(config.quotas.clone()));
     let sweeper = db.sweeper().share(config.sweep_budget).settings(config.sweep)?;
-    Ok((app.with_silence(config.sweep.silence), sweeper, Arc::clone(db.engine())))
+    let app = app.with_silence(config.sweep.silence).with_scope_rules(config.scope_rules);
+    Ok((app, sweeper, Arc::clone(db.engine())))
 }
 
 /// Raises the limit of open files, and lowers the maximum of connections to fit it, with a reserve for the store.

@@ -61,6 +61,9 @@ settings! {
     "sweep.turn" "sweep-turn" "EBBTIDE_SWEEP_TURN" Some("TIME"), Some("10m"), "Lease of a sweep; another process takes over after it if the sweeper has died";
     "sweep.silence" "sweep-silence" "EBBTIDE_SWEEP_SILENCE" Some("TIME"), Some("26h"), "Time without a sweep after which a warning is due";
     "sweep.overdue" "sweep-overdue" "EBBTIDE_SWEEP_OVERDUE" Some("TIME"), None, "Age of an overdue record from which a sweep that removes nothing is a fault; by default that of the engine";
+    "warn_unscoped" "warn-unscoped" "EBBTIDE_WARN_UNSCOPED" None, Some("true"), "Warn about requests that name no scope: log, metric and a header of the answer";
+    "require_scope" "require-scope" "EBBTIDE_REQUIRE_SCOPE" None, Some("false"), "Refuse requests that name no scope";
+    "global_for_admins" "global-for-admins" "EBBTIDE_GLOBAL_FOR_ADMINS" None, Some("false"), "Keep the global scope for keys with the role admin";
     "quotas" "quotas" "EBBTIDE_QUOTAS" Some("SCOPE=N,…"), None, "Maximum number of records of a scope and the scopes below it, separated by commas";
     "tls.cert" "tls-cert" "EBBTIDE_TLS_CERT" Some("FILE"), None, "Certificate chain for TLS, a PEM file; without it, the server speaks plain HTTP";
     "tls.key" "tls-key" "EBBTIDE_TLS_KEY" Some("FILE"), None, "Private key of the certificate, a PEM file";

@@ -74,6 +74,11 @@ impl StoreRig {
         self.clone().on(Some((kind, Box::pin(event))))
     }
 
+    /// Keyring of the node.
+    pub(crate) fn keyring(&self) -> &Keyring {
+        &self.keyring
+    }
+
     /// Same store, through a node with this keyring.
     pub(crate) fn with_keyring(&self, keyring: Keyring) -> Self {
         Self { keyring, ..self.clone() }.on(None)

@@ -15,6 +15,7 @@ use crate::model::scope::Scope;
 use crate::model::time::{Clock, Timestamp};
 use crate::model::ttl::TtlPolicies;
 use crate::stores::Stores;
+use crate::stores::attributes::BucketLives;
 use crate::stores::clients::hashing::HashCost;
 use crate::stores::profile::Profile;
 use crate::stores::registry::indexes;
@@ -57,6 +58,7 @@ pub struct Builder {
     time: TimeFrom,
     metered: bool,
     policies: TtlPolicies,
+    bucket_lives: BucketLives,
     profile: Profile,
     profiles: Vec<(String, Profile)>,
     hash_cost: HashCost,
@@ -74,6 +76,7 @@ impl Builder {
             time: TimeFrom::Clocks(Arc::new(SystemClocks::new())),
             metered: true,
             policies: TtlPolicies::default(),
+            bucket_lives: BucketLives::default(),
             profile: Profile::default(),
             profiles: Vec::new(),
             hash_cost: HashCost::default(),
@@ -138,6 +141,12 @@ impl Builder {
         self
     }
 
+    /// Gives attributes the default lifetimes of their buckets.
+    pub fn bucket_lives(mut self, lives: BucketLives) -> Self {
+        self.bucket_lives = lives;
+        self
+    }
+
     /// Gives records the default lifetimes of `profile`.
     pub fn profile(mut self, profile: Profile) -> Self {
         self.profile = profile;
@@ -190,6 +199,7 @@ impl Builder {
         let mut builder = Stores::over(timed.clone())
             .keyring(keyring)
             .policies(self.policies.with_standard())
+            .bucket_lives(self.bucket_lives)
             .profile(self.profile)
             .hash_cost(self.hash_cost);
         for (name, profile) in self.profiles {

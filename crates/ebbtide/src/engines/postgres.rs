@@ -3,6 +3,7 @@
 //! A write is one statement with its condition inside; a batch is one transaction in one round trip; inserts that
 //! arrive together are one statement. No statement asks the server for the time.
 
+mod alter;
 mod batch;
 mod gather;
 mod link;
@@ -22,6 +23,7 @@ use async_trait::async_trait;
 
 use crate::admin::{Admin, Erased, KindStats, Stats};
 use crate::backend::{Backend, Budget, Cursor, Info, Page, Swept};
+use crate::model::alteration::{Alteration, Altered};
 use crate::model::error::Result;
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
@@ -134,6 +136,13 @@ impl Backend for Postgres {
         let params: link::Params<'_> = &[&Bytea(key.as_bytes()), &millis(now)];
         let answer = self.link.run(Repeat::Write, sql, params).await?;
         answer.rows.first().map(|row| record(row, 0)).transpose()
+    }
+
+    async fn alter(&self, key: &Key, alteration: &Alteration, now: Timestamp) -> Result<Altered> {
+        alteration.check()?;
+        let altered = self.alter_one(key, alteration, now).await?;
+        self.note_time(key.kind(), now);
+        Ok(altered)
     }
 
     async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {

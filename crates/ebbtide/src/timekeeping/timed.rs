@@ -1,5 +1,7 @@
 //! The handle: a backend that takes one instant, behind requests that have two.
 
+mod alter;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::alter::AlterSql;
 use super::names::Names;
 use crate::model::kind::Kind;
 
@@ -33,6 +34,7 @@ pub(super) struct Sql {
 pub(super) struct KindSql {
     pub(super) get: String,
     pub(super) take: String,
+    pub(super) alter: AlterSql,
     pub(super) put: String,
     pub(super) insert: String,
     pub(super) replace: String,
@@ -129,6 +131,7 @@ impl KindSql {
             take: format!(
                 "DELETE FROM {table} WHERE key = $1 AND expires_at > $2 RETURNING value, version, expires_at"
             ),
+            alter: AlterSql::new(table),
             put: format!(
                 "INSERT INTO {table} ({columns}) VALUES ($1, $2, $3, $4, $5) \
                  ON CONFLICT (key) DO UPDATE SET {overwrite}"
@@ -231,6 +234,7 @@ mod tests {
         let mut all = vec![sql.carry_out(Kind::ALL)];
         for kind in sql.kinds.into_values() {
             let KindSql { get, take, put, insert, replace, delete, remove, .. } = kind;
+            all.extend(kind.alter.all().map(Clone::clone));
             let KindSql { standing, scan, erase, sweep, lock, claim, share, .. } = KindSql::new("t");
             all.extend([get, take, put, insert, replace, delete, remove]);
             all.extend([standing, scan, erase, sweep, lock, claim, share]);
@@ -260,6 +264,7 @@ mod tests {
         for statement in [
             &kind.get,
             &kind.take,
+            &kind.alter.swap,
             &kind.put,
             &kind.insert,
             &kind.replace,
