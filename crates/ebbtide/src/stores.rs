@@ -201,7 +201,7 @@ impl Stores {
     ) -> Result<Timestamp> {
         let own = own.unwrap_or(Timestamp::MAX);
         match self.policy(kind, scope).filter(|policy| policy.enforce) {
-            Some(policy) => Ok(own.min(policy.max.expires_at(began_at)?)),
+            Some(policy) => Ok(own.min(began_at.checked_add(policy.max.duration())?)),
             None => Ok(own),
         }
     }

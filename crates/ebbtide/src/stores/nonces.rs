@@ -168,7 +168,8 @@ impl Nonces {
         let expires_at = now.end(ttl)?;
         let (nonce, digest) = token::mint(token::NONCE, &[audience.as_bytes()], self.stores.rng());
         let value = Nonce { valid_until: expires_at.as_millis(), used: false };
-        let record = self.stores.record(codec::encode(&value), ttl.expires_at(expires_at)?);
+        // It is remembered for as long again.
+        let record = self.stores.record(codec::encode(&value), expires_at.checked_add(ttl.duration())?);
         // The key is the digest of 32 random bytes: no record is overwritten.
         let _ = self.stores.backend().put(self.key(&digest)?, record, now).await?;
         Ok(IssuedNonce { nonce, expires_at })
