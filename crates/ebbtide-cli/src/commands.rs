@@ -16,6 +16,7 @@ pub(crate) mod keyring;
 pub(crate) mod man;
 pub(crate) mod migrate_schema;
 pub(crate) mod policy;
+pub(crate) mod record;
 pub(crate) mod relationship;
 pub(crate) mod scope;
 pub(crate) mod serve;

@@ -40,10 +40,8 @@ pub(crate) struct Config {
     pub(crate) bucket_lives: BucketLives,
     pub(crate) quotas: Vec<Quota>,
     pub(crate) limits: Limits,
-    /// Largest difference between the clock of this node and that of a shared engine.
-    pub(crate) clock_bound: Duration,
-    /// Largest lead of the clock over the mark that the store keeps.
-    pub(crate) clock_leap: Duration,
+    /// File that the time service touches at every synchronization.
+    pub(crate) synchronized_file: PathBuf,
     pub(crate) profile: Profile,
     /// Profiles of the file, which a grant can select by name.
     pub(crate) profiles: BTreeMap<String, Profile>,
@@ -85,8 +83,7 @@ impl Config {
                 connections: resolved.required("limits.connections", values::count)?,
                 shutdown_timeout: resolved.required("limits.shutdown_timeout", duration)?,
             },
-            clock_bound: resolved.required("clock.bound", duration)?,
-            clock_leap: resolved.required("clock.leap", duration)?,
+            synchronized_file: resolved.required("clock.synchronized_file", values::path)?,
             profile: resolved.profile()?,
             profiles: resolved.profiles()?,
             policies: resolved.policies()?,

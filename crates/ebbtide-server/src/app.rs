@@ -4,8 +4,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebbtide::ops::clock_guard::ClockGuard;
 use ebbtide::ops::sweeper::SILENCE;
+use ebbtide::timekeeping::{Now, TimeSource, Timed};
 use ebbtide::{Admin, Ebbtide, Secret, Stores};
 
 use crate::http::auth::Access;
@@ -25,7 +25,7 @@ pub struct App(Arc<Parts>);
 pub struct Parts {
     pub(crate) stores: Stores,
     pub(crate) backend: Served,
-    pub(crate) guard: Arc<ClockGuard>,
+    pub(crate) db: Ebbtide,
     pub(crate) edge: Arc<Edge>,
     pub(crate) scrapes: Arc<Scrapes>,
     pub(crate) readiness: Arc<Readiness>,
@@ -54,6 +54,23 @@ impl std::fmt::Debug for Served {
     }
 }
 
+impl Parts {
+    /// The time of a request, for what is not in a store. `Unavailable` while nothing can be answered.
+    pub(crate) fn now(&self) -> ebbtide::Result<Now> {
+        self.db.time().now()
+    }
+
+    /// The time of the store, and its clocks.
+    pub(crate) fn time(&self) -> &TimeSource {
+        self.db.time()
+    }
+
+    /// The engine with its time.
+    pub(crate) fn timed(&self) -> &Timed {
+        self.db.timed()
+    }
+}
+
 impl App {
     /// Serves `db` to whoever has the root key, of which only a digest is kept.
     #[must_use]
@@ -61,8 +78,8 @@ impl App {
         Self(Arc::new(Parts {
             stores: db.stores().clone(),
             backend: Served(Arc::clone(db.engine())),
-            guard: Arc::clone(db.clock()),
-            edge: Arc::new(Edge::new(Limits::default(), db.gate().clone())),
+            db: db.clone(),
+            edge: Arc::new(Edge::new(Limits::default())),
             scrapes: Arc::default(),
             readiness: Arc::default(),
             access: Arc::new(Access::new([root_key])),
@@ -83,7 +100,7 @@ impl App {
     #[must_use]
     pub fn within(mut self, limits: Limits) -> Self {
         let parts = Arc::make_mut(&mut self.0);
-        parts.edge = Arc::new(Edge::new(limits, parts.edge.gate.clone()));
+        parts.edge = Arc::new(Edge::new(limits));
         self
     }
 

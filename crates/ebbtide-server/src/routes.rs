@@ -18,6 +18,7 @@ mod owners;
 mod policies;
 mod provider_tokens;
 mod pushed_requests;
+mod records;
 mod relationships;
 mod replays;
 mod scopes;
@@ -56,6 +57,7 @@ pub(crate) fn v1() -> Table {
         .merge(approvals::routes())
         .merge(relationships::routes())
         .merge(provider_tokens::routes())
+        .merge(records::routes())
         .merge(access::routes())
         .merge(policies::routes())
         .merge(keys::routes())

@@ -15,6 +15,7 @@ pub mod policies;
 pub mod profile;
 pub mod provider_tokens;
 pub mod pushed_requests;
+pub mod records;
 pub mod registry;
 pub mod relationships;
 pub mod replays;
@@ -29,8 +30,10 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use tokio::sync::OnceCell;
+
 use crate::admin::Admin;
-use crate::keyring::Keyring;
+use crate::keyring::{KeyId, Keyring};
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
@@ -64,6 +67,9 @@ struct Shared {
     policies: RwLock<Arc<TtlPolicies>>,
     /// Chains of the audit log that this process writes.
     chains: Chains,
+    /// Id of the store's naming key, once it was read.
+    naming_checked: OnceCell<KeyId>,
+    text_counters: records::TextCounters,
 }
 
 impl Stores {
@@ -74,12 +80,15 @@ impl Stores {
         Self::builder(backend).build()
     }
 
-    /// The stores on a backend of your own, for tests and for new engines: there is no clock guard, and without a
+    /// The stores on a backend of your own, for tests and for new engines: no clock is doubted, and without a
     /// keyring one is made that ends with them. Applications call [`Ebbtide::builder`](crate::Ebbtide::builder).
     pub fn builder(backend: Arc<dyn Admin>) -> Builder {
+        Self::over(Timed::new(backend, Arc::new(TimeSource::of_clock(SystemClock))))
+    }
+
+    pub(crate) fn over(timed: Timed) -> Builder {
         Builder {
-            backend,
-            time: Arc::new(TimeSource::of_clock(SystemClock)),
+            timed,
             rng: Arc::new(SystemRng),
             policies: TtlPolicies::default(),
             bucket_lives: BucketLives::default(),
@@ -136,7 +145,9 @@ impl Stores {
         Scopes::new(self.clone(), caller.clone())
     }
 
-    pub(crate) fn backend(&self) -> &Timed {
+    /// The engine and its time.
+    #[must_use]
+    pub fn backend(&self) -> &Timed {
         &self.0.timed
     }
 
@@ -210,6 +221,14 @@ impl Stores {
         *self.0.policies.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policies);
     }
 
+    pub(crate) fn naming_checked(&self) -> &OnceCell<KeyId> {
+        &self.0.naming_checked
+    }
+
+    pub(crate) fn text_counters(&self) -> &records::TextCounters {
+        &self.0.text_counters
+    }
+
     pub(crate) fn chains(&self) -> &Chains {
         &self.0.chains
     }
@@ -238,8 +257,7 @@ pub(crate) fn check_optional(what: &str, text: Option<&str>, most: usize) -> Res
 /// Builds [`Stores`].
 #[must_use]
 pub struct Builder {
-    backend: Arc<dyn Admin>,
-    time: Arc<TimeSource>,
+    timed: Timed,
     rng: Arc<dyn Rng>,
     policies: TtlPolicies,
     bucket_lives: BucketLives,
@@ -251,14 +269,13 @@ pub struct Builder {
 
 impl Builder {
     /// Takes every instant from `clock`, and doubts none of them. For tests.
-    pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.time = Arc::new(TimeSource::of_clock(clock));
-        self
+    pub fn clock(self, clock: impl Clock) -> Self {
+        self.time(Arc::new(TimeSource::of_clock(clock)))
     }
 
-    /// Takes the time from `time`.
+    /// Takes the time from `time`, which may be in doubt.
     pub fn time(mut self, time: Arc<TimeSource>) -> Self {
-        self.time = time;
+        self.timed = Timed::new(Arc::clone(self.timed.admin()), time);
         self
     }
 
@@ -308,10 +325,10 @@ impl Builder {
     /// The stores.
     #[must_use]
     pub fn build(self) -> Stores {
-        let Self { backend, time, rng, policies, bucket_lives, profile, profiles, hash_cost, keyring } = self;
-        let keyring = keyring.unwrap_or_else(|| Keyring::generate(rng.as_ref(), time.date()));
+        let Self { timed, rng, policies, bucket_lives, profile, profiles, hash_cost, keyring } = self;
+        let keyring = keyring.unwrap_or_else(|| Keyring::generate(rng.as_ref(), timed.time().date()));
         Stores(Arc::new(Shared {
-            timed: Timed::new(backend, time),
+            timed,
             rng,
             profile,
             profiles,
@@ -321,6 +338,8 @@ impl Builder {
             configured: policies,
             bucket_lives,
             chains: Chains::default(),
+            naming_checked: OnceCell::new(),
+            text_counters: records::TextCounters::default(),
         }))
     }
 }

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use ebbtide::{Admin, Ebbtide, Sweeper, SystemClock};
+use ebbtide::timekeeping::SystemClocks;
+use ebbtide::{Admin, Ebbtide, Sweeper};
 use ebbtide_server::http::limits::Limits;
 use ebbtide_server::http::quota::Quotas;
 use ebbtide_server::http::tls::tls;
@@ -57,7 +58,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         .with_context(|| format!("cannot listen on {}", config.listen))?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::spawn(Upkeep::new(app.clone(), SystemClock, config.clock_bound).run());
+    tokio::spawn(Upkeep::new(app.clone()).run());
     let sweeping = Sweeping::start(sweeper, config.sweep_interval);
     let failed = Arc::<AtomicBool>::default();
     let has_failed = until_failed(Arc::clone(&engine), Arc::clone(&failed));
@@ -103,8 +104,7 @@ async fn open(config: &Config) -> Result<(App, Sweeper, Arc<dyn Admin>)> {
         migrate_schema::migrate(&config.store).await?;
     }
     let mut builder = Ebbtide::builder(&config.store)
-        .clock_leap(config.clock_leap)
-        .clock_bound(config.clock_bound)
+        .clocks(SystemClocks::new().with_synchronized_file(&config.synchronized_file))
         .policies(config.policies.clone())
         .bucket_lives(config.bucket_lives.clone())
         .profile(config.profile);

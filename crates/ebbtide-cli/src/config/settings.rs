@@ -73,8 +73,7 @@ settings! {
     "limits.requests" "limits-requests" "EBBTIDE_LIMITS_REQUESTS" Some("N"), Some("4096"), "Maximum number of requests in flight; the rest are answered 503";
     "limits.connections" "limits-connections" "EBBTIDE_LIMITS_CONNECTIONS" Some("N"), Some("16384"), "Maximum number of open connections; the rest are answered 503";
     "limits.shutdown_timeout" "limits-shutdown-timeout" "EBBTIDE_LIMITS_SHUTDOWN_TIMEOUT" Some("TIME"), Some("30s"), "Time limit to drain requests in flight at shutdown";
-    "clock.bound" "clock-bound" "EBBTIDE_CLOCK_BOUND" Some("TIME"), Some("2s"), "Maximum difference to the clock of a shared engine; beyond it, every request is refused";
-    "clock.leap" "clock-leap" "EBBTIDE_CLOCK_LEAP" Some("TIME"), Some("1d"), "Maximum lead of the clock over the store; beyond it, sweeps stop until the clock is confirmed";
+    "clock.synchronized_file" "clock-synchronized-file" "EBBTIDE_CLOCK_SYNCHRONIZED_FILE" Some("FILE"), Some(ebbtide::timekeeping::SYNCHRONIZED_FILE), "File that the time service touches at every synchronization; it vouches for the wall clock after a reboot";
     "log.format" "log-format" "EBBTIDE_LOG_FORMAT" Some("FORMAT"), Some("text"), "Format of log lines: text or json";
     "log.filter" "log-filter" "EBBTIDE_LOG" Some("FILTER"), Some("info"), "Log filter: error, warn, info, debug, or target=level, separated by commas";
     "otel.endpoint" "otel-endpoint" "EBBTIDE_OTEL_ENDPOINT" Some("URL"), None, "URL of an OpenTelemetry collector for spans, OTLP over HTTP; needs the feature otel";

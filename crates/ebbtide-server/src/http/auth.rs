@@ -10,12 +10,12 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use ebbtide::stores::api_keys::{ApiKey, KeyId, Role};
 use ebbtide::stores::audit::{AuditContext, Author};
-use ebbtide::{Clock as _, Digest, Reach, Scope, Secret, Stopwatch};
+use ebbtide::{Digest, Reach, Scope, Secret};
 
 use crate::app::App;
 use crate::http::problem::Problem;
 use crate::http::table::Needs;
-use cache::{Cache, Held};
+use cache::{Cache, Held, LIFE};
 
 /// Authorized caller and the scope of the request: the header `Ebbtide-Scope`, else the key's own scope. Only routes
 /// of the [`Table`](crate::http::table::Table) have one.
@@ -155,7 +155,7 @@ impl App {
     ) -> Result<Caller, Problem> {
         let who = self.identify(headers).await?;
         if let Who::Key(held) = &who {
-            held.spend(self.guard.now())?;
+            held.spend(self.time().boot())?;
         }
         let call = call_of(route);
         if let Who::Key(held) = &who
@@ -181,7 +181,7 @@ impl App {
             self.scoping.note(&who.id(), route, self.guard.now())?;
         }
         if needs.adds {
-            self.quotas.check(&self.stores, &scope, self.guard.now()).await?;
+            self.quotas.check(&self.stores, &scope, self.time().boot()).await?;
         }
         let warned = unscoped && self.scoping.rules.warn;
         Ok(Caller { scope, who, warned })
@@ -193,12 +193,12 @@ impl App {
         if access.is_root(&digest) {
             return Ok(Who::Root);
         }
-        let now = self.guard.now();
-        if let Some(held) = access.cache.get(&digest, now) {
-            return if now < held.key.expires_at { Ok(Who::Key(held)) } else { Err(Problem::unauthorized()) };
+        if let Some(held) = access.cache.get(&digest, self.time()) {
+            let is_live = self.now()?.before(held.key.expires_at)?;
+            return if is_live { Ok(Who::Key(held)) } else { Err(Problem::unauthorized()) };
         }
-        // Take both before the read: a cached key is never younger than it seems.
-        let watch = Stopwatch::start();
+        // Taken before the read: a cached key is never younger than it seems.
+        let lease = self.time().lease(LIFE);
         let found: Option<ApiKey> = self.stores.find_api_key(&Secret::new(key)).await?;
         let ancestors = match &found {
             Some(key) => self.stores.api_key_ancestors(key).await?,
@@ -208,7 +208,7 @@ impl App {
             access.cache.drop(&digest);
             return Err(Problem::unauthorized());
         };
-        Ok(Who::Key(access.cache.hold(&digest, key, ancestors, now, watch)))
+        Ok(Who::Key(access.cache.hold(&digest, key, ancestors, lease, self.time())))
     }
 }
 

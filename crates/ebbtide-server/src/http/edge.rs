@@ -8,7 +8,6 @@ use std::task::{Context, Poll};
 
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::response::{IntoResponse as _, Response};
-use ebbtide::layers::gated::Gate;
 use ebbtide::{Stopwatch, SystemRng};
 use http_body::Body as _;
 use tokio::sync::Semaphore;
@@ -27,17 +26,15 @@ use crate::http::trace::Trace;
 #[derive(Debug)]
 pub(crate) struct Edge {
     pub(crate) limits: Limits,
-    /// Closed while the node must not serve.
-    pub(crate) gate: Gate,
     /// One permit for each request in flight; operators' requests need none.
     pub(crate) places: Semaphore,
     pub(crate) connections: AtomicUsize,
 }
 
 impl Edge {
-    pub(crate) fn new(limits: Limits, gate: Gate) -> Self {
+    pub(crate) fn new(limits: Limits) -> Self {
         let places = Semaphore::new(limits.requests.min(Semaphore::MAX_PERMITS));
-        Self { limits, gate, places, connections: AtomicUsize::new(0) }
+        Self { limits, places, connections: AtomicUsize::new(0) }
     }
 }
 

@@ -81,8 +81,7 @@ impl Server {
 
     /// Does the periodic work of the node once.
     pub(crate) async fn round(&self) {
-        let bound = Duration::from_secs(2);
-        ebbtide_server::upkeep::Upkeep::new(self.app.clone(), self.clock.clone(), bound).round().await;
+        ebbtide_server::upkeep::Upkeep::new(self.app.clone()).round().await;
     }
 
     pub(crate) fn pass(&self, seconds: u64) {

@@ -184,6 +184,8 @@ macro_rules! every_store {
             clients: Clients(ClientQuestion);
             /// JSON attributes in buckets.
             attributes: Attributes(AttributeQuestion);
+            /// Records of frameworks that bring their own ids, with counters and leases.
+            records: Records(RecordQuestion);
             /// API keys that a caller of the scope manages.
             api_keys: ApiKeys(ApiKeyQuestion);
             /// Deletion of owners.
