@@ -5,6 +5,7 @@ mod admin;
 mod approvals;
 mod attributes;
 mod audit;
+mod belongings;
 mod clients;
 mod codes;
 mod device_codes;
@@ -58,6 +59,7 @@ pub(crate) fn v1() -> Table {
         .merge(relationships::routes())
         .merge(provider_tokens::routes())
         .merge(records::routes())
+        .merge(belongings::routes())
         .merge(access::routes())
         .merge(policies::routes())
         .merge(keys::routes())
