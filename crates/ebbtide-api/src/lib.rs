@@ -10,6 +10,7 @@ pub mod answers;
 pub mod approvals;
 pub mod attributes;
 pub mod audit;
+pub mod belongings;
 pub mod challenges;
 pub mod clients;
 pub mod clock;

@@ -5,6 +5,7 @@ mod admin;
 mod approvals;
 mod attributes;
 mod audit;
+mod belongings;
 mod challenges;
 mod clients;
 mod codes;
@@ -60,6 +61,7 @@ pub(crate) fn v1() -> Table {
         .merge(relationships::routes())
         .merge(provider_tokens::routes())
         .merge(records::routes())
+        .merge(belongings::routes())
         .merge(access::routes())
         .merge(policies::routes())
         .merge(keys::routes())

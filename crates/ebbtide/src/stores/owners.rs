@@ -27,6 +27,7 @@ use std::future::ready;
 
 use super::grants::MAX_NAME_BYTES;
 use super::registry::{STORES, Store, remove_owned};
+use super::shared::belongings::Parent;
 use super::shared::deletion::{Deletion, Owned, Progress, Target};
 use super::shared::tombstones::Principal;
 use super::shared::update::Step;
@@ -103,6 +104,8 @@ impl Target for OwnedRecords {
 
     async fn step(&mut self, stage: usize, progress: &mut Progress) -> Result<bool> {
         if stage == STORES {
+            let parent = Parent::Owner(self.owner.clone());
+            self.stores.belongings(&self.scope).remove(&parent, &mut progress.removed).await?;
             let owner = Principal::Owner(&self.owner);
             let tombstone = |now| owner.end_tombstone(&self.stores, &self.scope, now);
             self.mark(tombstone, format!("ended, {} records", progress.removed.total())).await?;

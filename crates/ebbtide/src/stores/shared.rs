@@ -1,5 +1,6 @@
 //! Parts that several stores share.
 
+pub mod belongings;
 pub mod deletion;
 pub mod extension;
 pub(crate) mod field;

@@ -8,6 +8,7 @@ use crate::model::kind::Kind;
 use crate::model::write::Write;
 use crate::stores::audit::{AuditContext, Note};
 use crate::stores::grants::Holder;
+use crate::stores::shared::belongings::Parent;
 use crate::stores::shared::deletion::{Deletion, Owned, Progress, Target};
 use crate::stores::shared::tombstones::Principal;
 use crate::stores::shared::update::Step;
@@ -98,6 +99,8 @@ impl Target for ClientRecords {
         let Clients { stores, scope } = &self.clients;
         let holder = Holder::Client(&self.client_id);
         if stage == 2 {
+            let parent = Parent::Client(self.client_id.clone());
+            stores.belongings(scope).remove(&parent, &mut progress.removed).await?;
             self.end(progress).await?;
             return Ok(false);
         }
