@@ -29,7 +29,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 
 use crate::admin::Admin;
 use crate::backend::Backend;
@@ -64,7 +64,13 @@ struct Shared {
     /// With those that are stored in front of them, as they were read last.
     policies: RwLock<Arc<TtlPolicies>>,
     audit_gates: [Mutex<()>; GATES],
+    requires_pkce: bool,
+    /// Places of writes that go on beside an answer.
+    beside: Arc<Semaphore>,
 }
+
+/// Most writes that go on beside answers at once; beyond it they are left out.
+const MOST_BESIDE: usize = 256;
 
 impl Stores {
     /// The stores on `backend` with a keyring that ends with them, for tests. Applications call
@@ -86,6 +92,7 @@ impl Stores {
             profiles: BTreeMap::new(),
             hash_cost: HashCost::default(),
             keyring: None,
+            requires_pkce: false,
         }
     }
 
@@ -195,6 +202,34 @@ impl Stores {
         *self.0.policies.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policies);
     }
 
+    pub(crate) fn requires_pkce(&self) -> bool {
+        self.0.requires_pkce
+    }
+
+    /// The profile of that name, or the default one without a name.
+    pub(crate) fn profile_or_default(&self, name: Option<&str>) -> Result<Profile> {
+        name.map_or(Ok(self.0.profile), |name| self.profile_named(name))
+    }
+
+    /// Runs a write beside the answer of the caller, who does not wait for it: nothing may depend on it. It is left out
+    /// when too many are under way.
+    pub(crate) fn beside(&self, write: impl Future<Output = Result<()>> + Send + 'static) {
+        let Ok(place) = Arc::clone(&self.0.beside).try_acquire_owned() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            if let Err(error) = write.await {
+                tracing::debug!(%error, "a write beside an answer failed");
+            }
+            drop(place);
+        });
+    }
+
+    /// Waits for the writes that go on beside answers.
+    pub async fn settle(&self) {
+        let most = u32::try_from(MOST_BESIDE).unwrap_or(u32::MAX);
+        let _ = self.0.beside.acquire_many(most).await;
+    }
+
     pub(crate) fn audit_gates(&self) -> &[Mutex<()>; GATES] {
         &self.0.audit_gates
     }
@@ -231,6 +266,7 @@ pub struct Builder {
     profiles: BTreeMap<String, Profile>,
     hash_cost: HashCost,
     keyring: Option<Keyring>,
+    requires_pkce: bool,
 }
 
 impl Builder {
@@ -277,10 +313,17 @@ impl Builder {
         self
     }
 
+    /// Issues no code without a PKCE challenge.
+    pub fn require_pkce(mut self, required: bool) -> Self {
+        self.requires_pkce = required;
+        self
+    }
+
     /// The stores.
     #[must_use]
     pub fn build(self) -> Stores {
-        let Self { backend, clock, rng, policies, profile, profiles, hash_cost, keyring } = self;
+        let Self { backend, clock, rng, policies, profile, profiles, hash_cost, keyring, requires_pkce } =
+            self;
         let keyring = keyring.unwrap_or_else(|| Keyring::generate(rng.as_ref(), clock.now()));
         Stores(Arc::new(Shared {
             backend,
@@ -293,6 +336,8 @@ impl Builder {
             policies: RwLock::new(Arc::new(policies.clone())),
             configured: policies,
             audit_gates: Default::default(),
+            requires_pkce,
+            beside: Arc::new(Semaphore::new(MOST_BESIDE)),
         }))
     }
 }

@@ -84,7 +84,8 @@ async fn open(config: &Config) -> Result<(App, Sweeper)> {
         .clock_leap(config.clock_leap)
         .clock_bound(config.clock_bound)
         .policies(config.policies.clone())
-        .profile(config.profile);
+        .profile(config.profile)
+        .require_pkce(config.require_pkce);
     for (name, profile) in &config.profiles {
         builder = builder.profile_named(name, *profile);
     }

@@ -55,6 +55,7 @@ settings! {
     "keyring" "keyring" "EBBTIDE_KEYRING" Some("FILE"), None, "Keyring file; an embedded store has one in its folder";
     "auto_migrate" "auto-migrate" "EBBTIDE_AUTO_MIGRATE" None, Some("false"), "Migrate the schema to the version of this build before serving";
     "profile" "profile" "EBBTIDE_PROFILE" Some("NAME"), Some("oauth"), "Default lifetimes: oauth, spa, mcp, or a profile from the config file";
+    "require_pkce" "require-pkce" "EBBTIDE_REQUIRE_PKCE" None, Some("false"), "Issue no authorization code without a PKCE challenge";
     "sweep.interval" "sweep-interval" "EBBTIDE_SWEEP_INTERVAL" Some("TIME"), None, "Interval between sweeps, such as 30s, 5m or 1h; without it, this server does not sweep";
     "sweep.budget" "sweep-budget" "EBBTIDE_SWEEP_BUDGET" Some("SHARE"), Some("0.25"), "Share of the time that sweeps may use, 0.01 to 1";
     "quotas" "quotas" "EBBTIDE_QUOTAS" Some("SCOPE=N,…"), None, "Maximum number of records of a scope and the scopes below it, separated by commas";

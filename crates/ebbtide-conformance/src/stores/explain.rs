@@ -40,7 +40,7 @@ fn approval() -> Question {
 
 pub(super) async fn a_replay_record_is_live_until_its_end(rig: StoreRig) {
     let proof = Proof::new("n", "j").ttl(secs(60));
-    let question = Question::Replays(ReplayQuestion::new("n", "j", None));
+    let question = Question::Replays(ReplayQuestion::new("n", "j", None, None, None));
     assert_eq!(state(&rig, &question).await, RecordState::Unknown);
     assert_eq!(state(&rig, &question).await, RecordState::Unknown, "asking records nothing");
     let _ = rig.stores.replays(&rig.scope).check(&proof).await.expect("check");

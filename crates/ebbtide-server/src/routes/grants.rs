@@ -39,14 +39,15 @@ async fn issue(
 
 /// Exchanges a refresh token for its successor
 ///
-/// A token that was rotated before gets the same successor again for a short time, while that one was not used.
-/// After that it is 409, and the family is revoked.
+/// A token that was rotated before gets the same successor again for a short time, while that one was not used. Within
+/// its retry window it is 409 `raced` after that: read the stored token again, and try once more later. Any later it is
+/// 409 `reused`, and the family is revoked.
 #[utoipa::path(post, path = "/grants/rotate", operation_id = "rotate_grant", tag = "grants",
     request_body = Rotate,
     responses(
         (status = 200, body = GrantRotated),
         (status = 404, description = "unknown: not a refresh token of this scope"),
-        (status = 409, description = "reused: the family is revoked; `grant_id` names it"),
+        (status = 409, description = "raced: nothing is changed; or reused: the family is revoked; `grant_id` names it"),
         (status = 410, description = "expired, or `revoked` for the reason given"),
         (status = 422, description = "mismatch: `field` names what was not as bound"),
     ))]
@@ -61,6 +62,10 @@ async fn rotate(
         RotateOutcome::Reused { grant_id } => {
             let problem = Problem::conflict("reused", "the token was used before; its family is revoked");
             Err(problem.with("grant_id", grant_id.to_string()))
+        }
+        RotateOutcome::Raced { grant_id } => {
+            let detail = "another rotation was faster; read the stored token again, and try once more later";
+            Err(Problem::conflict("raced", detail).with("grant_id", grant_id.to_string()))
         }
         RotateOutcome::Mismatch(field) => Err(Problem::mismatch(field)),
         RotateOutcome::Revoked { why, .. } => Err(revoked(why)),

@@ -58,6 +58,7 @@ pub struct Builder {
     profile: Profile,
     profiles: Vec<(String, Profile)>,
     hash_cost: HashCost,
+    require_pkce: bool,
 }
 
 impl Builder {
@@ -77,6 +78,7 @@ impl Builder {
             profile: Profile::default(),
             profiles: Vec::new(),
             hash_cost: HashCost::default(),
+            require_pkce: false,
         }
     }
 
@@ -161,6 +163,12 @@ impl Builder {
         self
     }
 
+    /// Issues no code without a PKCE challenge. A client can be registered with the same setting.
+    pub fn require_pkce(mut self, required: bool) -> Self {
+        self.require_pkce = required;
+        self
+    }
+
     /// Opens the store.
     pub async fn open(self) -> Result<Ebbtide> {
         let (url, engine) = match self.source {
@@ -195,7 +203,8 @@ impl Builder {
             .keyring(keyring)
             .policies(self.policies)
             .profile(self.profile)
-            .hash_cost(self.hash_cost);
+            .hash_cost(self.hash_cost)
+            .require_pkce(self.require_pkce);
         for (name, profile) in self.profiles {
             builder = builder.profile_named(name, profile);
         }

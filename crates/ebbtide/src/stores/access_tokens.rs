@@ -1,15 +1,22 @@
 //! Access tokens: opaque, active only while their grant is (RFC 7662, RFC 7009).
 
 mod alone;
+mod draft;
 mod revocation;
+
+use std::time::Duration;
 
 use futures_util::future::try_join;
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 use serde::Deserialize;
 
+pub use draft::AccessDraft;
+pub(crate) use draft::asked;
+
 use super::grants::{Family, GrantId, GrantState, Holder, Why, check_names};
 use super::registry::{Store, question};
+use super::shared::confirmation::{Confirmation, Resources};
 use super::shared::deletion::{Owned, Progress};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
@@ -77,6 +84,12 @@ pub struct AccessRequest {
     pub scope: Option<String>,
     /// Thumbprint of the key that the token is bound to. Under a bound grant this must be the same.
     pub dpop_jkt: Option<String>,
+    /// Key that the token is bound to, by `jkt` or `x5t#S256`. Under a bound grant this must be the same.
+    pub cnf: Option<Confirmation>,
+    /// Resources that the token is meant for (RFC 8707), answered as `aud`. Under a grant with resources these must be
+    /// among them, and default to all of them.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<Vec<String>>))]
+    pub resource: Option<Resources>,
     /// Payload, stored sealed.
     #[cfg_attr(feature = "schema", schema(value_type = Option<serde_json::Value>))]
     pub data: Option<Payload>,
@@ -84,6 +97,9 @@ pub struct AccessRequest {
     #[serde(rename = "ttl_seconds")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
     pub ttl: Option<Ttl>,
+    /// Profile whose lifetime is used: `oauth`, `spa`, `mcp`, or a configured one.
+    #[cfg_attr(feature = "schema", schema(example = "spa"))]
+    pub profile: Option<String>,
 }
 
 impl AccessRequest {
@@ -102,16 +118,57 @@ impl AccessRequest {
         client_id: String,
         scope: String,
         dpop_jkt: String,
+        cnf: Confirmation,
+        resource: Resources,
         data: Payload,
         ttl: Ttl,
+        profile: String,
     );
 
     fn check(&self) -> Result<()> {
         if self.grant_id.is_none() && (self.subject.is_none() || self.client_id.is_none()) {
             return Err(Error::invalid("without a grant_id, subject and client_id are required"));
         }
+        self.check_lengths()
+    }
+
+    fn check_lengths(&self) -> Result<()> {
         let (subject, client_id) = (self.subject.as_deref(), self.client_id.as_deref());
-        check_names(subject, client_id, self.scope.as_deref(), self.dpop_jkt.as_deref())
+        check_names(subject, client_id, self.scope.as_deref())?;
+        self.key().map(|_| ())
+    }
+
+    fn key(&self) -> Result<Confirmation> {
+        Confirmation::of(self.dpop_jkt.as_ref(), self.cnf.as_ref())
+    }
+
+    /// Adds what a draft asks for, within the scope and the resources of a code; the error is the field that is not.
+    pub(super) fn narrowed(
+        mut self,
+        draft: &AccessDraft,
+        scope: Option<&String>,
+        resource: Option<&Resources>,
+    ) -> Result<Self, Field> {
+        let asked = draft.request();
+        (self.data, self.ttl, self.profile) = (asked.data, asked.ttl, asked.profile);
+        (self.scope, self.resource) = (asked.scope, asked.resource);
+        self.narrow(scope, resource)?;
+        Ok(self)
+    }
+
+    fn narrow(&mut self, scope: Option<&String>, resource: Option<&Resources>) -> Result<(), Field> {
+        match (scope, &self.scope) {
+            (_, None) => self.scope = scope.cloned(),
+            (Some(granted), Some(asked)) if is_within(asked, granted) => {}
+            // A grant without a scope has none to give.
+            _ => return Err(Field::Scope),
+        }
+        match (resource, &self.resource) {
+            (_, None) => self.resource = resource.cloned(),
+            (Some(granted), Some(asked)) if !asked.within(granted) => return Err(Field::Resource),
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Fills in members from the grant; the error is the field that contradicts it.
@@ -122,19 +179,18 @@ impl AccessRequest {
         if self.client_id.get_or_insert_with(|| family.client_id.clone()) != &family.client_id {
             return Err(Field::ClientId);
         }
-        if let Some(bound) = &family.dpop_jkt
-            && self.dpop_jkt.get_or_insert_with(|| bound.clone()) != bound
-        {
-            return Err(Field::DpopJkt);
-        }
-        if let Some(granted) = &family.scope {
-            let asked = self.scope.get_or_insert_with(|| granted.clone());
-            if !asked.split(' ').all(|name| granted.split(' ').any(|other| name == other)) {
-                return Err(Field::Scope);
-            }
-        }
-        Ok(())
+        let bound = family.cnf();
+        let own = Confirmation::of(self.dpop_jkt.as_ref(), self.cnf.as_ref()).map_err(|_| Field::DpopJkt)?;
+        let own = own.or(&bound);
+        bound.check(&own)?;
+        (self.dpop_jkt, self.cnf) = (None, Some(own));
+        self.narrow(family.scope.as_ref(), family.resource.as_ref())
     }
+}
+
+/// Returns whether every name of `asked` is in `granted`.
+fn is_within(asked: &str, granted: &str) -> bool {
+    asked.split(' ').all(|name| granted.split(' ').any(|other| name == other))
 }
 
 /// Issued access token.
@@ -179,6 +235,10 @@ pub struct Active {
     pub scope: Option<String>,
     /// Thumbprint of the key that it is bound to.
     pub dpop_jkt: Option<String>,
+    /// Thumbprint of the client certificate that it is bound to.
+    pub x5t_s256: Option<String>,
+    /// Resources that it is meant for.
+    pub resource: Option<Resources>,
     /// Payload.
     pub data: Option<Payload>,
     /// The grant that it is under.
@@ -216,6 +276,10 @@ struct StoredToken {
     issued_at: u64,
     #[n(6)]
     grant: Option<Under>,
+    #[n(7)]
+    x5t_s256: Option<String>,
+    #[n(8)]
+    resource: Option<Resources>,
 }
 
 #[derive(Debug, Clone, Copy, Encode, Decode)]
@@ -297,7 +361,8 @@ impl AccessTokens {
             }
             let id = (*grant_id.as_bytes()).into();
             let under = Under { id, generation: grant.family.generation() };
-            let (issued, insert, ..) = self.prepare(request, Some((under, grant.ends_at)), now)?;
+            let access = grant.family.access();
+            let (issued, insert, ..) = self.prepare(request, Some((under, grant.ends_at)), access, now)?;
             let check = Write::Check { key: grant.key, expected: grant.version };
             Ok(Step::write(vec![insert, check], IssueOutcome::Issued(issued)))
         });
@@ -308,11 +373,16 @@ impl AccessTokens {
         &self,
         request: AccessRequest,
         grant: Option<(Under, Timestamp)>,
+        default: Option<Duration>,
         now: Timestamp,
     ) -> Result<(IssuedAccessToken, Write, Digest, StoredToken)> {
+        let cnf = request.key()?;
         let (subject, client_id) =
             (request.subject.unwrap_or_default(), request.client_id.unwrap_or_default());
-        let default = self.stores.profile().access;
+        let default = match (&request.profile, default) {
+            (None, Some(default)) => Ttl::new(default)?,
+            (profile, _) => self.stores.profile_or_default(profile.as_deref())?.access,
+        };
         let ttl = self.stores.ttl(Kind::AccessToken, &self.scope, request.ttl, default)?;
         let ends_at = grant.map_or(Timestamp::NEVER, |(_, ends_at)| ends_at);
         let expires_at = ttl.expires_at(now)?.min(ends_at);
@@ -322,10 +392,12 @@ impl AccessTokens {
             subject,
             client_id,
             scope: request.scope,
-            dpop_jkt: request.dpop_jkt,
+            dpop_jkt: cnf.jkt,
             data: request.data.map(|data| self.stores.seal(&key, &[], &data)).transpose()?,
             issued_at: now.as_millis(),
             grant: grant.map(|(under, _)| under),
+            x5t_s256: cnf.x5t_s256,
+            resource: request.resource,
         };
         let record = self.stores.record(codec::encode(&stored), expires_at);
         let issued = IssuedAccessToken { access_token, expires_at };
@@ -333,8 +405,8 @@ impl AccessTokens {
     }
 
     /// Introspects a token. The use of a token under a grant also proves that the answer in which the token was sent
-    /// has arrived: it closes the window in which that rotation can be retried, with at most one write for each
-    /// generation. Otherwise it reads the token, and then, concurrently, its grant and the tombstones of its subject
+    /// has arrived: beside the answer, and not before it, the family notes that its last rotation needs no retry, with
+    /// at most one write for each generation. Otherwise it reads the token, and then, concurrently, its grant and the tombstones of its subject
     /// and client.
     pub async fn introspect(&self, token: &Secret) -> Result<IntrospectOutcome> {
         let Some(digest) = token::read(token::ACCESS, &[], token) else {
@@ -361,6 +433,8 @@ impl AccessTokens {
             client_id: stored.client_id,
             scope: stored.scope,
             dpop_jkt: stored.dpop_jkt,
+            x5t_s256: stored.x5t_s256,
+            resource: stored.resource,
             grant_id,
             issued_at: Timestamp::from_stored(stored.issued_at)?,
             expires_at: record.expires_at,

@@ -8,11 +8,13 @@ use std::time::Duration;
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 
-use binding::Binding;
+use binding::{Binding, Marker};
 pub use request::{CodeRequest, Redeem};
 
+use super::access_tokens::{AccessDraft, AccessRequest, IssuedAccessToken};
 use super::grants::{GrantId, GrantRequest, GrantTtls, Grants, IssuedGrant};
 use super::registry::{Store, question};
+use super::shared::confirmation::{Confirmation, Resources};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
 use super::shared::token;
@@ -82,26 +84,66 @@ pub struct Redeemed {
     pub data: Option<Payload>,
     /// Thumbprint of the key that was presented with it.
     pub dpop_jkt: Option<String>,
+    /// Thumbprint of the client certificate that was presented with it.
+    pub x5t_s256: Option<String>,
+    /// Resources that its access tokens are meant for.
+    pub resource: Option<Resources>,
     /// Grant, if one was requested.
     pub grant: Option<IssuedGrant>,
+    /// Access token, if one was requested.
+    pub access_token: Option<IssuedAccessToken>,
 }
 
 impl Redeemed {
-    /// Adds the requested grant, and returns the writes that issue it.
+    /// Adds the requested grant and access token, and returns the writes that issue them; the error is the field of the
+    /// access token that contradicts the code.
     pub(super) fn give(
         &mut self,
         ttls: Option<GrantTtls>,
+        draft: Option<&AccessDraft>,
         grants: &Grants,
         now: Timestamp,
-    ) -> Result<Vec<Write>> {
-        let Some(ttls) = ttls else { return Ok(Vec::new()) };
-        let mut request = GrantRequest::new(&self.subject, &self.client_id).ttls(ttls);
+    ) -> Result<Result<Vec<Write>, Field>> {
+        let mut cnf = Confirmation::default();
+        (cnf.jkt, cnf.x5t_s256) = (self.dpop_jkt.clone(), self.x5t_s256.clone());
+        let Some(ttls) = ttls else {
+            let Some(draft) = draft else { return Ok(Ok(Vec::new())) };
+            return self.give_token_alone(draft, cnf, grants, now);
+        };
+        let mut request = GrantRequest::new(&self.subject, &self.client_id).ttls(ttls).cnf(cnf);
         request.scope.clone_from(&self.scope);
+        request.resource.clone_from(&self.resource);
         request.data.clone_from(&self.data);
-        request.dpop_jkt.clone_from(&self.dpop_jkt);
-        let (grant, writes) = grants.prepare(request, now)?;
+        let (grant, family, mut writes) = grants.prepare(request, now)?;
+        if let Some(draft) = draft {
+            let under = (grant.grant_id, &family, grant.ends_at);
+            match grants.access_tokens().prepare_under(draft, under, now)? {
+                Ok((issued, insert)) => {
+                    self.access_token = Some(issued);
+                    writes.push(insert);
+                }
+                Err(field) => return Ok(Err(field)),
+            }
+        }
         self.grant = Some(grant);
-        Ok(writes)
+        Ok(Ok(writes))
+    }
+
+    fn give_token_alone(
+        &mut self,
+        draft: &AccessDraft,
+        cnf: Confirmation,
+        grants: &Grants,
+        now: Timestamp,
+    ) -> Result<Result<Vec<Write>, Field>> {
+        let request = AccessRequest::alone(&self.subject, &self.client_id).cnf(cnf);
+        let request = match request.narrowed(draft, self.scope.as_ref(), self.resource.as_ref()) {
+            Ok(request) => request,
+            Err(field) => return Ok(Err(field)),
+        };
+        let (issued, writes) = grants.access_tokens().prepare_alone(request, now)?;
+        self.access_token = Some(issued);
+        Ok(Ok(writes))
     }
 }
 
@@ -112,9 +154,9 @@ impl Redeemed {
 pub enum RedeemOutcome {
     /// The code was valid, and is now redeemed.
     Redeemed(Box<Redeemed>),
-    /// The code was presented before. Its grant is revoked.
+    /// The code was presented before. Its grant is revoked if everything that was presented fits the code.
     Reused {
-        /// Grant that was issued for it, if any.
+        /// Grant that is revoked, if any.
         grant_id: Option<GrantId>,
     },
     /// A field does not match. The code is invalidated, unless the request keeps it.
@@ -139,7 +181,7 @@ enum CodeState {
     Open(#[n(0)] Binding),
     /// Redeemed, with the grant that was issued for it, if any.
     #[n(1)]
-    Redeemed(#[n(0)] Option<ByteArray<{ GrantId::BYTES }>>),
+    Redeemed(#[n(0)] Option<ByteArray<{ GrantId::BYTES }>>, #[n(1)] Option<Marker>),
     /// Presented with a field that did not match.
     #[n(2)]
     Burned,
@@ -171,7 +213,7 @@ impl Store for Codes {
                 Finding::new(RecordState::Live, "it was not redeemed yet")
             }
             CodeState::Open(_) => Finding::new(RecordState::Expired, "it was not redeemed in its time"),
-            CodeState::Redeemed(id) => Finding::new(RecordState::Used, "it was redeemed")
+            CodeState::Redeemed(id, _) => Finding::new(RecordState::Used, "it was redeemed")
                 .of_grant(id.map(|id| GrantId::from_bytes(*id))),
             CodeState::Burned => {
                 Finding::new(RecordState::Used, "it was presented with something that did not fit")
@@ -195,8 +237,14 @@ impl Codes {
     /// Issues a code. Its lifetime is 60 seconds unless the profile or the request sets another.
     pub async fn issue(&self, request: CodeRequest) -> Result<IssuedCode> {
         request.check()?;
+        if request.code_challenge.is_none() && self.needs_challenge(&request.client_id).await? {
+            return Err(Error::invalid(
+                "code_challenge is required: this server or client accepts no code without PKCE",
+            ));
+        }
         let now = self.stores.now();
-        let ttl = self.stores.ttl(Kind::Code, &self.scope, request.ttl, self.stores.profile().code)?;
+        let profile = self.stores.profile_or_default(request.profile.as_deref())?;
+        let ttl = self.stores.ttl(Kind::Code, &self.scope, request.ttl, profile.code)?;
         if ttl.duration() > Duration::from_secs(Self::MAX_TTL_SECONDS) {
             return Err(Error::invalid(format!(
                 "a code lives at most {} s; {ttl} was asked for",
@@ -217,7 +265,8 @@ impl Codes {
     }
 
     /// Redeems a code. Of any number of redemptions of one code at most one is answered `Redeemed`; every later one
-    /// revokes the grant, whichever client presents the code, since two parties have it.
+    /// revokes the grant if everything that is presented fits the code, since two parties have it then. Who has only the
+    /// code revokes nothing.
     ///
     /// After an error the code may have been redeemed, and its grant is then unknown to the caller. A retry is
     /// answered `Reused`: the grant is revoked, and the user signs in again.
@@ -228,14 +277,17 @@ impl Codes {
         if let Some(ttls) = &presented.grant {
             ttls.check(&self.stores)?;
         }
+        let cnf = &Confirmation::of(presented.dpop_jkt.as_ref(), presented.cnf.as_ref())?;
         let key = self.key(&digest)?;
         let update = self.stores.update(&key, |standing, now| {
             let Some(standing) = standing else { return Ok(Step::answer(RedeemOutcome::Unknown)) };
             let code: Code = codec::decode(&standing.value)?;
             let valid_until = Timestamp::from_stored(code.valid_until)?;
             let binding = match code.state {
-                CodeState::Redeemed(id) => {
-                    let grant_id = id.map(|id| GrantId::from_bytes(*id));
+                CodeState::Redeemed(id, marker) => {
+                    // A marker of an earlier version does not tell: it revokes.
+                    let fits = marker.is_none_or(|marker| marker.fits(&presented, cnf));
+                    let grant_id = id.filter(|_| fits).map(|id| GrantId::from_bytes(*id));
                     return Ok(Step::answer(RedeemOutcome::Reused { grant_id }));
                 }
                 CodeState::Burned => return Ok(Step::answer(RedeemOutcome::Reused { grant_id: None })),
@@ -244,7 +296,7 @@ impl Codes {
             };
             let (subject, client_id) = (binding.subject.clone(), binding.client_id.clone());
             let issued_at = Some(binding.issued_at()?);
-            let (answer, record, mut writes) = match binding.check(&presented) {
+            let (answer, record, mut writes) = match binding.check(&presented, cnf) {
                 Err(field) if presented.keep_on_mismatch => {
                     return Ok(Step::answer(RedeemOutcome::Mismatch(field)));
                 }
@@ -252,7 +304,10 @@ impl Codes {
                     let burned = self.remember(valid_until, CodeState::Burned, valid_until)?;
                     (RedeemOutcome::Mismatch(field), burned, Vec::new())
                 }
-                Ok(()) => self.honour(&key, binding, &presented, valid_until, now)?,
+                Ok(()) => match self.honour(&key, binding, (&presented, cnf), valid_until, now)? {
+                    Ok(honoured) => honoured,
+                    Err(field) => return Ok(Step::answer(RedeemOutcome::Mismatch(field))),
+                },
             };
             writes.insert(0, Write::Replace { key: key.clone(), expected: standing.version, record });
             let whom = [Principal::Owner(&subject), Principal::Client(&client_id)];
@@ -275,23 +330,48 @@ impl Codes {
         &self,
         key: &Key,
         binding: Binding,
-        presented: &Redeem,
+        (presented, cnf): (&Redeem, &Confirmation),
         valid_until: Timestamp,
         now: Timestamp,
-    ) -> Result<(RedeemOutcome, Record, Vec<Write>)> {
+    ) -> Result<Result<(RedeemOutcome, Record, Vec<Write>), Field>> {
+        let marker = binding.marker();
         let mut redeemed = Redeemed {
             data: self.stores.open_some(key, binding.data.as_deref())?,
             subject: binding.subject,
             client_id: binding.client_id,
             scope: binding.scope,
-            dpop_jkt: presented.dpop_jkt.clone(),
+            dpop_jkt: cnf.jkt.clone(),
+            x5t_s256: cnf.x5t_s256.clone(),
+            resource: binding.resource,
             grant: None,
+            access_token: None,
         };
-        let writes = redeemed.give(presented.grant.clone(), &self.stores.grants(&self.scope), now)?;
+        let (mut ttls, mut draft) = (presented.grant.clone(), presented.access_token.clone());
+        let profile = binding.profile.filter(|name| self.stores.profile_named(name).is_ok());
+        if let Some(ttls) = &mut ttls {
+            ttls.profile = ttls.profile.take().or(profile);
+        } else if let Some(draft) = &mut draft {
+            draft.profile = draft.profile.take().or(profile);
+        }
+        let grants = self.stores.grants(&self.scope);
+        let writes = match redeemed.give(ttls, draft.as_ref(), &grants, now)? {
+            Ok(writes) => writes,
+            Err(field) => return Ok(Err(field)),
+        };
         let keep_until = redeemed.grant.as_ref().map_or(valid_until, |grant| grant.ends_at.max(valid_until));
         let id = redeemed.grant.as_ref().map(|grant| (*grant.grant_id.as_bytes()).into());
-        let marker = self.remember(valid_until, CodeState::Redeemed(id), keep_until)?;
-        Ok((RedeemOutcome::Redeemed(Box::new(redeemed)), marker, writes))
+        let record = self.remember(valid_until, CodeState::Redeemed(id, Some(marker)), keep_until)?;
+        Ok(Ok((RedeemOutcome::Redeemed(Box::new(redeemed)), record, writes)))
+    }
+
+    /// Returns whether the server or the client accepts no code without a PKCE challenge. The client is read only for a
+    /// code without one.
+    async fn needs_challenge(&self, client_id: &str) -> Result<bool> {
+        if self.stores.requires_pkce() {
+            return Ok(true);
+        }
+        let client = self.stores.clients(&self.scope).find(client_id).await?;
+        Ok(client.is_some_and(|client| client.require_pkce))
     }
 
     /// Record of a code, kept for a day after the end of the code, or until `keep_until` if that is later.

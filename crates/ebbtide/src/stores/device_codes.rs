@@ -17,8 +17,9 @@ pub use types::{
 use user_code::UserCode;
 
 use super::codes::Redeemed;
-use super::grants::{GrantId, MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES};
+use super::grants::{GrantId, MAX_NAME_BYTES, MAX_SCOPE_BYTES};
 use super::registry::{Store, question};
+use super::shared::confirmation::Confirmation;
 use super::shared::finding::{Finding, RecordState};
 use super::shared::token;
 use super::shared::tombstones::Principal;
@@ -162,6 +163,7 @@ impl DeviceCodes {
             polled_at: None,
             state: DeviceState::Pending,
             started_at: now.as_millis(),
+            resource: request.resource,
         };
         let record = self.record(&device, expires_at)?;
         let client = [Principal::Client(&device.client_id)];
@@ -303,7 +305,7 @@ impl DeviceCodes {
     ///
     /// After an error the code may have been redeemed, as with [codes](super::codes::Codes::redeem).
     pub async fn redeem(&self, presented: DeviceRedeem) -> Result<DeviceRedeemOutcome> {
-        check_optional("key thumbprint", presented.dpop_jkt.as_deref(), MAX_THUMBPRINT_BYTES)?;
+        let cnf = &Confirmation::of(presented.dpop_jkt.as_ref(), presented.cnf.as_ref())?;
         if let Some(ttls) = &presented.grant {
             ttls.check(&self.stores)?;
         }
@@ -337,10 +339,19 @@ impl DeviceCodes {
                 client_id: device.client_id.clone(),
                 scope: device.scope.clone(),
                 data: self.stores.open_some(&standing.key, device.data.take().as_deref())?,
-                dpop_jkt: presented.dpop_jkt.clone(),
+                dpop_jkt: cnf.jkt.clone(),
+                x5t_s256: cnf.x5t_s256.clone(),
+                resource: device.resource.clone(),
                 grant: None,
+                access_token: None,
             };
-            let writes = redeemed.give(presented.grant.clone(), &self.stores.grants(&self.scope), now)?;
+            let (ttls, draft) = (presented.grant.clone(), presented.access_token.as_ref());
+            let writes = match redeemed.give(ttls, draft, &self.stores.grants(&self.scope), now)? {
+                Ok(writes) => writes,
+                Err(field) => {
+                    return Ok(Step::answer(DeviceRedeemOutcome::Refused(PollOutcome::Mismatch(field))));
+                }
+            };
             let id = redeemed.grant.as_ref().map(|grant| (*grant.grant_id.as_bytes()).into());
             device.state = DeviceState::Redeemed(id);
             let keep_until = redeemed.grant.as_ref().map(|grant| grant.ends_at);

@@ -22,6 +22,7 @@ mod request;
 
 use std::time::Duration;
 
+use base64ct::{Base64UrlUnpadded, Encoding as _};
 use minicbor::{Decode, Encode};
 
 pub use listing::SessionInfo;
@@ -57,12 +58,48 @@ pub struct Sessions {
     scope: Scope,
 }
 
+/// Name of a session: its id, which is a secret, or the handle that listings have.
+#[derive(Debug, Clone, Copy)]
+pub enum SessionName<'a> {
+    /// Id of the session.
+    Id(&'a Secret),
+    /// Handle of the session.
+    Handle(&'a str),
+}
+
+impl<'a> From<&'a Secret> for SessionName<'a> {
+    fn from(session_id: &'a Secret) -> Self {
+        Self::Id(session_id)
+    }
+}
+
+impl SessionName<'_> {
+    /// Digest that the session is stored under; none if the name is not that of a session.
+    fn digest(self) -> Option<Digest> {
+        match self {
+            Self::Id(session_id) => token::read(token::SESSION, &[], session_id),
+            Self::Handle(handle) => {
+                let mut digest = [0; Digest::BYTES];
+                let decoded = Base64UrlUnpadded::decode(handle, &mut digest).ok()?.len();
+                (decoded == Digest::BYTES).then(|| Digest::from_bytes(digest))
+            }
+        }
+    }
+}
+
+/// Handle of the session with that digest. It is no secret: no id can be derived from it.
+fn handle(digest: &Digest) -> String {
+    Base64UrlUnpadded::encode_string(digest.as_bytes())
+}
+
 /// Created session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CreatedSession {
     /// Id of the session: a bearer secret, of which only a digest is stored.
     pub session_id: Secret,
+    /// Handle of the session, as listings have it.
+    pub handle: String,
     /// End of the session unless it is touched.
     pub expires_at: Timestamp,
     /// End of the session that touches cannot exceed.
@@ -73,6 +110,8 @@ pub struct CreatedSession {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Session {
+    /// Handle of the session, as listings have it.
+    pub handle: String,
     /// Owner of the session.
     pub subject: Option<String>,
     /// Contents of the session.
@@ -138,6 +177,7 @@ struct StoredSession {
 /// Live session that was read, with the key and the version for a conditional write.
 struct FoundSession {
     key: Key,
+    digest: Digest,
     stored: StoredSession,
     version: Version,
 }
@@ -186,7 +226,7 @@ impl Store for Sessions {
     type Question = SessionQuestion;
 
     async fn explain(&self, question: &SessionQuestion) -> Result<Finding> {
-        Ok(match self.find(&question.session_id, self.stores.now()).await? {
+        Ok(match self.find((&question.session_id).into(), self.stores.now()).await? {
             Ok(FoundSession { stored, .. }) => {
                 let finding = Finding::new(RecordState::Live, "it was not claimed, and a touch renews it")
                     .since(Timestamp::from_stored(stored.created_at)?)
@@ -220,7 +260,8 @@ impl Sessions {
     pub async fn create(&self, request: SessionRequest) -> Result<CreatedSession> {
         check_optional("subject", request.subject.as_deref(), MAX_NAME_BYTES)?;
         let now = self.stores.now();
-        let ttl = self.stores.ttl(Kind::Session, &self.scope, request.ttl, self.stores.profile().session)?;
+        let profile = self.stores.profile_or_default(request.profile.as_deref())?;
+        let ttl = self.stores.ttl(Kind::Session, &self.scope, request.ttl, profile.session)?;
         let max = request.max_ttl.unwrap_or(ttl.max(Ttl::secs(Self::DEFAULT_MAX_SECONDS)));
         if ttl > max {
             return Err(Error::invalid(format!("a TTL of {ttl} is longer than its cap of {max}")));
@@ -247,15 +288,15 @@ impl Sessions {
         let commit = self.stores.commit_for(&self.scope, &whom, writes, now).await?.unless_deleted()?;
         // The key is the digest of 32 random bytes: it is taken only if the RNG is broken.
         if commit.is_applied() {
-            Ok(CreatedSession { session_id, expires_at, ends_at })
+            Ok(CreatedSession { session_id, handle: handle(&digest), expires_at, ends_at })
         } else {
             Err(Error::unavailable("the id of a new session is taken"))
         }
     }
 
     /// Reads a session, without renewing it.
-    pub async fn get(&self, session_id: &Secret) -> Result<SessionOutcome> {
-        Ok(match self.find(session_id, self.stores.now()).await? {
+    pub async fn get<'a>(&self, name: impl Into<SessionName<'a>>) -> Result<SessionOutcome> {
+        Ok(match self.find(name.into(), self.stores.now()).await? {
             Ok(found) => SessionOutcome::Live(Box::new(self.open(&found)?)),
             Err(gone) => gone.into(),
         })
@@ -263,9 +304,14 @@ impl Sessions {
 
     /// Renews a session for `ttl` from now, or for the TTL that it was created with. The session never ends after
     /// its cap, nor earlier than before.
-    pub async fn touch(&self, session_id: &Secret, ttl: Option<Ttl>) -> Result<TouchOutcome> {
+    pub async fn touch<'a>(
+        &self,
+        name: impl Into<SessionName<'a>>,
+        ttl: Option<Ttl>,
+    ) -> Result<TouchOutcome> {
+        let name = name.into();
         let touch = self.stores.retry(|now| async move {
-            let mut found = match self.find(session_id, now).await? {
+            let mut found = match self.find(name, now).await? {
                 Ok(found) => found,
                 Err(gone) => return Ok(Step::answer(gone.into())),
             };
@@ -286,9 +332,10 @@ impl Sessions {
 
     /// Takes the contents of a session, once: of any number of callers, one is answered `Live`, and the others
     /// `Used`.
-    pub async fn claim(&self, session_id: &Secret) -> Result<SessionOutcome> {
+    pub async fn claim<'a>(&self, name: impl Into<SessionName<'a>>) -> Result<SessionOutcome> {
+        let name = name.into();
         let claim = self.stores.retry(|now| async move {
-            let mut found = match self.find(session_id, now).await? {
+            let mut found = match self.find(name, now).await? {
                 Ok(found) => found,
                 Err(gone) => return Ok(Step::answer(gone.into())),
             };
@@ -300,15 +347,13 @@ impl Sessions {
     }
 
     /// Deletes a session, and returns whether it was live.
-    pub async fn delete(&self, session_id: &Secret) -> Result<bool> {
-        let Some(digest) = token::read(token::SESSION, &[], session_id) else { return Ok(false) };
+    pub async fn delete<'a>(&self, name: impl Into<SessionName<'a>>) -> Result<bool> {
+        let Some(digest) = name.into().digest() else { return Ok(false) };
         self.remove(&digest, |_| true).await
     }
 
-    async fn find(&self, session_id: &Secret, now: Timestamp) -> Result<Result<FoundSession, Gone>> {
-        let Some(digest) = token::read(token::SESSION, &[], session_id) else {
-            return Ok(Err(Gone::Unknown));
-        };
+    async fn find(&self, name: SessionName<'_>, now: Timestamp) -> Result<Result<FoundSession, Gone>> {
+        let Some(digest) = name.digest() else { return Ok(Err(Gone::Unknown)) };
         let key = self.key(&digest)?;
         let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(Err(Gone::Unknown)) };
         let stored: StoredSession = codec::decode(&record.value)?;
@@ -320,16 +365,17 @@ impl Sessions {
         Ok(if stored.fields.is_none() {
             Err(Gone::Used)
         } else if stored.lives(now)? {
-            Ok(FoundSession { key, stored, version: record.version })
+            Ok(FoundSession { key, digest, stored, version: record.version })
         } else {
             Err(Gone::Expired)
         })
     }
 
     fn open(&self, standing: &FoundSession) -> Result<Session> {
-        let FoundSession { key, stored, .. } = standing;
+        let FoundSession { key, digest, stored, .. } = standing;
         let fields = self.stores.open_some(key, stored.fields.as_deref())?;
         Ok(Session {
+            handle: handle(digest),
             subject: stored.subject.clone(),
             fields: SessionFields::open(fields.unwrap_or_default())?,
             created_at: Timestamp::from_stored(stored.created_at)?,
@@ -340,7 +386,7 @@ impl Sessions {
 
     /// Write that replaces a session that was read.
     fn replacement(&self, found: FoundSession) -> Result<Write> {
-        let FoundSession { key, stored, version } = found;
+        let FoundSession { key, stored, version, .. } = found;
         Ok(Write::Replace { key, expected: version, record: self.record(&stored)? })
     }
 

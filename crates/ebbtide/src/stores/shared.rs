@@ -1,5 +1,6 @@
 //! Parts that several stores share.
 
+pub mod confirmation;
 pub mod deletion;
 pub mod extension;
 pub(crate) mod field;

@@ -4,7 +4,6 @@ use super::{AccessRequest, AccessTokens, IssueOutcome, StoredToken};
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
-use crate::model::write::Write;
 use crate::stores::grants::{Holder, Listed};
 use crate::stores::shared::tombstones::Principal;
 
@@ -12,12 +11,10 @@ impl AccessTokens {
     /// Issues a token and its indexes, which end with it, in one commit.
     pub(super) async fn issue_alone(&self, request: AccessRequest) -> Result<IssueOutcome> {
         let now = self.stores.now();
-        let (issued, insert, digest, stored) = self.prepare(request, None, now)?;
-        let mut writes = vec![insert];
-        for key in self.index_keys(&digest, &stored)? {
-            writes.push(Write::Insert { key, record: self.stores.record("", issued.expires_at) });
-        }
-        let whom = [Principal::Owner(&stored.subject), Principal::Client(&stored.client_id)];
+        let subject = request.subject.clone().unwrap_or_default();
+        let client_id = request.client_id.clone().unwrap_or_default();
+        let (issued, writes) = self.prepare_alone(request, now)?;
+        let whom = [Principal::Owner(&subject), Principal::Client(&client_id)];
         let commit = self.stores.commit_for(&self.scope, &whom, writes, now).await?.unless_deleted()?;
         // The key is the digest of 32 random bytes: a collision means that the random numbers are broken.
         if commit.is_applied() {

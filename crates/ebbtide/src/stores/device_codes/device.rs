@@ -6,6 +6,7 @@ use minicbor::{Decode, Encode};
 use crate::model::error::Result;
 use crate::model::time::Timestamp;
 use crate::stores::grants::GrantId;
+use crate::stores::shared::confirmation::Resources;
 
 /// Seconds that a `slow_down` adds to the interval, permanently (RFC 8628 §3.5).
 pub(super) const SLOWER_BY_SECONDS: u64 = 5;
@@ -29,6 +30,8 @@ pub(super) struct Device {
     pub(super) state: DeviceState,
     #[n(7)]
     pub(super) started_at: u64,
+    #[n(8)]
+    pub(super) resource: Option<Resources>,
 }
 
 #[derive(Encode, Decode)]
@@ -92,6 +95,7 @@ mod tests {
             polled_at: None,
             state: DeviceState::Pending,
             started_at: 0,
+            resource: None,
         };
         let mut poll = |millis: u64| device.poll(Timestamp::from_millis(1_800_000_000_000 + millis).unwrap());
         assert_eq!(poll(0), Pace::Wait { interval_seconds: 5 }, "the first is never early");

@@ -6,8 +6,10 @@ use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::stores::Field;
+use crate::stores::access_tokens::{AccessDraft, asked};
 use crate::stores::codes::Redeemed;
 use crate::stores::grants::{GrantId, GrantTtls};
+use crate::stores::shared::confirmation::{Confirmation, Resources};
 use crate::stores::shared::payload::{Payload, present};
 use crate::stores::shared::setters::setters;
 
@@ -23,6 +25,9 @@ pub struct DeviceRequest {
     pub client_id: String,
     /// Requested OAuth scope.
     pub scope: Option<String>,
+    /// Resources that its access tokens are meant for (RFC 8707).
+    #[cfg_attr(feature = "schema", schema(value_type = Option<Vec<String>>))]
+    pub resource: Option<Resources>,
     /// Payload, stored sealed.
     #[serde(default, deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<serde_json::Value>))]
@@ -39,10 +44,11 @@ pub struct DeviceRequest {
 impl DeviceRequest {
     /// Request of the client on a device.
     pub fn new(client_id: impl Into<String>) -> Self {
-        Self { client_id: client_id.into(), scope: None, data: None, ttl: None, interval_seconds: None }
+        let client_id = client_id.into();
+        Self { client_id, scope: None, resource: None, data: None, ttl: None, interval_seconds: None }
     }
 
-    setters!(scope: String, data: Payload, ttl: Ttl);
+    setters!(scope: String, resource: Resources, data: Payload, ttl: Ttl);
 
     /// Sets [`interval_seconds`](Self#structfield.interval_seconds).
     pub fn interval_seconds(mut self, seconds: u64) -> Self {
@@ -234,17 +240,29 @@ pub struct DeviceRedeem {
     pub client_id: String,
     /// Thumbprint of the key whose proof came with the code; the grant is bound to it.
     pub dpop_jkt: Option<String>,
+    /// Key that came with the code, by `jkt` or `x5t#S256`; the grant is bound to it.
+    pub cnf: Option<Confirmation>,
     /// Asks for a grant, issued in the commit that redeems the code.
     pub grant: Option<GrantTtls>,
+    /// Asks for an access token, issued in the same commit: `true`, or what differs from the code.
+    #[serde(default, deserialize_with = "asked")]
+    pub access_token: Option<AccessDraft>,
 }
 
 impl DeviceRedeem {
     /// Request of `client_id` with `device_code`.
     pub fn new(device_code: impl Into<Secret>, client_id: impl Into<String>) -> Self {
-        Self { device_code: device_code.into(), client_id: client_id.into(), dpop_jkt: None, grant: None }
+        Self {
+            device_code: device_code.into(),
+            client_id: client_id.into(),
+            dpop_jkt: None,
+            cnf: None,
+            grant: None,
+            access_token: None,
+        }
     }
 
-    setters!(dpop_jkt: String, grant: GrantTtls);
+    setters!(dpop_jkt: String, cnf: Confirmation, grant: GrantTtls, access_token: AccessDraft);
 
     /// Asks for a grant with the lifetimes of the profile.
     pub fn with_grant(self) -> Self {

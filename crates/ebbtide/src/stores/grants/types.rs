@@ -11,6 +11,8 @@ use crate::model::record::Version;
 use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::stores::Field;
+use crate::stores::access_tokens::IssuedAccessToken;
+use crate::stores::shared::confirmation::Resources;
 use crate::stores::shared::payload::Payload;
 
 /// Id of a grant. It is no secret: no token can be derived from it.
@@ -122,6 +124,10 @@ pub struct Grant {
     pub scope: Option<String>,
     /// Thumbprint of the key that it is bound to.
     pub dpop_jkt: Option<String>,
+    /// Thumbprint of the client certificate that it is bound to.
+    pub x5t_s256: Option<String>,
+    /// Resources that its access tokens are meant for.
+    pub resource: Option<Resources>,
     /// Payload; removed when the grant is revoked.
     pub data: Option<Payload>,
     /// Number of rotations.
@@ -168,6 +174,10 @@ pub struct Rotated {
     pub scope: Option<String>,
     /// Thumbprint of the key that it is bound to.
     pub dpop_jkt: Option<String>,
+    /// Resources that its access tokens are meant for.
+    pub resource: Option<Resources>,
+    /// Access token, if one was asked for.
+    pub access_token: Option<IssuedAccessToken>,
     /// Payload of the grant.
     pub data: Option<Payload>,
     /// End of the grant unless it is rotated before.
@@ -185,6 +195,12 @@ pub enum RotateOutcome {
     Rotated(Box<Rotated>),
     /// The token was rotated a moment ago and its successor was not used yet: the same successor again.
     Retried(Box<Rotated>),
+    /// An old token within its own retry window, or one of a family that is rotated faster than its windows end.
+    /// Nothing is changed: read the stored token again, and try once more later.
+    Raced {
+        /// Id of the family.
+        grant_id: GrantId,
+    },
     /// The token was used before. The family is revoked.
     Reused {
         /// Id of the family.

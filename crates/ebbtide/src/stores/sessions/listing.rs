@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use base64ct::{Base64UrlUnpadded, Encoding as _};
-
-use super::{Sessions, StoredSession};
+use super::{Sessions, StoredSession, handle};
 use crate::backend::Cursor;
 use crate::model::codec;
 use crate::model::digest::Digest;
@@ -62,7 +60,7 @@ impl Sessions {
             // An index entry may be stale: the record names the owner.
             if stored.subject.as_deref() == Some(subject) && stored.lives(now)? {
                 items.push(SessionInfo {
-                    handle: Base64UrlUnpadded::encode_string(digest.as_bytes()),
+                    handle: handle(&digest),
                     subject: subject.to_owned(),
                     created_at: Timestamp::from_stored(stored.created_at)?,
                     expires_at: Timestamp::from_stored(stored.valid_until)?,

@@ -51,6 +51,9 @@ pub struct SessionRequest {
     #[serde(rename = "max_ttl_seconds")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
     pub max_ttl: Option<Ttl>,
+    /// Profile whose lifetime is used: `oauth`, `spa`, `mcp`, or a configured one.
+    #[cfg_attr(feature = "schema", schema(example = "oauth"))]
+    pub profile: Option<String>,
 }
 
 impl SessionRequest {
@@ -59,7 +62,7 @@ impl SessionRequest {
         Self::default()
     }
 
-    setters!(subject: String, data: Payload, state: Secret, provider: String, code_verifier: Secret, verified_emails: Vec<String>, token_data: Payload, user_info: Payload, ttl: Ttl, max_ttl: Ttl);
+    setters!(subject: String, data: Payload, state: Secret, provider: String, code_verifier: Secret, verified_emails: Vec<String>, token_data: Payload, user_info: Payload, ttl: Ttl, max_ttl: Ttl, profile: String);
 
     /// Contents, as they are sealed.
     pub(super) fn payload(&self) -> Payload {
