@@ -32,7 +32,6 @@ use std::time::Duration;
 use tokio::sync::{Mutex, Semaphore};
 
 use crate::admin::Admin;
-use crate::backend::Backend;
 use crate::keyring::Keyring;
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
@@ -42,6 +41,7 @@ use crate::model::scope::Scope;
 use crate::model::time::{Clock, SystemClock, Timestamp};
 use crate::model::ttl::{Ttl, TtlPolicies, TtlPolicy};
 use crate::stores::audit::GATES;
+use crate::timekeeping::{Now, TimeSource, Timed};
 
 use clients::hashing::{HashCost, Hashers};
 use profile::Profile;
@@ -52,8 +52,7 @@ use scopes::Scopes;
 pub struct Stores(Arc<Shared>);
 
 struct Shared {
-    backend: Arc<dyn Admin>,
-    clock: Arc<dyn Clock>,
+    timed: Timed,
     rng: Arc<dyn Rng>,
     profile: Profile,
     profiles: BTreeMap<String, Profile>,
@@ -85,7 +84,7 @@ impl Stores {
     pub fn builder(backend: Arc<dyn Admin>) -> Builder {
         Builder {
             backend,
-            clock: Arc::new(SystemClock),
+            time: Arc::new(TimeSource::of_clock(SystemClock)),
             rng: Arc::new(SystemRng),
             policies: TtlPolicies::default(),
             profile: Profile::default(),
@@ -135,16 +134,18 @@ impl Stores {
         Scopes::new(self.clone(), caller.clone())
     }
 
-    pub(crate) fn backend(&self) -> &dyn Backend {
-        self.0.backend.as_ref()
+    pub(crate) fn backend(&self) -> &Timed {
+        &self.0.timed
     }
 
     pub(crate) fn admin(&self) -> &dyn Admin {
-        self.0.backend.as_ref()
+        self.0.timed.admin().as_ref()
     }
 
-    pub(crate) fn now(&self) -> Timestamp {
-        self.0.clock.now()
+    /// The time of a request. It is taken once, and handed to every call of the request. `Unavailable` while nothing
+    /// can be answered.
+    pub(crate) fn now(&self) -> Result<Now> {
+        self.0.timed.now()
     }
 
     pub(crate) fn record(&self, value: impl Into<bytes::Bytes>, expires_at: Timestamp) -> Record {
@@ -166,12 +167,13 @@ impl Stores {
         kind: Kind,
         scope: &Scope,
         asked: Option<Ttl>,
-        now: Timestamp,
+        now: Now,
     ) -> Result<Timestamp> {
-        match self.policy(kind, scope) {
-            Some(policy) => policy.expires_at(asked, now),
-            None => asked.map_or(Ok(Timestamp::NEVER), |ttl| ttl.expires_at(now)),
-        }
+        let ttl = match self.policy(kind, scope) {
+            Some(policy) => policy.apply(asked)?,
+            None => asked,
+        };
+        ttl.map_or(Ok(Timestamp::NEVER), |ttl| now.end(ttl))
     }
 
     /// The latest end of a life that began at `began_at`: its own cap, and the longest that an enforced policy
@@ -259,7 +261,7 @@ pub(crate) fn check_optional(what: &str, text: Option<&str>, most: usize) -> Res
 #[must_use]
 pub struct Builder {
     backend: Arc<dyn Admin>,
-    clock: Arc<dyn Clock>,
+    time: Arc<TimeSource>,
     rng: Arc<dyn Rng>,
     policies: TtlPolicies,
     profile: Profile,
@@ -270,9 +272,15 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Takes the time from `clock`.
+    /// Takes every instant from `clock`, and doubts none of them. For tests.
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Arc::new(clock);
+        self.time = Arc::new(TimeSource::of_clock(clock));
+        self
+    }
+
+    /// Takes the time from `time`.
+    pub fn time(mut self, time: Arc<TimeSource>) -> Self {
+        self.time = time;
         self
     }
 
@@ -322,12 +330,11 @@ impl Builder {
     /// The stores.
     #[must_use]
     pub fn build(self) -> Stores {
-        let Self { backend, clock, rng, policies, profile, profiles, hash_cost, keyring, requires_pkce } =
+        let Self { backend, time, rng, policies, profile, profiles, hash_cost, keyring, requires_pkce } =
             self;
-        let keyring = keyring.unwrap_or_else(|| Keyring::generate(rng.as_ref(), clock.now()));
+        let keyring = keyring.unwrap_or_else(|| Keyring::generate(rng.as_ref(), time.date()));
         Stores(Arc::new(Shared {
-            backend,
-            clock,
+            timed: Timed::new(backend, time),
             rng,
             profile,
             profiles,

@@ -1,4 +1,4 @@
-//! Direction of the imports: `model ← backend ← engines`, `backend ← stores ← ops ← db`, and nothing points back.
+//! Direction of the imports: `model ← backend ← engines`, `backend ← timekeeping ← stores ← ops ← db`, and nothing points back.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,10 +14,10 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ("admin", &["backend", "model"]),
     ("engines", &["admin", "backend", "model"]),
     ("layers", &["admin", "backend", "engines", "model"]),
-    ("stores", &["admin", "backend", "keyring", "model"]),
     ("timekeeping", &["admin", "backend", "model"]),
-    ("ops", &["admin", "backend", "engines", "keyring", "model", "stores"]),
-    ("db", &["admin", "backend", "engines", "keyring", "layers", "model", "ops", "stores"]),
+    ("stores", &["admin", "backend", "keyring", "model", "timekeeping"]),
+    ("ops", &["admin", "backend", "engines", "keyring", "model", "stores", "timekeeping"]),
+    ("db", &["admin", "backend", "engines", "keyring", "layers", "model", "ops", "stores", "timekeeping"]),
 ];
 
 fn sources(folder: &Path) -> Vec<PathBuf> {

@@ -250,7 +250,7 @@ impl ApiKeys {
                 role: request.role,
                 name: request.name.clone(),
                 rate_limit: request.rate_limit,
-                created_at: now.as_millis(),
+                created_at: now.latest().as_millis(),
             };
             let record = self.stores.record(codec::encode(&stored), expires_at);
             let about = describe(id.clone(), stored, expires_at)?;
@@ -270,7 +270,7 @@ impl ApiKeys {
             Reach::Exact(scope) => Prefix::partition(Kind::ApiKey, scope, &[PARTITION.into()], &[])?,
             Reach::Below(_) => Prefix::reach(Kind::ApiKey, reach)?,
         };
-        let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()).await?;
+        let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()?).await?;
         Listing::read(page, |key, record| read(&key, &record))
     }
 
@@ -278,7 +278,7 @@ impl ApiKeys {
     pub async fn get(&self, id: &KeyId) -> Result<Option<ApiKey>> {
         self.caller.require(id.scope())?;
         let key = place(id)?;
-        let record = self.stores.backend().get(&key, self.stores.now()).await?;
+        let record = self.stores.backend().get(&key, self.stores.now()?).await?;
         record.map(|record| read(&key, &record)).transpose()
     }
 
@@ -309,7 +309,7 @@ impl Stores {
     /// without a read.
     pub async fn find_api_key(&self, secret: &Secret) -> Result<Option<ApiKey>> {
         let Some((id, digest)) = KeyId::read(secret) else { return Ok(None) };
-        let Some(record) = self.backend().get(&place(&id)?, self.now()).await? else { return Ok(None) };
+        let Some(record) = self.backend().get(&place(&id)?, self.now()?).await? else { return Ok(None) };
         let stored: StoredKey = codec::decode(&record.value)?;
         if Digest::from_bytes(*stored.digest) != digest {
             return Ok(None);

@@ -291,7 +291,7 @@ impl Approvals {
     /// Grants an approval, and replaces the one that exists, with its lifetime.
     pub async fn grant(&self, approval: &Approval) -> Result<Granted> {
         let scope = approval.scope.as_ref().unwrap_or(&self.scope);
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let (lifetime, expires_at) =
             approval.lifetime().begin(&self.stores, Kind::Approval, scope, None, now)?;
         let (key, record) = self.prepare(approval, lifetime, expires_at)?;
@@ -366,11 +366,11 @@ impl Approvals {
         limit: usize,
     ) -> Result<Listing<Granted>> {
         check_limit(limit)?;
-        if self.stores.is_deleted(&self.scope, &[Principal::Owner(identity)], self.stores.now()).await? {
+        if self.stores.is_deleted(&self.scope, &[Principal::Owner(identity)], self.stores.now()?).await? {
             return Ok(Listing { items: Vec::new(), next: None });
         }
         let page =
-            self.stores.backend().scan(&self.prefix(identity)?, after, limit, self.stores.now()).await?;
+            self.stores.backend().scan(&self.prefix(identity)?, after, limit, self.stores.now()?).await?;
         Listing::read(page, |key, record| read(&key, &record))
     }
 

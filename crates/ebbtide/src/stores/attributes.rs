@@ -141,7 +141,7 @@ impl Attributes {
     ) -> Result<Listing<String>> {
         check_limit(limit)?;
         let prefix = self.owner_prefix(owner)?;
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let mut place = after.map_or(Ok(Place::default()), Place::read)?;
         let mut names = Vec::new();
         for _ in 0..Self::PAGES {
@@ -168,7 +168,7 @@ impl Attributes {
     /// Deletes every attribute of an owner, in exactly this scope, and returns their number. One that is set
     /// meanwhile may be left. After an error, call it again to delete the rest.
     pub async fn delete_owner(&self, owner: &str) -> Result<u64> {
-        self.stores.admin().erase_all(&self.owner_prefix(owner)?, self.stores.now()).await
+        self.stores.admin().erase_all(&self.owner_prefix(owner)?, self.stores.now()?.earliest()).await
     }
 
     /// Deletes every attribute of an owner, and appends to the audit log before and after.
@@ -187,7 +187,7 @@ impl Attributes {
 
     /// One step of [`delete_owner`](Self::delete_owner), for showing progress or stopping in between.
     pub async fn delete_owner_step(&self, owner: &str) -> Result<Erased> {
-        self.stores.admin().erase(&self.owner_prefix(owner)?, self.stores.now()).await
+        self.stores.admin().erase(&self.owner_prefix(owner)?, self.stores.now()?.earliest()).await
     }
 
     fn owner_prefix(&self, owner: &str) -> Result<Prefix> {

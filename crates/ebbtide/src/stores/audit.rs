@@ -56,6 +56,7 @@ use crate::stores::Stores;
 use crate::stores::registry::Store;
 use crate::stores::shared::paging::{Listing, Pages, check_limit};
 use crate::stores::shared::update::Step;
+use crate::timekeeping::Now;
 
 /// Audited changes of one process that run concurrently. Scopes beyond these share turns.
 pub(crate) const GATES: usize = 16;
@@ -87,7 +88,7 @@ impl Audit {
     /// Lists the entries, oldest first.
     pub async fn list(&self, after: Option<&Cursor>, limit: usize) -> Result<Listing<Entry>> {
         check_limit(limit)?;
-        let page = self.stores.backend().scan(&self.log()?, after, limit, self.stores.now()).await?;
+        let page = self.stores.backend().scan(&self.log()?, after, limit, self.stores.now()?).await?;
         Listing::read(page, |key, record| Entry::read(&key, &record))
     }
 
@@ -108,7 +109,7 @@ impl Audit {
     /// Returns number and hash of the last entry, to keep elsewhere for a later [`verify`](Self::verify). None before
     /// the first entry.
     pub async fn mark(&self) -> Result<Option<Mark>> {
-        Ok(self.head(self.stores.now()).await?.map(|(head, _)| head.mark()))
+        Ok(self.head(self.stores.now()?).await?.map(|(head, _)| head.mark()))
     }
 
     /// Appends an entry without a change.
@@ -117,7 +118,7 @@ impl Audit {
     }
 
     /// Writes that append `note` to the log: the entry, and the head in place of the one that was read.
-    pub(crate) async fn entry(&self, note: &Note, now: Timestamp) -> Result<[Write; 2]> {
+    pub(crate) async fn entry(&self, note: &Note, now: Now) -> Result<[Write; 2]> {
         let (head, version) =
             self.head(now).await?.map_or((Head::genesis(), None), |(head, version)| (head, Some(version)));
         let (record, next) = self.seal(&head, note, now)?;
@@ -143,17 +144,17 @@ impl Audit {
         Key::new(Kind::Audit, &self.scope, &["head".into()], &[])
     }
 
-    async fn head(&self, now: Timestamp) -> Result<Option<(Head, Version)>> {
+    async fn head(&self, now: Now) -> Result<Option<(Head, Version)>> {
         let record = self.stores.backend().get(&self.head_key()?, now).await?;
         record.map(|record| Ok((codec::decode(&record.value)?, record.version))).transpose()
     }
 
     /// Entry after `head`, and the head after that entry.
-    fn seal(&self, head: &Head, note: &Note, now: Timestamp) -> Result<(Record, Head)> {
+    fn seal(&self, head: &Head, note: &Note, now: Now) -> Result<(Record, Head)> {
         let default = Ttl::from_secs(Self::DEFAULT_RETENTION_SECONDS)?;
         let retention = self.stores.ttl(Kind::Audit, &self.scope, None, default)?;
         // No entry expires before its predecessor, so the entries that are kept are always the end of the chain.
-        let expires_at = retention.expires_at(now)?.max(head.expires_at()?);
+        let expires_at = now.end(retention)?.max(head.expires_at()?);
         let sealed = Sealed::new(&self.scope, head, note, now)?;
         let record = self.stores.record(codec::encode(&sealed), expires_at);
         Ok((record, sealed.head(expires_at)))

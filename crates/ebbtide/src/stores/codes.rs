@@ -32,6 +32,7 @@ use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::Write;
+use crate::timekeeping::Now;
 
 /// Authorization codes of one scope.
 ///
@@ -102,7 +103,7 @@ impl Redeemed {
         ttls: Option<GrantTtls>,
         draft: Option<&AccessDraft>,
         grants: &Grants,
-        now: Timestamp,
+        now: Now,
     ) -> Result<Result<Vec<Write>, Field>> {
         let mut cnf = Confirmation::default();
         (cnf.jkt, cnf.x5t_s256) = (self.dpop_jkt.clone(), self.x5t_s256.clone());
@@ -134,7 +135,7 @@ impl Redeemed {
         draft: &AccessDraft,
         cnf: Confirmation,
         grants: &Grants,
-        now: Timestamp,
+        now: Now,
     ) -> Result<Result<Vec<Write>, Field>> {
         let request = AccessRequest::alone(&self.subject, &self.client_id).cnf(cnf);
         let request = match request.narrowed(draft, self.scope.as_ref(), self.resource.as_ref()) {
@@ -203,13 +204,13 @@ impl Store for Codes {
     async fn explain(&self, question: &CodeQuestion) -> Result<Finding> {
         let unknown = || Finding::unknown("not a code of this scope, or one from long ago");
         let Some(digest) = token::read(token::CODE, &[], &question.code) else { return Ok(unknown()) };
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let record = self.stores.backend().get(&self.key(&digest)?, now).await?;
         let Some(record) = record else { return Ok(unknown()) };
         let code: Code = codec::decode(&record.value)?;
         let valid_until = Timestamp::from_stored(code.valid_until)?;
         let finding = match code.state {
-            CodeState::Open(_) if now < valid_until => {
+            CodeState::Open(_) if now.before(valid_until)? => {
                 Finding::new(RecordState::Live, "it was not redeemed yet")
             }
             CodeState::Open(_) => Finding::new(RecordState::Expired, "it was not redeemed in its time"),
@@ -242,7 +243,7 @@ impl Codes {
                 "code_challenge is required: this server or client accepts no code without PKCE",
             ));
         }
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let profile = self.stores.profile_or_default(request.profile.as_deref())?;
         let ttl = self.stores.ttl(Kind::Code, &self.scope, request.ttl, profile.code)?;
         if ttl.duration() > Duration::from_secs(Self::MAX_TTL_SECONDS) {
@@ -251,7 +252,7 @@ impl Codes {
                 Self::MAX_TTL_SECONDS
             )));
         }
-        let expires_at = ttl.expires_at(now)?;
+        let expires_at = now.end(ttl)?;
         let (code, digest) = token::mint(token::CODE, &[], self.stores.rng());
         let key = self.key(&digest)?;
         let data = request.data.as_ref().map(|data| self.stores.seal(&key, &[], data)).transpose()?;
@@ -291,7 +292,9 @@ impl Codes {
                     return Ok(Step::answer(RedeemOutcome::Reused { grant_id }));
                 }
                 CodeState::Burned => return Ok(Step::answer(RedeemOutcome::Reused { grant_id: None })),
-                CodeState::Open(_) if now >= valid_until => return Ok(Step::answer(RedeemOutcome::Expired)),
+                CodeState::Open(_) if !now.before(valid_until)? => {
+                    return Ok(Step::answer(RedeemOutcome::Expired));
+                }
                 CodeState::Open(binding) => binding,
             };
             let (subject, client_id) = (binding.subject.clone(), binding.client_id.clone());
@@ -332,7 +335,7 @@ impl Codes {
         binding: Binding,
         (presented, cnf): (&Redeem, &Confirmation),
         valid_until: Timestamp,
-        now: Timestamp,
+        now: Now,
     ) -> Result<Result<(RedeemOutcome, Record, Vec<Write>), Field>> {
         let marker = binding.marker();
         let mut redeemed = Redeemed {

@@ -42,6 +42,7 @@ use crate::model::scope::Scope;
 use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::model::write::Write;
+use crate::timekeeping::Now;
 
 /// Grants of one scope.
 ///
@@ -73,6 +74,14 @@ pub(crate) struct Standing {
     pub(crate) version: Version,
     /// Cap of the family.
     pub(crate) ends_at: Timestamp,
+}
+
+impl Standing {
+    /// The grant, if it is active.
+    fn if_active(self, now: Now) -> Result<Option<Self>> {
+        let is_active = self.family.state(now)? == GrantState::Active;
+        Ok(is_active.then_some(self))
+    }
 }
 
 question! {
@@ -112,7 +121,7 @@ impl Grants {
 
     /// Issues a grant with its first refresh token. The grant and its indexes are one commit.
     pub async fn issue(&self, request: GrantRequest) -> Result<IssuedGrant> {
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let (subject, client_id) = (request.subject.clone(), request.client_id.clone());
         let (issued, _, writes) = self.prepare(request, now)?;
         let whom = [Principal::Owner(&subject), Principal::Client(&client_id)];
@@ -131,12 +140,12 @@ impl Grants {
     pub(super) fn prepare(
         &self,
         request: GrantRequest,
-        now: Timestamp,
+        now: Now,
     ) -> Result<(IssuedGrant, Family, Vec<Write>)> {
         request.check()?;
         let cnf = request.key()?;
         let ttls = self.family_ttls(&request)?;
-        let ends_at = ttls.max.expires_at(now)?;
+        let ends_at = now.end(ttls.max)?;
         let id = GrantId::from_bytes(self.stores.rng().bytes());
         let key = self.key(id)?;
         let data = request.data.map(|data| self.stores.seal(&key, &[], &data)).transpose()?;
@@ -173,10 +182,10 @@ impl Grants {
 
     /// Reads a grant in any state, until its cap.
     pub async fn get(&self, id: GrantId) -> Result<Option<Grant>> {
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let Some(standing) = self.standing(id, now).await? else { return Ok(None) };
         let data = self.stores.open_some(&standing.key, standing.family.data.as_deref())?;
-        Ok(Some(describe(id, standing, data, now)))
+        describe(id, standing, data, now).map(Some)
     }
 
     /// Exchanges a refresh token for its successor. A token that was rotated a moment ago gets the same successor again
@@ -194,7 +203,7 @@ impl Grants {
             let Some(mut standing) = self.standing(id, now).await? else {
                 return Ok(Step::answer(RotateOutcome::Expired));
             };
-            let answer = match standing.family.judge(token.generation, client_id, cnf, now) {
+            let answer = match standing.family.judge(token.generation, client_id, cnf, now)? {
                 FamilyVerdict::Advance => {
                     let data = self.advance(&mut standing, now)?;
                     let mut writes = vec![self.replacement(&standing)];
@@ -252,7 +261,7 @@ impl Grants {
         draft: Option<&AccessDraft>,
         id: GrantId,
         standing: &Standing,
-        now: Timestamp,
+        now: Now,
     ) -> Result<Result<Option<(IssuedAccessToken, Write)>, Field>> {
         let Some(draft) = draft else { return Ok(Ok(None)) };
         let under = (id, &standing.family, standing.ends_at);
@@ -261,7 +270,7 @@ impl Grants {
 
     /// Advances the family, and reseals its data under the active key: an old key can be retired once its families
     /// have been rotated.
-    fn advance(&self, standing: &mut Standing, now: Timestamp) -> Result<Option<Payload>> {
+    fn advance(&self, standing: &mut Standing, now: Now) -> Result<Option<Payload>> {
         let active = self.stores.keyring().active();
         let Standing { key, family, ends_at, .. } = standing;
         let data = self.stores.open_some(key, family.data.as_deref())?;
@@ -281,12 +290,12 @@ impl Grants {
     }
 
     pub(super) async fn explain_grant(&self, id: GrantId) -> Result<Finding> {
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let Some(standing) = self.standing(id, now).await? else {
             return Ok(Finding::unknown("not a grant of this scope, or one that has reached its cap"));
         };
         let family = standing.family;
-        let (state, why) = match family.state(now) {
+        let (state, why) = match family.state(now)? {
             GrantState::Active => {
                 (RecordState::Live, format!("it was rotated {} times", family.generation()))
             }
@@ -305,7 +314,7 @@ impl Grants {
             return Ok(Finding::unknown("not a refresh token of this scope"));
         };
         let mut finding = self.explain_grant(token.grant_id).await?;
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let present = self.standing(token.grant_id, now).await?.map(|standing| standing.family.generation());
         if finding.state == RecordState::Live && present.is_some_and(|present| token.generation < present) {
             finding.state = RecordState::Used;
@@ -332,7 +341,7 @@ impl Grants {
         let key = self.key(id)?;
         let update = self.stores.update(&key, |record, now| {
             let Some(mut standing) = read_standing(&key, record)? else { return Ok(Step::answer(false)) };
-            if standing.family.state(now) != GrantState::Active || !condition(&standing.family) {
+            if standing.family.state(now)? != GrantState::Active || !condition(&standing.family) {
                 return Ok(Step::answer(false));
             }
             standing.family.revoke(why, now);
@@ -348,11 +357,12 @@ impl Grants {
     /// Reads the grant, if it is active, and has it noted, beside the answer, that an access token of `generation` is
     /// in use. The caller checks for a deletion of its subject or client.
     pub(super) async fn witness(&self, id: GrantId, generation: u64) -> Result<Option<Standing>> {
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let standing = self.read(id, now).await?;
-        let active = standing.filter(|standing| standing.family.state(now) == GrantState::Active);
+        let active = standing.map(|standing| standing.if_active(now)).transpose()?.flatten();
+        // In doubt the receipt is noted as well: that refuses a retry at the worst.
         if let Some(standing) = &active
-            && standing.family.is_proved_by(generation, now)
+            && !matches!(standing.family.is_proved_by(generation, now), Ok(false))
         {
             let grants = self.clone();
             self.stores.beside(async move { grants.prove_receipt(id, generation).await });
@@ -364,9 +374,9 @@ impl Grants {
     async fn prove_receipt(&self, id: GrantId, generation: u64) -> Result<()> {
         let key = self.key(id)?;
         let update = self.stores.update(&key, |record, now| {
-            let Some(mut standing) = read_standing(&key, record)? else { return Ok(Step::answer(())) };
-            let is_active = standing.family.state(now) == GrantState::Active;
-            if !is_active || !standing.family.is_proved_by(generation, now) {
+            let active = read_standing(&key, record)?.map(|standing| standing.if_active(now)).transpose()?;
+            let Some(mut standing) = active.flatten() else { return Ok(Step::answer(())) };
+            if matches!(standing.family.is_proved_by(generation, now), Ok(false)) {
                 return Ok(Step::answer(()));
             }
             standing.family.prove_receipt();
@@ -376,13 +386,13 @@ impl Grants {
     }
 
     /// Reads the grant, if it is active.
-    pub(super) async fn active(&self, id: GrantId, now: Timestamp) -> Result<Option<Standing>> {
+    pub(super) async fn active(&self, id: GrantId, now: Now) -> Result<Option<Standing>> {
         let standing = self.standing(id, now).await?;
-        Ok(standing.filter(|standing| standing.family.state(now) == GrantState::Active))
+        Ok(standing.map(|standing| standing.if_active(now)).transpose()?.flatten())
     }
 
     /// Reads the grant, unless its subject or its client is being deleted.
-    pub(super) async fn standing(&self, id: GrantId, now: Timestamp) -> Result<Option<Standing>> {
+    pub(super) async fn standing(&self, id: GrantId, now: Now) -> Result<Option<Standing>> {
         let Some(standing) = self.read(id, now).await? else { return Ok(None) };
         let whom =
             [Principal::Owner(&standing.family.subject), Principal::Client(&standing.family.client_id)];
@@ -391,7 +401,7 @@ impl Grants {
     }
 
     /// Reads the grant, even while its subject or client is being deleted.
-    pub(super) async fn read(&self, id: GrantId, now: Timestamp) -> Result<Option<Standing>> {
+    pub(super) async fn read(&self, id: GrantId, now: Now) -> Result<Option<Standing>> {
         let key = self.key(id)?;
         read_standing(&key, self.stores.backend().get(&key, now).await?)
     }
@@ -482,9 +492,9 @@ fn successor(
     })
 }
 
-fn describe(id: GrantId, standing: Standing, data: Option<Payload>, now: Timestamp) -> Grant {
+fn describe(id: GrantId, standing: Standing, data: Option<Payload>, now: Now) -> Result<Grant> {
     let Standing { family, ends_at, .. } = standing;
-    Grant {
+    Ok(Grant {
         id,
         data,
         generation: family.generation(),
@@ -492,12 +502,12 @@ fn describe(id: GrantId, standing: Standing, data: Option<Payload>, now: Timesta
         rotated_at: family.rotated_at(),
         expires_at: family.idle_until(),
         ends_at,
-        state: family.state(now),
+        state: family.state(now)?,
         x5t_s256: family.cnf().x5t_s256,
         resource: family.resource,
         subject: family.subject,
         client_id: family.client_id,
         scope: family.scope,
         dpop_jkt: family.dpop_jkt,
-    }
+    })
 }

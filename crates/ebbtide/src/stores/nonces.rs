@@ -28,7 +28,6 @@ use super::shared::setters::setters;
 use super::shared::token;
 use super::shared::update::Step;
 use super::{Stores, check_length};
-use crate::backend::BackendExt;
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::Result;
@@ -40,6 +39,7 @@ use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::Write;
+use crate::timekeeping::Now;
 
 /// Nonces of one scope.
 ///
@@ -176,7 +176,7 @@ impl Store for Nonces {
         }
         let unknown = || Finding::unknown("not a nonce of this scope and audience, or one from long ago");
         let Some(key) = self.find(&question.audience, &question.nonce)? else { return Ok(unknown()) };
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(unknown()) };
         let valid_until = Timestamp::from_stored(codec::decode::<Nonce>(&record.value)?.valid_until)?;
         let finding = match judge(Some(&record), now)?.0 {
@@ -201,16 +201,16 @@ impl Nonces {
     pub async fn issue(&self, request: NonceRequest) -> Result<IssuedNonce> {
         let NonceRequest { audience, ttl, mode, profile } = request;
         check_length("audience", &audience, Self::MAX_AUDIENCE_BYTES)?;
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let profile = self.stores.profile_or_default(profile.as_deref())?;
         let ttl = self.stores.ttl(Kind::Nonce, &self.scope, ttl, profile.nonce)?;
         if mode == NonceMode::Stateless {
-            let expires_at = ttl.expires_at(now)?;
+            let expires_at = now.end(ttl)?;
             let (keyring, rng) = (self.stores.keyring(), self.stores.rng());
             let nonce = Stateless::derive(keyring, &self.scope, &audience, expires_at, rng);
             return Ok(IssuedNonce { nonce: nonce.to_secret(), expires_at });
         }
-        let expires_at = ttl.expires_at(now)?;
+        let expires_at = now.end(ttl)?;
         let (nonce, digest) = token::mint(token::NONCE, &[audience.as_bytes()], self.stores.rng());
         let value = Nonce { valid_until: expires_at.as_millis(), used: false };
         let record = self.stores.record(codec::encode(&value), ttl.expires_at(expires_at)?);
@@ -222,12 +222,12 @@ impl Nonces {
     /// Checks a nonce without consuming it.
     pub async fn check(&self, check: &NonceCheck) -> Result<NonceOutcome> {
         if let Some(nonce) = self.stateless(check) {
-            let now = self.stores.now();
+            let now = self.stores.now()?;
             let used = self.stores.backend().get(&self.stateless_key(&nonce)?, now).await?;
             return judge_stateless(&nonce, used.as_ref(), now);
         }
         let Some(key) = self.find(&check.audience, &check.nonce)? else { return Ok(NonceOutcome::Unknown) };
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         Ok(judge(self.stores.backend().get(&key, now).await?.as_ref(), now)?.0)
     }
 
@@ -254,7 +254,7 @@ impl Nonces {
 
     /// Accepts a stateless nonce once, by inserting the record that it was used.
     async fn accept_stateless(&self, nonce: &Stateless) -> Result<NonceOutcome> {
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let fresh = judge_stateless(nonce, None, now)?;
         if !matches!(fresh, NonceOutcome::Accepted { .. }) {
             return Ok(fresh);
@@ -280,9 +280,9 @@ impl Nonces {
 }
 
 /// Answer to a stateless nonce, and the record that it was used, if there is one.
-fn judge_stateless(nonce: &Stateless, used: Option<&Record>, now: Timestamp) -> Result<NonceOutcome> {
+fn judge_stateless(nonce: &Stateless, used: Option<&Record>, now: Now) -> Result<NonceOutcome> {
     let expires_at = nonce.valid_until;
-    Ok(if now >= expires_at {
+    Ok(if !now.before(expires_at)? {
         NonceOutcome::Expired
     } else if used.is_some() {
         NonceOutcome::Used
@@ -292,13 +292,13 @@ fn judge_stateless(nonce: &Stateless, used: Option<&Record>, now: Timestamp) -> 
 }
 
 /// Answer to a record, and its nonce if that is valid.
-fn judge(standing: Option<&Record>, now: Timestamp) -> Result<(NonceOutcome, Option<Nonce>)> {
+fn judge(standing: Option<&Record>, now: Now) -> Result<(NonceOutcome, Option<Nonce>)> {
     let Some(record) = standing else { return Ok((NonceOutcome::Unknown, None)) };
     let nonce: Nonce = codec::decode(&record.value)?;
     let expires_at = Timestamp::from_stored(nonce.valid_until)?;
     Ok(if nonce.used {
         (NonceOutcome::Used, None)
-    } else if now >= expires_at {
+    } else if !now.before(expires_at)? {
         (NonceOutcome::Expired, None)
     } else {
         (NonceOutcome::Accepted { expires_at }, Some(nonce))

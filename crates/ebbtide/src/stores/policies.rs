@@ -28,7 +28,6 @@ use minicbor::{Decode, Encode};
 use super::Stores;
 use super::registry::{Store, default_ttl};
 use super::shared::update::Step;
-use crate::backend::BackendExt;
 use crate::model::codec;
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Part, Prefix};
@@ -39,6 +38,7 @@ use crate::model::time::Timestamp;
 use crate::model::ttl::{Ttl, TtlPolicies, TtlPolicy};
 use crate::model::write::Write;
 use crate::stores::audit::{Action, AuditContext, Note};
+use crate::timekeeping::Now;
 
 /// Policies that a caller of one scope reads and changes: those of the scopes that it covers.
 #[derive(Debug, Clone)]
@@ -106,14 +106,14 @@ impl Policies {
 
     /// Lists the stored policies of the scopes that the caller covers.
     pub async fn list(&self) -> Result<Vec<StoredPolicy>> {
-        let all = self.stored(self.stores.now()).await?;
+        let all = self.stored(self.stores.now()?).await?;
         Ok(all.into_iter().filter(|stored| self.caller.covers(&stored.scope)).collect())
     }
 
     /// Reads the stored policies, and applies them from now on. If the set cannot be read or is invalid, that is an
     /// error, and the previous set stays in force.
     pub async fn reload(&self) -> Result<()> {
-        let set = self.joined(self.stored(self.stores.now()).await?)?;
+        let set = self.joined(self.stored(self.stores.now()?).await?)?;
         self.stores.take_over(set);
         Ok(())
     }
@@ -164,7 +164,7 @@ impl Policies {
         self.stores.record(codec::encode(&stored), Timestamp::NEVER)
     }
 
-    async fn stored(&self, now: Timestamp) -> Result<Vec<StoredPolicy>> {
+    async fn stored(&self, now: Now) -> Result<Vec<StoredPolicy>> {
         let records = self.stores.backend().scan_all(&Prefix::kind_wide(Kind::Policy), now).await?;
         let read = |(key, record): &(Key, Record)| {
             let sort = key.sort();

@@ -97,7 +97,7 @@ impl Relationships {
     /// Adds a relationship with its reverse, and replaces the one that exists, with its lifetime.
     pub async fn add(&self, relationship: &Relationship) -> Result<Related> {
         let scope = relationship.scope.as_ref().unwrap_or(&self.scope);
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let (lifetime, expires_at) =
             relationship.lifetime().begin(&self.stores, Kind::Relationship, scope, None, now)?;
         let ([forward, reverse], record) = self.prepare(relationship, lifetime, expires_at)?;
@@ -212,7 +212,7 @@ impl Relationships {
     /// Removes some of the relationships under `prefix`, each with its other end, and returns whether there may be
     /// more.
     pub(super) async fn erase_both_ends(&self, prefix: &Prefix) -> Result<Erased> {
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let page = self.stores.backend().scan(prefix, None, Batch::MAX_WRITES / 2, now).await?;
         let mut deletes = Vec::new();
         for (key, _) in &page.items {
@@ -235,12 +235,12 @@ impl Relationships {
         limit: usize,
     ) -> Result<Listing<Related>> {
         check_limit(limit)?;
-        if self.stores.is_deleted(&self.scope, &[Principal::Owner(name)], self.stores.now()).await? {
+        if self.stores.is_deleted(&self.scope, &[Principal::Owner(name)], self.stores.now()?).await? {
             return Ok(Listing { items: Vec::new(), next: None });
         }
         let sort = relation_type.map(RelationType::parts).unwrap_or_default();
         let prefix = Prefix::partition(kind, &self.scope, &[name.into()], &sort)?;
-        let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()).await?;
+        let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()?).await?;
         Listing::read(page, |key, record| Related::read(&key, &record))
     }
 

@@ -23,7 +23,6 @@ use super::registry::{Store, question};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::setters::setters;
 use super::{Stores, check_length, check_optional};
-use crate::backend::BackendExt;
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
@@ -32,6 +31,7 @@ use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::{Batch, Commit, Write};
+use crate::timekeeping::{Now, TimedCommit};
 
 /// Replay store of one scope.
 #[derive(Debug, Clone)]
@@ -174,7 +174,7 @@ impl Store for Replays {
         proof.jkt.clone_from(&question.jkt);
         proof.htm.clone_from(&question.htm);
         proof.htu.clone_from(&question.htu);
-        let record = self.stores.backend().get(&self.key(&proof)?, self.stores.now()).await?;
+        let record = self.stores.backend().get(&self.key(&proof)?, self.stores.now()?).await?;
         Ok(match record {
             Some(record) => Finding::new(RecordState::Live, "it was seen, and is refused until its end")
                 .until(record.expires_at),
@@ -191,43 +191,57 @@ impl Replays {
     /// Records a proof unless it is recorded, in one atomic step. Of any number of callers with one proof, exactly
     /// one is answered `Fresh`.
     pub async fn check(&self, proof: &Proof) -> Result<ReplayOutcome> {
-        let now = self.stores.now();
+        let (now, key) = (self.stores.now()?, self.key(proof)?);
+        if self.seen_in_doubt(&key, now).await? {
+            return Ok(ReplayOutcome::Replay);
+        }
         let Some(expires_at) = self.end(proof, now)? else { return Ok(ReplayOutcome::Expired) };
         let record = self.stores.record("", expires_at);
-        let commit = self.stores.backend().insert(self.key(proof)?, record, now).await?;
+        let commit = self.stores.backend().insert(key, record, now).await?;
         Ok(if commit.is_applied() { ReplayOutcome::Fresh { expires_at } } else { ReplayOutcome::Replay })
     }
 
     /// Checks each proof, and records those that are fresh. A proof that occurs twice is fresh at most once. After an
     /// error, some may have been recorded.
     pub async fn check_batch(&self, proofs: &[Proof]) -> Result<Vec<ReplayOutcome>> {
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let keys = proofs.iter().map(|proof| self.key(proof)).collect::<Result<Vec<_>>>()?;
         let mut met = HashSet::with_capacity(keys.len());
         let mut ends = Vec::with_capacity(keys.len());
         let mut inserts = Vec::with_capacity(keys.len());
         for (key, proof) in keys.iter().zip(proofs) {
-            let end = self.end(proof, now)?;
-            let is_first = end.is_some() && met.insert(key);
-            if let Some(end) = end.filter(|_| is_first) {
+            let seen = met.contains(key) || self.seen_in_doubt(key, now).await?;
+            let end = if seen { None } else { Some(self.end(proof, now)?) };
+            if let Some(Some(end)) = end {
+                met.insert(key);
                 let record = self.stores.record("", end);
                 inserts.push(Batch::try_from(Write::Insert { key: key.clone(), record })?);
             }
-            ends.push((end, is_first));
+            ends.push(end);
         }
         let mut commits = self.stores.backend().commit_each(inserts, now).await?.into_iter();
-        let seen = |(end, is_first)| match end {
-            None => ReplayOutcome::Expired,
-            Some(expires_at) if is_first && commits.next().is_some_and(Commit::is_applied) => {
-                ReplayOutcome::Fresh { expires_at }
-            }
-            _ => ReplayOutcome::Replay,
-        };
-        Ok(ends.into_iter().map(seen).collect())
+        let mut outcomes = Vec::with_capacity(ends.len());
+        for end in ends {
+            outcomes.push(match end {
+                None => ReplayOutcome::Replay,
+                Some(None) => ReplayOutcome::Expired,
+                Some(Some(expires_at)) => match commits.next().map(TimedCommit::into_commit).transpose()? {
+                    Some(Commit::Applied) => ReplayOutcome::Fresh { expires_at },
+                    _ => ReplayOutcome::Replay,
+                },
+            });
+        }
+        Ok(outcomes)
+    }
+
+    /// True if the proof is known to have been seen while the clock is in doubt: nothing new can be recorded then, but
+    /// what was recorded still blocks.
+    async fn seen_in_doubt(&self, key: &Key, now: Now) -> Result<bool> {
+        Ok(!now.is_confirmed() && self.stores.backend().get(key, now).await?.is_some())
     }
 
     /// End of the time for which a proof that is fresh at `now` is refused; none if the proof itself has ended.
-    fn end(&self, proof: &Proof, now: Timestamp) -> Result<Option<Timestamp>> {
+    fn end(&self, proof: &Proof, now: Now) -> Result<Option<Timestamp>> {
         let profile = self.stores.profile_or_default(proof.profile.as_deref())?;
         // A proof must not be fresh again while its nonce is good.
         let default = profile.replay.max(profile.nonce);
@@ -246,12 +260,15 @@ impl Replays {
             }
         };
         let end = match own_end {
-            Some(end) if end <= now => return Ok(None),
-            Some(end) if end.since(now) > Ttl::MAX.duration() => {
+            Some(end) if !now.before(end)? => return Ok(None),
+            Some(end) if end.since(now.latest()) > Ttl::MAX.duration() => {
                 return Err(Error::invalid("the proof ends more than a hundred years from now"));
             }
-            Some(end) => end,
-            None => self.stores.ttl(Kind::Replay, &self.scope, proof.ttl, default)?.expires_at(now)?,
+            Some(end) => {
+                now.check_confirmed()?;
+                end
+            }
+            None => now.end(self.stores.ttl(Kind::Replay, &self.scope, proof.ttl, default)?)?,
         };
         end.checked_add(proof.hold).map(Some)
     }

@@ -48,6 +48,7 @@ use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::Write;
 use crate::stores::grants::MAX_NAME_BYTES;
+use crate::timekeeping::Now;
 
 /// Sessions of one scope.
 ///
@@ -226,7 +227,7 @@ impl Store for Sessions {
     type Question = SessionQuestion;
 
     async fn explain(&self, question: &SessionQuestion) -> Result<Finding> {
-        Ok(match self.find((&question.session_id).into(), self.stores.now()).await? {
+        Ok(match self.find((&question.session_id).into(), self.stores.now()?).await? {
             Ok(FoundSession { stored, .. }) => {
                 let finding = Finding::new(RecordState::Live, "it was not claimed, and a touch renews it")
                     .since(Timestamp::from_stored(stored.created_at)?)
@@ -259,15 +260,15 @@ impl Sessions {
     /// has another.
     pub async fn create(&self, request: SessionRequest) -> Result<CreatedSession> {
         check_optional("subject", request.subject.as_deref(), MAX_NAME_BYTES)?;
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let profile = self.stores.profile_or_default(request.profile.as_deref())?;
         let ttl = self.stores.ttl(Kind::Session, &self.scope, request.ttl, profile.session)?;
         let max = request.max_ttl.unwrap_or(ttl.max(Ttl::secs(Self::DEFAULT_MAX_SECONDS)));
         if ttl > max {
             return Err(Error::invalid(format!("a TTL of {ttl} is longer than its cap of {max}")));
         }
-        let ends_at = self.stores.cap(Kind::Session, &self.scope, now, Some(max.expires_at(now)?))?;
-        let expires_at = ttl.expires_at(now)?.min(ends_at);
+        let ends_at = self.stores.cap(Kind::Session, &self.scope, now.latest(), Some(now.end(max)?))?;
+        let expires_at = now.end(ttl)?.min(ends_at);
         let (session_id, digest) = token::mint(token::SESSION, &[], self.stores.rng());
         let key = self.key(&digest)?;
         let fields = self.stores.seal(&key, &[], &request.payload())?;
@@ -276,7 +277,7 @@ impl Sessions {
             fields: Some(fields),
             valid_until: expires_at.as_millis(),
             ttl_millis: u64::try_from(ttl.duration().as_millis()).unwrap_or(u64::MAX),
-            created_at: now.as_millis(),
+            created_at: now.latest().as_millis(),
             ends_at: ends_at.as_millis(),
         };
         let mut writes = vec![Write::Insert { key, record: self.record(&stored)? }];
@@ -296,7 +297,7 @@ impl Sessions {
 
     /// Reads a session, without renewing it.
     pub async fn get<'a>(&self, name: impl Into<SessionName<'a>>) -> Result<SessionOutcome> {
-        Ok(match self.find(name.into(), self.stores.now()).await? {
+        Ok(match self.find(name.into(), self.stores.now()?).await? {
             Ok(found) => SessionOutcome::Live(Box::new(self.open(&found)?)),
             Err(gone) => gone.into(),
         })
@@ -322,7 +323,7 @@ impl Sessions {
             let (created_at, ends_at) =
                 (Timestamp::from_stored(stored.created_at)?, Timestamp::from_stored(stored.ends_at)?);
             let cap = self.stores.cap(Kind::Session, &self.scope, created_at, Some(ends_at))?;
-            let expires_at = ttl.expires_at(now)?.min(cap).max(present);
+            let expires_at = now.end(ttl)?.min(cap).max(present);
             stored.valid_until = expires_at.as_millis();
             let writes = if expires_at == present { Vec::new() } else { vec![self.replacement(found)?] };
             Ok(Step::write(writes, TouchOutcome::Touched { expires_at }))
@@ -352,7 +353,7 @@ impl Sessions {
         self.remove(&digest, |_| true).await
     }
 
-    async fn find(&self, name: SessionName<'_>, now: Timestamp) -> Result<Result<FoundSession, Gone>> {
+    async fn find(&self, name: SessionName<'_>, now: Now) -> Result<Result<FoundSession, Gone>> {
         let Some(digest) = name.digest() else { return Ok(Err(Gone::Unknown)) };
         let key = self.key(&digest)?;
         let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(Err(Gone::Unknown)) };
@@ -404,7 +405,7 @@ impl Sessions {
 
 impl StoredSession {
     /// Returns whether the session is neither claimed nor expired.
-    fn lives(&self, now: Timestamp) -> Result<bool> {
-        Ok(self.fields.is_some() && now < Timestamp::from_stored(self.valid_until)?)
+    fn lives(&self, now: Now) -> Result<bool> {
+        Ok(self.fields.is_some() && now.before(Timestamp::from_stored(self.valid_until)?)?)
     }
 }

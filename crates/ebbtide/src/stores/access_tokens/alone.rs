@@ -10,7 +10,7 @@ use crate::stores::shared::tombstones::Principal;
 impl AccessTokens {
     /// Issues a token and its indexes, which end with it, in one commit.
     pub(super) async fn issue_alone(&self, request: AccessRequest) -> Result<IssueOutcome> {
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let subject = request.subject.clone().unwrap_or_default();
         let client_id = request.client_id.clone().unwrap_or_default();
         let (issued, writes) = self.prepare_alone(request, now)?;

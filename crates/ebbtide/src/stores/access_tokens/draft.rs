@@ -12,6 +12,7 @@ use crate::stores::grants::{Family, GrantId};
 use crate::stores::shared::confirmation::Resources;
 use crate::stores::shared::payload::Payload;
 use crate::stores::shared::setters::setters;
+use crate::timekeeping::Now;
 
 /// Access token to issue together with a redemption or a rotation: `true`, or what differs from the grant.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -77,7 +78,7 @@ impl AccessTokens {
         &self,
         draft: &AccessDraft,
         (id, family, ends_at): (GrantId, &Family, Timestamp),
-        now: Timestamp,
+        now: Now,
     ) -> Result<Result<(IssuedAccessToken, Write), Field>> {
         let mut request = draft.request();
         request.check_lengths()?;
@@ -93,7 +94,7 @@ impl AccessTokens {
     pub(in crate::stores) fn prepare_alone(
         &self,
         request: AccessRequest,
-        now: Timestamp,
+        now: Now,
     ) -> Result<(IssuedAccessToken, Vec<Write>)> {
         request.check()?;
         let (issued, insert, digest, stored) = self.prepare(request, None, None, now)?;

@@ -13,6 +13,7 @@ use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
+use crate::timekeeping::Now;
 
 const MAX_ACTOR_BYTES: usize = 256;
 const MAX_REASON_BYTES: usize = 1_024;
@@ -303,10 +304,10 @@ pub(super) struct Sealed {
 }
 
 impl Sealed {
-    pub(super) fn new(scope: &Scope, head: &Head, note: &Note, now: Timestamp) -> Result<Self> {
+    pub(super) fn new(scope: &Scope, head: &Head, note: &Note, now: Now) -> Result<Self> {
         let sequence = head.sequence.checked_add(1);
         let mut sealed = Self {
-            body: codec::encode(&Body { at: now.as_millis(), ..note.0.clone() }),
+            body: codec::encode(&Body { at: now.latest().as_millis(), ..note.0.clone() }),
             previous: head.hash,
             previous_expires_at: head.expires_at,
             hash: [0; 32].into(),

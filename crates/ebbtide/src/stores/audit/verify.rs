@@ -8,6 +8,7 @@ use crate::model::key::Key;
 use crate::model::record::Record;
 use crate::model::time::Timestamp;
 use crate::stores::shared::paging::Pages;
+use crate::timekeeping::Now;
 
 /// Result of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +58,7 @@ impl Audit {
     }
 
     async fn walk(&self, kept: Option<&Mark>) -> Result<AuditOutcome> {
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         // The head is read before the entries: later ones come after it.
         let Some((head, _)) = self.head(now).await? else { return self.headless(kept, now).await };
         let mut walk = Walk { audit: self, kept, head, now, entries: 0, last: None, passed: false };
@@ -74,7 +75,7 @@ impl Audit {
     }
 
     /// Without a head there has never been an entry or a mark.
-    async fn headless(&self, kept: Option<&Mark>, now: Timestamp) -> Result<AuditOutcome> {
+    async fn headless(&self, kept: Option<&Mark>, now: Now) -> Result<AuditOutcome> {
         let page = self.stores.backend().scan(&self.log()?, None, 1, now).await?;
         Ok(match (page.items.first(), kept) {
             (Some((key, _)), _) => AuditOutcome::Broken { sequence: sequence_of(key)?, why: Break::Added },
@@ -88,7 +89,7 @@ struct Walk<'a> {
     audit: &'a Audit,
     kept: Option<&'a Mark>,
     head: Head,
-    now: Timestamp,
+    now: Now,
     entries: u64,
     last: Option<Head>,
     /// True after the walk has passed the head.
@@ -128,7 +129,7 @@ impl Walk<'_> {
     fn follows(&self, sealed: &Sealed) -> Result<Step> {
         let Some(last) = &self.last else {
             // Oldest retained entry. Its predecessor has expired, or is missing.
-            let ended = Timestamp::from_stored(sealed.previous_expires_at)? <= self.now;
+            let ended = !self.now.before(Timestamp::from_stored(sealed.previous_expires_at)?)?;
             let missing = Err((sealed.sequence.saturating_sub(1), Break::Missing));
             return Ok(if sealed.sequence == 1 || ended { Ok(()) } else { missing });
         };
@@ -147,7 +148,7 @@ impl Walk<'_> {
         if let Some(kept) = self.kept.filter(|kept| kept.sequence > self.head.sequence) {
             return missing(kept.sequence);
         }
-        if !self.passed && self.head.expires_at > self.now.as_millis() {
+        if !self.passed && self.now.before(Timestamp::from_stored(self.head.expires_at)?)? {
             return missing(self.last.map_or(self.head.sequence, |last| last.sequence + 1));
         }
         if let Some(last) = self.last.filter(|last| last.sequence > self.head.sequence) {

@@ -13,6 +13,7 @@ use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::stores::Field;
 use crate::stores::shared::confirmation::{Confirmation, Resources};
+use crate::timekeeping::Now;
 
 /// Content of a code that is not redeemed yet, as it is stored.
 #[derive(Debug, Encode, Decode)]
@@ -60,7 +61,7 @@ pub(super) struct Marker {
 }
 
 impl Binding {
-    pub(super) fn new(request: &CodeRequest, data: Option<Vec<u8>>, now: Timestamp) -> Result<Self> {
+    pub(super) fn new(request: &CodeRequest, data: Option<Vec<u8>>, now: Now) -> Result<Self> {
         let cnf = request.key()?;
         Ok(Self {
             client_id: request.client_id.clone(),
@@ -70,7 +71,7 @@ impl Binding {
             dpop_jkt: cnf.jkt,
             scope: request.scope.clone(),
             data,
-            issued_at: now.as_millis(),
+            issued_at: now.latest().as_millis(),
             x5t_s256: cnf.x5t_s256,
             resource: request.resource.clone(),
             profile: request.profile.clone(),

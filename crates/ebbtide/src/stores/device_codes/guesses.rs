@@ -38,7 +38,7 @@ impl DeviceCodes {
             let write = match standing {
                 None => {
                     let record = codec::encode(&Guesses { counted: 1 });
-                    let record = self.stores.record(record, now.checked_add(WINDOW)?);
+                    let record = self.stores.record(record, now.end_after(WINDOW)?);
                     Write::Insert { key: key.clone(), record }
                 }
                 Some(standing) => {

@@ -13,6 +13,7 @@ use crate::model::error::Result;
 use crate::model::time::Timestamp;
 use crate::stores::Field;
 use crate::stores::shared::confirmation::{Confirmation, Resources};
+use crate::timekeeping::Now;
 
 /// Value of a grant's record; the record itself expires at the cap of the family. Every field that rotation changes
 /// has a fixed width, so that a family takes the same bytes however often it is rotated.
@@ -118,7 +119,7 @@ pub(super) enum FamilyVerdict {
 }
 
 impl Family {
-    pub(super) fn begin(with: Beginning, now: Timestamp, ends_at: Timestamp) -> Result<Self> {
+    pub(super) fn begin(with: Beginning, now: Now, ends_at: Timestamp) -> Result<Self> {
         let mut family = Self {
             subject: with.subject,
             client_id: with.client_id,
@@ -127,9 +128,9 @@ impl Family {
             data: with.data,
             generation: [0; 8].into(),
             key: (*with.key.as_bytes()).into(),
-            created_at: now.as_millis(),
-            rotated_at: now.as_millis(),
-            retry_until: now.as_millis(),
+            created_at: now.latest().as_millis(),
+            rotated_at: now.latest().as_millis(),
+            retry_until: now.latest().as_millis(),
             seen: false,
             idle_millis: millis(with.idle),
             idle_until: 0,
@@ -152,32 +153,31 @@ impl Family {
         generation: u64,
         client_id: &str,
         cnf: &Confirmation,
-        now: Timestamp,
-    ) -> FamilyVerdict {
+        now: Now,
+    ) -> Result<FamilyVerdict> {
         if let Err(field) = self.check_presenter(client_id, cnf) {
-            return FamilyVerdict::Mismatch(field);
+            return Ok(FamilyVerdict::Mismatch(field));
         }
-        match self.state(now) {
-            GrantState::Revoked { at, why } => return FamilyVerdict::Revoked { at, why },
-            GrantState::Expired => return FamilyVerdict::Expired,
+        match self.state(now)? {
+            GrantState::Revoked { at, why } => return Ok(FamilyVerdict::Revoked { at, why }),
+            GrantState::Expired => return Ok(FamilyVerdict::Expired),
             GrantState::Active => {}
         }
         let present = self.generation();
         if generation > present {
-            return FamilyVerdict::Unknown;
+            return Ok(FamilyVerdict::Unknown);
         }
         let Some(back) = (present - generation).checked_sub(1) else {
             // A window that is pushed out while it is open would turn a late tab into a thief.
             let oldest = self.windows().oldest(self.retry_until);
-            let is_open = oldest.is_some_and(|end| now.as_millis() < end);
-            return if is_open { FamilyVerdict::Raced } else { FamilyVerdict::Advance };
+            return Ok(if is_open(oldest, now)? { FamilyVerdict::Raced } else { FamilyVerdict::Advance });
         };
-        if back == 0 && self.can_retry(now) {
-            return FamilyVerdict::Retry;
+        if back == 0 && self.can_retry(now)? {
+            return Ok(FamilyVerdict::Retry);
         }
         let end = usize::try_from(back).ok().and_then(|back| self.windows().end(back, self.retry_until));
-        let is_open = end.is_some_and(|end| now.as_millis() < end);
-        if is_open && !self.strict.unwrap_or(false) { FamilyVerdict::Raced } else { FamilyVerdict::Reuse }
+        let is_late = !self.strict.unwrap_or(false) && is_open(end, now)?;
+        Ok(if is_late { FamilyVerdict::Raced } else { FamilyVerdict::Reuse })
     }
 
     fn windows(&self) -> Windows {
@@ -204,14 +204,14 @@ impl Family {
         self.access_millis.map(Duration::from_millis)
     }
 
-    fn can_retry(&self, now: Timestamp) -> bool {
-        !self.seen && now.as_millis() < self.retry_until
+    fn can_retry(&self, now: Now) -> Result<bool> {
+        Ok(!self.seen && now.before(stored(self.retry_until))?)
     }
 
     /// True if an access token of `generation`, in use at `now`, is the first proof that the answer to the rotation
     /// arrived, while a retry would still be allowed.
-    pub(super) fn is_proved_by(&self, generation: u64, now: Timestamp) -> bool {
-        generation > 0 && generation == self.generation() && self.can_retry(now)
+    pub(super) fn is_proved_by(&self, generation: u64, now: Now) -> Result<bool> {
+        Ok(generation > 0 && generation == self.generation() && self.can_retry(now)?)
     }
 
     /// Closes the retry window of the current generation.
@@ -220,12 +220,12 @@ impl Family {
     }
 
     /// Advances to the next generation, whose token is derived with `key`.
-    pub(super) fn advance(&mut self, key: KeyId, now: Timestamp, ends_at: Timestamp) -> Result<()> {
+    pub(super) fn advance(&mut self, key: KeyId, now: Now, ends_at: Timestamp) -> Result<()> {
         let next = self.generation().checked_add(1).expect("no family is rotated 2^64 times");
         self.generation = next.to_be_bytes().into();
         self.key = (*key.as_bytes()).into();
-        self.rotated_at = now.as_millis();
-        let ends = now.checked_add(Duration::from_millis(self.grace_millis))?.as_millis();
+        self.rotated_at = now.latest().as_millis();
+        let ends = now.end_after(Duration::from_millis(self.grace_millis))?.as_millis();
         // Nodes' clocks differ a little: a window never ends before an earlier one.
         let ends = ends.max(self.retry_until);
         let mut windows = self.windows();
@@ -236,26 +236,26 @@ impl Family {
     }
 
     /// Restarts the idle time, up to the cap.
-    fn slide(&mut self, now: Timestamp, ends_at: Timestamp) -> Result<()> {
-        let idle_until = now.checked_add(Duration::from_millis(self.idle_millis))?;
+    fn slide(&mut self, now: Now, ends_at: Timestamp) -> Result<()> {
+        let idle_until = now.end_after(Duration::from_millis(self.idle_millis))?;
         self.idle_until = idle_until.min(ends_at).as_millis();
         Ok(())
     }
 
     /// Revokes the family, and removes everything that was sealed for it.
-    pub(super) fn revoke(&mut self, why: Why, now: Timestamp) {
-        self.revoked = Some(Revoked { at: now.as_millis(), why });
+    pub(super) fn revoke(&mut self, why: Why, now: Now) {
+        self.revoked = Some(Revoked { at: now.latest().as_millis(), why });
         self.data = None;
         self.salt = None;
     }
 
     /// State of the family; the cap is the expiry of its record.
-    pub(crate) fn state(&self, now: Timestamp) -> GrantState {
-        match self.revoked {
+    pub(crate) fn state(&self, now: Now) -> Result<GrantState> {
+        Ok(match self.revoked {
             Some(Revoked { at, why }) => GrantState::Revoked { at: stored(at), why },
-            None if now.as_millis() >= self.idle_until => GrantState::Expired,
-            None => GrantState::Active,
-        }
+            None if now.before(self.idle_until())? => GrantState::Active,
+            None => GrantState::Expired,
+        })
     }
 
     pub(crate) fn generation(&self) -> u64 {
@@ -279,6 +279,11 @@ impl Family {
     }
 }
 
+/// Returns whether a window with this end is open.
+fn is_open(end: Option<u64>, now: Now) -> Result<bool> {
+    end.map_or(Ok(false), |end| now.before(stored(end)))
+}
+
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -297,6 +302,10 @@ mod tests {
         Timestamp::from_millis(1_800_000_000_000 + millis).unwrap()
     }
 
+    fn now(millis: u64) -> Now {
+        Now::exact(at(millis))
+    }
+
     fn family() -> Family {
         let beginning = Beginning {
             subject: "ada".into(),
@@ -312,7 +321,7 @@ mod tests {
             access: None,
             salt: *b"a salt of exactly thirty-two byt",
         };
-        Family::begin(beginning, at(0), at(1_000_000)).unwrap()
+        Family::begin(beginning, now(0), at(1_000_000)).unwrap()
     }
 
     fn holds(family: &Family, text: &[u8]) -> bool {
@@ -323,34 +332,47 @@ mod tests {
     fn revoking_wipes_what_was_sealed_and_what_it_was_sealed_with() {
         let mut family = family();
         assert!(holds(&family, b"sealed data") && holds(&family, b"thirty-two"));
-        family.revoke(Why::Requested, at(1));
+        family.revoke(Why::Requested, now(1));
         assert!(!holds(&family, b"sealed data") && !holds(&family, b"thirty-two"));
-        assert_eq!(family.state(at(1)), GrantState::Revoked { at: at(1), why: Why::Requested });
-        assert_eq!(family.state(at(200_000)), GrantState::Revoked { at: at(1), why: Why::Requested });
+        assert_eq!(family.state(now(1)).unwrap(), GrantState::Revoked { at: at(1), why: Why::Requested });
+        assert_eq!(
+            family.state(now(200_000)).unwrap(),
+            GrantState::Revoked { at: at(1), why: Why::Requested }
+        );
     }
 
     #[test]
     fn a_generation_from_the_future_changes_nothing() {
         let mut family = family();
-        assert_eq!(family.judge(1, "app", &Confirmation::default(), at(1)), FamilyVerdict::Unknown);
-        assert_eq!(family.judge(u64::MAX, "app", &Confirmation::default(), at(1)), FamilyVerdict::Unknown);
-        family.advance(KeyId::from_bytes([2; 4]), at(1), at(1_000_000)).unwrap();
-        assert_eq!(family.judge(1, "app", &Confirmation::default(), at(1)), FamilyVerdict::Advance);
-        assert_eq!(family.judge(0, "app", &Confirmation::default(), at(10_000)), FamilyVerdict::Retry);
-        assert_eq!(family.judge(0, "app", &Confirmation::default(), at(10_001)), FamilyVerdict::Reuse);
+        assert_eq!(family.judge(1, "app", &Confirmation::default(), now(1)).unwrap(), FamilyVerdict::Unknown);
+        assert_eq!(
+            family.judge(u64::MAX, "app", &Confirmation::default(), now(1)).unwrap(),
+            FamilyVerdict::Unknown
+        );
+        family.advance(KeyId::from_bytes([2; 4]), now(1), at(1_000_000)).unwrap();
+        assert_eq!(family.judge(1, "app", &Confirmation::default(), now(1)).unwrap(), FamilyVerdict::Advance);
+        assert_eq!(
+            family.judge(0, "app", &Confirmation::default(), now(10_000)).unwrap(),
+            FamilyVerdict::Retry
+        );
+        assert_eq!(
+            family.judge(0, "app", &Confirmation::default(), now(10_001)).unwrap(),
+            FamilyVerdict::Reuse
+        );
     }
 
     #[test]
     fn a_first_token_proves_nothing_and_a_second_proves_once() {
         let mut family = family();
-        assert!(!family.is_proved_by(0, at(1)), "there is no retry to close");
-        family.advance(KeyId::from_bytes([1; 4]), at(1), at(1_000_000)).unwrap();
-        assert!(!family.is_proved_by(0, at(2)));
-        assert!(family.is_proved_by(1, at(2)));
-        assert!(!family.is_proved_by(1, at(10_001)), "the window has closed by itself");
+        assert!(!family.is_proved_by(0, now(1)).unwrap(), "there is no retry to close");
+        family.advance(KeyId::from_bytes([1; 4]), now(1), at(1_000_000)).unwrap();
+        assert!(!family.is_proved_by(0, now(2)).unwrap());
+        assert!(family.is_proved_by(1, now(2)).unwrap());
+        assert!(!family.is_proved_by(1, now(10_001)).unwrap(), "the window has closed by itself");
         family.prove_receipt();
-        assert!(!family.is_proved_by(1, at(2)));
-        let judge = |family: &Family, millis| family.judge(0, "app", &Confirmation::default(), at(millis));
+        assert!(!family.is_proved_by(1, now(2)).unwrap());
+        let judge =
+            |family: &Family, millis| family.judge(0, "app", &Confirmation::default(), now(millis)).unwrap();
         assert_eq!(judge(&family, 2), FamilyVerdict::Raced);
         assert_eq!(judge(&family, 10_001), FamilyVerdict::Reuse, "its window has ended");
         family.strict = Some(true);
@@ -361,11 +383,11 @@ mod tests {
     fn a_rotation_that_would_push_out_an_open_window_is_raced() {
         let (mut family, key) = (family(), KeyId::from_bytes([1; 4]));
         let judge = |family: &Family, generation, millis| {
-            family.judge(generation, "app", &Confirmation::default(), at(millis))
+            family.judge(generation, "app", &Confirmation::default(), now(millis)).unwrap()
         };
         for rotation in 0..16 {
             assert_eq!(judge(&family, rotation, rotation), FamilyVerdict::Advance);
-            family.advance(key, at(rotation), at(1_000_000)).unwrap();
+            family.advance(key, now(rotation), at(1_000_000)).unwrap();
         }
         assert_eq!(judge(&family, 16, 16), FamilyVerdict::Raced);
         assert_eq!(judge(&family, 0, 9_999), FamilyVerdict::Raced, "the oldest window is open");
@@ -417,11 +439,11 @@ mod tests {
         );
         let mut family: Family = codec::decode(&codec::encode(&earlier)).unwrap();
         let judge = |family: &Family, generation, millis| {
-            family.judge(generation, "app", &Confirmation::default(), at(millis))
+            family.judge(generation, "app", &Confirmation::default(), now(millis)).unwrap()
         };
         assert_eq!(judge(&family, 2, 1), FamilyVerdict::Retry);
         assert_eq!(judge(&family, 1, 1), FamilyVerdict::Reuse, "its window is not known");
-        family.advance(KeyId::from_bytes([1; 4]), at(1), at(1_000_000)).unwrap();
+        family.advance(KeyId::from_bytes([1; 4]), now(1), at(1_000_000)).unwrap();
         assert_eq!(judge(&family, 2, 2), FamilyVerdict::Raced, "a window is remembered from then on");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 
-use crate::backend::{BackendExt as _, Cursor};
+use crate::backend::Cursor;
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
@@ -53,7 +53,7 @@ impl ScopeDeletion {
         prefixes: Vec<Prefix>,
         context: &AuditContext,
     ) -> Result<Self> {
-        let deletion = Deletion::new(ScopeRecords::new(stores, reach, prefixes, context));
+        let deletion = Deletion::new(ScopeRecords::new(stores, reach, prefixes, context)?);
         deletion.target.append("begins").await?;
         Ok(deletion)
     }
@@ -64,8 +64,8 @@ impl ScopeDeletion {
         prefixes: Vec<Prefix>,
         context: &AuditContext,
     ) -> Result<Option<Self>> {
-        let mut deletion = Deletion::new(ScopeRecords::new(stores, reach, prefixes, context));
-        let stored = stores.backend().get(&deletion.target.key()?, stores.now()).await?;
+        let mut deletion = Deletion::new(ScopeRecords::new(stores, reach, prefixes, context)?);
+        let stored = stores.backend().get(&deletion.target.key()?, stores.now()?).await?;
         let Some(stored) = stored else { return Ok(None) };
         let stored: StoredProgress = codec::decode(&stored.value)?;
         deletion.target.began_at = Timestamp::from_stored(stored.began_at)?;
@@ -104,16 +104,17 @@ impl Target for ScopeRecords {
             return Ok(true);
         }
         self.append(&format!("ended, {} records", progress.removed.total())).await?;
-        let _ = self.stores.backend().delete(self.key()?, self.stores.now()).await?;
+        let _ = self.stores.backend().delete(self.key()?, self.stores.now()?).await?;
         Ok(false)
     }
 }
 
 impl ScopeRecords {
-    fn new(stores: &Stores, reach: &Reach, prefixes: Vec<Prefix>, context: &AuditContext) -> Self {
+    fn new(stores: &Stores, reach: &Reach, prefixes: Vec<Prefix>, context: &AuditContext) -> Result<Self> {
         let (stores, reach, context) = (stores.clone(), reach.clone(), context.clone());
-        let began_at = stores.now();
-        Self { stores, reach, context, prefixes, began_at }
+        // The earlier end: nothing that may be live is left.
+        let began_at = stores.now()?.earliest();
+        Ok(Self { stores, reach, context, prefixes, began_at })
     }
 
     /// Stores the position for a process that resumes the deletion.
@@ -123,8 +124,8 @@ impl ScopeRecords {
             place: place.as_bytes().to_vec().into(),
             removed: removed.records.iter().map(|(kind, removed)| (kind.code(), *removed)).collect(),
         };
-        let now = self.stores.now();
-        let record = self.stores.record(codec::encode(&stored), now.checked_add(KEPT)?);
+        let now = self.stores.now()?;
+        let record = self.stores.record(codec::encode(&stored), now.end_after(KEPT)?);
         // A put has no condition that could be refused.
         let _ = self.stores.backend().put(self.key()?, record, now).await?;
         Ok(())

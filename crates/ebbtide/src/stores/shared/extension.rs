@@ -8,6 +8,7 @@ use crate::model::record::Version;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::stores::audit::{Action, Note};
+use crate::timekeeping::Now;
 
 /// Extension of a lifetime, with actor and reason. It prolongs access: authorize the caller first.
 #[derive(Clone)]
@@ -47,15 +48,10 @@ impl Extension {
     }
 
     /// Judges the extension of a record that expires at `present` and must not pass `cap_at`.
-    pub(crate) fn judge(
-        &self,
-        present: Timestamp,
-        cap_at: Timestamp,
-        now: Timestamp,
-    ) -> Result<ExtensionVerdict> {
+    pub(crate) fn judge(&self, present: Timestamp, cap_at: Timestamp, now: Now) -> Result<ExtensionVerdict> {
         let asked = match self.expiry {
             NewExpiry::By(more) => present.checked_add(more.duration())?,
-            NewExpiry::FromNow(ttl) => ttl.expires_at(now)?,
+            NewExpiry::FromNow(ttl) => now.end(ttl)?,
             NewExpiry::Until(time) => time,
         };
         Ok(if asked <= present {

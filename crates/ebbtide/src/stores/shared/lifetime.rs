@@ -18,6 +18,7 @@ use crate::model::ttl::Ttl;
 use crate::model::write::{Batch, Write};
 use crate::stores::Stores;
 use crate::stores::audit::{AuditContext, Note};
+use crate::timekeeping::Now;
 
 /// Divisor of the TTL: a renewal is written after that part of it has passed.
 const WORTH_WRITING: u32 = 10;
@@ -74,17 +75,17 @@ impl LifetimeRequest {
         kind: Kind,
         scope: &Scope,
         default: Option<Ttl>,
-        now: Timestamp,
+        now: Now,
     ) -> Result<(Lifetime, Timestamp)> {
         if let (Some(ttl), Some(cap)) = (self.ttl, self.cap)
             && ttl > cap
         {
             return Err(Error::invalid(format!("a TTL of {ttl} is longer than its cap of {cap}")));
         }
-        let cap_at = self.cap.map(|cap| cap.expires_at(now)).transpose()?;
+        let cap_at = self.cap.map(|cap| now.end(cap)).transpose()?;
         let expires_at = stores.expiry(kind, scope, self.ttl.or(default), now)?;
         let slide = self.ttl.filter(|_| self.slides).map(Ttl::duration);
-        let lifetime = Lifetime::restored(now, cap_at, slide);
+        let lifetime = Lifetime::restored(now.latest(), cap_at, slide);
         Ok((lifetime, cap_at.map_or(expires_at, |cap_at| expires_at.min(cap_at))))
     }
 }
@@ -145,7 +146,7 @@ pub(crate) async fn restore(
     dry_run: bool,
     same: impl Fn(&Record) -> Result<bool>,
 ) -> Result<Restored> {
-    let now = stores.now();
+    let now = stores.now()?;
     let mut present = stores.backend().get(&keys[0], now).await?;
     if present.is_none() {
         if dry_run {
@@ -188,7 +189,7 @@ impl RecordHandle<'_> {
 
     /// Reads the record, and renews it if it slides. If another writer was faster, returns it as it was read.
     pub(crate) async fn read(&self) -> Result<Option<Record>> {
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let (record, is_deleted) = try_join(
             self.stores.backend().get(&self.keys[0], now),
             self.stores.is_deleted(self.scope, &self.whose, now),
@@ -197,7 +198,8 @@ impl RecordHandle<'_> {
         let Some(record) = record.filter(|_| !is_deleted) else { return Ok(None) };
         let lifetime = (self.lifetime)(&record)?;
         let Some(slide) = lifetime.sliding_ttl() else { return Ok(Some(record)) };
-        let full = now.checked_add(slide)?;
+        // Renewal by reading is skipped while the clock is in doubt.
+        let Ok(full) = now.end_after(slide) else { return Ok(Some(record)) };
         let end = full.min(self.cap(&lifetime)?);
         if end <= record.expires_at || full.since(record.expires_at) < slide / WORTH_WRITING {
             return Ok(Some(record));

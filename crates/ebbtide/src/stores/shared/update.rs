@@ -11,6 +11,7 @@ use crate::model::time::Timestamp;
 use crate::model::write::Write;
 use crate::stores::Stores;
 use crate::stores::audit::Note;
+use crate::timekeeping::Now;
 
 /// Attempts of a change. Each loss is another writer's gain, so more than a few in a row point to another fault.
 const ATTEMPTS: usize = 32;
@@ -87,7 +88,7 @@ impl Stores {
     pub(crate) async fn update<T>(
         &self,
         key: &Key,
-        mut judge: impl FnMut(Option<Record>, Timestamp) -> Result<Step<T>>,
+        mut judge: impl FnMut(Option<Record>, Now) -> Result<Step<T>>,
     ) -> Result<T> {
         let mut attempts = Attempts { stores: self, turn: None, made: 0 };
         loop {
@@ -102,7 +103,7 @@ impl Stores {
     /// Changes records that `judge` reads itself. Every attempt has a new time.
     ///
     /// An `AsyncFnMut` would read better, but the compiler cannot show that its future is `Send`.
-    pub(crate) async fn retry<T, F>(&self, mut judge: impl FnMut(Timestamp) -> F) -> Result<T>
+    pub(crate) async fn retry<T, F>(&self, mut judge: impl FnMut(Now) -> F) -> Result<T>
     where
         F: Future<Output = Result<Step<T>>>,
     {
@@ -127,17 +128,17 @@ struct Attempts<'a> {
 
 impl Attempts<'_> {
     /// Time of the next attempt; `Unavailable` after too many.
-    fn begin(&mut self) -> Result<Timestamp> {
+    fn begin(&mut self) -> Result<Now> {
         let most = if self.turn.is_some() { AUDITED_ATTEMPTS } else { ATTEMPTS };
         if self.made == most {
             return Err(Error::unavailable("the record was changed by others at every attempt; try again"));
         }
         self.made += 1;
-        Ok(self.stores.now())
+        self.stores.now()
     }
 
     /// Commits a step, and returns its answer; none if it has to be judged anew.
-    async fn commit<T>(&mut self, step: Step<T>, now: Timestamp) -> Result<Option<T>> {
+    async fn commit<T>(&mut self, step: Step<T>, now: Now) -> Result<Option<T>> {
         let Step { answer, mut writes, guard, note } = step;
         if let Some((scope, note)) = note {
             if self.turn.is_none() {
