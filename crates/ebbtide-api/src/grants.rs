@@ -91,6 +91,9 @@ pub fn reason(why: Why) -> &'static str {
     match why {
         Why::RefreshReused => "refresh_reused",
         Why::CodeReused => "code_reused",
+        Why::SignedOut => "signed_out",
+        Why::ClientRevoked => "client_revoked",
+        Why::SessionEnded => "session_ended",
         _ => "requested",
     }
 }
@@ -108,12 +111,21 @@ pub struct GrantAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub aud: Option<Audience>,
     pub data: Option<Value>,
+    /// Session that the grant came from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sid: Option<String>,
     pub generation: u64,
     pub created_at: Option<u64>,
     pub rotated_at: Option<u64>,
     pub expires_at: Option<u64>,
     pub ends_at: Option<u64>,
     pub state: GrantStateAnswer,
+}
+
+impl From<&Grant> for GrantAnswer {
+    fn from(grant: &Grant) -> Self {
+        Self::from(grant.clone())
+    }
 }
 
 impl From<Grant> for GrantAnswer {
@@ -134,6 +146,7 @@ impl From<Grant> for GrantAnswer {
             aud: grant.resource.as_ref().map(Audience::from),
             dpop_jkt: grant.dpop_jkt,
             data: grant.data.map(Payload::into_inner),
+            sid: grant.sid,
             generation: grant.generation,
             created_at: millis(grant.created_at),
             rotated_at: millis(grant.rotated_at),

@@ -14,6 +14,8 @@ pub struct SessionCreated {
     pub session_id: String,
     /// Handle of the session, as listings have it; no secret.
     pub handle: String,
+    /// Name that codes and grants refer to the session by.
+    pub sid: String,
     pub expires_at: Option<u64>,
     pub ends_at: Option<u64>,
 }
@@ -23,6 +25,7 @@ impl From<CreatedSession> for SessionCreated {
         Self {
             session_id: session.session_id.expose().to_owned(),
             handle: session.handle,
+            sid: session.sid,
             expires_at: millis(session.expires_at),
             ends_at: millis(session.ends_at),
         }
@@ -32,6 +35,8 @@ impl From<CreatedSession> for SessionCreated {
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct SessionRead {
     pub handle: String,
+    /// Name that codes and grants refer to the session by.
+    pub sid: String,
     pub subject: Option<String>,
     pub data: Option<Value>,
     pub state: Option<String>,
@@ -52,6 +57,7 @@ impl From<Session> for SessionRead {
         let fields = session.fields;
         Self {
             handle: session.handle,
+            sid: session.sid,
             subject: session.subject,
             data: json(fields.data),
             state: text(fields.state),

@@ -12,6 +12,7 @@ mod codes;
 mod crashes;
 mod device_codes;
 mod device_races;
+mod epochs;
 mod explain;
 mod grants;
 mod interleavings;
@@ -103,6 +104,13 @@ cases! {
         one_of_many_redemptions_wins_and_the_others_revoke
         one_of_many_without_a_grant_wins
         codes_of_another_scope_are_unknown;
+    epochs:
+        a_sign_out_ends_everything_of_its_subject
+        a_revocation_by_client_ends_everything_of_the_client
+        nothing_survives_a_sign_out_that_races_its_issuers
+        a_rotation_that_a_sign_out_overtakes_is_dead
+        an_epoch_that_expired_and_was_raised_again_revives_nothing
+        a_session_can_take_its_grants_with_it;
     grants:
         a_refresh_token_is_rotated
         a_retry_gets_the_same_successor_until_the_grace_ends

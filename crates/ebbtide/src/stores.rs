@@ -46,6 +46,7 @@ use crate::timekeeping::{Now, TimeSource, Timed};
 use clients::hashing::{HashCost, Hashers};
 use profile::Profile;
 use scopes::Scopes;
+use shared::client_epochs::{ClientEpochSource, ClientEpochs};
 
 /// Every store on one backend. Cheap to clone.
 #[derive(Clone)]
@@ -64,6 +65,8 @@ struct Shared {
     policies: RwLock<Arc<TtlPolicies>>,
     audit_gates: [Mutex<()>; GATES],
     requires_pkce: bool,
+    client_epochs: ClientEpochs,
+    client_epoch_source: ClientEpochSource,
     /// Places of writes that go on beside an answer.
     beside: Arc<Semaphore>,
 }
@@ -92,6 +95,7 @@ impl Stores {
             hash_cost: HashCost::default(),
             keyring: None,
             requires_pkce: false,
+            holds_leases: true,
         }
     }
 
@@ -204,6 +208,14 @@ impl Stores {
         *self.0.policies.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policies);
     }
 
+    pub(crate) fn client_epochs(&self) -> &ClientEpochs {
+        &self.0.client_epochs
+    }
+
+    pub(crate) fn client_epoch_source(&self) -> ClientEpochSource {
+        self.0.client_epoch_source
+    }
+
     pub(crate) fn requires_pkce(&self) -> bool {
         self.0.requires_pkce
     }
@@ -269,6 +281,7 @@ pub struct Builder {
     hash_cost: HashCost,
     keyring: Option<Keyring>,
     requires_pkce: bool,
+    holds_leases: bool,
 }
 
 impl Builder {
@@ -327,13 +340,37 @@ impl Builder {
         self
     }
 
+    /// Reads the epoch of a client with each call instead of holding it under a lease: for processes that can be frozen
+    /// between two lines, such as functions.
+    pub fn without_leases(mut self) -> Self {
+        self.holds_leases = false;
+        self
+    }
+
     /// The stores.
     #[must_use]
     pub fn build(self) -> Stores {
-        let Self { backend, time, rng, policies, profile, profiles, hash_cost, keyring, requires_pkce } =
-            self;
+        let Self {
+            backend,
+            time,
+            rng,
+            policies,
+            profile,
+            profiles,
+            hash_cost,
+            keyring,
+            requires_pkce,
+            holds_leases,
+        } = self;
         let keyring = keyring.unwrap_or_else(|| Keyring::generate(rng.as_ref(), time.date()));
+        let client_epoch_source = match (backend.info().shared, holds_leases) {
+            (false, _) => ClientEpochSource::Commit,
+            (true, true) => ClientEpochSource::Lease,
+            (true, false) => ClientEpochSource::Read,
+        };
         Stores(Arc::new(Shared {
+            client_epochs: ClientEpochs::default(),
+            client_epoch_source,
             timed: Timed::new(backend, time),
             rng,
             profile,

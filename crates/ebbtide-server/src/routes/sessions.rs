@@ -144,16 +144,35 @@ async fn touch(
     }
 }
 
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct SessionDelete {
+    /// Id of the session.
+    #[schema(value_type = Option<String>)]
+    session_id: Option<Secret>,
+    /// Handle of the session, as listings have it.
+    handle: Option<String>,
+    /// Ends the grants and tokens that came from the session, too.
+    #[serde(default)]
+    revoke_grants: bool,
+}
+
 /// Deletes a session
 #[utoipa::path(post, path = "/sessions/delete", operation_id = "delete_session", tag = "sessions",
-    request_body = SessionNamed,
+    request_body = SessionDelete,
     responses((status = 200, body = SessionDeleted), (status = 404, description = "unknown")))]
 async fn remove(
     State(app): State<App>,
     caller: Caller,
-    Json(body): Json<SessionNamed>,
+    Json(body): Json<SessionDelete>,
 ) -> Result<Json<SessionDeleted>, Problem> {
-    let deleted = app.stores.sessions(&caller.scope).delete(body.name()?).await?;
+    let name = one_of(body.session_id.as_ref(), body.handle.as_deref())?;
+    let sessions = app.stores.sessions(&caller.scope);
+    let deleted = if body.revoke_grants {
+        sessions.delete_with_grants(name, &caller.context(None, None)?).await?
+    } else {
+        sessions.delete(name).await?
+    };
     if deleted { Ok(Json(SessionDeleted { deleted })) } else { Err(unknown()) }
 }
 

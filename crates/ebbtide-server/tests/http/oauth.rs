@@ -138,3 +138,69 @@ async fn a_client_can_be_held_to_pkce() {
     code["code_challenge"] = CHALLENGE.into();
     server.post("/v1/codes", code).await.ok(201);
 }
+
+#[tokio::test]
+async fn a_sign_out_ends_codes_device_codes_sessions_and_tokens() {
+    let server = Server::start().await;
+    let grant = grant(&server, &json!({})).await;
+    let access = server.post("/v1/access-tokens", json!({"grant_id": grant["grant_id"]})).await.ok(201);
+    let code = json!({"client_id": "app", "subject": "alice", "redirect_uri": URI});
+    let code = server.post("/v1/codes", code).await.ok(201);
+    let device = server.post("/v1/device-codes", json!({"client_id": "tv"})).await.ok(201);
+    let approve = json!({"user_code": device["user_code"], "subject": "alice"});
+    server.post("/v1/device-codes/approve", approve).await.ok(200);
+    let session = server.post("/v1/sessions", json!({"subject": "alice"})).await.ok(201);
+    let ended =
+        server.post("/v1/subjects/sign-out", json!({"subject": "alice", "reason": "lost"})).await.ok(200);
+    assert_eq!(ended, json!({"grants": 1, "access_tokens": 0, "sessions": 1, "revoked": 2}));
+    rotate(&server, &grant["refresh_token"]).await.refused(410, "expired");
+    assert_eq!(introspect(&server, &access["access_token"]).await, json!({"active": false}));
+    let redeem = json!({"code": code["code"], "client_id": "app", "redirect_uri": URI, "grant": {}});
+    server.post("/v1/codes/redeem", redeem).await.refused(404, "unknown");
+    let redeem = json!({"device_code": device["device_code"], "client_id": "tv", "grant": {}});
+    server.post("/v1/device-codes/redeem", redeem).await.refused(404, "unknown");
+    server.post("/v1/sessions/get", json!({"handle": session["handle"]})).await.refused(404, "unknown");
+    let audit = server.call("GET", "/v1/audit", &[], Value::Null).await.ok(200);
+    assert!(audit["items"].as_array().unwrap().iter().any(|entry| entry["reason"] == "lost"), "{audit}");
+    self::grant(&server, &json!({})).await;
+}
+
+#[tokio::test]
+async fn a_client_is_revoked_with_everything_that_was_issued_to_it() {
+    let server = Server::start().await;
+    let grant = grant(&server, &json!({})).await;
+    let code = json!({"client_id": "app", "subject": "bob", "redirect_uri": URI});
+    let code = server.post("/v1/codes", code).await.ok(201);
+    let revoked = server.post("/v1/grants/revoke", json!({"client_id": "app"})).await.ok(200);
+    assert_eq!(revoked, json!({"revoked": 1}));
+    rotate(&server, &grant["refresh_token"]).await.refused(410, "expired");
+    let redeem = json!({"code": code["code"], "client_id": "app", "redirect_uri": URI, "grant": {}});
+    server.post("/v1/codes/redeem", redeem).await.refused(404, "unknown");
+    assert_eq!(state(&server, &grant).await["revoked"]["why"], "client_revoked");
+    let listed = server.call("GET", "/v1/grants?client_id=app", &[], Value::Null).await.ok(200);
+    assert_eq!(listed["items"].as_array().unwrap().len(), 1);
+    server.call("GET", "/v1/grants", &[], Value::Null).await.refused(400, "invalid");
+}
+
+#[tokio::test]
+async fn a_denial_names_its_source_so_that_guesses_lock_nobody_else_out() {
+    let server = Server::start().await;
+    let device = server.post("/v1/device-codes", json!({"client_id": "tv", "scope": "watch"})).await.ok(201);
+    server
+        .post("/v1/device-codes/deny", json!({"user_code": device["user_code"]}))
+        .await
+        .refused(400, "invalid");
+    let guess = |source: &str| json!({"user_code": "BBBB-BBBB", "source": source});
+    let mut last = 404;
+    for _ in 0..200 {
+        last = server.post("/v1/device-codes/inspect", guess("192.0.2.66")).await.status;
+        if last != 404 {
+            break;
+        }
+    }
+    assert_eq!(last, 429, "a look at a code is a guess");
+    let inspect = json!({"user_code": device["user_code"], "source": "192.0.2.1"});
+    let asked = server.post("/v1/device-codes/inspect", inspect.clone()).await.ok(200);
+    assert_eq!((&asked["client_id"], &asked["scope"]), (&json!("tv"), &json!("watch")));
+    server.post("/v1/device-codes/deny", inspect).await.ok(200);
+}

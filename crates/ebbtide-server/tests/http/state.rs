@@ -146,7 +146,10 @@ async fn a_device_polls_with_patience_and_redeems_once() {
     server.post("/v1/grants/rotate", token).await.refused(410, "expired");
 
     let device = server.post("/v1/device-codes", start.clone()).await.ok(201);
-    server.post("/v1/device-codes/deny", json!({"user_code": device["user_code"]})).await.ok(200);
+    server
+        .post("/v1/device-codes/deny", json!({"user_code": device["user_code"], "source": "192.0.2.1"}))
+        .await
+        .ok(200);
     poll(&json!({"device_code": device["device_code"], "client_id": "tv"})).await.refused(403, "denied");
     let device = server.post("/v1/device-codes", start).await.ok(201);
     server.pass(600);

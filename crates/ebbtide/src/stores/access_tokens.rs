@@ -2,27 +2,26 @@
 
 mod alone;
 mod draft;
+mod listing;
 mod revocation;
 
-use std::time::Duration;
-
-use futures_util::future::try_join;
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 use serde::Deserialize;
 
 pub use draft::AccessDraft;
 pub(crate) use draft::asked;
+pub use listing::AccessTokenInfo;
 
 use super::grants::{Family, GrantId, GrantState, Holder, Why, check_names};
 use super::registry::{Store, question};
 use super::shared::confirmation::{Confirmation, Resources};
 use super::shared::deletion::{Owned, Progress};
+use super::shared::epochs::{Death, Parties, Stamp, check_longest};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
 use super::shared::setters::setters;
 use super::shared::token;
-use super::shared::tombstones::Principal;
 use super::shared::update::Step;
 use super::{Field, Stores};
 use crate::model::codec;
@@ -281,6 +280,20 @@ struct StoredToken {
     x5t_s256: Option<String>,
     #[n(8)]
     resource: Option<Resources>,
+    /// Epochs of its subject and its client.
+    #[n(9)]
+    stamp: Option<Stamp>,
+    /// Session that its grant came from.
+    #[n(10)]
+    sid: Option<String>,
+}
+
+/// Grant that a token is issued under.
+#[derive(Clone, Copy)]
+pub(super) struct Above<'a> {
+    under: Under,
+    ends_at: Timestamp,
+    family: &'a Family,
 }
 
 #[derive(Debug, Clone, Copy, Encode, Decode)]
@@ -290,6 +303,18 @@ struct Under {
     /// The generation of the family when the token was issued.
     #[n(1)]
     generation: u64,
+}
+
+impl Under {
+    fn of(id: GrantId, family: &Family) -> Self {
+        Self { id: (*id.as_bytes()).into(), generation: family.generation() }
+    }
+}
+
+impl StoredToken {
+    fn parties(&self) -> Parties<'_> {
+        Parties::new(&self.subject, &self.client_id).session(self.sid.as_deref())
+    }
 }
 
 question! {
@@ -346,7 +371,7 @@ impl AccessTokens {
         let Some(grant_id) = request.grant_id else { return self.issue_alone(request).await };
         let (grants, request) = (&self.stores.grants(&self.scope), &request);
         let update = self.stores.retry(|now| async move {
-            let Some(grant) = grants.standing(grant_id, now).await? else {
+            let Some(grant) = grants.read(grant_id, now).await? else {
                 return Ok(Step::answer(IssueOutcome::Unknown));
             };
             match grant.family.state(now)? {
@@ -360,12 +385,16 @@ impl AccessTokens {
             if let Err(field) = request.inherit(&grant.family) {
                 return Ok(Step::answer(IssueOutcome::Mismatch(field)));
             }
-            let id = (*grant_id.as_bytes()).into();
-            let under = Under { id, generation: grant.family.generation() };
-            let access = grant.family.access();
-            let (issued, insert, ..) = self.prepare(request, Some((under, grant.ends_at)), access, now)?;
-            let check = Write::Check { key: grant.key, expected: grant.version };
-            Ok(Step::write(vec![insert, check], IssueOutcome::Issued(issued)))
+            let under = Under::of(grant_id, &grant.family);
+            let above = Above { under, ends_at: grant.ends_at, family: &grant.family };
+            let stamp = grant.family.stamp();
+            let (issued, insert, ..) = self.prepare(request, Some(above), stamp, now)?;
+            let check = Write::Check { key: grant.key.clone(), expected: grant.version };
+            let step = Step::write(vec![insert, check], IssueOutcome::Issued(issued));
+            step.while_live(&self.scope, grant.family.parties(), stamp, |death| match death {
+                Death { deleting: true, .. } => IssueOutcome::Unknown,
+                Death { at, why, .. } => IssueOutcome::Revoked { at, why },
+            })
         });
         update.await
     }
@@ -373,19 +402,20 @@ impl AccessTokens {
     fn prepare(
         &self,
         request: AccessRequest,
-        grant: Option<(Under, Timestamp)>,
-        default: Option<Duration>,
+        grant: Option<Above<'_>>,
+        stamp: Stamp,
         now: Now,
     ) -> Result<(IssuedAccessToken, Write, Digest, StoredToken)> {
         let cnf = request.key()?;
         let (subject, client_id) =
             (request.subject.unwrap_or_default(), request.client_id.unwrap_or_default());
-        let default = match (&request.profile, default) {
+        let default = match (&request.profile, grant.and_then(|grant| grant.family.access())) {
             (None, Some(default)) => Ttl::new(default)?,
             (profile, _) => self.stores.profile_or_default(profile.as_deref())?.access,
         };
         let ttl = self.stores.ttl(Kind::AccessToken, &self.scope, request.ttl, default)?;
-        let ends_at = grant.map_or(Timestamp::NEVER, |(_, ends_at)| ends_at);
+        check_longest("an access token", ttl)?;
+        let ends_at = grant.map_or(Timestamp::NEVER, |grant| grant.ends_at);
         let expires_at = now.end(ttl)?.min(ends_at);
         let (access_token, digest) = token::mint(token::ACCESS, &[], self.stores.rng());
         let key = self.key(&digest)?;
@@ -396,7 +426,9 @@ impl AccessTokens {
             dpop_jkt: cnf.jkt,
             data: request.data.map(|data| self.stores.seal(&key, &[], &data)).transpose()?,
             issued_at: now.latest().as_millis(),
-            grant: grant.map(|(under, _)| under),
+            grant: grant.map(|grant| grant.under),
+            stamp: Some(stamp),
+            sid: grant.and_then(|grant| grant.family.sid.clone()),
             x5t_s256: cnf.x5t_s256,
             resource: request.resource,
         };
@@ -407,25 +439,29 @@ impl AccessTokens {
 
     /// Introspects a token. The use of a token under a grant also proves that the answer in which the token was sent
     /// has arrived: beside the answer, and not before it, the family notes that its last rotation needs no retry, with
-    /// at most one write for each generation. Otherwise it reads the token, and then, concurrently, its grant and the tombstones of its subject
-    /// and client.
+    /// at most one write for each generation. Otherwise it reads the token, and then its grant and the epochs of its
+    /// subject and client together.
     pub async fn introspect(&self, token: &Secret) -> Result<IntrospectOutcome> {
         let Some(digest) = token::read(token::ACCESS, &[], token) else {
             return Ok(IntrospectOutcome::Inactive);
         };
         let key = self.key(&digest)?;
-        let record = self.stores.backend().get(&key, self.stores.now()?).await?;
+        let now = self.stores.now()?;
+        let record = self.stores.backend().get(&key, now).await?;
         let Some(record) = record else { return Ok(IntrospectOutcome::Inactive) };
         let stored: StoredToken = codec::decode(&record.value)?;
         let grant_id = stored.grant.map(|under| GrantId::from_bytes(*under.id));
-        let whom = [Principal::Owner(&stored.subject), Principal::Client(&stored.client_id)];
-        let is_deleted = self.stores.is_deleted(&self.scope, &whom, self.stores.now()?);
-        let is_active = async {
-            let (Some(under), Some(grant_id)) = (stored.grant, grant_id) else { return Ok(true) };
-            let grants = self.stores.grants(&self.scope);
-            Ok(grants.witness(grant_id, under.generation).await?.is_some())
-        };
-        if let (true, _) | (_, false) = try_join(is_deleted, is_active).await? {
+        let grants = self.stores.grants(&self.scope);
+        let grant_key = grant_id.map(|id| grants.key(id)).transpose()?;
+        let stamp = stored.stamp.unwrap_or_default();
+        let read = self.stores.read_live(grant_key, &self.scope, stored.parties(), stamp, now);
+        let (grant, death) = read.await?;
+        if death.is_some() {
+            return Ok(IntrospectOutcome::Inactive);
+        }
+        if let (Some(under), Some(id)) = (stored.grant, grant_id)
+            && !grants.witness(id, grant, under.generation, now)?
+        {
             return Ok(IntrospectOutcome::Inactive);
         }
         Ok(IntrospectOutcome::Active(Box::new(Active {

@@ -228,7 +228,7 @@ impl Clients {
             let rotated = RotateSecretOutcome::Rotated { client_secret: secret.clone(), old_until };
             let client = [Principal::Client(client_id)];
             let unknown = RotateSecretOutcome::Unknown;
-            Step::write(vec![replace], rotated).unless_deleted_since(&self.scope, &client, None, unknown)
+            Step::write(vec![replace], rotated).unless_deleted_or(&self.scope, &client, unknown)
         });
         rotate.await
     }

@@ -15,10 +15,10 @@ use super::access_tokens::{AccessDraft, AccessRequest, IssuedAccessToken};
 use super::grants::{GrantId, GrantRequest, GrantTtls, Grants, IssuedGrant};
 use super::registry::{Store, question};
 use super::shared::confirmation::{Confirmation, Resources};
+use super::shared::epochs::{Parties, Stamp};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
 use super::shared::token;
-use super::shared::tombstones::Principal;
 use super::shared::update::Step;
 use super::{Field, MEMORY, Stores};
 use crate::model::codec;
@@ -93,6 +93,8 @@ pub struct Redeemed {
     pub grant: Option<IssuedGrant>,
     /// Access token, if one was requested.
     pub access_token: Option<IssuedAccessToken>,
+    /// Session that it came from.
+    pub sid: Option<String>,
 }
 
 impl Redeemed {
@@ -103,19 +105,20 @@ impl Redeemed {
         ttls: Option<GrantTtls>,
         draft: Option<&AccessDraft>,
         grants: &Grants,
-        now: Now,
+        (stamp, now): (Stamp, Now),
     ) -> Result<Result<Vec<Write>, Field>> {
         let mut cnf = Confirmation::default();
         (cnf.jkt, cnf.x5t_s256) = (self.dpop_jkt.clone(), self.x5t_s256.clone());
         let Some(ttls) = ttls else {
             let Some(draft) = draft else { return Ok(Ok(Vec::new())) };
-            return self.give_token_alone(draft, cnf, grants, now);
+            return self.give_token_alone(draft, cnf, grants, (stamp, now));
         };
         let mut request = GrantRequest::new(&self.subject, &self.client_id).ttls(ttls).cnf(cnf);
         request.scope.clone_from(&self.scope);
         request.resource.clone_from(&self.resource);
         request.data.clone_from(&self.data);
-        let (grant, family, mut writes) = grants.prepare(request, now)?;
+        request.sid.clone_from(&self.sid);
+        let (grant, family, mut writes) = grants.prepare(request, stamp, now)?;
         if let Some(draft) = draft {
             let under = (grant.grant_id, &family, grant.ends_at);
             match grants.access_tokens().prepare_under(draft, under, now)? {
@@ -135,14 +138,14 @@ impl Redeemed {
         draft: &AccessDraft,
         cnf: Confirmation,
         grants: &Grants,
-        now: Now,
+        (stamp, now): (Stamp, Now),
     ) -> Result<Result<Vec<Write>, Field>> {
         let request = AccessRequest::alone(&self.subject, &self.client_id).cnf(cnf);
         let request = match request.narrowed(draft, self.scope.as_ref(), self.resource.as_ref()) {
             Ok(request) => request,
             Err(field) => return Ok(Err(field)),
         };
-        let (issued, writes) = grants.access_tokens().prepare_alone(request, now)?;
+        let (issued, writes) = grants.access_tokens().prepare_alone(request, stamp, now)?;
         self.access_token = Some(issued);
         Ok(Ok(writes))
     }
@@ -243,7 +246,6 @@ impl Codes {
                 "code_challenge is required: this server or client accepts no code without PKCE",
             ));
         }
-        let now = self.stores.now()?;
         let profile = self.stores.profile_or_default(request.profile.as_deref())?;
         let ttl = self.stores.ttl(Kind::Code, &self.scope, request.ttl, profile.code)?;
         if ttl.duration() > Duration::from_secs(Self::MAX_TTL_SECONDS) {
@@ -252,17 +254,19 @@ impl Codes {
                 Self::MAX_TTL_SECONDS
             )));
         }
-        let expires_at = now.end(ttl)?;
         let (code, digest) = token::mint(token::CODE, &[], self.stores.rng());
-        let key = self.key(&digest)?;
-        let data = request.data.as_ref().map(|data| self.stores.seal(&key, &[], data)).transpose()?;
-        let state = CodeState::Open(Binding::new(&request, data, now)?);
-        let record = self.remember(expires_at, state, expires_at)?;
-        let whom = [Principal::Owner(&request.subject), Principal::Client(&request.client_id)];
-        let put = vec![Write::Put { key, record }];
-        // The key is the digest of 32 random bytes: no record is overwritten.
-        let _ = self.stores.commit_for(&self.scope, &whom, put, now).await?.unless_deleted()?;
-        Ok(IssuedCode { code, expires_at })
+        let key = &self.key(&digest)?;
+        let data = request.data.as_ref().map(|data| self.stores.seal(key, &[], data)).transpose()?;
+        let parties = Parties::new(&request.subject, &request.client_id).session(request.sid.as_deref());
+        let issue = self.stores.issue(&self.scope, parties, |stamp, now| {
+            let expires_at = now.end(ttl)?;
+            let state = CodeState::Open(Binding::new(&request, data.clone(), stamp, now)?);
+            let record = self.remember(expires_at, state, expires_at)?;
+            let issued = IssuedCode { code: code.clone(), expires_at };
+            // The key is the digest of 32 random bytes: no record is overwritten.
+            Ok((issued, vec![Write::Put { key: key.clone(), record }]))
+        });
+        issue.await?.ok_or_else(|| Error::unavailable("a new code is taken"))
     }
 
     /// Redeems a code. Of any number of redemptions of one code at most one is answered `Redeemed`; every later one
@@ -297,8 +301,9 @@ impl Codes {
                 }
                 CodeState::Open(binding) => binding,
             };
-            let (subject, client_id) = (binding.subject.clone(), binding.client_id.clone());
-            let issued_at = Some(binding.issued_at()?);
+            let (subject, client_id, sid) =
+                (binding.subject.clone(), binding.client_id.clone(), binding.sid.clone());
+            let stamp = binding.stamp();
             let (answer, record, mut writes) = match binding.check(&presented, cnf) {
                 Err(field) if presented.keep_on_mismatch => {
                     return Ok(Step::answer(RedeemOutcome::Mismatch(field)));
@@ -313,13 +318,8 @@ impl Codes {
                 },
             };
             writes.insert(0, Write::Replace { key: key.clone(), expected: standing.version, record });
-            let whom = [Principal::Owner(&subject), Principal::Client(&client_id)];
-            Step::write(writes, answer).unless_deleted_since(
-                &self.scope,
-                &whom,
-                issued_at,
-                RedeemOutcome::Unknown,
-            )
+            let parties = Parties::new(&subject, &client_id).session(sid.as_deref());
+            Step::write(writes, answer).while_live(&self.scope, parties, stamp, |_| RedeemOutcome::Unknown)
         });
         let answer = update.await?;
         if let RedeemOutcome::Reused { grant_id: Some(id) } = answer {
@@ -337,7 +337,7 @@ impl Codes {
         valid_until: Timestamp,
         now: Now,
     ) -> Result<Result<(RedeemOutcome, Record, Vec<Write>), Field>> {
-        let marker = binding.marker();
+        let (marker, stamp) = (binding.marker(), binding.stamp());
         let mut redeemed = Redeemed {
             data: self.stores.open_some(key, binding.data.as_deref())?,
             subject: binding.subject,
@@ -348,6 +348,7 @@ impl Codes {
             resource: binding.resource,
             grant: None,
             access_token: None,
+            sid: binding.sid,
         };
         let (mut ttls, mut draft) = (presented.grant.clone(), presented.access_token.clone());
         let profile = binding.profile.filter(|name| self.stores.profile_named(name).is_ok());
@@ -357,7 +358,7 @@ impl Codes {
             draft.profile = draft.profile.take().or(profile);
         }
         let grants = self.stores.grants(&self.scope);
-        let writes = match redeemed.give(ttls, draft.as_ref(), &grants, now)? {
+        let writes = match redeemed.give(ttls, draft.as_ref(), &grants, (stamp, now))? {
             Ok(writes) => writes,
             Err(field) => return Ok(Err(field)),
         };

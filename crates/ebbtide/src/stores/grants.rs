@@ -26,9 +26,9 @@ use super::audit::{Action, Note};
 use super::registry::{Store, question};
 use super::shared::confirmation::Confirmation;
 use super::shared::deletion::{Owned, Progress};
+use super::shared::epochs::{Death, Parties, Stamp};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
-use super::shared::tombstones::Principal;
 use super::shared::update::Step;
 use super::{Field, Stores};
 use crate::backend::IndexTarget;
@@ -121,13 +121,16 @@ impl Grants {
 
     /// Issues a grant with its first refresh token. The grant and its indexes are one commit.
     pub async fn issue(&self, request: GrantRequest) -> Result<IssuedGrant> {
-        let now = self.stores.now()?;
-        let (subject, client_id) = (request.subject.clone(), request.client_id.clone());
-        let (issued, _, writes) = self.prepare(request, now)?;
-        let whom = [Principal::Owner(&subject), Principal::Client(&client_id)];
-        let commit = self.stores.commit_for(&self.scope, &whom, writes, now).await?.unless_deleted()?;
+        request.check()?;
+        let (subject, client_id, sid) =
+            (request.subject.clone(), request.client_id.clone(), request.sid.clone());
+        let parties = Parties::new(&subject, &client_id).session(sid.as_deref());
+        let issue = self.stores.issue(&self.scope, parties, |stamp, now| {
+            let (issued, _, writes) = self.prepare(request.clone(), stamp, now)?;
+            Ok((issued, writes))
+        });
         // The id is 16 random bytes: a collision means that the random numbers are broken.
-        if commit.is_applied() { Ok(issued) } else { Err(Error::unavailable("a new grant's id is taken")) }
+        issue.await?.ok_or_else(|| Error::unavailable("a new grant's id is taken"))
     }
 
     /// Access tokens of the scope.
@@ -135,11 +138,11 @@ impl Grants {
         self.stores.access_tokens(&self.scope)
     }
 
-    /// Grant, its family, and the writes that issue it. The caller's commit must check that its subject and client are
-    /// not deleted.
+    /// Grant, its family, and the writes that issue it. The caller's commit must check the epochs that it carries.
     pub(super) fn prepare(
         &self,
         request: GrantRequest,
+        stamp: Stamp,
         now: Now,
     ) -> Result<(IssuedGrant, Family, Vec<Write>)> {
         request.check()?;
@@ -164,6 +167,8 @@ impl Grants {
             strict: ttls.strict,
             access: ttls.access,
             salt: self.stores.rng().bytes(),
+            stamp,
+            sid: request.sid,
         };
         let family = Family::begin(beginning, now, ends_at)?;
         let issued = IssuedGrant {
@@ -200,8 +205,16 @@ impl Grants {
         let id = token.grant_id;
         let update = self.stores.retry(|now| async move {
             // The MAC is valid, so the grant was issued: if it is absent, it has ended.
-            let Some(mut standing) = self.standing(id, now).await? else {
+            let Some(mut standing) = self.read(id, now).await? else {
                 return Ok(Step::answer(RotateOutcome::Expired));
+            };
+            let (stamp, scope) = (standing.family.stamp(), &self.scope);
+            let (subject, client, sid) =
+                (standing.family.subject.clone(), client_id.as_str(), standing.family.sid.clone());
+            let parties = Parties::new(&subject, client).session(sid.as_deref());
+            let dead = |death: Death| match death {
+                Death { deleting: true, .. } => RotateOutcome::Expired,
+                Death { at, why, .. } => RotateOutcome::Revoked { at, why },
             };
             let answer = match standing.family.judge(token.generation, client_id, cnf, now)? {
                 FamilyVerdict::Advance => {
@@ -215,7 +228,7 @@ impl Grants {
                     writes.extend(insert);
                     let token = self.present_token(id, &standing.family).expect(ACTIVE_KEY);
                     let rotated = RotateOutcome::Rotated(successor(id, (token, access), standing, data));
-                    return Ok(Step::write(writes, rotated));
+                    return Step::write(writes, rotated).while_live(scope, parties, stamp, dead);
                 }
                 FamilyVerdict::Retry => {
                     let Some(token) = self.present_token(id, &standing.family) else {
@@ -229,9 +242,10 @@ impl Grants {
                     };
                     let (access, insert) = access.unzip();
                     let check = Write::Check { key: standing.key.clone(), expected: standing.version };
-                    let writes = insert.map_or_else(Vec::new, |insert| vec![insert, check]);
+                    let mut writes = vec![check];
+                    writes.extend(insert);
                     let retried = RotateOutcome::Retried(successor(id, (token, access), standing, data));
-                    return Ok(Step::write(writes, retried));
+                    return Step::write(writes, retried).while_live(scope, parties, stamp, dead);
                 }
                 FamilyVerdict::Reuse => {
                     standing.family.revoke(Why::RefreshReused, now);
@@ -354,11 +368,16 @@ impl Grants {
         update.await
     }
 
-    /// Reads the grant, if it is active, and has it noted, beside the answer, that an access token of `generation` is
-    /// in use. The caller checks for a deletion of its subject or client.
-    pub(super) async fn witness(&self, id: GrantId, generation: u64) -> Result<Option<Standing>> {
-        let now = self.stores.now()?;
-        let standing = self.read(id, now).await?;
+    /// Returns whether the grant with that record is active, and has it noted, beside the answer, that an access token
+    /// of `generation` is in use. The caller checks the epochs.
+    pub(super) fn witness(
+        &self,
+        id: GrantId,
+        record: Option<Record>,
+        generation: u64,
+        now: Now,
+    ) -> Result<bool> {
+        let standing = read_standing(&self.key(id)?, record)?;
         let active = standing.map(|standing| standing.if_active(now)).transpose()?.flatten();
         // In doubt the receipt is noted as well: that refuses a retry at the worst.
         if let Some(standing) = &active
@@ -367,7 +386,7 @@ impl Grants {
             let grants = self.clone();
             self.stores.beside(async move { grants.prove_receipt(id, generation).await });
         }
-        Ok(active)
+        Ok(active.is_some())
     }
 
     /// Notes that the answer to the last rotation has arrived.
@@ -391,13 +410,16 @@ impl Grants {
         Ok(standing.map(|standing| standing.if_active(now)).transpose()?.flatten())
     }
 
-    /// Reads the grant, unless its subject or its client is being deleted.
+    /// Reads the grant, unless its subject or its client is being deleted. One that carries an older epoch is revoked.
     pub(super) async fn standing(&self, id: GrantId, now: Now) -> Result<Option<Standing>> {
-        let Some(standing) = self.read(id, now).await? else { return Ok(None) };
-        let whom =
-            [Principal::Owner(&standing.family.subject), Principal::Client(&standing.family.client_id)];
-        let is_deleted = self.stores.is_deleted(&self.scope, &whom, now).await?;
-        Ok(Some(standing).filter(|_| !is_deleted))
+        let Some(mut standing) = self.read(id, now).await? else { return Ok(None) };
+        let (parties, stamp) = (standing.family.parties(), standing.family.stamp());
+        match self.stores.death(&self.scope, parties, stamp, now).await? {
+            Some(Death { deleting: true, .. }) => return Ok(None),
+            Some(Death { at, why, .. }) => standing.family.end(why, at),
+            None => {}
+        }
+        Ok(Some(standing))
     }
 
     /// Reads the grant, even while its subject or client is being deleted.
@@ -413,7 +435,7 @@ impl Grants {
         Write::Replace { key: key.clone(), expected: *version, record }
     }
 
-    fn key(&self, id: GrantId) -> Result<Key> {
+    pub(super) fn key(&self, id: GrantId) -> Result<Key> {
         Key::new(Kind::Grant, &self.scope, &[id.as_bytes().into()], &[])
     }
 
@@ -505,6 +527,7 @@ fn describe(id: GrantId, standing: Standing, data: Option<Payload>, now: Now) ->
         state: family.state(now)?,
         x5t_s256: family.cnf().x5t_s256,
         resource: family.resource,
+        sid: family.sid,
         subject: family.subject,
         client_id: family.client_id,
         scope: family.scope,

@@ -1,7 +1,9 @@
 //! Parts that several stores share.
 
+pub(crate) mod client_epochs;
 pub mod confirmation;
 pub mod deletion;
+pub(crate) mod epochs;
 pub mod extension;
 pub(crate) mod field;
 pub(crate) mod finding;

@@ -5,23 +5,20 @@ use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::stores::grants::{Holder, Listed};
-use crate::stores::shared::tombstones::Principal;
+use crate::stores::shared::epochs::Parties;
 
 impl AccessTokens {
     /// Issues a token and its indexes, which end with it, in one commit.
     pub(super) async fn issue_alone(&self, request: AccessRequest) -> Result<IssueOutcome> {
-        let now = self.stores.now()?;
         let subject = request.subject.clone().unwrap_or_default();
         let client_id = request.client_id.clone().unwrap_or_default();
-        let (issued, writes) = self.prepare_alone(request, now)?;
-        let whom = [Principal::Owner(&subject), Principal::Client(&client_id)];
-        let commit = self.stores.commit_for(&self.scope, &whom, writes, now).await?.unless_deleted()?;
+        let parties = Parties::new(&subject, &client_id);
+        let issue = self
+            .stores
+            .issue(&self.scope, parties, |stamp, now| self.prepare_alone(request.clone(), stamp, now));
         // The key is the digest of 32 random bytes: a collision means that the random numbers are broken.
-        if commit.is_applied() {
-            Ok(IssueOutcome::Issued(issued))
-        } else {
-            Err(Error::unavailable("a new access token is taken"))
-        }
+        let issued = issue.await?.ok_or_else(|| Error::unavailable("a new access token is taken"))?;
+        Ok(IssueOutcome::Issued(issued))
     }
 
     pub(super) fn index_keys(&self, digest: &Digest, stored: &StoredToken) -> Result<[Key; 2]> {

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{AccessRequest, AccessTokens, IssuedAccessToken, Under};
+use super::{Above, AccessRequest, AccessTokens, IssuedAccessToken, Under};
 use crate::model::error::Result;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
@@ -10,6 +10,7 @@ use crate::model::write::Write;
 use crate::stores::Field;
 use crate::stores::grants::{Family, GrantId};
 use crate::stores::shared::confirmation::Resources;
+use crate::stores::shared::epochs::Stamp;
 use crate::stores::shared::payload::Payload;
 use crate::stores::shared::setters::setters;
 use crate::timekeeping::Now;
@@ -85,8 +86,8 @@ impl AccessTokens {
         if let Err(field) = request.inherit(family) {
             return Ok(Err(field));
         }
-        let under = Under { id: (*id.as_bytes()).into(), generation: family.generation() };
-        let (issued, insert, ..) = self.prepare(request, Some((under, ends_at)), family.access(), now)?;
+        let above = Above { under: Under::of(id, family), ends_at, family };
+        let (issued, insert, ..) = self.prepare(request, Some(above), family.stamp(), now)?;
         Ok(Ok((issued, insert)))
     }
 
@@ -94,10 +95,11 @@ impl AccessTokens {
     pub(in crate::stores) fn prepare_alone(
         &self,
         request: AccessRequest,
+        stamp: Stamp,
         now: Now,
     ) -> Result<(IssuedAccessToken, Vec<Write>)> {
         request.check()?;
-        let (issued, insert, digest, stored) = self.prepare(request, None, None, now)?;
+        let (issued, insert, digest, stored) = self.prepare(request, None, stamp, now)?;
         let mut writes = vec![insert];
         for key in self.index_keys(&digest, &stored)? {
             writes.push(Write::Insert { key, record: self.stores.record("", issued.expires_at) });

@@ -10,9 +10,9 @@ use super::{CodeRequest, Redeem};
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
 use crate::model::secret::Secret;
-use crate::model::time::Timestamp;
 use crate::stores::Field;
 use crate::stores::shared::confirmation::{Confirmation, Resources};
+use crate::stores::shared::epochs::Stamp;
 use crate::timekeeping::Now;
 
 /// Content of a code that is not redeemed yet, as it is stored.
@@ -42,6 +42,10 @@ pub(super) struct Binding {
     pub(super) resource: Option<Resources>,
     #[n(10)]
     pub(super) profile: Option<String>,
+    #[n(11)]
+    stamp: Option<Stamp>,
+    #[n(12)]
+    pub(super) sid: Option<String>,
 }
 
 /// Digests of a redeemed code's binding: enough to tell a second redemption that fits from one by someone who has only
@@ -61,7 +65,7 @@ pub(super) struct Marker {
 }
 
 impl Binding {
-    pub(super) fn new(request: &CodeRequest, data: Option<Vec<u8>>, now: Now) -> Result<Self> {
+    pub(super) fn new(request: &CodeRequest, data: Option<Vec<u8>>, stamp: Stamp, now: Now) -> Result<Self> {
         let cnf = request.key()?;
         Ok(Self {
             client_id: request.client_id.clone(),
@@ -75,11 +79,14 @@ impl Binding {
             x5t_s256: cnf.x5t_s256,
             resource: request.resource.clone(),
             profile: request.profile.clone(),
+            stamp: Some(stamp),
+            sid: request.sid.clone(),
         })
     }
 
-    pub(super) fn issued_at(&self) -> Result<Timestamp> {
-        Timestamp::from_stored(self.issued_at)
+    /// Epochs of its subject and its client.
+    pub(super) fn stamp(&self) -> Stamp {
+        self.stamp.unwrap_or_default()
     }
 
     fn cnf(&self) -> Confirmation {

@@ -8,7 +8,7 @@ use crate::model::secret::Secret;
 use crate::model::ttl::Ttl;
 use crate::stores::access_tokens::{AccessDraft, asked};
 use crate::stores::check_optional;
-use crate::stores::grants::{GrantTtls, check_names};
+use crate::stores::grants::{GrantTtls, MAX_NAME_BYTES, check_names};
 use crate::stores::shared::confirmation::{Confirmation, Resources};
 use crate::stores::shared::payload::Payload;
 use crate::stores::shared::setters::setters;
@@ -43,6 +43,8 @@ pub struct CodeRequest {
     /// Resources that its access tokens are meant for (RFC 8707).
     #[cfg_attr(feature = "schema", schema(value_type = Option<Vec<String>>))]
     pub resource: Option<Resources>,
+    /// Session that the code comes from; its grant ends with it.
+    pub sid: Option<String>,
     /// Payload, stored sealed; the grant gets it too.
     #[cfg_attr(feature = "schema", schema(value_type = Option<serde_json::Value>))]
     pub data: Option<Payload>,
@@ -72,6 +74,7 @@ impl CodeRequest {
             cnf: None,
             scope: None,
             resource: None,
+            sid: None,
             data: None,
             ttl: None,
             profile: None,
@@ -84,6 +87,7 @@ impl CodeRequest {
         cnf: Confirmation,
         scope: String,
         resource: Resources,
+        sid: String,
         data: Payload,
         ttl: Ttl,
         profile: String,
@@ -91,6 +95,7 @@ impl CodeRequest {
 
     pub(super) fn check(&self) -> Result<()> {
         check_optional("redirect_uri", self.redirect_uri.as_deref(), Codes::MAX_URI_BYTES)?;
+        check_optional("sid", self.sid.as_deref(), MAX_NAME_BYTES)?;
         check_names(Some(&self.subject), Some(&self.client_id), self.scope.as_deref())
     }
 

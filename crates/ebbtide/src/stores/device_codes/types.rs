@@ -111,19 +111,67 @@ pub struct Deny {
     /// User code, as it was typed.
     #[cfg_attr(feature = "schema", schema(value_type = String, example = "WDJB-MJHT"))]
     pub user_code: Secret,
-    /// Origin of the user code, such as an address or a session: wrong codes are counted by it. Without one, all
-    /// denials are counted together.
-    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
-    pub source: Option<Secret>,
+    /// Origin of the user code, such as an address or a session: wrong codes are counted by it.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
+    pub source: Secret,
 }
 
 impl Deny {
-    /// Denial of `user_code`.
-    pub fn new(user_code: impl Into<Secret>) -> Self {
-        Self { user_code: user_code.into(), source: None }
+    /// Denial of `user_code`, which came from `source`.
+    pub fn new(user_code: impl Into<Secret>, source: impl Into<Secret>) -> Self {
+        Self { user_code: user_code.into(), source: source.into() }
     }
+}
 
-    setters!(source: Secret);
+/// Question what a user code asks for, before the user decides.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+#[must_use]
+pub struct Inspect {
+    /// User code, as it was typed.
+    #[cfg_attr(feature = "schema", schema(value_type = String, example = "WDJB-MJHT"))]
+    pub user_code: Secret,
+    /// Origin of the user code, such as an address or a session: wrong codes are counted by it.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
+    pub source: Secret,
+}
+
+impl Inspect {
+    /// Question about `user_code`, which came from `source`.
+    pub fn new(user_code: impl Into<Secret>, source: impl Into<Secret>) -> Self {
+        Self { user_code: user_code.into(), source: source.into() }
+    }
+}
+
+/// Answer to what a user code asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+#[must_use]
+pub enum InspectOutcome {
+    /// The user has not decided yet.
+    Pending {
+        /// Client of the flow.
+        client_id: String,
+        /// Requested OAuth scope.
+        scope: Option<String>,
+        /// Resources that its access tokens are meant for.
+        resource: Option<Resources>,
+        /// End of the flow.
+        expires_at: Timestamp,
+    },
+    /// The flow was decided before.
+    Used,
+    /// The flow has expired.
+    Expired,
+    /// Not a user code of a live flow in this scope.
+    Unknown,
+    /// Too many wrong codes came from the source. The code was not looked up.
+    TooManyGuesses {
+        /// Time at which the next code is accepted.
+        retry_at: Timestamp,
+    },
 }
 
 /// Decision of the user on a flow.
@@ -161,7 +209,7 @@ impl Decision {
             Self::Approve(Approve { source, subject, .. }) => {
                 Some(source.as_ref().map_or(subject, Secret::expose))
             }
-            Self::Deny(Deny { source, .. }) => source.as_ref().map(Secret::expose),
+            Self::Deny(Deny { source, .. }) => Some(source.expose()),
         }
     }
 }

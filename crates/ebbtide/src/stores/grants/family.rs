@@ -13,6 +13,7 @@ use crate::model::error::Result;
 use crate::model::time::Timestamp;
 use crate::stores::Field;
 use crate::stores::shared::confirmation::{Confirmation, Resources};
+use crate::stores::shared::epochs::{Parties, Stamp};
 use crate::timekeeping::Now;
 
 /// Value of a grant's record; the record itself expires at the cap of the family. Every field that rotation changes
@@ -71,6 +72,12 @@ pub(crate) struct Family {
     /// Lifetime of its access tokens, where a profile was named.
     #[n(20)]
     access_millis: Option<u64>,
+    /// Epochs of its subject and its client.
+    #[n(21)]
+    stamp: Option<Stamp>,
+    /// Session that it came from.
+    #[n(22)]
+    pub(crate) sid: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
@@ -95,6 +102,8 @@ pub(super) struct Beginning {
     pub(super) strict: bool,
     pub(super) access: Option<Duration>,
     pub(super) salt: [u8; 32],
+    pub(super) stamp: Stamp,
+    pub(super) sid: Option<String>,
 }
 
 /// Verdict on a token of a family.
@@ -142,6 +151,8 @@ impl Family {
             x5t_s256: with.cnf.x5t_s256,
             resource: with.resource,
             access_millis: with.access.map(millis),
+            stamp: Some(with.stamp),
+            sid: with.sid,
         };
         family.slide(now, ends_at)?;
         Ok(family)
@@ -199,6 +210,16 @@ impl Family {
         cnf
     }
 
+    /// Epochs of its subject and its client.
+    pub(crate) fn stamp(&self) -> Stamp {
+        self.stamp.unwrap_or_default()
+    }
+
+    /// Subject, client and session of the family.
+    pub(crate) fn parties(&self) -> Parties<'_> {
+        Parties::new(&self.subject, &self.client_id).session(self.sid.as_deref())
+    }
+
     /// Lifetime of its access tokens, where a profile was named.
     pub(crate) fn access(&self) -> Option<Duration> {
         self.access_millis.map(Duration::from_millis)
@@ -247,6 +268,15 @@ impl Family {
         self.revoked = Some(Revoked { at: now.latest().as_millis(), why });
         self.data = None;
         self.salt = None;
+    }
+
+    /// Ends the family as it was read, for a reason that stands outside of it.
+    pub(super) fn end(&mut self, why: Why, at: Timestamp) {
+        if self.revoked.is_none() {
+            self.revoked = Some(Revoked { at: at.as_millis(), why });
+            self.data = None;
+            self.salt = None;
+        }
     }
 
     /// State of the family; the cap is the expiry of its record.
@@ -320,6 +350,8 @@ mod tests {
             strict: false,
             access: None,
             salt: *b"a salt of exactly thirty-two byt",
+            stamp: Stamp::default(),
+            sid: None,
         };
         Family::begin(beginning, now(0), at(1_000_000)).unwrap()
     }

@@ -11,6 +11,7 @@ use crate::model::secret::Secret;
 use crate::model::ttl::Ttl;
 use crate::stores::access_tokens::{AccessDraft, asked};
 use crate::stores::shared::confirmation::{Confirmation, Resources};
+use crate::stores::shared::epochs::check_longest;
 use crate::stores::shared::payload::Payload;
 use crate::stores::shared::setters::setters;
 use crate::stores::{Stores, check_optional};
@@ -87,6 +88,7 @@ impl Grants {
         // A long idle time without a cap is not cut short by the cap of the profile.
         let max =
             self.stores.ttl(Kind::Grant, &self.scope, request.max_ttl, profile.refresh_max.max(idle))?;
+        check_longest("a grant", max)?;
         let grace = request.grace.unwrap_or(profile.grace);
         check_grace(grace)?;
         let access = request.profile.as_ref().map(|_| profile.access.duration());
@@ -119,6 +121,8 @@ pub struct GrantRequest {
     /// Resources that its access tokens are meant for (RFC 8707).
     #[cfg_attr(feature = "schema", schema(value_type = Option<Vec<String>>))]
     pub resource: Option<Resources>,
+    /// Session that the grant comes from: when the session is deleted with `revoke_grants`, the grant ends.
+    pub sid: Option<String>,
     /// Profile to use instead of the default: `oauth`, `spa`, `mcp`, or a configured one.
     #[cfg_attr(feature = "schema", schema(example = "spa"))]
     pub profile: Option<String>,
@@ -147,6 +151,7 @@ impl GrantRequest {
             dpop_jkt: None,
             cnf: None,
             resource: None,
+            sid: None,
             profile: None,
             idle_ttl: None,
             max_ttl: None,
@@ -160,6 +165,7 @@ impl GrantRequest {
         dpop_jkt: String,
         cnf: Confirmation,
         resource: Resources,
+        sid: String,
         profile: String,
         idle_ttl: Ttl,
         max_ttl: Ttl,
@@ -173,6 +179,7 @@ impl GrantRequest {
     }
 
     pub(super) fn check(&self) -> Result<()> {
+        check_optional("sid", self.sid.as_deref(), MAX_NAME_BYTES)?;
         check_names(Some(&self.subject), Some(&self.client_id), self.scope.as_deref())
     }
 

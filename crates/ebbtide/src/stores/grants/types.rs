@@ -82,6 +82,15 @@ pub enum Why {
     /// Its code was redeemed a second time.
     #[n(2)]
     CodeReused,
+    /// Its subject was signed out.
+    #[n(3)]
+    SignedOut,
+    /// Everything of its client was revoked.
+    #[n(4)]
+    ClientRevoked,
+    /// Its session was ended.
+    #[n(5)]
+    SessionEnded,
 }
 
 impl Why {
@@ -90,6 +99,9 @@ impl Why {
             Self::Requested => "someone asked for it",
             Self::RefreshReused => "a refresh token of it was used a second time",
             Self::CodeReused => "the code that it came from was redeemed a second time",
+            Self::SignedOut => "its subject was signed out",
+            Self::ClientRevoked => "everything of its client was revoked",
+            Self::SessionEnded => "its session was ended",
         }
     }
 }
@@ -140,6 +152,8 @@ pub struct Grant {
     pub expires_at: Timestamp,
     /// End of the grant, however often it is rotated.
     pub ends_at: Timestamp,
+    /// Session that it came from.
+    pub sid: Option<String>,
     /// State of the grant.
     pub state: GrantState,
 }

@@ -21,6 +21,8 @@ pub struct SessionRequest {
     /// Owner of the session.
     #[cfg_attr(feature = "schema", schema(min_length = 1, example = "alice"))]
     pub subject: Option<String>,
+    /// Name that codes and grants refer to the session by; its handle by default.
+    pub sid: Option<String>,
     /// Any JSON value.
     #[serde(default, deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<Value>))]
@@ -62,7 +64,7 @@ impl SessionRequest {
         Self::default()
     }
 
-    setters!(subject: String, data: Payload, state: Secret, provider: String, code_verifier: Secret, verified_emails: Vec<String>, token_data: Payload, user_info: Payload, ttl: Ttl, max_ttl: Ttl, profile: String);
+    setters!(subject: String, sid: String, data: Payload, state: Secret, provider: String, code_verifier: Secret, verified_emails: Vec<String>, token_data: Payload, user_info: Payload, ttl: Ttl, max_ttl: Ttl, profile: String);
 
     /// Contents, as they are sealed.
     pub(super) fn payload(&self) -> Payload {
