@@ -14,6 +14,10 @@ mod malformed;
 mod matrix;
 #[path = "http/oauth.rs"]
 mod oauth;
+#[path = "http/policies.rs"]
+mod policies;
+#[path = "http/reach.rs"]
+mod reach;
 #[path = "http/server.rs"]
 mod server;
 #[path = "http/state.rs"]

@@ -15,6 +15,7 @@ pub mod policies;
 pub mod profile;
 pub mod provider_tokens;
 pub mod pushed_requests;
+pub mod records;
 pub mod registry;
 pub mod relationships;
 pub mod replays;
@@ -29,10 +30,10 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{OnceCell, Semaphore};
 
 use crate::admin::Admin;
-use crate::keyring::Keyring;
+use crate::keyring::{KeyId, Keyring};
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
@@ -40,9 +41,10 @@ use crate::model::rng::{Rng, SystemRng};
 use crate::model::scope::Scope;
 use crate::model::time::{Clock, SystemClock, Timestamp};
 use crate::model::ttl::{Ttl, TtlPolicies, TtlPolicy};
-use crate::stores::audit::GATES;
+use crate::stores::audit::Chains;
 use crate::timekeeping::{Now, TimeSource, Timed};
 
+use attributes::BucketLives;
 use clients::hashing::{HashCost, Hashers};
 use profile::Profile;
 use scopes::Scopes;
@@ -58,17 +60,22 @@ struct Shared {
     profile: Profile,
     profiles: BTreeMap<String, Profile>,
     hashers: Hashers,
-    keyring: Keyring,
+    keyring: RwLock<Arc<Keyring>>,
+    bucket_lives: BucketLives,
     /// As the stores were built with.
     configured: TtlPolicies,
     /// With those that are stored in front of them, as they were read last.
     policies: RwLock<Arc<TtlPolicies>>,
-    audit_gates: [Mutex<()>; GATES],
     requires_pkce: bool,
     client_epochs: ClientEpochs,
     client_epoch_source: ClientEpochSource,
     /// Places of writes that go on beside an answer.
     beside: Arc<Semaphore>,
+    /// Chains of the audit log that this process writes.
+    chains: Chains,
+    /// Id of the store's naming key, once it was read.
+    naming_checked: OnceCell<KeyId>,
+    text_counters: records::TextCounters,
 }
 
 /// Most writes that go on beside answers at once; beyond it they are left out.
@@ -82,14 +89,18 @@ impl Stores {
         Self::builder(backend).build()
     }
 
-    /// The stores on a backend of your own, for tests and for new engines: there is no clock guard, and without a
+    /// The stores on a backend of your own, for tests and for new engines: no clock is doubted, and without a
     /// keyring one is made that ends with them. Applications call [`Ebbtide::builder`](crate::Ebbtide::builder).
     pub fn builder(backend: Arc<dyn Admin>) -> Builder {
+        Self::over(Timed::new(backend, Arc::new(TimeSource::of_clock(SystemClock))))
+    }
+
+    pub(crate) fn over(timed: Timed) -> Builder {
         Builder {
-            backend,
-            time: Arc::new(TimeSource::of_clock(SystemClock)),
+            timed,
             rng: Arc::new(SystemRng),
             policies: TtlPolicies::default(),
+            bucket_lives: BucketLives::default(),
             profile: Profile::default(),
             profiles: BTreeMap::new(),
             hash_cost: HashCost::default(),
@@ -124,8 +135,15 @@ impl Stores {
         &self.0.hashers
     }
 
-    pub(crate) fn keyring(&self) -> &Keyring {
-        &self.0.keyring
+    /// The keyring, as it was read last.
+    #[must_use]
+    pub fn keyring(&self) -> Arc<Keyring> {
+        Arc::clone(&self.0.keyring.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the keyring, in every clone of these stores.
+    pub fn replace_keyring(&self, keyring: Keyring) {
+        *self.0.keyring.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keyring);
     }
 
     pub(crate) fn rng(&self) -> &dyn Rng {
@@ -138,7 +156,9 @@ impl Stores {
         Scopes::new(self.clone(), caller.clone())
     }
 
-    pub(crate) fn backend(&self) -> &Timed {
+    /// The engine and its time.
+    #[must_use]
+    pub fn backend(&self) -> &Timed {
         &self.0.timed
     }
 
@@ -196,6 +216,10 @@ impl Stores {
         }
     }
 
+    pub(crate) fn bucket_ttl(&self, owner: &str, bucket: &str) -> Option<Ttl> {
+        self.0.bucket_lives.of(owner, bucket)
+    }
+
     fn policy(&self, kind: Kind, scope: &Scope) -> Option<TtlPolicy> {
         self.0.policies.read().unwrap_or_else(PoisonError::into_inner).of(kind, scope)
     }
@@ -244,8 +268,16 @@ impl Stores {
         let _ = self.0.beside.acquire_many(most).await;
     }
 
-    pub(crate) fn audit_gates(&self) -> &[Mutex<()>; GATES] {
-        &self.0.audit_gates
+    pub(crate) fn naming_checked(&self) -> &OnceCell<KeyId> {
+        &self.0.naming_checked
+    }
+
+    pub(crate) fn text_counters(&self) -> &records::TextCounters {
+        &self.0.text_counters
+    }
+
+    pub(crate) fn chains(&self) -> &Chains {
+        &self.0.chains
     }
 }
 
@@ -272,10 +304,10 @@ pub(crate) fn check_optional(what: &str, text: Option<&str>, most: usize) -> Res
 /// Builds [`Stores`].
 #[must_use]
 pub struct Builder {
-    backend: Arc<dyn Admin>,
-    time: Arc<TimeSource>,
+    timed: Timed,
     rng: Arc<dyn Rng>,
     policies: TtlPolicies,
+    bucket_lives: BucketLives,
     profile: Profile,
     profiles: BTreeMap<String, Profile>,
     hash_cost: HashCost,
@@ -286,14 +318,13 @@ pub struct Builder {
 
 impl Builder {
     /// Takes every instant from `clock`, and doubts none of them. For tests.
-    pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.time = Arc::new(TimeSource::of_clock(clock));
-        self
+    pub fn clock(self, clock: impl Clock) -> Self {
+        self.time(Arc::new(TimeSource::of_clock(clock)))
     }
 
-    /// Takes the time from `time`.
+    /// Takes the time from `time`, which may be in doubt.
     pub fn time(mut self, time: Arc<TimeSource>) -> Self {
-        self.time = time;
+        self.timed = Timed::new(Arc::clone(self.timed.admin()), time);
         self
     }
 
@@ -306,6 +337,12 @@ impl Builder {
     /// Bounds the lives of records by `policies`.
     pub fn policies(mut self, policies: TtlPolicies) -> Self {
         self.policies = policies;
+        self
+    }
+
+    /// Gives attributes the lives of their buckets where none is asked for.
+    pub fn bucket_lives(mut self, lives: BucketLives) -> Self {
+        self.bucket_lives = lives;
         self
     }
 
@@ -351,10 +388,10 @@ impl Builder {
     #[must_use]
     pub fn build(self) -> Stores {
         let Self {
-            backend,
-            time,
+            timed,
             rng,
             policies,
+            bucket_lives,
             profile,
             profiles,
             hash_cost,
@@ -362,8 +399,8 @@ impl Builder {
             requires_pkce,
             holds_leases,
         } = self;
-        let keyring = keyring.unwrap_or_else(|| Keyring::generate(rng.as_ref(), time.date()));
-        let client_epoch_source = match (backend.info().shared, holds_leases) {
+        let keyring = keyring.unwrap_or_else(|| Keyring::generate(rng.as_ref(), timed.time().date()));
+        let client_epoch_source = match (timed.info().shared, holds_leases) {
             (false, _) => ClientEpochSource::Commit,
             (true, true) => ClientEpochSource::Lease,
             (true, false) => ClientEpochSource::Read,
@@ -371,17 +408,20 @@ impl Builder {
         Stores(Arc::new(Shared {
             client_epochs: ClientEpochs::default(),
             client_epoch_source,
-            timed: Timed::new(backend, time),
+            timed,
             rng,
             profile,
             profiles,
             hashers: Hashers::new(hash_cost),
-            keyring,
+            keyring: RwLock::new(Arc::new(keyring)),
             policies: RwLock::new(Arc::new(policies.clone())),
             configured: policies,
-            audit_gates: Default::default(),
             requires_pkce,
             beside: Arc::new(Semaphore::new(MOST_BESIDE)),
+            bucket_lives,
+            chains: Chains::default(),
+            naming_checked: OnceCell::new(),
+            text_counters: records::TextCounters::default(),
         }))
     }
 }

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::grants::{access_token, is_active, issue, request, rotated};
 use super::rig::{StoreRig, secs};
-use ebbtide::model::scope::Scope;
 use ebbtide::model::kind::Kind;
+use ebbtide::model::scope::Scope;
 use ebbtide::model::secret::Secret;
 use ebbtide::model::time::Clock as _;
 use ebbtide::stores::Field;

@@ -19,6 +19,7 @@ use ebbtide::model::ttl::Ttl;
 use ebbtide::stores::Stores;
 use ebbtide::stores::clients::hashing::HashCost;
 use ebbtide::stores::profile::Profile;
+use ebbtide::timekeeping::TimeSource;
 
 /// Stores with a clock that the case moves.
 #[derive(Clone)]
@@ -49,10 +50,17 @@ impl StoreRig {
         self
     }
 
-    fn stores_on(&self, backend: Arc<dyn Admin>) -> Stores {
+    pub(crate) fn stores_on(&self, backend: Arc<dyn Admin>) -> Stores {
         let builder = Stores::builder(backend).clock(self.clock.clone()).keyring(self.keyring.clone());
         let cheap = HashCost::new(8, 1).expect("the least that there is");
         builder.rng(Arc::clone(&self.rng)).hash_cost(cheap).build()
+    }
+
+    /// Stores on the same engine with a time of their own.
+    pub(crate) fn stores_with_time(&self, time: Arc<TimeSource>) -> Stores {
+        let backend = Arc::new(Meanwhile::new(Arc::clone(&self.backend), None));
+        let builder = Stores::builder(backend).time(time).keyring(self.keyring.clone());
+        builder.rng(Arc::clone(&self.rng)).build()
     }
 
     /// Same store, through a node whose writes fail on demand.
@@ -65,6 +73,11 @@ impl StoreRig {
     /// Same store; `event` happens once, right after a record of that kind is read.
     pub(crate) fn meanwhile(&self, kind: Kind, event: impl Future<Output = ()> + Send + 'static) -> Self {
         self.clone().on(Some((kind, Box::pin(event))))
+    }
+
+    /// Keyring of the node.
+    pub(crate) fn keyring(&self) -> &Keyring {
+        &self.keyring
     }
 
     /// Same store, through a node with this keyring.

@@ -2,11 +2,11 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use ebbtide::Timestamp;
 use ebbtide::stores::device_codes::{
     Approve, DecideOutcome, Decision, Deny, DeviceRedeem, DeviceRedeemOutcome, DeviceRequest, Inspect,
     InspectOutcome, PollOutcome,
 };
-use ebbtide::{Clock as _, Timestamp};
 use ebbtide_api::answers::millis;
 use ebbtide_api::codes::CodeRedeemed;
 use ebbtide_api::device_codes::{DeviceApproved, DeviceDecided, DeviceInspected, DeviceStarted};
@@ -67,7 +67,7 @@ async fn inspect(
         })),
         InspectOutcome::Used => Err(Problem::conflict("used", "the user code was decided on before")),
         InspectOutcome::Expired => Err(Problem::expired("the user code was not decided on in its time")),
-        InspectOutcome::TooManyGuesses { retry_at } => Err(too_many_guesses(&app, retry_at)),
+        InspectOutcome::TooManyGuesses { retry_at } => Err(too_many_guesses(&app, retry_at)?),
         _ => Err(Problem::not_found("no such user code in this scope")),
     }
 }
@@ -118,15 +118,15 @@ async fn decide(
         }
         DecideOutcome::Used => Err(Problem::conflict("used", "the user code was decided on before")),
         DecideOutcome::Expired => Err(Problem::expired("the user code was not decided on in its time")),
-        DecideOutcome::TooManyGuesses { retry_at } => Err(too_many_guesses(app, retry_at)),
+        DecideOutcome::TooManyGuesses { retry_at } => Err(too_many_guesses(app, retry_at)?),
         _ => Err(Problem::not_found("no such user code in this scope")),
     }
 }
 
-fn too_many_guesses(app: &App, retry_at: Timestamp) -> Problem {
-    let wait = retry_at.since(app.guard.now()).as_millis().div_ceil(1_000);
+fn too_many_guesses(app: &App, retry_at: Timestamp) -> Result<Problem, Problem> {
+    let wait = retry_at.since(app.now()?.latest()).as_millis().div_ceil(1_000);
     let wait = u32::try_from(wait).unwrap_or(u32::MAX);
-    Problem::too_many("too_many_guesses", "too many wrong user codes came from there", wait)
+    Ok(Problem::too_many("too_many_guesses", "too many wrong user codes came from there", wait))
 }
 
 /// Polls for the decision of the user

@@ -54,6 +54,7 @@ use crate::model::scope::Scope;
 use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::model::write::Write;
+use crate::stores::audit::{Action, Note};
 use crate::timekeeping::Now;
 
 /// Clients of one scope.
@@ -160,7 +161,10 @@ impl Clients {
             writes.push(Write::Put { key, record: self.stores.record("", expires_at) });
             whom.push(Principal::Owner(owner));
         }
-        let commit = self.stores.commit_for(&self.scope, &whom, writes, now).await?.unless_deleted()?;
+        let note = Note::automatic(Action::Register, "a client was registered")?
+            .about(Kind::Client, vec![stored.client_id.clone()]);
+        let commit =
+            self.stores.commit_audited(&self.scope, &whom, writes, &note, now).await?.unless_deleted()?;
         Ok(if commit.is_applied() {
             RegisterOutcome::Registered(Box::new(RegisteredClient { client, client_secret }))
         } else {
@@ -228,7 +232,10 @@ impl Clients {
             let rotated = RotateSecretOutcome::Rotated { client_secret: secret.clone(), old_until };
             let client = [Principal::Client(client_id)];
             let unknown = RotateSecretOutcome::Unknown;
-            Step::write(vec![replace], rotated).unless_deleted_or(&self.scope, &client, unknown)
+            let note = Note::automatic(Action::RotateSecret, "the secret of a client was replaced")?
+                .about(Kind::Client, vec![client_id.to_owned()]);
+            let step = Step::write(vec![replace], rotated).audited(&self.scope, note);
+            step.unless_deleted_or(&self.scope, &client, unknown)
         });
         rotate.await
     }

@@ -199,7 +199,7 @@ impl Grants {
     pub async fn rotate(&self, request: Rotate) -> Result<RotateOutcome> {
         let Rotate { refresh_token, client_id, access_token, .. } = &request;
         let cnf = &Confirmation::of(request.dpop_jkt.as_ref(), request.cnf.as_ref())?;
-        let Some(token) = Refresh::read(refresh_token, self.stores.keyring(), &self.scope) else {
+        let Some(token) = Refresh::read(refresh_token, &self.stores.keyring(), &self.scope) else {
             return Ok(RotateOutcome::Unknown);
         };
         let id = token.grant_id;
@@ -251,9 +251,8 @@ impl Grants {
                     standing.family.revoke(Why::RefreshReused, now);
                     let reused = RotateOutcome::Reused { grant_id: id };
                     let note = theft(id, client_id, cnf, token.generation, &standing.family)?;
-                    return Ok(
-                        Step::write(vec![self.replacement(&standing)], reused).audited(&self.scope, note)
-                    );
+                    let step = Step::write(vec![self.replacement(&standing)], reused);
+                    return Ok(step.audited(&self.scope, note));
                 }
                 FamilyVerdict::Raced => RotateOutcome::Raced { grant_id: id },
                 FamilyVerdict::Mismatch(field) => RotateOutcome::Mismatch(field),
@@ -298,7 +297,7 @@ impl Grants {
     /// Finds the grant that this refresh token can be rotated in now; none unless it is the current token of an
     /// active family. Nothing is changed.
     pub async fn find(&self, token: &Secret) -> Result<Option<Grant>> {
-        let Some(token) = Refresh::read(token, self.stores.keyring(), &self.scope) else { return Ok(None) };
+        let Some(token) = Refresh::read(token, &self.stores.keyring(), &self.scope) else { return Ok(None) };
         let grant = self.get(token.grant_id).await?;
         Ok(grant.filter(|grant| grant.state == GrantState::Active && grant.generation == token.generation))
     }
@@ -324,7 +323,7 @@ impl Grants {
     }
 
     async fn explain_token(&self, token: &Secret) -> Result<Finding> {
-        let Some(token) = Refresh::read(token, self.stores.keyring(), &self.scope) else {
+        let Some(token) = Refresh::read(token, &self.stores.keyring(), &self.scope) else {
             return Ok(Finding::unknown("not a refresh token of this scope"));
         };
         let mut finding = self.explain_grant(token.grant_id).await?;
@@ -339,7 +338,10 @@ impl Grants {
 
     /// Revokes the grant that came from a code which was redeemed twice.
     pub(super) async fn revoke_reused(&self, id: GrantId, code: &str) -> Result<()> {
-        if self.revoke_if(id, Why::CodeReused, None, |_| true).await? {
+        let note = Note::automatic(Action::Theft, "a code was redeemed again; its grant is revoked")?
+            .about(Kind::Grant, vec![id.to_string()])
+            .with_detail(code);
+        if self.revoke_if(id, Why::CodeReused, Some(note), |_| true).await? {
             tracing::warn!(grant = %id, "{code} was redeemed twice; its grant is revoked");
         }
         Ok(())
@@ -441,7 +443,7 @@ impl Grants {
 
     fn present_token(&self, grant_id: GrantId, family: &Family) -> Option<Secret> {
         let token = Refresh { key: family.key(), grant_id, generation: family.generation() };
-        token.to_secret(self.stores.keyring(), &self.scope)
+        token.to_secret(&self.stores.keyring(), &self.scope)
     }
 }
 
@@ -452,20 +454,14 @@ fn read_standing(key: &Key, record: Option<Record>) -> Result<Option<Standing>> 
 
 /// Entry of the audit log about a refresh token that was used again after its window.
 fn theft(id: GrantId, client_id: &str, cnf: &Confirmation, generation: u64, family: &Family) -> Result<Note> {
-    let actor = clipped(&format!("client {client_id}"), 256).to_owned();
-    let note = Note::new(Action::Revoke, actor, "a refresh token was used again after its retry window")?;
+    let note = Note::automatic(Action::Theft, "a refresh token was used again; its family is revoked")?;
     let key = match (&cnf.jkt, &cnf.x5t_s256) {
         (None, None) => "no key".to_owned(),
         (jkt, x5t) => format!("the key {}", jkt.as_ref().or(x5t.as_ref()).map_or("", |key| key)),
     };
-    let detail =
-        format!("a token of generation {generation} of {}, presented with {key}", family.generation());
-    Ok(note.about(Kind::Grant, vec![id.to_string()]).with_detail(detail))
-}
-
-fn clipped(text: &str, most: usize) -> &str {
-    let end = (0..=most.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
-    text[..end.unwrap_or(0)].trim_end_matches(char::is_control)
+    let present = family.generation();
+    let detail = format!("generation {generation} of {present}, presented by {client_id} with {key}");
+    Ok(note.about(Kind::Grant, vec![id.to_string()]).of_subject(&family.subject).with_detail(detail))
 }
 
 /// Counts and logs the answers that a client developer or an operator may want to know of.

@@ -207,7 +207,7 @@ impl Nonces {
         if mode == NonceMode::Stateless {
             let expires_at = now.end(ttl)?;
             let (keyring, rng) = (self.stores.keyring(), self.stores.rng());
-            let nonce = Stateless::derive(keyring, &self.scope, &audience, expires_at, rng);
+            let nonce = Stateless::derive(&keyring, &self.scope, &audience, expires_at, rng);
             return Ok(IssuedNonce { nonce: nonce.to_secret(), expires_at });
         }
         let expires_at = now.end(ttl)?;
@@ -249,7 +249,7 @@ impl Nonces {
     }
 
     fn stateless(&self, check: &NonceCheck) -> Option<Stateless> {
-        Stateless::read(self.stores.keyring(), &self.scope, &check.audience, &check.nonce)
+        Stateless::read(&self.stores.keyring(), &self.scope, &check.audience, &check.nonce)
     }
 
     /// Accepts a stateless nonce once, by inserting the record that it was used.

@@ -221,7 +221,9 @@ impl Carried {
 pub(crate) enum LiveCommit {
     Applied,
     /// A condition of its own did not hold, or an epoch was written anew: judge again.
-    Refused,
+    Refused {
+        index: usize,
+    },
     Dead(Death),
 }
 
@@ -305,7 +307,7 @@ impl Stores {
             let batch = Batch::new(writes.iter().cloned().chain(conditions).collect())?;
             match self.backend().commit(batch, now).await? {
                 Commit::Applied => return Ok(LiveCommit::Applied),
-                Commit::Refused { index } if index < own => return Ok(LiveCommit::Refused),
+                Commit::Refused { index } if index < own => return Ok(LiveCommit::Refused { index }),
                 Commit::Refused { .. } => {}
             }
         }
@@ -322,9 +324,13 @@ impl Stores {
                 None => Write::Absent { key: one.key },
             });
         }
+        let own = writes.len();
         let batch = Batch::new(writes.into_iter().chain(conditions).collect())?;
-        let commit = self.backend().commit(batch, now).await?;
-        Ok(if commit.is_applied() { LiveCommit::Applied } else { LiveCommit::Refused })
+        Ok(match self.backend().commit(batch, now).await? {
+            Commit::Applied => LiveCommit::Applied,
+            // An epoch that was written in between is no matter of the writes.
+            Commit::Refused { index } => LiveCommit::Refused { index: if index < own { index } else { 0 } },
+        })
     }
 
     /// Reads the epochs of `parties`, and with them the record at `key`, in one round trip. Returns the record, and why

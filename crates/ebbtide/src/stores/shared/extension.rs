@@ -7,14 +7,13 @@ use crate::model::kind::Kind;
 use crate::model::record::Version;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
-use crate::stores::audit::{Action, Note};
+use crate::stores::audit::{Action, AuditContext, Note};
 use crate::timekeeping::Now;
 
 /// Extension of a lifetime, with actor and reason. It prolongs access: authorize the caller first.
 #[derive(Clone)]
 pub struct Extension {
-    actor: String,
-    reason: String,
+    context: AuditContext,
     expiry: NewExpiry,
 }
 
@@ -42,9 +41,14 @@ impl Extension {
         Self::new(NewExpiry::Until(time), actor.into(), reason.into())
     }
 
+    /// Extends to `ttl` from now, in the context of the author.
+    #[must_use]
+    pub fn from_now_in(ttl: Ttl, context: AuditContext) -> Self {
+        Self { context, expiry: NewExpiry::FromNow(ttl) }
+    }
+
     fn new(expiry: NewExpiry, actor: String, reason: String) -> Result<Self> {
-        crate::stores::audit::check_words(&actor, &reason)?;
-        Ok(Self { actor, reason, expiry })
+        Ok(Self { context: AuditContext::new(actor, reason)?, expiry })
     }
 
     /// Judges the extension of a record that expires at `present` and must not pass `cap_at`.
@@ -71,7 +75,7 @@ impl Extension {
         from: Timestamp,
         to: Timestamp,
     ) -> Result<Note> {
-        let note = Note::new(Action::Extend, &self.actor, &self.reason)?.about(kind, target);
+        let note = Note::of(Action::Extend, &self.context)?.about(kind, target);
         Ok(note.with_expiry(from, to))
     }
 }

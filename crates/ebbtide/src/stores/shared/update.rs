@@ -1,7 +1,5 @@
 //! The retry loop of every conditional change: read, judge, commit, and judge again if another writer was faster.
 
-use tokio::sync::MutexGuard;
-
 use super::epochs::{Carried, Death, LiveCommit, Parties, Stamp};
 use super::tombstones::{Outcome, Principal, owner_is_deleted, tombstones};
 use crate::model::error::{Error, Result};
@@ -15,9 +13,6 @@ use crate::timekeeping::Now;
 
 /// Attempts of a change. Each loss is another writer's gain, so more than a few in a row point to another fault.
 const ATTEMPTS: usize = 32;
-
-/// Attempts of an audited change: all of a scope's compete for the head of its log.
-const AUDITED_ATTEMPTS: usize = 200;
 
 /// Verdict of one attempt: an answer, and the writes that must be committed before it is given.
 #[must_use = "a step does nothing until it is returned to the retry loop"]
@@ -45,6 +40,12 @@ impl<T> Step<T> {
     /// Answers once `writes` are committed.
     pub(crate) fn write(writes: Vec<Write>, answer: T) -> Self {
         Self { answer, writes, guard: None, note: None }
+    }
+
+    /// Commits only if none of `whom` is being deleted. Otherwise the change fails with `Invalid`.
+    pub(crate) fn unless_deleted(mut self, scope: &Scope, whom: &[Principal<'_>]) -> Result<Self> {
+        self.guard = Some(Guard::Tombstones { keys: tombstones(scope, whom)?, deleted: None });
+        Ok(self)
     }
 
     /// Commits only if none of `whom` is being deleted. Otherwise answers `deleted`.
@@ -108,7 +109,7 @@ impl Stores {
         key: &Key,
         mut judge: impl FnMut(Option<Record>, Now) -> Result<Step<T>>,
     ) -> Result<T> {
-        let mut attempts = Attempts { stores: self, turn: None, made: 0 };
+        let mut attempts = Attempts { stores: self, made: 0 };
         loop {
             let now = attempts.begin()?;
             let step = judge(self.backend().get(key, now).await?, now)?;
@@ -125,7 +126,7 @@ impl Stores {
     where
         F: Future<Output = Result<Step<T>>>,
     {
-        let mut attempts = Attempts { stores: self, turn: None, made: 0 };
+        let mut attempts = Attempts { stores: self, made: 0 };
         loop {
             let now = attempts.begin()?;
             let step = judge(now).await?;
@@ -139,16 +140,13 @@ impl Stores {
 /// Attempts of one change.
 struct Attempts<'a> {
     stores: &'a Stores,
-    /// Turn among the audited changes of the scope, once it is known that this is one.
-    turn: Option<MutexGuard<'a, ()>>,
     made: usize,
 }
 
 impl Attempts<'_> {
     /// Time of the next attempt; `Unavailable` after too many.
     fn begin(&mut self) -> Result<Now> {
-        let most = if self.turn.is_some() { AUDITED_ATTEMPTS } else { ATTEMPTS };
-        if self.made == most {
+        if self.made == ATTEMPTS {
             return Err(Error::unavailable("the record was changed by others at every attempt; try again"));
         }
         self.made += 1;
@@ -158,34 +156,46 @@ impl Attempts<'_> {
     /// Commits a step, and returns its answer; none if it has to be judged anew.
     async fn commit<T>(&mut self, step: Step<T>, now: Now) -> Result<Option<T>> {
         let Step { answer, mut writes, guard, note } = step;
-        if let Some((scope, note)) = note {
-            if self.turn.is_none() {
-                // Audited changes of a scope queue up within a process. The time of one that had to wait is over.
-                let gate = self.stores.audit_gate(&scope);
-                let free = gate.try_lock().ok();
-                let waits = free.is_none();
-                self.turn = Some(if let Some(free) = free { free } else { gate.lock().await });
-                if waits {
-                    return Ok(None);
-                }
+        let own = writes.len();
+        let pending = match note {
+            Some((scope, note)) => {
+                let (pending, entry) = self.stores.audit(&scope).append_to(&note, now)?;
+                writes.extend(entry);
+                Some(pending)
             }
-            writes.extend(self.stores.audit(&scope).entry(&note, now).await?);
-        }
+            None => None,
+        };
         if writes.is_empty() {
             return Ok(Some(answer));
         }
         let (keys, deleted) = match guard {
             Some(Guard::Epochs { carried, dead }) => {
-                return Ok(match self.stores.commit_live(carried, writes, now).await? {
+                let commit = self.stores.commit_live(carried, writes, now).await?;
+                if let Some(pending) = pending {
+                    match commit {
+                        LiveCommit::Applied => pending.applied(self.stores),
+                        LiveCommit::Refused { index } if index >= own => pending.lost(self.stores),
+                        LiveCommit::Refused { .. } | LiveCommit::Dead(_) => pending.refused(self.stores),
+                    }
+                }
+                return Ok(match commit {
                     LiveCommit::Applied => Some(answer),
                     LiveCommit::Dead(death) => Some(dead(death)),
-                    LiveCommit::Refused => None,
+                    LiveCommit::Refused { .. } => None,
                 });
             }
             Some(Guard::Tombstones { keys, deleted }) => (keys, deleted),
             None => (Vec::new(), None),
         };
-        match self.stores.commit_unless(keys, writes, now).await? {
+        let outcome = self.stores.commit_unless(keys, writes, now).await?;
+        if let Some(pending) = pending {
+            match outcome {
+                Outcome::Applied => pending.applied(self.stores),
+                Outcome::Refused { index } if index >= own => pending.lost(self.stores),
+                Outcome::Refused { .. } | Outcome::OwnerDeleted => pending.refused(self.stores),
+            }
+        }
+        match outcome {
             Outcome::Applied => Ok(Some(answer)),
             Outcome::OwnerDeleted => deleted.map(Some).ok_or_else(owner_is_deleted),
             Outcome::Refused { .. } => Ok(None),
