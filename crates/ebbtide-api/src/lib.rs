@@ -30,4 +30,5 @@ pub mod replays;
 pub mod scopes;
 pub mod sessions;
 pub mod stats;
+pub mod subjects;
 pub mod tokens;

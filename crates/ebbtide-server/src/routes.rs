@@ -25,6 +25,7 @@ mod relationships;
 mod replays;
 mod scopes;
 mod sessions;
+mod subjects;
 mod tokens;
 
 use utoipa_axum::router::OpenApiRouter;
@@ -51,6 +52,7 @@ pub(crate) fn v1() -> Table {
         .merge(grants::routes())
         .merge(tokens::routes())
         .merge(sessions::routes())
+        .merge(subjects::routes())
         .merge(pushed_requests::routes())
         .merge(device_codes::routes())
         .merge(challenges::routes())
