@@ -5,12 +5,14 @@
 
 #![allow(missing_docs, reason = "the members are those of the HTTP contract, which docs/http.md describes")]
 
+pub mod access;
 pub mod answers;
 pub mod approvals;
 pub mod attributes;
 pub mod audit;
 pub mod challenges;
 pub mod clients;
+pub mod clock;
 pub mod codes;
 pub mod describe;
 pub mod device_codes;
@@ -18,6 +20,8 @@ pub mod explain;
 pub mod grants;
 pub mod keys;
 pub mod nonces;
+pub mod policies;
+pub mod provider_tokens;
 pub mod pushed_requests;
 pub mod records;
 pub mod relationships;

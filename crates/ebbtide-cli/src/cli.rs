@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    audit, backup, clock, completions, config, copy, explain, export, import, key, keyring, man,
-    migrate_schema, scope, serve, stats, sweep, table, verify,
+    approval, audit, backup, clock, completions, config, copy, doctor, explain, export, import, key, keyring,
+    man, migrate_schema, policy, record, relationship, scope, serve, stats, sweep, table, usage, verify,
 };
 use crate::{logging, store};
 
@@ -42,11 +42,17 @@ enum Command {
     Sweep(sweep::Args),
     Key(key::Args),
     Scope(scope::Args),
+    Policy(policy::Args),
+    Approval(approval::Args),
+    Relationship(relationship::Args),
+    Usage(usage::Args),
+    Record(record::Args),
     Explain(explain::Args),
     Audit(audit::Args),
     Keyring(keyring::Args),
     Clock(clock::Args),
     Backup(backup::Args),
+    Doctor(doctor::Args),
     Copy(copy::Args),
     Export(export::Args),
     Import(import::Args),
@@ -74,11 +80,17 @@ impl Cli {
             Command::Sweep(args) => sweep::run(args, json).await,
             Command::Key(args) => key::run(args, json).await,
             Command::Scope(args) => scope::run(args, json).await,
+            Command::Policy(args) => policy::run(args, json).await,
+            Command::Record(args) => record::run(args, json).await,
+            Command::Approval(args) => approval::run(args, json).await,
+            Command::Relationship(args) => relationship::run(args, json).await,
+            Command::Usage(args) => usage::run(args, json).await,
             Command::Explain(args) => explain::run(args, json).await,
             Command::Audit(args) => audit::run(args, json).await,
             Command::Keyring(args) => keyring::run(&args),
-            Command::Clock(args) => clock::run(args).await,
+            Command::Clock(args) => clock::run(args, json).await,
             Command::Backup(args) => backup::run(args).await,
+            Command::Doctor(args) => doctor::run(&args, json),
             Command::Copy(args) => copy::run(args).await,
             Command::Export(args) => export::run(args).await,
             Command::Import(args) => import::run(args).await,
@@ -97,14 +109,20 @@ impl Command {
         match self {
             Self::Audit(args) => args.has_json(),
             Self::Key(args) => args.has_json(),
-            Self::Config(_)
+            Self::Approval(_)
+            | Self::Clock(_)
+            | Self::Config(_)
+            | Self::Doctor(_)
             | Self::Explain(_)
             | Self::Export(_)
+            | Self::Policy(_)
+            | Self::Record(_)
+            | Self::Relationship(_)
             | Self::Scope(_)
             | Self::Stats(_)
-            | Self::Sweep(_) => true,
+            | Self::Sweep(_)
+            | Self::Usage(_) => true,
             Self::Backup(_)
-            | Self::Clock(_)
             | Self::Completions(_)
             | Self::Copy(_)
             | Self::Import(_)

@@ -1,10 +1,9 @@
 //! Opening of stores. Every command that works on a store of this machine opens it here.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use ebbtide::{Admin, Ebbtide, ErrorKind, Keyring, StoreUrl};
+use ebbtide::{Ebbtide, ErrorKind, Keyring, StoreUrl};
 
 /// Purpose for which a command opens a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,11 +57,21 @@ pub(crate) async fn open(url: &str, access: Access) -> Result<Ebbtide> {
     tool.open().await.context("cannot open the store")
 }
 
+/// Opens the store at `url` as a server does, for commands that write records: with its keyring and its stored
+/// policies.
+pub(crate) async fn open_with_policies(url: &str, access: Access) -> Result<Ebbtide> {
+    open_with_keyring(url, access, Ebbtide::builder(url)).await
+}
+
 /// Opens the store at `url` with its keyring, for commands that write what the keyring authenticates: API keys and
 /// entries of the audit log.
 pub(crate) async fn open_signing(url: &str, access: Access) -> Result<Ebbtide> {
+    open_with_keyring(url, access, Ebbtide::builder(url).without_stored_policies()).await
+}
+
+async fn open_with_keyring(url: &str, access: Access, tool: ebbtide::Builder) -> Result<Ebbtide> {
     require(url, access)?;
-    let tool = Ebbtide::builder(url).without_stored_policies().without_metrics();
+    let tool = tool.without_metrics();
     let tool = match keyring(url) {
         Some(path) => tool.keyring_file(path),
         None if folder(url).is_some() || url == "memory:" => tool,
@@ -76,12 +85,6 @@ fn keyring(url: &str) -> Option<PathBuf> {
     let named = std::env::var_os("EBBTIDE_KEYRING").filter(|path| !path.is_empty()).map(PathBuf::from);
     let beside = || folder(url).map(|folder| folder.join(Keyring::FILE_NAME)).filter(|path| path.exists());
     named.or_else(beside)
-}
-
-/// Opens the engine at `url` alone, for commands that work on an engine as a whole or look after its clock.
-pub(crate) async fn open_engine(url: &str, access: Access) -> Result<Arc<dyn Admin>> {
-    require(url, access)?;
-    ebbtide::open_engine(url).await.context("cannot open the store")
 }
 
 fn require(url: &str, access: Access) -> Result<()> {

@@ -9,6 +9,7 @@ mod attributes;
 mod audit;
 mod challenges;
 mod clients;
+mod clock;
 mod codes;
 mod crashes;
 mod device_codes;
@@ -67,6 +68,12 @@ macro_rules! cases {
 }
 
 cases! {
+    clock:
+        in_doubt_a_seen_proof_is_a_replay_and_a_new_one_is_not_fresh
+        in_doubt_nothing_is_issued_and_what_is_live_at_both_ends_is_honoured
+        in_doubt_an_honest_retry_is_no_theft
+        in_doubt_a_read_renews_nothing
+        in_a_hold_a_credential_that_ended_is_refused_and_a_proof_is_not_fresh_again;
     replays:
         a_proof_is_fresh_once
         a_proof_is_fresh_again_at_its_expiry

@@ -45,6 +45,7 @@ use crate::model::ttl::{Ttl, TtlPolicies, TtlPolicy};
 use crate::stores::audit::Chains;
 use crate::timekeeping::{Now, TimeSource, Timed};
 
+use attributes::BucketLives;
 use clients::hashing::{HashCost, Hashers};
 use profile::Profile;
 use scopes::Scopes;
@@ -60,6 +61,7 @@ struct Shared {
     profiles: BTreeMap<String, Profile>,
     hashers: Hashers,
     keyring: RwLock<Arc<Keyring>>,
+    bucket_lives: BucketLives,
     /// As the stores were built with.
     configured: TtlPolicies,
     /// With those that are stored in front of them, as they were read last.
@@ -79,14 +81,18 @@ impl Stores {
         Self::builder(backend).build()
     }
 
-    /// The stores on a backend of your own, for tests and for new engines: there is no clock guard, and without a
+    /// The stores on a backend of your own, for tests and for new engines: no clock is doubted, and without a
     /// keyring one is made that ends with them. Applications call [`Ebbtide::builder`](crate::Ebbtide::builder).
     pub fn builder(backend: Arc<dyn Admin>) -> Builder {
+        Self::over(Timed::new(backend, Arc::new(TimeSource::of_clock(SystemClock))))
+    }
+
+    pub(crate) fn over(timed: Timed) -> Builder {
         Builder {
-            backend,
-            time: Arc::new(TimeSource::of_clock(SystemClock)),
+            timed,
             rng: Arc::new(SystemRng),
             policies: TtlPolicies::default(),
+            bucket_lives: BucketLives::default(),
             profile: Profile::default(),
             profiles: BTreeMap::new(),
             hash_cost: HashCost::default(),
@@ -140,7 +146,9 @@ impl Stores {
         Scopes::new(self.clone(), caller.clone())
     }
 
-    pub(crate) fn backend(&self) -> &Timed {
+    /// The engine and its time.
+    #[must_use]
+    pub fn backend(&self) -> &Timed {
         &self.0.timed
     }
 
@@ -198,6 +206,10 @@ impl Stores {
         }
     }
 
+    pub(crate) fn bucket_ttl(&self, owner: &str, bucket: &str) -> Option<Ttl> {
+        self.0.bucket_lives.of(owner, bucket)
+    }
+
     fn policy(&self, kind: Kind, scope: &Scope) -> Option<TtlPolicy> {
         self.0.policies.read().unwrap_or_else(PoisonError::into_inner).of(kind, scope)
     }
@@ -246,10 +258,10 @@ pub(crate) fn check_optional(what: &str, text: Option<&str>, most: usize) -> Res
 /// Builds [`Stores`].
 #[must_use]
 pub struct Builder {
-    backend: Arc<dyn Admin>,
-    time: Arc<TimeSource>,
+    timed: Timed,
     rng: Arc<dyn Rng>,
     policies: TtlPolicies,
+    bucket_lives: BucketLives,
     profile: Profile,
     profiles: BTreeMap<String, Profile>,
     hash_cost: HashCost,
@@ -258,14 +270,13 @@ pub struct Builder {
 
 impl Builder {
     /// Takes every instant from `clock`, and doubts none of them. For tests.
-    pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.time = Arc::new(TimeSource::of_clock(clock));
-        self
+    pub fn clock(self, clock: impl Clock) -> Self {
+        self.time(Arc::new(TimeSource::of_clock(clock)))
     }
 
-    /// Takes the time from `time`.
+    /// Takes the time from `time`, which may be in doubt.
     pub fn time(mut self, time: Arc<TimeSource>) -> Self {
-        self.time = time;
+        self.timed = Timed::new(Arc::clone(self.timed.admin()), time);
         self
     }
 
@@ -278,6 +289,12 @@ impl Builder {
     /// Bounds the lives of records by `policies`.
     pub fn policies(mut self, policies: TtlPolicies) -> Self {
         self.policies = policies;
+        self
+    }
+
+    /// Gives attributes the lives of their buckets where none is asked for.
+    pub fn bucket_lives(mut self, lives: BucketLives) -> Self {
+        self.bucket_lives = lives;
         self
     }
 
@@ -309,10 +326,10 @@ impl Builder {
     /// The stores.
     #[must_use]
     pub fn build(self) -> Stores {
-        let Self { backend, time, rng, policies, profile, profiles, hash_cost, keyring } = self;
-        let keyring = keyring.unwrap_or_else(|| Keyring::generate(rng.as_ref(), time.date()));
+        let Self { timed, rng, policies, bucket_lives, profile, profiles, hash_cost, keyring } = self;
+        let keyring = keyring.unwrap_or_else(|| Keyring::generate(rng.as_ref(), timed.time().date()));
         Stores(Arc::new(Shared {
-            timed: Timed::new(backend, time),
+            timed,
             rng,
             profile,
             profiles,
@@ -320,6 +337,7 @@ impl Builder {
             keyring: RwLock::new(Arc::new(keyring)),
             policies: RwLock::new(Arc::new(policies.clone())),
             configured: policies,
+            bucket_lives,
             chains: Chains::default(),
             naming_checked: OnceCell::new(),
             text_counters: records::TextCounters::default(),

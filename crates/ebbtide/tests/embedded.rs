@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebbtide::engines::blocking::Blocking;
-use ebbtide::ops::clock_guard::ClockGuard;
+use ebbtide::stores::audit::AuditContext;
+use ebbtide::timekeeping::{ClockState, ManualClocks, Timed};
 use ebbtide::{
-    Admin, BackendExt, Batch, Budget, Clock, Error, ErrorKind, Key, Kind, ManualClock, Prefix, Record,
-    Rng as _, Scope, SystemRng, Timestamp, Write, open_engine as open,
+    Admin, BackendExt, Batch, Budget, Ebbtide, Error, ErrorKind, Key, Kind, Prefix, Record, Scope, SystemRng,
+    Timestamp, Ttl, Write, open_engine as open,
 };
 
 const ENGINES: &[&str] = if cfg!(feature = "rocksdb") { &["fjall", "rocksdb"] } else { &["fjall"] };
@@ -131,7 +132,7 @@ async fn a_backup_made_while_serving_is_a_store_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_sweep_compacts_what_is_worth_it() {
+async fn a_sweep_removes_all_that_has_expired_and_nothing_else() {
     for engine in ENGINES {
         let dir = tempfile::tempdir().unwrap();
         let store = store(engine, dir.path()).await;
@@ -140,16 +141,18 @@ async fn a_sweep_compacts_what_is_worth_it() {
             let expires = if number < 8 { 60 } else { 100_000 };
             assert!(store.put(key(&number.to_string()), record(expires), at(0)).await.unwrap().is_applied());
         }
-        assert_eq!(store.sweep(at(1_000), &usual).await.unwrap().total(), 0, "a fifth is not worth it");
+        assert_eq!(store.sweep(at(60), &usual).await.unwrap().total(), 0, "the end itself is not past");
         assert_eq!(store.stats(at(1_000)).await.unwrap()[&Kind::Code].expired, 8);
-        assert_eq!(store.sweep(at(5_000), &usual).await.unwrap().total(), 8, "but what is overdue goes");
-        for number in 100..112 {
-            assert!(
-                store.put(key(&number.to_string()), record(6_000), at(5_000)).await.unwrap().is_applied()
-            );
-        }
-        assert_eq!(store.sweep(at(6_100), &usual).await.unwrap().total(), 12, "and so does a quarter");
-        let stats = store.stats(at(6_100)).await.unwrap()[&Kind::Code];
+        let part = Budget { records: 3, ..Budget::default() };
+        let swept = store.sweep(at(1_000), &part).await.unwrap();
+        assert_eq!((swept.total(), swept.more), (3, true), "a budget ends a sweep");
+        assert_eq!(
+            store.sweep(at(1_000), &usual).await.unwrap().total(),
+            5,
+            "a fifth of the records is swept"
+        );
+        assert_eq!(store.sweep(at(1_000), &usual).await.unwrap().total(), 0);
+        let stats = store.stats(at(1_000)).await.unwrap()[&Kind::Code];
         assert_eq!((stats.live, stats.expired, stats.oldest_overdue), (32, 0, None));
     }
 }
@@ -159,67 +162,40 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
-fn is_journal(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "jnl" || extension == "log")
-}
-
-/// The bytes of all files but the journals, which are of a fixed size.
-fn table_bytes(folder: &Path) -> u64 {
-    let tables = files(folder).into_iter().filter(|path| !is_journal(path));
-    // What is being removed may be gone already.
-    tables.map(|path| path.metadata().map_or(0, |metadata| metadata.len())).sum()
-}
-
-/// At once, and not when something is written next, or when the store is opened again.
+/// The folder is for its owner alone, and so is each file that the log writes.
 #[tokio::test]
-async fn a_sweep_gives_the_disk_its_space_back() {
-    const RECORDS: usize = 20_000;
+async fn files_are_for_their_owner_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+
     for engine in ENGINES {
         let dir = tempfile::tempdir().unwrap();
-        let store = store(engine, dir.path()).await;
-        for first in (0..RECORDS).step_by(Batch::MAX_WRITES) {
-            let writes = (first..(first + Batch::MAX_WRITES).min(RECORDS)).map(|number| {
-                // What is random does not compress.
-                let mut value = vec![0; 1_000];
-                SystemRng.fill(&mut value);
-                let record = Record::new(value, at(if number == 0 { 9_000 } else { 60 }), &SystemRng);
-                Write::Put { key: key(&number.to_string()), record }
-            });
-            assert!(store.commit(Batch::new(writes.collect()).unwrap(), at(0)).await.unwrap().is_applied());
+        let path = dir.path().join("store");
+        let store = store(engine, &path).await;
+        assert!(store.put(key("a"), record(60), at(0)).await.unwrap().is_applied());
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        for folder in [path.clone(), path.join("log"), path.join("cold")] {
+            assert_eq!(mode(&folder), 0o700, "{}", folder.display());
         }
-        let swept = store.sweep(at(1_000), &Budget::default()).await.unwrap().total();
-        assert_eq!(swept, RECORDS as u64 - 1);
-        let bytes = table_bytes(dir.path());
-        assert!(bytes < 1_000_000, "{engine}: {bytes} bytes are left of 20 million");
-        assert_eq!(live_names(store.as_ref(), at(1_000)).await, [key("0")]);
+        for file in files(&path.join("log")).into_iter().chain([path.join("FORMAT"), path.join("LOCK")]) {
+            assert_eq!(mode(&file), 0o600, "{}", file.display());
+        }
     }
 }
 
-/// A journal that was opened again is written to at its end, so that nothing may be put there.
-#[cfg(target_os = "linux")]
+/// A command that opens, writes and ends leaves no large files behind.
 #[tokio::test]
-async fn a_journal_is_filled_before_it_is_needed_and_loses_nothing() {
-    use std::os::unix::fs::MetadataExt as _;
-
-    let dir = tempfile::tempdir().unwrap();
-    let mut written = Vec::new();
-    for opening in 0..3 {
-        let store = store("fjall", dir.path()).await;
-        assert_eq!(live_names(store.as_ref(), at(0)).await, written, "opened {opening} times before");
-        for number in 0..150 {
-            let key = key(&format!("{opening}/{number:03}"));
-            let record = Record::new(vec![7; 1_000], at(60), &SystemRng);
-            assert!(store.insert(key.clone(), record, at(0)).await.unwrap().is_applied());
-            written.push(key);
+async fn short_openings_leave_little_on_the_disk() {
+    for engine in ENGINES {
+        let dir = tempfile::tempdir().unwrap();
+        for number in 0..20 {
+            let store = store(engine, dir.path()).await;
+            assert!(store.insert(key(&number.to_string()), record(60), at(0)).await.unwrap().is_applied());
         }
-        let journal = files(dir.path()).into_iter().find(|path| is_journal(path)).unwrap();
-        let journal = journal.metadata().unwrap();
-        let blocks = journal.blocks() * 512;
-        if opening == 0 {
-            assert!(blocks > 250_000, "{blocks} bytes are filled, of which some are for what comes");
-        } else {
-            assert!(journal.len() < 600_000, "{} bytes are more than what was written", journal.len());
-        }
+        let store = store(engine, dir.path()).await;
+        assert_eq!(live_names(store.as_ref(), at(0)).await.len(), 20);
+        let log = files(&dir.path().join("log"));
+        let bytes: u64 = log.iter().map(|path| path.metadata().unwrap().len()).sum();
+        assert!(bytes < 3 << 20, "{bytes} bytes in {} files", log.len());
     }
 }
 
@@ -273,95 +249,95 @@ async fn nobody_sees_half_of_a_batch_through_sweeps() {
     }
 }
 
-/// Compactions must not take the processors from those who wait for an answer.
-#[cfg(target_os = "linux")]
-#[tokio::test]
-async fn what_the_engine_does_for_itself_gives_way() {
-    let dir = tempfile::tempdir().unwrap();
-    let _store = store("fjall", dir.path()).await;
-    let workers = || {
-        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-        let stats = tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")).ok());
-        let workers = stats.filter(|stat| stat.contains("(fjall:worker)"));
-        let niceness = |stat: String| -> i32 {
-            let mut fields = stat.rsplit(')').next().unwrap().split_whitespace();
-            fields.nth(16).unwrap().parse().unwrap()
-        };
-        workers.map(niceness).collect::<Vec<_>>()
-    };
-    // A thread gets its name once it runs. Only a failure takes a minute.
-    for _ in 0..6_000 {
-        if workers().len() >= 4 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    assert!(workers().len() >= 4, "{:?}", workers());
-    assert!(workers().iter().all(|niceness| *niceness >= 10), "{:?}", workers());
+/// The store with the time that it remembers.
+async fn timed(engine: &str, folder: &Path, clocks: &ManualClocks) -> Timed {
+    Timed::open(store(engine, folder).await, Arc::new(clocks.clone())).await.unwrap()
+}
+
+async fn insert(timed: &Timed, name: &str, seconds: u64) {
+    let now = timed.now().unwrap();
+    let end = now.end(Ttl::from_secs(i64::try_from(seconds).unwrap()).unwrap()).unwrap();
+    let record = Record::new("", end, &SystemRng);
+    assert!(timed.insert(key(name), record, now).await.unwrap().is_applied());
 }
 
 #[tokio::test]
-async fn a_clock_set_back_revives_nothing_also_after_a_restart() {
+async fn a_clock_set_back_revives_nothing_and_stops_no_expiry_also_after_a_restart() {
     for engine in ENGINES {
         let dir = tempfile::tempdir().unwrap();
-        let clock = ManualClock::at(at(0));
+        let clocks = ManualClocks::at(at(0));
         {
-            let store = store(engine, dir.path()).await;
-            let guard = ClockGuard::new(Arc::clone(&store), clock.clone(), DAY).await.unwrap();
-            assert!(store.insert(key("code"), record(60), guard.now()).await.unwrap().is_applied());
-            clock.advance(HOUR);
-            assert!(store.insert(key("later"), record(100_000), guard.now()).await.unwrap().is_applied());
-            clock.set(at(0));
-            assert_eq!(guard.now(), at(3_600), "within a process");
-            assert_eq!(store.get(&key("code"), guard.now()).await.unwrap(), None);
+            let timed = timed(engine, dir.path(), &clocks).await;
+            insert(&timed, "old", 60).await;
+            clocks.advance(HOUR);
+            insert(&timed, "code", 60).await;
+            insert(&timed, "later", 100_000).await;
+            clocks.step_wall_back(HOUR);
+            assert_eq!(timed.get(&key("old"), timed.now().unwrap()).await.unwrap(), None, "within a process");
         }
-        let store = store(engine, dir.path()).await;
-        let guard = ClockGuard::new(Arc::clone(&store), clock.clone(), DAY).await.unwrap();
-        assert_eq!(guard.now(), at(3_600), "and after a restart");
-        assert_eq!(store.get(&key("code"), guard.now()).await.unwrap(), None);
-        assert!(store.get(&key("later"), guard.now()).await.unwrap().is_some());
+        let timed = timed(engine, dir.path(), &clocks).await;
+        let live = async |name| timed.get(&key(name), timed.now().unwrap()).await.unwrap().is_some();
+        assert!(!live("old").await && live("code").await, "and after a restart");
+        clocks.advance(Duration::from_secs(60));
+        assert!(!live("code").await && live("later").await, "its life goes on by the boot-time clock");
+        assert_eq!(timed.time().status().state, ClockState::Behind);
     }
 }
 
 #[tokio::test]
-async fn a_clock_two_years_ahead_erases_nothing_until_it_is_confirmed() {
+async fn after_a_reboot_a_clock_behind_the_last_commit_waits() {
     for engine in ENGINES {
         let dir = tempfile::tempdir().unwrap();
-        let clock = ManualClock::at(at(0));
-        let store = store(engine, dir.path()).await;
-        let guard = ClockGuard::new(Arc::clone(&store), clock.clone(), DAY).await.unwrap();
-        assert!(store.insert(key("code"), record(600), guard.now()).await.unwrap().is_applied());
-        clock.advance(DAY * 730);
-        assert!(store.insert(key("meanwhile"), record(600), guard.now()).await.unwrap().is_applied());
+        let clocks = ManualClocks::at(at(0));
+        {
+            let timed = timed(engine, dir.path(), &clocks).await;
+            insert(&timed, "a", 60).await;
+            // The timer has not written the mark since; the engine has the time of the commit.
+            clocks.advance(Duration::from_secs(9));
+            let session = Key::new(Kind::Session, &Scope::Global, &["b".into()], &[]).unwrap();
+            let now = timed.now().unwrap();
+            let record = Record::new("", now.end(Ttl::from_secs(60).unwrap()).unwrap(), &SystemRng);
+            assert!(timed.insert(session, record, now).await.unwrap().is_applied());
+        }
+        clocks.reboot();
+        clocks.step_wall_back(Duration::from_secs(5));
+        let timed = timed(engine, dir.path(), &clocks).await;
+        let error = timed.now().unwrap_err();
+        assert!(error.message().contains("behind the store's clock mark"), "{engine}: {error}");
+        clocks.step_wall(Duration::from_secs(5));
+        assert!(timed.now().unwrap().is_confirmed());
+    }
+}
+
+#[tokio::test]
+async fn a_clock_two_years_ahead_erases_nothing_until_it_is_accepted() {
+    for engine in ENGINES {
+        let dir = tempfile::tempdir().unwrap();
+        let clocks = ManualClocks::at(at(0));
+        let db = Ebbtide::over(store(engine, dir.path()).await).clocks(clocks.clone()).open().await.unwrap();
+        insert(db.timed(), "code", 600).await;
+        clocks.step_wall(DAY * 730);
+        assert!(db.time().now().is_err(), "nothing is answered, and nothing issued");
         let budget = Budget::everything(Kind::ALL);
-        let refused = guard.sweep(&budget).await.unwrap_err();
-        assert!(refused.message().contains("730 days"), "{refused}");
-        guard.tick().await.unwrap();
-        assert!(guard.leap().await.unwrap().is_some(), "neither a commit nor a tick confirms a leap");
-        clock.set(at(1));
-        assert_eq!(guard.leap().await.unwrap(), None);
+        let refused = db.timed().sweep(&budget).await.unwrap_err();
+        assert!(refused.message().contains("730 d"), "{refused}");
+        clocks.step_wall_back(DAY * 730);
         assert!(
-            store.get(&key("code"), guard.now()).await.unwrap().is_some(),
-            "the right time brings it back"
+            db.timed().get(&key("code"), db.time().now().unwrap()).await.unwrap().is_some(),
+            "it is back"
         );
-        clock.advance(DAY * 730);
-        guard.confirm().await.unwrap();
-        assert_eq!(guard.sweep(&budget).await.unwrap().total(), 2, "confirmed, it is swept");
-    }
-}
-
-#[tokio::test]
-async fn an_idle_store_that_ticks_does_not_leap() {
-    for engine in ENGINES {
-        let dir = tempfile::tempdir().unwrap();
-        let clock = ManualClock::at(at(0));
-        let store = store(engine, dir.path()).await;
-        let guard = ClockGuard::new(Arc::clone(&store), clock.clone(), DAY).await.unwrap();
-        for _ in 0..10 {
-            guard.tick().await.unwrap();
-            clock.advance(HOUR * 20);
-        }
-        assert_eq!(guard.leap().await.unwrap(), None);
+        clocks.step_wall(DAY * 730);
+        let context = AuditContext::new("operator", "it is 2028").unwrap();
+        let accepted = db.accept_clock(&context, false).await.unwrap();
+        assert_eq!(accepted.to.since(accepted.from), DAY * 730);
+        assert_eq!(db.timed().sweep(&budget).await.unwrap().total(), 1, "accepted, it is swept");
+        let log = db.stores().audit(&Scope::Global).list(None, 10).await.unwrap();
+        assert_eq!(log.items.len(), 1);
+        assert_eq!((log.items[0].action.name(), log.items[0].actor.as_str()), ("clock", "operator"));
+        clocks.step_wall_back(DAY);
+        assert!(db.accept_clock(&context, false).await.is_err(), "back only if it is asked for");
+        let accepted = db.accept_clock(&context, true).await.unwrap();
+        assert!(accepted.fence.is_some());
     }
 }
 

@@ -1,22 +1,26 @@
 //! Records on the engines of one process.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ebbtide::engines::memory::Memory;
-use ebbtide::stores::Stores;
 use ebbtide::stores::records::{
-    IncrementTextOutcome, PutOutcome, PutRecord, RecordAddress, RecordId, RecordValue, Records,
-    TouchCondition, TouchOutcome, TouchRecord,
+    Acquire, AcquireOutcome, Increment, IncrementTextOutcome, PutOutcome, PutRecord, RecordAddress,
+    RecordCondition, RecordId, RecordValue, Records, TouchCondition, TouchOutcome, TouchRecord,
 };
 use ebbtide::stores::shared::life::Life;
-use ebbtide::{Clock as _, ManualClock, Timestamp, Ttl};
-use serde_json::json;
+use ebbtide::{
+    Admin, Backend, Clock as _, ErrorKind, Keyring, ManualClock, Memory, Result, Scope, Stores, SystemRng,
+    Timestamp, Ttl, async_trait, delegate,
+};
+use serde_json::{Value, json};
 
 fn memory() -> (Records, ManualClock) {
     let clock = ManualClock::at(Timestamp::from_millis(1_000_000).unwrap());
     let stores = Stores::builder(Arc::new(Memory::default())).clock(clock.clone()).build();
-    (stores.records(&ebbtide::Scope::Global), clock)
+    (stores.records(&Scope::Global), clock)
 }
 
 fn seconds(seconds: i64) -> Ttl {
@@ -100,4 +104,108 @@ async fn a_touch_may_depend_on_the_present_end() {
     assert!(touch(seconds(5).into(), TouchCondition::Sooner).await);
     let persist = records.touch(&TouchRecord::new(address.clone(), Life::Never)).await.unwrap();
     assert!(matches!(persist, TouchOutcome::Touched(record) if record.expires_at.is_never()));
+}
+
+/// Engine that counts its calls.
+struct Counted {
+    inner: Memory,
+    calls: AtomicUsize,
+}
+
+impl Counted {
+    async fn count<T>(&self, _: &str, call: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        call.await
+    }
+
+    /// Number of calls since this was asked last.
+    fn made(&self) -> usize {
+        self.calls.swap(0, Ordering::SeqCst)
+    }
+}
+
+#[async_trait]
+impl Backend for Counted {
+    delegate!(self => self.inner, through self.count; get get_many take alter commit commit_each scan sweep);
+    delegate!(self => self.inner; info);
+}
+
+#[async_trait]
+impl Admin for Counted {
+    delegate!(self => self.inner; stats stats_at_hand list count clear erase clock_mark set_clock_mark engine_clock);
+    delegate!(self => self.inner; warnings backup);
+}
+
+#[tokio::test]
+async fn law_9_the_round_trips_of_a_record_are_known() {
+    let engine = Arc::new(Counted { inner: Memory::default(), calls: AtomicUsize::new(0) });
+    let records = Stores::builder(Arc::clone(&engine) as Arc<dyn Admin>).build().records(&Scope::Global);
+    let plain = |id: &str| PutRecord::new("c", id, json!(1)).life(seconds(60));
+    let linked = |id: &str| plain(id).group("g").keys([format!("key-{id}")]);
+    let at = |id: &str| RecordAddress::id("c", id);
+    let version = async |id: &str| records.get(&at(id)).await.unwrap().found().unwrap().version;
+    // The first call of a process looks at the store's naming key.
+    let _ = records.get(&at("none")).await.unwrap();
+    engine.made();
+    let _ = records.put(&plain("a")).await.unwrap();
+    assert_eq!(engine.made(), 1, "put of a new record");
+    let _ = records.put(&plain("a")).await.unwrap();
+    assert_eq!(engine.made(), 1, "put over a record");
+    let _ = records.put(&plain("b").only_if(RecordCondition::Absent)).await.unwrap();
+    assert_eq!(engine.made(), 1, "put if absent");
+    let same = RecordCondition::Version(version("a").await);
+    engine.made();
+    let _ = records.put(&plain("a").only_if(same)).await.unwrap();
+    assert_eq!(engine.made(), 1, "put of a version");
+    let _ = records.get(&at("a")).await.unwrap();
+    assert_eq!(engine.made(), 1, "get");
+    let _ = records.touch(&TouchRecord::new(at("a"), seconds(90))).await.unwrap();
+    assert_eq!(engine.made(), 1, "touch");
+    let _ = records.take(&at("a")).await.unwrap();
+    assert_eq!(engine.made(), 1, "take");
+    let _ = records.delete(&at("b"), RecordCondition::Any).await.unwrap();
+    assert_eq!(engine.made(), 1, "delete");
+    let _ = records.increment(&Increment::new("c", "n").life(seconds(9))).await.unwrap();
+    let _ = records.increment(&Increment::new("c", "n").limit(1)).await.unwrap();
+    assert_eq!(engine.made(), 2, "two increments");
+    let acquired = records.acquire(&Acquire::new("c", "l", seconds(9))).await.unwrap();
+    let AcquireOutcome::Acquired { lease, .. } = acquired else { panic!("it is free") };
+    assert!(records.release("c", "l", &lease).await.unwrap());
+    assert_eq!(engine.made(), 2, "acquire and release");
+
+    let _ = records.put(&linked("x")).await.unwrap();
+    assert_eq!(engine.made(), 2, "put with a group and a key");
+    let _ = records.get(&at("x")).await.unwrap();
+    assert_eq!(engine.made(), 2, "get with a group");
+    let _ = records.touch(&TouchRecord::new(at("x"), seconds(90))).await.unwrap();
+    assert_eq!(engine.made(), 2, "touch with a group and a key");
+    let _ = records.consume(&at("x")).await.unwrap();
+    assert_eq!(engine.made(), 2, "consume");
+    let _ = records.consume(&RecordAddress::key("c", "key-x")).await.unwrap();
+    assert!(engine.made() <= 3, "by a second key one more");
+    assert!(records.take(&at("x")).await.unwrap().is_some());
+    assert_eq!(engine.made(), 2, "take with a group and a key");
+}
+
+#[tokio::test]
+async fn a_ring_of_an_earlier_version_needs_a_naming_key_for_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keyring.json");
+    Keyring::generate(&SystemRng, Timestamp::ZERO).create(&path, &SystemRng).unwrap();
+    let mut file: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    assert!(file.as_object_mut().unwrap().remove("naming_key").is_some(), "a new ring has one");
+    std::fs::write(&path, file.to_string()).unwrap();
+    let backend: Arc<dyn Admin> = Arc::new(Memory::default());
+    let records = || {
+        let keyring = Keyring::load(&path).unwrap();
+        Stores::builder(Arc::clone(&backend)).keyring(keyring).build().records(&Scope::Global)
+    };
+    let put = PutRecord::new("c", "a", json!(1));
+    let error = records().put(&put).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.message().contains("ebbtide keyring add-naming-key"), "{error}");
+    Keyring::edit(&path, |keyring| keyring.add_naming_key(&SystemRng, Timestamp::ZERO)).unwrap();
+    assert!(matches!(records().put(&put).await.unwrap(), PutOutcome::Stored { created: true, .. }));
+    assert!(records().get(&RecordAddress::id("c", "a")).await.unwrap().found().is_some(), "read anew");
+    assert!(Keyring::edit(&path, |keyring| keyring.add_naming_key(&SystemRng, Timestamp::ZERO)).is_err());
 }

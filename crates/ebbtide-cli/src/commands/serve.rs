@@ -2,10 +2,13 @@
 
 use std::ops::ControlFlow;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use ebbtide::{Ebbtide, Sweeper, SystemClock};
+use anyhow::{Context, Result, bail};
+use ebbtide::timekeeping::SystemClocks;
+use ebbtide::{Admin, Ebbtide, Sweeper};
 use ebbtide_server::http::limits::Limits;
 use ebbtide_server::http::quota::Quotas;
 use ebbtide_server::http::tls::tls;
@@ -48,7 +51,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     // Before the first measurement.
     metrics::recorder();
     let tls = config.tls.as_ref().map(|(certificate, key)| tls(certificate, key)).transpose()?;
-    let (app, sweeper) = open(&config).await?;
+    let (app, sweeper, engine) = open(&config).await?;
     let app = app.within(within_files(config.limits));
 
     let listener = TcpListener::bind(config.listen)
@@ -63,8 +66,10 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     };
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::spawn(Upkeep::new(app.clone(), SystemClock, config.clock_bound).run());
+    tokio::spawn(Upkeep::new(app.clone()).run());
     let sweeping = Sweeping::start(sweeper, config.sweep_interval);
+    let failed = Arc::<AtomicBool>::default();
+    let has_failed = until_failed(Arc::clone(&engine), Arc::clone(&failed));
     let scheme = if tls.is_some() { "https" } else { "http" };
     outln!("listening on {scheme}://{}", listener.local_addr()?)?;
     if let Some(resp) = &resp {
@@ -76,6 +81,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
+            () = has_failed => return tracing::error!("the store has failed; ending the process"),
         }
         tracing::info!("shutting down; draining in-flight requests");
         drop(stopping);
@@ -97,19 +103,36 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     };
     tokio::try_join!(http, redis)?;
     sweeping.stop().await;
+    if failed.load(Ordering::Acquire) {
+        bail!(
+            "a write to the store failed, so that it answers no more; look at the disk, then start again: \
+             what was acknowledged is checked when the store is opened"
+        );
+    }
     Ok(ExitCode::SUCCESS)
 }
 
+/// Time between two looks at the state of the engine.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Waits until the engine has failed for good, and notes it.
+async fn until_failed(engine: Arc<dyn Admin>, failed: Arc<AtomicBool>) {
+    while !engine.info().has_failed {
+        sleep(LOOK_EVERY).await;
+    }
+    failed.store(true, Ordering::Release);
+}
+
 /// Opens the store, and builds the application and the sweeper on it.
-async fn open(config: &Config) -> Result<(App, Sweeper)> {
+async fn open(config: &Config) -> Result<(App, Sweeper, Arc<dyn Admin>)> {
     store::require_engine(&config.store)?;
     if config.auto_migrate && store::has_schema(&config.store) {
         migrate_schema::migrate(&config.store).await?;
     }
     let mut builder = Ebbtide::builder(&config.store)
-        .clock_leap(config.clock_leap)
-        .clock_bound(config.clock_bound)
+        .clocks(SystemClocks::new().with_synchronized_file(&config.synchronized_file))
         .policies(config.policies.clone())
+        .bucket_lives(config.bucket_lives.clone())
         .profile(config.profile);
     for (name, profile) in &config.profiles {
         builder = builder.profile_named(name, *profile);
@@ -129,7 +152,9 @@ async fn open(config: &Config) -> Result<(App, Sweeper)> {
     let app = App::new(&db, &root_keys[0])
         .with_root_keys(&root_keys)
         .with_quotas(Quotas::new(config.quotas.clone()));
-    Ok((app, db.sweeper().share(config.sweep_budget)))
+    let sweeper = db.sweeper().share(config.sweep_budget).settings(config.sweep)?;
+    let app = app.with_silence(config.sweep.silence).with_scope_rules(config.scope_rules);
+    Ok((app, sweeper, Arc::clone(db.engine())))
 }
 
 /// Raises the limit of open files, and lowers the maximum of connections to fit it, with a reserve for the store.
@@ -171,7 +196,14 @@ impl Sweeping {
                 }
             }
         };
-        Self { stop, task: tokio::spawn(async move { sweeper.run(interval, rest).await }) }
+        Self {
+            stop,
+            task: tokio::spawn(async move {
+                if let Err(error) = sweeper.run(interval, rest).await {
+                    tracing::error!(%error, "cannot sweep");
+                }
+            }),
+        }
     }
 
     /// Stops after the current step.

@@ -18,6 +18,7 @@ use ebbtide::model::time::{Clock, ManualClock, Timestamp};
 use ebbtide::model::ttl::Ttl;
 use ebbtide::stores::Stores;
 use ebbtide::stores::clients::hashing::HashCost;
+use ebbtide::timekeeping::TimeSource;
 
 /// Stores with a clock that the case moves.
 #[derive(Clone)]
@@ -52,6 +53,13 @@ impl StoreRig {
         let builder = Stores::builder(backend).clock(self.clock.clone()).keyring(self.keyring.clone());
         let cheap = HashCost::new(8, 1).expect("the least that there is");
         builder.rng(Arc::clone(&self.rng)).hash_cost(cheap).build()
+    }
+
+    /// Stores on the same engine with a time of their own.
+    pub(crate) fn stores_with_time(&self, time: Arc<TimeSource>) -> Stores {
+        let backend = Arc::new(Meanwhile::new(Arc::clone(&self.backend), None));
+        let builder = Stores::builder(backend).time(time).keyring(self.keyring.clone());
+        builder.rng(Arc::clone(&self.rng)).build()
     }
 
     /// Same store, through a node whose writes fail on demand.

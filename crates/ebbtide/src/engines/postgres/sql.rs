@@ -15,9 +15,6 @@ pub(super) const PLACEHOLDER: i64 = -1;
 /// Server's clock in milliseconds since 1970, whatever the session's time zone.
 pub(super) const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::int8";
 
-/// Maximum distance by which a commit moves the clock mark: a day. An operator must confirm a larger leap.
-const MOST_LEAP: i64 = 86_400_000;
-
 /// Limit above which live records are estimated, not counted.
 pub(super) const MOST_COUNTED_LIVE: i64 = 100_000;
 
@@ -29,7 +26,6 @@ pub(super) struct Sql {
     kinds: BTreeMap<Kind, KindSql>,
     pub(super) stats: String,
     pub(super) clock_mark: String,
-    pub(super) move_clock_mark: String,
     pub(super) set_clock_mark: String,
     names: Names,
 }
@@ -60,12 +56,6 @@ impl Sql {
             kinds: Kind::ALL.iter().map(|&kind| (kind, KindSql::new(&names.table(kind)))).collect(),
             stats: stats(names),
             clock_mark: format!("SELECT value FROM {meta} WHERE name = 'clock_mark'"),
-            // Nodes move the mark forwards in any order, and by no more than a leap that needs no confirmation.
-            move_clock_mark: format!(
-                "INSERT INTO {meta} AS m (name, value) VALUES ('clock_mark', $1) \
-                 ON CONFLICT (name) DO UPDATE SET value = excluded.value \
-                 WHERE m.value < excluded.value AND excluded.value - m.value <= {MOST_LEAP}"
-            ),
             set_clock_mark: format!(
                 "INSERT INTO {meta} (name, value) VALUES ('clock_mark', $1) \
                  ON CONFLICT (name) DO UPDATE SET value = excluded.value"
@@ -249,7 +239,7 @@ mod tests {
             all.extend([get, take, put, insert, replace, delete, remove]);
             all.extend([standing, scan, erase, sweep, lock, claim, share]);
         }
-        all.extend([sql.stats, sql.clock_mark, sql.move_clock_mark, sql.set_clock_mark]);
+        all.extend([sql.stats, sql.clock_mark, sql.set_clock_mark]);
         all.extend(super::super::schema::steps(names).into_iter().flatten());
         all
     }

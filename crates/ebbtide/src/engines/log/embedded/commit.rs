@@ -1,5 +1,6 @@
 //! Commits and takes: judged by the caller, appended under the locks of the shards.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::lookup::{Known, Need, Standing};
@@ -44,12 +45,15 @@ impl<C: ColdStore> Core<C> {
         known: &[Known],
         now: Timestamp,
     ) -> Result<Attempt<Commit>> {
+        let is_short = self.is_short.load(Ordering::Relaxed);
         let mut locked = self.index.lock(hashes);
         let (mut needs, mut rests_on) = (Vec::new(), None);
         let mut changes = Vec::with_capacity(hashes.len());
+        let mut adds = false;
         for (slot, (write, &hash)) in batch.writes().iter().zip(hashes).enumerate() {
             let key = write.key();
-            let needs_record = write.condition() != Condition::Always;
+            // Nothing can be judged as new without a look at the cold store.
+            let needs_record = write.condition() != Condition::Always || is_short;
             let standing =
                 match self.examine(locked.shard(hash), hash, key, &known[slot], slot, needs_record)? {
                     Ok(standing) => standing,
@@ -70,11 +74,15 @@ impl<C: ColdStore> Core<C> {
                 Effect::Erase if is_present(&standing) => None,
                 Effect::Erase | Effect::Nothing => continue,
             };
+            adds |= is_short && record.is_some() && !key.kind().ends_authority() && !standing.is_live(now)?;
             let may_be_cold = self.may_be_cold(&standing);
             changes.push(Change { key, hash, record, old: standing.entry(), may_be_cold });
         }
         if !needs.is_empty() {
             return Ok(Attempt::Needs(needs));
+        }
+        if adds {
+            return Err(almost_full());
         }
         self.append(&mut locked, &changes, Commit::Applied, rests_on, now)
     }
@@ -119,6 +127,10 @@ impl<C: ColdStore> Core<C> {
             Outcome::Erase => None,
             Outcome::Store(record) => Some(record),
         };
+        let adds = record.is_some() && !key.kind().ends_authority() && !standing.is_live(now)?;
+        if adds && self.is_short.load(Ordering::Relaxed) {
+            return Err(almost_full());
+        }
         let may_be_cold = self.may_be_cold(&standing);
         let change = Change { key, hash, record, old: standing.entry(), may_be_cold };
         self.append(&mut locked, &[change], altered, standing.position(), now)
@@ -190,6 +202,10 @@ impl<C: ColdStore> Core<C> {
             Err(NotAppended::Poisoned) => Err(poisoned()),
         }
     }
+}
+
+fn almost_full() -> Error {
+    Error::unavailable("the disk is almost full; new records are refused, deletes and revocations are not")
 }
 
 /// Returns true if there is or may be something to delete, live or not.
