@@ -4,13 +4,14 @@ mod cache;
 mod rate;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use ebbtide::stores::api_keys::{ApiKey, KeyId, Role};
 use ebbtide::stores::audit::{AuditContext, Author};
-use ebbtide::{Digest, Reach, Scope, Secret, Stopwatch};
+use ebbtide::{Digest, Reach, Scope, Secret};
 
 use crate::app::App;
 use crate::http::problem::Problem;
@@ -65,10 +66,10 @@ impl Caller {
     }
 
     /// Counts one request against the key's rate limit.
-    pub(crate) fn spend(&self, now: Timestamp) -> Result<(), Problem> {
+    pub(crate) fn spend(&self, boot: Duration) -> Result<(), Problem> {
         match &self.who {
             Who::Root => Ok(()),
-            Who::Key(held) => held.spend(now),
+            Who::Key(held) => held.spend(boot),
         }
     }
 
@@ -123,6 +124,9 @@ impl FromRequestParts<App> for Caller {
         parts.extensions.remove::<Self>().ok_or_else(Problem::unauthorized)
     }
 }
+
+/// Call that a command of the Redis protocol counts as in a key's list of allowed calls: one on records.
+const REDIS_CALL: &str = "records/redis";
 
 /// Valid keys.
 #[derive(Debug)]
@@ -210,6 +214,11 @@ impl App {
         }
         if scope == Scope::Global && self.scoping.rules.global_for_admins && who.role() < Role::Admin {
             return Err(Problem::forbidden("the global scope is kept for keys with the role admin"));
+        }
+        if let Who::Key(held) = &who
+            && !held.key.allows(REDIS_CALL)
+        {
+            return Err(Problem::forbidden("the key's list of allowed calls does not have records"));
         }
         Ok(Caller { scope, who, warned: false })
     }
