@@ -178,7 +178,7 @@ impl App {
         // Calls of administration concern the whole store, or name their scope otherwise.
         let unscoped = asked.is_none() && scope == Scope::Global && needs.role < Role::Admin;
         if unscoped {
-            self.scoping.note(&who.id(), route, self.guard.now())?;
+            self.scoping.note(&who.id(), route, self.now()?.latest())?;
         }
         if needs.adds {
             self.quotas.check(&self.stores, &scope, self.time().boot()).await?;

@@ -141,7 +141,6 @@ impl Backend for Postgres {
     async fn alter(&self, key: &Key, alteration: &Alteration, now: Timestamp) -> Result<Altered> {
         alteration.check()?;
         let altered = self.alter_one(key, alteration, now).await?;
-        self.note_time(key.kind(), now);
         Ok(altered)
     }
 
