@@ -11,6 +11,7 @@ pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod import;
+mod import_redis;
 pub(crate) mod key;
 pub(crate) mod keyring;
 pub(crate) mod man;

@@ -27,11 +27,14 @@ pub(crate) use values::{LogFormat, duration};
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
+    /// Address of the Redis protocol.
+    pub(crate) resp: Option<SocketAddr>,
     pub(crate) store: String,
     pub(crate) keyring: Option<PathBuf>,
     /// Files with root keys, one on each line.
     pub(crate) root_key_files: Vec<PathBuf>,
     pub(crate) auto_migrate: bool,
+    pub(crate) require_pkce: bool,
     pub(crate) tls: Option<(PathBuf, PathBuf)>,
     pub(crate) sweep_interval: Option<Duration>,
     pub(crate) sweep_budget: Share,
@@ -56,10 +59,12 @@ impl Config {
     pub(crate) fn read(resolved: &Resolved) -> Result<Self> {
         let config = Self {
             listen: resolved.required("listen", values::address)?,
+            resp: resolved.optional("resp", values::address)?,
             store: resolved.required("store", values::text)?,
             keyring: resolved.optional("keyring", values::path)?,
             root_key_files: resolved.optional("root_key_file", values::paths)?.unwrap_or_default(),
             auto_migrate: resolved.required("auto_migrate", values::switch)?,
+            require_pkce: resolved.required("require_pkce", values::switch)?,
             tls: tls(resolved)?,
             sweep_interval: resolved.optional("sweep.interval", duration)?,
             sweep_budget: resolved.required("sweep.budget", values::parsed)?,
@@ -79,6 +84,7 @@ impl Config {
                 body_bytes: resolved.required("limits.body_bytes", values::count)?,
                 body_timeout: resolved.required("limits.body_timeout", duration)?,
                 header_timeout: resolved.required("limits.header_timeout", duration)?,
+                resp_idle_timeout: resolved.required("limits.resp_idle_timeout", duration)?,
                 requests: resolved.required("limits.requests", values::count)?,
                 connections: resolved.required("limits.connections", values::count)?,
                 shutdown_timeout: resolved.required("limits.shutdown_timeout", duration)?,

@@ -10,7 +10,7 @@ pub mod quota;
 pub(crate) mod request_id;
 pub(crate) mod route;
 pub mod scoping;
-mod serve;
+pub(crate) mod serve;
 pub(crate) mod table;
 pub mod tls;
 pub(crate) mod trace;

@@ -54,6 +54,16 @@ fn describe() {
     describe_gauge!("ebbtide_http_requests_in_flight", "Requests in flight, except operators' requests.");
     describe_gauge!("ebbtide_connections", "Open connections.");
     describe_counter!("ebbtide_connections_refused_total", "Connections beyond the limit.");
+    describe_counter!(
+        "ebbtide_resp_commands_total",
+        "Commands of the Redis protocol, by command and outcome."
+    );
+    describe_histogram!(
+        "ebbtide_resp_command_seconds",
+        Unit::Seconds,
+        "Time of a command of the Redis protocol."
+    );
+    describe_counter!("ebbtide_resp_protocol_errors_total", "Malformed requests of the Redis protocol.");
     describe_counter!("ebbtide_backend_calls_total", "Calls to the engine, by operation, kind and outcome.");
     describe_histogram!("ebbtide_backend_seconds", Unit::Seconds, "Time of a call to the engine.");
     describe_counter!("ebbtide_records_created_total", "Records written anew, by kind.");

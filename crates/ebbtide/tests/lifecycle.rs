@@ -11,6 +11,7 @@ use ebbtide::stores::api_keys::{KeyRequest, Role};
 use ebbtide::stores::approvals::Approval;
 use ebbtide::stores::attributes::Draft;
 use ebbtide::stores::audit::AuditContext;
+use ebbtide::stores::challenges::{ChallengeRequest, Form};
 use ebbtide::stores::clients::hashing::HashCost;
 use ebbtide::stores::clients::{ClientRequest, RegisterOutcome};
 use ebbtide::stores::codes::CodeRequest;
@@ -116,6 +117,10 @@ impl World {
         let device = stores.device_codes(&scope).start(DeviceRequest::new("tv")).await.unwrap();
         lives.insert(Kind::DeviceCode, device.expires_at);
         lives.insert(Kind::UserCode, device.expires_at);
+        let challenge = ChallengeRequest::new("login", OWNER, Form::Digits6);
+        let challenge = stores.challenges(&scope).issue(challenge).await.unwrap();
+        lives.insert(Kind::Challenge, challenge.expires_at);
+        lives.insert(Kind::ChallengeIndex, challenge.expires_at);
         let request = ClientRequest::public().owner(OWNER);
         let RegisterOutcome::Registered(client) = stores.clients(&scope).register(request).await.unwrap()
         else {

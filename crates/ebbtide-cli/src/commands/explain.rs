@@ -139,6 +139,13 @@ enum Record {
         after_help = "Example:\n  ebbtide explain --store fjall:data --scope tenant:acme device-code < code.txt"
     )]
     DeviceCode,
+    /// A challenge, by its id
+    #[command(after_help = "Example:\n  ebbtide explain --store fjall:data --scope tenant:acme challenge ID")]
+    Challenge {
+        /// Id of the challenge
+        #[arg(allow_hyphen_values = true)]
+        id: String,
+    },
     /// A client, by its id
     #[command(after_help = "Example:\n  ebbtide explain --store fjall:data --scope tenant:acme client app")]
     Client {
@@ -205,6 +212,7 @@ fn request(record: Record) -> Result<Value> {
         Record::Session => json!({"kind": "sessions", "session_id": secret()?}),
         Record::PushedRequest => json!({"kind": "pushed_requests", "request_uri": secret()?}),
         Record::DeviceCode => json!({"kind": "device_codes", "device_code": secret()?}),
+        Record::Challenge { id } => json!({"kind": "challenges", "id": id}),
         Record::Client { id } => json!({"kind": "clients", "client_id": id}),
         Record::Key { id } => json!({"kind": "api_keys", "id": id.to_string()}),
     })

@@ -13,7 +13,7 @@ use ebbtide_server::http::limits::Limits;
 use ebbtide_server::http::quota::Quotas;
 use ebbtide_server::http::tls::tls;
 use ebbtide_server::upkeep::Upkeep;
-use ebbtide_server::{App, metrics, serve, serve_tls};
+use ebbtide_server::{App, metrics, resp, serve, serve_tls};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -26,16 +26,17 @@ use crate::output::outln;
 use crate::store;
 use crate::{logging, root_key};
 
-/// Serve the HTTP API
+/// Serve the HTTP API, and the Redis protocol
 #[derive(Debug, clap::Args)]
 #[command(
-    long_about = "Serve the HTTP API, over HTTP/1.1 and HTTP/2.\n\n\
-        Prints `listening on URL` to standard output when it is ready; the log goes to standard error. On SIGTERM or \
+    long_about = "Serve the HTTP API, over HTTP/1.1 and HTTP/2, and with --resp the Redis protocol.\n\n\
+        Prints `listening on URL` to standard output when it is ready, a line for each; the log goes to standard error. On SIGTERM or \
         SIGINT it drains the requests in flight and ends. The root key comes from EBBTIDE_ROOT_KEY; an embedded store \
         has one in the file root.key of its folder, created at the first start.",
     after_help = "Precedence: flag, variable, file, default.\n\n\
     Examples:\n  \
         ebbtide serve --listen 127.0.0.1:7878 --store fjall:./data --sweep-interval 30s\n  \
+        ebbtide serve --store fjall:./data --resp 127.0.0.1:7879\n  \
         ebbtide serve --config /etc/ebbtide.toml --log-format json\n  \
         ebbtide serve --store fjall:./data --tls-cert chain.pem --tls-key key.pem"
 )]
@@ -56,6 +57,13 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let listener = TcpListener::bind(config.listen)
         .await
         .with_context(|| format!("cannot listen on {}", config.listen))?;
+    let resp = match config.resp {
+        Some(address) => {
+            let bound = TcpListener::bind(address).await;
+            Some(bound.with_context(|| format!("cannot listen on {address} for the Redis protocol"))?)
+        }
+        None => None,
+    };
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::spawn(Upkeep::new(app.clone()).run());
@@ -64,6 +72,11 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let has_failed = until_failed(Arc::clone(&engine), Arc::clone(&failed));
     let scheme = if tls.is_some() { "https" } else { "http" };
     outln!("listening on {scheme}://{}", listener.local_addr()?)?;
+    if let Some(resp) = &resp {
+        let scheme = if tls.is_some() { "rediss" } else { "redis" };
+        outln!("listening on {scheme}://{}", resp.local_addr()?)?;
+    }
+    let (stopping, stopped) = watch::channel(());
     let stop = async move {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -71,11 +84,24 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             () = has_failed => return tracing::error!("the store has failed; ending the process"),
         }
         tracing::info!("shutting down; draining in-flight requests");
+        drop(stopping);
     };
-    match tls {
-        Some(tls) => serve_tls(listener, app, tls, stop).await?,
-        None => serve(listener, app, stop).await?,
-    }
+    let redis = async {
+        let Some(listener) = resp else { return Ok(()) };
+        let mut stopped = stopped;
+        let stop = async move {
+            // The sender is dropped, and never sends.
+            let _ = stopped.changed().await;
+        };
+        resp::serve(listener, app.clone(), tls.clone(), stop).await
+    };
+    let http = async {
+        match tls.clone() {
+            Some(tls) => serve_tls(listener, app.clone(), tls, stop).await,
+            None => serve(listener, app.clone(), stop).await,
+        }
+    };
+    tokio::try_join!(http, redis)?;
     sweeping.stop().await;
     if failed.load(Ordering::Acquire) {
         bail!(
@@ -107,7 +133,8 @@ async fn open(config: &Config) -> Result<(App, Sweeper, Arc<dyn Admin>)> {
         .clocks(SystemClocks::new().with_synchronized_file(&config.synchronized_file))
         .policies(config.policies.clone())
         .bucket_lives(config.bucket_lives.clone())
-        .profile(config.profile);
+        .profile(config.profile)
+        .require_pkce(config.require_pkce);
     for (name, profile) in &config.profiles {
         builder = builder.profile_named(name, *profile);
     }

@@ -51,11 +51,13 @@ macro_rules! settings {
 
 settings! {
     "listen" "listen" "EBBTIDE_LISTEN" Some("ADDRESS"), Some("127.0.0.1:7878"), "Address to listen on; port 0 selects a free port";
+    "resp" "resp" "EBBTIDE_RESP" Some("ADDRESS"), None, "Address to listen on for the Redis protocol, such as 127.0.0.1:7879; without it, there is none";
     "store" "store" "EBBTIDE_STORE" Some("URL"), Some("fjall:./data"), "URL of the store";
     "keyring" "keyring" "EBBTIDE_KEYRING" Some("FILE"), None, "Keyring file; an embedded store has one in its folder";
     "root_key_file" "root-key-file" "EBBTIDE_ROOT_KEY_FILE" Some("FILES"), None, "File with the root key; two lines, or two files separated by a comma, while it is rotated";
     "auto_migrate" "auto-migrate" "EBBTIDE_AUTO_MIGRATE" None, Some("false"), "Migrate the schema to the version of this build before serving";
     "profile" "profile" "EBBTIDE_PROFILE" Some("NAME"), Some("oauth"), "Default lifetimes: oauth, spa, mcp, or a profile from the config file";
+    "require_pkce" "require-pkce" "EBBTIDE_REQUIRE_PKCE" None, Some("false"), "Issue no authorization code without a PKCE challenge";
     "sweep.interval" "sweep-interval" "EBBTIDE_SWEEP_INTERVAL" Some("TIME"), None, "Interval between sweeps, such as 500ms, 30s, 5m or 1h; without it, this server does not sweep";
     "sweep.budget" "sweep-budget" "EBBTIDE_SWEEP_BUDGET" Some("SHARE"), Some("0.25"), "Share of the time that sweeps may use, 0.01 to 1";
     "sweep.turn" "sweep-turn" "EBBTIDE_SWEEP_TURN" Some("TIME"), Some("10m"), "Lease of a sweep; another process takes over after it if the sweeper has died";
@@ -70,6 +72,7 @@ settings! {
     "limits.body_bytes" "limits-body-bytes" "EBBTIDE_LIMITS_BODY_BYTES" Some("N"), Some("1048576"), "Maximum size of a request body, in bytes; larger bodies are answered 413";
     "limits.body_timeout" "limits-body-timeout" "EBBTIDE_LIMITS_BODY_TIMEOUT" Some("TIME"), Some("30s"), "Time limit for the body of a request; slower ones are answered 408";
     "limits.header_timeout" "limits-header-timeout" "EBBTIDE_LIMITS_HEADER_TIMEOUT" Some("TIME"), Some("60s"), "Time limit for an idle connection, and for the head of a request";
+    "limits.resp_idle_timeout" "limits-resp-idle-timeout" "EBBTIDE_LIMITS_RESP_IDLE_TIMEOUT" Some("TIME"), Some("1h"), "Time limit for an idle connection of the Redis protocol";
     "limits.requests" "limits-requests" "EBBTIDE_LIMITS_REQUESTS" Some("N"), Some("4096"), "Maximum number of requests in flight; the rest are answered 503";
     "limits.connections" "limits-connections" "EBBTIDE_LIMITS_CONNECTIONS" Some("N"), Some("16384"), "Maximum number of open connections; the rest are answered 503";
     "limits.shutdown_timeout" "limits-shutdown-timeout" "EBBTIDE_LIMITS_SHUTDOWN_TIMEOUT" Some("TIME"), Some("30s"), "Time limit to drain requests in flight at shutdown";

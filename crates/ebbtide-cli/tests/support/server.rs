@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -46,6 +46,7 @@ pub(crate) struct Server {
     pub(crate) log: PathBuf,
     pub(crate) key: String,
     process: Child,
+    output: BufReader<ChildStdout>,
     folder: Option<TempDir>,
 }
 
@@ -80,7 +81,8 @@ impl Server {
             .spawn()
             .unwrap();
         let mut listening = String::new();
-        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut listening).unwrap();
+        let mut output = BufReader::new(process.stdout.take().unwrap());
+        output.read_line(&mut listening).unwrap();
         let address = listening.trim().rsplit('/').next().and_then(|address| address.parse().ok());
         let address = address.unwrap_or_else(|| {
             let _ = process.wait();
@@ -88,7 +90,19 @@ impl Server {
         });
         let key = variables.iter().find(|(name, _)| *name == "EBBTIDE_ROOT_KEY").map(|(_, key)| *key);
         let key = key.unwrap_or_default().to_owned();
-        Self { address, listening: listening.trim().to_owned(), log, key, process, folder: None }
+        Self { address, listening: listening.trim().to_owned(), log, key, process, output, folder: None }
+    }
+
+    /// Next line of its output.
+    pub(crate) fn next_line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// URL of the embedded store in the temporary folder.
+    pub(crate) fn store(&self) -> String {
+        format!("fjall:{}", self.folder.as_ref().unwrap().path().join("data").display())
     }
 
     pub(crate) fn url(&self) -> String {

@@ -10,7 +10,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use ebbtide::stores::api_keys::{ApiKey, KeyId, Role};
 use ebbtide::stores::audit::{AuditContext, Author};
-use ebbtide::{Digest, Reach, Scope, Secret};
+use ebbtide::{Digest, Reach, Scope, Secret, Stopwatch};
 
 use crate::app::App;
 use crate::http::problem::Problem;
@@ -59,6 +59,19 @@ impl Who {
 }
 
 impl Caller {
+    /// Role of the key.
+    pub(crate) fn role(&self) -> Role {
+        self.who.role()
+    }
+
+    /// Counts one request against the key's rate limit.
+    pub(crate) fn spend(&self, now: Timestamp) -> Result<(), Problem> {
+        match &self.who {
+            Who::Root => Ok(()),
+            Who::Key(held) => held.spend(now),
+        }
+    }
+
     /// Refuses a scope that the request's own scope does not cover.
     pub(crate) fn require(&self, scope: &Scope) -> Result<(), Problem> {
         if self.scope.covers(scope) { Ok(()) } else { Err(not_covered()) }
@@ -187,8 +200,25 @@ impl App {
         Ok(Caller { scope, who, warned })
     }
 
+    /// Authenticates the holder of `key`, for a protocol without headers. The scope is the key's own, unless another one
+    /// that it covers is asked for.
+    pub(crate) async fn caller(&self, key: &Secret, scope: Option<&Scope>) -> Result<Caller, Problem> {
+        let who = self.identify_key(key.expose()).await?;
+        let scope = scope.unwrap_or_else(|| who.scope()).clone();
+        if !who.scope().covers(&scope) {
+            return Err(not_covered());
+        }
+        if scope == Scope::Global && self.scoping.rules.global_for_admins && who.role() < Role::Admin {
+            return Err(Problem::forbidden("the global scope is kept for keys with the role admin"));
+        }
+        Ok(Caller { scope, who, warned: false })
+    }
+
     async fn identify(&self, headers: &HeaderMap) -> Result<Who, Problem> {
-        let key = bearer(headers).ok_or_else(Problem::unauthorized)?;
+        self.identify_key(bearer(headers).ok_or_else(Problem::unauthorized)?).await
+    }
+
+    async fn identify_key(&self, key: &str) -> Result<Who, Problem> {
         let (access, digest) = (&self.access, digest(key));
         if access.is_root(&digest) {
             return Ok(Who::Root);

@@ -11,6 +11,8 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// Maximum time for a connection to be idle, or to send the head of a request.
     pub header_timeout: Duration,
+    /// Maximum time for an authenticated connection of the Redis protocol to be idle.
+    pub resp_idle_timeout: Duration,
     /// Maximum number of requests in flight; more are answered 503 at once.
     pub requests: usize,
     /// Maximum number of open connections; more are answered 503 and closed.
@@ -26,6 +28,7 @@ impl Default for Limits {
             body_bytes: 1 << 20,
             body_timeout: Duration::from_secs(30),
             header_timeout: Duration::from_secs(60),
+            resp_idle_timeout: Duration::from_secs(3_600),
             requests: 4_096,
             connections: 16_384,
             shutdown_timeout: Duration::from_secs(30),

@@ -82,6 +82,11 @@ impl Problem {
         self.kind
     }
 
+    /// Explanation for the caller.
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
     /// Body of the answer, with the id of the request.
     pub(crate) fn body(self, request_id: &str) -> Body {
         let mut body = self.more;

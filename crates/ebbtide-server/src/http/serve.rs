@@ -94,7 +94,7 @@ fn builder(edge: &Edge) -> Builder<TokioExecutor> {
 }
 
 /// Ignores a connection that was closed before it was accepted; waits if the process is out of file descriptors.
-async fn rest(error: &io::Error) {
+pub(crate) async fn rest(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
         tracing::warn!(%error, "cannot accept a connection");
@@ -138,16 +138,13 @@ impl Server {
 }
 
 /// Slot for one of the open connections.
-struct Place(Arc<Edge>);
+pub(crate) struct Place(Arc<Edge>);
 
 impl Place {
-    fn take(edge: &Arc<Edge>) -> Option<Self> {
-        // Only the accept loop increments, so this check does not race.
-        if edge.connections.load(Ordering::Relaxed) >= edge.limits.connections {
-            return None;
-        }
-        edge.connections.fetch_add(1, Ordering::Relaxed);
-        Some(Self(Arc::clone(edge)))
+    pub(crate) fn take(edge: &Arc<Edge>) -> Option<Self> {
+        let below = |open: usize| (open < edge.limits.connections).then_some(open + 1);
+        let taken = edge.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below);
+        taken.is_ok().then(|| Self(Arc::clone(edge)))
     }
 }
 

@@ -140,8 +140,7 @@ impl Backend for Postgres {
 
     async fn alter(&self, key: &Key, alteration: &Alteration, now: Timestamp) -> Result<Altered> {
         alteration.check()?;
-        let altered = self.alter_one(key, alteration, now).await?;
-        Ok(altered)
+        self.alter_one(key, alteration, now).await
     }
 
     async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {

@@ -96,6 +96,10 @@ kinds! {
     Counter = 29, "counters";
     /// Leases.
     Lease = 30, "leases";
+    /// Challenges: one-time codes and links.
+    Challenge = 40, "challenges";
+    /// Challenges by subject and purpose.
+    ChallengeIndex = 41, "challenge_index";
 }
 
 impl Kind {

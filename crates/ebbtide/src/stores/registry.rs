@@ -176,6 +176,8 @@ macro_rules! every_store {
             pushed_requests: PushedRequests(PushedRequestQuestion);
             /// Device codes, with their user codes.
             device_codes: DeviceCodes(DeviceCodeQuestion);
+            /// Challenges: one-time codes, links and nonces that a subject proves something with.
+            challenges: Challenges(ChallengeQuestion);
             /// Approvals: an identity may do an action to a resource.
             approvals: Approvals(ApprovalQuestion);
             /// Relationships between a subject and an object.
