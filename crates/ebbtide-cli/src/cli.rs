@@ -76,7 +76,7 @@ impl Cli {
             Command::Scope(args) => scope::run(args, json).await,
             Command::Explain(args) => explain::run(args, json).await,
             Command::Audit(args) => audit::run(args, json).await,
-            Command::Keyring(args) => keyring::run(&args),
+            Command::Keyring(args) => keyring::run(&args).await,
             Command::Clock(args) => clock::run(args).await,
             Command::Backup(args) => backup::run(args).await,
             Command::Copy(args) => copy::run(args).await,

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use ebbtide::ops::clock_guard::ClockGuard;
-use ebbtide::{Admin, Ebbtide, Secret, Stores};
+use ebbtide::{Admin, Ebbtide, Rng as _, Secret, Stores, SystemRng};
 
 use crate::http::auth::Access;
 use crate::http::edge::Edge;
@@ -21,6 +21,9 @@ pub struct App(Arc<Parts>);
 #[derive(Debug, Clone)]
 pub struct Parts {
     pub(crate) stores: Stores,
+    pub(crate) db: Ebbtide,
+    /// Id of this node among those that report their keyring.
+    pub(crate) node: [u8; 8],
     pub(crate) backend: Served,
     pub(crate) guard: Arc<ClockGuard>,
     pub(crate) edge: Arc<Edge>,
@@ -48,12 +51,20 @@ impl std::fmt::Debug for Served {
     }
 }
 
+fn node_id() -> [u8; 8] {
+    let mut id = [0; 8];
+    SystemRng.fill(&mut id);
+    id
+}
+
 impl App {
     /// Serves `db` to whoever has the root key, of which only a digest is kept.
     #[must_use]
     pub fn new(db: &Ebbtide, root_key: &Secret) -> Self {
         Self(Arc::new(Parts {
             stores: db.stores().clone(),
+            db: db.clone(),
+            node: node_id(),
             backend: Served(Arc::clone(db.engine())),
             guard: Arc::clone(db.clock()),
             edge: Arc::new(Edge::new(Limits::default(), db.gate().clone())),
@@ -69,6 +80,18 @@ impl App {
     pub fn with_root_keys(mut self, root_keys: &[Secret]) -> Self {
         Arc::make_mut(&mut self.0).access = Arc::new(Access::new(root_keys));
         self
+    }
+
+    /// Reads the keyring again if its file has changed. After an error the present one stays in use.
+    pub async fn reload_keyring(&self) {
+        match self.db.reload_keyring().await {
+            Ok(false) => {}
+            Ok(true) => {
+                let ring = self.stores.keyring();
+                tracing::info!(active = %ring.active(), keys = ring.keys().len(), "read the keyring again");
+            }
+            Err(error) => tracing::warn!(%error, "cannot read the keyring again; keeping the present one"),
+        }
     }
 
     /// The same within other limits.

@@ -55,6 +55,10 @@ impl<C: Clock> Upkeep<C> {
                 tracing::warn!(%error, "cannot move the clock mark");
             }
         }
+        self.app.reload_keyring().await;
+        if let Err(error) = self.app.db.report_keyring(&self.app.node).await {
+            tracing::warn!(%error, "cannot report the keyring of this node");
+        }
         if let Err(error) = self.app.stores.policies(&Scope::Global).reload().await {
             tracing::warn!(%error, "cannot read the stored policies; keeping the previous ones");
         }

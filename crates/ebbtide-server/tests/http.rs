@@ -4,6 +4,8 @@
 
 #[path = "http/api.rs"]
 mod api;
+#[path = "http/audited.rs"]
+mod audited;
 #[path = "http/examples.rs"]
 mod examples;
 #[path = "http/keys.rs"]

@@ -2,6 +2,8 @@
 
 pub mod clock_guard;
 pub mod explain;
+pub mod reseal;
+pub mod ring;
 pub mod skew;
 pub mod sweeper;
 pub mod transfer;

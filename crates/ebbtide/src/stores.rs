@@ -31,6 +31,8 @@ use std::time::Duration;
 
 use crate::admin::Admin;
 use crate::keyring::Keyring;
+use crate::keyring::shared::SharedKeyring;
+use crate::layers::authenticated::{Authenticated, Untagged};
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
@@ -55,7 +57,8 @@ struct Shared {
     profile: Profile,
     profiles: BTreeMap<String, Profile>,
     hashers: Hashers,
-    keyring: RwLock<Arc<Keyring>>,
+    keyring: SharedKeyring,
+    authenticated: Arc<Authenticated>,
     /// As the stores were built with.
     configured: TtlPolicies,
     /// With those that are stored in front of them, as they were read last.
@@ -84,6 +87,7 @@ impl Stores {
             profiles: BTreeMap::new(),
             hash_cost: HashCost::default(),
             keyring: None,
+            untagged: Untagged::Accepted,
         }
     }
 
@@ -115,12 +119,26 @@ impl Stores {
     /// The keyring, as it was read last.
     #[must_use]
     pub fn keyring(&self) -> Arc<Keyring> {
-        Arc::clone(&self.0.keyring.read().unwrap_or_else(PoisonError::into_inner))
+        self.0.keyring.get()
     }
 
-    /// Replaces the keyring, in every clone of these stores.
-    pub fn replace_keyring(&self, keyring: Keyring) {
-        *self.0.keyring.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keyring);
+    /// The keyring, shared with every clone of these stores.
+    #[must_use]
+    pub fn shared_keyring(&self) -> &SharedKeyring {
+        &self.0.keyring
+    }
+
+    /// The keyring for a value that was sealed: read again if it lacks the key.
+    pub(crate) fn keyring_for(&self, sealed: &[u8]) -> Arc<Keyring> {
+        match Keyring::sealed_under(sealed) {
+            Some(id) => self.0.keyring.with_key(id),
+            None => self.keyring(),
+        }
+    }
+
+    /// Refuses records with authority that have no tag, from now on.
+    pub(crate) fn refuse_untagged(&self) {
+        self.0.authenticated.refuse_untagged();
     }
 
     pub(crate) fn rng(&self) -> &dyn Rng {
@@ -238,7 +256,8 @@ pub struct Builder {
     profile: Profile,
     profiles: BTreeMap<String, Profile>,
     hash_cost: HashCost,
-    keyring: Option<Keyring>,
+    keyring: Option<SharedKeyring>,
+    untagged: Untagged,
 }
 
 impl Builder {
@@ -286,23 +305,39 @@ impl Builder {
 
     /// Derives refresh tokens and seals payloads with `keyring`. Without one, a new one is made up, and its tokens
     /// end with these stores.
-    pub fn keyring(mut self, keyring: Keyring) -> Self {
+    pub fn keyring(self, keyring: Keyring) -> Self {
+        self.shared_keyring(SharedKeyring::new(keyring))
+    }
+
+    /// The same with a keyring that is read again when its file changes.
+    pub fn shared_keyring(mut self, keyring: SharedKeyring) -> Self {
         self.keyring = Some(keyring);
+        self
+    }
+
+    /// Treats records with authority that have no tag like this; by default they are accepted.
+    pub fn untagged(mut self, untagged: Untagged) -> Self {
+        self.untagged = untagged;
         self
     }
 
     /// The stores.
     #[must_use]
     pub fn build(self) -> Stores {
-        let Self { backend, time, rng, policies, profile, profiles, hash_cost, keyring } = self;
-        let keyring = keyring.unwrap_or_else(|| Keyring::generate(rng.as_ref(), time.date()));
+        let Self { backend, time, rng, policies, profile, profiles, hash_cost, keyring, untagged } = self;
+        let keyring =
+            keyring.unwrap_or_else(|| SharedKeyring::new(Keyring::generate(rng.as_ref(), time.date())));
+        let authenticated =
+            Arc::new(Authenticated::new(backend, keyring.clone(), Arc::clone(&rng), untagged));
+        let backend: Arc<dyn Admin> = Arc::clone(&authenticated) as _;
         Stores(Arc::new(Shared {
             timed: Timed::new(backend, time),
             rng,
             profile,
             profiles,
             hashers: Hashers::new(hash_cost),
-            keyring: RwLock::new(Arc::new(keyring)),
+            keyring,
+            authenticated,
             policies: RwLock::new(Arc::new(policies.clone())),
             configured: policies,
             chains: Chains::default(),

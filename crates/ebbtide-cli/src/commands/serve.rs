@@ -12,7 +12,7 @@ use ebbtide_server::http::tls::tls;
 use ebbtide_server::upkeep::Upkeep;
 use ebbtide_server::{App, metrics, serve, serve_tls};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -55,6 +55,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         .with_context(|| format!("cannot listen on {}", config.listen))?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::spawn(reload_on_hangup(app.clone(), signal(SignalKind::hangup())?));
     tokio::spawn(Upkeep::new(app.clone(), SystemClock, config.clock_bound).run());
     let sweeping = Sweeping::start(sweeper, config.sweep_interval);
     let scheme = if tls.is_some() { "https" } else { "http" };
@@ -104,6 +105,13 @@ async fn open(config: &Config) -> Result<(App, Sweeper)> {
         .with_root_keys(&root_keys)
         .with_quotas(Quotas::new(config.quotas.clone()));
     Ok((app, db.sweeper().share(config.sweep_budget)))
+}
+
+/// Reads the keyring again at each SIGHUP.
+async fn reload_on_hangup(app: App, mut hangup: Signal) {
+    while hangup.recv().await.is_some() {
+        app.reload_keyring().await;
+    }
 }
 
 /// Raises the limit of open files, and lowers the maximum of connections to fit it, with a reserve for the store.

@@ -54,6 +54,11 @@ impl StoreRig {
         builder.rng(Arc::clone(&self.rng)).hash_cost(cheap).build()
     }
 
+    /// Keyring of the store.
+    pub(crate) fn keyring(&self) -> Keyring {
+        self.keyring.clone()
+    }
+
     /// Same store, through a node whose writes fail on demand.
     pub(crate) fn faulty(&self) -> (Self, Arc<Faulty<impl Admin + use<>>>) {
         let faulty = Arc::new(Faulty::new(Meanwhile::new(Arc::clone(&self.backend), None)));

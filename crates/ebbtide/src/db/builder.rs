@@ -1,6 +1,6 @@
 //! Settings of an [`Ebbtide`](super::Ebbtide) before it is opened.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,14 +9,17 @@ use crate::admin::Admin;
 use crate::engines;
 use crate::engines::url::StoreUrl;
 use crate::keyring::Keyring;
+use crate::keyring::shared::SharedKeyring;
+use crate::layers::authenticated::Untagged;
 use crate::layers::gated::{Gate, Gated};
 use crate::layers::metered::Metered;
-use crate::model::error::Result;
+use crate::model::error::{Error, Result};
 use crate::model::rng::SystemRng;
 use crate::model::scope::Scope;
-use crate::model::time::{Clock, SystemClock};
+use crate::model::time::{Clock, SystemClock, Timestamp};
 use crate::model::ttl::TtlPolicies;
 use crate::ops::clock_guard::ClockGuard;
+use crate::ops::ring::Rings;
 use crate::ops::skew;
 use crate::stores::Stores;
 use crate::stores::clients::hashing::HashCost;
@@ -184,15 +187,26 @@ impl Builder {
             if self.metered { Arc::new(Metered::new(gated)) } else { Arc::new(gated) };
         let guard = Arc::new(ClockGuard::new(Arc::clone(&engine), self.clock, self.clock_leap).await?);
         // After the engine: a keyring is made only in a folder that holds a store.
-        let keyring = match (self.keyring, &self.keyring_file) {
-            (Some(keyring), _) => keyring,
-            (None, Some(path)) => Keyring::load(path)?,
-            (None, None) if !self.needs_keyring => Keyring::generate(&SystemRng, guard.now()),
-            (None, None) => keyring_beside(&url, self.must_exist, guard.as_ref())?,
+        let rings = Rings::new(engine.as_ref(), &SystemRng, guard.now());
+        let ephemeral = || SharedKeyring::new(Keyring::generate(&SystemRng, guard.now()));
+        let (keyring, untagged) = match (self.keyring, &self.keyring_file, url.folder()) {
+            (Some(keyring), ..) => (SharedKeyring::new(keyring), None),
+            (None, Some(path), _) => (SharedKeyring::load(path)?, None),
+            (None, None, _) if !self.needs_keyring => (ephemeral(), Some(Untagged::Unread)),
+            (None, None, Some(folder)) => {
+                (keyring_beside(folder, self.must_exist, &rings, guard.now()).await?, None)
+            }
+            (None, None, None) => (ephemeral(), Some(Untagged::Accepted)),
+        };
+        let untagged = match untagged {
+            Some(untagged) => untagged,
+            None if rings.adopt(&keyring.get()).await?.authenticated => Untagged::Refused,
+            None => Untagged::Accepted,
         };
         let mut builder = Stores::builder(Arc::clone(&engine))
             .clock(Arc::clone(&guard))
-            .keyring(keyring)
+            .shared_keyring(keyring)
+            .untagged(untagged)
             .policies(self.policies)
             .profile(self.profile)
             .hash_cost(self.hash_cost);
@@ -207,9 +221,25 @@ impl Builder {
     }
 }
 
-/// The keyring that a store has where none is named.
-fn keyring_beside(url: &StoreUrl, must_exist: bool, clock: &dyn Clock) -> Result<Keyring> {
-    let Some(folder) = url.folder() else { return Ok(Keyring::generate(&SystemRng, clock.now())) };
+/// The keyring that an embedded store has where none is named. One is made for a new store only: a store whose keyring
+/// is gone would answer "unknown" to every token.
+async fn keyring_beside(
+    folder: &Path,
+    must_exist: bool,
+    rings: &Rings<'_>,
+    now: Timestamp,
+) -> Result<SharedKeyring> {
     let path = folder.join(Keyring::FILE_NAME);
-    if must_exist { Keyring::load(&path) } else { Keyring::load_or_create(&path, &SystemRng, clock.now()) }
+    if !must_exist && !path.exists() {
+        if let Some(known) = rings.known().await? {
+            let ids: Vec<_> = known.keys.iter().map(ToString::to_string).collect();
+            return Err(Error::invalid(format!(
+                "the keyring of this store is missing at {}: restore the file with the keys {}",
+                path.display(),
+                ids.join(", ")
+            )));
+        }
+        Keyring::load_or_create(&path, &SystemRng, now)?;
+    }
+    SharedKeyring::load(&path)
 }
