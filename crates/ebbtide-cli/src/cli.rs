@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    audit, backup, clock, completions, config, copy, explain, export, import, key, keyring, man,
-    migrate_schema, scope, serve, stats, sweep, table, verify,
+    approval, audit, backup, clock, completions, config, copy, doctor, explain, export, import, key, keyring,
+    man, migrate_schema, policy, relationship, restore, scope, serve, stats, sweep, table, verify,
 };
 use crate::{logging, store};
 
@@ -42,11 +42,16 @@ enum Command {
     Sweep(sweep::Args),
     Key(key::Args),
     Scope(scope::Args),
+    Policy(policy::Args),
+    Approval(approval::Args),
+    Relationship(relationship::Args),
     Explain(explain::Args),
     Audit(audit::Args),
     Keyring(keyring::Args),
     Clock(clock::Args),
     Backup(backup::Args),
+    Restore(restore::Args),
+    Doctor(doctor::Args),
     Copy(copy::Args),
     Export(export::Args),
     Import(import::Args),
@@ -74,11 +79,16 @@ impl Cli {
             Command::Sweep(args) => sweep::run(args, json).await,
             Command::Key(args) => key::run(args, json).await,
             Command::Scope(args) => scope::run(args, json).await,
+            Command::Policy(args) => policy::run(args, json).await,
+            Command::Approval(args) => approval::run(args, json).await,
+            Command::Relationship(args) => relationship::run(args, json).await,
             Command::Explain(args) => explain::run(args, json).await,
             Command::Audit(args) => audit::run(args, json).await,
             Command::Keyring(args) => keyring::run(&args).await,
             Command::Clock(args) => clock::run(args).await,
             Command::Backup(args) => backup::run(args).await,
+            Command::Restore(args) => restore::run(args).await,
+            Command::Doctor(args) => doctor::run(&args, json),
             Command::Copy(args) => copy::run(args).await,
             Command::Export(args) => export::run(args).await,
             Command::Import(args) => import::run(args).await,
@@ -97,13 +107,18 @@ impl Command {
         match self {
             Self::Audit(args) => args.has_json(),
             Self::Key(args) => args.has_json(),
-            Self::Config(_)
+            Self::Approval(_)
+            | Self::Config(_)
+            | Self::Doctor(_)
             | Self::Explain(_)
             | Self::Export(_)
+            | Self::Policy(_)
+            | Self::Relationship(_)
             | Self::Scope(_)
             | Self::Stats(_)
             | Self::Sweep(_) => true,
             Self::Backup(_)
+            | Self::Restore(_)
             | Self::Clock(_)
             | Self::Completions(_)
             | Self::Copy(_)

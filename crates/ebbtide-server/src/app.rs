@@ -2,8 +2,10 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ebbtide::ops::clock_guard::ClockGuard;
+use ebbtide::ops::sweeper::SILENCE;
 use ebbtide::{Admin, Ebbtide, Rng as _, Secret, Stores, SystemRng};
 
 use crate::http::auth::Access;
@@ -31,6 +33,8 @@ pub struct Parts {
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) access: Arc<Access>,
     pub(crate) quotas: Arc<Quotas>,
+    /// Time without a sweep after which `/v1/stats` warns.
+    pub(crate) silence: Duration,
 }
 
 impl Deref for App {
@@ -72,6 +76,7 @@ impl App {
             readiness: Arc::default(),
             access: Arc::new(Access::new([root_key])),
             quotas: Arc::default(),
+            silence: SILENCE,
         }))
     }
 
@@ -79,6 +84,12 @@ impl App {
     #[must_use]
     pub fn with_root_keys(mut self, root_keys: &[Secret]) -> Self {
         Arc::make_mut(&mut self.0).access = Arc::new(Access::new(root_keys));
+        self
+    }
+
+    /// Serves this process alone: the audit log has it as [`Author::LOCAL`](ebbtide::stores::audit::Author::LOCAL).
+    pub(crate) fn local(mut self, key: &Secret) -> Self {
+        Arc::make_mut(&mut self.0).access = Arc::new(Access::local(key));
         self
     }
 
@@ -99,6 +110,13 @@ impl App {
     pub fn within(mut self, limits: Limits) -> Self {
         let parts = Arc::make_mut(&mut self.0);
         parts.edge = Arc::new(Edge::new(limits, parts.edge.gate.clone()));
+        self
+    }
+
+    /// The same with a warning after so much time without a sweep.
+    #[must_use]
+    pub fn with_silence(mut self, silence: Duration) -> Self {
+        Arc::make_mut(&mut self.0).silence = silence;
         self
     }
 

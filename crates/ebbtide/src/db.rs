@@ -18,6 +18,7 @@ use crate::model::error::{Error, Result};
 use crate::model::rng::SystemRng;
 use crate::model::scope::Scope;
 use crate::model::time::Clock as _;
+use crate::model::ttl::TtlPolicies;
 use crate::ops::clock_guard::ClockGuard;
 use crate::ops::ring::Rings;
 use crate::ops::sweeper::Sweeper;
@@ -81,7 +82,9 @@ impl Ebbtide {
     pub fn in_memory() -> Self {
         let engine: Arc<dyn Admin> = Arc::new(engines::memory::Memory::default());
         let guard = Arc::new(ClockGuard::unmarked(Arc::clone(&engine), crate::model::time::SystemClock));
-        let stores = Stores::builder(Arc::clone(&engine)).clock(Arc::clone(&guard)).build();
+        let policies = TtlPolicies::default().with_standard();
+        let stores =
+            Stores::builder(Arc::clone(&engine)).clock(Arc::clone(&guard)).policies(policies).build();
         Self(Arc::new(Parts { stores, engine, guard, gate: Gate::default() }))
     }
 

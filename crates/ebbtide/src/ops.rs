@@ -3,6 +3,7 @@
 pub mod clock_guard;
 pub mod explain;
 pub mod reseal;
+pub mod restore;
 pub mod ring;
 pub mod skew;
 pub mod sweeper;

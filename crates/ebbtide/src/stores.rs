@@ -26,6 +26,7 @@ pub use shared::field::Field;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -65,6 +66,8 @@ struct Shared {
     policies: RwLock<Arc<TtlPolicies>>,
     /// Chains of the audit log that this process writes.
     chains: Chains,
+    /// Milliseconds until which replay checks are refused after a backup was restored; zero without a fence.
+    fence: AtomicU64,
 }
 
 impl Stores {
@@ -221,6 +224,22 @@ impl Stores {
         *self.0.policies.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policies);
     }
 
+    /// Refuses replay checks until `until`: a backup was restored.
+    pub(crate) fn set_fence(&self, until: Timestamp) {
+        self.0.fence.store(until.as_millis(), Ordering::Release);
+    }
+
+    /// `Unavailable` while a proof from before a restored backup may still be valid.
+    pub(crate) fn check_fence(&self, now: Now) -> Result<()> {
+        let until = self.0.fence.load(Ordering::Acquire);
+        if until > 0 && now.before(Timestamp::from_stored(until)?)? {
+            return Err(Error::unavailable(
+                "a backup was restored: replay checks are refused until proofs from before it have ended",
+            ));
+        }
+        Ok(())
+    }
+
     pub(crate) fn chains(&self) -> &Chains {
         &self.0.chains
     }
@@ -341,6 +360,7 @@ impl Builder {
             policies: RwLock::new(Arc::new(policies.clone())),
             configured: policies,
             chains: Chains::default(),
+            fence: AtomicU64::new(0),
         }))
     }
 }

@@ -2,10 +2,12 @@
 
 use std::ops::ControlFlow;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use ebbtide::{Ebbtide, Sweeper, SystemClock};
+use anyhow::{Context, Result, bail};
+use ebbtide::{Admin, Ebbtide, Sweeper, SystemClock};
 use ebbtide_server::http::limits::Limits;
 use ebbtide_server::http::quota::Quotas;
 use ebbtide_server::http::tls::tls;
@@ -47,7 +49,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     // Before the first measurement.
     metrics::recorder();
     let tls = config.tls.as_ref().map(|(certificate, key)| tls(certificate, key)).transpose()?;
-    let (app, sweeper) = open(&config).await?;
+    let (app, sweeper, engine) = open(&config).await?;
     let app = app.within(within_files(config.limits));
 
     let listener = TcpListener::bind(config.listen)
@@ -58,12 +60,15 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     tokio::spawn(reload_on_hangup(app.clone(), signal(SignalKind::hangup())?));
     tokio::spawn(Upkeep::new(app.clone(), SystemClock, config.clock_bound).run());
     let sweeping = Sweeping::start(sweeper, config.sweep_interval);
+    let failed = Arc::<AtomicBool>::default();
+    let has_failed = until_failed(Arc::clone(&engine), Arc::clone(&failed));
     let scheme = if tls.is_some() { "https" } else { "http" };
     outln!("listening on {scheme}://{}", listener.local_addr()?)?;
     let stop = async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
+            () = has_failed => return tracing::error!("the store has failed; ending the process"),
         }
         tracing::info!("shutting down; draining in-flight requests");
     };
@@ -72,11 +77,28 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         None => serve(listener, app, stop).await?,
     }
     sweeping.stop().await;
+    if failed.load(Ordering::Acquire) {
+        bail!(
+            "a write to the store failed, so that it answers no more; look at the disk, then start again: \
+             what was acknowledged is checked when the store is opened"
+        );
+    }
     Ok(ExitCode::SUCCESS)
 }
 
+/// Time between two looks at the state of the engine.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Waits until the engine has failed for good, and notes it.
+async fn until_failed(engine: Arc<dyn Admin>, failed: Arc<AtomicBool>) {
+    while !engine.info().has_failed {
+        sleep(LOOK_EVERY).await;
+    }
+    failed.store(true, Ordering::Release);
+}
+
 /// Opens the store, and builds the application and the sweeper on it.
-async fn open(config: &Config) -> Result<(App, Sweeper)> {
+async fn open(config: &Config) -> Result<(App, Sweeper, Arc<dyn Admin>)> {
     store::require_engine(&config.store)?;
     if config.auto_migrate && store::has_schema(&config.store) {
         migrate_schema::migrate(&config.store).await?;
@@ -104,7 +126,8 @@ async fn open(config: &Config) -> Result<(App, Sweeper)> {
     let app = App::new(&db, &root_keys[0])
         .with_root_keys(&root_keys)
         .with_quotas(Quotas::new(config.quotas.clone()));
-    Ok((app, db.sweeper().share(config.sweep_budget)))
+    let sweeper = db.sweeper().share(config.sweep_budget).settings(config.sweep)?;
+    Ok((app.with_silence(config.sweep.silence), sweeper, Arc::clone(db.engine())))
 }
 
 /// Reads the keyring again at each SIGHUP.
@@ -153,7 +176,14 @@ impl Sweeping {
                 }
             }
         };
-        Self { stop, task: tokio::spawn(async move { sweeper.run(interval, rest).await }) }
+        Self {
+            stop,
+            task: tokio::spawn(async move {
+                if let Err(error) = sweeper.run(interval, rest).await {
+                    tracing::error!(%error, "cannot sweep");
+                }
+            }),
+        }
     }
 
     /// Stops after the current step.

@@ -27,7 +27,8 @@ pub(crate) struct Caller {
 
 #[derive(Debug, Clone)]
 enum Who {
-    Root,
+    /// Root key, with its id in the audit log.
+    Root(&'static str),
     Key(Arc<Held>),
 }
 
@@ -35,14 +36,14 @@ impl Who {
     fn scope(&self) -> &Scope {
         match self {
             // The root key's scope is the whole store.
-            Self::Root => &Scope::Global,
+            Self::Root(_) => &Scope::Global,
             Self::Key(held) => &held.key.scope,
         }
     }
 
     fn role(&self) -> Role {
         match self {
-            Self::Root => Role::Admin,
+            Self::Root(_) => Role::Admin,
             Self::Key(held) => held.key.role,
         }
     }
@@ -65,7 +66,7 @@ impl Caller {
     /// Author of the request, for the audit log: the key that was authenticated.
     pub(crate) fn author(&self) -> Author {
         match &self.who {
-            Who::Root => Author::new(Author::ROOT),
+            Who::Root(id) => Author::new(id),
             Who::Key(held) => Author::new(&held.key.id.to_string()),
         }
     }
@@ -73,7 +74,7 @@ impl Caller {
     /// Returns whether the caller may lengthen lives with the call of that path.
     pub(crate) fn may_extend(&self, call: &str) -> bool {
         match &self.who {
-            Who::Root => true,
+            Who::Root(_) => true,
             Who::Key(held) => held.key.names(call) || held.key.role == Role::Admin && held.key.allows(call),
         }
     }
@@ -106,6 +107,7 @@ impl FromRequestParts<App> for Caller {
 pub(crate) struct Access {
     /// Several while the root key is being rotated.
     root_keys: Vec<Digest>,
+    root_id: &'static str,
     cache: Cache,
 }
 
@@ -113,7 +115,12 @@ impl Access {
     /// Keeps only digests of the root keys.
     pub(crate) fn new<'a>(root_keys: impl IntoIterator<Item = &'a Secret>) -> Self {
         let root_keys = root_keys.into_iter().map(|key| digest(key.expose())).collect();
-        Self { root_keys, cache: Cache::default() }
+        Self { root_keys, root_id: Author::ROOT, cache: Cache::default() }
+    }
+
+    /// Keys of a process that has the store open itself.
+    pub(crate) fn local(key: &Secret) -> Self {
+        Self { root_id: Author::LOCAL, ..Self::new([key]) }
     }
 
     fn is_root(&self, key: &Digest) -> bool {
@@ -171,7 +178,7 @@ impl App {
         let key = bearer(headers).ok_or_else(Problem::unauthorized)?;
         let (access, digest) = (&self.access, digest(key));
         if access.is_root(&digest) {
-            return Ok(Who::Root);
+            return Ok(Who::Root(access.root_id));
         }
         let now = self.guard.now();
         if let Some(held) = access.cache.get(&digest, now) {

@@ -19,6 +19,7 @@ use crate::model::scope::Scope;
 use crate::model::time::{Clock, SystemClock, Timestamp};
 use crate::model::ttl::TtlPolicies;
 use crate::ops::clock_guard::ClockGuard;
+use crate::ops::restore::fence;
 use crate::ops::ring::Rings;
 use crate::ops::skew;
 use crate::stores::Stores;
@@ -110,7 +111,7 @@ impl Builder {
     }
 
     /// Leaves the stored policies unread: records are bounded by the configured ones alone. For tools that write no
-    /// records, since reading them may walk the whole store.
+    /// records.
     pub fn without_stored_policies(mut self) -> Self {
         self.reads_policies = false;
         self
@@ -140,7 +141,8 @@ impl Builder {
         self
     }
 
-    /// Bounds the lives of records by `policies`.
+    /// Bounds the lives of records by `policies`. Without one for every scope, approvals and relationships live for a
+    /// minute to a year, or without end.
     pub fn policies(mut self, policies: TtlPolicies) -> Self {
         self.policies = policies;
         self
@@ -207,13 +209,16 @@ impl Builder {
             .clock(Arc::clone(&guard))
             .shared_keyring(keyring)
             .untagged(untagged)
-            .policies(self.policies)
+            .policies(self.policies.with_standard())
             .profile(self.profile)
             .hash_cost(self.hash_cost);
         for (name, profile) in self.profiles {
             builder = builder.profile_named(name, profile);
         }
         let stores = builder.build();
+        if let Some(until) = fence(engine.as_ref(), guard.now()).await? {
+            stores.set_fence(until);
+        }
         if self.reads_policies {
             stores.policies(&Scope::Global).reload().await?;
         }

@@ -252,7 +252,8 @@ impl<'a> Rings<'a> {
     }
 }
 
-fn place() -> Result<Key> {
+/// Key of the note.
+pub(crate) fn place() -> Result<Key> {
     Key::new(Kind::System, &Scope::Global, &[PARTITION.into()], &[])
 }
 

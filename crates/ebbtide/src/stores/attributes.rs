@@ -35,6 +35,7 @@ use super::Stores;
 use super::registry::{Store, question};
 use super::shared::deletion::{Owned, Progress};
 use super::shared::finding::Finding;
+use super::shared::lifetime::Lifetime;
 use super::shared::paging::{Listing, check_limit};
 use crate::admin::AdminExt as _;
 use crate::admin::Erased;
@@ -43,6 +44,7 @@ use crate::model::codec;
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Part, Prefix};
 use crate::model::kind::Kind;
+use crate::model::record::Record;
 use crate::model::scope::Scope;
 use crate::stores::audit::{Action, AuditContext, Note};
 use presets::{Holder, Preset};
@@ -193,6 +195,11 @@ impl Attributes {
     fn owner_prefix(&self, owner: &str) -> Result<Prefix> {
         Prefix::partition(Kind::Attribute, &self.scope, &[owner.into()], &[])
     }
+}
+
+/// Lifetime of a stored attribute.
+pub(crate) fn lifetime_of(record: &Record) -> Result<Lifetime> {
+    Ok(draft::StoredAttribute::decode(record)?.lifetime())
 }
 
 /// Bucket and name of an attribute.
