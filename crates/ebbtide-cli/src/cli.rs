@@ -7,7 +7,8 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     approval, audit, backup, clock, completions, config, copy, doctor, explain, export, import, key, keyring,
-    man, migrate_schema, policy, relationship, restore, scope, serve, stats, sweep, table, verify,
+    man, migrate_schema, policy, record, relationship, restore, scope, serve, stats, sweep, table, usage,
+    verify,
 };
 use crate::{logging, store};
 
@@ -45,6 +46,8 @@ enum Command {
     Policy(policy::Args),
     Approval(approval::Args),
     Relationship(relationship::Args),
+    Usage(usage::Args),
+    Record(record::Args),
     Explain(explain::Args),
     Audit(audit::Args),
     Keyring(keyring::Args),
@@ -80,12 +83,14 @@ impl Cli {
             Command::Key(args) => key::run(args, json).await,
             Command::Scope(args) => scope::run(args, json).await,
             Command::Policy(args) => policy::run(args, json).await,
+            Command::Record(args) => record::run(args, json).await,
             Command::Approval(args) => approval::run(args, json).await,
             Command::Relationship(args) => relationship::run(args, json).await,
+            Command::Usage(args) => usage::run(args, json).await,
             Command::Explain(args) => explain::run(args, json).await,
             Command::Audit(args) => audit::run(args, json).await,
             Command::Keyring(args) => keyring::run(&args).await,
-            Command::Clock(args) => clock::run(args).await,
+            Command::Clock(args) => clock::run(args, json).await,
             Command::Backup(args) => backup::run(args).await,
             Command::Restore(args) => restore::run(args).await,
             Command::Doctor(args) => doctor::run(&args, json),
@@ -108,18 +113,20 @@ impl Command {
             Self::Audit(args) => args.has_json(),
             Self::Key(args) => args.has_json(),
             Self::Approval(_)
+            | Self::Clock(_)
             | Self::Config(_)
             | Self::Doctor(_)
             | Self::Explain(_)
             | Self::Export(_)
             | Self::Policy(_)
+            | Self::Record(_)
             | Self::Relationship(_)
             | Self::Scope(_)
             | Self::Stats(_)
-            | Self::Sweep(_) => true,
+            | Self::Sweep(_)
+            | Self::Usage(_) => true,
             Self::Backup(_)
             | Self::Restore(_)
-            | Self::Clock(_)
             | Self::Completions(_)
             | Self::Copy(_)
             | Self::Import(_)

@@ -16,6 +16,7 @@ pub(crate) mod keyring;
 pub(crate) mod man;
 pub(crate) mod migrate_schema;
 pub(crate) mod policy;
+pub(crate) mod record;
 pub(crate) mod relationship;
 pub(crate) mod restore;
 pub(crate) mod scope;
@@ -23,6 +24,7 @@ pub(crate) mod serve;
 pub(crate) mod stats;
 pub(crate) mod sweep;
 pub(crate) mod table;
+pub(crate) mod usage;
 pub(crate) mod verify;
 
 use std::process::ExitCode;

@@ -13,9 +13,11 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use ebbtide::TtlPolicies;
 use ebbtide::ops::sweeper::{Share, SweepSettings};
+use ebbtide::stores::attributes::BucketLives;
 use ebbtide::stores::profile::Profile;
 use ebbtide_server::http::limits::Limits;
 use ebbtide_server::http::quota::Quota;
+use ebbtide_server::http::scoping::ScopeRules;
 
 pub(crate) use resolved::{Resolved, Row};
 pub(crate) use settings::Settings;
@@ -34,12 +36,12 @@ pub(crate) struct Config {
     pub(crate) sweep_interval: Option<Duration>,
     pub(crate) sweep_budget: Share,
     pub(crate) sweep: SweepSettings,
+    pub(crate) scope_rules: ScopeRules,
+    pub(crate) bucket_lives: BucketLives,
     pub(crate) quotas: Vec<Quota>,
     pub(crate) limits: Limits,
-    /// Largest difference between the clock of this node and that of a shared engine.
-    pub(crate) clock_bound: Duration,
-    /// Largest lead of the clock over the mark that the store keeps.
-    pub(crate) clock_leap: Duration,
+    /// File that the time service touches at every synchronization.
+    pub(crate) synchronized_file: PathBuf,
     pub(crate) profile: Profile,
     /// Profiles of the file, which a grant can select by name.
     pub(crate) profiles: BTreeMap<String, Profile>,
@@ -66,6 +68,12 @@ impl Config {
                 silence: resolved.required("sweep.silence", duration)?,
                 overdue: resolved.optional("sweep.overdue", duration)?,
             },
+            scope_rules: ScopeRules {
+                warn: resolved.required("warn_unscoped", values::switch)?,
+                require: resolved.required("require_scope", values::switch)?,
+                global_for_admins: resolved.required("global_for_admins", values::switch)?,
+            },
+            bucket_lives: resolved.bucket_lives()?,
             quotas: resolved.optional("quotas", values::quotas)?.unwrap_or_default(),
             limits: Limits {
                 body_bytes: resolved.required("limits.body_bytes", values::count)?,
@@ -75,8 +83,7 @@ impl Config {
                 connections: resolved.required("limits.connections", values::count)?,
                 shutdown_timeout: resolved.required("limits.shutdown_timeout", duration)?,
             },
-            clock_bound: resolved.required("clock.bound", duration)?,
-            clock_leap: resolved.required("clock.leap", duration)?,
+            synchronized_file: resolved.required("clock.synchronized_file", values::path)?,
             profile: resolved.profile()?,
             profiles: resolved.profiles()?,
             policies: resolved.policies()?,

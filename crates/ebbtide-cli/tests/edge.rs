@@ -158,7 +158,7 @@ fn metrics_cover_requests_records_and_the_store() {
         r#"ebbtide_records_created_total{kind="replays"} 1"#,
         r#"ebbtide_records_refused_total{kind="replays"} 1"#,
         r#"ebbtide_live_records{kind="replays"} 1"#,
-        "ebbtide_clock_leapt 0",
+        "ebbtide_clock_state{state=\"normal\"} 1",
         "ebbtide_gate_closed 0",
         "ebbtide_committer_group_size_count",
     ] {

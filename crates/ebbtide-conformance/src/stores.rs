@@ -8,6 +8,7 @@ mod attribute_lives;
 mod attributes;
 mod audit;
 mod clients;
+mod clock;
 mod codes;
 mod crashes;
 mod device_codes;
@@ -23,6 +24,7 @@ mod owners;
 mod policies;
 mod provider_tokens;
 mod pushed_requests;
+mod records;
 mod relationships;
 mod replays;
 mod revocations;
@@ -65,6 +67,12 @@ macro_rules! cases {
 }
 
 cases! {
+    clock:
+        in_doubt_a_seen_proof_is_a_replay_and_a_new_one_is_not_fresh
+        in_doubt_nothing_is_issued_and_what_is_live_at_both_ends_is_honoured
+        in_doubt_an_honest_retry_is_no_theft
+        in_doubt_a_read_renews_nothing
+        in_a_hold_a_credential_that_ended_is_refused_and_a_proof_is_not_fresh_again;
     replays:
         a_proof_is_fresh_once
         a_proof_is_fresh_again_at_its_expiry
@@ -134,6 +142,28 @@ cases! {
         no_provider_tokens_get_into_a_revoked_family
         a_redemption_that_was_overtaken_revokes
         an_acceptance_that_was_overtaken_finds_the_nonce_used;
+    records:
+        a_record_is_put_and_read
+        a_record_ends_at_the_instant
+        a_put_depends_on_what_is_there
+        a_life_is_given_kept_or_past
+        a_record_is_taken_once
+        a_record_is_consumed_once
+        one_of_many_inserts_wins
+        a_touch_moves_the_end_of_record_and_keys
+        a_delete_says_whether_there_was_one
+        a_second_key_is_unique
+        a_retained_record_is_only_read
+        a_revoked_group_is_gone
+        a_revoked_group_refuses_a_write_in_flight
+        a_counter_is_exact_and_bounded
+        a_lease_has_one_holder
+        a_batch_of_records_is_all_or_nothing
+        records_of_scopes_and_collections_are_apart
+        ids_are_found_through_a_rotation_of_the_ring
+        a_store_has_one_naming_key
+        nothing_of_a_record_is_stored_in_clear
+        a_listing_has_ids_and_no_values;
     keys:
         old_tokens_are_good_until_their_key_is_retired
         a_retry_gets_the_same_successor_across_a_change_of_keys

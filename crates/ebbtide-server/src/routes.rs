@@ -16,7 +16,9 @@ mod keys;
 mod nonces;
 mod owners;
 mod policies;
+mod provider_tokens;
 mod pushed_requests;
+mod records;
 mod relationships;
 mod replays;
 mod scopes;
@@ -54,6 +56,8 @@ pub(crate) fn v1() -> Table {
         .merge(attributes::routes())
         .merge(approvals::routes())
         .merge(relationships::routes())
+        .merge(provider_tokens::routes())
+        .merge(records::routes())
         .merge(access::routes())
         .merge(policies::routes())
         .merge(keys::routes())

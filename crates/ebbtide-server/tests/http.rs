@@ -16,6 +16,8 @@ mod malformed;
 mod matrix;
 #[path = "http/policies.rs"]
 mod policies;
+#[path = "http/reach.rs"]
+mod reach;
 #[path = "http/server.rs"]
 mod server;
 #[path = "http/state.rs"]

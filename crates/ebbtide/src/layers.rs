@@ -2,5 +2,5 @@
 
 pub mod authenticated;
 mod delegate;
-pub mod gated;
+mod handle;
 pub mod metered;

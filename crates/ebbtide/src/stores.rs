@@ -15,6 +15,7 @@ pub mod policies;
 pub mod profile;
 pub mod provider_tokens;
 pub mod pushed_requests;
+pub mod records;
 pub mod registry;
 pub mod relationships;
 pub mod replays;
@@ -30,9 +31,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use tokio::sync::OnceCell;
+
 use crate::admin::Admin;
-use crate::keyring::Keyring;
 use crate::keyring::shared::SharedKeyring;
+use crate::keyring::{KeyId, Keyring};
 use crate::layers::authenticated::{Authenticated, Untagged};
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
@@ -44,6 +47,7 @@ use crate::model::ttl::{Ttl, TtlPolicies, TtlPolicy};
 use crate::stores::audit::Chains;
 use crate::timekeeping::{Now, TimeSource, Timed};
 
+use attributes::BucketLives;
 use clients::hashing::{HashCost, Hashers};
 use profile::Profile;
 use scopes::Scopes;
@@ -60,6 +64,7 @@ struct Shared {
     hashers: Hashers,
     keyring: SharedKeyring,
     authenticated: Arc<Authenticated>,
+    bucket_lives: BucketLives,
     /// As the stores were built with.
     configured: TtlPolicies,
     /// With those that are stored in front of them, as they were read last.
@@ -68,6 +73,9 @@ struct Shared {
     chains: Chains,
     /// Milliseconds until which replay checks are refused after a backup was restored; zero without a fence.
     fence: AtomicU64,
+    /// Id of the store's naming key, once it was read.
+    naming_checked: OnceCell<KeyId>,
+    text_counters: records::TextCounters,
 }
 
 impl Stores {
@@ -78,14 +86,18 @@ impl Stores {
         Self::builder(backend).build()
     }
 
-    /// The stores on a backend of your own, for tests and for new engines: there is no clock guard, and without a
+    /// The stores on a backend of your own, for tests and for new engines: no clock is doubted, and without a
     /// keyring one is made that ends with them. Applications call [`Ebbtide::builder`](crate::Ebbtide::builder).
     pub fn builder(backend: Arc<dyn Admin>) -> Builder {
+        Self::over(Timed::new(backend, Arc::new(TimeSource::of_clock(SystemClock))))
+    }
+
+    pub(crate) fn over(timed: Timed) -> Builder {
         Builder {
-            backend,
-            time: Arc::new(TimeSource::of_clock(SystemClock)),
+            timed,
             rng: Arc::new(SystemRng),
             policies: TtlPolicies::default(),
+            bucket_lives: BucketLives::default(),
             profile: Profile::default(),
             profiles: BTreeMap::new(),
             hash_cost: HashCost::default(),
@@ -154,7 +166,9 @@ impl Stores {
         Scopes::new(self.clone(), caller.clone())
     }
 
-    pub(crate) fn backend(&self) -> &Timed {
+    /// The engine and its time.
+    #[must_use]
+    pub fn backend(&self) -> &Timed {
         &self.0.timed
     }
 
@@ -212,6 +226,10 @@ impl Stores {
         }
     }
 
+    pub(crate) fn bucket_ttl(&self, owner: &str, bucket: &str) -> Option<Ttl> {
+        self.0.bucket_lives.of(owner, bucket)
+    }
+
     fn policy(&self, kind: Kind, scope: &Scope) -> Option<TtlPolicy> {
         self.0.policies.read().unwrap_or_else(PoisonError::into_inner).of(kind, scope)
     }
@@ -238,6 +256,14 @@ impl Stores {
             ));
         }
         Ok(())
+    }
+
+    pub(crate) fn naming_checked(&self) -> &OnceCell<KeyId> {
+        &self.0.naming_checked
+    }
+
+    pub(crate) fn text_counters(&self) -> &records::TextCounters {
+        &self.0.text_counters
     }
 
     pub(crate) fn chains(&self) -> &Chains {
@@ -268,10 +294,10 @@ pub(crate) fn check_optional(what: &str, text: Option<&str>, most: usize) -> Res
 /// Builds [`Stores`].
 #[must_use]
 pub struct Builder {
-    backend: Arc<dyn Admin>,
-    time: Arc<TimeSource>,
+    timed: Timed,
     rng: Arc<dyn Rng>,
     policies: TtlPolicies,
+    bucket_lives: BucketLives,
     profile: Profile,
     profiles: BTreeMap<String, Profile>,
     hash_cost: HashCost,
@@ -281,14 +307,13 @@ pub struct Builder {
 
 impl Builder {
     /// Takes every instant from `clock`, and doubts none of them. For tests.
-    pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.time = Arc::new(TimeSource::of_clock(clock));
-        self
+    pub fn clock(self, clock: impl Clock) -> Self {
+        self.time(Arc::new(TimeSource::of_clock(clock)))
     }
 
-    /// Takes the time from `time`.
+    /// Takes the time from `time`, which may be in doubt.
     pub fn time(mut self, time: Arc<TimeSource>) -> Self {
-        self.time = time;
+        self.timed = Timed::new(Arc::clone(self.timed.admin()), time);
         self
     }
 
@@ -301,6 +326,12 @@ impl Builder {
     /// Bounds the lives of records by `policies`.
     pub fn policies(mut self, policies: TtlPolicies) -> Self {
         self.policies = policies;
+        self
+    }
+
+    /// Gives attributes the lives of their buckets where none is asked for.
+    pub fn bucket_lives(mut self, lives: BucketLives) -> Self {
+        self.bucket_lives = lives;
         self
     }
 
@@ -343,14 +374,15 @@ impl Builder {
     /// The stores.
     #[must_use]
     pub fn build(self) -> Stores {
-        let Self { backend, time, rng, policies, profile, profiles, hash_cost, keyring, untagged } = self;
-        let keyring =
-            keyring.unwrap_or_else(|| SharedKeyring::new(Keyring::generate(rng.as_ref(), time.date())));
-        let authenticated =
-            Arc::new(Authenticated::new(backend, keyring.clone(), Arc::clone(&rng), untagged));
-        let backend: Arc<dyn Admin> = Arc::clone(&authenticated) as _;
+        let Self { timed, rng, policies, bucket_lives, profile, profiles, hash_cost, keyring, untagged } =
+            self;
+        let keyring = keyring
+            .unwrap_or_else(|| SharedKeyring::new(Keyring::generate(rng.as_ref(), timed.time().date())));
+        let (ring, random) = (keyring.clone(), Arc::clone(&rng));
+        let authenticated = Arc::new(Authenticated::new(Arc::clone(timed.admin()), ring, random, untagged));
+        let timed = timed.over(Arc::clone(&authenticated) as Arc<dyn Admin>);
         Stores(Arc::new(Shared {
-            timed: Timed::new(backend, time),
+            timed,
             rng,
             profile,
             profiles,
@@ -359,8 +391,11 @@ impl Builder {
             authenticated,
             policies: RwLock::new(Arc::new(policies.clone())),
             configured: policies,
+            bucket_lives,
             chains: Chains::default(),
             fence: AtomicU64::new(0),
+            naming_checked: OnceCell::new(),
+            text_counters: records::TextCounters::default(),
         }))
     }
 }

@@ -294,7 +294,7 @@ impl Backend for Counting {
     delegate!(self => self.inner, through self.read; get);
     delegate!(self => self.inner, through self.write; take commit);
     delegate!(self => self.inner; scan sweep info);
-    provide!(get_many commit_each);
+    provide!(get_many alter commit_each);
 }
 
 #[async_trait]

@@ -116,6 +116,14 @@ enum Record {
         #[arg(long = "type", value_name = "TYPE")]
         relation_type: RelationType,
     },
+    /// A record of a framework, its id read from standard input
+    #[command(
+        after_help = "Example:\n  ebbtide explain --store fjall:data --scope tenant:acme record sessions < id.txt"
+    )]
+    Record {
+        /// Collection of the record
+        collection: String,
+    },
     /// A session, its id read from standard input
     #[command(
         after_help = "Example:\n  ebbtide explain --store fjall:data --scope tenant:acme session < id.txt"
@@ -190,6 +198,9 @@ fn request(record: Record) -> Result<Value> {
         Record::Relationship { subject, relation, object, relation_type } => {
             json!({"kind": "relationships", "subject": subject, "relation": relation, "object": object,
                 "relation_type": relation_type})
+        }
+        Record::Record { collection } => {
+            json!({"kind": "records", "collection": collection, "id": secret()?})
         }
         Record::Session => json!({"kind": "sessions", "session_id": secret()?}),
         Record::PushedRequest => json!({"kind": "pushed_requests", "request_uri": secret()?}),

@@ -8,7 +8,6 @@ use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use ebbtide::keyring::KeyId;
 use ebbtide::ops::reseal::{Resealer, uses};
-use ebbtide::ops::ring::Rings;
 use ebbtide::stores::audit::{Action as AuditAction, AuditContext, Note};
 use ebbtide::{Clock, Ebbtide, Keyring, Scope, SystemClock, SystemRng};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -63,6 +62,14 @@ enum Action {
         #[arg(long)]
         standby: bool,
     },
+    /// Add the naming key, under which the ids of records are digested, to a keyring that was made without one
+    #[command(
+        long_about = "Add the naming key, under which the ids of records are digested, to a keyring that was made \
+            without one. A keyring has one naming key, which is never rotated or retired. Copy the file to every node \
+            before the first record is written.",
+        after_help = "Example:\n  ebbtide keyring --keyring data/keyring.json add-naming-key"
+    )]
+    AddNamingKey,
     /// Derive new tokens with this key; tokens of the other keys stay valid
     #[command(after_help = "Example:\n  ebbtide keyring --keyring data/keyring.json activate 1f2e3d4c")]
     Activate {
@@ -109,6 +116,10 @@ pub(crate) async fn run(args: &Args) -> Result<ExitCode> {
             })?;
             outln!("added the key {id}, {}", if standby { "on standby" } else { "now active" })?;
         }
+        Action::AddNamingKey => {
+            let id = Keyring::edit(file, |keyring| keyring.add_naming_key(&SystemRng, now))?;
+            outln!("added the naming key {id}")?;
+        }
         Action::Activate { id } => {
             match &args.store {
                 Some(url) => check_nodes(url, id).await?,
@@ -143,10 +154,15 @@ pub(crate) async fn run(args: &Args) -> Result<ExitCode> {
 fn list(file: &Path) -> Result<()> {
     let now = SystemClock.now();
     outln!("ID        AGE       STATE")?;
-    for key in Keyring::load(file)?.keys() {
+    let keyring = Keyring::load(file)?;
+    for key in keyring.keys() {
         let days = now.since(key.created_at).as_secs() / (24 * 3600);
         let state = if key.active { "active" } else { "accepted" };
         outln!("{}  {:<8}  {state}", key.id, format!("{days} d"))?;
+    }
+    if let Some(naming) = keyring.naming_key() {
+        let days = now.since(naming.created_at()).as_secs() / (24 * 3600);
+        outln!("{}  {:<8}  naming", naming.id(), format!("{days} d"))?;
     }
     Ok(())
 }
@@ -154,16 +170,16 @@ fn list(file: &Path) -> Result<()> {
 /// Refuses while a node does not have the key. A store that a server of this machine has open has that node alone, and
 /// the server reads the file that is changed.
 async fn check_nodes(url: &str, id: KeyId) -> Result<()> {
-    let engine = match store::open_engine(url, Access::Read).await {
+    let db = match store::open(url, Access::Read).await {
         Err(error) if store::is_held(url, &error) => return Ok(()),
-        engine => engine?,
+        db => db?,
     };
-    Ok(Rings::new(engine.as_ref(), &SystemRng, SystemClock.now()).check_everywhere(id).await?)
+    Ok(db.rings().check_everywhere(id).await?)
 }
 
 async fn show_nodes(url: &str) -> Result<()> {
-    let engine = store::open_engine(url, Access::Read).await?;
-    let rings = Rings::new(engine.as_ref(), &SystemRng, SystemClock.now());
+    let db = store::open(url, Access::Read).await?;
+    let rings = db.rings();
     let known = rings.known().await?;
     let authenticated = known.as_ref().is_some_and(|known| known.authenticated);
     outln!(
@@ -188,13 +204,13 @@ async fn reseal(url: &str, file: &Path) -> Result<()> {
     let db = open(url, file).await?;
     let to = db.stores().keyring().active();
     let mut resealer =
-        Resealer::start(db.stores(), db.engine(), Arc::new(SystemRng), db.clock().now()).await?;
+        Resealer::start(db.stores(), db.engine(), Arc::new(SystemRng), db.time().date()).await?;
     if resealer.done().looked > 0 {
         errln!("resuming after {} records", resealer.done().looked);
     }
     let bar = ProgressBar::no_length();
     bar.set_style(ProgressStyle::with_template("resealing {human_pos} {per_sec}")?);
-    while resealer.step(db.clock().now()).await.context("interrupted; run it again to continue")? {
+    while resealer.step(db.time().date()).await.context("interrupted; run it again to continue")? {
         bar.set_position(resealer.done().looked);
     }
     bar.finish_and_clear();
@@ -214,7 +230,7 @@ async fn reseal(url: &str, file: &Path) -> Result<()> {
 /// Refuses while a record depends on the key.
 async fn check_uses(url: &str, file: &Path, id: KeyId) -> Result<()> {
     let db = open(url, file).await?;
-    let uses = uses(db.stores(), db.engine().as_ref(), id, db.clock().now()).await?;
+    let uses = uses(db.stores(), db.engine().as_ref(), id, db.time().date()).await?;
     if uses.is_empty() {
         let note = Note::of(AuditAction::Keyring, &AuditContext::because("keyring retire")?)?;
         db.at(&Scope::Global).audit().append(&note.with_detail(format!("the key {id} is retired"))).await?;

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use ebbtide::{Admin, Ebbtide, Sweeper, SystemClock};
+use ebbtide::timekeeping::SystemClocks;
+use ebbtide::{Admin, Ebbtide, Sweeper};
 use ebbtide_server::http::limits::Limits;
 use ebbtide_server::http::quota::Quotas;
 use ebbtide_server::http::tls::tls;
@@ -58,7 +59,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::spawn(reload_on_hangup(app.clone(), signal(SignalKind::hangup())?));
-    tokio::spawn(Upkeep::new(app.clone(), SystemClock, config.clock_bound).run());
+    tokio::spawn(Upkeep::new(app.clone()).run());
     let sweeping = Sweeping::start(sweeper, config.sweep_interval);
     let failed = Arc::<AtomicBool>::default();
     let has_failed = until_failed(Arc::clone(&engine), Arc::clone(&failed));
@@ -104,9 +105,9 @@ async fn open(config: &Config) -> Result<(App, Sweeper, Arc<dyn Admin>)> {
         migrate_schema::migrate(&config.store).await?;
     }
     let mut builder = Ebbtide::builder(&config.store)
-        .clock_leap(config.clock_leap)
-        .clock_bound(config.clock_bound)
+        .clocks(SystemClocks::new().with_synchronized_file(&config.synchronized_file))
         .policies(config.policies.clone())
+        .bucket_lives(config.bucket_lives.clone())
         .profile(config.profile);
     for (name, profile) in &config.profiles {
         builder = builder.profile_named(name, *profile);
@@ -127,7 +128,8 @@ async fn open(config: &Config) -> Result<(App, Sweeper, Arc<dyn Admin>)> {
         .with_root_keys(&root_keys)
         .with_quotas(Quotas::new(config.quotas.clone()));
     let sweeper = db.sweeper().share(config.sweep_budget).settings(config.sweep)?;
-    Ok((app.with_silence(config.sweep.silence), sweeper, Arc::clone(db.engine())))
+    let app = app.with_silence(config.sweep.silence).with_scope_rules(config.scope_rules);
+    Ok((app, sweeper, Arc::clone(db.engine())))
 }
 
 /// Reads the keyring again at each SIGHUP.

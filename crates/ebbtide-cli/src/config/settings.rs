@@ -61,6 +61,9 @@ settings! {
     "sweep.turn" "sweep-turn" "EBBTIDE_SWEEP_TURN" Some("TIME"), Some("10m"), "Lease of a sweep; another process takes over after it if the sweeper has died";
     "sweep.silence" "sweep-silence" "EBBTIDE_SWEEP_SILENCE" Some("TIME"), Some("26h"), "Time without a sweep after which a warning is due";
     "sweep.overdue" "sweep-overdue" "EBBTIDE_SWEEP_OVERDUE" Some("TIME"), None, "Age of an overdue record from which a sweep that removes nothing is a fault; by default that of the engine";
+    "warn_unscoped" "warn-unscoped" "EBBTIDE_WARN_UNSCOPED" None, Some("true"), "Warn about requests that name no scope: log, metric and a header of the answer";
+    "require_scope" "require-scope" "EBBTIDE_REQUIRE_SCOPE" None, Some("false"), "Refuse requests that name no scope";
+    "global_for_admins" "global-for-admins" "EBBTIDE_GLOBAL_FOR_ADMINS" None, Some("false"), "Keep the global scope for keys with the role admin";
     "quotas" "quotas" "EBBTIDE_QUOTAS" Some("SCOPE=N,…"), None, "Maximum number of records of a scope and the scopes below it, separated by commas";
     "tls.cert" "tls-cert" "EBBTIDE_TLS_CERT" Some("FILE"), None, "Certificate chain for TLS, a PEM file; without it, the server speaks plain HTTP";
     "tls.key" "tls-key" "EBBTIDE_TLS_KEY" Some("FILE"), None, "Private key of the certificate, a PEM file";
@@ -70,8 +73,7 @@ settings! {
     "limits.requests" "limits-requests" "EBBTIDE_LIMITS_REQUESTS" Some("N"), Some("4096"), "Maximum number of requests in flight; the rest are answered 503";
     "limits.connections" "limits-connections" "EBBTIDE_LIMITS_CONNECTIONS" Some("N"), Some("16384"), "Maximum number of open connections; the rest are answered 503";
     "limits.shutdown_timeout" "limits-shutdown-timeout" "EBBTIDE_LIMITS_SHUTDOWN_TIMEOUT" Some("TIME"), Some("30s"), "Time limit to drain requests in flight at shutdown";
-    "clock.bound" "clock-bound" "EBBTIDE_CLOCK_BOUND" Some("TIME"), Some("2s"), "Maximum difference to the clock of a shared engine; beyond it, every request is refused";
-    "clock.leap" "clock-leap" "EBBTIDE_CLOCK_LEAP" Some("TIME"), Some("1d"), "Maximum lead of the clock over the store; beyond it, sweeps stop until the clock is confirmed";
+    "clock.synchronized_file" "clock-synchronized-file" "EBBTIDE_CLOCK_SYNCHRONIZED_FILE" Some("FILE"), Some(ebbtide::timekeeping::SYNCHRONIZED_FILE), "File that the time service touches at every synchronization; it vouches for the wall clock after a reboot";
     "log.format" "log-format" "EBBTIDE_LOG_FORMAT" Some("FORMAT"), Some("text"), "Format of log lines: text or json";
     "log.filter" "log-filter" "EBBTIDE_LOG" Some("FILTER"), Some("info"), "Log filter: error, warn, info, debug, or target=level, separated by commas";
     "otel.endpoint" "otel-endpoint" "EBBTIDE_OTEL_ENDPOINT" Some("URL"), None, "URL of an OpenTelemetry collector for spans, OTLP over HTTP; needs the feature otel";

@@ -184,7 +184,7 @@ fn with_policy(rig: &StoreRig, policy: TtlPolicy) -> Bucket {
     let mut policies = TtlPolicies::default();
     policies.set(Kind::Attribute, Scope::Global, policy).expect("a good policy");
     let builder = Stores::builder(Arc::clone(&rig.backend))
-        .keyring(rig.keyring())
+        .keyring(rig.keyring().clone())
         .clock(rig.clock.clone())
         .rng(SystemRng);
     let stores = builder.policies(policies).build();

@@ -17,7 +17,7 @@ use ebbtide::stores::audit::{Action, AuditOutcome};
 /// Another node on the same backend.
 fn node(rig: &StoreRig, policies: TtlPolicies) -> Stores {
     let builder = Stores::builder(Arc::clone(&rig.backend)).clock(rig.clock.clone()).rng(SystemRng);
-    builder.keyring(rig.keyring()).policies(policies).build()
+    builder.keyring(rig.keyring().clone()).policies(policies).build()
 }
 
 /// TTL of an approval that is granted without one; `None` if it does not expire.

@@ -18,6 +18,7 @@ use ebbtide::model::time::{Clock, ManualClock, Timestamp};
 use ebbtide::model::ttl::Ttl;
 use ebbtide::stores::Stores;
 use ebbtide::stores::clients::hashing::HashCost;
+use ebbtide::timekeeping::TimeSource;
 
 /// Stores with a clock that the case moves.
 #[derive(Clone)]
@@ -54,9 +55,11 @@ impl StoreRig {
         builder.rng(Arc::clone(&self.rng)).hash_cost(cheap).build()
     }
 
-    /// Keyring of the store.
-    pub(crate) fn keyring(&self) -> Keyring {
-        self.keyring.clone()
+    /// Stores on the same engine with a time of their own.
+    pub(crate) fn stores_with_time(&self, time: Arc<TimeSource>) -> Stores {
+        let backend = Arc::new(Meanwhile::new(Arc::clone(&self.backend), None));
+        let builder = Stores::builder(backend).time(time).keyring(self.keyring.clone());
+        builder.rng(Arc::clone(&self.rng)).build()
     }
 
     /// Same store, through a node whose writes fail on demand.
@@ -69,6 +72,11 @@ impl StoreRig {
     /// Same store; `event` happens once, right after a record of that kind is read.
     pub(crate) fn meanwhile(&self, kind: Kind, event: impl Future<Output = ()> + Send + 'static) -> Self {
         self.clone().on(Some((kind, Box::pin(event))))
+    }
+
+    /// Keyring of the node.
+    pub(crate) fn keyring(&self) -> &Keyring {
+        &self.keyring
     }
 
     /// Same store, through a node with this keyring.

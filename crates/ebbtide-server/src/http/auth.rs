@@ -10,18 +10,20 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use ebbtide::stores::api_keys::{ApiKey, KeyId, Role};
 use ebbtide::stores::audit::{AuditContext, Author};
-use ebbtide::{Clock as _, Digest, Reach, Scope, Secret, Stopwatch};
+use ebbtide::{Digest, Reach, Scope, Secret};
 
 use crate::app::App;
 use crate::http::problem::Problem;
 use crate::http::table::Needs;
-use cache::{Cache, Held};
+use cache::{Cache, Held, LIFE};
 
 /// Authorized caller and the scope of the request: the header `Ebbtide-Scope`, else the key's own scope. Only routes
 /// of the [`Table`](crate::http::table::Table) have one.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     pub(crate) scope: Scope,
+    /// True if the request names no scope, and the answer warns about it.
+    pub(crate) warned: bool,
     who: Who,
 }
 
@@ -38,6 +40,14 @@ impl Who {
             // The root key's scope is the whole store.
             Self::Root(_) => &Scope::Global,
             Self::Key(held) => &held.key.scope,
+        }
+    }
+
+    /// Id of the key, for reports.
+    fn id(&self) -> String {
+        match self {
+            Self::Root(id) => (*id).to_owned(),
+            Self::Key(held) => held.key.id.to_string(),
         }
     }
 
@@ -152,7 +162,7 @@ impl App {
     ) -> Result<Caller, Problem> {
         let who = self.identify(headers).await?;
         if let Who::Key(held) = &who {
-            held.spend(self.guard.now())?;
+            held.spend(self.time().boot())?;
         }
         let call = call_of(route);
         if let Who::Key(held) = &who
@@ -164,14 +174,24 @@ impl App {
         if who.role() < needs.role && !named {
             return Err(Problem::forbidden(&format!("this call needs the role {}", needs.role)));
         }
-        let scope = requested(headers)?.unwrap_or_else(|| who.scope().clone());
+        let asked = requested(headers)?;
+        let scope = asked.clone().unwrap_or_else(|| who.scope().clone());
         if !who.scope().covers(&scope) {
             return Err(not_covered());
         }
-        if needs.adds {
-            self.quotas.check(&self.stores, &scope, self.guard.now()).await?;
+        if scope == Scope::Global && self.scoping.rules.global_for_admins && who.role() < Role::Admin {
+            return Err(Problem::forbidden("the global scope is kept for keys with the role admin"));
         }
-        Ok(Caller { scope, who })
+        // Calls of administration concern the whole store, or name their scope otherwise.
+        let unscoped = asked.is_none() && scope == Scope::Global && needs.role < Role::Admin;
+        if unscoped {
+            self.scoping.note(&who.id(), route, self.now()?.latest())?;
+        }
+        if needs.adds {
+            self.quotas.check(&self.stores, &scope, self.time().boot()).await?;
+        }
+        let warned = unscoped && self.scoping.rules.warn;
+        Ok(Caller { scope, who, warned })
     }
 
     async fn identify(&self, headers: &HeaderMap) -> Result<Who, Problem> {
@@ -180,12 +200,12 @@ impl App {
         if access.is_root(&digest) {
             return Ok(Who::Root(access.root_id));
         }
-        let now = self.guard.now();
-        if let Some(held) = access.cache.get(&digest, now) {
-            return if now < held.key.expires_at { Ok(Who::Key(held)) } else { Err(Problem::unauthorized()) };
+        if let Some(held) = access.cache.get(&digest, self.time()) {
+            let is_live = self.now()?.before(held.key.expires_at)?;
+            return if is_live { Ok(Who::Key(held)) } else { Err(Problem::unauthorized()) };
         }
-        // Take both before the read: a cached key is never younger than it seems.
-        let watch = Stopwatch::start();
+        // Taken before the read: a cached key is never younger than it seems.
+        let lease = self.time().lease(LIFE);
         let found: Option<ApiKey> = self.stores.find_api_key(&Secret::new(key)).await?;
         let ancestors = match &found {
             Some(key) => self.stores.api_key_ancestors(key).await?,
@@ -195,7 +215,7 @@ impl App {
             access.cache.drop(&digest);
             return Err(Problem::unauthorized());
         };
-        Ok(Who::Key(access.cache.hold(&digest, key, ancestors, now, watch)))
+        Ok(Who::Key(access.cache.hold(&digest, key, ancestors, lease, self.time())))
     }
 }
 

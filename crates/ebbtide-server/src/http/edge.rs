@@ -8,7 +8,6 @@ use std::task::{Context, Poll};
 
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::response::{IntoResponse as _, Response};
-use ebbtide::layers::gated::Gate;
 use ebbtide::{Stopwatch, SystemRng};
 use http_body::Body as _;
 use tokio::sync::Semaphore;
@@ -20,23 +19,22 @@ use crate::http::limits::Limits;
 use crate::http::problem::Problem;
 use crate::http::request_id::{HEADER, RequestId};
 use crate::http::route::{GOOD, Route, Routes, Verb};
+use crate::http::scoping::{Scoping, WARNING};
 use crate::http::trace::Trace;
 
 /// State of a server's edge, shared by its connections.
 #[derive(Debug)]
 pub(crate) struct Edge {
     pub(crate) limits: Limits,
-    /// Closed while the node must not serve.
-    pub(crate) gate: Gate,
     /// One permit for each request in flight; operators' requests need none.
     pub(crate) places: Semaphore,
     pub(crate) connections: AtomicUsize,
 }
 
 impl Edge {
-    pub(crate) fn new(limits: Limits, gate: Gate) -> Self {
+    pub(crate) fn new(limits: Limits) -> Self {
         let places = Semaphore::new(limits.requests.min(Semaphore::MAX_PERMITS));
-        Self { limits, gate, places, connections: AtomicUsize::new(0) }
+        Self { limits, places, connections: AtomicUsize::new(0) }
     }
 }
 
@@ -144,8 +142,12 @@ impl Asked {
         };
         let scope = needs.adds.then(|| caller.scope.clone());
         let author = caller.author();
+        let warned = caller.warned;
         request.extensions_mut().insert(caller);
-        let response = author.run(inner.call(request)).await?;
+        let mut response = author.run(inner.call(request)).await?;
+        if warned {
+            response.headers_mut().insert(WARNING, Scoping::warning());
+        }
         if let Some(scope) = scope.filter(|_| response.status().is_success()) {
             app.quotas.added(&scope);
         }

@@ -2,7 +2,6 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use ebbtide::Clock as _;
 use ebbtide::stores::device_codes::{
     Approve, DecideOutcome, Decision, Deny, DeviceRedeem, DeviceRedeemOutcome, DeviceRequest, PollOutcome,
 };
@@ -85,7 +84,7 @@ async fn decide(
         DecideOutcome::Used => Err(Problem::conflict("used", "the user code was decided on before")),
         DecideOutcome::Expired => Err(Problem::expired("the user code was not decided on in its time")),
         DecideOutcome::TooManyGuesses { retry_at } => {
-            let wait = retry_at.since(app.guard.now()).as_millis().div_ceil(1_000);
+            let wait = retry_at.since(app.now()?.latest()).as_millis().div_ceil(1_000);
             let wait = u32::try_from(wait).unwrap_or(u32::MAX);
             Err(Problem::too_many("too_many_guesses", "too many wrong user codes came from there", wait))
         }

@@ -12,10 +12,11 @@ use bytes::Bytes;
 use subtle::ConstantTimeEq as _;
 
 use crate::admin::Admin;
-use crate::backend::{Backend, Cursor, Page};
+use crate::backend::{Backend, Cursor, Page, defaults};
 use crate::delegate;
 use crate::keyring::shared::{Loaded, SharedKeyring, TAG_BYTES};
 use crate::keyring::{KeyId, Keyring};
+use crate::model::alteration::{Alteration, Altered};
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
@@ -266,6 +267,14 @@ impl Backend for Authenticated {
     async fn commit_each(&self, batches: Vec<Batch>, now: Timestamp) -> Result<Vec<Commit>> {
         let batches = batches.into_iter().map(|batch| self.batch(batch)).collect::<Result<_>>()?;
         self.inner.commit_each(batches, now).await
+    }
+
+    async fn alter(&self, key: &Key, alteration: &Alteration, now: Timestamp) -> Result<Altered> {
+        // An engine that changes a value by itself has no keyring.
+        if is_protected(key.kind()) {
+            return defaults::alter(self, key, alteration, now).await;
+        }
+        self.inner.alter(key, alteration, now).await
     }
 
     async fn scan(

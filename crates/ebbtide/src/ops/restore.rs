@@ -18,7 +18,7 @@ use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::rng::SystemRng;
 use crate::model::scope::Scope;
-use crate::model::time::{Clock as _, Timestamp};
+use crate::model::time::Timestamp;
 use crate::stores::api_keys::KeyId;
 use crate::stores::audit::{Action, AuditContext, Note};
 use crate::stores::relationships::Edge;
@@ -64,7 +64,7 @@ pub(crate) async fn fence(engine: &dyn crate::admin::Admin, now: Timestamp) -> R
 ///
 /// `log` has lines of an exported audit log, each with the scope that it was exported from.
 pub async fn restore(db: &Ebbtide, log: &[(Scope, Value)]) -> Result<Fenced> {
-    let (engine, now) = (db.engine(), db.clock().now());
+    let (engine, now) = (db.engine(), db.time().date());
     let life = db.stores().profile().replay;
     let until = life.expires_at(now)?;
     let record = Record::new("", until, &SystemRng);

@@ -138,7 +138,9 @@ macro_rules! registry {
 
         /// Value of a record with its sealed parts under the active key; none if they are already.
         pub(crate) fn reseal(stores: &Stores, key: &Key, value: &[u8]) -> Result<Option<Vec<u8>>> {
-            $(if super::$module::$store::KINDS[0] == key.kind() {
+            // The first kind of a store has its payload. Entries of second keys are sealed too.
+            let first = if key.kind() == Kind::RecordKey { Kind::Record } else { key.kind() };
+            $(if super::$module::$store::KINDS[0] == first {
                 return <super::$module::$store as Store>::reseal(stores, key, value);
             })+
             Ok(None)
@@ -198,6 +200,8 @@ macro_rules! every_store {
             clients: Clients(ClientQuestion);
             /// JSON attributes in buckets.
             attributes: Attributes(AttributeQuestion);
+            /// Records of frameworks that bring their own ids, with counters and leases.
+            records: Records(RecordQuestion);
             /// API keys that a caller of the scope manages.
             api_keys: ApiKeys(ApiKeyQuestion);
             /// Deletion of owners.

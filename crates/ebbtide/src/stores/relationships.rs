@@ -299,6 +299,12 @@ pub enum AddOutcome {
     },
 }
 
+/// Key of the reverse of a relationship.
+pub(crate) fn reverse_of(key: &Key) -> Result<Key> {
+    let [_, reverse] = keys(&key.scope(), &relationship::edge_of(key)?)?;
+    Ok(reverse)
+}
+
 /// Owners at both ends.
 fn principals(edge: &Edge) -> [Principal<'_>; 2] {
     [Principal::Owner(&edge.subject), Principal::Owner(&edge.object)]

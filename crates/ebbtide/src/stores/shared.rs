@@ -5,6 +5,7 @@ pub mod extension;
 pub(crate) mod field;
 pub(crate) mod filtered;
 pub(crate) mod finding;
+pub mod life;
 pub(crate) mod lifetime;
 pub mod paging;
 pub mod payload;
