@@ -68,6 +68,7 @@ pub struct DeleteAll {
     #[serde(default)]
     pub below: bool,
     /// Actor for the audit log; the holder of the key by default.
+    #[serde(alias = "on_behalf_of")]
     pub actor: Option<String>,
     pub reason: Option<String>,
 }
@@ -128,6 +129,7 @@ pub struct RelationshipExtend {
     #[schema(value_type = i64, minimum = 1)]
     pub ttl: Ttl,
     #[schema(min_length = 1, max_length = 256, example = "bob")]
+    #[serde(alias = "on_behalf_of")]
     pub actor: String,
     #[schema(min_length = 1, max_length = 1024, example = "the audit goes on")]
     pub reason: String,
@@ -142,6 +144,7 @@ pub struct AttributeExtend {
     #[schema(value_type = i64, minimum = 1)]
     pub ttl: Ttl,
     #[schema(min_length = 1, max_length = 256, example = "bob")]
+    #[serde(alias = "on_behalf_of")]
     pub actor: String,
     #[schema(min_length = 1, max_length = 1024, example = "the audit goes on")]
     pub reason: String,

@@ -32,6 +32,7 @@ pub struct PolicyRequest {
     /// Stored version that is required; zero if there must be none.
     pub version: Option<u64>,
     /// Actor for the audit log; the holder of the key by default.
+    #[serde(alias = "on_behalf_of")]
     pub actor: Option<String>,
     pub reason: Option<String>,
 }

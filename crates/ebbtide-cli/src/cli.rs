@@ -7,7 +7,8 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     approval, audit, backup, clock, completions, config, copy, doctor, explain, export, import, key, keyring,
-    man, migrate_schema, policy, record, relationship, scope, serve, stats, sweep, table, usage, verify,
+    man, migrate_schema, policy, record, relationship, restore, scope, serve, stats, sweep, table, usage,
+    verify,
 };
 use crate::{logging, store};
 
@@ -52,6 +53,7 @@ enum Command {
     Keyring(keyring::Args),
     Clock(clock::Args),
     Backup(backup::Args),
+    Restore(restore::Args),
     Doctor(doctor::Args),
     Copy(copy::Args),
     Export(export::Args),
@@ -87,9 +89,10 @@ impl Cli {
             Command::Usage(args) => usage::run(args, json).await,
             Command::Explain(args) => explain::run(args, json).await,
             Command::Audit(args) => audit::run(args, json).await,
-            Command::Keyring(args) => keyring::run(&args),
+            Command::Keyring(args) => keyring::run(&args).await,
             Command::Clock(args) => clock::run(args, json).await,
             Command::Backup(args) => backup::run(args).await,
+            Command::Restore(args) => restore::run(args).await,
             Command::Doctor(args) => doctor::run(&args, json),
             Command::Copy(args) => copy::run(args).await,
             Command::Export(args) => export::run(args).await,
@@ -123,6 +126,7 @@ impl Command {
             | Self::Sweep(_)
             | Self::Usage(_) => true,
             Self::Backup(_)
+            | Self::Restore(_)
             | Self::Completions(_)
             | Self::Copy(_)
             | Self::Import(_)

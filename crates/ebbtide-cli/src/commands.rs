@@ -19,6 +19,7 @@ pub(crate) mod migrate_schema;
 pub(crate) mod policy;
 pub(crate) mod record;
 pub(crate) mod relationship;
+pub(crate) mod restore;
 pub(crate) mod scope;
 pub(crate) mod serve;
 pub(crate) mod stats;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ebbtide::ops::sweeper::SILENCE;
 use ebbtide::timekeeping::{Now, TimeSource, Timed};
-use ebbtide::{Admin, Ebbtide, Secret, Stores};
+use ebbtide::{Admin, Ebbtide, Rng as _, Secret, Stores, SystemRng};
 
 use crate::http::auth::Access;
 use crate::http::edge::Edge;
@@ -24,6 +24,8 @@ pub struct App(Arc<Parts>);
 #[derive(Debug, Clone)]
 pub struct Parts {
     pub(crate) stores: Stores,
+    /// Id of this node among those that report their keyring.
+    pub(crate) node: [u8; 8],
     pub(crate) backend: Served,
     pub(crate) db: Ebbtide,
     pub(crate) edge: Arc<Edge>,
@@ -54,6 +56,12 @@ impl std::fmt::Debug for Served {
     }
 }
 
+fn node_id() -> [u8; 8] {
+    let mut id = [0; 8];
+    SystemRng.fill(&mut id);
+    id
+}
+
 impl Parts {
     /// The time of a request, for what is not in a store. `Unavailable` while nothing can be answered.
     pub(crate) fn now(&self) -> ebbtide::Result<Now> {
@@ -77,6 +85,7 @@ impl App {
     pub fn new(db: &Ebbtide, root_key: &Secret) -> Self {
         Self(Arc::new(Parts {
             stores: db.stores().clone(),
+            node: node_id(),
             backend: Served(Arc::clone(db.engine())),
             db: db.clone(),
             edge: Arc::new(Edge::new(Limits::default())),
@@ -94,6 +103,24 @@ impl App {
     pub fn with_root_keys(mut self, root_keys: &[Secret]) -> Self {
         Arc::make_mut(&mut self.0).access = Arc::new(Access::new(root_keys));
         self
+    }
+
+    /// Serves this process alone: the audit log has it as [`Author::LOCAL`](ebbtide::stores::audit::Author::LOCAL).
+    pub(crate) fn local(mut self, key: &Secret) -> Self {
+        Arc::make_mut(&mut self.0).access = Arc::new(Access::local(key));
+        self
+    }
+
+    /// Reads the keyring again if its file has changed. After an error the present one stays in use.
+    pub async fn reload_keyring(&self) {
+        match self.db.reload_keyring().await {
+            Ok(false) => {}
+            Ok(true) => {
+                let ring = self.stores.keyring();
+                tracing::info!(active = %ring.active(), keys = ring.keys().len(), "read the keyring again");
+            }
+            Err(error) => tracing::warn!(%error, "cannot read the keyring again; keeping the present one"),
+        }
     }
 
     /// The same within other limits.

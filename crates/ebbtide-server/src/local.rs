@@ -37,7 +37,7 @@ impl Local {
         let mut bytes = [0; 32];
         SystemRng.fill(&mut bytes);
         let key = Secret::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
-        Self { router: router(App::new(db, &key)), key }
+        Self { router: router(App::new(db, &key).local(&key)), key }
     }
 
     /// Makes a call.

@@ -44,6 +44,10 @@ impl Upkeep {
     /// Runs one round. Failures are logged and retried in a later one.
     pub async fn round(&mut self) {
         recorder().run_upkeep();
+        self.app.reload_keyring().await;
+        if let Err(error) = self.app.db.report_keyring(&self.app.node).await {
+            tracing::warn!(%error, "cannot report the keyring of this node");
+        }
         if let Err(error) = self.app.stores.policies(&Scope::Global).reload().await {
             tracing::warn!(%error, "cannot read the stored policies; keeping the previous ones");
         }

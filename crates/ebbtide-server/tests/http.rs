@@ -4,6 +4,8 @@
 
 #[path = "http/api.rs"]
 mod api;
+#[path = "http/audited.rs"]
+mod audited;
 #[path = "http/belongings.rs"]
 mod belongings;
 #[path = "http/examples.rs"]

@@ -18,6 +18,7 @@ use crate::model::error::{Error, Result};
 use crate::model::rng::SystemRng;
 use crate::model::scope::Scope;
 use crate::model::ttl::TtlPolicies;
+use crate::ops::ring::Rings;
 use crate::ops::sweeper::Sweeper;
 use crate::stores::Stores;
 use crate::stores::registry::indexes;
@@ -119,6 +120,34 @@ impl Ebbtide {
     #[must_use]
     pub fn time(&self) -> &TimeSource {
         self.0.timed.time()
+    }
+
+    /// Reads the keyring again if its file has changed, and lets the store know its keys. Returns whether it had
+    /// changed. After an error the present one stays in use.
+    pub async fn reload_keyring(&self) -> Result<bool> {
+        let changed = self.0.stores.shared_keyring().reload()?;
+        if changed {
+            let ring = self.0.stores.keyring();
+            self.rings().adopt(&ring).await?;
+        }
+        Ok(changed)
+    }
+
+    /// Reports the keys of this node to the store, for `keyring activate` and `keyring show`, and refuses records
+    /// without a tag once the store says that all have one.
+    pub async fn report_keyring(&self, node: &[u8; 8]) -> Result<()> {
+        let rings = self.rings();
+        rings.report(node, &self.0.stores.keyring()).await?;
+        if rings.known().await?.is_some_and(|known| known.authenticated) {
+            self.0.stores.refuse_untagged();
+        }
+        Ok(())
+    }
+
+    /// The keyring as the store knows it.
+    #[must_use]
+    pub fn rings(&self) -> Rings<'_> {
+        Rings::new(self.0.engine.as_ref(), &SystemRng, self.0.timed.time().date())
     }
 
     /// A sweeper of this store.

@@ -2,6 +2,7 @@
 
 mod file;
 mod naming;
+pub mod shared;
 
 pub use naming::NamingKey;
 
@@ -15,6 +16,7 @@ use chacha20poly1305::aead::{Aead, Payload};
 use hkdf::Hkdf;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
+use subtle::ConstantTimeEq as _;
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::model::error::{Error, Result};
@@ -89,7 +91,7 @@ impl Drop for Entry {
 
 /// Set of keys, one of them active. New tokens are derived with the active key; tokens of every key in the ring are
 /// accepted. After a key is retired, its refresh tokens are `Unknown`, and values sealed under it cannot be opened
-/// (an error of kind `Corrupt`, never an answer).
+/// (an error of kind `Unavailable`, never an answer).
 #[derive(Clone)]
 pub struct Keyring {
     keys: BTreeMap<KeyId, Entry>,
@@ -233,11 +235,19 @@ impl Keyring {
         let (nonce, rest) = rest.split_first_chunk::<NONCE_BYTES>().ok_or_else(broken)?;
         let id = KeyId::from_bytes(*id);
         let subkey = self.subkey(id, SEAL, context).ok_or_else(|| {
-            Error::corrupt(format!("value is sealed under key {id}, which is not in the keyring"))
+            Error::unavailable(format!("value is sealed under key {id}, which is not in the keyring"))
         })?;
         let payload = Payload { msg: rest, aad: &associated(key) };
         let plain = XChaCha20Poly1305::new((&*subkey).into()).decrypt(nonce.into(), payload);
         plain.map(Zeroizing::new).map_err(|_| broken())
+    }
+
+    /// Returns whether both rings have this key, with the same secret.
+    pub(crate) fn same_key(&self, other: &Self, id: KeyId) -> bool {
+        match (self.entry(id), other.entry(id)) {
+            (Some(one), Some(other)) => bool::from(one.secret.ct_eq(&other.secret)),
+            _ => false,
+        }
     }
 
     /// Id of the key that `sealed` was sealed under.
@@ -291,8 +301,9 @@ mod tests {
             ring.open(&key(Kind::Code, "b"), b"", &sealed),
             ring.open(&key(Kind::Grant, "a"), b"", &sealed),
             ring.open(&key(Kind::Code, "a"), b"x", &sealed),
-            Keyring::generate(&rng, Timestamp::ZERO).open(&key(Kind::Code, "a"), b"", &sealed),
         ];
+        let stranger = Keyring::generate(&rng, Timestamp::ZERO).open(&key(Kind::Code, "a"), b"", &sealed);
+        assert_eq!(stranger.unwrap_err().kind(), ErrorKind::Unavailable, "another node may have the key");
         for opened in elsewhere {
             assert_eq!(opened.unwrap_err().kind(), ErrorKind::Corrupt);
         }

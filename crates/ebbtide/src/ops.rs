@@ -1,5 +1,8 @@
 //! Operations on a whole store: sweeping, explanations, transfer.
 
 pub mod explain;
+pub mod reseal;
+pub mod restore;
+pub mod ring;
 pub mod sweeper;
 pub mod transfer;

@@ -28,13 +28,16 @@ pub use shared::field::Field;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::{OnceCell, Semaphore};
 
 use crate::admin::Admin;
+use crate::keyring::shared::SharedKeyring;
 use crate::keyring::{KeyId, Keyring};
+use crate::layers::authenticated::{Authenticated, Untagged};
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
@@ -61,7 +64,8 @@ struct Shared {
     profile: Profile,
     profiles: BTreeMap<String, Profile>,
     hashers: Hashers,
-    keyring: RwLock<Arc<Keyring>>,
+    keyring: SharedKeyring,
+    authenticated: Arc<Authenticated>,
     bucket_lives: BucketLives,
     /// As the stores were built with.
     configured: TtlPolicies,
@@ -74,6 +78,8 @@ struct Shared {
     beside: Arc<Semaphore>,
     /// Chains of the audit log that this process writes.
     chains: Chains,
+    /// Milliseconds until which replay checks are refused after a backup was restored; zero without a fence.
+    fence: AtomicU64,
     /// Id of the store's naming key, once it was read.
     naming_checked: OnceCell<KeyId>,
     text_counters: records::TextCounters,
@@ -108,6 +114,7 @@ impl Stores {
             keyring: None,
             requires_pkce: false,
             holds_leases: true,
+            untagged: Untagged::Accepted,
         }
     }
 
@@ -139,12 +146,26 @@ impl Stores {
     /// The keyring, as it was read last.
     #[must_use]
     pub fn keyring(&self) -> Arc<Keyring> {
-        Arc::clone(&self.0.keyring.read().unwrap_or_else(PoisonError::into_inner))
+        self.0.keyring.get()
     }
 
-    /// Replaces the keyring, in every clone of these stores.
-    pub fn replace_keyring(&self, keyring: Keyring) {
-        *self.0.keyring.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keyring);
+    /// The keyring, shared with every clone of these stores.
+    #[must_use]
+    pub fn shared_keyring(&self) -> &SharedKeyring {
+        &self.0.keyring
+    }
+
+    /// The keyring for a value that was sealed: read again if it lacks the key.
+    pub(crate) fn keyring_for(&self, sealed: &[u8]) -> Arc<Keyring> {
+        match Keyring::sealed_under(sealed) {
+            Some(id) => self.0.keyring.with_key(id),
+            None => self.keyring(),
+        }
+    }
+
+    /// Refuses records with authority that have no tag, from now on.
+    pub(crate) fn refuse_untagged(&self) {
+        self.0.authenticated.refuse_untagged();
     }
 
     pub(crate) fn rng(&self) -> &dyn Rng {
@@ -269,6 +290,22 @@ impl Stores {
         let _ = self.0.beside.acquire_many(most).await;
     }
 
+    /// Refuses replay checks until `until`: a backup was restored.
+    pub(crate) fn set_fence(&self, until: Timestamp) {
+        self.0.fence.store(until.as_millis(), Ordering::Release);
+    }
+
+    /// `Unavailable` while a proof from before a restored backup may still be valid.
+    pub(crate) fn check_fence(&self, now: Now) -> Result<()> {
+        let until = self.0.fence.load(Ordering::Acquire);
+        if until > 0 && now.before(Timestamp::from_stored(until)?)? {
+            return Err(Error::unavailable(
+                "a backup was restored: replay checks are refused until proofs from before it have ended",
+            ));
+        }
+        Ok(())
+    }
+
     pub(crate) fn naming_checked(&self) -> &OnceCell<KeyId> {
         &self.0.naming_checked
     }
@@ -312,7 +349,8 @@ pub struct Builder {
     profile: Profile,
     profiles: BTreeMap<String, Profile>,
     hash_cost: HashCost,
-    keyring: Option<Keyring>,
+    keyring: Option<SharedKeyring>,
+    untagged: Untagged,
     requires_pkce: bool,
     holds_leases: bool,
 }
@@ -367,7 +405,12 @@ impl Builder {
 
     /// Derives refresh tokens and seals payloads with `keyring`. Without one, a new one is made up, and its tokens
     /// end with these stores.
-    pub fn keyring(mut self, keyring: Keyring) -> Self {
+    pub fn keyring(self, keyring: Keyring) -> Self {
+        self.shared_keyring(SharedKeyring::new(keyring))
+    }
+
+    /// The same with a keyring that is read again when its file changes.
+    pub fn shared_keyring(mut self, keyring: SharedKeyring) -> Self {
         self.keyring = Some(keyring);
         self
     }
@@ -385,6 +428,12 @@ impl Builder {
         self
     }
 
+    /// Treats records with authority that have no tag like this; by default they are accepted.
+    pub fn untagged(mut self, untagged: Untagged) -> Self {
+        self.untagged = untagged;
+        self
+    }
+
     /// The stores.
     #[must_use]
     pub fn build(self) -> Stores {
@@ -399,13 +448,18 @@ impl Builder {
             keyring,
             requires_pkce,
             holds_leases,
+            untagged,
         } = self;
-        let keyring = keyring.unwrap_or_else(|| Keyring::generate(rng.as_ref(), timed.time().date()));
         let client_epoch_source = match (timed.info().shared, holds_leases) {
             (false, _) => ClientEpochSource::Commit,
             (true, true) => ClientEpochSource::Lease,
             (true, false) => ClientEpochSource::Read,
         };
+        let keyring = keyring
+            .unwrap_or_else(|| SharedKeyring::new(Keyring::generate(rng.as_ref(), timed.time().date())));
+        let (ring, random) = (keyring.clone(), Arc::clone(&rng));
+        let authenticated = Arc::new(Authenticated::new(Arc::clone(timed.admin()), ring, random, untagged));
+        let timed = timed.over(Arc::clone(&authenticated) as Arc<dyn Admin>);
         Stores(Arc::new(Shared {
             client_epochs: ClientEpochs::default(),
             client_epoch_source,
@@ -414,13 +468,15 @@ impl Builder {
             profile,
             profiles,
             hashers: Hashers::new(hash_cost),
-            keyring: RwLock::new(Arc::new(keyring)),
+            keyring,
+            authenticated,
             policies: RwLock::new(Arc::new(policies.clone())),
             configured: policies,
             requires_pkce,
             beside: Arc::new(Semaphore::new(MOST_BESIDE)),
             bucket_lives,
             chains: Chains::default(),
+            fence: AtomicU64::new(0),
             naming_checked: OnceCell::new(),
             text_counters: records::TextCounters::default(),
         }))

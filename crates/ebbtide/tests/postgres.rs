@@ -8,6 +8,8 @@ mod support;
 mod clocks;
 #[path = "postgres/crash.rs"]
 mod crash;
+#[path = "postgres/forged.rs"]
+mod forged;
 #[path = "postgres/gathering.rs"]
 mod gathering;
 #[path = "postgres/processes.rs"]
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
     let own: &[&[Case]] = &[
         clocks::CASES,
         crash::CASES,
+        forged::CASES,
         gathering::CASES,
         processes::CASES,
         schemas::CASES,

@@ -70,6 +70,9 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         copied.verified,
         copied.different,
     )?;
+    outln!(
+        "serve the copy with the keyring of the source: its records are sealed and authenticated with it"
+    )?;
     Ok(if copied.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 

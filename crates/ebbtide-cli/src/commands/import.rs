@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ebbtide::Kind;
 use ebbtide::ops::transfer::{ImportOutcome, Importer};
+use ebbtide::{Kind, Scope};
 
 use super::import_redis;
 use crate::args::StoreScope;
@@ -33,6 +33,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     place: StoreScope,
 
+    /// Take lines that name this scope too; without it they are refused
+    #[arg(long, value_name = "FROM=TO", value_parser = mapping)]
+    scope_map: Vec<(Scope, Scope)>,
+
     /// Write nothing, and report the result that an import would have
     #[arg(long)]
     dry_run: bool,
@@ -50,6 +54,13 @@ pub(crate) struct Args {
     /// File to read [default: standard input]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
+}
+
+/// Reads `FROM=TO`.
+fn mapping(text: &str) -> Result<(Scope, Scope), String> {
+    let (from, to) = text.split_once('=').ok_or("a mapping is FROM=TO, such as tenant:a=tenant:b")?;
+    let scope = |text: &str| text.parse::<Scope>().map_err(|error| error.message().to_owned());
+    Ok((scope(from)?, scope(to)?))
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
@@ -71,7 +82,12 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         store::open_signing(&args.place.store.url, access).await?
     };
     let scope = args.place.scope.name;
-    let importer = Importer::new(db.stores().clone(), scope.clone(), args.dry_run);
+    let mut importer = Importer::new(db.stores().clone(), scope.clone(), args.dry_run);
+    for (from, to) in args.scope_map {
+        anyhow::ensure!(to == scope, "--scope-map leads to {to}, and the import goes to {scope}");
+        importer = importer.map_scope(from);
+    }
+    importer.note("begins").await?;
     let mut written: BTreeMap<Kind, u64> = BTreeMap::new();
     let mut skipped: BTreeMap<String, u64> = BTreeMap::new();
     for (number, line) in reader.lines().enumerate() {
@@ -87,6 +103,8 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             }
         }
     }
+    let total: u64 = written.values().sum();
+    importer.note(&format!("ended, {total} records written")).await?;
     let of = |kind| written.get(&kind).copied().unwrap_or_default();
     outln!(
         "{} {} approvals and {} relationships in {scope}; {} lines skipped",

@@ -1,14 +1,19 @@
 //! `ebbtide keyring`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use ebbtide::keyring::KeyId;
-use ebbtide::{Clock, Keyring, SystemClock, SystemRng};
+use ebbtide::ops::reseal::{Resealer, uses};
+use ebbtide::stores::audit::{Action as AuditAction, AuditContext, Note};
+use ebbtide::{Clock, Ebbtide, Keyring, Scope, SystemClock, SystemRng};
+use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::output::outln;
+use crate::output::{errln, outln};
+use crate::store::{self, Access};
 
 /// Create and change the keyring that derives refresh tokens and seals payloads
 #[derive(Debug, clap::Args)]
@@ -17,9 +22,11 @@ use crate::output::outln;
         `serve` creates the keyring of an embedded store: keyring.json in its folder. The nodes of a shared store need \
         copies of one keyring. Only the owner may read the file (mode 0600): it is enough to forge refresh tokens.",
     after_help = "Rotate keys on several nodes without refusing a valid token:\n  \
-        1. ebbtide keyring add --standby    then copy the file to every node\n  \
-        2. ebbtide keyring activate ID      then copy the file to every node\n  \
-        3. ebbtide keyring retire OLD-ID    once everything made with the old key has expired\n\n\
+        1. ebbtide keyring add --standby                    then copy the file to every node\n  \
+        2. ebbtide keyring activate ID --store URL          refuses until every node has the key; copy the file again\n  \
+        3. ebbtide keyring reseal --store URL               moves every record to the new key\n  \
+        4. ebbtide keyring retire OLD-ID --store URL        refuses while anything uses the old key\n\n\
+        Servers read the file again within 5 s, or at once on SIGHUP.\n\n\
         Examples:\n  \
         ebbtide keyring --keyring /etc/ebbtide/keyring.json init\n  \
         ebbtide keyring --keyring data/keyring.json list"
@@ -34,6 +41,10 @@ pub(crate) struct Args {
         global = true
     )]
     file: PathBuf,
+
+    /// Store that uses the keyring: its nodes and records are checked before a change
+    #[arg(long, env = "EBBTIDE_STORE", value_name = "URL", hide_env_values = true, global = true)]
+    store: Option<String>,
 
     #[command(subcommand)]
     action: Action,
@@ -68,6 +79,16 @@ enum Action {
     /// List the ids of the keys; the keys themselves are never shown
     #[command(after_help = "Example:\n  ebbtide keyring --keyring data/keyring.json list")]
     List,
+    /// List the keys, and with --store the nodes and the keys that they have
+    #[command(
+        after_help = "Example:\n  ebbtide keyring --keyring keyring.json show --store postgres://localhost/ebbtide"
+    )]
+    Show,
+    /// Move every sealed and authenticated record to the active key; an interrupted run is resumed
+    #[command(
+        after_help = "Example:\n  ebbtide keyring --keyring keyring.json reseal --store postgres://localhost/ebbtide"
+    )]
+    Reseal,
     /// Remove a key: its refresh tokens become unknown, and payloads sealed with it cannot be read again
     #[command(after_help = "Example:\n  ebbtide keyring --keyring data/keyring.json retire 1f2e3d4c")]
     Retire {
@@ -76,7 +97,7 @@ enum Action {
     },
 }
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+pub(crate) async fn run(args: &Args) -> Result<ExitCode> {
     let now = SystemClock.now();
     let file = args.file.as_path();
     match args.action {
@@ -100,26 +121,124 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             outln!("added the naming key {id}")?;
         }
         Action::Activate { id } => {
+            match &args.store {
+                Some(url) => check_nodes(url, id).await?,
+                None => errln!("without --store it is not checked that every node has the key"),
+            }
             Keyring::edit(file, |keyring| keyring.activate(id))?;
             outln!("the key {id} is active")?;
         }
-        Action::List => {
-            let keyring = Keyring::load(file)?;
-            let days = |created_at| now.since(created_at).as_secs() / (24 * 3600);
-            outln!("ID        AGE       STATE")?;
-            for key in keyring.keys() {
-                let state = if key.active { "active" } else { "accepted" };
-                outln!("{}  {:<8}  {state}", key.id, format!("{} d", days(key.created_at)))?;
-            }
-            if let Some(naming) = keyring.naming_key() {
-                let age = format!("{} d", days(naming.created_at()));
-                outln!("{}  {age:<8}  naming", naming.id())?;
+        Action::List => list(file)?,
+        Action::Show => {
+            list(file)?;
+            if let Some(url) = &args.store {
+                show_nodes(url).await?;
             }
         }
+        Action::Reseal => {
+            let url = args.store.as_deref().context("name the store with --store")?;
+            reseal(url, file).await?;
+        }
         Action::Retire { id } => {
+            match &args.store {
+                Some(url) => check_uses(url, file, id).await?,
+                None => errln!("without --store it is not checked that nothing uses the key"),
+            }
             Keyring::edit(file, |keyring| keyring.retire(id))?;
             outln!("retired the key {id}")?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn list(file: &Path) -> Result<()> {
+    let now = SystemClock.now();
+    outln!("ID        AGE       STATE")?;
+    let keyring = Keyring::load(file)?;
+    for key in keyring.keys() {
+        let days = now.since(key.created_at).as_secs() / (24 * 3600);
+        let state = if key.active { "active" } else { "accepted" };
+        outln!("{}  {:<8}  {state}", key.id, format!("{days} d"))?;
+    }
+    if let Some(naming) = keyring.naming_key() {
+        let days = now.since(naming.created_at()).as_secs() / (24 * 3600);
+        outln!("{}  {:<8}  naming", naming.id(), format!("{days} d"))?;
+    }
+    Ok(())
+}
+
+/// Refuses while a node does not have the key. A store that a server of this machine has open has that node alone, and
+/// the server reads the file that is changed.
+async fn check_nodes(url: &str, id: KeyId) -> Result<()> {
+    let db = match store::open(url, Access::Read).await {
+        Err(error) if store::is_held(url, &error) => return Ok(()),
+        db => db?,
+    };
+    Ok(db.rings().check_everywhere(id).await?)
+}
+
+async fn show_nodes(url: &str) -> Result<()> {
+    let db = store::open(url, Access::Read).await?;
+    let rings = db.rings();
+    let known = rings.known().await?;
+    let authenticated = known.as_ref().is_some_and(|known| known.authenticated);
+    outln!(
+        "\nrecords without a tag are {}",
+        if authenticated { "refused" } else { "accepted; run `keyring reseal`" }
+    )?;
+    outln!("\nNODE              ACTIVE    KEYS")?;
+    for node in rings.nodes().await? {
+        let keys: Vec<_> = node.keys.iter().map(ToString::to_string).collect();
+        outln!("{}  {}  {}", node.node, node.active, keys.join(" "))?;
+    }
+    Ok(())
+}
+
+async fn open(url: &str, file: &Path) -> Result<Ebbtide> {
+    let builder =
+        Ebbtide::builder(url).must_exist().keyring_file(file).without_stored_policies().without_metrics();
+    builder.open().await.context("cannot open the store")
+}
+
+async fn reseal(url: &str, file: &Path) -> Result<()> {
+    let db = open(url, file).await?;
+    let to = db.stores().keyring().active();
+    let mut resealer =
+        Resealer::start(db.stores(), db.engine(), Arc::new(SystemRng), db.time().date()).await?;
+    if resealer.done().looked > 0 {
+        errln!("resuming after {} records", resealer.done().looked);
+    }
+    let bar = ProgressBar::no_length();
+    bar.set_style(ProgressStyle::with_template("resealing {human_pos} {per_sec}")?);
+    while resealer.step(db.time().date()).await.context("interrupted; run it again to continue")? {
+        bar.set_position(resealer.done().looked);
+    }
+    bar.finish_and_clear();
+    let done = resealer.done();
+    let note = Note::of(AuditAction::Keyring, &AuditContext::because("keyring reseal")?)?;
+    let note = note.with_detail(format!("{} records moved to the key {to}", done.moved));
+    db.at(&Scope::Global).audit().append(&note).await?;
+    outln!(
+        "{} records looked at, {} moved to the key {to}, {} changed meanwhile",
+        done.looked,
+        done.moved,
+        done.changed
+    )?;
+    Ok(())
+}
+
+/// Refuses while a record depends on the key.
+async fn check_uses(url: &str, file: &Path, id: KeyId) -> Result<()> {
+    let db = open(url, file).await?;
+    let uses = uses(db.stores(), db.engine().as_ref(), id, db.time().date()).await?;
+    if uses.is_empty() {
+        let note = Note::of(AuditAction::Keyring, &AuditContext::because("keyring retire")?)?;
+        db.at(&Scope::Global).audit().append(&note.with_detail(format!("the key {id} is retired"))).await?;
+        return Ok(db.rings().forget(id).await?);
+    }
+    let counts: Vec<_> = uses.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    bail!(
+        "the key {id} is in use by {}: run `keyring reseal`, and wait for refresh tokens to be rotated",
+        counts.join(", ")
+    )
 }

@@ -15,7 +15,7 @@ use ebbtide_server::http::tls::tls;
 use ebbtide_server::upkeep::Upkeep;
 use ebbtide_server::{App, metrics, resp, serve, serve_tls};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -66,6 +66,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     };
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::spawn(reload_on_hangup(app.clone(), signal(SignalKind::hangup())?));
     tokio::spawn(Upkeep::new(app.clone()).run());
     let sweeping = Sweeping::start(sweeper, config.sweep_interval);
     let failed = Arc::<AtomicBool>::default();
@@ -156,6 +157,13 @@ async fn open(config: &Config) -> Result<(App, Sweeper, Arc<dyn Admin>)> {
     let sweeper = db.sweeper().share(config.sweep_budget).settings(config.sweep)?;
     let app = app.with_silence(config.sweep.silence).with_scope_rules(config.scope_rules);
     Ok((app, sweeper, Arc::clone(db.engine())))
+}
+
+/// Reads the keyring again at each SIGHUP.
+async fn reload_on_hangup(app: App, mut hangup: Signal) {
+    while hangup.recv().await.is_some() {
+        app.reload_keyring().await;
+    }
 }
 
 /// Raises the limit of open files, and lowers the maximum of connections to fit it, with a reserve for the store.

@@ -242,7 +242,7 @@ pub(super) async fn entries_end_and_the_rest_still_verifies(rig: StoreRig) {
     let mut policies = TtlPolicies::default();
     policies.set(Kind::Audit, Scope::Global, TtlPolicy::short_lived()).expect("a good policy");
     let builder = Stores::builder(Arc::clone(&rig.backend)).clock(rig.clock.clone()).rng(SystemRng);
-    let audit = builder.policies(policies).build().audit(&rig.scope);
+    let audit = builder.keyring(rig.keyring().clone()).policies(policies).build().audit(&rig.scope);
     append(&audit, 3).await;
     rig.pass(12 * 3600);
     append(&audit, 3).await;

@@ -161,7 +161,7 @@ pub(super) async fn an_extension_tells_who_and_why(rig: StoreRig) {
     assert!(approvals.extend("alice", "other", "GET", &by(40)).await.expect("extend").is_extended());
     let explanation = explain(&rig, &approval()).await;
     assert_eq!(explanation.state, RecordState::Live);
-    let [entry] = explanation.history.as_slice() else { panic!("one entry, and not the other's") };
+    let [_, entry] = explanation.history.as_slice() else { panic!("two entries, and not the other's") };
     assert_eq!(
         (entry.action, entry.before, entry.after),
         (Action::Extend, Some(ends), explanation.expires_at)
@@ -177,7 +177,7 @@ pub(super) async fn what_was_revoked_is_told_from_the_log(rig: StoreRig) {
     approvals.grant(&Approval::new("alice", "doc", "GET", "admin")).await.expect("grant");
     assert!(approvals.revoke("alice", "doc", "GET", &context()).await.expect("revoke"));
     let explanation = explain(&rig, &approval()).await;
-    assert_eq!((explanation.state, explanation.history.len()), (RecordState::Revoked, 1));
+    assert_eq!((explanation.state, explanation.history.len()), (RecordState::Revoked, 2));
     approvals.grant(&Approval::new("alice", "doc", "GET", "admin")).await.expect("grant");
     assert_eq!(
         state(&rig, &approval()).await,

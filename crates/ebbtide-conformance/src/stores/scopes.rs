@@ -112,9 +112,9 @@ pub(super) async fn a_scope_is_deleted_alone(rig: StoreRig) {
         assert_eq!(count(&rig, &Reach::Exact(scope(text))).await, one_of_each(), "{text}");
     }
     let audit = rig.stores.audit(&rig.scope);
-    let entries = audit.list(None, 10).await.expect("list").items;
+    let mut entries = audit.list(None, 100).await.expect("list").items;
+    entries.retain(|entry| entry.action == Action::DeleteScope);
     assert_eq!(entries.len(), 2, "that it begins, and that it ended");
-    assert!(entries.iter().all(|entry| entry.action == Action::DeleteScope));
     assert!(entries[1].detail.as_deref().is_some_and(|detail| detail.contains("6 records")));
     let below = scopes.delete(&Reach::Below(rig.scope.clone()), &context()).await.expect("delete");
     assert_eq!(below.finish().await.expect("delete").records, one_of_each(), "its environment");

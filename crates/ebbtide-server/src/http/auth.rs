@@ -30,7 +30,8 @@ pub(crate) struct Caller {
 
 #[derive(Debug, Clone)]
 enum Who {
-    Root,
+    /// Root key, with its id in the audit log.
+    Root(&'static str),
     Key(Arc<Held>),
 }
 
@@ -38,7 +39,7 @@ impl Who {
     fn scope(&self) -> &Scope {
         match self {
             // The root key's scope is the whole store.
-            Self::Root => &Scope::Global,
+            Self::Root(_) => &Scope::Global,
             Self::Key(held) => &held.key.scope,
         }
     }
@@ -46,14 +47,14 @@ impl Who {
     /// Id of the key, for reports.
     fn id(&self) -> String {
         match self {
-            Self::Root => "root".to_owned(),
+            Self::Root(id) => (*id).to_owned(),
             Self::Key(held) => held.key.id.to_string(),
         }
     }
 
     fn role(&self) -> Role {
         match self {
-            Self::Root => Role::Admin,
+            Self::Root(_) => Role::Admin,
             Self::Key(held) => held.key.role,
         }
     }
@@ -89,7 +90,7 @@ impl Caller {
     /// Author of the request, for the audit log: the key that was authenticated.
     pub(crate) fn author(&self) -> Author {
         match &self.who {
-            Who::Root => Author::new(Author::ROOT),
+            Who::Root(id) => Author::new(id),
             Who::Key(held) => Author::new(&held.key.id.to_string()),
         }
     }
@@ -97,7 +98,7 @@ impl Caller {
     /// Returns whether the caller may lengthen lives with the call of that path.
     pub(crate) fn may_extend(&self, call: &str) -> bool {
         match &self.who {
-            Who::Root => true,
+            Who::Root(_) => true,
             Who::Key(held) => held.key.names(call) || held.key.role == Role::Admin && held.key.allows(call),
         }
     }
@@ -133,6 +134,7 @@ const REDIS_CALL: &str = "records/redis";
 pub(crate) struct Access {
     /// Several while the root key is being rotated.
     root_keys: Vec<Digest>,
+    root_id: &'static str,
     cache: Cache,
 }
 
@@ -140,7 +142,12 @@ impl Access {
     /// Keeps only digests of the root keys.
     pub(crate) fn new<'a>(root_keys: impl IntoIterator<Item = &'a Secret>) -> Self {
         let root_keys = root_keys.into_iter().map(|key| digest(key.expose())).collect();
-        Self { root_keys, cache: Cache::default() }
+        Self { root_keys, root_id: Author::ROOT, cache: Cache::default() }
+    }
+
+    /// Keys of a process that has the store open itself.
+    pub(crate) fn local(key: &Secret) -> Self {
+        Self { root_id: Author::LOCAL, ..Self::new([key]) }
     }
 
     fn is_root(&self, key: &Digest) -> bool {
@@ -230,7 +237,7 @@ impl App {
     async fn identify_key(&self, key: &str) -> Result<Who, Problem> {
         let (access, digest) = (&self.access, digest(key));
         if access.is_root(&digest) {
-            return Ok(Who::Root);
+            return Ok(Who::Root(access.root_id));
         }
         if let Some(held) = access.cache.get(&digest, self.time()) {
             let is_live = self.now()?.before(held.key.expires_at)?;

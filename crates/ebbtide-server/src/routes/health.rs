@@ -37,6 +37,17 @@ struct Ready {
     status: &'static str,
     /// Problems that an operator should fix.
     warnings: Vec<String>,
+    keyring: ReadyKeyring,
+}
+
+/// Keyring of this node.
+#[derive(Serialize, ToSchema)]
+struct ReadyKeyring {
+    /// Id of the key that new tokens are derived with.
+    #[schema(example = "1f2e3d4c")]
+    active: String,
+    /// Ids of all keys.
+    keys: Vec<String>,
 }
 
 /// Timeout of the engine's answer.
@@ -59,7 +70,10 @@ async fn ready(State(app): State<App>) -> Result<Json<Ready>, Problem> {
         Some((_, answer)) => answer.clone(),
         None => last.insert((Stopwatch::start(), ask(&app).await)).1.clone(),
     };
-    answer.map(|warnings| Json(Ready { status: "ready", warnings }))
+    let ring = app.stores.keyring();
+    let keys = ring.keys().iter().map(|key| key.id.to_string()).collect();
+    let keyring = ReadyKeyring { active: ring.active().to_string(), keys };
+    answer.map(|warnings| Json(Ready { status: "ready", warnings, keyring }))
 }
 
 /// Last answer of the engine. Readiness needs no key, so one request at a time asks the engine, and a recent answer

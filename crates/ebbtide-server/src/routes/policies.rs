@@ -93,6 +93,7 @@ struct PolicyRemove {
     /// Scope; the scope of the request by default.
     scope: Option<String>,
     /// Actor for the audit log; the holder of the key by default.
+    #[serde(rename = "on_behalf_of", alias = "actor")]
     actor: Option<String>,
     reason: Option<String>,
 }

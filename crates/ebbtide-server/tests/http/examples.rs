@@ -9,13 +9,13 @@ use crate::api::Call;
 use crate::server::{KEY, Server};
 
 /// What was kept of earlier answers, by name.
-type Kept = BTreeMap<String, String>;
+pub(crate) type Kept = BTreeMap<String, String>;
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../api/examples")
 }
 
-fn files() -> Vec<(String, Value)> {
+pub(crate) fn files() -> Vec<(String, Value)> {
     let mut files: Vec<_> = std::fs::read_dir(folder())
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -64,7 +64,12 @@ fn compare(expected: &Value, found: &Value, kept: &mut Kept, place: &str) {
 }
 
 /// Takes one step, and says which call was answered with which status.
-async fn step(server: &Server, step: &Value, kept: &mut Kept, place: &str) -> Option<(String, String, u16)> {
+pub(crate) async fn step(
+    server: &Server,
+    step: &Value,
+    kept: &mut Kept,
+    place: &str,
+) -> Option<(String, String, u16)> {
     if let Some(seconds) = step["wait_seconds"].as_u64() {
         server.pass(seconds);
         return None;

@@ -314,6 +314,67 @@ async fn what_became_of_a_record_is_explained() {
 }
 
 #[tokio::test]
+async fn a_child_never_exceeds_its_parent_and_ends_with_it() {
+    let server = Server::start().await;
+    let wanted = json!({"scope": "tenant:acme", "role": "admin", "ttl_seconds": 30, "rate_limit": 50,
+        "allow": ["keys", "replays", "approvals"]});
+    let parent = server.post("/v1/keys", wanted).await.ok(201);
+    let (parent_id, parent_key) = (parent["id"].as_str().unwrap(), parent["key"].as_str().unwrap());
+    let ask = async |body: Value| server.post_as(parent_key, "/v1/keys", body).await;
+    let child =
+        ask(json!({"scope": "tenant:acme/env:prod", "role": "writer", "rate_limit": 1000})).await.ok(201);
+    assert_eq!(child["parent"], parent["id"]);
+    assert_eq!((&child["expires_at"], &child["rate_limit"]), (&parent["expires_at"], &json!(50)));
+    assert_eq!(child["allow"], parent["allow"], "without a list it has its parent's");
+    ask(json!({"scope": "tenant:acme", "role": "writer", "allow": ["introspect"]}))
+        .await
+        .refused(400, "invalid");
+    ask(json!({"scope": "tenant:other", "role": "reader"})).await.refused(403, "forbidden");
+    let grandchild = child["key"].as_str().unwrap();
+    server.post_as(grandchild, "/v1/replays/check", proof("a")).await.ok(200);
+    server.post_as(grandchild, "/v1/nonces", json!({})).await.refused(403, "forbidden");
+
+    assert_eq!(server.delete(&format!("/v1/keys/{parent_id}")).await.status, 204);
+    server.post_as(grandchild, "/v1/replays/check", proof("b")).await.refused(401, "unauthorized");
+    let log = server.call("GET", "/v1/audit?scope=tenant:acme/env:prod", &[], Value::Null).await.ok(200);
+    let told: Vec<_> = log["items"].as_array().unwrap().iter().map(|entry| &entry["action"]).collect();
+    assert_eq!(told, [&json!("create"), &json!("revoke")]);
+    assert_eq!(log["items"][0]["key_id"], parent["id"], "the child was made by its parent");
+    assert_eq!(log["items"][1]["key_id"], "root", "and revoked by the root key");
+}
+
+#[tokio::test]
+async fn a_writer_lengthens_no_life_by_granting_again() {
+    let server = Server::start().await;
+    let (id, writer) = server.key("global", "writer").await;
+    let approval = |ttl: Value| json!({"identity": "a", "resource": "r", "action": "x", "granted_by": "the root key", "ttl_seconds": ttl});
+    let put = async |ttl: Value| server.call_as(&writer, "PUT", "/v1/approvals", &[], approval(ttl)).await;
+    put(json!(600)).await.ok(200);
+    for longer in [json!(30_000_000), Value::Null] {
+        let refused = put(longer).await.refused(409, "conflict");
+        assert!(refused["detail"].as_str().unwrap().contains("/v1/approvals/extend"), "{refused}");
+    }
+    put(json!(300)).await.ok(200);
+    let log = server.call("GET", "/v1/audit", &[], Value::Null).await.ok(200);
+    let entries = log["items"].as_array().unwrap();
+    let grants: Vec<_> = entries.iter().filter(|entry| entry["action"] == "grant").collect();
+    assert_eq!(grants.len(), 2);
+    for entry in grants {
+        assert_eq!((&entry["key_id"], &entry["on_behalf_of"]), (&json!(id), &json!("the root key")));
+    }
+    server.call("PUT", "/v1/approvals", &[], approval(Value::Null)).await.ok(200);
+}
+
+#[tokio::test]
+async fn the_keys_of_a_deleted_scope_end_at_once() {
+    let server = Server::start().await;
+    let (_, key) = server.key("tenant:acme", "writer").await;
+    server.post_as(&key, "/v1/replays/check", proof("a")).await.ok(200);
+    server.delete("/v1/scopes/tenant:acme").await.ok(200);
+    server.post_as(&key, "/v1/replays/check", proof("b")).await.refused(401, "unauthorized");
+}
+
+#[tokio::test]
 async fn a_sweep_of_some_kinds_counts_them_and_leaves_the_others() {
     let server = Server::start().await;
     let lives = json!({"namespace": "n", "jti": "a", "ttl_seconds": 5});

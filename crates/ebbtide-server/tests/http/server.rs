@@ -1,11 +1,15 @@
 //! A server on a free port, and what its clients say to it.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ebbtide::stores::clients::hashing::HashCost;
-use ebbtide::{Ebbtide, ManualClock, Memory, Secret, Timestamp};
+use ebbtide::{
+    BackendExt as _, Clock as _, Ebbtide, Keyring, Kind, ManualClock, Memory, Prefix, Secret, SeededRng,
+    Timestamp,
+};
 use ebbtide_server::App;
 use ebbtide_server::http::quota::Quotas;
 use ebbtide_server::http::scoping::ScopeRules;
@@ -14,6 +18,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 pub(crate) const KEY: &str = "ebk_the-root-key-of-these-tests";
+
+/// One keyring for the nodes of a store.
+fn keyring() -> Keyring {
+    Keyring::generate(&SeededRng::new(9), Timestamp::ZERO)
+}
 
 /// A node on a free port, with a clock that the test moves.
 pub(crate) struct Server {
@@ -62,7 +71,10 @@ impl Server {
     }
 
     async fn node(backend: Arc<Memory>, clock: ManualClock, quotas: Quotas) -> Self {
-        let db = Ebbtide::over(backend.clone()).clock(clock.clone()).hash_cost(HashCost::new(8, 1).unwrap());
+        let db = Ebbtide::over(backend.clone())
+            .clock(clock.clone())
+            .keyring(keyring())
+            .hash_cost(HashCost::new(8, 1).unwrap());
         let app = App::new(&db.open().await.unwrap(), &Secret::new(KEY)).with_quotas(quotas);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -82,6 +94,20 @@ impl Server {
     /// Does the periodic work of the node once.
     pub(crate) async fn round(&self) {
         ebbtide_server::upkeep::Upkeep::new(self.app.clone()).round().await;
+    }
+
+    /// Scopes that have an audit log.
+    pub(crate) async fn audited_scopes(&self) -> BTreeSet<String> {
+        let log = Prefix::kind_wide(Kind::Audit);
+        let rows = self.backend.scan_all(&log, self.clock.now()).await.unwrap();
+        rows.iter().map(|(key, _)| key.scope().to_string()).collect()
+    }
+
+    /// Id of an API key.
+    pub(crate) async fn key_id(&self, key: &str) -> String {
+        let db = Ebbtide::over(self.backend.clone()).clock(self.clock.clone()).keyring(keyring());
+        let found = db.open().await.unwrap().stores().find_api_key(&Secret::new(key)).await.unwrap();
+        found.map(|key| key.id.to_string()).unwrap_or_default()
     }
 
     pub(crate) fn pass(&self, seconds: u64) {

@@ -1,6 +1,6 @@
 //! Settings of an [`Ebbtide`](super::Ebbtide) before it is opened.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{Ebbtide, Parts, needs_keyring};
@@ -8,12 +8,16 @@ use crate::admin::Admin;
 use crate::engines;
 use crate::engines::url::StoreUrl;
 use crate::keyring::Keyring;
+use crate::keyring::shared::SharedKeyring;
+use crate::layers::authenticated::Untagged;
 use crate::layers::metered::Metered;
-use crate::model::error::Result;
+use crate::model::error::{Error, Result};
 use crate::model::rng::SystemRng;
 use crate::model::scope::Scope;
 use crate::model::time::{Clock, Timestamp};
 use crate::model::ttl::TtlPolicies;
+use crate::ops::restore::fence;
+use crate::ops::ring::Rings;
 use crate::stores::Stores;
 use crate::stores::attributes::BucketLives;
 use crate::stores::clients::hashing::HashCost;
@@ -198,14 +202,25 @@ impl Builder {
         };
         let date = timed.time().date();
         // After the engine: a keyring is made only in a folder that holds a store.
-        let keyring = match (self.keyring, &self.keyring_file) {
-            (Some(keyring), _) => keyring,
-            (None, Some(path)) => Keyring::load(path)?,
-            (None, None) if !self.needs_keyring => Keyring::generate(&SystemRng, date),
-            (None, None) => keyring_beside(&url, self.must_exist, date)?,
+        let rings = Rings::new(engine.as_ref(), &SystemRng, date);
+        let ephemeral = || SharedKeyring::new(Keyring::generate(&SystemRng, date));
+        let (keyring, untagged) = match (self.keyring, &self.keyring_file, url.folder()) {
+            (Some(keyring), ..) => (SharedKeyring::new(keyring), None),
+            (None, Some(path), _) => (SharedKeyring::load(path)?, None),
+            (None, None, _) if !self.needs_keyring => (ephemeral(), Some(Untagged::Unread)),
+            (None, None, Some(folder)) => {
+                (keyring_beside(folder, self.must_exist, &rings, date).await?, None)
+            }
+            (None, None, None) => (ephemeral(), Some(Untagged::Accepted)),
+        };
+        let untagged = match untagged {
+            Some(untagged) => untagged,
+            None if rings.adopt(&keyring.get()).await?.authenticated => Untagged::Refused,
+            None => Untagged::Accepted,
         };
         let mut builder = Stores::over(timed.clone())
-            .keyring(keyring)
+            .shared_keyring(keyring)
+            .untagged(untagged)
             .policies(self.policies.with_standard())
             .bucket_lives(self.bucket_lives)
             .profile(self.profile)
@@ -215,6 +230,9 @@ impl Builder {
             builder = builder.profile_named(name, profile);
         }
         let stores = builder.build();
+        if let Some(until) = fence(engine.as_ref(), date).await? {
+            stores.set_fence(until);
+        }
         if self.reads_policies {
             stores.policies(&Scope::Global).reload().await?;
         }
@@ -224,9 +242,25 @@ impl Builder {
     }
 }
 
-/// The keyring that a store has where none is named.
-fn keyring_beside(url: &StoreUrl, must_exist: bool, date: Timestamp) -> Result<Keyring> {
-    let Some(folder) = url.folder() else { return Ok(Keyring::generate(&SystemRng, date)) };
+/// The keyring that an embedded store has where none is named. One is made for a new store only: a store whose keyring
+/// is gone would answer "unknown" to every token.
+async fn keyring_beside(
+    folder: &Path,
+    must_exist: bool,
+    rings: &Rings<'_>,
+    now: Timestamp,
+) -> Result<SharedKeyring> {
     let path = folder.join(Keyring::FILE_NAME);
-    if must_exist { Keyring::load(&path) } else { Keyring::load_or_create(&path, &SystemRng, date) }
+    if !must_exist && !path.exists() {
+        if let Some(known) = rings.known().await? {
+            let ids: Vec<_> = known.keys.iter().map(ToString::to_string).collect();
+            return Err(Error::invalid(format!(
+                "the keyring of this store is missing at {}: restore the file with the keys {}",
+                path.display(),
+                ids.join(", ")
+            )));
+        }
+        Keyring::load_or_create(&path, &SystemRng, now)?;
+    }
+    SharedKeyring::load(&path)
 }

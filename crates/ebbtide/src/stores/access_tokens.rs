@@ -330,6 +330,12 @@ impl Store for AccessTokens {
     const DEFAULT_TTL: Option<Ttl> = Some(Ttl::secs(900));
     type Question = AccessTokenQuestion;
 
+    fn reseal(stores: &Stores, key: &Key, value: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut stored: StoredToken = codec::decode(value)?;
+        let moved = stores.reseal_some(key, &mut stored.data)?;
+        Ok(moved.then(|| codec::encode(&stored)))
+    }
+
     async fn explain(&self, question: &AccessTokenQuestion) -> Result<Finding> {
         let unknown =
             || Finding::unknown("not an access token of this scope, or one that was revoked or is over");

@@ -56,9 +56,10 @@ pub(crate) use entry::check_text;
 
 use crate::backend::Cursor;
 use crate::model::codec;
-use crate::model::error::Result;
-use crate::model::key::{Key, Prefix};
+use crate::model::error::{Error, Result};
+use crate::model::key::{Key, Part, Prefix};
 use crate::model::kind::Kind;
+use crate::model::record::Record;
 use crate::model::scope::Scope;
 use crate::model::ttl::Ttl;
 use crate::model::write::Write;
@@ -201,6 +202,39 @@ impl Stores {
             }
             return Ok(outcome);
         }
+    }
+}
+
+/// Stored value of an entry, a head or a checkpoint under the active key of the keyring; none if it is already, or if
+/// it is none of these. Hashes stay as they are, and so do marks that are kept elsewhere.
+pub(crate) fn resealed(stores: &Stores, key: &Key, record: &Record) -> Result<Option<Vec<u8>>> {
+    let keyring = stores.keyring();
+    let partition = key.partition();
+    let [Part::Text(partition)] = partition.as_slice() else { return Ok(None) };
+    match (key.kind(), partition.as_ref()) {
+        (Kind::Audit, "log") => match entry::Place::of(key)? {
+            entry::Place::Chain { chain, .. } => {
+                let mut link: Link = codec::decode(&record.value)?;
+                if *link.key == *keyring.active().as_bytes() {
+                    return Ok(None);
+                }
+                if !link.is_genuine(&key.scope(), chain, record.expires_at, &keyring) {
+                    return Err(Error::corrupt(
+                        "an entry of the audit log is not genuine; run `audit verify`",
+                    ));
+                }
+                link.sign(&keyring)?;
+                Ok(Some(codec::encode(&link)))
+            }
+            entry::Place::Legacy { .. } => Ok(None),
+        },
+        (Kind::Audit, "heads") => {
+            let sort = key.sort();
+            let [Part::Bytes(id)] = sort.as_slice() else { return Ok(None) };
+            chain::Head::resealed(record, &key.scope(), ChainId::from_bytes(id)?, &keyring)
+        }
+        (Kind::System, checkpoint::PARTITION) => checkpoint::resealed(key, &record.value, &keyring),
+        _ => Ok(None),
     }
 }
 

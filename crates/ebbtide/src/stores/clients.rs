@@ -99,6 +99,13 @@ impl Store for Clients {
         &[(Kind::ClientIndex, |index, _| listed(Kind::Client, index))];
     type Question = ClientQuestion;
 
+    fn reseal(stores: &Stores, key: &Key, value: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut stored: StoredClient = codec::decode(value)?;
+        let Some(about) = stores.reseal(key, &[], &stored.about)? else { return Ok(None) };
+        stored.about = about;
+        Ok(Some(codec::encode(&stored)))
+    }
+
     async fn explain(&self, question: &ClientQuestion) -> Result<Finding> {
         let mut finding = match self.standing(&question.client_id, self.stores.now()?).await? {
             Some((_, stored, record)) => Finding::new(RecordState::Live, "it is registered")

@@ -204,6 +204,15 @@ impl Store for Codes {
     const DEFAULT_TTL: Option<Ttl> = Some(Ttl::secs(60));
     type Question = CodeQuestion;
 
+    fn reseal(stores: &Stores, key: &Key, value: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut code: Code = codec::decode(value)?;
+        let moved = match &mut code.state {
+            CodeState::Open(binding) => stores.reseal_some(key, &mut binding.data)?,
+            _ => false,
+        };
+        Ok(moved.then(|| codec::encode(&code)))
+    }
+
     async fn explain(&self, question: &CodeQuestion) -> Result<Finding> {
         let unknown = || Finding::unknown("not a code of this scope, or one from long ago");
         let Some(digest) = token::read(token::CODE, &[], &question.code) else { return Ok(unknown()) };

@@ -91,6 +91,12 @@ impl Store for DeviceCodes {
     const INDEXES: &'static [(Kind, IndexTarget)] = &[(Kind::UserCode, device_of)];
     type Question = DeviceCodeQuestion;
 
+    fn reseal(stores: &Stores, key: &Key, value: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut stored: Device = codec::decode(value)?;
+        let moved = stores.reseal_some(key, &mut stored.data)?;
+        Ok(moved.then(|| codec::encode(&stored)))
+    }
+
     async fn explain(&self, question: &DeviceCodeQuestion) -> Result<Finding> {
         let unknown = || Finding::unknown("not a device code of this scope, or one from long ago");
         let Some(digest) = token::read(token::DEVICE, &[], &question.device_code) else {

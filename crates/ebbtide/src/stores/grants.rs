@@ -32,6 +32,7 @@ use super::shared::payload::Payload;
 use super::shared::update::Step;
 use super::{Field, Stores};
 use crate::backend::IndexTarget;
+use crate::keyring::KeyId;
 use crate::keyring::Keyring;
 use crate::model::codec;
 use crate::model::error::{Error, Result};
@@ -99,6 +100,12 @@ impl Store for Grants {
     const INDEXES: &'static [(Kind, IndexTarget)] = &[(Kind::GrantIndex, grant_or_token)];
     type Question = GrantQuestion;
 
+    fn reseal(stores: &Stores, key: &Key, value: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut stored: Family = codec::decode(value)?;
+        let moved = stores.reseal_some(key, &mut stored.data)?;
+        Ok(moved.then(|| codec::encode(&stored)))
+    }
+
     async fn explain(&self, question: &GrantQuestion) -> Result<Finding> {
         match (question.grant_id, &question.refresh_token) {
             (Some(id), None) => self.explain_grant(id).await,
@@ -112,6 +119,11 @@ impl Store for Grants {
         progress.after = self.remove_page(holder, after, &mut progress.removed).await?;
         Ok(progress.after.is_some())
     }
+}
+
+/// Key that the current refresh token of a stored grant is derived with.
+pub(crate) fn derives_with(value: &[u8]) -> Option<KeyId> {
+    codec::decode::<Family>(value).ok().map(|family| family.key())
 }
 
 impl Grants {

@@ -174,6 +174,12 @@ impl Store for PushedRequests {
     const DEFAULT_TTL: Option<Ttl> = Some(Ttl::secs(90));
     type Question = PushedRequestQuestion;
 
+    fn reseal(stores: &Stores, key: &Key, value: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut stored: StoredRequest = codec::decode(value)?;
+        let moved = stores.reseal_some(key, &mut stored.params)?;
+        Ok(moved.then(|| codec::encode(&stored)))
+    }
+
     async fn explain(&self, question: &PushedRequestQuestion) -> Result<Finding> {
         let now = self.stores.now()?;
         let Some(standing) = self.stores.backend().get(&self.key(&question.request_uri)?, now).await? else {

@@ -57,6 +57,7 @@ use super::registry::{Store, question};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::life::Life;
 use crate::model::error::{Error, Result};
+use crate::model::key::Key;
 use crate::model::kind::Kind;
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
@@ -85,6 +86,17 @@ impl Store for Records {
     const KINDS: &'static [Kind] =
         &[Kind::Record, Kind::RecordKey, Kind::RecordGroup, Kind::Counter, Kind::Lease];
     type Question = RecordQuestion;
+
+    fn reseal(stores: &Stores, key: &Key, value: &[u8]) -> Result<Option<Vec<u8>>> {
+        match (key.kind(), value.split_first()) {
+            (Kind::Record, Some((shape, sealed))) => {
+                let sealed = stores.reseal(key, &[*shape], sealed)?;
+                Ok(sealed.map(|sealed| [&[*shape], sealed.as_slice()].concat()))
+            }
+            (Kind::RecordKey, _) => stores.reseal(key, &[], value),
+            _ => Ok(None),
+        }
+    }
 
     async fn explain(&self, question: &RecordQuestion) -> Result<Finding> {
         let address = RecordAddress::id(&question.collection, question.id.as_str());

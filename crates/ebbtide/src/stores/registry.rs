@@ -40,6 +40,12 @@ pub(crate) trait Store: Sized {
         Ok(Finding::unknown("the store does not explain its records"))
     }
 
+    /// Value of a record with its sealed parts under the active key of the keyring; none if they are already. A store
+    /// that seals parts of its records has its own.
+    fn reseal(_stores: &Stores, _key: &Key, _value: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
     /// Removes a bounded number of an owner's records, and returns whether there may be more. The cursor in `progress`
     /// is `None` at first, and the store's own until it returns false.
     async fn remove_owned(&self, _owned: &Owned<'_>, _progress: &mut Progress) -> Result<bool> {
@@ -128,6 +134,16 @@ macro_rules! registry {
                 return owned.stores.$module(owned.scope).remove_owned(owned, progress).await;
             })+
             Ok(false)
+        }
+
+        /// Value of a record with its sealed parts under the active key; none if they are already.
+        pub(crate) fn reseal(stores: &Stores, key: &Key, value: &[u8]) -> Result<Option<Vec<u8>>> {
+            // The first kind of a store has its payload. Entries of second keys are sealed too.
+            let first = if key.kind() == Kind::RecordKey { Kind::Record } else { key.kind() };
+            $(if super::$module::$store::KINDS[0] == first {
+                return <super::$module::$store as Store>::reseal(stores, key, value);
+            })+
+            Ok(None)
         }
 
         /// Index records of every store, each with the function that finds the record it points to.

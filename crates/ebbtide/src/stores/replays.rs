@@ -192,6 +192,7 @@ impl Replays {
     /// one is answered `Fresh`.
     pub async fn check(&self, proof: &Proof) -> Result<ReplayOutcome> {
         let (now, key) = (self.stores.now()?, self.key(proof)?);
+        self.stores.check_fence(now)?;
         if self.seen_in_doubt(&key, now).await? {
             return Ok(ReplayOutcome::Replay);
         }
@@ -205,6 +206,7 @@ impl Replays {
     /// error, some may have been recorded.
     pub async fn check_batch(&self, proofs: &[Proof]) -> Result<Vec<ReplayOutcome>> {
         let now = self.stores.now()?;
+        self.stores.check_fence(now)?;
         let keys = proofs.iter().map(|proof| self.key(proof)).collect::<Result<Vec<_>>>()?;
         let mut met = HashSet::with_capacity(keys.len());
         let mut ends = Vec::with_capacity(keys.len());

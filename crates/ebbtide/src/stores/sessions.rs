@@ -237,6 +237,12 @@ impl Store for Sessions {
         &[(Kind::SessionIndex, |index, _| listed(Kind::Session, index))];
     type Question = SessionQuestion;
 
+    fn reseal(stores: &Stores, key: &Key, value: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut stored: StoredSession = codec::decode(value)?;
+        let moved = stores.reseal_some(key, &mut stored.fields)?;
+        Ok(moved.then(|| codec::encode(&stored)))
+    }
+
     async fn explain(&self, question: &SessionQuestion) -> Result<Finding> {
         let now = self.stores.now()?;
         Ok(match self.find((&question.session_id).into(), now).await? {

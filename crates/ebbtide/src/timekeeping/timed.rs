@@ -98,6 +98,11 @@ impl Timed {
         &self.backend
     }
 
+    /// The same time over another backend, which stands in front of this one.
+    pub(crate) fn over(&self, backend: Arc<dyn Admin>) -> Self {
+        Self { backend, ..self.clone() }
+    }
+
     /// Properties of the engine.
     #[must_use]
     pub fn info(&self) -> Info {

@@ -12,6 +12,7 @@ use crate::model::record::Record;
 use crate::model::scope::{Reach, Scope};
 use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Write};
+use crate::ops::ring;
 
 /// Number of records read at once.
 const AT_ONCE: usize = 500;
@@ -88,6 +89,9 @@ impl Copier {
             }
             (self.verifying, self.is_over) = (true, false);
         }
+        if self.after.is_none() && !self.verifying {
+            self.copy_ring().await?;
+        }
         let page = self.from.list(&self.prefixes, self.after.as_ref(), AT_ONCE, self.now).await?;
         let count = page.items.len() as u64;
         if self.verifying {
@@ -98,6 +102,16 @@ impl Copier {
         self.after = page.next;
         self.is_over = self.after.is_none();
         Ok(Some(count))
+    }
+
+    /// Copies the note of the keyring: the records are sealed and authenticated with that one.
+    async fn copy_ring(&self) -> Result<()> {
+        let key = ring::place()?;
+        if let Some(record) = self.from.get(&key, self.now).await? {
+            // A target that has a note keeps it: its own keyring is refused or not when it is opened.
+            let _ = self.to.insert(key, record, self.now).await?;
+        }
+        Ok(())
     }
 
     async fn copy(&mut self, items: Vec<(Key, Record)>) -> Result<()> {

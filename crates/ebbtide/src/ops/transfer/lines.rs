@@ -3,7 +3,9 @@
 //! An approval has `identity`, `resource`, `action` and `granted_by`; a relationship `subject`, `relation`, `object`,
 //! `relation_type` and `created_by`. Both may have `granted_at` or `created_at`, `expires_at`, `ttl_seconds`,
 //! `cap_at`, `sliding_ttl_ms` and `metadata`. Times are milliseconds since 1970; a number that would be before March
-//! 1973 is taken as seconds. Lifetimes are kept as they are, regardless of policies.
+//! 1973 is taken as seconds. A line may name its `scope`: that of the import, or one that the import maps to it. Any other
+//! member is refused, and so is a cap that is past and a sliding life without a cap. A life that is longer than its cap,
+//! or than an enforced policy allows, is shortened to it; a beginning in the future is now.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,6 +21,7 @@ use crate::model::scope::{Reach, Scope};
 use crate::model::time::Timestamp;
 use crate::stores::Stores;
 use crate::stores::approvals::{self, Approval, Approvals, Granted};
+use crate::stores::audit::{Action, AuditContext, Note};
 use crate::stores::relationships::{Edge, Related, RelationType, Relationship, Relationships};
 use crate::stores::shared::lifetime::{Lifetime, Restored};
 use crate::timekeeping::Now;
@@ -41,14 +44,37 @@ pub enum ImportOutcome {
 pub struct Importer {
     stores: Stores,
     scope: Scope,
+    /// Scopes whose lines are imported into `scope`.
+    mapped: Vec<Scope>,
     dry_run: bool,
 }
+
+const MEMBERS: [&str; 6] = ["scope", "expires_at", "ttl_seconds", "cap_at", "sliding_ttl_ms", "metadata"];
+const OF_APPROVALS: [&str; 5] = ["identity", "resource", "action", "granted_by", "granted_at"];
+const OF_RELATIONSHIPS: [&str; 6] =
+    ["subject", "relation", "object", "relation_type", "created_by", "created_at"];
 
 impl Importer {
     /// Creates an importer into `scope`; a dry run writes nothing and answers as if it had.
     #[must_use]
     pub fn new(stores: Stores, scope: Scope, dry_run: bool) -> Self {
-        Self { stores, scope, dry_run }
+        Self { stores, scope, mapped: Vec::new(), dry_run }
+    }
+
+    /// Takes lines of `from` into the scope of the import too.
+    #[must_use]
+    pub fn map_scope(mut self, from: Scope) -> Self {
+        self.mapped.push(from);
+        self
+    }
+
+    /// Appends to the audit log that an import begins or has ended. A dry run is not in the log.
+    pub async fn note(&self, detail: &str) -> Result<()> {
+        if self.dry_run {
+            return Ok(());
+        }
+        let note = Note::of(Action::Import, &AuditContext::because("records were imported")?)?;
+        self.stores.audit(&self.scope).append(&note.with_detail(detail)).await
     }
 
     /// Imports one line. An invalid line is skipped, with the reason; an error comes from the store, and the import
@@ -67,9 +93,23 @@ impl Importer {
 
     async fn import(&self, fields: &Map<String, Value>) -> Result<ImportOutcome> {
         let is_approval = fields.contains_key("identity");
+        let own: &[&str] = if is_approval { &OF_APPROVALS } else { &OF_RELATIONSHIPS };
+        let is_known = |name: &str| own.contains(&name) || MEMBERS.contains(&name);
+        if let Some(unknown) = fields.keys().find(|name| !is_known(name)) {
+            return Err(Error::invalid(format!("unknown member `{unknown}`")));
+        }
+        if let Some(named) = fields.get("scope") {
+            let named: Scope = named.as_str().ok_or_else(|| Error::invalid("scope is not text"))?.parse()?;
+            if named != self.scope && !self.mapped.contains(&named) {
+                return Err(Error::invalid(format!(
+                    "it belongs to the scope {named}; map that to {} to import it",
+                    self.scope
+                )));
+            }
+        }
         let began = if is_approval { "granted_at" } else { "created_at" };
         let (now, dated) = (self.stores.now()?, time(fields, began)?);
-        let began_at = dated.unwrap_or_else(|| now.latest());
+        let began_at = dated.unwrap_or_else(|| now.latest()).min(now.latest());
         let (dated, dry_run) = (dated.is_some(), self.dry_run);
         let expires_at = match (time(fields, "expires_at")?, number(fields, "ttl_seconds")?) {
             (Some(expires_at), _) => expires_at,
@@ -80,7 +120,27 @@ impl Importer {
             return Ok(ImportOutcome::Skipped("it has expired".to_owned()));
         }
         let slide = number(fields, "sliding_ttl_ms")?.map(Duration::from_millis);
-        let lifetime = Lifetime::restored(began_at, time(fields, "cap_at")?, slide);
+        let cap_at = time(fields, "cap_at")?;
+        if let Some(cap_at) = cap_at
+            && !now.before(cap_at)?
+        {
+            return Err(Error::invalid("cap_at is past"));
+        }
+        if slide.is_some() && cap_at.is_none() {
+            return Err(Error::invalid("a life that slides has a cap_at"));
+        }
+        let kind = if is_approval { Kind::Approval } else { Kind::Relationship };
+        let longest = self.stores.cap(kind, &self.scope, began_at, cap_at)?;
+        // A record without an end keeps none, unless it has a cap: policies bound the lives that are given.
+        let expires_at = match cap_at {
+            Some(cap_at) => expires_at.min(cap_at).min(longest),
+            None if expires_at.is_never() => expires_at,
+            None => expires_at.min(longest),
+        };
+        if !now.before(expires_at)? {
+            return Ok(ImportOutcome::Skipped("it has expired".to_owned()));
+        }
+        let lifetime = Lifetime::restored(began_at, cap_at, slide);
         let (kind, restored) = if is_approval {
             let mut approval = Approval::new(
                 text(fields, "identity")?,

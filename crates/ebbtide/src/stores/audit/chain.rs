@@ -312,6 +312,22 @@ impl Head {
         Ok(codec::encode(&SignedHead { body, key: (*key.as_bytes()).into(), tag: tag.into() }))
     }
 
+    /// Stored head under the active key; none if it is already.
+    pub(super) fn resealed(
+        record: &Record,
+        scope: &Scope,
+        chain: ChainId,
+        keyring: &Keyring,
+    ) -> Result<Option<Vec<u8>>> {
+        let signed: SignedHead = codec::decode(&record.value)?;
+        if *signed.key == *keyring.active().as_bytes() {
+            return Ok(None);
+        }
+        let head = Self::read(record, scope, chain, keyring)
+            .ok_or_else(|| Error::corrupt("the head of a chain of the audit log is not genuine"))?;
+        head.signed(scope, chain, keyring).map(Some)
+    }
+
     /// Reads a stored head; none if somebody else wrote it.
     pub(super) fn read(record: &Record, scope: &Scope, chain: ChainId, keyring: &Keyring) -> Option<Self> {
         let signed: SignedHead = codec::decode(&record.value).ok()?;

@@ -23,7 +23,7 @@ use crate::stores::shared::paging::Pages;
 use crate::timekeeping::Now;
 
 const TAG: &str = "audit-checkpoint";
-const PARTITION: &str = "audit-checkpoint";
+pub(super) const PARTITION: &str = "audit-checkpoint";
 
 /// Chains of one checkpoint record; a process with more writes several.
 const MOST_CHAINS: usize = 1_000;
@@ -141,6 +141,15 @@ fn signed(key: &Key, marks: &[ChainMark], keyring: &Keyring) -> Result<Vec<u8>> 
     let id = keyring.active();
     let tag = keyring.mac(id, TAG, &[key.as_bytes(), &body]).ok_or_else(no_key)?;
     Ok(codec::encode(&Stored { body, key: (*id.as_bytes()).into(), tag: tag.into() }))
+}
+
+/// Stored checkpoint under the active key; none if it is already.
+pub(super) fn resealed(key: &Key, value: &[u8], keyring: &Keyring) -> Result<Option<Vec<u8>>> {
+    let stored: Stored = codec::decode(value)?;
+    if *stored.key == *keyring.active().as_bytes() {
+        return Ok(None);
+    }
+    signed(key, &read(key, value, keyring)?, keyring).map(Some)
 }
 
 fn read(key: &Key, value: &[u8], keyring: &Keyring) -> Result<Vec<ChainMark>> {

@@ -292,7 +292,7 @@ impl Family {
         u64::from_be_bytes(*self.generation)
     }
 
-    pub(super) fn key(&self) -> KeyId {
+    pub(crate) fn key(&self) -> KeyId {
         KeyId::from_bytes(*self.key)
     }
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
+use crate::keyring::Keyring;
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::stores::Stores;
@@ -72,9 +73,27 @@ impl Stores {
 
     /// Opens a payload that [`seal`](Self::seal) sealed for the record at `key`.
     pub(crate) fn open(&self, key: &Key, context: &[u8], sealed: &[u8]) -> Result<Payload> {
-        let text = self.keyring().open(key, context, sealed)?;
+        let text = self.keyring_for(sealed).open(key, context, sealed)?;
         // The parser's error may quote the text, so it is left out.
         serde_json::from_slice(&text).map(Payload).map_err(|_| Error::corrupt("a sealed payload is not JSON"))
+    }
+
+    /// Seals anew what is sealed under another key than the active one; none if it is under that one.
+    pub(crate) fn reseal(&self, key: &Key, context: &[u8], sealed: &[u8]) -> Result<Option<Vec<u8>>> {
+        let ring = self.keyring();
+        if Keyring::sealed_under(sealed) == Some(ring.active()) {
+            return Ok(None);
+        }
+        let text = self.keyring_for(sealed).open(key, context, sealed)?;
+        Ok(Some(ring.seal(key, context, &text, self.rng())))
+    }
+
+    /// Seals an optional payload anew; true if it was under another key.
+    pub(crate) fn reseal_some(&self, key: &Key, sealed: &mut Option<Vec<u8>>) -> Result<bool> {
+        let Some(present) = sealed else { return Ok(false) };
+        let Some(anew) = self.reseal(key, &[], present)? else { return Ok(false) };
+        *present = anew;
+        Ok(true)
     }
 
     /// Opens an optional payload.

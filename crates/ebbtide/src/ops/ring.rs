@@ -1,0 +1,279 @@
+//! The keyring as a store knows it: the ids of its keys, what the nodes have, and whether every record is
+//! authenticated.
+//!
+//! A store remembers the keys that it was used with. A ring that has none of them, or another secret under the same id,
+//! is a stranger's and is refused at opening.
+
+use std::collections::BTreeMap;
+
+use minicbor::bytes::ByteArray;
+use minicbor::{Decode, Encode};
+
+use crate::admin::Admin;
+use crate::backend::BackendExt as _;
+use crate::keyring::shared::SharedKeyring;
+use crate::keyring::{KeyId, Keyring};
+use crate::layers::authenticated::{is_authenticated, is_genuine, is_sealed};
+use crate::model::codec;
+use crate::model::error::{Error, Result};
+use crate::model::key::{Key, Part, Prefix};
+use crate::model::kind::Kind;
+use crate::model::record::{Record, Version};
+use crate::model::rng::Rng;
+use crate::model::scope::Scope;
+use crate::model::time::Timestamp;
+use crate::model::write::{Batch, Write};
+
+const PARTITION: &str = "keyring";
+const NODES: &str = "keyring-nodes";
+const PROOF: &str = "ring";
+
+/// Attempts against other nodes that open at the same time.
+const ATTEMPTS: usize = 16;
+
+/// Time after which a node that reports no more counts as gone.
+const REPORTED: std::time::Duration = std::time::Duration::from_secs(30);
+
+#[derive(Clone, PartialEq, Encode, Decode)]
+struct StoredKey {
+    #[n(0)]
+    id: ByteArray<4>,
+    /// MAC under the key: tells the key apart from another with the same id.
+    #[n(1)]
+    proof: ByteArray<32>,
+}
+
+#[derive(Clone, PartialEq, Encode, Decode)]
+struct StoredRing {
+    #[n(0)]
+    keys: Vec<StoredKey>,
+    /// True if every record with authority has a tag.
+    #[n(1)]
+    authenticated: bool,
+}
+
+/// Keyring as a store knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KnownRing {
+    /// Ids of the keys that the store was used with.
+    pub keys: Vec<KeyId>,
+    /// True if every record with authority has a tag, so that one without is `Corrupt`.
+    pub authenticated: bool,
+}
+
+/// Keys that a node has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeRing {
+    /// Id of the process.
+    pub node: String,
+    /// Key that it derives new tokens with.
+    pub active: KeyId,
+    /// Keys that it has.
+    pub keys: Vec<KeyId>,
+    /// Time of the report.
+    pub at: Timestamp,
+}
+
+#[derive(Encode, Decode)]
+struct StoredNode {
+    #[n(0)]
+    active: ByteArray<4>,
+    #[n(1)]
+    keys: Vec<ByteArray<4>>,
+    #[n(2)]
+    at: u64,
+}
+
+/// Operations on the keyring that a store knows.
+pub struct Rings<'a> {
+    engine: &'a dyn Admin,
+    rng: &'a dyn Rng,
+    now: Timestamp,
+}
+
+impl std::fmt::Debug for Rings<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Rings({})", self.engine.info().engine)
+    }
+}
+
+impl<'a> Rings<'a> {
+    /// Operations on the store of `engine`, as of `now`.
+    pub fn new(engine: &'a dyn Admin, rng: &'a dyn Rng, now: Timestamp) -> Self {
+        Self { engine, rng, now }
+    }
+
+    /// Keyring that the store knows; none before the first one is used.
+    pub async fn known(&self) -> Result<Option<KnownRing>> {
+        Ok(self.read().await?.map(|(stored, _)| KnownRing {
+            keys: stored.keys.iter().map(|key| KeyId::from_bytes(*key.id)).collect(),
+            authenticated: stored.authenticated,
+        }))
+    }
+
+    /// Checks that `keyring` is the store's, without a write.
+    pub async fn check(&self, keyring: &Keyring) -> Result<Option<KnownRing>> {
+        if let Some((stored, _)) = self.read().await? {
+            same(&stored, keyring)?;
+        }
+        self.known().await
+    }
+
+    /// Checks that `keyring` is the store's, and lets the store know its keys. The first one is taken over; a new store
+    /// is marked as one whose records are all authenticated.
+    pub async fn adopt(&self, keyring: &Keyring) -> Result<KnownRing> {
+        for _ in 0..ATTEMPTS {
+            let read = self.read().await?;
+            let (mut stored, version) = match read {
+                Some((stored, version)) => (stored, Some(version)),
+                None => (StoredRing { keys: Vec::new(), authenticated: self.is_new(keyring).await? }, None),
+            };
+            same(&stored, keyring)?;
+            let before = stored.clone();
+            for key in keyring.keys() {
+                if !stored.keys.iter().any(|known| *known.id == *key.id.as_bytes()) {
+                    stored
+                        .keys
+                        .push(StoredKey { id: (*key.id.as_bytes()).into(), proof: proof(keyring, key.id)? });
+                }
+            }
+            if (version.is_some() && stored == before) || self.write(&stored, version).await? {
+                let keys = stored.keys.iter().map(|key| KeyId::from_bytes(*key.id)).collect();
+                return Ok(KnownRing { keys, authenticated: stored.authenticated });
+            }
+        }
+        Err(Error::unavailable("other nodes change the ids of the keyring at the same time; try again"))
+    }
+
+    /// Marks the store as one whose records with authority all have a tag.
+    pub async fn set_authenticated(&self) -> Result<()> {
+        self.edit(|stored| stored.authenticated = true).await
+    }
+
+    /// Forgets a key that was retired.
+    pub async fn forget(&self, id: KeyId) -> Result<()> {
+        self.edit(|stored| stored.keys.retain(|key| *key.id != *id.as_bytes())).await
+    }
+
+    /// Reports the keys that this node has.
+    pub async fn report(&self, node: &[u8; 8], keyring: &Keyring) -> Result<()> {
+        let stored = StoredNode {
+            active: (*keyring.active().as_bytes()).into(),
+            keys: keyring.keys().iter().map(|key| (*key.id.as_bytes()).into()).collect(),
+            at: self.now.as_millis(),
+        };
+        let key = Key::new(Kind::System, &Scope::Global, &[NODES.into()], &[node.into()])?;
+        let record = Record::new(codec::encode(&stored), self.now.checked_add(REPORTED)?, self.rng);
+        let _ = self.engine.put(key, record, self.now).await?;
+        Ok(())
+    }
+
+    /// Nodes that have reported within the last half minute.
+    pub async fn nodes(&self) -> Result<Vec<NodeRing>> {
+        let prefix = Prefix::partition(Kind::System, &Scope::Global, &[NODES.into()], &[])?;
+        let (mut nodes, mut after) = (Vec::new(), None);
+        loop {
+            let page = self.engine.scan(&prefix, after.as_ref(), 500, self.now).await?;
+            for (key, record) in &page.items {
+                let stored: StoredNode = codec::decode(&record.value)?;
+                let sort = key.sort();
+                let [Part::Bytes(node)] = sort.as_slice() else { continue };
+                nodes.push(NodeRing {
+                    node: node.iter().map(|byte| format!("{byte:02x}")).collect(),
+                    active: KeyId::from_bytes(*stored.active),
+                    keys: stored.keys.iter().map(|id| KeyId::from_bytes(**id)).collect(),
+                    at: Timestamp::from_stored(stored.at)?,
+                });
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(nodes);
+            }
+        }
+    }
+
+    /// `Invalid` if a node has reported without the key `id`: what is made with it would be unknown there.
+    pub async fn check_everywhere(&self, id: KeyId) -> Result<()> {
+        let nodes = self.nodes().await?;
+        let without: Vec<_> = nodes.iter().filter(|node| !node.keys.contains(&id)).collect();
+        if without.is_empty() {
+            return Ok(());
+        }
+        let names: BTreeMap<_, _> = without.iter().map(|node| (node.node.as_str(), ())).collect();
+        Err(Error::invalid(format!(
+            "{} of {} nodes do not have the key {id} yet ({}); copy the keyring to them first",
+            without.len(),
+            nodes.len(),
+            names.into_keys().collect::<Vec<_>>().join(", ")
+        )))
+    }
+
+    /// Returns whether the store has no record that would need a tag. A store without a note of its keyring, but with
+    /// records that this ring has authenticated, has lost the note: someone removed it, so that rows without a tag
+    /// would be accepted again.
+    async fn is_new(&self, keyring: &Keyring) -> Result<bool> {
+        let kinds = Kind::ALL.iter().copied().filter(|kind| is_authenticated(*kind) || is_sealed(*kind));
+        let prefixes: Vec<_> = kinds.map(Prefix::kind_wide).collect();
+        let page = self.engine.list(&prefixes, None, 100, self.now).await?;
+        let shared = SharedKeyring::new(keyring.clone());
+        if page.items.iter().any(|(key, record)| is_genuine(&shared, key, record)) {
+            return Err(Error::corrupt(
+                "the store has lost the note of its keyring, but has records that this keyring has authenticated",
+            ));
+        }
+        Ok(page.items.is_empty() && page.next.is_none())
+    }
+
+    async fn edit(&self, change: impl Fn(&mut StoredRing)) -> Result<()> {
+        for _ in 0..ATTEMPTS {
+            let Some((mut stored, version)) = self.read().await? else { return Ok(()) };
+            change(&mut stored);
+            if self.write(&stored, Some(version)).await? {
+                return Ok(());
+            }
+        }
+        Err(Error::unavailable("other nodes change the ids of the keyring at the same time; try again"))
+    }
+
+    async fn read(&self) -> Result<Option<(StoredRing, Version)>> {
+        let record = self.engine.get(&place()?, self.now).await?;
+        record.map(|record| Ok((codec::decode(&record.value)?, record.version))).transpose()
+    }
+
+    async fn write(&self, stored: &StoredRing, expected: Option<Version>) -> Result<bool> {
+        let (key, record) = (place()?, Record::new(codec::encode(stored), Timestamp::NEVER, self.rng));
+        let write = match expected {
+            Some(expected) => Write::Replace { key, expected, record },
+            None => Write::Insert { key, record },
+        };
+        Ok(self.engine.commit(Batch::new(vec![write])?, self.now).await?.is_applied())
+    }
+}
+
+/// Key of the note.
+pub(crate) fn place() -> Result<Key> {
+    Key::new(Kind::System, &Scope::Global, &[PARTITION.into()], &[])
+}
+
+fn proof(keyring: &Keyring, id: KeyId) -> Result<ByteArray<32>> {
+    let proof = keyring.mac(id, PROOF, &[]).ok_or_else(|| Error::corrupt("the keyring lost a key"))?;
+    Ok(proof.into())
+}
+
+/// `Invalid` unless the ring has a key that the store knows, and no other key under an id that it knows. A ring may
+/// lack keys that were retired.
+fn same(stored: &StoredRing, keyring: &Keyring) -> Result<()> {
+    let ids: Vec<_> = keyring.keys().iter().map(|key| key.id).collect();
+    let is_ours = |key: &StoredKey| keyring.verify(KeyId::from_bytes(*key.id), PROOF, &[], &key.proof[..]);
+    let is_foreign = |key: &StoredKey| ids.contains(&KeyId::from_bytes(*key.id)) && !is_ours(key);
+    if stored.keys.is_empty() || (stored.keys.iter().any(is_ours) && !stored.keys.iter().any(is_foreign)) {
+        return Ok(());
+    }
+    let known: Vec<_> = stored.keys.iter().map(|key| KeyId::from_bytes(*key.id).to_string()).collect();
+    Err(Error::invalid(format!(
+        "this is not the keyring of the store, which was used with the keys {}; name the right file",
+        known.join(", ")
+    )))
+}
