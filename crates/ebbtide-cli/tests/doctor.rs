@@ -74,7 +74,11 @@ fn a_flipped_bit_is_named_with_segment_and_group_and_nothing_serves() {
     for _ in 0..2 {
         let served = serves(folder.path());
         assert_eq!(served.status.code(), Some(2), "{}", said(&served));
-        assert!(said(&served).contains(&name) && said(&served).contains("damaged at group 2"), "{}", said(&served));
+        assert!(
+            said(&served).contains(&name) && said(&served).contains("damaged at group 2"),
+            "{}",
+            said(&served)
+        );
     }
     let output = doctor(folder.path(), &["--json"]);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
@@ -92,7 +96,11 @@ fn a_store_with_a_missing_part_does_not_begin_anew() {
             "segment" => segments(folder.path())[0].clone(),
             lost => folder.path().join("data").join(lost),
         };
-        if path.is_dir() { std::fs::remove_dir_all(path).unwrap() } else { std::fs::remove_file(path).unwrap() }
+        if path.is_dir() {
+            std::fs::remove_dir_all(path).unwrap()
+        } else {
+            std::fs::remove_file(path).unwrap()
+        }
         let served = serves(folder.path());
         assert_eq!(served.status.code(), Some(2), "{lost}: {}", said(&served));
         assert!(said(&served).contains("missing"), "{lost}: {}", said(&served));

@@ -9,8 +9,8 @@ use std::time::Duration;
 use ebbtide::engines::blocking::Blocking;
 use ebbtide::ops::clock_guard::ClockGuard;
 use ebbtide::{
-    Admin, BackendExt, Batch, Budget, Clock, Error, ErrorKind, Key, Kind, ManualClock, Prefix, Record,
-    Rng as _, Scope, SystemRng, Timestamp, Write, open_engine as open,
+    Admin, BackendExt, Batch, Budget, Clock, Error, ErrorKind, Key, Kind, ManualClock, Prefix, Record, Scope,
+    SystemRng, Timestamp, Write, open_engine as open,
 };
 
 const ENGINES: &[&str] = if cfg!(feature = "rocksdb") { &["fjall", "rocksdb"] } else { &["fjall"] };

@@ -14,7 +14,8 @@ use ebbtide::engines::log::embedded::{Embedded, Options};
 use ebbtide::engines::log::faults::Faults;
 use ebbtide::engines::log::recovery::Settings;
 use ebbtide::{
-    Admin, BackendExt as _, ErrorKind, Key, Kind, Prefix, Record, Result, Rng as _, Scope, SeededRng, Timestamp,
+    Admin, Backend as _, BackendExt as _, ErrorKind, Key, Kind, Prefix, Record, Result, Rng as _, Scope,
+    SeededRng, Timestamp,
 };
 use ebbtide_conformance::stores::{self, STORE_CASES};
 use ebbtide_conformance::{self as conformance, CASES};
@@ -234,7 +235,8 @@ fn damage(folder: &Path, rng: &SeededRng) -> String {
 
 #[test]
 fn no_random_damage_of_a_folder_loses_anything_in_silence() {
-    let damages = std::env::var("EBBTIDE_TEST_DAMAGES").ok().and_then(|text| text.parse().ok()).unwrap_or(500);
+    let damages =
+        std::env::var("EBBTIDE_TEST_DAMAGES").ok().and_then(|text| text.parse().ok()).unwrap_or(500);
     let dir = tempfile::tempdir().unwrap();
     let (whole, broken) = (dir.path().join("whole"), dir.path().join("broken"));
     filled(&whole);
@@ -266,6 +268,8 @@ fn no_random_damage_of_a_folder_loses_anything_in_silence() {
             }
         });
     }
-    println!("{damages} damages: {refused} stores did not open, {answered} opened and lost nothing in silence");
+    println!(
+        "{damages} damages: {refused} stores did not open, {answered} opened and lost nothing in silence"
+    );
     assert!(refused > damages / 4, "{refused} of {damages} damages were found on opening");
 }

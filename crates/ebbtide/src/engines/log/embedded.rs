@@ -29,10 +29,11 @@ use super::pool::Pool;
 use super::position::Position;
 use super::recovery::Settings;
 use super::writer::{Log, Threads};
+use crate::admin::Stats;
 use crate::engines::embedded::{Control, Folder};
 use crate::model::error::Result;
 use crate::model::kind::Kind;
-use crate::model::time::Timestamp;
+use crate::model::time::{Stopwatch, Timestamp};
 
 /// Options of an embedded store.
 #[derive(Clone)]
@@ -106,6 +107,8 @@ pub(crate) struct Core<C> {
     births: Mutex<BTreeMap<u32, Timestamp>>,
     /// True while the disk has less free than the reserve: what is left is for writes that end authority.
     is_short: AtomicBool,
+    /// Last counts, the time since they were made, and the time that they took.
+    counted: Mutex<Option<(Stopwatch, Duration, Stats)>>,
     /// One retirement or sweep at a time: one thread writes to the cold store.
     maintenance: tokio::sync::Mutex<()>,
     disk: Arc<dyn super::disk::Disk>,

@@ -1,5 +1,6 @@
 //! Sweeps and counts.
 
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -15,6 +16,9 @@ use crate::model::time::{Stopwatch, Timestamp};
 
 /// Cold records that are removed by one bulk.
 const BULK: usize = 10_000;
+
+/// Counts that took at least this long are made again only after a hundred times as long.
+const LONG_COUNT: Duration = Duration::from_millis(50);
 
 /// A shorter rest would cost more than it gives.
 const SHORTEST_REST: Duration = Duration::from_millis(4);
@@ -210,8 +214,24 @@ impl<C: ColdStore> Core<C> {
         u64::from(self.index.shard_of(hash).with_hash(hash).next().is_none())
     }
 
-    /// Counts all records. Walks the index and the cold store.
+    /// The last counts, if making them anew would take more than a hundredth of the time.
+    pub(super) fn recent_stats(&self) -> Option<Stats> {
+        let counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, took, stats) = counted.as_ref()?;
+        (*took >= LONG_COUNT && since.elapsed() < *took * 100).then(|| stats.clone())
+    }
+
+    /// Counts all records, and keeps the counts for [`recent_stats`](Self::recent_stats).
     pub(super) fn count_stats(&self, now: Timestamp) -> Result<Stats> {
+        let counting = Stopwatch::start();
+        let stats = self.count_all(now)?;
+        let counted = Some((Stopwatch::start(), counting.elapsed(), stats.clone()));
+        *self.counted.lock().unwrap_or_else(PoisonError::into_inner) = counted;
+        Ok(stats)
+    }
+
+    /// Walks the index and the cold store.
+    fn count_all(&self, now: Timestamp) -> Result<Stats> {
         let _alone = self.maintenance.blocking_lock();
         let mut stats = Stats::new();
         for number in 0..SHARDS {
