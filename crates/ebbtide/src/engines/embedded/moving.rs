@@ -14,6 +14,7 @@ use super::folder::{self, Folder};
 use super::{Options, RealDisk};
 use crate::engines::log::cold::{ColdStore, OldStore, Row, Window, window_for};
 use crate::engines::log::disk::Disk;
+use crate::engines::log::embedded::retire::named_windows;
 use crate::engines::log::faults::Faults;
 use crate::engines::log::manifest::{self, Manifest, ManifestFile};
 use crate::model::error::Result;
@@ -124,9 +125,7 @@ fn write_manifest<C: ColdStore>(folder: &Folder, cold: &C, mark: Option<Timestam
     let rng: &dyn Rng = &SystemRng;
     let mut manifest = Manifest::new(rng.bytes(), Vec::new());
     manifest.clock_mark = mark.map(Timestamp::as_millis);
-    for &kind in Kind::ALL {
-        manifest.windows.extend(cold.windows(kind).into_iter().map(|window| (kind.code(), window.0)));
-    }
+    manifest.windows = named_windows(cold)?;
     let mut file = ManifestFile::new(Arc::new(disk) as Arc<dyn Disk>, manifest, Faults::default());
     file.change(|_| {}).map_err(manifest::Failure::into_error)?;
     folder::sync_dir(folder.path())

@@ -9,7 +9,7 @@ mod backup;
 mod commit;
 mod lookup;
 mod open;
-mod retire;
+pub(crate) mod retire;
 mod scan;
 mod sweep;
 #[cfg(test)]

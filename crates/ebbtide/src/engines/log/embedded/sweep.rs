@@ -162,7 +162,7 @@ impl<C: ColdStore> Core<C> {
             self.log.change_manifest(|manifest| {
                 manifest
                     .windows
-                    .retain(|(code, end)| *code != kind.code() || !passed.contains(&Window(*end)));
+                    .retain(|(code, end, _)| *code != kind.code() || !passed.contains(&Window(*end)));
             })?;
             for window in passed {
                 let mut removed = 0;
