@@ -1,12 +1,48 @@
 //! Attributes.
 
+use std::collections::BTreeMap;
+
 use ebbtide::Ttl;
-use ebbtide::stores::attributes::{Attribute, Stamp};
+use ebbtide::stores::attributes::{Attribute, Stamp, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::answers::millis;
+use crate::answers::{Listed, millis, seconds};
+
+/// Live attributes of a bucket.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct BucketUsage {
+    pub bucket: String,
+    pub count: u64,
+    /// Bytes of keys and values.
+    pub bytes: u64,
+}
+
+/// Live attributes by bucket.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct UsageAnswer {
+    pub buckets: Vec<BucketUsage>,
+    pub count: u64,
+    pub bytes: u64,
+}
+
+impl From<BTreeMap<String, Usage>> for UsageAnswer {
+    fn from(usage: BTreeMap<String, Usage>) -> Self {
+        let (count, bytes) =
+            usage.values().fold((0, 0), |(count, bytes), of| (count + of.count, bytes + of.bytes));
+        let of = |(bucket, of): (String, Usage)| BucketUsage { bucket, count: of.count, bytes: of.bytes };
+        Self { buckets: usage.into_iter().map(of).collect(), count, bytes }
+    }
+}
+
+/// Names of buckets, or their counts and bytes.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum BucketsAnswer {
+    Usage(UsageAnswer),
+    Page(Listed<String>),
+}
 
 /// Change of an attribute by its value.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -28,6 +64,12 @@ pub struct AttributeAnswer {
     pub data: Value,
     pub timestamp: Option<u64>,
     pub expires_at: Option<u64>,
+    /// Lifetime that it began with; null without an end.
+    pub ttl_seconds: Option<u64>,
+    /// Latest expiry that reads and extensions can give it.
+    pub cap_at: Option<u64>,
+    /// True if each read renews it.
+    pub sliding: bool,
     pub version: String,
 }
 
@@ -38,6 +80,9 @@ impl From<&Attribute> for AttributeAnswer {
             data: attribute.data.clone(),
             timestamp: attribute.timestamp.and_then(millis),
             expires_at: millis(attribute.expires_at),
+            ttl_seconds: attribute.ttl.map(seconds),
+            cap_at: attribute.cap_at.and_then(millis),
+            sliding: attribute.slides,
             version: attribute.version.to_string(),
         }
     }

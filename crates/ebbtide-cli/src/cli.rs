@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    audit, backup, clock, completions, config, copy, doctor, explain, export, import, key, keyring, man,
-    migrate_schema, scope, serve, stats, sweep, table, verify,
+    approval, audit, backup, clock, completions, config, copy, doctor, explain, export, import, key, keyring,
+    man, migrate_schema, policy, relationship, scope, serve, stats, sweep, table, usage, verify,
 };
 use crate::{logging, store};
 
@@ -42,6 +42,10 @@ enum Command {
     Sweep(sweep::Args),
     Key(key::Args),
     Scope(scope::Args),
+    Policy(policy::Args),
+    Approval(approval::Args),
+    Relationship(relationship::Args),
+    Usage(usage::Args),
     Explain(explain::Args),
     Audit(audit::Args),
     Keyring(keyring::Args),
@@ -75,6 +79,10 @@ impl Cli {
             Command::Sweep(args) => sweep::run(args, json).await,
             Command::Key(args) => key::run(args, json).await,
             Command::Scope(args) => scope::run(args, json).await,
+            Command::Policy(args) => policy::run(args, json).await,
+            Command::Approval(args) => approval::run(args, json).await,
+            Command::Relationship(args) => relationship::run(args, json).await,
+            Command::Usage(args) => usage::run(args, json).await,
             Command::Explain(args) => explain::run(args, json).await,
             Command::Audit(args) => audit::run(args, json).await,
             Command::Keyring(args) => keyring::run(&args),
@@ -99,13 +107,17 @@ impl Command {
         match self {
             Self::Audit(args) => args.has_json(),
             Self::Key(args) => args.has_json(),
-            Self::Config(_)
+            Self::Approval(_)
+            | Self::Config(_)
             | Self::Doctor(_)
             | Self::Explain(_)
             | Self::Export(_)
+            | Self::Policy(_)
+            | Self::Relationship(_)
             | Self::Scope(_)
             | Self::Stats(_)
-            | Self::Sweep(_) => true,
+            | Self::Sweep(_)
+            | Self::Usage(_) => true,
             Self::Backup(_)
             | Self::Clock(_)
             | Self::Completions(_)

@@ -1,5 +1,6 @@
 //! One file for each command: its arguments (`Args`) and its work (`run`).
 
+pub(crate) mod approval;
 pub(crate) mod audit;
 pub(crate) mod backup;
 pub(crate) mod clock;
@@ -14,9 +15,36 @@ pub(crate) mod key;
 pub(crate) mod keyring;
 pub(crate) mod man;
 pub(crate) mod migrate_schema;
+pub(crate) mod policy;
+pub(crate) mod relationship;
 pub(crate) mod scope;
 pub(crate) mod serve;
 pub(crate) mod stats;
 pub(crate) mod sweep;
 pub(crate) mod table;
+pub(crate) mod usage;
 pub(crate) mod verify;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::operator::Answer;
+use crate::output::{errln, outln, when};
+
+/// Writes the answer to an extension. The exit status is 1 if nothing was extended.
+fn extended(answer: Answer, what: &str, json: bool) -> Result<ExitCode> {
+    if answer.status == 404 && answer.body["title"] == "unknown" {
+        errln!("no such {what}");
+        return Ok(ExitCode::from(1));
+    }
+    match answer.or_conflict()? {
+        Ok(extended) if json => outln!("{extended}")?,
+        Ok(extended) => outln!("extended, ends {}", when(extended["expires_at"].as_u64()))?,
+        Err(refused) => {
+            errln!("{refused}");
+            return Ok(ExitCode::from(1));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

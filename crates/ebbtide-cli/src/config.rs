@@ -12,10 +12,12 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use ebbtide::TtlPolicies;
-use ebbtide::ops::sweeper::Share;
+use ebbtide::ops::sweeper::{Share, SweepSettings};
+use ebbtide::stores::attributes::BucketLives;
 use ebbtide::stores::profile::Profile;
 use ebbtide_server::http::limits::Limits;
 use ebbtide_server::http::quota::Quota;
+use ebbtide_server::http::scoping::ScopeRules;
 
 pub(crate) use resolved::{Resolved, Row};
 pub(crate) use settings::Settings;
@@ -33,6 +35,9 @@ pub(crate) struct Config {
     pub(crate) tls: Option<(PathBuf, PathBuf)>,
     pub(crate) sweep_interval: Option<Duration>,
     pub(crate) sweep_budget: Share,
+    pub(crate) sweep: SweepSettings,
+    pub(crate) scope_rules: ScopeRules,
+    pub(crate) bucket_lives: BucketLives,
     pub(crate) quotas: Vec<Quota>,
     pub(crate) limits: Limits,
     /// Largest difference between the clock of this node and that of a shared engine.
@@ -60,6 +65,17 @@ impl Config {
             tls: tls(resolved)?,
             sweep_interval: resolved.optional("sweep.interval", duration)?,
             sweep_budget: resolved.required("sweep.budget", values::parsed)?,
+            sweep: SweepSettings {
+                turn: resolved.required("sweep.turn", duration)?,
+                silence: resolved.required("sweep.silence", duration)?,
+                overdue: resolved.optional("sweep.overdue", duration)?,
+            },
+            scope_rules: ScopeRules {
+                warn: resolved.required("warn_unscoped", values::switch)?,
+                require: resolved.required("require_scope", values::switch)?,
+                global_for_admins: resolved.required("global_for_admins", values::switch)?,
+            },
+            bucket_lives: resolved.bucket_lives()?,
             quotas: resolved.optional("quotas", values::quotas)?.unwrap_or_default(),
             limits: Limits {
                 body_bytes: resolved.required("limits.body_bytes", values::count)?,

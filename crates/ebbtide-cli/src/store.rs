@@ -58,11 +58,21 @@ pub(crate) async fn open(url: &str, access: Access) -> Result<Ebbtide> {
     tool.open().await.context("cannot open the store")
 }
 
+/// Opens the store at `url` as a server does, for commands that write records: with its keyring and its stored
+/// policies.
+pub(crate) async fn open_with_policies(url: &str, access: Access) -> Result<Ebbtide> {
+    open_with_keyring(url, access, Ebbtide::builder(url)).await
+}
+
 /// Opens the store at `url` with its keyring, for commands that write what the keyring authenticates: API keys and
 /// entries of the audit log.
 pub(crate) async fn open_signing(url: &str, access: Access) -> Result<Ebbtide> {
+    open_with_keyring(url, access, Ebbtide::builder(url).without_stored_policies()).await
+}
+
+async fn open_with_keyring(url: &str, access: Access, tool: ebbtide::Builder) -> Result<Ebbtide> {
     require(url, access)?;
-    let tool = Ebbtide::builder(url).without_stored_policies().without_metrics();
+    let tool = tool.without_metrics();
     let tool = match keyring(url) {
         Some(path) => tool.keyring_file(path),
         None if folder(url).is_some() || url == "memory:" => tool,

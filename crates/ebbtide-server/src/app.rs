@@ -2,14 +2,17 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ebbtide::ops::clock_guard::ClockGuard;
+use ebbtide::ops::sweeper::SILENCE;
 use ebbtide::{Admin, Ebbtide, Secret, Stores};
 
 use crate::http::auth::Access;
 use crate::http::edge::Edge;
 use crate::http::limits::Limits;
 use crate::http::quota::Quotas;
+use crate::http::scoping::{ScopeRules, Scoping};
 use crate::metrics::Scrapes;
 use crate::routes::Readiness;
 
@@ -28,6 +31,9 @@ pub struct Parts {
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) access: Arc<Access>,
     pub(crate) quotas: Arc<Quotas>,
+    pub(crate) scoping: Arc<Scoping>,
+    /// Time without a sweep after which `/v1/stats` warns.
+    pub(crate) silence: Duration,
 }
 
 impl Deref for App {
@@ -61,6 +67,8 @@ impl App {
             readiness: Arc::default(),
             access: Arc::new(Access::new([root_key])),
             quotas: Arc::default(),
+            scoping: Arc::default(),
+            silence: SILENCE,
         }))
     }
 
@@ -76,6 +84,20 @@ impl App {
     pub fn within(mut self, limits: Limits) -> Self {
         let parts = Arc::make_mut(&mut self.0);
         parts.edge = Arc::new(Edge::new(limits, parts.edge.gate.clone()));
+        self
+    }
+
+    /// The same with other rules for requests that name no scope.
+    #[must_use]
+    pub fn with_scope_rules(mut self, rules: ScopeRules) -> Self {
+        Arc::make_mut(&mut self.0).scoping = Arc::new(Scoping::new(rules));
+        self
+    }
+
+    /// The same with a warning after so much time without a sweep.
+    #[must_use]
+    pub fn with_silence(mut self, silence: Duration) -> Self {
+        Arc::make_mut(&mut self.0).silence = silence;
         self
     }
 

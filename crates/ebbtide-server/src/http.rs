@@ -9,6 +9,7 @@ pub(crate) mod problem;
 pub mod quota;
 pub(crate) mod request_id;
 pub(crate) mod route;
+pub mod scoping;
 mod serve;
 pub(crate) mod table;
 pub mod tls;

@@ -5,6 +5,7 @@
 
 mod app;
 pub mod http;
+pub mod local;
 pub mod metrics;
 pub mod openapi;
 mod routes;

@@ -1,11 +1,12 @@
 //! Metrics in Prometheus format.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ebbtide::{Clock as _, Kind, Stopwatch};
+use ebbtide::stores::attributes::Usage;
+use ebbtide::{Clock as _, Kind, Scope, Stopwatch};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::sync::Mutex;
@@ -147,4 +148,16 @@ async fn show_store(app: &App, shown: &mut BTreeSet<Kind>) -> ebbtide::Result<()
         gauge!("ebbtide_oldest_overdue_seconds", "kind" => kind.name()).set(overdue.as_secs_f64());
     }
     Ok(())
+}
+
+/// Sets the size of the buckets that the whole scope shares, whose owner begins with an underscore.
+pub(crate) fn tell_usage(scope: &Scope, owner: &str, usage: &BTreeMap<String, Usage>) {
+    if !owner.starts_with('_') {
+        return;
+    }
+    for (bucket, of) in usage {
+        let labels = [("scope", scope.to_string()), ("owner", owner.to_owned()), ("bucket", bucket.clone())];
+        #[expect(clippy::cast_precision_loss, reason = "a gauge is a double")]
+        gauge!("ebbtide_bucket_records", &labels).set(of.count as f64);
+    }
 }

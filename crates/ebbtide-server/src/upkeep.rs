@@ -10,11 +10,12 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::app::App;
 use crate::metrics::recorder;
 
-/// Interval of a round, which reads stored policies and gathers metrics.
-const ROUND: Duration = Duration::from_secs(5);
+/// Interval of a round, which reads stored policies and gathers metrics. A change of a policy is in force on every
+/// node within 5 seconds.
+const ROUND: Duration = Duration::from_secs(3);
 
 /// Number of rounds between two comparisons of the clocks; every round while they disagree.
-const CLOCK_ROUNDS: u32 = 12;
+const CLOCK_ROUNDS: u32 = 20;
 
 /// Number of rounds between two checkpoints of the audit log.
 const CHECKPOINT_ROUNDS: u32 = 12;

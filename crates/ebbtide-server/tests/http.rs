@@ -12,6 +12,10 @@ mod keys;
 mod malformed;
 #[path = "http/matrix.rs"]
 mod matrix;
+#[path = "http/policies.rs"]
+mod policies;
+#[path = "http/reach.rs"]
+mod reach;
 #[path = "http/server.rs"]
 mod server;
 #[path = "http/state.rs"]

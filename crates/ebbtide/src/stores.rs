@@ -41,6 +41,7 @@ use crate::model::ttl::{Ttl, TtlPolicies, TtlPolicy};
 use crate::stores::audit::Chains;
 use crate::timekeeping::{Now, TimeSource, Timed};
 
+use attributes::BucketLives;
 use clients::hashing::{HashCost, Hashers};
 use profile::Profile;
 use scopes::Scopes;
@@ -56,6 +57,7 @@ struct Shared {
     profiles: BTreeMap<String, Profile>,
     hashers: Hashers,
     keyring: RwLock<Arc<Keyring>>,
+    bucket_lives: BucketLives,
     /// As the stores were built with.
     configured: TtlPolicies,
     /// With those that are stored in front of them, as they were read last.
@@ -80,6 +82,7 @@ impl Stores {
             time: Arc::new(TimeSource::of_clock(SystemClock)),
             rng: Arc::new(SystemRng),
             policies: TtlPolicies::default(),
+            bucket_lives: BucketLives::default(),
             profile: Profile::default(),
             profiles: BTreeMap::new(),
             hash_cost: HashCost::default(),
@@ -191,6 +194,10 @@ impl Stores {
         }
     }
 
+    pub(crate) fn bucket_ttl(&self, owner: &str, bucket: &str) -> Option<Ttl> {
+        self.0.bucket_lives.of(owner, bucket)
+    }
+
     fn policy(&self, kind: Kind, scope: &Scope) -> Option<TtlPolicy> {
         self.0.policies.read().unwrap_or_else(PoisonError::into_inner).of(kind, scope)
     }
@@ -235,6 +242,7 @@ pub struct Builder {
     time: Arc<TimeSource>,
     rng: Arc<dyn Rng>,
     policies: TtlPolicies,
+    bucket_lives: BucketLives,
     profile: Profile,
     profiles: BTreeMap<String, Profile>,
     hash_cost: HashCost,
@@ -266,6 +274,12 @@ impl Builder {
         self
     }
 
+    /// Gives attributes the lives of their buckets where none is asked for.
+    pub fn bucket_lives(mut self, lives: BucketLives) -> Self {
+        self.bucket_lives = lives;
+        self
+    }
+
     /// Gives records the lives of `profile` where none is asked for.
     pub fn profile(mut self, profile: Profile) -> Self {
         self.profile = profile;
@@ -294,7 +308,7 @@ impl Builder {
     /// The stores.
     #[must_use]
     pub fn build(self) -> Stores {
-        let Self { backend, time, rng, policies, profile, profiles, hash_cost, keyring } = self;
+        let Self { backend, time, rng, policies, bucket_lives, profile, profiles, hash_cost, keyring } = self;
         let keyring = keyring.unwrap_or_else(|| Keyring::generate(rng.as_ref(), time.date()));
         Stores(Arc::new(Shared {
             timed: Timed::new(backend, time),
@@ -305,6 +319,7 @@ impl Builder {
             keyring: RwLock::new(Arc::new(keyring)),
             policies: RwLock::new(Arc::new(policies.clone())),
             configured: policies,
+            bucket_lives,
             chains: Chains::default(),
         }))
     }

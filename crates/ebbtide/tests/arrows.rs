@@ -95,7 +95,7 @@ fn the_command_line_takes_its_json_from_the_api_crate() {
     let cli = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ebbtide-cli/src");
     for path in sources(&cli) {
         for import in imports(&read(&path), "ebbtide_server") {
-            let server_only = ["http", "upkeep", "metrics", "App", "serve", "serve_tls"];
+            let server_only = ["http", "local", "upkeep", "metrics", "App", "serve", "serve_tls"];
             assert!(server_only.contains(&import.as_str()), "{} imports {import}", path.display());
         }
     }

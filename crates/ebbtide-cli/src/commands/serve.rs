@@ -106,6 +106,7 @@ async fn open(config: &Config) -> Result<(App, Sweeper, Arc<dyn Admin>)> {
         .clock_leap(config.clock_leap)
         .clock_bound(config.clock_bound)
         .policies(config.policies.clone())
+        .bucket_lives(config.bucket_lives.clone())
         .profile(config.profile);
     for (name, profile) in &config.profiles {
         builder = builder.profile_named(name, *profile);
@@ -125,7 +126,9 @@ async fn open(config: &Config) -> Result<(App, Sweeper, Arc<dyn Admin>)> {
     let app = App::new(&db, &root_keys[0])
         .with_root_keys(&root_keys)
         .with_quotas(Quotas::new(config.quotas.clone()));
-    Ok((app, db.sweeper().share(config.sweep_budget), Arc::clone(db.engine())))
+    let sweeper = db.sweeper().share(config.sweep_budget).settings(config.sweep)?;
+    let app = app.with_silence(config.sweep.silence).with_scope_rules(config.scope_rules);
+    Ok((app, sweeper, Arc::clone(db.engine())))
 }
 
 /// Raises the limit of open files, and lowers the maximum of connections to fit it, with a reserve for the store.
@@ -167,7 +170,14 @@ impl Sweeping {
                 }
             }
         };
-        Self { stop, task: tokio::spawn(async move { sweeper.run(interval, rest).await }) }
+        Self {
+            stop,
+            task: tokio::spawn(async move {
+                if let Err(error) = sweeper.run(interval, rest).await {
+                    tracing::error!(%error, "cannot sweep");
+                }
+            }),
+        }
     }
 
     /// Stops after the current step.

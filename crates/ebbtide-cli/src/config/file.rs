@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use ebbtide::stores::attributes::BucketLives;
 use ebbtide::stores::profile::Profile;
 use ebbtide::{Kind, Scope, Ttl, TtlPolicies, TtlPolicy};
 use toml::de::{DeTable, DeValue};
@@ -28,6 +29,8 @@ pub(super) struct File {
     pub(super) settings: BTreeMap<String, Entry>,
     /// Fields of each `[[policy]]`.
     policies: Vec<Fields>,
+    /// Fields of each `[[bucket]]`.
+    buckets: Vec<Fields>,
     /// Fields of `[profiles.NAME]`, by name.
     profiles: BTreeMap<String, Fields>,
 }
@@ -78,13 +81,14 @@ impl File {
             };
             let place = source.place(&name.span(), &key);
             match (key.as_str(), value.get_ref()) {
-                ("policy", DeValue::Array(items)) => {
+                ("policy" | "bucket", DeValue::Array(items)) => {
                     for item in items {
                         let place = source.place(&item.span(), &key);
                         let DeValue::Table(table) = item.get_ref() else {
-                            bail!("{place}: expected a table: [[policy]]");
+                            bail!("{place}: expected a table: [[{key}]]");
                         };
-                        self.policies.push(fields(source, place, &key, table)?);
+                        let fields = fields(source, place, &key, table)?;
+                        if key == "policy" { self.policies.push(fields) } else { self.buckets.push(fields) }
                     }
                 }
                 ("profiles", DeValue::Table(profiles)) => {
@@ -142,6 +146,22 @@ impl File {
             }
         }
         Ok(policies)
+    }
+
+    /// Default lifetimes of buckets: the presets, and those of the file in place of them.
+    pub(super) fn bucket_lives(&self) -> Result<BucketLives> {
+        let mut lives = BucketLives::default();
+        for fields in &self.buckets {
+            let Some(name) = fields.get("name", values::text)? else {
+                bail!("{}: missing field `name`", fields.place)
+            };
+            let owner = fields.get("owner", values::text)?;
+            let life = |text: &str| if text == "never" { Ok(None) } else { ttl(text).map(Some) };
+            let Some(ttl) = fields.get("ttl", life)? else { bail!("{}: missing field `ttl`", fields.place) };
+            fields.only(&["name", "owner", "ttl"])?;
+            lives.set(owner.as_deref(), &name, ttl);
+        }
+        Ok(lives)
     }
 
     /// Profiles of the file, by name.
@@ -214,12 +234,7 @@ impl Fields {
 }
 
 fn preset(text: &str) -> Result<TtlPolicy, String> {
-    match text {
-        "temporary" => Ok(TtlPolicy::temporary()),
-        "short_lived" => Ok(TtlPolicy::short_lived()),
-        "long_lived" => Ok(TtlPolicy::long_lived()),
-        _ => Err("expected temporary, short_lived or long_lived".to_owned()),
-    }
+    TtlPolicy::preset(text).map_err(|error| error.message().to_owned())
 }
 
 fn ttl(text: &str) -> Result<Ttl, String> {

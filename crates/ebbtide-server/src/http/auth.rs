@@ -22,6 +22,8 @@ use cache::{Cache, Held};
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     pub(crate) scope: Scope,
+    /// True if the request names no scope, and the answer warns about it.
+    pub(crate) warned: bool,
     who: Who,
 }
 
@@ -37,6 +39,14 @@ impl Who {
             // The root key's scope is the whole store.
             Self::Root => &Scope::Global,
             Self::Key(held) => &held.key.scope,
+        }
+    }
+
+    /// Id of the key, for reports.
+    fn id(&self) -> String {
+        match self {
+            Self::Root => "root".to_owned(),
+            Self::Key(held) => held.key.id.to_string(),
         }
     }
 
@@ -157,14 +167,24 @@ impl App {
         if who.role() < needs.role && !named {
             return Err(Problem::forbidden(&format!("this call needs the role {}", needs.role)));
         }
-        let scope = requested(headers)?.unwrap_or_else(|| who.scope().clone());
+        let asked = requested(headers)?;
+        let scope = asked.clone().unwrap_or_else(|| who.scope().clone());
         if !who.scope().covers(&scope) {
             return Err(not_covered());
+        }
+        if scope == Scope::Global && self.scoping.rules.global_for_admins && who.role() < Role::Admin {
+            return Err(Problem::forbidden("the global scope is kept for keys with the role admin"));
+        }
+        // Calls of administration concern the whole store, or name their scope otherwise.
+        let unscoped = asked.is_none() && scope == Scope::Global && needs.role < Role::Admin;
+        if unscoped {
+            self.scoping.note(&who.id(), route, self.guard.now())?;
         }
         if needs.adds {
             self.quotas.check(&self.stores, &scope, self.guard.now()).await?;
         }
-        Ok(Caller { scope, who })
+        let warned = unscoped && self.scoping.rules.warn;
+        Ok(Caller { scope, who, warned })
     }
 
     async fn identify(&self, headers: &HeaderMap) -> Result<Who, Problem> {

@@ -20,6 +20,7 @@ use crate::http::limits::Limits;
 use crate::http::problem::Problem;
 use crate::http::request_id::{HEADER, RequestId};
 use crate::http::route::{GOOD, Route, Routes, Verb};
+use crate::http::scoping::{Scoping, WARNING};
 use crate::http::trace::Trace;
 
 /// State of a server's edge, shared by its connections.
@@ -144,8 +145,12 @@ impl Asked {
         };
         let scope = needs.adds.then(|| caller.scope.clone());
         let author = caller.author();
+        let warned = caller.warned;
         request.extensions_mut().insert(caller);
-        let response = author.run(inner.call(request)).await?;
+        let mut response = author.run(inner.call(request)).await?;
+        if warned {
+            response.headers_mut().insert(WARNING, Scoping::warning());
+        }
         if let Some(scope) = scope.filter(|_| response.status().is_success()) {
             app.quotas.added(&scope);
         }

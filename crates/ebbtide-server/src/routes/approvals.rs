@@ -2,8 +2,9 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use ebbtide::stores::approvals::{Approval, GrantOutcome};
+use ebbtide::stores::approvals::{Approval, ApprovalFilter, GrantOutcome};
 use ebbtide::stores::shared::extension::{ExtendOutcome, Extension};
+use ebbtide_api::access::Counted;
 use ebbtide_api::approvals::{
     ApprovalAnswer, ApprovalCheck, ApprovalChecked, ApprovalExtend, ApprovalExtended, ApprovalsAnswer,
 };
@@ -51,16 +52,22 @@ async fn grant(
     }
 }
 
-/// One approval, or those of an identity.
+/// One approval, or those that have the names that are given.
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct WhichApproval {
+    /// With `resource` and `action`, one approval is read. Without it, every approval of the scope is.
     #[param(min_length = 1, example = "alice")]
-    identity: String,
-    /// Given together with `action`.
+    identity: Option<String>,
     resource: Option<String>,
     action: Option<String>,
+    /// Includes the scopes that the request's covers. It reads every approval of those scopes.
+    #[serde(default)]
+    below: bool,
+    /// Answers `{"count": …}` instead of a list.
+    #[serde(default)]
+    count: bool,
     /// 1 to 1,000 items; 100 by default.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
@@ -68,7 +75,7 @@ struct WhichApproval {
     after: Option<String>,
 }
 
-/// Reads an approval, or lists an identity's
+/// Reads an approval, or lists or counts those of an identity, of a resource, of a scope and below
 #[utoipa::path(get, path = "/approvals", operation_id = "read_approvals", tag = "approvals",
     params(WhichApproval),
     responses((status = 200, body = ApprovalsAnswer), (status = 404, description = "unknown: no such approval")))]
@@ -78,17 +85,22 @@ async fn read(
     Query(which): Query<WhichApproval>,
 ) -> Result<Json<ApprovalsAnswer>, Problem> {
     let approvals = app.stores.approvals(&caller.scope);
-    match (which.resource, which.action) {
-        (Some(resource), Some(action)) => {
-            let found = approvals.get(&which.identity, &resource, &action).await?.ok_or_else(unknown)?;
+    let (after, limit) = page(which.limit, which.after.as_deref())?;
+    let one = !which.below && !which.count;
+    match (which.identity, which.resource, which.action) {
+        (Some(identity), Some(resource), Some(action)) if one => {
+            let found = approvals.get(&identity, &resource, &action).await?.ok_or_else(unknown)?;
             Ok(Json(ApprovalsAnswer::One(Box::new(ApprovalAnswer::from(&found)))))
         }
-        (None, None) => {
-            let (after, limit) = page(which.limit, which.after.as_deref())?;
-            let listing = approvals.list(&which.identity, after.as_ref(), limit).await?;
+        (identity, resource, action) => {
+            let filter = ApprovalFilter::new(identity, resource, action).below(which.below);
+            if which.count {
+                let count = approvals.count_found(&filter).await?;
+                return Ok(Json(ApprovalsAnswer::Count(Counted { count })));
+            }
+            let listing = approvals.find(&filter, after.as_ref(), limit).await?;
             Ok(Json(ApprovalsAnswer::Page(listed(&listing))))
         }
-        _ => Err(Problem::invalid("resource and action are given together")),
     }
 }
 
@@ -102,7 +114,12 @@ async fn check(
     Json(body): Json<ApprovalCheck>,
 ) -> Result<Json<ApprovalChecked>, Problem> {
     let approvals = app.stores.approvals(&caller.scope);
-    let found = approvals.get(&body.identity, &body.resource, &body.action).await?.ok_or_else(unknown)?;
+    let found = if body.below {
+        approvals.get_below(&body.identity, &body.resource, &body.action).await?
+    } else {
+        approvals.get(&body.identity, &body.resource, &body.action).await?
+    };
+    let found = found.ok_or_else(unknown)?;
     Ok(Json(ApprovalChecked { approved: true, approval: ApprovalAnswer::from(&found) }))
 }
 
@@ -121,10 +138,12 @@ async fn extend(
 ) -> Result<Json<ApprovalExtended>, Problem> {
     let extension = Extension::from_now_in(body.ttl, caller.context(body.on_behalf_of, Some(body.reason))?);
     let approvals = app.stores.approvals(&caller.scope);
-    extended(approvals.extend(&body.identity, &body.resource, &body.action, &extension).await?)
+    let outcome = approvals.extend(&body.identity, &body.resource, &body.action, &extension).await?;
+    extended(outcome, "no such approval")
 }
 
-fn extended(outcome: ExtendOutcome) -> Result<Json<ApprovalExtended>, Problem> {
+/// Answer to an extension.
+pub(super) fn extended(outcome: ExtendOutcome, unknown: &str) -> Result<Json<ApprovalExtended>, Problem> {
     let refused = |detail, expires_at| {
         Err(Problem::conflict("conflict", detail).with("expires_at", millis(expires_at)))
     };
@@ -132,7 +151,7 @@ fn extended(outcome: ExtendOutcome) -> Result<Json<ApprovalExtended>, Problem> {
         ExtendOutcome::Extended { expires_at, .. } => Ok(Json(expires_at.into())),
         ExtendOutcome::NotLonger { expires_at } => refused("it does not expire before that", expires_at),
         ExtendOutcome::BeyondCap { expires_at, .. } => refused("that is past its cap", expires_at),
-        _ => Err(unknown()),
+        _ => Err(Problem::not_found(unknown)),
     }
 }
 

@@ -19,6 +19,7 @@ use crate::model::ttl::TtlPolicies;
 use crate::ops::clock_guard::ClockGuard;
 use crate::ops::skew;
 use crate::stores::Stores;
+use crate::stores::attributes::BucketLives;
 use crate::stores::clients::hashing::HashCost;
 use crate::stores::profile::Profile;
 use crate::stores::registry::indexes;
@@ -55,6 +56,7 @@ pub struct Builder {
     clock_bound: Duration,
     metered: bool,
     policies: TtlPolicies,
+    bucket_lives: BucketLives,
     profile: Profile,
     profiles: Vec<(String, Profile)>,
     hash_cost: HashCost,
@@ -74,6 +76,7 @@ impl Builder {
             clock_bound: skew::DEFAULT_BOUND,
             metered: true,
             policies: TtlPolicies::default(),
+            bucket_lives: BucketLives::default(),
             profile: Profile::default(),
             profiles: Vec::new(),
             hash_cost: HashCost::default(),
@@ -107,7 +110,7 @@ impl Builder {
     }
 
     /// Leaves the stored policies unread: records are bounded by the configured ones alone. For tools that write no
-    /// records, since reading them may walk the whole store.
+    /// records.
     pub fn without_stored_policies(mut self) -> Self {
         self.reads_policies = false;
         self
@@ -137,9 +140,16 @@ impl Builder {
         self
     }
 
-    /// Bounds the lives of records by `policies`.
+    /// Bounds the lives of records by `policies`. Without one for every scope, approvals and relationships live for a
+    /// minute to a year, or without end.
     pub fn policies(mut self, policies: TtlPolicies) -> Self {
         self.policies = policies;
+        self
+    }
+
+    /// Gives attributes the default lifetimes of their buckets.
+    pub fn bucket_lives(mut self, lives: BucketLives) -> Self {
+        self.bucket_lives = lives;
         self
     }
 
@@ -193,7 +203,8 @@ impl Builder {
         let mut builder = Stores::builder(Arc::clone(&engine))
             .clock(Arc::clone(&guard))
             .keyring(keyring)
-            .policies(self.policies)
+            .policies(self.policies.with_standard())
+            .bucket_lives(self.bucket_lives)
             .profile(self.profile)
             .hash_cost(self.hash_cost);
         for (name, profile) in self.profiles {

@@ -70,6 +70,8 @@
 //! # }
 //! ```
 
+mod search;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -77,6 +79,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use minicbor::{Decode, Encode};
 use serde::Deserialize;
+
+pub use search::ApprovalFilter;
 
 use super::Stores;
 use super::registry::{Store, question};
@@ -141,16 +145,19 @@ pub struct Approval {
     /// Grantor of the approval.
     #[cfg_attr(feature = "schema", schema(min_length = 1, example = "admin"))]
     pub granted_by: String,
-    /// Lifetime. Without one, the approval does not expire.
+    /// Lifetime, in seconds. Without one, the approval does not expire.
     #[serde(rename = "ttl_seconds")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
     pub ttl: Option<Ttl>,
     /// Notes of the caller.
     #[serde(default)]
     pub metadata: BTreeMap<String, String>,
-    #[serde(skip)]
+    /// Longest lifetime, from now on: neither checks nor extensions reach further.
+    #[serde(rename = "max_ttl_seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
     cap: Option<Ttl>,
-    #[serde(skip)]
+    /// Lets each check renew the lifetime, up to `max_ttl_seconds`.
+    #[serde(default, rename = "sliding")]
     slides: bool,
     #[serde(skip)]
     scope: Option<Scope>,
@@ -204,6 +211,8 @@ pub struct Granted {
     pub granted_at: Timestamp,
     /// Time at which it expires.
     pub expires_at: Timestamp,
+    /// TTL that it began with; none without an end.
+    pub ttl: Option<Duration>,
     /// Latest expiry that checks and extensions can give it, where there is a cap.
     pub cap_at: Option<Timestamp>,
     /// Lifetime after a check, where checks renew it.
@@ -446,7 +455,7 @@ impl Approvals {
             keys: vec![key(&self.scope, identity, resource, action)?],
             target: vec![identity.to_owned(), resource.to_owned(), action.to_owned()],
             whose: vec![Principal::Owner(identity)],
-            lifetime: |record| Ok(codec::decode::<StoredApproval>(&record.value)?.lifetime),
+            lifetime: lifetime_of,
         })
     }
 
@@ -457,6 +466,11 @@ impl Approvals {
 
 fn key(scope: &Scope, identity: &str, resource: &str, action: &str) -> Result<Key> {
     Key::new(Kind::Approval, scope, &[identity.into()], &[resource.into(), action.into()])
+}
+
+/// Lifetime of a stored approval.
+pub(crate) fn lifetime_of(record: &Record) -> Result<Lifetime> {
+    Ok(codec::decode::<StoredApproval>(&record.value)?.lifetime)
 }
 
 pub(crate) fn read(key: &Key, record: &Record) -> Result<Granted> {
@@ -475,6 +489,7 @@ pub(crate) fn read(key: &Key, record: &Record) -> Result<Granted> {
         granted_by: stored.granted_by,
         granted_at: stored.lifetime.began_at()?,
         expires_at: record.expires_at,
+        ttl: stored.lifetime.ttl(record.expires_at),
         cap_at: stored.lifetime.cap_at()?,
         sliding_ttl: stored.lifetime.sliding_ttl(),
         metadata: stored.metadata,

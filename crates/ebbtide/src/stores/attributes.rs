@@ -22,19 +22,24 @@
 mod bucket;
 mod changes;
 mod draft;
+mod lives;
 pub mod presets;
 mod reads;
+mod usage;
 
 use minicbor::{Decode, Encode};
 
 pub use bucket::{Bucket, ChangeOutcome, SwapOutcome};
 pub use changes::Changes;
 pub use draft::{Attribute, Draft, Stamp};
+pub use lives::BucketLives;
+pub use usage::Usage;
 
 use super::Stores;
 use super::registry::{Store, question};
 use super::shared::deletion::{Owned, Progress};
 use super::shared::finding::Finding;
+use super::shared::lifetime::Lifetime;
 use super::shared::paging::{Listing, check_limit};
 use crate::admin::AdminExt as _;
 use crate::admin::Erased;
@@ -43,6 +48,7 @@ use crate::model::codec;
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Part, Prefix};
 use crate::model::kind::Kind;
+use crate::model::record::Record;
 use crate::model::scope::Scope;
 use crate::stores::audit::{Action, AuditContext, Note};
 use presets::{Holder, Preset};
@@ -121,7 +127,9 @@ impl Attributes {
                 )));
             }
         };
-        Ok(self.bucket(owner, preset.bucket)?.with_default_ttl(preset.ttl()?))
+        let bucket = self.bucket(owner, preset.bucket)?;
+        let configured = bucket.default_ttl();
+        Ok(bucket.with_default_ttl(configured.or(preset.ttl()?)))
     }
 
     /// Begins several changes to buckets of this scope that are committed together.
@@ -193,6 +201,11 @@ impl Attributes {
     fn owner_prefix(&self, owner: &str) -> Result<Prefix> {
         Prefix::partition(Kind::Attribute, &self.scope, &[owner.into()], &[])
     }
+}
+
+/// Lifetime of a stored attribute.
+pub(crate) fn lifetime_of(record: &Record) -> Result<Lifetime> {
+    Ok(draft::StoredAttribute::decode(record)?.lifetime())
 }
 
 /// Bucket and name of an attribute.

@@ -24,12 +24,14 @@
 
 mod graph;
 mod relationship;
+mod search;
 
 use futures_util::future::join_all;
 
 pub use graph::{Reached, TransitiveOutcome};
 use relationship::StoredRelationship;
 pub use relationship::{Edge, Related, RelationType, Relationship};
+pub use search::RelationshipFilter;
 
 use super::Stores;
 use super::approvals::{MAX_BATCH, MAX_GRANTOR_BYTES, check_batch, check_metadata};
@@ -273,9 +275,14 @@ impl Relationships {
                 edge.object.clone(),
             ],
             whose: principals(edge).into(),
-            lifetime: |record| Ok(codec::decode::<StoredRelationship>(&record.value)?.lifetime),
+            lifetime: lifetime_of,
         })
     }
+}
+
+/// Lifetime of a stored relationship.
+pub(crate) fn lifetime_of(record: &Record) -> Result<Lifetime> {
+    Ok(codec::decode::<StoredRelationship>(&record.value)?.lifetime)
 }
 
 /// Answer to an addition by a caller that may not extend.
@@ -290,6 +297,12 @@ pub enum AddOutcome {
         /// Time at which the present one expires.
         expires_at: Timestamp,
     },
+}
+
+/// Key of the reverse of a relationship.
+pub(crate) fn reverse_of(key: &Key) -> Result<Key> {
+    let [_, reverse] = keys(&key.scope(), &relationship::edge_of(key)?)?;
+    Ok(reverse)
 }
 
 /// Owners at both ends.

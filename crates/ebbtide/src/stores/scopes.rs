@@ -23,6 +23,7 @@
 //! ```
 
 mod deletion;
+mod migration;
 
 use std::collections::BTreeMap;
 
@@ -39,6 +40,7 @@ use crate::stores::audit::AuditContext;
 use crate::timekeeping::Now;
 
 pub use deletion::ScopeDeletion;
+pub use migration::{Migrated, MigrationPlace};
 
 /// Scopes that a caller covers.
 #[derive(Debug, Clone)]
@@ -65,9 +67,9 @@ pub struct Statistics {
 
 impl Scopes {
     /// Kinds that are deleted with a scope: all but the audit log and the store's own records. They are in the order
-    /// of deletion: what gives access comes before what only leads to it.
+    /// of deletion: what gives access comes before what only leads to it. Policies of a deleted scope go at the end.
     pub fn deletable() -> impl Iterator<Item = Kind> {
-        let kept = |kind: &Kind| matches!(kind, Kind::Audit | Kind::System) || kind.is_probe();
+        let kept = |kind: &Kind| matches!(kind, Kind::Audit | Kind::Policy | Kind::System) || kind.is_probe();
         Kind::ALL.iter().copied().filter(move |kind| !kept(kind))
     }
 

@@ -61,7 +61,8 @@ impl Bucket {
             &[owner.as_str().into()],
             &[name.as_str().into()],
         )?;
-        Ok(Self { attributes, owner, name, default_ttl: None })
+        let default_ttl = attributes.stores.bucket_ttl(&owner, &name);
+        Ok(Self { attributes, owner, name, default_ttl })
     }
 
     /// Sets the lifetime of attributes that are set without one.
@@ -69,6 +70,12 @@ impl Bucket {
     pub fn with_default_ttl(mut self, ttl: Option<Ttl>) -> Self {
         self.default_ttl = ttl;
         self
+    }
+
+    /// Lifetime of attributes that are set without one.
+    #[must_use]
+    pub fn default_ttl(&self) -> Option<Ttl> {
+        self.default_ttl
     }
 
     /// Owner.

@@ -15,6 +15,7 @@ use crate::model::scope::{Reach, Scope};
 use crate::model::time::Timestamp;
 use crate::stores::Stores;
 use crate::stores::audit::{Action, AuditContext, Note};
+use crate::stores::scopes::Scopes;
 use crate::stores::shared::deletion::{Deletion, Progress, Removed, Target};
 
 /// Time for which the position of a stopped deletion is kept.
@@ -102,6 +103,10 @@ impl Target for ScopeRecords {
             self.keep(&place, &progress.removed).await?;
             progress.after = Some(place);
             return Ok(true);
+        }
+        if self.prefixes.len() == Scopes::deletable().count() {
+            let removed = self.stores.policies(self.reach.scope()).forget(&self.reach).await?;
+            progress.removed.add(Kind::Policy, removed);
         }
         self.append(&format!("ended, {} records", progress.removed.total())).await?;
         let _ = self.stores.backend().delete(self.key()?, self.stores.now()?).await?;

@@ -77,6 +77,9 @@ impl LifetimeRequest {
         default: Option<Ttl>,
         now: Now,
     ) -> Result<(Lifetime, Timestamp)> {
+        if self.slides && (self.ttl.is_none() || self.cap.is_none()) {
+            return Err(Error::invalid("a life that use renews needs a TTL and a longest TTL"));
+        }
         if let (Some(ttl), Some(cap)) = (self.ttl, self.cap)
             && ttl > cap
         {
@@ -85,7 +88,9 @@ impl LifetimeRequest {
         let cap_at = self.cap.map(|cap| now.end(cap)).transpose()?;
         let expires_at = stores.expiry(kind, scope, self.ttl.or(default), now)?;
         let slide = self.ttl.filter(|_| self.slides).map(Ttl::duration);
-        let lifetime = Lifetime::restored(now.latest(), cap_at, slide);
+        let mut lifetime = Lifetime::restored(now.latest(), cap_at, slide);
+        lifetime.ttl_millis =
+            (!expires_at.is_never()).then(|| expires_at.as_millis().saturating_sub(now.latest().as_millis()));
         Ok((lifetime, cap_at.map_or(expires_at, |cap_at| expires_at.min(cap_at))))
     }
 }
@@ -99,6 +104,9 @@ pub(crate) struct Lifetime {
     cap_at: Option<u64>,
     #[n(2)]
     slide_millis: Option<u64>,
+    /// TTL that it began with; none where it had no end, or was written by an earlier version.
+    #[n(3)]
+    ttl_millis: Option<u64>,
 }
 
 impl Lifetime {
@@ -108,6 +116,12 @@ impl Lifetime {
 
     pub(crate) fn cap_at(&self) -> Result<Option<Timestamp>> {
         self.cap_at.map(Timestamp::from_stored).transpose()
+    }
+
+    /// TTL that it began with, before extensions and renewals; none without an end.
+    pub(crate) fn ttl(&self, expires_at: Timestamp) -> Option<Duration> {
+        let derived = (!expires_at.is_never()).then(|| expires_at.as_millis().saturating_sub(self.began_at));
+        self.ttl_millis.or(derived).map(Duration::from_millis)
     }
 
     pub(crate) fn slides(&self) -> bool {
@@ -133,6 +147,7 @@ impl Lifetime {
             began_at: began_at.as_millis(),
             cap_at: cap_at.map(Timestamp::as_millis),
             slide_millis: slide.map(|slide| u64::try_from(slide.as_millis()).unwrap_or(u64::MAX)),
+            ttl_millis: None,
         }
     }
 }
