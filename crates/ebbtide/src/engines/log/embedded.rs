@@ -107,6 +107,8 @@ pub(crate) struct Core<C> {
     births: Mutex<BTreeMap<u32, Timestamp>>,
     /// True while the disk has less free than the reserve: what is left is for writes that end authority.
     is_short: AtomicBool,
+    /// True once the store is being closed: sweeps and counts end early, and rest no more.
+    is_closing: AtomicBool,
     /// Last counts, the time since they were made, and the time that they took.
     counted: Mutex<Option<(Stopwatch, Duration, Stats)>>,
     /// One retirement or sweep at a time: one thread writes to the cold store.
@@ -157,6 +159,13 @@ pub struct Embedded<C: ColdStore> {
     pub(crate) core: Arc<Core<C>>,
     /// The folder that it is in, locked; none on a disk of tests.
     folder: Option<Arc<Folder>>,
+}
+
+impl<C: ColdStore> Drop for Embedded<C> {
+    fn drop(&mut self) {
+        // The pools end when their work does.
+        self.core.is_closing.store(true, Ordering::Relaxed);
+    }
 }
 
 /// The thread that retires segments which are too old or too many.

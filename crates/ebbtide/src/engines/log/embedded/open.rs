@@ -136,6 +136,7 @@ impl<C: ColdStore> Embedded<C> {
             latest: AtomicU64::new(0),
             births: Mutex::default(),
             is_short: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
             counted: Mutex::default(),
             maintenance: tokio::sync::Mutex::new(()),
             disk,
