@@ -74,6 +74,7 @@ pub trait Backend: Send + Sync + 'static {
 /// Properties of an engine, asked instead of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
+#[expect(clippy::struct_excessive_bools, reason = "each is one property of the engine")]
 pub struct Info {
     /// Name of the engine, for metrics and messages.
     pub engine: &'static str,

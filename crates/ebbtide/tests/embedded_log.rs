@@ -46,8 +46,19 @@ fn options() -> Options {
 }
 
 fn try_open(folder: &Path) -> Result<Embedded<FjallCold>> {
+    open_with(folder, &options())
+}
+
+fn open_with(folder: &Path, options: &Options) -> Result<Embedded<FjallCold>> {
     let disk = Arc::new(RealDisk::open(&folder.join("log")).unwrap());
-    Embedded::open(disk as Arc<dyn Disk>, &options(), || cold(folder))
+    Embedded::open(disk as Arc<dyn Disk>, options, || cold(folder))
+}
+
+/// Segments that are quick to copy.
+fn small() -> Options {
+    let mut options = options();
+    (options.settings.segment_len, options.settings.first_len) = (256 << 10, 64 << 10);
+    options
 }
 
 fn open(folder: &Path) -> Embedded<FjallCold> {
@@ -153,7 +164,7 @@ fn value(number: u64) -> Vec<u8> {
 
 /// A folder with records and deletes in the cold store, in closed segments and in the last one.
 fn filled(folder: &Path) {
-    let store = open(folder);
+    let store = open_with(folder, &small()).unwrap();
     let rng = SeededRng::new(1);
     pollster::block_on(async {
         for part in 0..3 {
@@ -246,7 +257,7 @@ fn no_random_damage_of_a_folder_loses_anything_in_silence() {
         let _ = std::fs::remove_dir_all(&broken);
         copy(&whole, &broken);
         let done = damage(&broken, &rng);
-        let store = match try_open(&broken) {
+        let store = match open_with(&broken, &small()) {
             Ok(store) => store,
             Err(error) => {
                 assert!(!error.message().is_empty());

@@ -179,19 +179,16 @@ fn examine_segment(disk: &dyn Disk, entry: &SegmentEntry, is_damaged: bool, repo
             })
             .map(|()| frames)
         });
-        match frames {
-            Some(Ok(frames)) => {
-                report.groups += 1;
-                report.frames += frames;
-                report.last_sequence = report.last_sequence.max(header.sequence);
-                at += header.size();
+        if let Some(Ok(frames)) = frames {
+            report.groups += 1;
+            report.frames += frames;
+            report.last_sequence = report.last_sequence.max(header.sequence);
+            at += header.size();
+        } else {
+            if is_damaged {
+                report.found(&name, format!("group {} at byte {at} is damaged", header.sequence));
             }
-            _ => {
-                if is_damaged {
-                    report.found(&name, format!("group {} at byte {at} is damaged", header.sequence));
-                }
-                at += PAGE;
-            }
+            at += PAGE;
         }
     }
 }
@@ -206,11 +203,16 @@ fn examine_cold<C: ColdStore>(
         Ok(cold) => cold,
         Err(error) => return report.found("cold", in_full(&error)),
     };
-    for (code, end) in manifest.map_or(&[][..], |manifest| &manifest.windows) {
-        let kind = Kind::from_code(*code).filter(|kind| cold.windows(*kind).contains(&Window(*end)));
-        if kind.is_none() {
-            let name = Kind::from_code(*code).map_or("unknown", Kind::name);
-            report.found(format!("cold/{name}-{end}"), "the window is missing");
+    for (code, end, generation) in manifest.map_or(&[][..], |manifest| &manifest.windows) {
+        let kind = Kind::from_code(*code);
+        let place = format!("cold/{}-{end}", kind.map_or("unknown", Kind::name));
+        match kind.map_or(Ok(None), |kind| cold.generation(kind, Window(*end))) {
+            Ok(Some(found)) if found >= *generation => {}
+            Ok(Some(found)) => {
+                report.found(place, format!("the last bulk is {found} instead of {generation}"));
+            }
+            Ok(None) => report.found(place, "the window is missing"),
+            Err(error) => report.found(place, in_full(&error)),
         }
     }
     for &kind in Kind::ALL {

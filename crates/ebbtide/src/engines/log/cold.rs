@@ -72,6 +72,10 @@ pub trait ColdStore: Sized + Send + Sync + 'static {
     /// Windows of a kind that may hold records.
     fn windows(&self, kind: Kind) -> Vec<Window>;
 
+    /// Number of the last bulk of a window; none if the window is missing or lost its tables. It only grows, and the
+    /// manifest has the one of the last checkpoint: a window that falls behind it has lost records.
+    fn generation(&self, kind: Kind, window: Window) -> Result<Option<u64>>;
+
     /// The record at a key, from whichever window has it.
     fn get(&self, kind: Kind, key: &[u8]) -> Result<Option<Record>>;
 

@@ -9,7 +9,7 @@ mod backup;
 mod commit;
 mod lookup;
 mod open;
-mod retire;
+pub(crate) mod retire;
 mod scan;
 mod sweep;
 #[cfg(test)]
@@ -29,10 +29,11 @@ use super::pool::Pool;
 use super::position::Position;
 use super::recovery::Settings;
 use super::writer::{Log, Threads};
+use crate::admin::Stats;
 use crate::engines::embedded::{Control, Folder};
 use crate::model::error::Result;
 use crate::model::kind::Kind;
-use crate::model::time::Timestamp;
+use crate::model::time::{Stopwatch, Timestamp};
 
 /// Options of an embedded store.
 #[derive(Clone)]
@@ -109,6 +110,10 @@ pub(crate) struct Core<C> {
     births: Mutex<BTreeMap<u32, Timestamp>>,
     /// True while the disk has less free than the reserve: what is left is for writes that end authority.
     is_short: AtomicBool,
+    /// True once the store is being closed: sweeps and counts end early, and rest no more.
+    is_closing: AtomicBool,
+    /// Last counts, the time since they were made, and the time that they took.
+    counted: Mutex<Option<(Stopwatch, Duration, Stats)>>,
     /// One retirement or sweep at a time: one thread writes to the cold store.
     maintenance: tokio::sync::Mutex<()>,
     disk: Arc<dyn super::disk::Disk>,
@@ -157,6 +162,13 @@ pub struct Embedded<C: ColdStore> {
     pub(crate) core: Arc<Core<C>>,
     /// The folder that it is in, locked; none on a disk of tests.
     folder: Option<Arc<Folder>>,
+}
+
+impl<C: ColdStore> Drop for Embedded<C> {
+    fn drop(&mut self) {
+        // The pools end when their work does.
+        self.core.is_closing.store(true, Ordering::Relaxed);
+    }
 }
 
 /// The thread that retires segments which are too old or too many.

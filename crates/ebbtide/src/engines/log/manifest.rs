@@ -58,9 +58,10 @@ pub(crate) struct Manifest {
     /// Segments that are replayed or written to, in the order of their numbers.
     #[n(8)]
     pub(crate) segments: Vec<SegmentEntry>,
-    /// Windows of the cold store, by the code of their kind: one that is missing is damage.
+    /// Windows of the cold store, with the code of their kind and the number of their last bulk: one that is missing, or
+    /// that has fallen behind, is damage.
     #[n(9)]
-    pub(crate) windows: Vec<(u8, u64)>,
+    pub(crate) windows: Vec<(u8, u64, u64)>,
 }
 
 /// A segment in the manifest.

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use fjall::{Database, Guard, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode};
 
-use super::stored::{decode, encode, end_key};
+use super::stored::{GENERATION, behind_generation, decode, encode, end_key, generation};
 use super::{Bound, ColdPage, ColdStore, OldStore, Row, Visit, Window};
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::kind::Kind;
@@ -186,6 +186,11 @@ impl ColdStore for FjallCold {
         spaces.range((kind, Window(0))..=(kind, Window(u64::MAX))).map(|((_, window), _)| *window).collect()
     }
 
+    fn generation(&self, kind: Kind, window: Window) -> Result<Option<u64>> {
+        let Some(space) = self.spaces().get(&(kind, window)).cloned() else { return Ok(None) };
+        space.rows.get(GENERATION).map_err(failed)?.map(|bytes| generation(&bytes)).transpose()
+    }
+
     fn get(&self, kind: Kind, key: &[u8]) -> Result<Option<Record>> {
         for space in self.of(kind) {
             if let Some(value) = space.get(key).map_err(failed)? {
@@ -196,7 +201,7 @@ impl ColdStore for FjallCold {
     }
 
     fn scan(&self, kind: Kind, start: Bound<&[u8]>, prefix: &[u8], limit: usize) -> Result<ColdPage> {
-        let mut all = BTreeMap::new();
+        let (mut all, start) = (BTreeMap::new(), behind_generation(start));
         for space in self.of(kind) {
             for guard in space.range::<&[u8], _>((start, Bound::Unbounded)).take(limit.saturating_add(1)) {
                 let (key, record) = read(guard)?;
@@ -219,7 +224,9 @@ impl ColdStore for FjallCold {
             self.sweep_from(kind, window, first);
             bulk(&space.ends, ends.iter().map(|end| (end, Some(Vec::new()))))?;
         }
-        bulk(&space.rows, rows.iter().map(|row| (&row.key, row.record.as_ref().map(encode))))
+        let next = self.generation(kind, window)?.unwrap_or(0) + 1;
+        let rows = rows.iter().map(|row| (&*row.key, row.record.as_ref().map(encode)));
+        bulk(&space.rows, std::iter::once((GENERATION, Some(next.to_be_bytes().to_vec()))).chain(rows))
     }
 
     fn expired(&self, kind: Kind, window: Window, until: Timestamp, limit: usize) -> Result<Vec<Box<[u8]>>> {
@@ -281,7 +288,8 @@ impl ColdStore for FjallCold {
 
     fn each(&self, kind: Kind, window: Window, visit: Visit<'_>) -> Result<()> {
         let Some(space) = self.spaces().get(&(kind, window)).cloned() else { return Ok(()) };
-        for guard in space.rows.iter() {
+        let all = (Bound::Excluded(GENERATION), Bound::Unbounded);
+        for guard in space.rows.range::<&[u8], _>(all) {
             let (key, record) = read(guard)?;
             visit(&key, record)?;
         }

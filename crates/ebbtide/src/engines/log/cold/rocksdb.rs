@@ -19,7 +19,7 @@ use rocksdb::{
     ReadOptions, WriteBatch, WriteOptions,
 };
 
-use super::stored::{decode, encode, end_key, millis};
+use super::stored::{GENERATION, behind_generation, decode, encode, end_key, generation, millis};
 use super::{Bound, ColdPage, ColdStore, OldStore, Row, Visit, Window};
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::kind::Kind;
@@ -169,6 +169,12 @@ impl ColdStore for RocksCold {
         windows
     }
 
+    fn generation(&self, kind: Kind, window: Window) -> Result<Option<u64>> {
+        let Some(column) = self.column(&name(kind, window)) else { return Ok(None) };
+        let row = self.db.get_pinned_cf(&column, GENERATION).map_err(failed)?;
+        row.map(|bytes| generation(&bytes)).transpose()
+    }
+
     fn get(&self, kind: Kind, key: &[u8]) -> Result<Option<Record>> {
         for name in self.names(kind) {
             let Some(column) = self.column(&name) else { continue };
@@ -180,7 +186,7 @@ impl ColdStore for RocksCold {
     }
 
     fn scan(&self, kind: Kind, start: Bound<&[u8]>, prefix: &[u8], limit: usize) -> Result<ColdPage> {
-        let mut all = BTreeMap::new();
+        let (mut all, start) = (BTreeMap::new(), behind_generation(start));
         for name in self.names(kind) {
             let Some(column) = self.column(&name) else { continue };
             let mut items = self.iter(&column, start);
@@ -206,7 +212,10 @@ impl ColdStore for RocksCold {
         let ending = ending.filter(|(expires_at, _)| !expires_at.is_never());
         self.write(&ends, ending.map(|(expires_at, key)| (end_key(expires_at, key), Some(Vec::new()))))?;
         let column = self.column_or_new(&name)?;
-        self.write(&column, rows.iter().map(|row| (row.key.to_vec(), row.record.as_ref().map(encode))))
+        let next = self.generation(kind, window)?.unwrap_or(0) + 1;
+        let rows = rows.iter().map(|row| (row.key.to_vec(), row.record.as_ref().map(encode)));
+        let generation = (GENERATION.to_vec(), Some(next.to_be_bytes().to_vec()));
+        self.write(&column, std::iter::once(generation).chain(rows))
     }
 
     fn expired(&self, kind: Kind, window: Window, until: Timestamp, limit: usize) -> Result<Vec<Box<[u8]>>> {
@@ -265,7 +274,7 @@ impl ColdStore for RocksCold {
 
     fn each(&self, kind: Kind, window: Window, visit: Visit<'_>) -> Result<()> {
         let Some(column) = self.column(&name(kind, window)) else { return Ok(()) };
-        let mut items = self.iter(&column, Bound::Unbounded);
+        let mut items = self.iter(&column, Bound::Excluded(GENERATION));
         while let Some((key, value)) = items.item() {
             visit(key, decode(value)?)?;
             items.next();

@@ -1,5 +1,7 @@
 //! Bytes of a record in a cold store: version, expiry, value. Records of the old format have the same.
 
+use std::ops::Bound;
+
 use bytes::Bytes;
 
 use crate::model::error::{Error, Result};
@@ -28,6 +30,24 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Record> {
 /// Expiry of a stored record, in milliseconds; none if these are not the bytes of a record.
 pub(crate) fn millis(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(*bytes.get(16..HEAD)?.first_chunk()?))
+}
+
+/// Key of the row that counts the bulks of a window. It comes before the keys of all records.
+pub(crate) const GENERATION: &[u8] = &[0];
+
+/// Start of a walk, behind the row of the generation.
+pub(crate) fn behind_generation(start: Bound<&[u8]>) -> Bound<&[u8]> {
+    match start {
+        Bound::Included(key) if key > GENERATION => start,
+        Bound::Excluded(key) if key >= GENERATION => start,
+        _ => Bound::Excluded(GENERATION),
+    }
+}
+
+/// Reads the row of the generation.
+pub(crate) fn generation(bytes: &[u8]) -> Result<u64> {
+    let bytes = bytes.try_into().map_err(|_| Error::corrupt("the generation of a window is malformed"))?;
+    Ok(u64::from_be_bytes(bytes))
 }
 
 /// Key of a record in the expiry list of its window: the expiry, then the key.

@@ -132,6 +132,10 @@ impl ColdStore for TestStore {
         table.into_iter().try_for_each(|(key, record)| visit(&key, record))
     }
 
+    fn generation(&self, kind: Kind, window: Window) -> Result<Option<u64>> {
+        Ok(self.state().files.get(&(kind, window)).map(|files| files.len() as u64))
+    }
+
     fn copy(&self, _: &Path) -> Result<()> {
         Err(Error::invalid("the test store is not copied"))
     }

@@ -102,7 +102,8 @@ impl<C: ColdStore> Admin for Embedded<C> {
     }
 
     async fn stats_at_hand(&self, now: Timestamp) -> Result<Option<Stats>> {
-        self.stats(now).await.map(Some)
+        let recent = self.core.recent_stats();
+        if recent.is_some() { Ok(recent) } else { self.stats(now).await.map(Some) }
     }
 
     async fn warnings(&self) -> Result<Vec<String>> {

@@ -65,13 +65,16 @@ impl Replay {
 
 /// Fails if the cold store has lost a window that the manifest names.
 fn check_windows(manifest: &Manifest, cold: &impl ColdStore) -> Result<()> {
-    for (code, end) in &manifest.windows {
-        let kind = Kind::from_code(*code).filter(|kind| cold.windows(*kind).contains(&Window(*end)));
-        if kind.is_none() {
-            let name = Kind::from_code(*code).map_or("unknown", Kind::name);
-            return Err(Error::corrupt(format!(
-                "window {end} of kind {name} is missing from the cold store"
-            )));
+    for (code, end, generation) in &manifest.windows {
+        let kind = Kind::from_code(*code);
+        let found = kind.map(|kind| cold.generation(kind, Window(*end))).transpose()?.flatten();
+        if found.is_none_or(|found| found < *generation) {
+            let name = kind.map_or("unknown", Kind::name);
+            let problem = found.map_or_else(
+                || "is missing".to_owned(),
+                |found| format!("has lost bulks: the last one is {found} instead of {generation}"),
+            );
+            return Err(Error::corrupt(format!("window {end} of kind {name} of the cold store {problem}")));
         }
     }
     Ok(())
@@ -133,6 +136,8 @@ impl<C: ColdStore> Embedded<C> {
             latest: AtomicU64::new(0),
             births: Mutex::default(),
             is_short: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
+            counted: Mutex::default(),
             maintenance: tokio::sync::Mutex::new(()),
             disk,
             options: options.clone(),

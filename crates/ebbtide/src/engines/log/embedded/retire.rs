@@ -90,7 +90,7 @@ impl<C: ColdStore> Core<C> {
         if self.faults().has(Fault::UnlinkBeforeCheckpoint) {
             let _ = self.disk.unlink(&Segment::name(segment.id));
         }
-        let windows = self.windows();
+        let windows = named_windows(&self.cold)?;
         self.log.change_manifest(|manifest| {
             manifest.windows = windows;
             manifest.checkpoint = segment.id;
@@ -106,15 +106,6 @@ impl<C: ColdStore> Core<C> {
             tracing::warn!(%error, segment = segment.id, "cannot remove a retired segment of the log");
         }
         Ok(true)
-    }
-
-    /// Windows of the cold store, as the manifest names them.
-    pub(super) fn windows(&self) -> Vec<(u8, u64)> {
-        let of = |kind: &Kind| {
-            let code = kind.code();
-            self.cold.windows(*kind).into_iter().map(move |window| (code, window.0))
-        };
-        Kind::ALL.iter().flat_map(of).collect()
     }
 
     /// Walks a segment and sorts what the index still points to.
@@ -195,4 +186,15 @@ impl<C: ColdStore> Core<C> {
             self.index.shard(number).shrink();
         }
     }
+}
+
+/// Windows of a cold store with their generations, as the manifest names them.
+pub(crate) fn named_windows(cold: &impl ColdStore) -> Result<Vec<(u8, u64, u64)>> {
+    let mut named = Vec::new();
+    for &kind in Kind::ALL {
+        for window in cold.windows(kind) {
+            named.push((kind.code(), window.0, cold.generation(kind, window)?.unwrap_or(0)));
+        }
+    }
+    Ok(named)
 }

@@ -1,6 +1,7 @@
 //! Sweeps and counts.
 
-use std::sync::atomic::Ordering;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::Core;
@@ -9,19 +10,26 @@ use crate::backend::{Budget, Swept};
 use crate::engines::log::cold::{ColdStore, Row, Window};
 use crate::engines::log::frame::Frame;
 use crate::engines::log::index::{Entry, SHARDS, Shard};
-use crate::model::error::Result;
+use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 use crate::model::time::{Stopwatch, Timestamp};
 
 /// Cold records that are removed by one bulk.
 const BULK: usize = 10_000;
 
+/// Counts that took at least this long are made again only after a hundred times as long.
+const LONG_COUNT: Duration = Duration::from_millis(50);
+
 /// A shorter rest would cost more than it gives.
 const SHORTEST_REST: Duration = Duration::from_millis(4);
+
+/// Time between two looks, while resting, at whether the store is being closed.
+const LONGEST_NAP: Duration = Duration::from_millis(50);
 
 /// Work and rest of one sweep.
 struct Pace<'a> {
     budget: &'a Budget,
+    is_closing: &'a AtomicBool,
     stopwatch: Stopwatch,
 }
 
@@ -30,11 +38,19 @@ impl Pace<'_> {
     fn rest(&self, swept: &mut Swept) {
         let worked = self.stopwatch.elapsed().saturating_sub(swept.rested);
         let due = self.budget.share.rest_after(worked).saturating_sub(swept.rested);
-        if due >= SHORTEST_REST {
-            let resting = Stopwatch::start();
-            std::thread::sleep(due);
-            swept.rested += resting.elapsed();
+        if due < SHORTEST_REST {
+            return;
         }
+        let resting = Stopwatch::start();
+        while resting.elapsed() < due && !self.is_closing() {
+            std::thread::sleep(due.saturating_sub(resting.elapsed()).min(LONGEST_NAP));
+        }
+        swept.rested += resting.elapsed();
+    }
+
+    /// Returns true if the store is being closed, so that the sweep ends here.
+    fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Relaxed)
     }
 
     /// Records that may still be removed.
@@ -48,7 +64,7 @@ impl<C: ColdStore> Core<C> {
     pub(super) fn sweep(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
         let _alone = self.maintenance.blocking_lock();
         self.log.check()?;
-        let pace = Pace { budget, stopwatch: Stopwatch::start() };
+        let pace = Pace { budget, is_closing: &self.is_closing, stopwatch: Stopwatch::start() };
         let mut swept = Swept::default();
         self.sweep_log(until, &pace, &mut swept)?;
         for &kind in &budget.kinds {
@@ -65,6 +81,10 @@ impl<C: ColdStore> Core<C> {
             is_swept[usize::from(kind.code())] = true;
         }
         for number in 0..SHARDS {
+            if pace.is_closing() {
+                swept.more = true;
+                return Ok(());
+            }
             let is_expired =
                 |entry: &Entry| is_swept[usize::from(entry.kind_code())] && entry.is_swept(until);
             let mut expired: Vec<Entry> = self.index.shard(number).iter().filter(is_expired).collect();
@@ -158,7 +178,7 @@ impl<C: ColdStore> Core<C> {
             self.log.change_manifest(|manifest| {
                 manifest
                     .windows
-                    .retain(|(code, end)| *code != kind.code() || !passed.contains(&Window(*end)));
+                    .retain(|(code, end, _)| *code != kind.code() || !passed.contains(&Window(*end)));
             })?;
             for window in passed {
                 let mut removed = 0;
@@ -193,7 +213,7 @@ impl<C: ColdStore> Core<C> {
             if keys.is_empty() {
                 return Ok(true);
             }
-            if left == 0 {
+            if left == 0 || pace.is_closing() {
                 swept.more = true;
                 return Ok(false);
             }
@@ -210,8 +230,24 @@ impl<C: ColdStore> Core<C> {
         u64::from(self.index.shard_of(hash).with_hash(hash).next().is_none())
     }
 
-    /// Counts all records. Walks the index and the cold store.
+    /// The last counts, if making them anew would take more than a hundredth of the time.
+    pub(super) fn recent_stats(&self) -> Option<Stats> {
+        let counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, took, stats) = counted.as_ref()?;
+        (*took >= LONG_COUNT && since.elapsed() < *took * 100).then(|| stats.clone())
+    }
+
+    /// Counts all records, and keeps the counts for [`recent_stats`](Self::recent_stats).
     pub(super) fn count_stats(&self, now: Timestamp) -> Result<Stats> {
+        let counting = Stopwatch::start();
+        let stats = self.count_all(now)?;
+        let counted = Some((Stopwatch::start(), counting.elapsed(), stats.clone()));
+        *self.counted.lock().unwrap_or_else(PoisonError::into_inner) = counted;
+        Ok(stats)
+    }
+
+    /// Walks the index and the cold store.
+    fn count_all(&self, now: Timestamp) -> Result<Stats> {
         let _alone = self.maintenance.blocking_lock();
         let mut stats = Stats::new();
         for number in 0..SHARDS {
@@ -225,6 +261,9 @@ impl<C: ColdStore> Core<C> {
             let mut after: Option<Box<[u8]>> = None;
             loop {
                 let start = after.as_deref().map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+                if self.is_closing.load(Ordering::Relaxed) {
+                    return Err(Error::unavailable("the store is being closed"));
+                }
                 let page = self.cold.scan(kind, start, &[], BULK)?;
                 for (key, record) in &page.rows {
                     let is_there = !self.is_swept(kind, record.expires_at);

@@ -3,6 +3,7 @@
 mod planted;
 mod retirement;
 mod simulated;
+mod space;
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};

@@ -38,6 +38,7 @@ struct Open {
     wakers: Vec<Waker>,
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is a state of its own")]
 pub(super) struct Queue {
     open: VecDeque<Open>,
     writing: Option<(Arc<Body>, Vec<Waker>)>,
