@@ -34,6 +34,7 @@ pub(crate) struct Config {
     /// Files with root keys, one on each line.
     pub(crate) root_key_files: Vec<PathBuf>,
     pub(crate) auto_migrate: bool,
+    pub(crate) require_pkce: bool,
     pub(crate) tls: Option<(PathBuf, PathBuf)>,
     pub(crate) sweep_interval: Option<Duration>,
     pub(crate) sweep_budget: Share,
@@ -63,6 +64,7 @@ impl Config {
             keyring: resolved.optional("keyring", values::path)?,
             root_key_files: resolved.optional("root_key_file", values::paths)?.unwrap_or_default(),
             auto_migrate: resolved.required("auto_migrate", values::switch)?,
+            require_pkce: resolved.required("require_pkce", values::switch)?,
             tls: tls(resolved)?,
             sweep_interval: resolved.optional("sweep.interval", duration)?,
             sweep_budget: resolved.required("sweep.budget", values::parsed)?,

@@ -14,6 +14,7 @@ mod codes;
 mod crashes;
 mod device_codes;
 mod device_races;
+mod epochs;
 mod explain;
 mod grants;
 mod interleavings;
@@ -78,6 +79,9 @@ cases! {
         a_proof_is_fresh_once
         a_proof_is_fresh_again_at_its_expiry
         a_hold_goes_on_refusing
+        a_proof_ends_with_its_own_time
+        a_proof_is_for_one_request
+        a_proof_is_refused_as_long_as_a_nonce_is_good
         namespace_jti_and_thumbprint_all_count
         one_of_many_callers_finds_a_proof_fresh
         a_batch_records_what_is_fresh
@@ -86,12 +90,18 @@ cases! {
     nonces:
         a_nonce_is_checked_many_times
         a_nonce_is_accepted_once
+        a_stateless_nonce_needs_no_record_until_it_is_accepted
         a_nonce_ends_at_the_instant
         an_accepted_nonce_stays_used
         a_nonce_is_of_its_audience_and_scope
         one_of_many_callers_gets_a_nonce_accepted;
     codes:
         a_code_is_redeemed_once
+        who_has_only_the_code_revokes_nothing
+        a_redirect_uri_may_be_left_out_with_a_challenge
+        pkce_can_be_made_mandatory
+        a_redemption_issues_an_access_token_in_its_commit
+        a_certificate_binds_code_grant_and_token
         a_code_ends_at_the_instant
         a_code_lives_ten_minutes_at_most
         what_does_not_fit_is_named_and_burns_the_code
@@ -103,12 +113,23 @@ cases! {
         one_of_many_redemptions_wins_and_the_others_revoke
         one_of_many_without_a_grant_wins
         codes_of_another_scope_are_unknown;
+    epochs:
+        a_sign_out_ends_everything_of_its_subject
+        a_revocation_by_client_ends_everything_of_the_client
+        nothing_survives_a_sign_out_that_races_its_issuers
+        a_rotation_that_a_sign_out_overtakes_is_dead
+        an_epoch_that_expired_and_was_raised_again_revives_nothing
+        a_session_can_take_its_grants_with_it;
     grants:
         a_refresh_token_is_rotated
         a_retry_gets_the_same_successor_until_the_grace_ends
         no_grace_is_strict_and_a_minute_is_the_most
         using_the_successor_closes_the_retry
         an_access_token_in_use_closes_the_retry
+        a_strict_family_takes_every_old_token_for_a_theft_after_proof
+        twelve_tabs_revoke_nobody_and_a_thief_is_caught
+        a_family_is_not_rotated_faster_than_its_windows_end
+        a_rotation_issues_an_access_token_in_its_commit
         an_older_generation_revokes_the_family
         a_mismatch_burns_nothing
         idle_time_slides_and_ends_at_the_instant

@@ -5,6 +5,7 @@ mod admin;
 mod approvals;
 mod attributes;
 mod audit;
+mod belongings;
 mod challenges;
 mod clients;
 mod codes;
@@ -24,6 +25,7 @@ mod relationships;
 mod replays;
 mod scopes;
 mod sessions;
+mod subjects;
 mod tokens;
 
 use utoipa_axum::router::OpenApiRouter;
@@ -50,6 +52,7 @@ pub(crate) fn v1() -> Table {
         .merge(grants::routes())
         .merge(tokens::routes())
         .merge(sessions::routes())
+        .merge(subjects::routes())
         .merge(pushed_requests::routes())
         .merge(device_codes::routes())
         .merge(challenges::routes())
@@ -60,6 +63,7 @@ pub(crate) fn v1() -> Table {
         .merge(relationships::routes())
         .merge(provider_tokens::routes())
         .merge(records::routes())
+        .merge(belongings::routes())
         .merge(access::routes())
         .merge(policies::routes())
         .merge(keys::routes())

@@ -31,7 +31,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 
 use crate::admin::Admin;
 use crate::keyring::{KeyId, Keyring};
@@ -49,6 +49,7 @@ use attributes::BucketLives;
 use clients::hashing::{HashCost, Hashers};
 use profile::Profile;
 use scopes::Scopes;
+use shared::client_epochs::{ClientEpochSource, ClientEpochs};
 
 /// Every store on one backend. Cheap to clone.
 #[derive(Clone)]
@@ -66,12 +67,20 @@ struct Shared {
     configured: TtlPolicies,
     /// With those that are stored in front of them, as they were read last.
     policies: RwLock<Arc<TtlPolicies>>,
+    requires_pkce: bool,
+    client_epochs: ClientEpochs,
+    client_epoch_source: ClientEpochSource,
+    /// Places of writes that go on beside an answer.
+    beside: Arc<Semaphore>,
     /// Chains of the audit log that this process writes.
     chains: Chains,
     /// Id of the store's naming key, once it was read.
     naming_checked: OnceCell<KeyId>,
     text_counters: records::TextCounters,
 }
+
+/// Most writes that go on beside answers at once; beyond it they are left out.
+const MOST_BESIDE: usize = 256;
 
 impl Stores {
     /// The stores on `backend` with a keyring that ends with them, for tests. Applications call
@@ -97,6 +106,8 @@ impl Stores {
             profiles: BTreeMap::new(),
             hash_cost: HashCost::default(),
             keyring: None,
+            requires_pkce: false,
+            holds_leases: true,
         }
     }
 
@@ -201,7 +212,7 @@ impl Stores {
     ) -> Result<Timestamp> {
         let own = own.unwrap_or(Timestamp::MAX);
         match self.policy(kind, scope).filter(|policy| policy.enforce) {
-            Some(policy) => Ok(own.min(policy.max.expires_at(began_at)?)),
+            Some(policy) => Ok(own.min(began_at.checked_add(policy.max.duration())?)),
             None => Ok(own),
         }
     }
@@ -220,6 +231,42 @@ impl Stores {
 
     fn take_over(&self, policies: TtlPolicies) {
         *self.0.policies.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policies);
+    }
+
+    pub(crate) fn client_epochs(&self) -> &ClientEpochs {
+        &self.0.client_epochs
+    }
+
+    pub(crate) fn client_epoch_source(&self) -> ClientEpochSource {
+        self.0.client_epoch_source
+    }
+
+    pub(crate) fn requires_pkce(&self) -> bool {
+        self.0.requires_pkce
+    }
+
+    /// The profile of that name, or the default one without a name.
+    pub(crate) fn profile_or_default(&self, name: Option<&str>) -> Result<Profile> {
+        name.map_or(Ok(self.0.profile), |name| self.profile_named(name))
+    }
+
+    /// Runs a write beside the answer of the caller, who does not wait for it: nothing may depend on it. It is left out
+    /// when too many are under way.
+    pub(crate) fn beside(&self, write: impl Future<Output = Result<()>> + Send + 'static) {
+        let Ok(place) = Arc::clone(&self.0.beside).try_acquire_owned() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            if let Err(error) = write.await {
+                tracing::debug!(%error, "a write beside an answer failed");
+            }
+            drop(place);
+        });
+    }
+
+    /// Waits for the writes that go on beside answers.
+    pub async fn settle(&self) {
+        let most = u32::try_from(MOST_BESIDE).unwrap_or(u32::MAX);
+        let _ = self.0.beside.acquire_many(most).await;
     }
 
     pub(crate) fn naming_checked(&self) -> &OnceCell<KeyId> {
@@ -266,6 +313,8 @@ pub struct Builder {
     profiles: BTreeMap<String, Profile>,
     hash_cost: HashCost,
     keyring: Option<Keyring>,
+    requires_pkce: bool,
+    holds_leases: bool,
 }
 
 impl Builder {
@@ -323,12 +372,43 @@ impl Builder {
         self
     }
 
+    /// Issues no code without a PKCE challenge.
+    pub fn require_pkce(mut self, required: bool) -> Self {
+        self.requires_pkce = required;
+        self
+    }
+
+    /// Reads the epoch of a client with each call instead of holding it under a lease: for processes that can be frozen
+    /// between two lines, such as functions.
+    pub fn without_leases(mut self) -> Self {
+        self.holds_leases = false;
+        self
+    }
+
     /// The stores.
     #[must_use]
     pub fn build(self) -> Stores {
-        let Self { timed, rng, policies, bucket_lives, profile, profiles, hash_cost, keyring } = self;
+        let Self {
+            timed,
+            rng,
+            policies,
+            bucket_lives,
+            profile,
+            profiles,
+            hash_cost,
+            keyring,
+            requires_pkce,
+            holds_leases,
+        } = self;
         let keyring = keyring.unwrap_or_else(|| Keyring::generate(rng.as_ref(), timed.time().date()));
+        let client_epoch_source = match (timed.info().shared, holds_leases) {
+            (false, _) => ClientEpochSource::Commit,
+            (true, true) => ClientEpochSource::Lease,
+            (true, false) => ClientEpochSource::Read,
+        };
         Stores(Arc::new(Shared {
+            client_epochs: ClientEpochs::default(),
+            client_epoch_source,
             timed,
             rng,
             profile,
@@ -337,6 +417,8 @@ impl Builder {
             keyring: RwLock::new(Arc::new(keyring)),
             policies: RwLock::new(Arc::new(policies.clone())),
             configured: policies,
+            requires_pkce,
+            beside: Arc::new(Semaphore::new(MOST_BESIDE)),
             bucket_lives,
             chains: Chains::default(),
             naming_checked: OnceCell::new(),

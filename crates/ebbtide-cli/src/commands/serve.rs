@@ -133,7 +133,8 @@ async fn open(config: &Config) -> Result<(App, Sweeper, Arc<dyn Admin>)> {
         .clocks(SystemClocks::new().with_synchronized_file(&config.synchronized_file))
         .policies(config.policies.clone())
         .bucket_lives(config.bucket_lives.clone())
-        .profile(config.profile);
+        .profile(config.profile)
+        .require_pkce(config.require_pkce);
     for (name, profile) in &config.profiles {
         builder = builder.profile_named(name, *profile);
     }

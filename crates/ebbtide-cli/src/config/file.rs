@@ -217,6 +217,7 @@ impl Fields {
         // Zero is valid here: it makes rotation strict.
         let grace = |text: &str| if text == "0s" { Ok(Duration::ZERO) } else { values::duration(text) };
         profile.grace = self.get("grace", grace)?.unwrap_or(profile.grace);
+        profile.strict = self.get("strict", values::switch)?.unwrap_or(profile.strict);
         self.only(&[
             "like",
             "code",
@@ -227,6 +228,7 @@ impl Fields {
             "nonce",
             "replay",
             "grace",
+            "strict",
         ])?;
         profile.check().with_context(|| self.place.clone())?;
         Ok(profile)

@@ -57,6 +57,7 @@ settings! {
     "root_key_file" "root-key-file" "EBBTIDE_ROOT_KEY_FILE" Some("FILES"), None, "File with the root key; two lines, or two files separated by a comma, while it is rotated";
     "auto_migrate" "auto-migrate" "EBBTIDE_AUTO_MIGRATE" None, Some("false"), "Migrate the schema to the version of this build before serving";
     "profile" "profile" "EBBTIDE_PROFILE" Some("NAME"), Some("oauth"), "Default lifetimes: oauth, spa, mcp, or a profile from the config file";
+    "require_pkce" "require-pkce" "EBBTIDE_REQUIRE_PKCE" None, Some("false"), "Issue no authorization code without a PKCE challenge";
     "sweep.interval" "sweep-interval" "EBBTIDE_SWEEP_INTERVAL" Some("TIME"), None, "Interval between sweeps, such as 500ms, 30s, 5m or 1h; without it, this server does not sweep";
     "sweep.budget" "sweep-budget" "EBBTIDE_SWEEP_BUDGET" Some("SHARE"), Some("0.25"), "Share of the time that sweeps may use, 0.01 to 1";
     "sweep.turn" "sweep-turn" "EBBTIDE_SWEEP_TURN" Some("TIME"), Some("10m"), "Lease of a sweep; another process takes over after it if the sweeper has died";

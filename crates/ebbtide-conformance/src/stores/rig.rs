@@ -18,6 +18,7 @@ use ebbtide::model::time::{Clock, ManualClock, Timestamp};
 use ebbtide::model::ttl::Ttl;
 use ebbtide::stores::Stores;
 use ebbtide::stores::clients::hashing::HashCost;
+use ebbtide::stores::profile::Profile;
 use ebbtide::timekeeping::TimeSource;
 
 /// Stores with a clock that the case moves.
@@ -92,6 +93,20 @@ impl StoreRig {
     /// Advances the clock by `seconds`.
     pub(crate) fn pass(&self, seconds: u64) {
         self.clock.advance(Duration::from_secs(seconds));
+    }
+
+    /// Advances the clock by `millis` milliseconds.
+    pub(crate) fn pass_millis(&self, millis: u64) {
+        self.clock.advance(Duration::from_millis(millis));
+    }
+
+    /// Same store, with a profile that takes every old refresh token for a theft after proof of receipt.
+    pub(crate) fn strict(&self) -> Self {
+        let backend = Arc::new(Meanwhile::new(Arc::clone(&self.backend), None));
+        let builder = Stores::builder(backend).clock(self.clock.clone()).keyring(self.keyring.clone());
+        let profile = Profile::oauth().with_strict(true);
+        let stores = builder.rng(Arc::clone(&self.rng)).profile(profile).require_pkce(true).build();
+        Self { stores, ..self.clone() }
     }
 
     /// Sets the clock to `before` milliseconds before `time`.

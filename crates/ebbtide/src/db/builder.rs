@@ -62,6 +62,7 @@ pub struct Builder {
     profile: Profile,
     profiles: Vec<(String, Profile)>,
     hash_cost: HashCost,
+    require_pkce: bool,
 }
 
 impl Builder {
@@ -80,6 +81,7 @@ impl Builder {
             profile: Profile::default(),
             profiles: Vec::new(),
             hash_cost: HashCost::default(),
+            require_pkce: false,
         }
     }
 
@@ -165,6 +167,12 @@ impl Builder {
         self
     }
 
+    /// Issues no code without a PKCE challenge. A client can be registered with the same setting.
+    pub fn require_pkce(mut self, required: bool) -> Self {
+        self.require_pkce = required;
+        self
+    }
+
     /// Opens the store.
     pub async fn open(self) -> Result<Ebbtide> {
         let (url, engine) = match self.source {
@@ -201,7 +209,8 @@ impl Builder {
             .policies(self.policies.with_standard())
             .bucket_lives(self.bucket_lives)
             .profile(self.profile)
-            .hash_cost(self.hash_cost);
+            .hash_cost(self.hash_cost)
+            .require_pkce(self.require_pkce);
         for (name, profile) in self.profiles {
             builder = builder.profile_named(name, profile);
         }

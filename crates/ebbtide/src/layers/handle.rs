@@ -10,7 +10,7 @@ use crate::delegate;
 
 #[async_trait]
 impl Backend for Arc<dyn Admin> {
-    delegate!(self => **self; get get_many take commit commit_each alter scan sweep info);
+    delegate!(self => **self; get get_many take alter commit commit_each scan sweep info);
 }
 
 #[async_trait]

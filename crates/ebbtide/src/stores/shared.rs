@@ -1,6 +1,10 @@
 //! Parts that several stores share.
 
+pub mod belongings;
+pub(crate) mod client_epochs;
+pub mod confirmation;
 pub mod deletion;
+pub(crate) mod epochs;
 pub mod extension;
 pub(crate) mod field;
 pub(crate) mod filtered;
