@@ -24,3 +24,4 @@ pub mod scopes;
 pub mod sessions;
 pub mod stats;
 pub mod tokens;
+pub mod why;

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     audit, backup, clock, completions, config, copy, explain, export, import, key, keyring, man,
-    migrate_schema, scope, serve, stats, sweep, table, verify,
+    migrate_schema, scope, serve, stats, sweep, table, verify, why,
 };
 use crate::{logging, store};
 
@@ -51,6 +51,7 @@ enum Command {
     Export(export::Args),
     Import(import::Args),
     Verify(verify::Args),
+    Why(why::Args),
     MigrateSchema(migrate_schema::Args),
     Table(table::Args),
     Completions(completions::Args),
@@ -83,6 +84,7 @@ impl Cli {
             Command::Export(args) => export::run(args).await,
             Command::Import(args) => import::run(args).await,
             Command::Verify(args) => verify::run(args).await,
+            Command::Why(args) => why::run(args, json).await,
             Command::MigrateSchema(args) => migrate_schema::run(args).await,
             Command::Table(args) => table::run(args).await,
             Command::Completions(args) => completions::run(&args),
@@ -102,7 +104,8 @@ impl Command {
             | Self::Export(_)
             | Self::Scope(_)
             | Self::Stats(_)
-            | Self::Sweep(_) => true,
+            | Self::Sweep(_)
+            | Self::Why(_) => true,
             Self::Backup(_)
             | Self::Clock(_)
             | Self::Completions(_)

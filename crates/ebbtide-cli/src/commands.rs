@@ -19,3 +19,4 @@ pub(crate) mod stats;
 pub(crate) mod sweep;
 pub(crate) mod table;
 pub(crate) mod verify;
+pub(crate) mod why;

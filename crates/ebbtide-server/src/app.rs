@@ -10,6 +10,7 @@ use crate::http::auth::Access;
 use crate::http::edge::Edge;
 use crate::http::limits::Limits;
 use crate::http::quota::Quotas;
+use crate::http::why::Refusals;
 use crate::metrics::Scrapes;
 use crate::routes::Readiness;
 
@@ -28,6 +29,7 @@ pub struct Parts {
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) access: Arc<Access>,
     pub(crate) quotas: Arc<Quotas>,
+    pub(crate) refusals: Arc<Refusals>,
 }
 
 impl Deref for App {
@@ -61,6 +63,7 @@ impl App {
             readiness: Arc::default(),
             access: Arc::new(Access::new(root_key)),
             quotas: Arc::default(),
+            refusals: Arc::default(),
         }))
     }
 

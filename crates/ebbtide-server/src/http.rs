@@ -2,7 +2,9 @@
 
 pub(crate) mod auth;
 pub(crate) mod body;
+pub mod catalogue;
 pub(crate) mod edge;
+mod fault;
 pub mod limits;
 pub(crate) mod patience;
 pub(crate) mod problem;
@@ -10,8 +12,10 @@ pub mod quota;
 pub(crate) mod request_id;
 pub(crate) mod route;
 mod serve;
+mod strict;
 pub(crate) mod table;
 pub mod tls;
 pub(crate) mod trace;
+pub(crate) mod why;
 
 pub use serve::{serve, serve_tls};

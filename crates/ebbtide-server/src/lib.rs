@@ -25,7 +25,7 @@ pub fn router(app: App) -> Router {
     let (guarded, needs) = routes::v1().under(routes::BASE);
     let edge = EdgeLayer::new(app.clone(), Routes::new(needs, templates));
     Router::from(open.merge(guarded))
-        .fallback(|| async { Problem::not_found("no such path") })
+        .fallback(|| async { Problem::no_such_path() })
         .method_not_allowed_fallback(|| async { Problem::method_not_allowed() })
         .layer(edge)
         .with_state(app)

@@ -19,8 +19,8 @@ use crate::routes;
 /// Answer other than a success (RFC 9457), as `application/problem+json`.
 #[derive(Serialize, ToSchema)]
 struct Problem {
-    /// `urn:ebbtide:problem:` followed by the title.
-    #[schema(example = "urn:ebbtide:problem:replay")]
+    /// `/problems/` followed by the title: the path of a page on this server with the cause and the remedy.
+    #[schema(example = "/problems/replay")]
     r#type: String,
     /// Stable identifier of the problem.
     #[schema(example = "replay")]

@@ -20,6 +20,7 @@ mod replays;
 mod scopes;
 mod sessions;
 mod tokens;
+mod why;
 
 use utoipa_axum::router::OpenApiRouter;
 
@@ -56,5 +57,6 @@ pub(crate) fn v1() -> Table {
         .merge(scopes::routes())
         .merge(audit::routes())
         .merge(explain::routes())
+        .merge(why::routes())
         .merge(admin::routes())
 }

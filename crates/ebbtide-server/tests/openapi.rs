@@ -23,6 +23,23 @@ fn the_description_is_what_is_checked_in() {
 }
 
 #[test]
+fn the_pages_about_problems_are_what_is_checked_in() {
+    let folder = file().with_file_name("../docs/problems");
+    for (name, page) in ebbtide_server::http::catalogue::files() {
+        let path = folder.join(name);
+        if std::env::var_os("EBBTIDE_WRITE_API").is_some() {
+            std::fs::write(&path, &page).unwrap();
+        }
+        let kept = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            kept == page,
+            "{} differs from the catalogue; regenerate it with EBBTIDE_WRITE_API=1",
+            path.display()
+        );
+    }
+}
+
+#[test]
 fn every_call_says_who_may_and_what_it_refuses() {
     let api: Value = serde_json::from_str(ebbtide_server::openapi::text()).unwrap();
     assert!(api["openapi"].as_str().unwrap().starts_with("3.1."));

@@ -172,7 +172,7 @@ impl Answer {
     pub(crate) fn refused(self, status: u16, kind: &str) -> Self {
         assert_eq!(self.status, status, "{self:?}");
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
-        assert_eq!(self.body["type"], format!("urn:ebbtide:problem:{kind}"), "{self:?}");
+        assert_eq!(self.body["type"], format!("/problems/{kind}"), "{self:?}");
         self
     }
 

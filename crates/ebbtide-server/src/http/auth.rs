@@ -20,12 +20,24 @@ use cache::{Cache, Held};
 /// Authorized caller and the scope of the request: the header `Ebbtide-Scope`, else the key's own scope. Only routes
 /// of the [`Table`](crate::http::table::Table) have one.
 #[derive(Debug, Clone)]
-pub(crate) struct Caller {
+pub(crate) struct Caller(Arc<Admitted>);
+
+/// Key and scope of a [`Caller`].
+#[derive(Debug)]
+pub(crate) struct Admitted {
     pub(crate) scope: Scope,
     who: Who,
 }
 
-#[derive(Debug, Clone)]
+impl std::ops::Deref for Caller {
+    type Target = Admitted;
+
+    fn deref(&self) -> &Admitted {
+        &self.0
+    }
+}
+
+#[derive(Debug)]
 enum Who {
     Root,
     Key(Arc<Held>),
@@ -49,6 +61,14 @@ impl Who {
 }
 
 impl Caller {
+    /// Id of the key, for the log; that of the root key is `root`.
+    pub(crate) fn key_id(&self) -> String {
+        match &self.who {
+            Who::Root => "root".to_owned(),
+            Who::Key(held) => held.key.id.to_string(),
+        }
+    }
+
     /// Refuses a scope that the request's own scope does not cover.
     pub(crate) fn require(&self, scope: &Scope) -> Result<(), Problem> {
         if self.scope.covers(scope) { Ok(()) } else { Err(not_covered()) }
@@ -134,7 +154,7 @@ impl App {
         if needs.adds {
             self.quotas.check(&self.stores, &scope, self.guard.now()).await?;
         }
-        Ok(Caller { scope, who })
+        Ok(Caller(Arc::new(Admitted { scope, who })))
     }
 
     async fn identify(&self, headers: &HeaderMap) -> Result<Who, Problem> {

@@ -9,18 +9,20 @@ use std::task::{Context, Poll};
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::response::{IntoResponse as _, Response};
 use ebbtide::layers::gated::Gate;
-use ebbtide::{Stopwatch, SystemRng};
+use ebbtide::{Clock as _, Stopwatch, SystemRng};
 use http_body::Body as _;
 use tokio::sync::Semaphore;
 use tower::{Layer, Service};
 use tracing::Instrument as _;
 
 use crate::app::App;
+use crate::http::auth::Caller;
 use crate::http::limits::Limits;
 use crate::http::problem::Problem;
 use crate::http::request_id::{HEADER, RequestId};
 use crate::http::route::{GOOD, Route, Routes, Verb};
 use crate::http::trace::Trace;
+use crate::http::why::{Cause, Refusal};
 
 /// State of a server's edge, shared by its connections.
 #[derive(Debug)]
@@ -86,7 +88,7 @@ where
         let app = self.app.clone();
         let id = RequestId::of(request.headers(), &SystemRng);
         let (route, verb) = self.routes.of(&request);
-        let asked = Asked { route, verb };
+        let mut asked = Asked { route, verb, caller: None };
         let trace = Trace::of(request.headers());
         // Call the instance that was polled ready; keep a clone.
         let copy = self.inner.clone();
@@ -109,7 +111,7 @@ where
             } else {
                 asked.answer(&app, request, inner).instrument(span).await?
             };
-            Ok(asked.answered(response, id, trace.as_ref(), stopwatch))
+            Ok(asked.answered(&app, response, id, trace.as_ref(), stopwatch))
         })
     }
 }
@@ -118,6 +120,8 @@ where
 struct Asked {
     route: Arc<Route>,
     verb: Verb,
+    /// Set once the caller is admitted.
+    caller: Option<Caller>,
 }
 
 impl Asked {
@@ -127,7 +131,12 @@ impl Asked {
     }
 
     /// Authenticates the caller and passes the request on to the route.
-    async fn answer<S>(&self, app: &App, mut request: Request, mut inner: S) -> Result<Response, Infallible>
+    async fn answer<S>(
+        &mut self,
+        app: &App,
+        mut request: Request,
+        mut inner: S,
+    ) -> Result<Response, Infallible>
     where
         S: Service<Request, Response = Response, Error = Infallible>,
     {
@@ -142,30 +151,38 @@ impl Asked {
             Ok(caller) => caller,
             Err(problem) => return Ok(problem.into_response()),
         };
-        let scope = needs.adds.then(|| caller.scope.clone());
-        request.extensions_mut().insert(caller);
+        let caller = self.caller.insert(caller);
+        if let Err(problem) = self.route.check_query(self.verb, request.uri().query()) {
+            return Ok(problem.into_response());
+        }
+        request.extensions_mut().insert(caller.clone());
         let response = inner.call(request).await?;
-        if let Some(scope) = scope.filter(|_| response.status().is_success()) {
-            app.quotas.added(&scope);
+        if needs.adds && response.status().is_success() {
+            app.quotas.added(&caller.scope);
         }
         Ok(response)
     }
 
     fn answered(
         self,
+        app: &App,
         mut response: Response,
         id: RequestId,
         trace: Option<&Trace>,
         stopwatch: Stopwatch,
     ) -> Response {
-        let outcome = match response.extensions_mut().remove::<Problem>() {
-            Some(problem) => {
-                let outcome = problem.kind();
+        let (outcome, cause) = match response.extensions_mut().remove::<Problem>() {
+            Some(mut problem) => {
+                if problem.kind() == "unavailable" && app.edge.gate.is_closed() {
+                    problem = problem.because(Cause::Clock);
+                }
+                let (outcome, cause) = (problem.kind(), problem.cause());
+                app.refusals.keep(self.refusal(app, &problem, response.status().as_u16(), id.as_str()));
                 *response.body_mut() = problem.body(id.as_str());
-                outcome
+                (outcome, Some(cause.name()))
             }
-            None if response.status().is_success() => GOOD,
-            None => "other",
+            None if response.status().is_success() => (GOOD, None),
+            None => ("other", None),
         };
         let elapsed = stopwatch.elapsed();
         self.route.count(self.verb, outcome, elapsed.as_secs_f64());
@@ -177,9 +194,25 @@ impl Asked {
             route = self.route.template(),
             status = response.status().as_u16(),
             outcome,
+            cause,
             duration_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
         );
         response.headers_mut().insert(HEADER, id.into_header());
         response
+    }
+
+    fn refusal(&self, app: &App, problem: &Problem, status: u16, request_id: &str) -> Refusal {
+        Refusal {
+            request_id: request_id.to_owned(),
+            at: app.guard.now().as_millis(),
+            verb: self.verb,
+            route: Arc::clone(&self.route),
+            status,
+            kind: problem.kind(),
+            cause: problem.cause(),
+            detail: problem.detail().to_owned(),
+            more: problem.members().clone(),
+            caller: self.caller.as_ref().map(|caller| (caller.key_id(), caller.scope.clone())),
+        }
     }
 }

@@ -158,7 +158,7 @@ impl Drop for Place {
 }
 
 async fn turn_away(mut stream: TcpStream) {
-    const BODY: &str = r#"{"type":"urn:ebbtide:problem:unavailable","title":"unavailable","status":503,"detail":"too many connections; retry later"}"#;
+    const BODY: &str = r#"{"type":"/problems/unavailable","title":"unavailable","status":503,"detail":"too many connections; retry later"}"#;
     let head = format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n\
          connection: close\r\ncontent-length: {}\r\n\r\n",

@@ -2,7 +2,8 @@
 //! without them.
 
 use ebbtide::stores::api_keys::Role;
-use utoipa::openapi::path::PathItem;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::path::{Operation, Parameter, ParameterIn, PathItem};
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 
 use crate::app::App;
@@ -16,6 +17,16 @@ pub(crate) struct Needs {
     pub(crate) role: Role,
     /// True if the route adds a record, and so is refused if a quota is reached.
     pub(crate) adds: bool,
+}
+
+/// Method of a route, and what it needs and takes.
+#[derive(Debug)]
+pub(crate) struct Guarded {
+    pub(crate) template: String,
+    pub(crate) verb: Verb,
+    pub(crate) needs: Needs,
+    /// Names of the query parameters.
+    pub(crate) query: Vec<String>,
 }
 
 /// Routes and their needs. They become a router only together, for the edge that enforces the needs.
@@ -59,14 +70,19 @@ impl Table {
 
     /// Routes under `base` with their description, and the needs of each. A route without needs has no
     /// [`Caller`](crate::http::auth::Caller), and so refuses every request.
-    pub(crate) fn under(self, base: &str) -> (OpenApiRouter<App>, Vec<(String, Verb, Needs)>) {
+    pub(crate) fn under(self, base: &str) -> (OpenApiRouter<App>, Vec<Guarded>) {
         let mut all = Vec::new();
         let router =
             self.0.into_iter().fold(OpenApiRouter::new(), |router, (needs, (schemas, mut paths, routes))| {
                 let below = |(path, item)| (format!("{base}{path}"), item);
                 paths.paths = std::mem::take(&mut paths.paths).into_iter().map(below).collect();
                 for (path, item) in &mut paths.paths {
-                    all.extend(verbs(item).map(|verb| (path.clone(), verb, needs)));
+                    all.extend(verbs(item).map(|(verb, operation)| Guarded {
+                        template: path.clone(),
+                        verb,
+                        needs,
+                        query: query(operation),
+                    }));
                     openapi::guard(item, needs);
                 }
                 router.routes((schemas, paths, routes))
@@ -76,13 +92,23 @@ impl Table {
 }
 
 /// Methods in the description of a path.
-fn verbs(item: &PathItem) -> impl Iterator<Item = Verb> + use<> {
+fn verbs(item: &PathItem) -> impl Iterator<Item = (Verb, &Operation)> {
     let methods = [
-        (Verb::Get, item.get.is_some()),
-        (Verb::Post, item.post.is_some()),
-        (Verb::Put, item.put.is_some()),
-        (Verb::Delete, item.delete.is_some()),
-        (Verb::Patch, item.patch.is_some()),
+        (Verb::Get, &item.get),
+        (Verb::Post, &item.post),
+        (Verb::Put, &item.put),
+        (Verb::Delete, &item.delete),
+        (Verb::Patch, &item.patch),
     ];
-    methods.into_iter().filter_map(|(verb, there)| there.then_some(verb))
+    methods.into_iter().filter_map(|(verb, operation)| Some((verb, operation.as_ref()?)))
+}
+
+/// Names of the query parameters of a call.
+fn query(operation: &Operation) -> Vec<String> {
+    let parameters = operation.parameters.iter().flatten();
+    let name = |parameter: &RefOr<Parameter>| match parameter {
+        RefOr::T(parameter) if parameter.parameter_in == ParameterIn::Query => Some(parameter.name.clone()),
+        _ => None,
+    };
+    parameters.filter_map(name).collect()
 }
