@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use ebbtide::Ttl;
 use ebbtide::stores::relationships::{Edge, Related, RelationType};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::answers::millis;
+use crate::answers::{AnswerMode, millis};
 
 /// Relationship to check.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -22,7 +23,9 @@ pub struct RelationshipCheck {
     /// Ignored: the body that added it can be sent as it is.
     pub created_by: Option<String>,
     /// Ignored.
-    pub ttl_seconds: Option<i64>,
+    #[serde(rename = "ttl_seconds")]
+    #[schema(value_type = Option<i64>)]
+    pub ttl: Option<Ttl>,
     /// Ignored.
     pub metadata: Option<BTreeMap<String, String>>,
     /// Follows several relationships, for trust and membership.
@@ -31,6 +34,8 @@ pub struct RelationshipCheck {
     /// Longest path; 10 by default.
     #[schema(minimum = 1)]
     pub max_depth: Option<usize>,
+    /// With `always`, "no" is answered 200 with `related: false` and an empty path instead of 404.
+    pub answer: Option<AnswerMode>,
 }
 
 impl From<RelationshipCheck> for Edge {
@@ -72,6 +77,6 @@ impl From<&Related> for RelationshipAnswer {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct RelationshipFound {
     pub related: bool,
-    /// From the subject to the object.
+    /// From the subject to the object; empty if they are not related.
     pub path: Vec<String>,
 }

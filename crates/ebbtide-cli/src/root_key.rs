@@ -20,6 +20,11 @@ const MIN_BYTES: usize = 16;
 /// Returns the root key of the store at `url`. There is no flag for it: other users of the machine can read flags.
 pub(crate) fn find(url: &str) -> Result<Secret> {
     if let Ok(key) = std::env::var("EBBTIDE_ROOT_KEY").map(Secret::new) {
+        if key.expose().contains(|c: char| c.is_whitespace() || c.is_control()) {
+            bail!(
+                "EBBTIDE_ROOT_KEY has white space in it, or a trailing newline: no request could present that key; remove it"
+            );
+        }
         if key.expose().len() < MIN_BYTES {
             bail!("EBBTIDE_ROOT_KEY is too short: it needs at least {MIN_BYTES} bytes");
         }

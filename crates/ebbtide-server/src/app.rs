@@ -75,6 +75,11 @@ impl App {
         self
     }
 
+    /// Ends the drain delay of a shutdown.
+    pub fn hurry(&self) {
+        self.edge.hurry.notify_one();
+    }
+
     /// The same with bounds on how many records scopes have.
     #[must_use]
     pub fn with_quotas(mut self, quotas: Quotas) -> Self {

@@ -11,18 +11,29 @@ mod routes;
 pub mod upkeep;
 
 use axum::Router;
+use utoipa_axum::router::OpenApiRouter;
 
 pub use app::App;
 use http::edge::EdgeLayer;
 use http::problem::Problem;
 use http::route::Routes;
-pub use http::{serve, serve_tls};
+use http::table::Table;
+pub use http::{Serving, serve, serve_tls};
 
-/// The routes.
-pub fn router(app: App) -> Router {
-    let open = routes::open();
+/// The routes of the API. Metrics, the description and its page are among them if `open`.
+pub fn router(app: App, open: bool) -> Router {
+    let described = if open { routes::open().merge(routes::operator()) } else { routes::open() };
+    build(app, described, routes::v1())
+}
+
+/// The routes for operators.
+pub fn operator_router(app: App) -> Router {
+    build(app, routes::open().merge(routes::operator()), Table::new())
+}
+
+fn build(app: App, open: OpenApiRouter<App>, guarded: Table) -> Router {
     let templates: Vec<String> = open.get_openapi().paths.paths.keys().cloned().collect();
-    let (guarded, needs) = routes::v1().under(routes::BASE);
+    let (guarded, needs) = guarded.under(routes::BASE);
     let edge = EdgeLayer::new(app.clone(), Routes::new(needs, templates));
     Router::from(open.merge(guarded))
         .fallback(|| async { Problem::no_such_path() })

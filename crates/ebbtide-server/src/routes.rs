@@ -31,7 +31,12 @@ use crate::http::table::Table;
 
 /// Routes that need no key.
 pub(crate) fn open() -> OpenApiRouter<App> {
-    docs::routes().merge(health::routes())
+    docs::problems().merge(health::routes())
+}
+
+/// Routes for operators that need no key.
+pub(crate) fn operator() -> OpenApiRouter<App> {
+    docs::routes().merge(health::metrics_routes())
 }
 
 /// Base path of the routes that need a key.

@@ -4,6 +4,8 @@
 
 #[path = "http/api.rs"]
 mod api;
+#[path = "http/contract.rs"]
+mod contract;
 #[path = "http/errors.rs"]
 mod errors;
 #[path = "http/examples.rs"]

@@ -1,7 +1,9 @@
 //! `ebbtide serve`
 
+use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -10,15 +12,17 @@ use ebbtide_server::http::limits::Limits;
 use ebbtide_server::http::quota::Quotas;
 use ebbtide_server::http::tls::tls;
 use ebbtide_server::upkeep::Upkeep;
-use ebbtide_server::{App, metrics, serve, serve_tls};
+use ebbtide_server::{App, Serving, metrics};
+use rustls::ServerConfig;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::migrate_schema;
-use crate::config::{Config, Resolved, Settings};
+use crate::config::{Config, Resolved, Settings, TlsFiles};
+use crate::logging::Logging;
 use crate::output::outln;
 use crate::store;
 use crate::{logging, root_key};
@@ -27,8 +31,9 @@ use crate::{logging, root_key};
 #[derive(Debug, clap::Args)]
 #[command(
     long_about = "Serve the HTTP API, over HTTP/1.1 and HTTP/2.\n\n\
-        Prints `listening on URL` to standard output when it is ready; the log goes to standard error. On SIGTERM or \
-        SIGINT it drains the requests in flight and ends. The root key comes from EBBTIDE_ROOT_KEY; an embedded store \
+        Prints `listening on URL` to standard output when it is ready; the log goes to standard error. On SIGTERM it \
+        is not ready from then on, accepts connections for the drain delay, drains the requests in flight and ends; on SIGINT \
+        without the delay. On SIGHUP it reloads the files of TLS and the filter of the log. The root key comes from EBBTIDE_ROOT_KEY; an embedded store \
         has one in the file root.key of its folder, created at the first start.",
     after_help = "Precedence: flag, variable, file, default.\n\n\
     Examples:\n  \
@@ -42,36 +47,97 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    // Before anything else: without a handler, SIGHUP ends the process.
+    let hangup = signal(SignalKind::hangup())?;
     let config = Config::read(&Resolved::of(&args.settings)?)?;
-    let _logging = logging::start(&config)?;
+    let logging = logging::start(&config)?;
     // Before the first measurement.
     metrics::recorder();
-    let tls = config.tls.as_ref().map(|(certificate, key)| tls(certificate, key)).transpose()?;
+    let tls = config.tls.as_ref().map(load).transpose()?.map(watch::channel);
+    let (files, tls) = tls.unzip();
     let (app, sweeper) = open(&config).await?;
     let app = app.within(within_files(config.limits));
 
-    let listener = TcpListener::bind(config.listen)
-        .await
-        .with_context(|| format!("cannot listen on {}", config.listen))?;
+    let listener = bind(config.listen).await?;
+    let operator = match config.operator_listen {
+        Some(address) => Some(bind(address).await?),
+        None => None,
+    };
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::spawn(Upkeep::new(app.clone(), SystemClock, config.clock_bound).run());
     let sweeping = Sweeping::start(sweeper, config.sweep_interval);
     let scheme = if tls.is_some() { "https" } else { "http" };
     outln!("listening on {scheme}://{}", listener.local_addr()?)?;
+    if let Some(operator) = &operator {
+        outln!("operator listening on http://{}", operator.local_addr()?)?;
+    }
+    let hurry = app.clone();
     let stop = async move {
         tokio::select! {
             _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            // A person at a terminal does not wait for a load balancer.
+            _ = interrupt.recv() => hurry.hurry(),
         }
         tracing::info!("shutting down; draining in-flight requests");
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            hurry.hurry();
+        });
     };
-    match tls {
-        Some(tls) => serve_tls(listener, app, tls, stop).await?,
-        None => serve(listener, app, stop).await?,
+    let reloads = Reloads { settings: args.settings, logging, files };
+    tokio::select! {
+        served = Serving { listener, operator, tls }.run(app, stop) => served?,
+        () = reloads.run(hangup) => {}
     }
     sweeping.stop().await;
     Ok(ExitCode::SUCCESS)
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
+}
+
+fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>> {
+    Ok(tls(&files.certificate, &files.key, files.client_ca.as_deref())?)
+}
+
+/// Reloads on SIGHUP: the files of TLS, and the filter of the log.
+struct Reloads {
+    settings: Settings,
+    logging: Logging,
+    files: Option<watch::Sender<Arc<ServerConfig>>>,
+}
+
+impl Reloads {
+    async fn run(self, mut hangup: Signal) {
+        while hangup.recv().await.is_some() {
+            match self.reload() {
+                Ok(()) => tracing::info!("reloaded the files of TLS and the filter of the log"),
+                Err(error) => {
+                    tracing::error!("cannot reload, the previous settings stay in force: {error:#}")
+                }
+            }
+        }
+        std::future::pending().await
+    }
+
+    fn reload(&self) -> Result<()> {
+        let config = Config::read(&Resolved::of(&self.settings)?)?;
+        // A file that cannot be read changes nothing.
+        let tls = config.tls.as_ref().map(load).transpose()?;
+        self.logging.set_filter(&config.log_filter)?;
+        match (&self.files, tls) {
+            (Some(files), Some(tls)) => drop(files.send_replace(tls)),
+            (None, Some(_)) => tracing::warn!("TLS cannot be turned on while the server runs"),
+            (Some(_), None) => tracing::warn!("TLS cannot be turned off while the server runs"),
+            (None, None) => {}
+        }
+        Ok(())
+    }
 }
 
 /// Opens the store, and builds the application and the sweeper on it.

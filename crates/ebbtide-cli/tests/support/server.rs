@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -47,6 +47,9 @@ pub(crate) struct Server {
     pub(crate) key: String,
     process: Child,
     folder: Option<TempDir>,
+    operator: Option<SocketAddr>,
+    /// Kept open, so that the server can write.
+    _lines: BufReader<ChildStdout>,
 }
 
 impl Server {
@@ -79,8 +82,14 @@ impl Server {
             .stderr(std::fs::File::create(&log).unwrap())
             .spawn()
             .unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap());
         let mut listening = String::new();
-        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut listening).unwrap();
+        lines.read_line(&mut listening).unwrap();
+        let mut second = String::new();
+        if arguments.contains(&"--operator-listen") {
+            lines.read_line(&mut second).unwrap();
+        }
+        let operator = second.trim().rsplit('/').next().and_then(|address| address.parse().ok());
         let address = listening.trim().rsplit('/').next().and_then(|address| address.parse().ok());
         let address = address.unwrap_or_else(|| {
             let _ = process.wait();
@@ -88,7 +97,21 @@ impl Server {
         });
         let key = variables.iter().find(|(name, _)| *name == "EBBTIDE_ROOT_KEY").map(|(_, key)| *key);
         let key = key.unwrap_or_default().to_owned();
-        Self { address, listening: listening.trim().to_owned(), log, key, process, folder: None }
+        Self {
+            address,
+            listening: listening.trim().to_owned(),
+            log,
+            key,
+            process,
+            folder: None,
+            operator,
+            _lines: lines,
+        }
+    }
+
+    /// Address of the operators' listener.
+    pub(crate) fn operator(&self) -> Option<SocketAddr> {
+        self.operator
     }
 
     pub(crate) fn url(&self) -> String {
@@ -120,6 +143,14 @@ impl Server {
 
     pub(crate) fn wait(&mut self) -> ExitStatus {
         self.process.wait().unwrap()
+    }
+
+    /// Resident memory of the process, in bytes.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     }
 
     /// Processor time that the process has used.
@@ -203,6 +234,13 @@ impl Client {
 
     pub(crate) fn post(&mut self, path: &str, body: &str) -> Answer {
         self.call("POST", path, &[], body)
+    }
+
+    /// Sends a request without a body; returns none if the connection ends.
+    pub(crate) fn try_get(&mut self, path: &str) -> Option<Answer> {
+        let request = request("GET", path, &self.key, &[], "");
+        self.stream.get_mut().write_all(request.as_bytes()).ok()?;
+        self.answer()
     }
 
     /// Sends a request; returns none if the connection ends.

@@ -13,7 +13,9 @@ use ebbtide::stores::audit::AuditContext;
 use ebbtide::{Clock as _, Digest, Scope, Secret, Stopwatch};
 
 use crate::app::App;
+use crate::http::edge::Edge;
 use crate::http::problem::Problem;
+use crate::http::share::Share;
 use crate::http::table::Needs;
 use cache::{Cache, Held};
 
@@ -26,6 +28,8 @@ pub(crate) struct Caller(Arc<Admitted>);
 #[derive(Debug)]
 pub(crate) struct Admitted {
     pub(crate) scope: Scope,
+    /// Part of the node that the caller's tenant uses.
+    pub(crate) share: Arc<Share>,
     who: Who,
 }
 
@@ -49,6 +53,13 @@ impl Who {
             // The root key's scope is the whole store.
             Self::Root => &Scope::Global,
             Self::Key(held) => &held.key.scope,
+        }
+    }
+
+    fn share(&self, edge: &Edge) -> Arc<Share> {
+        match self {
+            Self::Root => Arc::clone(&edge.root),
+            Self::Key(held) => Arc::clone(&held.share),
         }
     }
 
@@ -154,7 +165,7 @@ impl App {
         if needs.adds {
             self.quotas.check(&self.stores, &scope, self.guard.now()).await?;
         }
-        Ok(Caller(Arc::new(Admitted { scope, who })))
+        Ok(Caller(Arc::new(Admitted { scope, share: who.share(&self.edge), who })))
     }
 
     async fn identify(&self, headers: &HeaderMap) -> Result<Who, Problem> {
@@ -169,12 +180,19 @@ impl App {
         }
         // Take both before the read: a cached key is never younger than it seems.
         let watch = Stopwatch::start();
+        // Keys that were valid a moment ago do not wait behind invented ones.
+        let known = access.cache.knows(&digest);
+        let _lookup = match (!known).then(|| self.edge.new_keys.try_acquire()) {
+            Some(Err(_)) => return Err(Problem::overloaded()),
+            permit => permit,
+        };
         let found: Option<ApiKey> = self.stores.find_api_key(&Secret::new(key)).await?;
         let key = found.ok_or_else(|| {
             access.cache.drop(&digest);
             Problem::unauthorized()
         })?;
-        Ok(Who::Key(access.cache.hold(&digest, key, now, watch)))
+        let share = self.edge.shares.of(&key, self.edge.limits);
+        Ok(Who::Key(access.cache.hold(&digest, key, share, now, watch)))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, PathRejection};
-use axum::extract::{self, FromRequest, FromRequestParts, OptionalFromRequest, Request};
+use axum::extract::{self, FromRequest, FromRequestParts, OptionalFromRequest, RawPathParams, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -114,6 +114,37 @@ fn essence(headers: &HeaderMap) -> Option<&str> {
 #[derive(FromRequestParts)]
 #[from_request(via(extract::Path), rejection(Problem))]
 pub(crate) struct Path<T>(pub(crate) T);
+
+/// The last segments of a path, decoded. The last one may be the name of a route: a bucket may be called like a call.
+pub(crate) struct Segments<const N: usize>(pub(crate) [String; N]);
+
+impl<const N: usize, S: Send + Sync> FromRequestParts<S> for Segments<N> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let invalid = || Problem::invalid("invalid path parameter");
+        let params = RawPathParams::from_request_parts(parts, state).await.map_err(|_| invalid())?;
+        let mut values: Vec<String> = params.iter().map(|(_, value)| value.to_owned()).collect();
+        if values.len() + 1 == N {
+            let last = parts.uri.path().rsplit('/').next().unwrap_or_default();
+            values.push(last.to_owned());
+        }
+        values.try_into().map(Self).map_err(|_| invalid())
+    }
+}
+
+/// Refuses `.` and `..` as a name in a path, percent-encoded too: clients and proxies resolve them, and the request
+/// would mean another path.
+pub(crate) fn refuse_dots(path: &str) -> Result<(), Problem> {
+    let is_dots = |segment: &str| {
+        let dots = segment.replace("%2e", ".").replace("%2E", ".");
+        dots == "." || dots == ".."
+    };
+    if (path.contains("/.") || path.contains("/%2")) && path.split('/').any(is_dots) {
+        return Err(Problem::invalid("`.` and `..` are not allowed as a name in a path"));
+    }
+    Ok(())
+}
 
 impl From<BytesRejection> for Problem {
     fn from(rejection: BytesRejection) -> Self {

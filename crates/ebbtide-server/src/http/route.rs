@@ -10,6 +10,7 @@ use metrics::{Counter, Histogram, SharedString, counter, histogram};
 use crate::http::fault;
 use crate::http::problem::Problem;
 use crate::http::table::{Guarded, Needs};
+use crate::http::work::Work;
 
 /// HTTP method for metrics. An unknown one is [`Verb::Other`], so that callers cannot create label values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +62,7 @@ pub(crate) struct Route {
     needs: [Option<Needs>; Verb::COUNT],
     /// Query parameters of each method that needs a key.
     query: [Vec<String>; Verb::COUNT],
+    work: [Work; Verb::COUNT],
     meters: [Meter; Verb::COUNT],
 }
 
@@ -86,6 +88,7 @@ impl Route {
             template: template.into(),
             needs: Default::default(),
             query: Default::default(),
+            work: [Work::Plain; Verb::COUNT],
             meters: Default::default(),
         }
     }
@@ -99,6 +102,12 @@ impl Route {
         // HEAD needs the same role as GET.
         let verb = if verb == Verb::Head { Verb::Get } else { verb };
         self.needs[verb as usize]
+    }
+
+    /// Cost of a call.
+    pub(crate) fn work(&self, verb: Verb) -> Work {
+        let verb = if verb == Verb::Head { Verb::Get } else { verb };
+        self.work[verb as usize]
     }
 
     /// Refuses a query parameter that the call does not take.
@@ -149,6 +158,7 @@ impl Routes {
         for Guarded { template, verb, needs, query } in guarded {
             let route = routes.entry(template).or_insert_with_key(|template| Route::new(template));
             route.needs[verb as usize] = Some(needs);
+            route.work[verb as usize] = Work::of(&route.template, verb, &query);
             route.query[verb as usize] = query;
         }
         let known = routes.into_iter().map(|(template, route)| (template, Arc::new(route))).collect();

@@ -1,6 +1,7 @@
 //! Table of the routes that need a key, each with its role and its OpenAPI description: a route cannot be added
 //! without them.
 
+use axum::routing::MethodRouter;
 use ebbtide::stores::api_keys::Role;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::path::{Operation, Parameter, ParameterIn, PathItem};
@@ -31,7 +32,13 @@ pub(crate) struct Guarded {
 
 /// Routes and their needs. They become a router only together, for the edge that enforces the needs.
 #[derive(Default)]
-pub(crate) struct Table(Vec<(Needs, UtoipaMethodRouter<App>)>);
+pub(crate) struct Table(Vec<Row>);
+
+struct Row {
+    needs: Needs,
+    routes: UtoipaMethodRouter<App>,
+    aliases: Vec<(Verb, Needs, Vec<String>)>,
+}
 
 impl Table {
     pub(crate) fn new() -> Self {
@@ -59,7 +66,28 @@ impl Table {
     }
 
     fn put(mut self, role: Role, adds: bool, routes: UtoipaMethodRouter<App>) -> Self {
-        self.0.push((Needs { role, adds }, routes));
+        self.0.push(Row { needs: Needs { role, adds }, routes, aliases: Vec::new() });
+        self
+    }
+
+    /// Adds a method to the last route that belongs to a more general one: a name in the path is also the name of a
+    /// call. It is described with the general route.
+    pub(crate) fn alias(
+        mut self,
+        (verb, role, adds): (Verb, Role, bool),
+        query: &[&str],
+        add: impl FnOnce(MethodRouter<App>) -> MethodRouter<App>,
+    ) -> Self {
+        if let Some(mut row) = self.0.pop() {
+            let (schemas, paths, methods) = row.routes;
+            row.routes = (schemas, paths, add(methods));
+            row.aliases.push((
+                verb,
+                Needs { role, adds },
+                query.iter().copied().map(str::to_owned).collect(),
+            ));
+            self.0.push(row);
+        }
         self
     }
 
@@ -73,7 +101,8 @@ impl Table {
     pub(crate) fn under(self, base: &str) -> (OpenApiRouter<App>, Vec<Guarded>) {
         let mut all = Vec::new();
         let router =
-            self.0.into_iter().fold(OpenApiRouter::new(), |router, (needs, (schemas, mut paths, routes))| {
+            self.0.into_iter().fold(OpenApiRouter::new(), |router, Row { needs, routes, aliases }| {
+                let (schemas, mut paths, routes) = routes;
                 let below = |(path, item)| (format!("{base}{path}"), item);
                 paths.paths = std::mem::take(&mut paths.paths).into_iter().map(below).collect();
                 for (path, item) in &mut paths.paths {
@@ -82,6 +111,12 @@ impl Table {
                         verb,
                         needs,
                         query: query(operation),
+                    }));
+                    all.extend(aliases.iter().map(|(verb, needs, query)| Guarded {
+                        template: path.clone(),
+                        verb: *verb,
+                        needs: *needs,
+                        query: query.clone(),
                     }));
                     openapi::guard(item, needs);
                 }

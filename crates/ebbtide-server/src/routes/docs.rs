@@ -18,7 +18,11 @@ const POLICY: &str = "default-src 'none'; connect-src 'self'; style-src 'unsafe-
                       base-uri 'none'; frame-ancestors 'none'";
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(description)).routes(routes!(page)).routes(routes!(problem))
+    OpenApiRouter::new().routes(routes!(description)).routes(routes!(page))
+}
+
+pub(super) fn problems() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(problem))
 }
 
 /// OpenAPI description of this API

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::stores::relationships::{Edge, RelationType, Relationship, Relationships, TransitiveOutcome};
-use ebbtide_api::answers::Listed;
+use ebbtide_api::answers::{AnswerMode, Listed};
 use ebbtide_api::relationships::{RelationshipAnswer, RelationshipCheck, RelationshipFound};
 use serde::Deserialize;
 use utoipa_axum::routes;
@@ -117,19 +117,24 @@ async fn check(
     Json(body): Json<RelationshipCheck>,
 ) -> Result<Json<RelationshipFound>, Problem> {
     let relationships = app.stores.relationships(&caller.scope);
-    let (transitive, max_depth) = (body.transitive, body.max_depth);
+    let (transitive, max_depth, answer) = (body.transitive, body.max_depth, body.answer);
     let edge = Edge::from(body);
-    let not_related = || Problem::not_found("not related");
+    let not_related = |problem: Problem| match answer {
+        Some(AnswerMode::Always) => Ok(Json(RelationshipFound { related: false, path: Vec::new() })),
+        None => Err(problem),
+    };
     if !transitive {
-        let related = relationships.check(&edge).await?;
+        if !relationships.check(&edge).await? {
+            return not_related(Problem::not_found("not related"));
+        }
         let path = vec![edge.subject, edge.object];
-        return related.then_some(Json(RelationshipFound { related, path })).ok_or_else(not_related);
+        return Ok(Json(RelationshipFound { related: true, path }));
     }
     let depth = max_depth.unwrap_or(Relationships::DEFAULT_DEPTH);
     match relationships.check_transitive(&edge, depth).await? {
         TransitiveOutcome::Related { path } => Ok(Json(RelationshipFound { related: true, path })),
         TransitiveOutcome::NotRelated { depth_reached } => {
-            Err(not_related().with("depth_reached", depth_reached))
+            not_related(Problem::not_found("not related").with("depth_reached", depth_reached))
         }
     }
 }

@@ -64,7 +64,10 @@ fn some(api: &Value, schema: &Value) -> Value {
     match kind.as_str() {
         Some("object") => {
             let mut object = serde_json::Map::new();
-            for (name, of) in schema["properties"].as_object().into_iter().flatten() {
+            let given = |name: &str| !name.ends_with("ttl_ms");
+            for (name, of) in
+                schema["properties"].as_object().into_iter().flatten().filter(|(name, _)| given(name))
+            {
                 object.insert(name.clone(), some(api, of));
             }
             Value::Object(object)

@@ -10,6 +10,7 @@ use ebbtide::{Digest, Stopwatch, Timestamp};
 
 use super::rate::Rate;
 use crate::http::problem::Problem;
+use crate::http::share::Share;
 
 /// Time for which a key is honoured without another lookup. A key that is revoked on another node is refused after
 /// this time plus the time of a read.
@@ -25,6 +26,7 @@ pub(super) struct Held {
     found_at: Timestamp,
     watch: Stopwatch,
     rate: Option<Arc<Rate>>,
+    pub(super) share: Arc<Share>,
 }
 
 impl Held {
@@ -59,12 +61,24 @@ impl Cache {
         held.get(digest.as_bytes()).filter(|held| held.is_fresh(now)).cloned()
     }
 
+    /// Returns true if the key was valid lately.
+    pub(super) fn knows(&self, digest: &Digest) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).contains_key(digest.as_bytes())
+    }
+
     /// Adds a key that was looked up at `now`; its rate limiter carries over.
-    pub(super) fn hold(&self, digest: &Digest, key: ApiKey, now: Timestamp, watch: Stopwatch) -> Arc<Held> {
+    pub(super) fn hold(
+        &self,
+        digest: &Digest,
+        key: ApiKey,
+        share: Arc<Share>,
+        now: Timestamp,
+        watch: Stopwatch,
+    ) -> Arc<Held> {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let before = all.get(digest.as_bytes()).and_then(|held| held.rate.clone());
         let rate = before.or_else(|| key.rate_limit.map(|limit| Arc::new(Rate::new(limit))));
-        let held = Arc::new(Held { key, found_at: now, watch, rate });
+        let held = Arc::new(Held { key, found_at: now, watch, rate, share });
         if all.len() >= MOST && !all.contains_key(digest.as_bytes()) {
             all.retain(|_, held| held.is_fresh(now));
             if all.len() >= MOST {
