@@ -1,6 +1,7 @@
 //! Answers that several calls share.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use ebbtide::{Kind, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -10,6 +11,12 @@ use utoipa::ToSchema;
 #[must_use]
 pub fn millis(time: Timestamp) -> Option<u64> {
     (!time.is_never()).then(|| time.as_millis())
+}
+
+/// Whole seconds of a TTL, rounded up.
+#[must_use]
+pub fn seconds(ttl: Duration) -> u64 {
+    u64::try_from(ttl.as_millis().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
 /// Page of a listing.

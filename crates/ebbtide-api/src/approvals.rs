@@ -7,7 +7,8 @@ use ebbtide::{Timestamp, Ttl};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::answers::{AnswerMode, Listed, millis};
+use crate::access::Counted;
+use crate::answers::{AnswerMode, Listed, millis, seconds};
 
 /// Approval to check.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -19,12 +20,20 @@ pub struct ApprovalCheck {
     pub resource: String,
     #[schema(min_length = 1, example = "GET")]
     pub action: String,
+    /// Also finds it in a scope that the request's covers: a wildcard for all environments of a tenant. It reads every
+    /// approval of those scopes.
+    #[serde(default)]
+    pub below: bool,
     /// Ignored: the body of a grant can be sent as it is.
     pub granted_by: Option<String>,
     /// Ignored.
     #[serde(rename = "ttl_seconds")]
     #[schema(value_type = Option<i64>)]
     pub ttl: Option<Ttl>,
+    /// Ignored.
+    pub max_ttl_seconds: Option<i64>,
+    /// Ignored.
+    pub sliding: Option<bool>,
     /// Ignored.
     pub metadata: Option<BTreeMap<String, String>>,
     /// With `always`, "no" is answered 200 with `approved: false` instead of 404.
@@ -45,8 +54,10 @@ pub struct ApprovalExtend {
     #[serde(rename = "ttl_seconds")]
     #[schema(value_type = i64, minimum = 1)]
     pub ttl: Ttl,
+    /// Name that the caller acts for.
+    #[serde(alias = "actor")]
     #[schema(min_length = 1, max_length = 256, example = "bob")]
-    pub actor: String,
+    pub on_behalf_of: Option<String>,
     #[schema(min_length = 1, max_length = 1024, example = "the audit goes on")]
     pub reason: String,
 }
@@ -59,6 +70,12 @@ pub struct ApprovalAnswer {
     pub granted_by: String,
     pub granted_at: Option<u64>,
     pub expires_at: Option<u64>,
+    /// Lifetime that it began with; null without an end.
+    pub ttl_seconds: Option<u64>,
+    /// Latest expiry that checks and extensions can give it.
+    pub cap_at: Option<u64>,
+    /// True if each check renews it.
+    pub sliding: bool,
     pub metadata: BTreeMap<String, String>,
     pub scope: String,
 }
@@ -72,18 +89,22 @@ impl From<&Granted> for ApprovalAnswer {
             granted_by: granted.granted_by.clone(),
             granted_at: millis(granted.granted_at),
             expires_at: millis(granted.expires_at),
+            ttl_seconds: granted.ttl.map(seconds),
+            cap_at: granted.cap_at.and_then(millis),
+            sliding: granted.sliding_ttl.is_some(),
             metadata: granted.metadata.clone(),
             scope: granted.scope.to_string(),
         }
     }
 }
 
-/// One approval, or a page of an identity's.
+/// One approval, a page, or a count.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum ApprovalsAnswer {
     One(Box<ApprovalAnswer>),
     Page(Listed<ApprovalAnswer>),
+    Count(Counted),
 }
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

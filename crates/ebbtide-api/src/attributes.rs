@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::answers::millis;
+use crate::answers::{millis, seconds};
 
 /// Change of an attribute by its value.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -144,6 +144,12 @@ pub struct AttributeAnswer {
     pub data: Value,
     pub timestamp: Option<u64>,
     pub expires_at: Option<u64>,
+    /// Lifetime that it began with; null without an end.
+    pub ttl_seconds: Option<u64>,
+    /// Latest expiry that reads and extensions can give it.
+    pub cap_at: Option<u64>,
+    /// True if each read renews it.
+    pub sliding: bool,
     pub version: String,
 }
 
@@ -154,6 +160,9 @@ impl From<&Attribute> for AttributeAnswer {
             data: attribute.data.clone(),
             timestamp: attribute.timestamp.and_then(millis),
             expires_at: millis(attribute.expires_at),
+            ttl_seconds: attribute.ttl.map(seconds),
+            cap_at: attribute.cap_at.and_then(millis),
+            sliding: attribute.slides,
             version: attribute.version.to_string(),
         }
     }

@@ -10,13 +10,23 @@ use crate::answers::millis;
 /// Entry of the audit log.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct EntryAnswer {
-    /// Number of the entry, without a gap.
+    /// Number of the entry in its chain, without a gap.
     pub sequence: u64,
+    /// Chain of the process that wrote it; null in a log from before there were chains.
+    pub chain: Option<String>,
     pub at: Option<u64>,
     #[schema(example = "extend")]
     pub action: String,
+    /// Id of the authenticated key: `root` for the root key, `local` for a process that has the store open itself.
+    #[schema(example = "root")]
+    pub key_id: Option<String>,
+    /// Name that the caller claimed to act for. Nobody has checked it.
+    pub on_behalf_of: Option<String>,
+    /// Name to show: `on_behalf_of`, else `key_id`.
     pub actor: String,
     pub reason: String,
+    /// Subject that is affected, where the target does not name it.
+    pub subject: Option<String>,
     pub kind: Option<String>,
     /// Names of the record.
     pub target: Vec<String>,
@@ -35,6 +45,10 @@ impl From<&Entry> for EntryAnswer {
             sequence: entry.sequence,
             at: millis(entry.at),
             action: entry.action.name().to_owned(),
+            chain: entry.chain.map(|chain| chain.to_string()),
+            key_id: entry.key_id.clone(),
+            on_behalf_of: entry.on_behalf_of.clone(),
+            subject: entry.subject.clone(),
             actor: entry.actor.clone(),
             reason: entry.reason.clone(),
             kind: entry.kind.map(Kind::name).map(str::to_owned),
@@ -53,6 +67,6 @@ pub struct WholeLog {
     #[schema(example = "tenant:acme")]
     pub scope: String,
     pub entries: u64,
-    /// End of the chain, number and hash. Keep it elsewhere as the `mark` of a later request.
+    /// Ends of the chains. Keep it elsewhere as the `mark` of a later request.
     pub head: Option<String>,
 }

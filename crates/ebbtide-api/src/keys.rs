@@ -16,6 +16,10 @@ pub struct KeyAnswer {
     pub name: Option<String>,
     /// Maximum requests per second, on each node.
     pub rate_limit: Option<u32>,
+    /// Calls that it is limited to.
+    pub allow: Option<Vec<String>>,
+    /// Id of the key that created it, and with which it ends.
+    pub parent: Option<String>,
     pub created_at: Option<u64>,
     pub expires_at: Option<u64>,
 }
@@ -28,6 +32,8 @@ impl From<&ApiKey> for KeyAnswer {
             role: key.role.to_string(),
             name: key.name.clone(),
             rate_limit: key.rate_limit,
+            allow: key.allow.clone(),
+            parent: key.parent.as_ref().map(ToString::to_string),
             created_at: millis(key.created_at),
             expires_at: millis(key.expires_at),
         }

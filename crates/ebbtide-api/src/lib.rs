@@ -5,6 +5,7 @@
 
 #![allow(missing_docs, reason = "the members are those of the HTTP contract, which docs/http.md describes")]
 
+pub mod access;
 pub mod answers;
 pub mod approvals;
 pub mod attributes;
@@ -17,6 +18,7 @@ pub mod explain;
 pub mod grants;
 pub mod keys;
 pub mod nonces;
+pub mod policies;
 pub mod pushed_requests;
 pub mod relationships;
 pub mod replays;

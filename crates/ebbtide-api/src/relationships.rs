@@ -7,7 +7,8 @@ use ebbtide::stores::relationships::{Edge, Related, RelationType};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::answers::{AnswerMode, millis};
+use crate::access::Counted;
+use crate::answers::{AnswerMode, Listed, millis, seconds};
 
 /// Relationship to check.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -19,13 +20,22 @@ pub struct RelationshipCheck {
     pub relation: String,
     #[schema(min_length = 1, example = "staff")]
     pub object: String,
-    pub relation_type: RelationType,
+    /// Any type without it; trust or membership if `transitive`.
+    pub relation_type: Option<RelationType>,
+    /// Also finds it in a scope that the request's covers: a wildcard for all environments of a tenant. It reads every
+    /// relationship of those scopes, and follows none.
+    #[serde(default)]
+    pub below: bool,
     /// Ignored: the body that added it can be sent as it is.
     pub created_by: Option<String>,
     /// Ignored.
     #[serde(rename = "ttl_seconds")]
     #[schema(value_type = Option<i64>)]
     pub ttl: Option<Ttl>,
+    /// Ignored.
+    pub max_ttl_seconds: Option<i64>,
+    /// Ignored.
+    pub sliding: Option<bool>,
     /// Ignored.
     pub metadata: Option<BTreeMap<String, String>>,
     /// Follows several relationships, for trust and membership.
@@ -38,12 +48,6 @@ pub struct RelationshipCheck {
     pub answer: Option<AnswerMode>,
 }
 
-impl From<RelationshipCheck> for Edge {
-    fn from(check: RelationshipCheck) -> Self {
-        Self::new(check.subject, check.relation, check.object, check.relation_type)
-    }
-}
-
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct RelationshipAnswer {
     pub subject: String,
@@ -53,6 +57,12 @@ pub struct RelationshipAnswer {
     pub created_by: String,
     pub created_at: Option<u64>,
     pub expires_at: Option<u64>,
+    /// Lifetime that it began with; null without an end.
+    pub ttl_seconds: Option<u64>,
+    /// Latest expiry that checks and extensions can give it.
+    pub cap_at: Option<u64>,
+    /// True if each direct check renews it.
+    pub sliding: bool,
     pub metadata: BTreeMap<String, String>,
     pub scope: String,
 }
@@ -68,10 +78,21 @@ impl From<&Related> for RelationshipAnswer {
             created_by: related.created_by.clone(),
             created_at: millis(related.created_at),
             expires_at: millis(related.expires_at),
+            ttl_seconds: related.ttl.map(seconds),
+            cap_at: related.cap_at.and_then(millis),
+            sliding: related.sliding_ttl.is_some(),
             metadata: related.metadata.clone(),
             scope: related.scope.to_string(),
         }
     }
+}
+
+/// A page, or a count.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum RelationshipsAnswer {
+    Page(Listed<RelationshipAnswer>),
+    Count(Counted),
 }
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

@@ -6,6 +6,15 @@ use ebbtide::{KindStats, Stats};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+/// Kinds to sweep.
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SweepRequest {
+    /// Names of kinds, such as `replays`, each with the index records of its store; all kinds by default.
+    #[schema(example = json!(["replays"]))]
+    pub kinds: Option<Vec<String>>,
+}
+
 /// Records of one kind, over all scopes.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct KindStatsAnswer {

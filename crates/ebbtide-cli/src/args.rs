@@ -1,13 +1,18 @@
 //! Arguments that several commands share.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use ebbtide::stores::audit::AuditContext;
 use ebbtide::{Reach, Scope};
+use serde_json::Value;
 
-use crate::client::Client;
+use crate::client::{Client, encoded};
+use crate::config::duration;
+use crate::operator::{LocalOperator, Operator};
+use crate::store::Access;
 
 /// A store of this machine.
 #[derive(Debug, Args)]
@@ -63,6 +68,14 @@ impl Target {
         Client::new(url, self.key_file.as_deref(), self.ca_file.as_deref()).map(Some)
     }
 
+    /// The server, if one is named; otherwise the store of this machine.
+    pub(crate) async fn operator(&self, access: Access) -> Result<Box<dyn Operator>> {
+        if let Some(server) = self.server()? {
+            return Ok(Box::new(server));
+        }
+        Ok(Box::new(LocalOperator::open(self.store()?, access).await?))
+    }
+
     /// URL of the store.
     pub(crate) fn store(&self) -> Result<&str> {
         match &self.store {
@@ -82,7 +95,49 @@ pub(crate) struct ScopeTarget {
     pub(crate) scope: ScopeArg,
 }
 
+/// Lifetime of a record that is written.
+#[derive(Debug, Args)]
+pub(crate) struct LifeArgs {
+    /// Lifetime, such as 1h [default: that of the policy, or no end]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) ttl: Option<Duration>,
+
+    /// Longest lifetime: neither use nor extensions reach further
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) max_ttl: Option<Duration>,
+
+    /// Let each use renew the lifetime, up to --max-ttl
+    #[arg(long, requires = "ttl", requires = "max_ttl")]
+    pub(crate) sliding: bool,
+}
+
+impl LifeArgs {
+    /// Adds the lifetime to a body.
+    pub(crate) fn add_to(&self, body: &mut Value) {
+        if let Some(ttl) = self.ttl {
+            body["ttl_seconds"] = ttl.as_secs().into();
+        }
+        if let Some(max) = self.max_ttl {
+            body["max_ttl_seconds"] = max.as_secs().into();
+        }
+        if self.sliding {
+            body["sliding"] = true.into();
+        }
+    }
+}
+
+/// Reads a name and a value.
+pub(crate) fn pair(text: &str) -> std::result::Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
 impl ScopeTarget {
+    /// The scope.
+    pub(crate) fn scope(&self) -> &Scope {
+        &self.scope.name
+    }
+
     /// The scope alone, or with all scopes below it.
     pub(crate) fn reach(&self, below: bool) -> Reach {
         let scope = self.scope.name.clone();
@@ -118,6 +173,11 @@ impl Confirmation {
 }
 
 impl AuditArgs {
+    /// Parameters of a query.
+    pub(crate) fn query(&self) -> String {
+        format!("actor={}&reason={}", encoded(&self.actor), encoded(&self.reason))
+    }
+
     pub(crate) fn context(self) -> Result<AuditContext> {
         Ok(AuditContext::new(self.actor, self.reason)?)
     }

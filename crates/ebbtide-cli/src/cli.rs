@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    audit, backup, clock, completions, config, copy, explain, export, import, key, keyring, man,
-    migrate_schema, scope, serve, stats, sweep, table, verify, why,
+    approval, audit, backup, clock, completions, config, copy, dev, doctor, explain, export, import, key,
+    keyring, man, migrate_schema, policy, relationship, scope, serve, stats, sweep, table, verify, why,
 };
 use crate::{logging, store};
 
@@ -37,16 +37,21 @@ fn after_help() -> String {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Args),
+    Dev(dev::Args),
     Config(config::Args),
     Stats(stats::Args),
     Sweep(sweep::Args),
     Key(key::Args),
     Scope(scope::Args),
+    Policy(policy::Args),
+    Approval(approval::Args),
+    Relationship(relationship::Args),
     Explain(explain::Args),
     Audit(audit::Args),
     Keyring(keyring::Args),
     Clock(clock::Args),
     Backup(backup::Args),
+    Doctor(doctor::Args),
     Copy(copy::Args),
     Export(export::Args),
     Import(import::Args),
@@ -65,21 +70,26 @@ impl Cli {
         if json && !self.command.has_json() {
             bail!("this command has no JSON output: run it without --json");
         }
-        if !matches!(self.command, Command::Serve(_)) {
+        if !matches!(self.command, Command::Serve(_) | Command::Dev(_)) {
             logging::start_plain();
         }
         match self.command {
             Command::Serve(args) => serve::run(args).await,
+            Command::Dev(args) => dev::run(args).await,
             Command::Config(args) => config::run(&args, json),
             Command::Stats(args) => stats::run(args, json).await,
             Command::Sweep(args) => sweep::run(args, json).await,
             Command::Key(args) => key::run(args, json).await,
             Command::Scope(args) => scope::run(args, json).await,
+            Command::Policy(args) => policy::run(args, json).await,
+            Command::Approval(args) => approval::run(args, json).await,
+            Command::Relationship(args) => relationship::run(args, json).await,
             Command::Explain(args) => explain::run(args, json).await,
-            Command::Audit(args) => audit::run(args).await,
+            Command::Audit(args) => audit::run(args, json).await,
             Command::Keyring(args) => keyring::run(&args),
             Command::Clock(args) => clock::run(args).await,
             Command::Backup(args) => backup::run(args).await,
+            Command::Doctor(args) => doctor::run(&args, json),
             Command::Copy(args) => copy::run(args).await,
             Command::Export(args) => export::run(args).await,
             Command::Import(args) => import::run(args).await,
@@ -99,9 +109,13 @@ impl Command {
         match self {
             Self::Audit(args) => args.has_json(),
             Self::Key(args) => args.has_json(),
-            Self::Config(_)
+            Self::Approval(_)
+            | Self::Config(_)
+            | Self::Doctor(_)
             | Self::Explain(_)
             | Self::Export(_)
+            | Self::Policy(_)
+            | Self::Relationship(_)
             | Self::Scope(_)
             | Self::Stats(_)
             | Self::Sweep(_)
@@ -110,6 +124,7 @@ impl Command {
             | Self::Clock(_)
             | Self::Completions(_)
             | Self::Copy(_)
+            | Self::Dev(_)
             | Self::Import(_)
             | Self::Keyring(_)
             | Self::Man(_)

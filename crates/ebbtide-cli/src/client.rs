@@ -10,20 +10,16 @@ use ebbtide::{Scope, Secret};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde_json::Value;
 use ureq::Agent;
-use ureq::http::{Request, StatusCode};
+use ureq::http::Request;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+
+use crate::operator::Answer;
 
 /// A server, and the API key for it.
 pub(crate) struct Client {
     agent: Agent,
     base: String,
     key: Secret,
-}
-
-/// Answer of a server.
-pub(crate) struct Answer {
-    status: StatusCode,
-    body: Value,
 }
 
 impl Client {
@@ -71,7 +67,8 @@ impl Client {
             anyhow::Ok((response.status(), text))
         });
         let (status, text) = answer.await?.with_context(|| format!("no answer from {}", self.base))?;
-        Ok(Answer { status, body: serde_json::from_str(&text).unwrap_or_default() })
+        let body = serde_json::from_str(&text).unwrap_or_default();
+        Ok(Answer { status: status.as_u16(), body, remote: true })
     }
 
     /// Calls `visit` with every item of a listing, page by page.
@@ -107,36 +104,6 @@ impl Client {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Client({})", self.base)
-    }
-}
-
-impl Answer {
-    /// Body of a success. Any other status is an error with the message of the server.
-    pub(crate) fn success(self) -> Result<Value> {
-        if self.status.is_success() {
-            return Ok(self.body);
-        }
-        let word = |name: &str| self.body[name].as_str().unwrap_or_default();
-        let (title, detail) = (word("title"), word("detail"));
-        Err(anyhow!(
-            "the server answers {} {title}: {detail} (request {})",
-            self.status.as_u16(),
-            word("request_id")
-        ))
-    }
-
-    /// Body of a success, or the message about a conflict.
-    pub(crate) fn or_conflict(self) -> Result<std::result::Result<Value, String>> {
-        if self.status == StatusCode::CONFLICT && self.body["title"] == "conflict" {
-            return Ok(Err(self.body["detail"].as_str().unwrap_or_default().to_owned()));
-        }
-        self.success().map(Ok)
-    }
-
-    /// Body of a success; none if the server answers "unknown".
-    pub(crate) fn found(self) -> Result<Option<Value>> {
-        let unknown = self.status == StatusCode::NOT_FOUND && self.body["title"] == "unknown";
-        if unknown { Ok(None) } else { self.success().map(Some) }
     }
 }
 
@@ -185,12 +152,5 @@ mod tests {
     fn reserved_characters_are_encoded() {
         assert_eq!(encoded("tenant:acme/env:ü").to_string(), "tenant%3Aacme%2Fenv%3A%C3%BC");
         assert_eq!(encoded("a-b_c.d~e").to_string(), "a-b_c.d~e");
-    }
-
-    #[test]
-    fn a_refusal_has_the_message_of_the_server_and_no_key() {
-        let body = serde_json::json!({"title": "forbidden", "detail": "not yours", "request_id": "r1"});
-        let error = Answer { status: StatusCode::FORBIDDEN, body }.success().unwrap_err();
-        assert_eq!(error.to_string(), "the server answers 403 forbidden: not yours (request r1)");
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use ebbtide::TtlPolicies;
-use ebbtide::ops::sweeper::Share;
+use ebbtide::ops::sweeper::{Share, SweepSettings};
 use ebbtide::stores::profile::Profile;
 use ebbtide_server::http::limits::Limits;
 use ebbtide_server::http::quota::Quota;
@@ -28,10 +28,13 @@ pub(crate) struct Config {
     pub(crate) operator_listen: Option<SocketAddr>,
     pub(crate) store: String,
     pub(crate) keyring: Option<PathBuf>,
+    /// Files with root keys, one on each line.
+    pub(crate) root_key_files: Vec<PathBuf>,
     pub(crate) auto_migrate: bool,
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) sweep_interval: Option<Duration>,
     pub(crate) sweep_budget: Share,
+    pub(crate) sweep: SweepSettings,
     pub(crate) quotas: Vec<Quota>,
     pub(crate) limits: Limits,
     /// Largest difference between the clock of this node and that of a shared engine.
@@ -61,10 +64,16 @@ impl Config {
                 ),
             },
             keyring: resolved.optional("keyring", values::path)?,
+            root_key_files: resolved.optional("root_key_file", values::paths)?.unwrap_or_default(),
             auto_migrate: resolved.required("auto_migrate", values::switch)?,
             tls: tls(resolved)?,
             sweep_interval: resolved.optional("sweep.interval", duration)?,
             sweep_budget: resolved.required("sweep.budget", values::parsed)?,
+            sweep: SweepSettings {
+                turn: resolved.required("sweep.turn", duration)?,
+                silence: resolved.required("sweep.silence", duration)?,
+                overdue: resolved.optional("sweep.overdue", duration)?,
+            },
             quotas: resolved.optional("quotas", values::quotas)?.unwrap_or_default(),
             limits: Limits {
                 body_bytes: resolved.required("limits.body_bytes", values::count)?,

@@ -12,6 +12,7 @@ mod client;
 mod commands;
 mod config;
 mod logging;
+mod operator;
 mod output;
 mod root_key;
 mod store;

@@ -7,6 +7,9 @@ use std::fmt;
 use std::io::{self, BufWriter, ErrorKind, StdoutLock, Write};
 
 use anyhow::{Context as _, Result};
+use ebbtide::{Clock as _, SystemClock};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
 /// Standard output is closed. A type of its own: a broken connection to a server is an error worth a message.
 #[derive(Debug)]
@@ -51,6 +54,13 @@ pub(crate) fn write_bytes(bytes: &[u8]) -> Result<()> {
     checked(out.write_all(bytes).and_then(|()| out.flush()))
 }
 
+/// Time for people: RFC 3339 with the local offset.
+pub(crate) fn local_time(millis: u64) -> String {
+    let time = i64::try_from(millis).ok().and_then(|millis| Timestamp::from_millisecond(millis).ok());
+    let Some(time) = time else { return millis.to_string() };
+    time.to_zoned(TimeZone::system()).strftime("%Y-%m-%dT%H:%M:%S%.3f%:z").to_string()
+}
+
 /// Buffered standard output, for listings of any length.
 pub(crate) struct Listing(BufWriter<StdoutLock<'static>>);
 
@@ -68,6 +78,60 @@ impl Listing {
     }
 }
 
+/// Time for people: RFC 3339 with the local offset, and the distance to now.
+pub(crate) fn when(millis: Option<u64>) -> String {
+    let Some(millis) = millis else { return "never".to_owned() };
+    when_at(millis, SystemClock.now().as_millis(), &TimeZone::system())
+}
+
+fn when_at(millis: u64, now: u64, zone: &TimeZone) -> String {
+    let time = i64::try_from(millis).ok().and_then(|millis| Timestamp::from_millisecond(millis).ok());
+    let Some(time) = time else { return millis.to_string() };
+    let time = time.to_zoned(zone.clone()).strftime("%Y-%m-%dT%H:%M:%S%:z");
+    if millis > now {
+        format!("{time} (in {})", span((millis - now).div_ceil(1_000)))
+    } else {
+        format!("{time} ({} ago)", span((now - millis) / 1_000))
+    }
+}
+
+/// Duration for people: its largest unit, and the next one where it matters.
+pub(crate) fn span(seconds: u64) -> String {
+    const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];
+    let Some(at) = UNITS.iter().position(|(size, _)| seconds >= *size) else { return "0 s".to_owned() };
+    let (size, unit) = UNITS[at];
+    let (whole, rest) = (seconds / size, seconds % size);
+    match UNITS.get(at + 1) {
+        Some((smaller, name)) if whole < 10 && rest / smaller > 0 => {
+            format!("{whole} {unit} {} {name}", rest / smaller)
+        }
+        _ => format!("{whole} {unit}"),
+    }
+}
+
+/// Writes a table with columns as wide as their cells.
+pub(crate) fn table<const N: usize>(
+    head: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> Result<()> {
+    let rows: Vec<[String; N]> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let bold = console::Style::new().bold();
+    let mut listing = Listing::start();
+    for (number, row) in rows.iter().enumerate() {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        let line = cells.collect::<Vec<_>>().join("  ");
+        let line = line.trim_end();
+        if number == 0 {
+            listing.line(bold.apply_to(line))?;
+        } else {
+            listing.line(line)?;
+        }
+    }
+    listing.finish()
+}
+
 fn checked(written: io::Result<()>) -> Result<()> {
     match written {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(ClosedPipe.into()),
@@ -78,6 +142,30 @@ fn checked(written: io::Result<()>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_read_by_people() {
+        let now = 1_800_000_000_000;
+        for (millis, text) in [
+            (now + 3 * 3_600_000, "2027-01-15T11:00:00+00:00 (in 3 h)"),
+            (now + 90_000, "2027-01-15T08:01:30+00:00 (in 1 min 30 s)"),
+            (now, "2027-01-15T08:00:00+00:00 (0 s ago)"),
+            (now - 2_000, "2027-01-15T07:59:58+00:00 (2 s ago)"),
+            (now + 40 * 86_400_000, "2027-02-24T08:00:00+00:00 (in 40 d)"),
+        ] {
+            assert_eq!(when_at(millis, now, &TimeZone::UTC), text);
+        }
+        assert_eq!(when(None), "never");
+    }
+
+    #[test]
+    fn a_time_for_people_is_rfc_3339_with_an_offset() {
+        let text = local_time(1_800_000_000_123);
+        let parsed: Timestamp = text.parse().unwrap();
+        assert_eq!(parsed.as_millisecond(), 1_800_000_000_123);
+        assert!(text.ends_with(":00") || text.ends_with(":30") || text.ends_with(":45"), "{text}");
+        assert_eq!(text.len(), "2027-01-15T08:00:00.123+00:00".len());
+    }
 
     #[test]
     fn a_closed_pipe_is_told_apart_from_other_errors() {

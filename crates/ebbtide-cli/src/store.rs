@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, anyhow};
-use ebbtide::{Admin, Ebbtide, ErrorKind, StoreUrl};
+use anyhow::{Context as _, Result, anyhow, bail};
+use ebbtide::{Admin, Ebbtide, ErrorKind, Keyring, StoreUrl};
 
 /// Purpose for which a command opens a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,12 +46,46 @@ impl Engine {
     }
 }
 
-/// Opens the store at `url`, for commands that neither derive tokens nor read sealed payloads: they need no keyring.
-/// Unless `access` is [`Access::Create`], a folder without a store is an error, and stays as it is.
+/// Opens the store at `url`, for commands that read, and for sweeps: with its keyring where one is known, otherwise
+/// without. Unless `access` is [`Access::Create`], a folder without a store is an error, and stays as it is.
 pub(crate) async fn open(url: &str, access: Access) -> Result<Ebbtide> {
     require(url, access)?;
-    let tool = Ebbtide::builder(url).without_keyring().without_stored_policies().without_metrics();
+    let tool = Ebbtide::builder(url).without_stored_policies().without_metrics();
+    let tool = match keyring(url) {
+        Some(path) => tool.keyring_file(path),
+        None => tool.without_keyring(),
+    };
     tool.open().await.context("cannot open the store")
+}
+
+/// Opens the store at `url` as a server does, for commands that write records: with its keyring and its stored
+/// policies.
+pub(crate) async fn open_with_policies(url: &str, access: Access) -> Result<Ebbtide> {
+    open_with_keyring(url, access, Ebbtide::builder(url)).await
+}
+
+/// Opens the store at `url` with its keyring, for commands that write what the keyring authenticates: API keys and
+/// entries of the audit log.
+pub(crate) async fn open_signing(url: &str, access: Access) -> Result<Ebbtide> {
+    open_with_keyring(url, access, Ebbtide::builder(url).without_stored_policies()).await
+}
+
+async fn open_with_keyring(url: &str, access: Access, tool: ebbtide::Builder) -> Result<Ebbtide> {
+    require(url, access)?;
+    let tool = tool.without_metrics();
+    let tool = match keyring(url) {
+        Some(path) => tool.keyring_file(path),
+        None if folder(url).is_some() || url == "memory:" => tool,
+        None => bail!("this command needs the keyring of the store: name its file in EBBTIDE_KEYRING"),
+    };
+    tool.open().await.context("cannot open the store")
+}
+
+/// Keyring of the store at `url`: the file in `EBBTIDE_KEYRING`, else the one in the folder of an embedded store.
+fn keyring(url: &str) -> Option<PathBuf> {
+    let named = std::env::var_os("EBBTIDE_KEYRING").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let beside = || folder(url).map(|folder| folder.join(Keyring::FILE_NAME)).filter(|path| path.exists());
+    named.or_else(beside)
 }
 
 /// Opens the engine at `url` alone, for commands that work on an engine as a whole or look after its clock.

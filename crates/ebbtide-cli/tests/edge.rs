@@ -351,7 +351,7 @@ fn a_server_does_not_start_with_an_invalid_setting() {
             .output()
             .unwrap();
         assert_eq!(spaced.status.code(), Some(2), "{}", said(&spaced));
-        assert!(said(&spaced).contains("EBBTIDE_ROOT_KEY has white space"), "{}", said(&spaced));
+        assert!(said(&spaced).contains("EBBTIDE_ROOT_KEY: the key has white space"), "{}", said(&spaced));
         assert!(!said(&spaced).contains("key-of-some"), "{}", said(&spaced));
     }
     let variable =

@@ -17,6 +17,14 @@ fn blocks(heading: &str) -> Vec<&'static str> {
     section.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
 }
 
+/// An interactive zsh takes a comment for a command.
+#[test]
+fn no_line_to_paste_has_a_comment() {
+    for line in README.split("```sh\n").skip(1).flat_map(|rest| rest.split("```").next().unwrap().lines()) {
+        assert!(!line.contains(" # ") && !line.starts_with('#'), "{line}");
+    }
+}
+
 #[test]
 fn the_first_minute_ends_with_a_replay_a_reused_code_and_a_revoked_family() {
     let folder = tempfile::tempdir().unwrap();

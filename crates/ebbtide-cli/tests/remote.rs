@@ -50,12 +50,12 @@ fn commands_on_a_store_work_on_its_server() {
 
     let (code, verified) = remote.run(&["audit", "verify", "--scope", "global", "--below"]);
     assert_eq!(code, 0, "{verified}");
-    assert!(verified.contains("the log of tenant:acme is whole: 2 entries\nhead 2:"), "{verified}");
+    assert!(verified.contains("the log of tenant:acme is whole: 2 entries\nhead "), "{verified}");
     let head = verified.split("head ").nth(1).unwrap().trim().to_owned();
     assert_eq!(remote.run(&["audit", "verify", "--scope", "tenant:acme", "--mark", &head]).0, 0);
-    let forged = format!("9{head}");
+    let forged = head.replace("@1:", "@91:").replace("@2:", "@92:");
     let (code, told) = remote.run(&["audit", "verify", "--scope", "tenant:acme", "--mark", &forged]);
-    assert_eq!((code, told.as_str()), (1, "the log of tenant:acme is NOT whole: entry 92 is missing\n"));
+    assert!(code == 1 && told.contains("the log of tenant:acme is NOT whole: entry 9"), "{told}");
 
     let (code, listed) = remote.run(&["scope", "list", "--scope", "global"]);
     assert_eq!((code, listed.lines().count()), (0, 3), "{listed}");

@@ -74,6 +74,21 @@ fn a_dry_run_counts_and_a_sweep_removes_expired_records() {
 }
 
 #[test]
+fn a_sweep_of_one_kind_leaves_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = prepared(&dir);
+    let swept = ebbtide(&["sweep", "--store", &url, "--kind", "replays", "--json"]);
+    assert_eq!(String::from_utf8(swept.stdout).unwrap(), "{\"replays\":0}\n");
+    let dry = ebbtide(&["sweep", "--store", &url, "--dry-run"]);
+    assert!(said(&dry).contains("3 approvals, the oldest expired"), "{}", said(&dry));
+    let swept = ebbtide(&["sweep", "--store", &url, "--kind", "replays,approvals", "--json"]);
+    assert_eq!(String::from_utf8(swept.stdout).unwrap(), "{\"approvals\":3,\"replays\":0}\n");
+    let unknown = ebbtide(&["sweep", "--store", &url, "--kind", "replay"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(said(&unknown).contains("replays"), "{}", said(&unknown));
+}
+
+#[test]
 fn a_store_that_a_server_has_open_is_left_to_that_server() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("fjall:{}", dir.path().join("store").display());
@@ -89,7 +104,7 @@ fn a_store_that_a_server_has_open_is_left_to_that_server() {
 fn the_sweeper_of_the_server_sweeps_at_its_interval_and_stops_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let url = prepared(&dir);
-    let arguments = ["--store", &url, "--sweep-interval", "1s", "--sweep-budget", "0.5"];
+    let arguments = ["--store", &url, "--sweep-interval", "700ms", "--sweep-budget", "0.5"];
     let key = [("EBBTIDE_ROOT_KEY", "ebk_the-root-key-of-the-test")];
     let mut server = server::Server::start_with(dir.path(), &arguments, &key);
     let swept = || server.get("/metrics").text.contains(r#"ebbtide_swept_total{kind="approvals"} 3"#);
@@ -108,7 +123,7 @@ fn a_server_does_not_start_with_an_invalid_interval_or_budget() {
         let flag = format!("{flag}={value}");
         ebbtide(&["serve", "--listen", "127.0.0.1:0", "--store", &url, &flag])
     };
-    for interval in ["0", "0s", "-30s", "30", "soon", "", "1.5h"] {
+    for interval in ["0", "0s", "0ms", "-30s", "30", "soon", "", "1.5h"] {
         let output = serve("--sweep-interval", interval);
         assert_eq!(output.status.code(), Some(2), "{interval:?}: {}", said(&output));
         assert!(said(&output).contains("30s, 5m, 1h"), "{interval:?}: {}", said(&output));

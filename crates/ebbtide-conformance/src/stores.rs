@@ -256,7 +256,9 @@ cases! {
         a_changed_entry_is_found
         a_missing_entry_is_found
         an_entry_of_another_hand_is_found
-        a_forged_chain_is_found_by_a_mark
+        a_log_that_is_cut_or_emptied_is_found
+        a_log_from_a_copy_is_found_by_a_mark
+        the_author_is_the_authenticated_key
         entries_end_and_the_rest_still_verifies
         scopes_have_logs_of_their_own;
     approvals:
@@ -267,6 +269,7 @@ cases! {
         a_batch_answers_in_order
         an_identity_is_listed_and_counted_alone
         a_revocation_is_told_once_and_logged
+        a_grant_by_a_caller_that_may_not_extend_lengthens_nothing
         an_approval_is_extended_within_its_cap
         a_check_renews_what_slides
         a_handle_is_not_talked_into_another_scope;

@@ -2,8 +2,10 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ebbtide::ops::clock_guard::ClockGuard;
+use ebbtide::ops::sweeper::SILENCE;
 use ebbtide::{Admin, Ebbtide, Secret, Stores};
 
 use crate::http::auth::Access;
@@ -30,6 +32,8 @@ pub struct Parts {
     pub(crate) access: Arc<Access>,
     pub(crate) quotas: Arc<Quotas>,
     pub(crate) refusals: Arc<Refusals>,
+    /// Time without a sweep after which `/v1/stats` warns.
+    pub(crate) silence: Duration,
 }
 
 impl Deref for App {
@@ -61,10 +65,18 @@ impl App {
             edge: Arc::new(Edge::new(Limits::default(), db.gate().clone())),
             scrapes: Arc::default(),
             readiness: Arc::default(),
-            access: Arc::new(Access::new(root_key)),
+            access: Arc::new(Access::new([root_key])),
             quotas: Arc::default(),
             refusals: Arc::default(),
+            silence: SILENCE,
         }))
+    }
+
+    /// Serves whoever has one of the root keys: two during a rotation.
+    #[must_use]
+    pub fn with_root_keys(mut self, root_keys: &[Secret]) -> Self {
+        Arc::make_mut(&mut self.0).access = Arc::new(Access::new(root_keys));
+        self
     }
 
     /// The same within other limits.
@@ -78,6 +90,13 @@ impl App {
     /// Ends the drain delay of a shutdown.
     pub fn hurry(&self) {
         self.edge.hurry.notify_one();
+    }
+
+    /// The same with a warning after so much time without a sweep.
+    #[must_use]
+    pub fn with_silence(mut self, silence: Duration) -> Self {
+        Arc::make_mut(&mut self.0).silence = silence;
+        self
     }
 
     /// The same with bounds on how many records scopes have.

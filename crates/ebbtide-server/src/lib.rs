@@ -5,6 +5,7 @@
 
 mod app;
 pub mod http;
+pub mod local;
 pub mod metrics;
 pub mod openapi;
 mod routes;
@@ -20,10 +21,14 @@ use http::route::Routes;
 use http::table::Table;
 pub use http::{Serving, serve, serve_tls};
 
-/// The routes of the API. Metrics, the description and its page are among them if `open`.
-pub fn router(app: App, open: bool) -> Router {
-    let described = if open { routes::open().merge(routes::operator()) } else { routes::open() };
-    build(app, described, routes::v1())
+/// All routes.
+pub fn router(app: App) -> Router {
+    build(app, routes::open().merge(routes::operator()), routes::v1())
+}
+
+/// All routes but those that are for operators alone: metrics, the description and its page.
+pub fn public_router(app: App) -> Router {
+    build(app, routes::open(), routes::v1())
 }
 
 /// The routes for operators.

@@ -1,5 +1,7 @@
 //! OpenAPI 3.1 description of the API, generated from the routes.
 
+mod examples;
+
 use std::sync::LazyLock;
 
 use serde::Serialize;
@@ -9,6 +11,7 @@ use utoipa::openapi::extensions::Extensions;
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn, PathItem};
 use utoipa::openapi::schema::{ObjectBuilder, Schema, SchemaType, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::server::ServerBuilder;
 use utoipa::openapi::{
     Components, Content, Info, License, OpenApi, Ref, RefOr, Required, Response, ResponseBuilder,
 };
@@ -62,17 +65,24 @@ fn document() -> OpenApi {
     api.merge(routes::open().into_openapi());
     api.merge(routes::operator().into_openapi());
     api.merge(routes::v1().under(routes::BASE).0.into_openapi());
-    with_components(api)
+    api.servers =
+        Some(vec![ServerBuilder::new().url("/").description(Some("the server of this description")).build()]);
+    let mut api = with_components(api);
+    examples::add(&mut api);
+    api
 }
 
 fn with_components(mut api: OpenApi) -> OpenApi {
     for operation in api.paths.paths.values_mut().flat_map(operations) {
         for (status, response) in &mut operation.responses.responses {
-            if let RefOr::T(response) = response
-                && !status.starts_with('2')
-                && response.content.is_empty()
-            {
+            let RefOr::T(response) = response else { continue };
+            if !status.starts_with('2') && response.content.is_empty() {
                 response.content.insert(PROBLEM.to_owned(), problem());
+            }
+            // Every response must have one.
+            if response.description.is_empty() {
+                let words = if status == "201" { "created" } else { "success" };
+                words.clone_into(&mut response.description);
             }
         }
     }

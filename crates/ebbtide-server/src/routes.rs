@@ -1,5 +1,6 @@
 //! Routes, one file for each store.
 
+mod access;
 mod admin;
 mod approvals;
 mod attributes;
@@ -14,6 +15,7 @@ mod health;
 mod keys;
 mod nonces;
 mod owners;
+mod policies;
 mod pushed_requests;
 mod relationships;
 mod replays;
@@ -58,6 +60,8 @@ pub(crate) fn v1() -> Table {
         .merge(attributes::routes())
         .merge(approvals::routes())
         .merge(relationships::routes())
+        .merge(access::routes())
+        .merge(policies::routes())
         .merge(keys::routes())
         .merge(scopes::routes())
         .merge(audit::routes())

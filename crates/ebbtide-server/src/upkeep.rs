@@ -4,17 +4,21 @@ use std::time::Duration;
 
 use ebbtide::ops::skew::compare;
 use ebbtide::{Clock, Scope};
-use metrics::gauge;
+use metrics::{counter, gauge};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::app::App;
 use crate::metrics::recorder;
 
-/// Interval of a round, which reads stored policies and gathers metrics.
-const ROUND: Duration = Duration::from_secs(5);
+/// Interval of a round, which reads stored policies and gathers metrics. A change of a policy is in force on every
+/// node within 5 seconds.
+const ROUND: Duration = Duration::from_secs(3);
 
 /// Number of rounds between two comparisons of the clocks; every round while they disagree.
-const CLOCK_ROUNDS: u32 = 12;
+const CLOCK_ROUNDS: u32 = 20;
+
+/// Number of rounds between two checkpoints of the audit log.
+const CHECKPOINT_ROUNDS: u32 = 12;
 
 /// Background work while a server runs: reloads the stored policies, compares the clock with the engine's and refuses
 /// every call while they differ too much, moves the store's clock mark, and gathers the metrics.
@@ -55,7 +59,28 @@ impl<C: Clock> Upkeep<C> {
         if let Err(error) = self.app.stores.policies(&Scope::Global).reload().await {
             tracing::warn!(%error, "cannot read the stored policies; keeping the previous ones");
         }
+        if self.round.is_multiple_of(CHECKPOINT_ROUNDS) {
+            self.checkpoint().await;
+        }
         self.round = self.round.wrapping_add(1);
+    }
+
+    /// Checkpoints the audit log, and tells it to the log and the metrics, which an attacker of the store does not
+    /// reach.
+    async fn checkpoint(&self) {
+        let checkpoint = match self.app.stores.checkpoint_audit().await {
+            Ok(checkpoint) => checkpoint,
+            Err(error) => {
+                tracing::warn!(%error, "cannot write the checkpoint of the audit log");
+                return;
+            }
+        };
+        counter!("ebbtide_audit_checkpoints_total").increment(1);
+        let chains: usize = checkpoint.scopes.iter().map(|(_, mark)| mark.chains().len()).sum();
+        gauge!("ebbtide_audit_checkpoint_chains").set(f64::from(u32::try_from(chains).unwrap_or(u32::MAX)));
+        for (scope, mark) in &checkpoint.scopes {
+            tracing::info!(%scope, %mark, "audit checkpoint");
+        }
     }
 
     /// Compares the clocks, and closes or opens the gate accordingly. An engine that does not answer changes nothing:

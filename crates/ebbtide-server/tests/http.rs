@@ -16,6 +16,8 @@ mod keys;
 mod malformed;
 #[path = "http/matrix.rs"]
 mod matrix;
+#[path = "http/policies.rs"]
+mod policies;
 #[path = "http/server.rs"]
 mod server;
 #[path = "http/state.rs"]

@@ -82,6 +82,8 @@ pub struct Info {
     /// Longest time that an expired record may still be stored while all is well. A record that is overdue by more,
     /// and grows older while sweeps remove nothing, raises an alarm.
     pub reclaims_within: Duration,
+    /// A write or a sync has failed for good: every call is refused until the process ends and opens the store again.
+    pub has_failed: bool,
 }
 
 impl Info {
@@ -94,6 +96,7 @@ impl Info {
             has_order: true,
             reclaims_itself: false,
             reclaims_within: Duration::from_secs(2 * 3_600),
+            has_failed: false,
         }
     }
 

@@ -17,6 +17,7 @@ use crate::layers::gated::Gate;
 use crate::model::error::{Error, Result};
 use crate::model::rng::SystemRng;
 use crate::model::scope::Scope;
+use crate::model::ttl::TtlPolicies;
 use crate::ops::clock_guard::ClockGuard;
 use crate::ops::sweeper::Sweeper;
 use crate::stores::Stores;
@@ -79,7 +80,9 @@ impl Ebbtide {
     pub fn in_memory() -> Self {
         let engine: Arc<dyn Admin> = Arc::new(engines::memory::Memory::default());
         let guard = Arc::new(ClockGuard::unmarked(Arc::clone(&engine), crate::model::time::SystemClock));
-        let stores = Stores::builder(Arc::clone(&engine)).clock(Arc::clone(&guard)).build();
+        let policies = TtlPolicies::default().with_standard();
+        let stores =
+            Stores::builder(Arc::clone(&engine)).clock(Arc::clone(&guard)).policies(policies).build();
         Self(Arc::new(Parts { stores, engine, guard, gate: Gate::default() }))
     }
 

@@ -5,17 +5,13 @@ pub mod blocking;
 pub mod dynamodb;
 #[cfg(any(feature = "fjall", feature = "rocksdb"))]
 pub mod embedded;
-#[cfg(feature = "fjall")]
-mod fjall;
-// The log of the embedded engine; its own tests use it until the engine is switched over.
-#[cfg(feature = "embedded-log")]
+// Public for the tests of the crate.
+#[cfg(any(feature = "fjall", feature = "rocksdb"))]
 #[doc(hidden)]
 pub mod log;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-#[cfg(feature = "rocksdb")]
-mod rocksdb;
 pub mod url;
 
 use std::sync::Arc;
@@ -41,9 +37,9 @@ pub async fn open(url: &StoreUrl, indexes: &[(Kind, IndexTarget)]) -> Result<Arc
     match url {
         StoreUrl::Memory => Ok(Arc::new(memory::Memory::default())),
         #[cfg(feature = "fjall")]
-        StoreUrl::Fjall(url) => Ok(Arc::new(fjall::open(url.as_str())?)),
+        StoreUrl::Fjall(url) => Ok(Arc::new(embedded::open_fjall(url.as_str())?)),
         #[cfg(feature = "rocksdb")]
-        StoreUrl::RocksDb(url) => Ok(Arc::new(rocksdb::open(url.as_str())?)),
+        StoreUrl::RocksDb(url) => Ok(Arc::new(embedded::open_rocksdb(url.as_str())?)),
         #[cfg(feature = "dynamodb")]
         StoreUrl::DynamoDb(url) => {
             let store = dynamodb::DynamoDb::open(url, crate::model::rng::SystemRng).await?;

@@ -29,10 +29,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use tokio::sync::Mutex;
-
 use crate::admin::Admin;
-use crate::backend::Backend;
 use crate::keyring::Keyring;
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
@@ -41,7 +38,8 @@ use crate::model::rng::{Rng, SystemRng};
 use crate::model::scope::Scope;
 use crate::model::time::{Clock, SystemClock, Timestamp};
 use crate::model::ttl::{Ttl, TtlPolicies, TtlPolicy};
-use crate::stores::audit::GATES;
+use crate::stores::audit::Chains;
+use crate::timekeeping::{Now, TimeSource, Timed};
 
 use clients::hashing::{HashCost, Hashers};
 use profile::Profile;
@@ -52,18 +50,18 @@ use scopes::Scopes;
 pub struct Stores(Arc<Shared>);
 
 struct Shared {
-    backend: Arc<dyn Admin>,
-    clock: Arc<dyn Clock>,
+    timed: Timed,
     rng: Arc<dyn Rng>,
     profile: Profile,
     profiles: BTreeMap<String, Profile>,
     hashers: Hashers,
-    keyring: Keyring,
+    keyring: RwLock<Arc<Keyring>>,
     /// As the stores were built with.
     configured: TtlPolicies,
     /// With those that are stored in front of them, as they were read last.
     policies: RwLock<Arc<TtlPolicies>>,
-    audit_gates: [Mutex<()>; GATES],
+    /// Chains of the audit log that this process writes.
+    chains: Chains,
 }
 
 impl Stores {
@@ -79,7 +77,7 @@ impl Stores {
     pub fn builder(backend: Arc<dyn Admin>) -> Builder {
         Builder {
             backend,
-            clock: Arc::new(SystemClock),
+            time: Arc::new(TimeSource::of_clock(SystemClock)),
             rng: Arc::new(SystemRng),
             policies: TtlPolicies::default(),
             profile: Profile::default(),
@@ -114,8 +112,15 @@ impl Stores {
         &self.0.hashers
     }
 
-    pub(crate) fn keyring(&self) -> &Keyring {
-        &self.0.keyring
+    /// The keyring, as it was read last.
+    #[must_use]
+    pub fn keyring(&self) -> Arc<Keyring> {
+        Arc::clone(&self.0.keyring.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the keyring, in every clone of these stores.
+    pub fn replace_keyring(&self, keyring: Keyring) {
+        *self.0.keyring.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keyring);
     }
 
     pub(crate) fn rng(&self) -> &dyn Rng {
@@ -128,16 +133,18 @@ impl Stores {
         Scopes::new(self.clone(), caller.clone())
     }
 
-    pub(crate) fn backend(&self) -> &dyn Backend {
-        self.0.backend.as_ref()
+    pub(crate) fn backend(&self) -> &Timed {
+        &self.0.timed
     }
 
     pub(crate) fn admin(&self) -> &dyn Admin {
-        self.0.backend.as_ref()
+        self.0.timed.admin().as_ref()
     }
 
-    pub(crate) fn now(&self) -> Timestamp {
-        self.0.clock.now()
+    /// The time of a request. It is taken once, and handed to every call of the request. `Unavailable` while nothing
+    /// can be answered.
+    pub(crate) fn now(&self) -> Result<Now> {
+        self.0.timed.now()
     }
 
     pub(crate) fn record(&self, value: impl Into<bytes::Bytes>, expires_at: Timestamp) -> Record {
@@ -159,12 +166,13 @@ impl Stores {
         kind: Kind,
         scope: &Scope,
         asked: Option<Ttl>,
-        now: Timestamp,
+        now: Now,
     ) -> Result<Timestamp> {
-        match self.policy(kind, scope) {
-            Some(policy) => policy.expires_at(asked, now),
-            None => asked.map_or(Ok(Timestamp::NEVER), |ttl| ttl.expires_at(now)),
-        }
+        let ttl = match self.policy(kind, scope) {
+            Some(policy) => policy.apply(asked)?,
+            None => asked,
+        };
+        ttl.map_or(Ok(Timestamp::NEVER), |ttl| now.end(ttl))
     }
 
     /// The latest end of a life that began at `began_at`: its own cap, and the longest that an enforced policy
@@ -195,8 +203,8 @@ impl Stores {
         *self.0.policies.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policies);
     }
 
-    pub(crate) fn audit_gates(&self) -> &[Mutex<()>; GATES] {
-        &self.0.audit_gates
+    pub(crate) fn chains(&self) -> &Chains {
+        &self.0.chains
     }
 }
 
@@ -224,7 +232,7 @@ pub(crate) fn check_optional(what: &str, text: Option<&str>, most: usize) -> Res
 #[must_use]
 pub struct Builder {
     backend: Arc<dyn Admin>,
-    clock: Arc<dyn Clock>,
+    time: Arc<TimeSource>,
     rng: Arc<dyn Rng>,
     policies: TtlPolicies,
     profile: Profile,
@@ -234,9 +242,15 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Takes the time from `clock`.
+    /// Takes every instant from `clock`, and doubts none of them. For tests.
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Arc::new(clock);
+        self.time = Arc::new(TimeSource::of_clock(clock));
+        self
+    }
+
+    /// Takes the time from `time`.
+    pub fn time(mut self, time: Arc<TimeSource>) -> Self {
+        self.time = time;
         self
     }
 
@@ -280,19 +294,18 @@ impl Builder {
     /// The stores.
     #[must_use]
     pub fn build(self) -> Stores {
-        let Self { backend, clock, rng, policies, profile, profiles, hash_cost, keyring } = self;
-        let keyring = keyring.unwrap_or_else(|| Keyring::generate(rng.as_ref(), clock.now()));
+        let Self { backend, time, rng, policies, profile, profiles, hash_cost, keyring } = self;
+        let keyring = keyring.unwrap_or_else(|| Keyring::generate(rng.as_ref(), time.date()));
         Stores(Arc::new(Shared {
-            backend,
-            clock,
+            timed: Timed::new(backend, time),
             rng,
             profile,
             profiles,
             hashers: Hashers::new(hash_cost),
-            keyring,
+            keyring: RwLock::new(Arc::new(keyring)),
             policies: RwLock::new(Arc::new(policies.clone())),
             configured: policies,
-            audit_gates: Default::default(),
+            chains: Chains::default(),
         }))
     }
 }

@@ -2,10 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebbtide::engines::log::cold::ColdStore as _;
 use ebbtide::engines::log::cold::fjall::FjallCold;
 use ebbtide::engines::log::disk::Disk;
 use ebbtide::engines::log::disk::real::RealDisk;
@@ -13,7 +14,8 @@ use ebbtide::engines::log::embedded::{Embedded, Options};
 use ebbtide::engines::log::faults::Faults;
 use ebbtide::engines::log::recovery::Settings;
 use ebbtide::{
-    Admin, BackendExt as _, ErrorKind, Key, Kind, Prefix, Record, Result, Scope, SeededRng, Timestamp,
+    Admin, Backend as _, BackendExt as _, ErrorKind, Key, Kind, Prefix, Record, Result, Rng as _, Scope,
+    SeededRng, Timestamp,
 };
 use ebbtide_conformance::stores::{self, STORE_CASES};
 use ebbtide_conformance::{self as conformance, CASES};
@@ -138,4 +140,136 @@ fn records_come_back_and_a_lost_folder_is_corrupt() {
     std::fs::remove_dir_all(lost).unwrap();
     let error = try_open(folder.path()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+}
+
+const KEPT: u64 = 400;
+const DELETED: u64 = 100;
+
+fn value(number: u64) -> Vec<u8> {
+    let mut value = vec![0; 40 + usize::try_from(number % 60).unwrap()];
+    SeededRng::new(number).fill(&mut value);
+    value
+}
+
+/// A folder with records and deletes in the cold store, in closed segments and in the last one.
+fn filled(folder: &Path) {
+    let store = open(folder);
+    let rng = SeededRng::new(1);
+    pollster::block_on(async {
+        for part in 0..3 {
+            for number in (0..KEPT + DELETED).filter(|number| number % 3 == part) {
+                let record = Record::new(value(number), at(DAY), &rng);
+                assert!(store.insert(key(number), record, at(0)).await.unwrap().is_applied());
+            }
+            if part < 2 {
+                while !store.roll() {
+                    store.room().await.unwrap();
+                }
+                store.set_clock_mark(at(1)).await.unwrap();
+            }
+            if part == 0 {
+                assert!(store.retire_oldest(at(1)).await.unwrap());
+            }
+        }
+        for number in KEPT..KEPT + DELETED {
+            assert!(store.take(&key(number), at(1)).await.unwrap().is_some());
+        }
+    });
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> =
+        entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect();
+    files.sort_unstable();
+    files
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// Damages a random place of a random file, and says what it did.
+fn damage(folder: &Path, rng: &SeededRng) -> String {
+    let files = files(folder);
+    let path = &files[usize::try_from(rng.below(files.len() as u64)).unwrap()];
+    let mut bytes = std::fs::read(path).unwrap();
+    let at = |rng: &SeededRng| usize::try_from(rng.below(bytes.len().max(1) as u64)).unwrap();
+    // Most of a segment is zeros that were never written.
+    let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    let within = |rng: &SeededRng| usize::try_from(rng.below(used.max(1) as u64)).unwrap();
+    let done = match rng.below(5) {
+        0 | 1 if used > 0 => {
+            let at = within(rng);
+            bytes[at] ^= 1 << rng.below(8);
+            format!("flipped a bit of byte {at}")
+        }
+        2 if used > 0 => {
+            let sector = within(rng) / 512 * 512;
+            let end = (sector + 512).min(bytes.len());
+            bytes[sector..end].fill(0);
+            format!("zeroed the sector at {sector}")
+        }
+        3 if !bytes.is_empty() => {
+            let len = at(rng);
+            bytes.truncate(len);
+            format!("cut at {len}")
+        }
+        _ => {
+            std::fs::remove_file(path).unwrap();
+            return format!("removed {}", path.strip_prefix(folder).unwrap().display());
+        }
+    };
+    std::fs::write(path, bytes).unwrap();
+    format!("{done} of {}", path.strip_prefix(folder).unwrap().display())
+}
+
+#[test]
+fn no_random_damage_of_a_folder_loses_anything_in_silence() {
+    let damages =
+        std::env::var("EBBTIDE_TEST_DAMAGES").ok().and_then(|text| text.parse().ok()).unwrap_or(500);
+    let dir = tempfile::tempdir().unwrap();
+    let (whole, broken) = (dir.path().join("whole"), dir.path().join("broken"));
+    filled(&whole);
+    let (mut refused, mut answered) = (0, 0);
+    for seed in 0..damages {
+        let rng = SeededRng::new(seed);
+        let _ = std::fs::remove_dir_all(&broken);
+        copy(&whole, &broken);
+        let done = damage(&broken, &rng);
+        let store = match try_open(&broken) {
+            Ok(store) => store,
+            Err(error) => {
+                assert!(!error.message().is_empty());
+                refused += 1;
+                continue;
+            }
+        };
+        answered += 1;
+        pollster::block_on(async {
+            for number in 0..KEPT + DELETED {
+                match store.get(&key(number), at(2)).await {
+                    Ok(Some(record)) => {
+                        assert!(number < KEPT, "seed {seed}, {done}: {number} is back");
+                        assert_eq!(record.value, value(number), "seed {seed}, {done}: {number} is another");
+                    }
+                    Ok(None) => assert!(number >= KEPT, "seed {seed}, {done}: {number} is lost in silence"),
+                    Err(_) => {}
+                }
+            }
+        });
+    }
+    println!(
+        "{damages} damages: {refused} stores did not open, {answered} opened and lost nothing in silence"
+    );
+    assert!(refused > damages / 4, "{refused} of {damages} damages were found on opening");
 }

@@ -126,9 +126,9 @@ impl World {
         let related = related.unwrap().expires_at;
         lives.insert(Kind::Relationship, related);
         lives.insert(Kind::RelationshipReverse, related);
-        // A kind that none of this goes by, so that the policy changes no life. The log tells of it.
+        // It has no default, and so changes no life. The log tells of it.
         let policy = TtlPolicy::default();
-        stores.policies(&scope).set(Kind::System, &scope, policy, &context()).await.unwrap();
+        stores.policies(&scope).set(Kind::Approval, &scope, policy, &context()).await.unwrap();
         lives.insert(Kind::Policy, Timestamp::NEVER);
         let key = KeyRequest::new(scope.clone(), Role::Writer);
         let key = stores.api_keys(&scope).create(&key, &context()).await.unwrap();
@@ -270,7 +270,8 @@ async fn what_removes_a_record_is_what_the_page_says() {
         with_client.into_iter().filter(|(kind, n)| after[kind] < *n).map(|(k, _)| k).collect();
     assert_eq!(fewer, removed_by("client"));
 
-    let deletable: BTreeSet<_> = Scopes::deletable().collect();
+    // Policies are kept apart from their scopes, and go when a scope was deleted.
+    let deletable: BTreeSet<_> = Scopes::deletable().chain([Kind::Policy]).collect();
     assert_eq!(deletable, removed_by("scope"));
 }
 

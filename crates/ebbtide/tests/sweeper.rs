@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ebbtide::ops::clock_guard::ClockGuard;
-use ebbtide::ops::sweeper::{self, SILENCE, Share, SweepOutcome, Sweeper};
+use ebbtide::ops::sweeper::{self, SILENCE, Share, SweepOutcome, SweepSettings, Sweeper};
 use ebbtide::{
     Admin, Backend, BackendExt as _, Budget, Clock as _, Error, Key, Kind, ManualClock, Memory, Prefix,
     Record, Result, Scope, Swept, SystemRng, Timestamp, async_trait, delegate,
@@ -310,7 +310,7 @@ async fn it_runs_at_every_interval_and_not_at_start_up() {
     };
     // So long that no machine is busy for an hour of it.
     let every = 24 * HOUR;
-    site.sweeper().run(Some(every), rest).await;
+    site.sweeper().run(Some(every), rest).await.unwrap();
     let rests = rests.into_inner().unwrap();
     assert_eq!(rests[0], (every, 0), "nothing was swept before the first rest");
     assert_eq!(rests[1].1, 1, "the rest after the step");
@@ -322,7 +322,7 @@ async fn it_runs_at_every_interval_and_not_at_start_up() {
 async fn without_an_interval_nothing_is_swept_and_after_a_day_that_is_told() {
     let site = Site::new().await;
     site.fill(Kind::Replay, 5, HOUR).await;
-    site.sweeper().run(None, stop_at(2)).await;
+    site.sweeper().run(None, stop_at(2)).await.unwrap();
     assert_eq!(site.untils(), []);
     assert_eq!(site.warnings().await, Vec::<String>::new());
     site.clock.advance(SILENCE + HOUR);
@@ -349,4 +349,39 @@ async fn sweeps_that_remove_nothing_while_the_overdue_age_grows_are_told_of() {
     site.store.idle.store(false, Ordering::SeqCst);
     report(site.sweeper().sweep(never_stop).await.unwrap());
     assert_eq!(site.warnings().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_interval_of_zero_is_refused() {
+    let site = Site::new().await;
+    let rested = AtomicUsize::new(0);
+    let rest = |_| {
+        rested.fetch_add(1, Ordering::SeqCst);
+        async { ControlFlow::Break(()) }
+    };
+    let error = site.sweeper().run(Some(Duration::ZERO), rest).await.unwrap_err();
+    assert!(error.message().contains("above zero"), "{error}");
+    assert_eq!(rested.load(Ordering::SeqCst), 0);
+    for wrong in [
+        SweepSettings { turn: Duration::ZERO, ..SweepSettings::default() },
+        SweepSettings { silence: Duration::ZERO, ..SweepSettings::default() },
+        SweepSettings { overdue: Some(Duration::ZERO), ..SweepSettings::default() },
+    ] {
+        assert!(site.sweeper().settings(wrong).is_err(), "{wrong:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_sweep_of_some_kinds_does_not_silence_the_warning_about_the_others() {
+    let site = Site::new().await;
+    let swept = site.sweeper().sweep_now().await.unwrap();
+    assert_eq!(swept.swept.total(), 0);
+    site.clock.advance(27 * HOUR);
+    let report = site.sweeper().kinds(&[Kind::Replay]).sweep_now().await.unwrap();
+    assert_eq!(report.swept.total(), 0);
+    let told = sweeper::warnings(site.store.as_ref(), site.clock.now(), SILENCE).await.unwrap();
+    assert_eq!(told.len(), 1, "{told:?}");
+    let report = site.sweeper().sweep_now().await.unwrap();
+    assert_eq!(report.swept.total(), 0);
+    assert!(sweeper::warnings(site.store.as_ref(), site.clock.now(), SILENCE).await.unwrap().is_empty());
 }

@@ -48,7 +48,11 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         None => Box::new(stdin().lock()),
     };
     let access = if args.dry_run { Access::Read } else { Access::Create };
-    let db = store::open(&args.place.store.url, access).await?;
+    let db = if args.dry_run {
+        store::open(&args.place.store.url, access).await?
+    } else {
+        store::open_signing(&args.place.store.url, access).await?
+    };
     let scope = args.place.scope.name;
     let importer = Importer::new(db.stores().clone(), scope.clone(), args.dry_run);
     let mut written: BTreeMap<Kind, u64> = BTreeMap::new();

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::args::{AuditArgs, Confirmation, ScopeTarget, Target};
 use crate::client::{Client, encoded};
 use crate::config::duration;
-use crate::output::{errln, outln};
+use crate::output::{errln, local_time, outln};
 use crate::store::{self, Access};
 
 /// Create, list and revoke API keys
@@ -74,6 +74,10 @@ struct CreateArgs {
     #[arg(long, value_name = "NUMBER")]
     rate_limit: Option<u32>,
 
+    /// Calls that the key is limited to, separated by commas, such as introspect,replays [default: all of its role]
+    #[arg(long, value_name = "CALLS", value_delimiter = ',')]
+    allow: Option<Vec<String>>,
+
     #[command(flatten)]
     audit: AuditArgs,
 }
@@ -129,7 +133,7 @@ async fn create(args: CreateArgs, json: bool) -> Result<ExitCode> {
 }
 
 async fn create_locally(args: CreateArgs) -> Result<Value> {
-    let db = store::open(args.place.target.store()?, Access::Create).await?;
+    let db = store::open_signing(args.place.target.store()?, Access::Create).await?;
     let mut request = KeyRequest::new(args.place.scope.name, args.role);
     if let Some(ttl) = args.ttl {
         request = request.ttl(Ttl::new(ttl)?);
@@ -139,6 +143,9 @@ async fn create_locally(args: CreateArgs) -> Result<Value> {
     }
     if let Some(limit) = args.rate_limit {
         request = request.rate_limit(limit);
+    }
+    if let Some(calls) = args.allow {
+        request = request.allow(calls);
     }
     let created = db.at(&Scope::Global).api_keys().create(&request, &args.audit.context()?).await?;
     let mut answer = describe::api_key(&created.about);
@@ -153,6 +160,7 @@ async fn create_remotely(server: &Client, args: CreateArgs) -> Result<Value> {
         "name": args.name,
         "ttl_seconds": args.ttl.map(|ttl| ttl.as_secs()),
         "rate_limit": args.rate_limit,
+        "allow": args.allow,
     });
     server.call("POST", "/v1/keys", None, Some(body)).await?.success()
 }
@@ -171,7 +179,7 @@ async fn list(args: ListArgs, json: bool) -> Result<ExitCode> {
             return outln!("{key}");
         }
         let text = |name: &str| key[name].as_str().unwrap_or("-");
-        let expires = key["expires_at"].as_u64().map_or("never".to_owned(), |at| at.to_string());
+        let expires = key["expires_at"].as_u64().map_or("never".to_owned(), local_time);
         print_row([text("role"), text("scope"), &expires, text("name"), text("id")])
     };
     let scope = &args.place.scope.name;
@@ -195,14 +203,14 @@ async fn list(args: ListArgs, json: bool) -> Result<ExitCode> {
 }
 
 fn print_row([role, scope, expires, name, id]: [&str; 5]) -> Result<()> {
-    outln!("{role:<6}  {scope:<24}  {expires:<13}  {name:<16}  {id}")
+    outln!("{role:<6}  {scope:<24}  {expires:<29}  {name:<16}  {id}")
 }
 
 async fn revoke(args: RevokeArgs) -> Result<ExitCode> {
     if let Some(server) = args.target.server()? {
         return revoke_remotely(&server, &args).await;
     }
-    let db = store::open(args.target.store()?, Access::Write).await?;
+    let db = store::open_signing(args.target.store()?, Access::Write).await?;
     let keys = db.at(&Scope::Global).api_keys();
     let Some(key) = keys.get(&args.id).await? else {
         return not_found();

@@ -88,7 +88,13 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
 }
 
 async fn open(place: &ScopeTarget, access: Access) -> Result<Scopes> {
-    Ok(store::open(place.target.store()?, access).await?.at(&place.scope.name).scopes())
+    let url = place.target.store()?;
+    let db = if access == Access::Read {
+        store::open(url, access).await?
+    } else {
+        store::open_signing(url, access).await?
+    };
+    Ok(db.at(&place.scope.name).scopes())
 }
 
 async fn stats(args: StatsArgs, json: bool) -> Result<ExitCode> {

@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use ebbtide::{Ebbtide, Sweeper, SystemClock};
+use anyhow::{Context, Result, bail};
+use ebbtide::{Admin, Ebbtide, Sweeper, SystemClock};
 use ebbtide_server::http::limits::Limits;
 use ebbtide_server::http::quota::Quotas;
 use ebbtide_server::http::tls::tls;
@@ -47,15 +48,23 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    serve(args.settings, |_| Ok(())).await
+}
+
+/// Serves with these settings; `listening` is called with the URL once it listens.
+pub(super) async fn serve(
+    settings: Settings,
+    listening: impl FnOnce(&str) -> Result<()>,
+) -> Result<ExitCode> {
     // Before anything else: without a handler, SIGHUP ends the process.
     let hangup = signal(SignalKind::hangup())?;
-    let config = Config::read(&Resolved::of(&args.settings)?)?;
+    let config = Config::read(&Resolved::of(&settings)?)?;
     let logging = logging::start(&config)?;
     // Before the first measurement.
     metrics::recorder();
     let tls = config.tls.as_ref().map(load).transpose()?.map(watch::channel);
     let (files, tls) = tls.unzip();
-    let (app, sweeper) = open(&config).await?;
+    let (app, sweeper, engine) = open(&config).await?;
     let app = app.within(within_files(config.limits));
 
     let listener = bind(config.listen).await?;
@@ -67,17 +76,25 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::spawn(Upkeep::new(app.clone(), SystemClock, config.clock_bound).run());
     let sweeping = Sweeping::start(sweeper, config.sweep_interval);
+    let failed = Arc::<AtomicBool>::default();
+    let has_failed = until_failed(Arc::clone(&engine), Arc::clone(&failed));
     let scheme = if tls.is_some() { "https" } else { "http" };
-    outln!("listening on {scheme}://{}", listener.local_addr()?)?;
+    let url = format!("{scheme}://{}", listener.local_addr()?);
+    outln!("listening on {url}")?;
     if let Some(operator) = &operator {
         outln!("operator listening on http://{}", operator.local_addr()?)?;
     }
+    listening(&url)?;
     let hurry = app.clone();
     let stop = async move {
         tokio::select! {
             _ = terminate.recv() => {}
             // A person at a terminal does not wait for a load balancer.
             _ = interrupt.recv() => hurry.hurry(),
+            () = has_failed => {
+                hurry.hurry();
+                return tracing::error!("the store has failed; ending the process");
+            }
         }
         tracing::info!("shutting down; draining in-flight requests");
         tokio::spawn(async move {
@@ -88,12 +105,18 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             hurry.hurry();
         });
     };
-    let reloads = Reloads { settings: args.settings, logging, files };
+    let reloads = Reloads { settings, logging, files };
     tokio::select! {
         served = Serving { listener, operator, tls }.run(app, stop) => served?,
         () = reloads.run(hangup) => {}
     }
     sweeping.stop().await;
+    if failed.load(Ordering::Acquire) {
+        bail!(
+            "a write to the store failed, so that it answers no more; look at the disk, then start again: \
+             what was acknowledged is checked when the store is opened"
+        );
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -118,7 +141,7 @@ impl Reloads {
             match self.reload() {
                 Ok(()) => tracing::info!("reloaded the files of TLS and the filter of the log"),
                 Err(error) => {
-                    tracing::error!("cannot reload, the previous settings stay in force: {error:#}")
+                    tracing::error!("cannot reload, the previous settings stay in force: {error:#}");
                 }
             }
         }
@@ -140,8 +163,19 @@ impl Reloads {
     }
 }
 
+/// Time between two looks at the state of the engine.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Waits until the engine has failed for good, and notes it.
+async fn until_failed(engine: Arc<dyn Admin>, failed: Arc<AtomicBool>) {
+    while !engine.info().has_failed {
+        sleep(LOOK_EVERY).await;
+    }
+    failed.store(true, Ordering::Release);
+}
+
 /// Opens the store, and builds the application and the sweeper on it.
-async fn open(config: &Config) -> Result<(App, Sweeper)> {
+async fn open(config: &Config) -> Result<(App, Sweeper, Arc<dyn Admin>)> {
     store::require_engine(&config.store)?;
     if config.auto_migrate && store::has_schema(&config.store) {
         migrate_schema::migrate(&config.store).await?;
@@ -159,9 +193,18 @@ async fn open(config: &Config) -> Result<(App, Sweeper)> {
     }
     let db = builder.open().await.context("cannot open the store")?;
     // After the store: the root key is created only in the folder of a store.
-    let root_key = root_key::find(&config.store)?;
-    let app = App::new(&db, &root_key).with_quotas(Quotas::new(config.quotas.clone()));
-    Ok((app, db.sweeper().share(config.sweep_budget)))
+    let root_keys = root_key::find(&config.store, &config.root_key_files)?;
+    if root_keys.len() > 1 {
+        tracing::warn!(
+            keys = root_keys.len(),
+            "several root keys are valid; remove the old one when it is not used"
+        );
+    }
+    let app = App::new(&db, &root_keys[0])
+        .with_root_keys(&root_keys)
+        .with_quotas(Quotas::new(config.quotas.clone()));
+    let sweeper = db.sweeper().share(config.sweep_budget).settings(config.sweep)?;
+    Ok((app.with_silence(config.sweep.silence), sweeper, Arc::clone(db.engine())))
 }
 
 /// Raises the limit of open files, and lowers the maximum of connections to fit it, with a reserve for the store.
@@ -203,7 +246,14 @@ impl Sweeping {
                 }
             }
         };
-        Self { stop, task: tokio::spawn(async move { sweeper.run(interval, rest).await }) }
+        Self {
+            stop,
+            task: tokio::spawn(async move {
+                if let Err(error) = sweeper.run(interval, rest).await {
+                    tracing::error!(%error, "cannot sweep");
+                }
+            }),
+        }
     }
 
     /// Stops after the current step.

@@ -1,12 +1,14 @@
 //! `ebbtide sweep`
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ebbtide::ops::sweeper::{Share, SweepOutcome};
-use ebbtide::{Admin, Budget, Clock as _, Kind, KindStats, Stats, Stopwatch, SystemClock};
+use ebbtide::{Budget, Clock as _, Kind, Stopwatch, SystemClock};
+use ebbtide_api::stats::{KindStatsAnswer, StatsAnswer, SweepRequest};
 use serde_json::{Map, Value, json};
 use tokio::time::sleep;
 
@@ -29,6 +31,7 @@ use crate::store::{self, Access};
     after_help = "Examples:\n  \
         ebbtide sweep --store 'postgres://ebbtide@db/auth' --budget 0.25 --time-limit 10m\n  \
         ebbtide sweep --store fjall:/var/lib/ebbtide --dry-run\n  \
+        ebbtide sweep --store fjall:/var/lib/ebbtide --kind replays,nonces\n  \
         ebbtide sweep --server http://127.0.0.1:7878 --key-file data/root.key\n\n\
         Exit status: 0 every expired record is gone, 1 there are more (the time limit was reached, or another sweep is \
         running), 2 the sweep failed. With --json the counts by kind are written, and \"more\" if there are more."
@@ -36,6 +39,10 @@ use crate::store::{self, Access};
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
+
+    /// Kind to sweep, such as replays; several times, or separated by commas, for several [default: all]
+    #[arg(long = "kind", value_name = "KIND", value_delimiter = ',')]
+    kinds: Vec<Kind>,
 
     /// Remove nothing, and report the expired records and the age of the oldest, by the minute; on DynamoDB this reads
     /// the whole table
@@ -54,10 +61,18 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
     let stopwatch = Stopwatch::start();
     if let Some(server) = args.target.server()? {
-        if args.dry_run || args.time_limit.is_some() {
-            bail!("--dry-run and --time-limit need --store: a server sweeps everything at once");
+        if args.time_limit.is_some() {
+            bail!("--time-limit needs --store: a server sweeps everything at once");
         }
-        let removed = server.call("POST", "/v1/sweep", None, None).await?.success()?;
+        if args.dry_run {
+            let stats = server.call("GET", "/v1/stats", None, None).await?.success()?;
+            let stats: StatsAnswer = serde_json::from_value(stats)?;
+            report_expired(&args.kinds, &stats, "have expired", json)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let names = args.kinds.iter().map(ToString::to_string).collect();
+        let body = SweepRequest { kinds: (!args.kinds.is_empty()).then_some(names) };
+        let removed = server.call("POST", "/v1/sweep", None, Some(json!(body))).await?.success()?;
         return report(&removed, None, json);
     }
     let url = args.target.store()?;
@@ -75,7 +90,13 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
     let store = db.engine();
     if args.dry_run {
         let now = db.clock().sweep_until().await?;
-        report_expired(store.as_ref(), &store.stats(now).await?, json)?;
+        let finding = if store.info().reclaims_itself {
+            "have expired and are left to the engine's TTL, or to a sweep with sweep=delete in the URL"
+        } else {
+            "have expired and would be removed"
+        };
+        let stats = StatsAnswer::new(&store.stats(now).await?, Vec::new());
+        report_expired(&args.kinds, &stats, finding, json)?;
         return Ok(ExitCode::SUCCESS);
     }
     let limit = args.time_limit;
@@ -89,12 +110,16 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
     };
     // DynamoDB deletes expired records for free; the URL asks for paid deletes (sweep=delete).
     let step = Budget { force: !store.info().reclaims_itself, ..Budget::default() };
-    let sweeper = db.sweeper().share(args.budget).step(step);
+    let mut sweeper = db.sweeper().share(args.budget).step(step);
+    if !args.kinds.is_empty() {
+        sweeper = sweeper.kinds(&args.kinds);
+    }
     match sweeper.sweep(rest).await.context("cannot sweep the store")? {
         SweepOutcome::Swept(done) => {
-            let removed = done.swept.removed.iter();
+            let mut removed: BTreeMap<Kind, u64> = args.kinds.iter().map(|kind| (*kind, 0)).collect();
+            removed.extend(&done.swept.removed);
             let mut removed: Map<String, Value> =
-                removed.map(|(kind, count)| (kind.name().to_owned(), (*count).into())).collect();
+                removed.iter().map(|(kind, count)| (kind.name().to_owned(), (*count).into())).collect();
             if done.swept.more {
                 removed.insert("more".to_owned(), true.into());
             }
@@ -124,25 +149,22 @@ fn report(removed: &Value, took: Option<Duration>, json: bool) -> Result<ExitCod
     Ok(if more { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
-fn report_expired(store: &dyn Admin, stats: &Stats, json: bool) -> Result<()> {
-    let expired: Vec<(Kind, KindStats)> =
-        stats.iter().filter(|(_, stats)| stats.expired > 0).map(|(kind, stats)| (*kind, *stats)).collect();
-    let age = |stats: KindStats| stats.oldest_overdue.unwrap_or_default().as_secs();
+fn report_expired(kinds: &[Kind], stats: &StatsAnswer, finding: &str, json: bool) -> Result<()> {
+    let asked = |kind: &str| kinds.is_empty() || kinds.iter().any(|asked| asked.name() == kind);
+    let expired: Vec<(&String, &KindStatsAnswer)> =
+        stats.kinds.iter().filter(|(kind, of)| of.expired > 0 && asked(kind)).collect();
+    let age = |stats: &KindStatsAnswer| stats.oldest_overdue_seconds.unwrap_or_default();
     if json {
-        let of = |&(kind, stats): &(Kind, KindStats)| {
+        let of = |(kind, stats): &(&String, &KindStatsAnswer)| {
             let value = json!({"expired": stats.expired, "oldest_overdue_seconds": age(stats)});
-            (kind.name().to_owned(), value)
+            ((*kind).clone(), value)
         };
         return outln!("{}", Value::Object(expired.iter().map(of).collect()));
     }
     for (kind, stats) in &expired {
-        outln!("{:>12} {kind}, the oldest expired {} s ago", stats.expired, age(*stats))?;
+        outln!("{:>12} {kind}, the oldest expired {} s ago", stats.expired, age(stats))?;
     }
     let total: u64 = expired.iter().map(|(_, stats)| stats.expired).sum();
-    let finding = if store.info().reclaims_itself {
-        "have expired and are left to the engine's TTL, or to a sweep with sweep=delete in the URL"
-    } else {
-        "have expired and would be removed"
-    };
-    outln!("{total} {finding}; {} are live", stats.values().map(|stats| stats.live).sum::<u64>())
+    let live: u64 = stats.kinds.iter().filter(|(kind, _)| asked(kind)).map(|(_, of)| of.live).sum();
+    outln!("{total} {finding}; {live} are live")
 }

@@ -214,12 +214,7 @@ impl Fields {
 }
 
 fn preset(text: &str) -> Result<TtlPolicy, String> {
-    match text {
-        "temporary" => Ok(TtlPolicy::temporary()),
-        "short_lived" => Ok(TtlPolicy::short_lived()),
-        "long_lived" => Ok(TtlPolicy::long_lived()),
-        _ => Err("expected temporary, short_lived or long_lived".to_owned()),
-    }
+    TtlPolicy::preset(text).map_err(|error| error.message().to_owned())
 }
 
 fn ttl(text: &str) -> Result<Ttl, String> {

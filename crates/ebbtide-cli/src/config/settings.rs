@@ -54,10 +54,14 @@ settings! {
     "operator_listen" "operator-listen" "EBBTIDE_OPERATOR_LISTEN" Some("ADDRESS"), None, "Address for health, readiness, metrics and documentation; plain HTTP. Metrics and documentation are then served there alone";
     "store" "store" "EBBTIDE_STORE" Some("URL"), None, "URL of the store, such as fjall:./data; required";
     "keyring" "keyring" "EBBTIDE_KEYRING" Some("FILE"), None, "Keyring file; an embedded store has one in its folder";
+    "root_key_file" "root-key-file" "EBBTIDE_ROOT_KEY_FILE" Some("FILES"), None, "File with the root key; two lines, or two files separated by a comma, while it is rotated";
     "auto_migrate" "auto-migrate" "EBBTIDE_AUTO_MIGRATE" None, Some("false"), "Migrate the schema to the version of this build before serving";
     "profile" "profile" "EBBTIDE_PROFILE" Some("NAME"), Some("oauth"), "Default lifetimes: oauth, spa, mcp, or a profile from the config file";
-    "sweep.interval" "sweep-interval" "EBBTIDE_SWEEP_INTERVAL" Some("TIME"), None, "Interval between sweeps, such as 30s, 5m or 1h; without it, this server does not sweep";
+    "sweep.interval" "sweep-interval" "EBBTIDE_SWEEP_INTERVAL" Some("TIME"), None, "Interval between sweeps, such as 500ms, 30s, 5m or 1h; without it, this server does not sweep";
     "sweep.budget" "sweep-budget" "EBBTIDE_SWEEP_BUDGET" Some("SHARE"), Some("0.25"), "Share of the time that sweeps may use, 0.01 to 1";
+    "sweep.turn" "sweep-turn" "EBBTIDE_SWEEP_TURN" Some("TIME"), Some("10m"), "Lease of a sweep; another process takes over after it if the sweeper has died";
+    "sweep.silence" "sweep-silence" "EBBTIDE_SWEEP_SILENCE" Some("TIME"), Some("26h"), "Time without a sweep after which a warning is due";
+    "sweep.overdue" "sweep-overdue" "EBBTIDE_SWEEP_OVERDUE" Some("TIME"), None, "Age of an overdue record from which a sweep that removes nothing is a fault; by default that of the engine";
     "quotas" "quotas" "EBBTIDE_QUOTAS" Some("SCOPE=N,…"), None, "Maximum number of records of a scope and the scopes below it, separated by commas";
     "tls.cert" "tls-cert" "EBBTIDE_TLS_CERT" Some("FILE"), None, "Certificate chain for TLS, a PEM file; without it, the server speaks plain HTTP";
     "tls.key" "tls-key" "EBBTIDE_TLS_KEY" Some("FILE"), None, "Private key of the certificate, a PEM file";

@@ -17,21 +17,25 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// A whole number of seconds, minutes, hours or days: above zero, up to a year.
+/// A whole number of milliseconds, seconds, minutes, hours or days: above zero, up to a year.
 ///
 /// Stricter than the `humantime` crate on purpose: `30 s`, `1h30m`, `1M` (a month) and zero are refused.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
-    let seconds = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3_600,
-        "d" => 86_400,
+    let millis = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
         _ => 0,
     };
-    match digits.parse::<u64>().ok().and_then(|number| number.checked_mul(seconds)) {
-        Some(seconds @ 1..=31_536_000) => Ok(Duration::from_secs(seconds)),
-        _ => Err("expected a whole number above zero and s, m, h or d, up to a year: 30s, 5m, 1h".to_owned()),
+    match digits.parse::<u64>().ok().and_then(|number| number.checked_mul(millis)) {
+        Some(millis @ 1..=31_536_000_000) => Ok(Duration::from_millis(millis)),
+        _ => {
+            Err("expected a whole number above zero and ms, s, m, h or d, up to a year: 30s, 5m, 1h"
+                .to_owned())
+        }
     }
 }
 
@@ -59,6 +63,11 @@ pub(super) fn text(text: &str) -> Result<String, String> {
 
 pub(super) fn path(path: &str) -> Result<PathBuf, String> {
     text(path).map(PathBuf::from)
+}
+
+/// Paths, separated by commas.
+pub(super) fn paths(paths: &str) -> Result<Vec<PathBuf>, String> {
+    paths.split(',').map(|one| path(one.trim())).collect()
 }
 
 pub(super) fn switch(text: &str) -> Result<bool, String> {
@@ -107,9 +116,22 @@ mod tests {
     fn a_duration_is_above_zero_and_has_a_unit() {
         assert_eq!(duration("30s"), Ok(Duration::from_secs(30)));
         assert_eq!(duration("5m"), Ok(Duration::from_secs(300)));
-        for bad in
-            ["", "0", "0s", "30", "-1s", "1.5s", "s", "30 s", "1M", "1h30m", "400d", "99999999999999999999s"]
-        {
+        assert_eq!(duration("1500ms"), Ok(Duration::from_millis(1_500)));
+        for bad in [
+            "",
+            "0",
+            "0s",
+            "0ms",
+            "30",
+            "-1s",
+            "1.5s",
+            "s",
+            "30 s",
+            "1M",
+            "1h30m",
+            "400d",
+            "99999999999999999999s",
+        ] {
             assert!(duration(bad).is_err(), "{bad}");
         }
     }

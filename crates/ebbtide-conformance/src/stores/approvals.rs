@@ -7,7 +7,7 @@ use super::rig::{StoreRig, secs};
 use ebbtide::model::kind::Kind;
 use ebbtide::model::scope::Scope;
 use ebbtide::model::time::{Clock, Timestamp};
-use ebbtide::stores::approvals::{Approval, Approvals, Granted, MAX_METADATA_BYTES, Question};
+use ebbtide::stores::approvals::{Approval, Approvals, GrantOutcome, Granted, MAX_METADATA_BYTES, Question};
 use ebbtide::stores::audit::{Action, AuditContext, AuditOutcome};
 use ebbtide::stores::shared::extension::ExtendOutcome;
 
@@ -136,10 +136,11 @@ pub(super) async fn a_revocation_is_told_once_and_logged(rig: StoreRig) {
     assert!(!check(&approvals(&rig), "alice", "doc", "GET").await);
     let audit = rig.stores.audit(&rig.scope);
     let entries = audit.list(None, 10).await.expect("list").items;
-    let [entry] = entries.as_slice() else { panic!("one entry, not {}", entries.len()) };
+    let [granted_entry, entry] = entries.as_slice() else { panic!("two entries, not {}", entries.len()) };
+    assert_eq!((granted_entry.action, granted_entry.after), (Action::Grant, Some(granted.expires_at)));
     assert_eq!((entry.action, entry.kind), (Action::Revoke, Some(Kind::Approval)));
     assert_eq!(entry.target, ["alice", "doc", "GET"]);
-    assert!(matches!(audit.verify(None).await.expect("verify"), AuditOutcome::Intact { entries: 1, .. }));
+    assert!(matches!(audit.verify(None).await.expect("verify"), AuditOutcome::Intact { entries: 2, .. }));
     let again = grant(&approvals(&rig), &approval("doc")).await;
     assert_ne!(again.version, granted.version);
     assert!(check(&approvals(&rig), "alice", "doc", "GET").await);
@@ -155,7 +156,24 @@ pub(super) async fn an_approval_is_extended_within_its_cap(rig: StoreRig) {
     assert_eq!((read.granted_at, &read.metadata), (first.granted_at, &first.metadata));
     let beyond = approvals.extend("alice", "doc", "GET", &by(1)).await.expect("extend");
     assert!(matches!(beyond, ExtendOutcome::BeyondCap { .. }));
-    assert_eq!(rig.stores.audit(&rig.scope).list(None, 10).await.expect("list").items.len(), 1);
+    assert_eq!(rig.stores.audit(&rig.scope).list(None, 10).await.expect("list").items.len(), 2);
+}
+
+pub(super) async fn a_grant_by_a_caller_that_may_not_extend_lengthens_nothing(rig: StoreRig) {
+    let approvals = approvals(&rig);
+    let first = grant(&approvals, &approval("doc").ttl(secs(60))).await;
+    let ask = async |approval: &Approval| approvals.grant_no_longer(approval).await.expect("grant");
+    let sliding = approval("doc").sliding_ttl(secs(10), secs(600));
+    for longer in [approval("doc").ttl(secs(61)), approval("doc"), sliding] {
+        assert_eq!(ask(&longer).await, GrantOutcome::Longer { expires_at: first.expires_at });
+    }
+    let entries = async || rig.stores.audit(&rig.scope).list(None, 10).await.expect("list").items.len();
+    assert_eq!(entries().await, 1, "what is refused is not in the log");
+    let GrantOutcome::Granted(shorter) = ask(&approval("doc").ttl(secs(30))).await else { panic!("shorter") };
+    assert_eq!(shorter.expires_at.since(rig.clock.now()), Duration::from_secs(30));
+    rig.pass(30);
+    assert!(matches!(ask(&approval("doc").ttl(secs(600))).await, GrantOutcome::Granted(_)), "it had ended");
+    assert_eq!(entries().await, 3);
 }
 
 pub(super) async fn a_check_renews_what_slides(rig: StoreRig) {

@@ -11,16 +11,16 @@ use super::attributes::{bucket, get, set};
 use super::rig::{StoreRig, secs};
 use ebbtide::AdminExt as _;
 use ebbtide::backend::{BackendExt, Cursor};
-use ebbtide::model::key::Key;
+use ebbtide::model::key::{Key, Prefix};
 use ebbtide::model::kind::Kind;
 use ebbtide::model::record::Record;
 use ebbtide::model::rng::SystemRng;
-use ebbtide::model::scope::Scope;
+use ebbtide::model::scope::{Reach, Scope};
 use ebbtide::model::time::{Clock, Timestamp};
 use ebbtide::model::ttl::{TtlPolicies, TtlPolicy};
 use ebbtide::stores::Stores;
 use ebbtide::stores::attributes::Draft;
-use ebbtide::stores::audit::{Action, Audit, AuditOutcome, Break, Entry, Note};
+use ebbtide::stores::audit::{Action, Audit, AuditFilter, AuditOutcome, Author, Break, Entry, Note};
 use ebbtide::stores::shared::extension::{ExtendOutcome, Extension};
 
 async fn entries(audit: &Audit) -> Vec<Entry> {
@@ -54,19 +54,40 @@ async fn assert_intact(audit: &Audit, count: u64) {
     assert_eq!(entries, count);
 }
 
-fn key(rig: &StoreRig, sequence: u64) -> Key {
-    Key::new(Kind::Audit, &rig.scope, &["log".into()], &[sequence.into()]).expect("a good key")
+fn log(scope: &Scope) -> Prefix {
+    Prefix::partition(Kind::Audit, scope, &["log".into()], &[]).expect("a good prefix")
 }
 
-async fn read(rig: &StoreRig, sequence: u64) -> Record {
-    let record = rig.backend.get(&key(rig, sequence), rig.clock.now()).await.expect("get");
-    record.expect("the entry is there")
+/// Stored entries, oldest first, past the log.
+async fn stored(rig: &StoreRig) -> Vec<(Key, Record)> {
+    rig.backend.scan(&log(&rig.scope), None, 100, rig.clock.now()).await.expect("scan").items
 }
 
 /// Writes directly to the backend, bypassing the log.
-async fn write(rig: &StoreRig, sequence: u64, record: Record) {
-    let put = rig.backend.put(key(rig, sequence), record, rig.clock.now()).await.expect("put");
+async fn write(rig: &StoreRig, key: &Key, record: Record) {
+    let put = rig.backend.put(key.clone(), record, rig.clock.now()).await.expect("put");
     assert!(put.is_applied());
+}
+
+async fn delete(rig: &StoreRig, key: &Key) {
+    assert!(rig.backend.delete(key.clone(), rig.clock.now()).await.expect("delete").is_applied());
+}
+
+async fn erase(rig: &StoreRig) {
+    let everything = Prefix::reach(Kind::Audit, &Reach::Exact(rig.scope.clone())).expect("good");
+    rig.backend.erase_all(&everything, rig.clock.now()).await.expect("erase");
+}
+
+/// Another process on the same store, with the same keyring.
+fn process(rig: &StoreRig) -> Stores {
+    rig.stores_on(Arc::clone(&rig.backend))
+}
+
+fn assert_broken(outcome: &AuditOutcome, sequence: u64, why: Break, case: &str) {
+    let AuditOutcome::Broken { sequence: at, why: fault, .. } = outcome else {
+        panic!("{case}: the log should be broken")
+    };
+    assert_eq!((*at, *fault), (sequence, why), "{case}");
 }
 
 pub(super) async fn an_extension_is_in_the_log(rig: StoreRig) {
@@ -81,10 +102,12 @@ pub(super) async fn an_extension_is_in_the_log(rig: StoreRig) {
     let met = entries(&audit).await;
     let [entry] = met.as_slice() else { panic!("one entry, not {}", met.len()) };
     assert_eq!((entry.sequence, entry.at, entry.action), (1, rig.clock.now(), Action::Extend));
-    assert_eq!((entry.actor.as_str(), entry.reason.as_str()), ("root", "a customer asked"));
+    assert_eq!((entry.on_behalf_of.as_deref(), entry.reason.as_str()), (Some("root"), "a customer asked"));
+    assert_eq!(entry.key_id.as_deref(), Some("local"), "what a caller claims is not its key");
     assert_eq!((entry.kind, entry.before, entry.after), (Some(Kind::Attribute), Some(was), Some(expires_at)));
     assert_eq!(entry.target, ["alice", "b", "a"]);
-    assert_eq!(audit.mark().await.expect("mark").map(|mark| mark.hash), Some(entry.hash));
+    let mark = audit.mark().await.expect("mark").expect("there is an entry");
+    assert_eq!(mark.chains().iter().map(|mark| mark.hash).collect::<Vec<_>>(), [entry.hash]);
     assert_intact(&audit, 1).await;
 }
 
@@ -98,13 +121,8 @@ pub(super) async fn a_refused_extension_is_not(rig: StoreRig) {
 
 pub(super) async fn a_burst_of_extensions_loses_no_entry(rig: StoreRig) {
     let first = set(&bucket(&rig, "alice", "b"), "shared", Draft::new(json!(1)).ttl(secs(100))).await;
-    // As many processes: each has a handle, and so a queue, of its own.
-    let processes: Vec<_> = (0..4)
-        .map(|_| {
-            let builder = Stores::builder(Arc::clone(&rig.backend)).clock(rig.clock.clone());
-            builder.rng(SystemRng).build()
-        })
-        .collect();
+    // As many processes: each has a handle, and so chains, of its own.
+    let processes: Vec<_> = (0..4).map(|_| process(&rig)).collect();
     let answers = rig.together(24, |rig, index| {
         let stores = processes[index % processes.len()].clone();
         async move {
@@ -121,7 +139,9 @@ pub(super) async fn a_burst_of_extensions_loses_no_entry(rig: StoreRig) {
     assert_eq!(answers.await.into_iter().sum::<u64>(), 72, "each is extended");
     let audit = rig.stores.audit(&rig.scope);
     let met = entries(&audit).await;
-    assert_eq!(met.iter().map(|entry| entry.sequence).collect::<Vec<_>>(), (1..=72).collect::<Vec<_>>());
+    let places: HashSet<_> = met.iter().map(|entry| (entry.chain, entry.sequence)).collect();
+    assert_eq!((met.len(), places.len()), (72, 72), "each has a place of its own");
+    assert!(met.is_sorted_by_key(|entry| entry.at), "the chains are merged by time");
     let shared: HashSet<_> = met.iter().filter(|e| e.target[2] == "shared").map(|e| e.after).collect();
     assert_eq!(shared.len(), 48, "each of them is logged, and none twice");
     let read = get(&bucket(&rig, "alice", "b"), "shared").await.expect("there");
@@ -132,82 +152,90 @@ pub(super) async fn a_burst_of_extensions_loses_no_entry(rig: StoreRig) {
 pub(super) async fn a_changed_entry_is_found(rig: StoreRig) {
     let audit = rig.stores.audit(&rig.scope);
     append(&audit, 5).await;
+    let entries = stored(&rig).await;
     for sequence in [1, 3, 5] {
-        let original = read(&rig, sequence).await;
-        let broken = AuditOutcome::Broken { sequence, why: Break::Changed };
+        let (key, original) = &entries[sequence - 1];
+        let sequence = sequence as u64;
         for at in (0..original.value.len()).step_by(3) {
             let mut value = original.value.to_vec();
             value[at] ^= 1;
-            write(&rig, sequence, Record { value: value.into(), ..original.clone() }).await;
-            assert_eq!(verify(&audit).await, broken, "byte {at} of entry {sequence}");
+            write(&rig, key, Record { value: value.into(), ..original.clone() }).await;
+            assert_broken(&verify(&audit).await, sequence, Break::Changed, &format!("byte {at}"));
         }
-        let longer = Record { expires_at: Timestamp::NEVER, ..original.clone() };
-        write(&rig, sequence, longer).await;
-        assert_eq!(verify(&audit).await, broken, "the expiry of entry {sequence}");
-        write(&rig, sequence, original).await;
+        write(&rig, key, Record { expires_at: Timestamp::NEVER, ..original.clone() }).await;
+        assert_broken(&verify(&audit).await, sequence, Break::Changed, "its expiry");
+        write(&rig, key, original.clone()).await;
         assert_intact(&audit, 5).await;
     }
-    let (second, third) = (read(&rig, 2).await, read(&rig, 3).await);
-    write(&rig, 2, third).await;
-    write(&rig, 3, second).await;
-    assert_eq!(
-        verify(&audit).await,
-        AuditOutcome::Broken { sequence: 2, why: Break::Changed },
-        "changed places"
-    );
+    write(&rig, &entries[1].0, entries[2].1.clone()).await;
+    write(&rig, &entries[2].0, entries[1].1.clone()).await;
+    assert_broken(&verify(&audit).await, 2, Break::Changed, "changed places");
 }
 
 pub(super) async fn a_missing_entry_is_found(rig: StoreRig) {
     let audit = rig.stores.audit(&rig.scope);
     append(&audit, 5).await;
-    for sequence in 1..=5 {
-        let original = read(&rig, sequence).await;
-        let deleted = rig.backend.delete(key(&rig, sequence), rig.clock.now()).await.expect("delete");
-        assert!(deleted.is_applied());
-        assert_eq!(verify(&audit).await, AuditOutcome::Broken { sequence, why: Break::Missing });
-        write(&rig, sequence, original).await;
+    let entries = stored(&rig).await;
+    for (sequence, (key, original)) in (1..).zip(&entries) {
+        delete(&rig, key).await;
+        let outcome = verify(&audit).await;
+        // The last one is known to the process that wrote it, and to the head.
+        assert_broken(&outcome, sequence, Break::Missing, "one is missing");
+        write(&rig, key, original.clone()).await;
     }
     assert_intact(&audit, 5).await;
-    for sequence in 1..=5 {
-        let _ = rig.backend.delete(key(&rig, sequence), rig.clock.now()).await.expect("delete");
+    for (key, _) in &entries {
+        delete(&rig, key).await;
     }
     assert!(matches!(verify(&audit).await, AuditOutcome::Broken { why: Break::Missing, .. }));
 }
 
 pub(super) async fn an_entry_of_another_hand_is_found(rig: StoreRig) {
-    let (audit, head) = (rig.stores.audit(&rig.scope), "head".into());
-    let head = Key::new(Kind::Audit, &rig.scope, &[head], &[]).expect("a good key");
-    append(&audit, 3).await;
-    let earlier = rig.backend.get(&head, rig.clock.now()).await.expect("get").expect("there is a head");
+    // Whoever writes to the database has no keyring: theirs makes a whole chain, with a head, that is not genuine.
+    let audit = rig.stores.audit(&rig.scope);
     append(&audit, 2).await;
-    assert!(rig.backend.put(head.clone(), earlier, rig.clock.now()).await.expect("put").is_applied());
-    assert_eq!(verify(&audit).await, AuditOutcome::Broken { sequence: 4, why: Break::Added });
-    assert!(rig.backend.delete(head, rig.clock.now()).await.expect("delete").is_applied());
-    assert_eq!(verify(&audit).await, AuditOutcome::Broken { sequence: 1, why: Break::Added });
+    let forger = Stores::builder(Arc::clone(&rig.backend)).clock(rig.clock.clone()).rng(SystemRng).build();
+    append(&forger.audit(&rig.scope), 1).await;
+    assert!(matches!(verify(&audit).await, AuditOutcome::Broken { why: Break::Changed, .. }));
 }
 
-pub(super) async fn a_forged_chain_is_found_by_a_mark(rig: StoreRig) {
+pub(super) async fn a_log_that_is_cut_or_emptied_is_found(rig: StoreRig) {
+    let audit = rig.stores.audit(&rig.scope);
+    append(&audit, 5).await;
+    // Another process verifies: it does not remember what this one wrote.
+    let other = process(&rig).audit(&rig.scope);
+    let entries = stored(&rig).await;
+    let heads = Prefix::partition(Kind::Audit, &rig.scope, &["heads".into()], &[]).expect("a good prefix");
+    let head = rig.backend.scan(&heads, None, 10, rig.clock.now()).await.expect("scan").items.remove(0);
+    assert_intact(&other, 5).await;
+    let written = rig.stores.checkpoint_audit().await.expect("checkpoint");
+    assert_eq!(written.scopes.len(), 1);
+    for (key, _) in &entries[3..] {
+        delete(&rig, key).await;
+    }
+    assert_broken(&verify(&other).await, 5, Break::Missing, "the last two are cut off");
+    // Cut with its head, so that only the checkpoint knows.
+    delete(&rig, &head.0).await;
+    assert!(matches!(verify(&other).await, AuditOutcome::Broken { .. }), "cut with its head");
+    erase(&rig).await;
+    assert_broken(&verify(&other).await, 5, Break::Missing, "emptied");
+    assert_broken(&verify(&audit).await, 5, Break::Missing, "emptied, for the process that wrote it");
+}
+
+pub(super) async fn a_log_from_a_copy_is_found_by_a_mark(rig: StoreRig) {
     let audit = rig.stores.audit(&rig.scope);
     append(&audit, 3).await;
     let mark = audit.mark().await.expect("mark").expect("there are entries");
     append(&audit, 2).await;
     let kept = audit.verify(Some(&mark)).await.expect("verify");
     assert!(matches!(kept, AuditOutcome::Intact { entries: 5, .. }));
-    let everything =
-        ebbtide::Prefix::reach(Kind::Audit, &ebbtide::Reach::Exact(rig.scope.clone())).expect("good");
-    rig.backend.erase_all(&everything, rig.clock.now()).await.expect("erase");
-    let missing = AuditOutcome::Broken { sequence: 3, why: Break::Missing };
-    assert_eq!(audit.verify(Some(&mark)).await.expect("verify"), missing);
-    append(&audit, 2).await;
-    assert_eq!(audit.verify(Some(&mark)).await.expect("verify"), missing);
-    append(&audit, 2).await;
-    assert_intact(&audit, 4).await;
-    // The same entries at the same time make the same chain; these differ.
-    rig.pass(1);
-    rig.backend.erase_all(&everything, rig.clock.now()).await.expect("erase");
-    append(&audit, 5).await;
-    let forged = audit.verify(Some(&mark)).await.expect("verify");
-    assert_eq!(forged, AuditOutcome::Broken { sequence: 3, why: Break::Changed });
+    erase(&rig).await;
+    let other = process(&rig).audit(&rig.scope);
+    assert!(
+        matches!(verify(&other).await, AuditOutcome::Intact { entries: 0, .. }),
+        "no checkpoint was written"
+    );
+    assert_broken(&other.verify(Some(&mark)).await.expect("verify"), 3, Break::Missing, "a mark was kept");
 }
 
 pub(super) async fn entries_end_and_the_rest_still_verifies(rig: StoreRig) {
@@ -218,7 +246,7 @@ pub(super) async fn entries_end_and_the_rest_still_verifies(rig: StoreRig) {
     append(&audit, 3).await;
     rig.pass(12 * 3600);
     append(&audit, 3).await;
-    let last = read(&rig, 6).await;
+    let (_, last) = stored(&rig).await.pop().expect("an entry");
     assert_eq!(last.expires_at.since(rig.clock.now()), Duration::from_secs(24 * 3600), "a day is kept");
     rig.pass(12 * 3600);
     assert_eq!(entries(&audit).await.len(), 3, "the first three have ended");
@@ -226,15 +254,13 @@ pub(super) async fn entries_end_and_the_rest_still_verifies(rig: StoreRig) {
     rig.pass(1);
     assert_eq!(rig.sweep().await.total(), 3);
     assert_intact(&audit, 3).await;
-    let fourth = read(&rig, 4).await;
-    let _ = rig.backend.delete(key(&rig, 4), rig.clock.now()).await.expect("delete");
-    let missing = AuditOutcome::Broken { sequence: 4, why: Break::Missing };
-    assert_eq!(verify(&audit).await, missing, "a missing entry does not count as expired");
-    write(&rig, 4, fourth).await;
+    let (key, fourth) = stored(&rig).await.remove(0);
+    delete(&rig, &key).await;
+    assert_broken(&verify(&audit).await, 4, Break::Missing, "a missing entry does not count as expired");
+    write(&rig, &key, fourth).await;
     rig.pass(12 * 3600);
     assert_intact(&audit, 0).await;
     append(&audit, 1).await;
-    assert_eq!(entries(&audit).await[0].sequence, 7, "the numbers go on");
     assert_intact(&audit, 1).await;
 }
 
@@ -246,9 +272,21 @@ pub(super) async fn scopes_have_logs_of_their_own(rig: StoreRig) {
     assert_eq!((entries(&ours).await.len(), entries(&theirs).await.len()), (3, 2));
     assert_intact(&ours, 3).await;
     assert_intact(&theirs, 2).await;
-    let moved = Key::new(Kind::Audit, &nested, &["log".into()], &[1_u64.into()]).expect("a good key");
-    let put = rig.backend.put(moved, read(&rig, 1).await, rig.clock.now()).await.expect("put");
-    assert!(put.is_applied());
-    let changed = AuditOutcome::Broken { sequence: 1, why: Break::Changed };
-    assert_eq!(verify(&theirs).await, changed, "an entry of one scope does not fit another");
+    let (key, record) = stored(&rig).await.remove(0);
+    let moved = Key::new(Kind::Audit, &nested, &["log".into()], &key.sort()).expect("a good key");
+    write(&rig, &moved, record).await;
+    assert_broken(&verify(&theirs).await, 1, Break::Changed, "an entry of one scope does not fit another");
+}
+
+pub(super) async fn the_author_is_the_authenticated_key(rig: StoreRig) {
+    let audit = rig.stores.audit(&rig.scope);
+    Author::new("key-7").run(append(&audit, 1)).await;
+    append(&audit, 1).await;
+    let told: Vec<_> =
+        entries(&audit).await.into_iter().map(|entry| (entry.key_id, entry.on_behalf_of)).collect();
+    let claimed = || Some("root".to_owned());
+    assert_eq!(told, [(Some("key-7".to_owned()), claimed()), (Some("local".to_owned()), claimed())]);
+    let mut filter = AuditFilter::default();
+    filter.key = Some("key-7".to_owned());
+    assert_eq!(audit.search(&filter, None, 10).await.expect("search").items.len(), 1);
 }

@@ -11,6 +11,7 @@ use ebbtide::model::time::Clock as _;
 use ebbtide::stores::clients::{ClientRequest, RegisterOutcome};
 use ebbtide::stores::owners::Removed;
 use ebbtide::stores::shared::tombstones::Principal;
+use ebbtide::timekeeping::Now;
 
 async fn delete_owner(rig: &StoreRig, owner: &str) -> Result<Removed> {
     rig.stores.owners(&rig.scope).delete(owner, &context()).await?.finish().await
@@ -24,7 +25,7 @@ async fn delete_client(rig: &StoreRig, client_id: &str) -> Result<Option<Removed
 }
 
 async fn goes_on(rig: &StoreRig, mortal: Principal<'_>) -> bool {
-    rig.stores.is_deleted(&rig.scope, &[mortal], rig.clock.now()).await.expect("ask")
+    rig.stores.is_deleted(&rig.scope, &[mortal], Now::exact(rig.clock.now())).await.expect("ask")
 }
 
 /// Limit on the number of writes: a deletion that never ends fails the case.

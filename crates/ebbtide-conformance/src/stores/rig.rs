@@ -48,7 +48,7 @@ impl StoreRig {
         self
     }
 
-    fn stores_on(&self, backend: Arc<dyn Admin>) -> Stores {
+    pub(crate) fn stores_on(&self, backend: Arc<dyn Admin>) -> Stores {
         let builder = Stores::builder(backend).clock(self.clock.clone()).keyring(self.keyring.clone());
         let cheap = HashCost::new(8, 1).expect("the least that there is");
         builder.rng(Arc::clone(&self.rng)).hash_cost(cheap).build()

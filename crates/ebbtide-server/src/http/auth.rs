@@ -3,21 +3,21 @@
 mod cache;
 mod rate;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use ebbtide::stores::api_keys::{ApiKey, KeyId, Role};
-use ebbtide::stores::audit::AuditContext;
-use ebbtide::{Clock as _, Digest, Scope, Secret, Stopwatch};
+use ebbtide::stores::audit::{AuditContext, Author};
+use ebbtide::{Clock as _, Digest, Reach, Scope, Secret, Stopwatch};
 
 use crate::app::App;
 use crate::http::edge::Edge;
 use crate::http::problem::Problem;
 use crate::http::share::Share;
 use crate::http::table::Needs;
-use cache::{Cache, Held};
+use cache::{Cache, Held, Tied};
 
 /// Authorized caller and the scope of the request: the header `Ebbtide-Scope`, else the key's own scope. Only routes
 /// of the [`Table`](crate::http::table::Table) have one.
@@ -93,27 +93,34 @@ impl Caller {
         Ok(scope)
     }
 
-    /// Audit context of the request: actor and reason; the default actor is the holder of the key.
+    /// Author of the request, for the audit log: the key that was authenticated.
+    pub(crate) fn author(&self) -> Author {
+        match &self.who {
+            Who::Root => ROOT.clone(),
+            Who::Key(held) => held.author.clone(),
+        }
+    }
+
+    /// Returns whether the caller may lengthen lives with the call of that path.
+    pub(crate) fn may_extend(&self, call: &str) -> bool {
+        match &self.who {
+            Who::Root => true,
+            Who::Key(held) => held.key.names(call) || held.key.role == Role::Admin && held.key.allows(call),
+        }
+    }
+
+    /// Audit context of the request: the name that it claims to act for, and the reason.
     pub(crate) fn context(
         &self,
-        actor: Option<String>,
+        on_behalf_of: Option<String>,
         reason: Option<String>,
     ) -> Result<AuditContext, Problem> {
-        let actor = actor.unwrap_or_else(|| match &self.who {
-            Who::Root => "the root key".to_owned(),
-            // An id may be longer than the maximum of an actor's name in the log.
-            Who::Key(held) => match &held.key.name {
-                Some(name) => format!("the API key {name} of {}", clipped(&held.key.scope.to_string())),
-                None => format!("the API key {}", clipped(&held.key.id.to_string())),
-            },
-        });
         let reason = reason.unwrap_or_else(|| format!("requested over HTTP in {}", self.scope));
-        Ok(AuditContext::new(actor, reason)?)
+        Ok(match on_behalf_of {
+            Some(name) => AuditContext::new(name, reason)?,
+            None => AuditContext::because(reason)?,
+        })
     }
-}
-
-fn clipped(text: &str) -> &str {
-    text.get(..100).unwrap_or(text)
 }
 
 impl FromRequestParts<App> for Caller {
@@ -128,17 +135,28 @@ impl FromRequestParts<App> for Caller {
 /// Valid keys.
 #[derive(Debug)]
 pub(crate) struct Access {
-    root_key: Digest,
+    /// Several while the root key is being rotated.
+    root_keys: Vec<Digest>,
     cache: Cache,
 }
 
 impl Access {
-    /// Keeps only a digest of the root key.
-    pub(crate) fn new(root_key: &Secret) -> Self {
-        Self { root_key: digest(root_key.expose()), cache: Cache::default() }
+    /// Keeps only digests of the root keys.
+    pub(crate) fn new<'a>(root_keys: impl IntoIterator<Item = &'a Secret>) -> Self {
+        let root_keys = root_keys.into_iter().map(|key| digest(key.expose())).collect();
+        Self { root_keys, cache: Cache::default() }
     }
 
-    /// Drops a key from this node's cache at once.
+    fn is_root(&self, key: &Digest) -> bool {
+        self.root_keys.iter().fold(false, |found, root| found | (root == key))
+    }
+
+    /// Drops the keys of a deleted scope from this node's cache at once.
+    pub(crate) fn forget_scope(&self, reach: &Reach) {
+        self.cache.forget_scope(reach);
+    }
+
+    /// Drops a key, and the keys below it, from this node's cache at once.
     pub(crate) fn forget(&self, id: &KeyId) {
         self.cache.forget(id);
     }
@@ -150,12 +168,23 @@ fn digest(key: &str) -> Digest {
 
 impl App {
     /// Authenticates and authorizes the caller, or returns the reason for the refusal.
-    pub(crate) async fn admit(&self, needs: Needs, headers: &HeaderMap) -> Result<Caller, Problem> {
+    pub(crate) async fn admit(
+        &self,
+        needs: Needs,
+        call: &str,
+        headers: &HeaderMap,
+    ) -> Result<Caller, Problem> {
         let who = self.identify(headers).await?;
         if let Who::Key(held) = &who {
             held.spend(self.guard.now())?;
         }
-        if who.role() < needs.role {
+        if let Who::Key(held) = &who
+            && !held.key.allows(call)
+        {
+            return Err(Problem::forbidden("the key's list of allowed calls does not have this one"));
+        }
+        let named = matches!(&who, Who::Key(held) if call.ends_with("/extend") && held.key.names(call));
+        if who.role() < needs.role && !named {
             return Err(Problem::forbidden(&format!("this call needs the role {}", needs.role)));
         }
         let scope = requested(headers)?.unwrap_or_else(|| who.scope().clone());
@@ -171,7 +200,7 @@ impl App {
     async fn identify(&self, headers: &HeaderMap) -> Result<Who, Problem> {
         let key = bearer(headers).ok_or_else(Problem::unauthorized)?;
         let (access, digest) = (&self.access, digest(key));
-        if digest == access.root_key {
+        if access.is_root(&digest) {
             return Ok(Who::Root);
         }
         let now = self.guard.now();
@@ -187,13 +216,26 @@ impl App {
             permit => permit,
         };
         let found: Option<ApiKey> = self.stores.find_api_key(&Secret::new(key)).await?;
-        let key = found.ok_or_else(|| {
+        let ancestors = match &found {
+            Some(key) => self.stores.api_key_ancestors(key).await?,
+            None => None,
+        };
+        let (Some(key), Some(ancestors)) = (found, ancestors) else {
             access.cache.drop(&digest);
-            Problem::unauthorized()
-        })?;
+            return Err(Problem::unauthorized());
+        };
         let share = self.edge.shares.of(&key, self.edge.limits);
-        Ok(Who::Key(access.cache.hold(&digest, key, share, now, watch)))
+        Ok(Who::Key(access.cache.hold(&digest, key, Tied { ancestors, share }, now, watch)))
     }
+}
+
+/// Author of the root key's changes.
+static ROOT: LazyLock<Author> = LazyLock::new(|| Author::new(Author::ROOT));
+
+/// Path of a call as `allow` names it: without the version and without parameters.
+pub(crate) fn call_of(route: &str) -> String {
+    let segments = route.trim_start_matches("/v1/").split('/').filter(|segment| !segment.starts_with('{'));
+    segments.collect::<Vec<_>>().join("/")
 }
 
 fn not_covered() -> Problem {

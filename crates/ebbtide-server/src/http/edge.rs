@@ -261,7 +261,7 @@ impl Asked {
             return Err((Problem::unauthorized(), Body::empty()));
         };
         let (parts, body) = request.into_parts();
-        let caller = match app.admit(needs, &parts.headers).await {
+        let caller = match app.admit(needs, self.route.call(), &parts.headers).await {
             Ok(caller) => self.caller.insert(caller),
             Err(problem) => return Err((problem, body)),
         };
@@ -280,15 +280,16 @@ impl Asked {
         // It is bounded already.
         DefaultBodyLimit::disable().apply(&mut request);
         request.extensions_mut().insert(caller.clone());
+        let answer = caller.author().run(inner.call(request));
         let response = match self.route.work(self.verb) {
-            Work::Plain => inner.call(request).await,
+            Work::Plain => answer.await,
             Work::Hash => {
                 let _turn = share.heavy().await.map_err(refused)?;
-                inner.call(request).await
+                answer.await
             }
             Work::Walk => {
                 let _turn = share.heavy().await.map_err(refused)?;
-                app.edge.walker.run(inner.call(request)).await.map_err(refused)?
+                app.edge.walker.run(answer).await.map_err(refused)?
             }
         };
         Ok(response.map(|mut response| {

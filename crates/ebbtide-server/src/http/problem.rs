@@ -147,6 +147,7 @@ impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         match error.kind() {
             ErrorKind::Invalid => Self::invalid(error.message()),
+            ErrorKind::Expired => Self::expired(error.message()),
             // Faults of the store are for its operator; the caller gets no details.
             kind => {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);

@@ -7,6 +7,7 @@ use axum::extract::{MatchedPath, Request};
 use axum::http::Method;
 use metrics::{Counter, Histogram, SharedString, counter, histogram};
 
+use crate::http::auth::call_of;
 use crate::http::fault;
 use crate::http::problem::Problem;
 use crate::http::table::{Guarded, Needs};
@@ -59,6 +60,8 @@ impl Verb {
 #[derive(Debug)]
 pub(crate) struct Route {
     template: Arc<str>,
+    /// Path as the `allow` of a key names it.
+    call: String,
     needs: [Option<Needs>; Verb::COUNT],
     /// Query parameters of each method that needs a key.
     query: [Vec<String>; Verb::COUNT],
@@ -86,11 +89,16 @@ impl Route {
     fn new(template: &str) -> Self {
         Self {
             template: template.into(),
+            call: call_of(template),
             needs: Default::default(),
             query: Default::default(),
             work: [Work::Plain; Verb::COUNT],
             meters: Default::default(),
         }
+    }
+
+    pub(crate) fn call(&self) -> &str {
+        &self.call
     }
 
     pub(crate) fn template(&self) -> &str {

@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::app::App;
 use crate::http::connection::{Connection, Place};
 use crate::http::edge::Edge;
-use crate::{operator_router, router};
+use crate::{operator_router, public_router, router};
 
 /// Maximum size of a request's head.
 const MOST_HEAD_BYTES: usize = 64 * 1_024;
@@ -62,7 +62,7 @@ impl Serving {
         let (stopping, stopped) = watch::channel(());
         let api = Server {
             edge: Arc::clone(&edge),
-            router: router(app.clone(), self.operator.is_none()),
+            router: if self.operator.is_some() { public_router(app.clone()) } else { router(app.clone()) },
             builder: builder(&edge),
             tls: self.tls,
             stopped: stopped.clone(),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
-use ebbtide::ops::sweeper::{self, SILENCE};
-use ebbtide::{Scope, Sweeper, SystemRng};
+use ebbtide::ops::sweeper;
+use ebbtide::{Kind, Scope, Sweeper, SystemRng};
 use utoipa_axum::routes;
 
 use crate::app::App;
@@ -14,7 +14,7 @@ use crate::http::body::Json;
 use crate::http::problem::Problem;
 use crate::http::table::Table;
 use ebbtide_api::answers::by_name;
-use ebbtide_api::stats::StatsAnswer;
+use ebbtide_api::stats::{StatsAnswer, SweepRequest};
 
 pub(super) fn routes() -> Table {
     Table::new().admin(routes!(sweep)).admin(routes!(stats))
@@ -30,12 +30,29 @@ fn require_global(caller: &Caller) -> Result<(), Problem> {
 }
 
 /// Sweeps every record that has expired by now, and answers when it is done
+///
+/// Without a body, or without `kinds`, all kinds. Kinds that are named are in the answer with zero too.
 #[utoipa::path(post, path = "/sweep", operation_id = "sweep", tag = "operator",
+    request_body = Option<SweepRequest>,
     responses((status = 200, description = "removed records by kind", body = BTreeMap<String, u64>)))]
-async fn sweep(State(app): State<App>, caller: Caller) -> Result<Json<BTreeMap<String, u64>>, Problem> {
+async fn sweep(
+    State(app): State<App>,
+    caller: Caller,
+    body: Result<Option<Json<SweepRequest>>, Problem>,
+) -> Result<Json<BTreeMap<String, u64>>, Problem> {
     require_global(&caller)?;
-    let sweeper = Sweeper::new(Arc::clone(&app.backend.0), Arc::clone(&app.guard), SystemRng);
-    Ok(Json(by_name(&sweeper.sweep_now().await?.swept.removed)))
+    let mut sweeper = Sweeper::new(Arc::clone(&app.backend.0), Arc::clone(&app.guard), SystemRng);
+    let mut removed = BTreeMap::new();
+    if let Some(kinds) = body?.and_then(|Json(body)| body.kinds) {
+        let kinds = kinds.iter().map(|kind| kind.parse()).collect::<ebbtide::Result<Vec<Kind>>>()?;
+        if kinds.is_empty() {
+            return Err(Problem::invalid("kinds must name at least one kind"));
+        }
+        removed.extend(kinds.iter().map(|kind| (*kind, 0)));
+        sweeper = sweeper.kinds(&kinds);
+    }
+    removed.extend(sweeper.sweep_now().await?.swept.removed);
+    Ok(Json(by_name(&removed)))
 }
 
 /// Counts live records, and expired ones that are not swept yet, by kind
@@ -45,6 +62,6 @@ async fn stats(State(app): State<App>, caller: Caller) -> Result<Json<StatsAnswe
     require_global(&caller)?;
     let now = ebbtide::Clock::now(app.guard.as_ref());
     let kinds = app.backend.0.stats(now).await?;
-    let warnings = sweeper::warnings(app.backend.0.as_ref(), now, SILENCE).await?;
+    let warnings = sweeper::warnings(app.backend.0.as_ref(), now, app.silence).await?;
     Ok(Json(StatsAnswer::new(&kinds, warnings)))
 }

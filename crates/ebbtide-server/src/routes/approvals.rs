@@ -2,8 +2,9 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use ebbtide::stores::approvals::Approval;
+use ebbtide::stores::approvals::{Approval, ApprovalFilter, GrantOutcome};
 use ebbtide::stores::shared::extension::{ExtendOutcome, Extension};
+use ebbtide_api::access::Counted;
 use ebbtide_api::answers::AnswerMode;
 use ebbtide_api::approvals::{
     ApprovalAnswer, ApprovalCheck, ApprovalCheckAnswer, ApprovalChecked, ApprovalExtend, ApprovalExtended,
@@ -28,26 +29,47 @@ pub(super) fn routes() -> Table {
 }
 
 /// Grants an approval, and replaces the one that exists
+///
+/// Only a key that may extend lengthens the life of a live approval. The audit log has every grant.
 #[utoipa::path(put, path = "/approvals", operation_id = "grant_approval", tag = "approvals",
-    request_body = Approval, responses((status = 200, body = ApprovalAnswer)))]
+    request_body = Approval, responses((status = 200, body = ApprovalAnswer),
+        (status = 409, description = "conflict: it would live longer than the one that exists; extend that")))]
 async fn grant(
     State(app): State<App>,
     caller: Caller,
     Json(approval): Json<Approval>,
 ) -> Result<Json<ApprovalAnswer>, Problem> {
-    Ok(Json(ApprovalAnswer::from(&app.stores.approvals(&caller.scope).grant(&approval).await?)))
+    let approvals = app.stores.approvals(&caller.scope);
+    if caller.may_extend("approvals/extend") {
+        return Ok(Json(ApprovalAnswer::from(&approvals.grant(&approval).await?)));
+    }
+    match approvals.grant_no_longer(&approval).await? {
+        GrantOutcome::Granted(granted) => Ok(Json(ApprovalAnswer::from(granted.as_ref()))),
+        GrantOutcome::Longer { expires_at } => {
+            let detail =
+                "this would lengthen the life of an approval; extend it with POST /v1/approvals/extend";
+            Err(Problem::conflict("conflict", detail).with("expires_at", millis(expires_at)))
+        }
+        _ => Err(unknown()),
+    }
 }
 
-/// One approval, or those of an identity.
+/// One approval, or those that have the names that are given.
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct WhichApproval {
+    /// With `resource` and `action`, one approval is read. Without it, every approval of the scope is.
     #[param(min_length = 1, example = "alice")]
-    identity: String,
-    /// Given together with `action`.
+    identity: Option<String>,
     resource: Option<String>,
     action: Option<String>,
+    /// Includes the scopes that the request's covers. It reads every approval of those scopes.
+    #[serde(default)]
+    below: bool,
+    /// Answers `{"count": …}` instead of a list.
+    #[serde(default)]
+    count: bool,
     /// 1 to 1,000 items; 100 by default.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
@@ -55,7 +77,7 @@ struct WhichApproval {
     after: Option<String>,
 }
 
-/// Reads an approval, or lists an identity's
+/// Reads an approval, or lists or counts those of an identity, of a resource, of a scope and below
 #[utoipa::path(get, path = "/approvals", operation_id = "read_approvals", tag = "approvals",
     params(WhichApproval),
     responses((status = 200, body = ApprovalsAnswer), (status = 404, description = "unknown: no such approval")))]
@@ -65,17 +87,22 @@ async fn read(
     Query(which): Query<WhichApproval>,
 ) -> Result<Json<ApprovalsAnswer>, Problem> {
     let approvals = app.stores.approvals(&caller.scope);
-    match (which.resource, which.action) {
-        (Some(resource), Some(action)) => {
-            let found = approvals.get(&which.identity, &resource, &action).await?.ok_or_else(unknown)?;
+    let (after, limit) = page(which.limit, which.after.as_deref())?;
+    let one = !which.below && !which.count;
+    match (which.identity, which.resource, which.action) {
+        (Some(identity), Some(resource), Some(action)) if one => {
+            let found = approvals.get(&identity, &resource, &action).await?.ok_or_else(unknown)?;
             Ok(Json(ApprovalsAnswer::One(Box::new(ApprovalAnswer::from(&found)))))
         }
-        (None, None) => {
-            let (after, limit) = page(which.limit, which.after.as_deref())?;
-            let listing = approvals.list(&which.identity, after.as_ref(), limit).await?;
+        (identity, resource, action) => {
+            let filter = ApprovalFilter::new(identity, resource, action).below(which.below);
+            if which.count {
+                let count = approvals.count_found(&filter).await?;
+                return Ok(Json(ApprovalsAnswer::Count(Counted { count })));
+            }
+            let listing = approvals.find(&filter, after.as_ref(), limit).await?;
             Ok(Json(ApprovalsAnswer::Page(listed(&listing))))
         }
-        _ => Err(Problem::invalid("resource and action are given together")),
     }
 }
 
@@ -92,7 +119,12 @@ async fn check(
     Json(body): Json<ApprovalCheck>,
 ) -> Result<Json<ApprovalCheckAnswer>, Problem> {
     let approvals = app.stores.approvals(&caller.scope);
-    match approvals.get(&body.identity, &body.resource, &body.action).await? {
+    let found = if body.below {
+        approvals.get_below(&body.identity, &body.resource, &body.action).await?
+    } else {
+        approvals.get(&body.identity, &body.resource, &body.action).await?
+    };
+    match found {
         Some(found) => {
             let checked = ApprovalChecked { approved: true, approval: ApprovalAnswer::from(&found) };
             Ok(Json(ApprovalCheckAnswer::Approved(Box::new(checked))))
@@ -117,12 +149,14 @@ async fn extend(
     caller: Caller,
     Json(body): Json<ApprovalExtend>,
 ) -> Result<Json<ApprovalExtended>, Problem> {
-    let extension = Extension::from_now(body.ttl, body.actor, body.reason)?;
+    let extension = Extension::from_now_in(body.ttl, caller.context(body.on_behalf_of, Some(body.reason))?);
     let approvals = app.stores.approvals(&caller.scope);
-    extended(approvals.extend(&body.identity, &body.resource, &body.action, &extension).await?)
+    let outcome = approvals.extend(&body.identity, &body.resource, &body.action, &extension).await?;
+    extended(outcome, "no such approval")
 }
 
-fn extended(outcome: ExtendOutcome) -> Result<Json<ApprovalExtended>, Problem> {
+/// Answer to an extension.
+pub(super) fn extended(outcome: ExtendOutcome, unknown: &str) -> Result<Json<ApprovalExtended>, Problem> {
     let refused = |detail, expires_at| {
         Err(Problem::conflict("conflict", detail).with("expires_at", millis(expires_at)))
     };
@@ -130,7 +164,7 @@ fn extended(outcome: ExtendOutcome) -> Result<Json<ApprovalExtended>, Problem> {
         ExtendOutcome::Extended { expires_at, .. } => Ok(Json(expires_at.into())),
         ExtendOutcome::NotLonger { expires_at } => refused("it does not expire before that", expires_at),
         ExtendOutcome::BeyondCap { expires_at, .. } => refused("that is past its cap", expires_at),
-        _ => Err(unknown()),
+        _ => Err(Problem::not_found(unknown)),
     }
 }
 
@@ -145,7 +179,8 @@ struct ApprovalRevoke {
     resource: String,
     #[param(min_length = 1, example = "GET")]
     action: String,
-    /// Actor for the audit log; the holder of the key by default.
+    /// Name that the caller acts for, for the audit log. The id of the key is in the log anyway.
+    #[serde(rename = "on_behalf_of", alias = "actor")]
     actor: Option<String>,
     reason: Option<String>,
 }

@@ -1,7 +1,8 @@
 //! `/v1/audit`
 
 use axum::extract::State;
-use ebbtide::stores::audit::{AuditOutcome, Mark};
+use ebbtide::Timestamp;
+use ebbtide::stores::audit::{Action, AuditFilter, AuditOutcome, Mark};
 use serde::Deserialize;
 use utoipa_axum::routes;
 
@@ -26,7 +27,20 @@ struct WhichLog {
     /// Scope of the log; that of the request by default.
     #[param(example = "tenant:acme")]
     scope: Option<String>,
-    /// 1 to 1,000 items; 100 by default.
+    /// Only entries about this subject, identity or client.
+    #[param(example = "alice")]
+    subject: Option<String>,
+    /// Only entries of this authenticated key.
+    #[param(example = "root")]
+    key: Option<String>,
+    /// Only entries of this action.
+    #[param(example = "revoke")]
+    action: Option<String>,
+    /// Only entries from this time on, in milliseconds.
+    from: Option<u64>,
+    /// Only entries before this time, in milliseconds.
+    to: Option<u64>,
+    /// 1 to 1,000 items; 100 by default. A page of selected entries may have fewer, and still a next one.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
     /// The `next` of the page before.
@@ -43,7 +57,16 @@ async fn list(
 ) -> Result<Json<Listed<EntryAnswer>>, Problem> {
     let scope = caller.named(which.scope)?;
     let (after, limit) = page(which.limit, which.after.as_deref())?;
-    Ok(Json(listed(&app.stores.audit(&scope).list(after.as_ref(), limit).await?)))
+    let mut filter = AuditFilter::default();
+    (filter.subject, filter.key) = (which.subject, which.key);
+    filter.action = which.action.as_deref().map(action).transpose()?;
+    filter.from = which.from.map(Timestamp::from_millis).transpose()?;
+    filter.to = which.to.map(Timestamp::from_millis).transpose()?;
+    Ok(Json(listed(&app.stores.audit(&scope).search(&filter, after.as_ref(), limit).await?)))
+}
+
+fn action(name: &str) -> Result<Action, Problem> {
+    Action::from_name(name).ok_or_else(|| Problem::invalid("`action` is not an action of the audit log"))
 }
 
 /// Log to verify.
@@ -76,9 +99,11 @@ async fn verify(
             let head = head.map(|head| head.to_string());
             Ok(Json(WholeLog { scope: scope.to_string(), entries, head }))
         }
-        AuditOutcome::Broken { sequence, why } => {
-            let detail = format!("the log of {scope} is not whole: entry {sequence} {}", broken(why));
-            Err(Problem::conflict("conflict", &detail).with("sequence", sequence))
+        AuditOutcome::Broken { chain, sequence, why } => {
+            let of = chain.map(|chain| format!(" of chain {chain}")).unwrap_or_default();
+            let detail = format!("the log of {scope} is not whole: entry {sequence}{of} {}", broken(why));
+            let chain = chain.map(|chain| chain.to_string());
+            Err(Problem::conflict("conflict", &detail).with("sequence", sequence).with("chain", chain))
         }
     }
 }

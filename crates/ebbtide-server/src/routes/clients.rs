@@ -152,6 +152,7 @@ async fn rotate_secret(
 #[into_params(parameter_in = Query)]
 struct ClientDelete {
     /// Actor for the audit log; the API key by default.
+    #[serde(rename = "on_behalf_of", alias = "actor")]
     actor: Option<String>,
     reason: Option<String>,
 }

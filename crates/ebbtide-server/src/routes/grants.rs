@@ -74,7 +74,7 @@ pub(super) fn revoked(why: Why) -> Problem {
     Problem::revoked("the grant was revoked").with("revoked", reason(why))
 }
 
-/// Exactly one of the first four members is required; `actor` and `reason` go into the audit log.
+/// Exactly one of the first four members is required; `on_behalf_of` and `reason` go into the audit log.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct GrantRevoke {
@@ -84,6 +84,7 @@ struct GrantRevoke {
     refresh_token: Option<Secret>,
     subject: Option<String>,
     client_id: Option<String>,
+    #[serde(rename = "on_behalf_of", alias = "actor")]
     actor: Option<String>,
     reason: Option<String>,
 }

@@ -22,7 +22,8 @@ pub(super) fn routes() -> Table {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct OwnerDelete {
-    /// Actor for the audit log; the holder of the key by default.
+    /// Name that the caller acts for, for the audit log. The id of the key is in the log anyway.
+    #[serde(rename = "on_behalf_of", alias = "actor")]
     actor: Option<String>,
     reason: Option<String>,
 }

@@ -2,15 +2,20 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use ebbtide::stores::relationships::{Edge, RelationType, Relationship, Relationships, TransitiveOutcome};
-use ebbtide_api::answers::{AnswerMode, Listed};
-use ebbtide_api::relationships::{RelationshipAnswer, RelationshipCheck, RelationshipFound};
+use ebbtide::stores::relationships::{
+    AddOutcome, Edge, RelationType, Relationship, RelationshipFilter, Relationships, TransitiveOutcome,
+};
+use ebbtide_api::access::Counted;
+use ebbtide_api::answers::AnswerMode;
+use ebbtide_api::relationships::{
+    RelationshipAnswer, RelationshipCheck, RelationshipFound, RelationshipsAnswer,
+};
 use serde::Deserialize;
 use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::http::auth::Caller;
-use crate::http::body::{Json, Query, listed, page};
+use crate::http::body::{Json, Query, listed, millis, page};
 use crate::http::problem::Problem;
 use crate::http::table::Table;
 
@@ -20,27 +25,45 @@ pub(super) fn routes() -> Table {
 
 /// Adds a relationship, and replaces the one that exists
 #[utoipa::path(put, path = "/relationships", operation_id = "add_relationship", tag = "relationships",
-    request_body = Relationship, responses((status = 200, body = RelationshipAnswer)))]
+    request_body = Relationship, responses((status = 200, body = RelationshipAnswer),
+        (status = 409, description = "conflict: it would live longer than the one that exists; extend that")))]
 async fn add(
     State(app): State<App>,
     caller: Caller,
     Json(relationship): Json<Relationship>,
 ) -> Result<Json<RelationshipAnswer>, Problem> {
-    let related = app.stores.relationships(&caller.scope).add(&relationship).await?;
-    Ok(Json(RelationshipAnswer::from(&related)))
+    let relationships = app.stores.relationships(&caller.scope);
+    if caller.may_extend("relationships/extend") {
+        return Ok(Json(RelationshipAnswer::from(&relationships.add(&relationship).await?)));
+    }
+    match relationships.add_no_longer(&relationship).await? {
+        AddOutcome::Added(related) => Ok(Json(RelationshipAnswer::from(related.as_ref()))),
+        AddOutcome::Longer { expires_at } => {
+            let detail = "this would lengthen the life of a relationship; extend it with POST /v1/relationships/extend";
+            Err(Problem::conflict("conflict", detail).with("expires_at", millis(expires_at)))
+        }
+        _ => Err(Problem::not_found("no such relationship")),
+    }
 }
 
-/// Forward from a subject, or reverse from an object.
+/// Relationships that have the names that are given.
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct RelationshipEnd {
-    /// Either this or `object`.
+    /// Without this and `object`, every relationship of the scope is read.
     #[param(example = "alice")]
     subject: Option<String>,
     object: Option<String>,
+    relation: Option<String>,
     /// `role`, `trust`, `membership`, `ownership`, `delegation` or `custom:NAME`.
     relation_type: Option<String>,
+    /// Includes the scopes that the request's covers. It reads every relationship of those scopes.
+    #[serde(default)]
+    below: bool,
+    /// Answers `{"count": …}` instead of a list.
+    #[serde(default)]
+    count: bool,
     /// 1 to 1,000 items; 100 by default.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
@@ -48,26 +71,26 @@ struct RelationshipEnd {
     after: Option<String>,
 }
 
-/// Lists the relationships of a subject, or of an object
+/// Lists or counts the relationships of a subject, of an object, of a scope and below
 #[utoipa::path(get, path = "/relationships", operation_id = "list_relationships", tag = "relationships",
     params(RelationshipEnd),
-    responses((status = 200, body = Listed<RelationshipAnswer>)))]
+    responses((status = 200, body = RelationshipsAnswer)))]
 async fn list(
     State(app): State<App>,
     caller: Caller,
     Query(from): Query<RelationshipEnd>,
-) -> Result<Json<Listed<RelationshipAnswer>>, Problem> {
+) -> Result<Json<RelationshipsAnswer>, Problem> {
     let relationships = app.stores.relationships(&caller.scope);
     let kind = from.relation_type.map(|text| text.parse::<RelationType>()).transpose()?;
     let (after, limit) = page(from.limit, from.after.as_deref())?;
-    let listing = match (from.subject, from.object) {
-        (Some(subject), None) => relationships.list(&subject, kind.as_ref(), after.as_ref(), limit).await?,
-        (None, Some(object)) => {
-            relationships.list_reverse(&object, kind.as_ref(), after.as_ref(), limit).await?
-        }
-        _ => return Err(Problem::invalid("either subject or object is given")),
-    };
-    Ok(Json(listed(&listing)))
+    let filter = RelationshipFilter::new(from.subject, from.object).relation(from.relation);
+    let filter = filter.relation_type(kind).below(from.below);
+    if from.count {
+        let count = relationships.count_found(&filter).await?;
+        return Ok(Json(RelationshipsAnswer::Count(Counted { count })));
+    }
+    let listing = relationships.find(&filter, after.as_ref(), limit).await?;
+    Ok(Json(RelationshipsAnswer::Page(listed(&listing))))
 }
 
 /// Relationship to remove, with the actor and the reason.
@@ -84,7 +107,8 @@ struct RelationshipRemove {
     /// `role`, `trust`, `membership`, `ownership`, `delegation` or `custom:NAME`.
     #[param(example = "membership")]
     relation_type: String,
-    /// Actor for the audit log; the holder of the key by default.
+    /// Name that the caller acts for, for the audit log. The id of the key is in the log anyway.
+    #[serde(rename = "on_behalf_of", alias = "actor")]
     actor: Option<String>,
     reason: Option<String>,
 }
@@ -117,24 +141,41 @@ async fn check(
     Json(body): Json<RelationshipCheck>,
 ) -> Result<Json<RelationshipFound>, Problem> {
     let relationships = app.stores.relationships(&caller.scope);
-    let (transitive, max_depth, answer) = (body.transitive, body.max_depth, body.answer);
-    let edge = Edge::from(body);
+    let depth = body.max_depth.unwrap_or(Relationships::DEFAULT_DEPTH);
+    let answer = body.answer;
     let not_related = |problem: Problem| match answer {
         Some(AnswerMode::Always) => Ok(Json(RelationshipFound { related: false, path: Vec::new() })),
         None => Err(problem),
     };
-    if !transitive {
-        if !relationships.check(&edge).await? {
+    let RelationshipCheck { subject, relation, object, relation_type, .. } = body;
+    if !body.transitive {
+        let found = if body.below {
+            let filter = RelationshipFilter::new(Some(subject.clone()), Some(object.clone()));
+            let filter = filter.relation(Some(relation)).relation_type(relation_type);
+            relationships.get_below(filter).await?.is_some()
+        } else if let Some(kind) = relation_type {
+            relationships.check(&Edge::new(&subject, relation, &object, kind)).await?
+        } else {
+            relationships.get_of_any_type(&subject, &relation, &object).await?.is_some()
+        };
+        if !found {
             return not_related(Problem::not_found("not related"));
         }
-        let path = vec![edge.subject, edge.object];
-        return Ok(Json(RelationshipFound { related: true, path }));
+        return Ok(Json(RelationshipFound { related: true, path: vec![subject, object] }));
     }
-    let depth = max_depth.unwrap_or(Relationships::DEFAULT_DEPTH);
-    match relationships.check_transitive(&edge, depth).await? {
-        TransitiveOutcome::Related { path } => Ok(Json(RelationshipFound { related: true, path })),
-        TransitiveOutcome::NotRelated { depth_reached } => {
-            not_related(Problem::not_found("not related").with("depth_reached", depth_reached))
+    if body.below {
+        return Err(Problem::invalid("below and transitive exclude each other"));
+    }
+    let kinds = relation_type.map_or(vec![RelationType::Trust, RelationType::Membership], |kind| vec![kind]);
+    let mut cut_short = false;
+    for kind in kinds {
+        let edge = Edge::new(&subject, &relation, &object, kind);
+        match relationships.check_transitive(&edge, depth).await? {
+            TransitiveOutcome::Related { path } => {
+                return Ok(Json(RelationshipFound { related: true, path }));
+            }
+            TransitiveOutcome::NotRelated { depth_reached } => cut_short |= depth_reached,
         }
     }
+    not_related(Problem::not_found("not related").with("depth_reached", cut_short))
 }

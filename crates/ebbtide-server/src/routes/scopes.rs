@@ -92,7 +92,8 @@ struct ScopeDelete {
     /// left.
     #[serde(default)]
     resume: bool,
-    /// Actor for the audit log; the holder of the key by default.
+    /// Name that the caller acts for, for the audit log. The id of the key is in the log anyway.
+    #[serde(rename = "on_behalf_of", alias = "actor")]
     actor: Option<String>,
     reason: Option<String>,
 }
@@ -117,5 +118,8 @@ async fn remove(
         Some(resumed) => resumed,
         None => scopes.delete(&reach, &context).await?,
     };
-    Ok(Json(ScopeDeleted::new(&reach, &deletion.finish().await?.records)))
+    let deleted = deletion.finish().await;
+    // Also after an error: the keys may be gone.
+    app.access.forget_scope(&reach);
+    Ok(Json(ScopeDeleted::new(&reach, &deleted?.records)))
 }

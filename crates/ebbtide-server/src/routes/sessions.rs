@@ -161,6 +161,7 @@ async fn list(
 struct SessionsRevoke {
     #[schema(example = "alice")]
     subject: String,
+    #[serde(rename = "on_behalf_of", alias = "actor")]
     actor: Option<String>,
     reason: Option<String>,
 }

@@ -264,10 +264,7 @@ async fn a_scope_is_counted_and_deleted_exactly_unless_asked_otherwise() {
     assert_eq!(get("/v1/scopes/tenant:acme2").await.ok(200)["total"], 1);
     let log = get("/v1/audit?scope=tenant:acme&limit=2").await.ok(200);
     assert_eq!(log["items"][0]["action"], "delete_scope");
-    assert_eq!(
-        (&log["items"][0]["actor"], &log["items"][0]["reason"]),
-        (&json!("the root key"), &json!("gone"))
-    );
+    assert_eq!((&log["items"][0]["key_id"], &log["items"][0]["reason"]), (&json!("root"), &json!("gone")));
     let after = log["next"].as_str().unwrap();
     let path = format!("/v1/audit?scope=tenant:acme&after={after}");
     let rest = server.call("GET", &path, &[], Value::Null).await.ok(200);
@@ -280,16 +277,15 @@ async fn what_became_of_a_record_is_explained() {
     let ask = |body: Value| server.post("/v1/explain", body);
     let approval = json!({"kind": "approvals", "identity": "alice", "resource": "doc", "action": "GET"});
     ask(approval.clone()).await.refused(404, "unknown");
-    let granted =
-        json!({"identity": "alice", "resource": "doc", "action": "GET", "granted_by": "x", "ttl_seconds": 9});
+    let granted = json!({"identity": "alice", "resource": "doc", "action": "GET", "granted_by": "x", "ttl_seconds": 60});
     server.call("PUT", "/v1/approvals", &[], granted).await.ok(200);
-    let extend = json!({"identity": "alice", "resource": "doc", "action": "GET", "ttl_seconds": 60,
+    let extend = json!({"identity": "alice", "resource": "doc", "action": "GET", "ttl_seconds": 90,
         "actor": "bob", "reason": "audit week"});
     server.post("/v1/approvals/extend", extend).await.ok(200);
     let live = ask(approval.clone()).await.ok(200);
-    assert_eq!((&live["state"], &live["expires_at"]), (&json!("live"), &json!(1_800_000_060_000_u64)));
+    assert_eq!((&live["state"], &live["expires_at"]), (&json!("live"), &json!(1_800_000_090_000_u64)));
     assert_eq!(
-        (&live["history"][0]["actor"], &live["history"][0]["action"]),
+        (&live["history"][1]["on_behalf_of"], &live["history"][1]["action"]),
         (&json!("bob"), &json!("extend"))
     );
     assert_eq!(server.delete(APPROVAL).await.status, 204);
@@ -315,4 +311,25 @@ async fn what_became_of_a_record_is_explained() {
         assert_eq!(ask(question).await.ok(200)["grant_id"], grant["grant_id"]);
     }
     server.get_as(KEY, "/v1/explain").await.refused(405, "invalid");
+}
+
+#[tokio::test]
+async fn a_sweep_of_some_kinds_counts_them_and_leaves_the_others() {
+    let server = Server::start().await;
+    let lives = json!({"namespace": "n", "jti": "a", "ttl_seconds": 5});
+    server.post("/v1/replays/check", lives).await.ok(200);
+    server.post("/v1/nonces", json!({"audience": "as", "ttl_seconds": 5})).await.ok(201);
+    server.pass(6);
+    let of = |kinds: Value| server.post("/v1/sweep", json!({"kinds": kinds}));
+    assert_eq!(of(json!(["codes"])).await.ok(200), json!({"codes": 0}));
+    assert_eq!(of(json!(["replays"])).await.ok(200), json!({"replays": 1}));
+    assert_eq!(of(json!(["replays"])).await.ok(200), json!({"replays": 0}));
+    let unknown = of(json!(["replay"])).await.refused(400, "invalid");
+    assert!(unknown["detail"].as_str().unwrap().contains("replays"), "{unknown}");
+    of(json!([])).await.refused(400, "invalid");
+    server.post("/v1/sweep", json!({"kind": "replays"})).await.refused(400, "invalid");
+    server.post("/v1/sweep", json!({"kinds": ["replays"], "force": true})).await.refused(400, "invalid");
+    // A nonce is remembered for a while after its end.
+    server.pass(600);
+    assert_eq!(server.post("/v1/sweep", Value::Null).await.ok(200), json!({"nonces": 1}));
 }

@@ -18,6 +18,7 @@ pub(crate) const KEY: &str = "ebk_the-root-key-of-these-tests";
 pub(crate) struct Server {
     pub(crate) port: u16,
     pub(crate) clock: ManualClock,
+    app: App,
     backend: Arc<Memory>,
 }
 
@@ -64,8 +65,14 @@ impl Server {
         let app = App::new(&db.open().await.unwrap(), &Secret::new(KEY)).with_quotas(quotas);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        tokio::spawn(ebbtide_server::http::serve(listener, app, std::future::pending()));
-        Self { port, clock, backend }
+        tokio::spawn(ebbtide_server::http::serve(listener, app.clone(), std::future::pending()));
+        Self { port, clock, app, backend }
+    }
+
+    /// Does the periodic work of the node once.
+    pub(crate) async fn round(&self) {
+        let bound = Duration::from_secs(2);
+        ebbtide_server::upkeep::Upkeep::new(self.app.clone(), self.clock.clone(), bound).round().await;
     }
 
     pub(crate) fn pass(&self, seconds: u64) {

@@ -107,7 +107,7 @@ impl Builder {
     }
 
     /// Leaves the stored policies unread: records are bounded by the configured ones alone. For tools that write no
-    /// records, since reading them may walk the whole store.
+    /// records.
     pub fn without_stored_policies(mut self) -> Self {
         self.reads_policies = false;
         self
@@ -137,7 +137,8 @@ impl Builder {
         self
     }
 
-    /// Bounds the lives of records by `policies`.
+    /// Bounds the lives of records by `policies`. Without one for every scope, approvals and relationships live for a
+    /// minute to a year, or without end.
     pub fn policies(mut self, policies: TtlPolicies) -> Self {
         self.policies = policies;
         self
@@ -193,7 +194,7 @@ impl Builder {
         let mut builder = Stores::builder(Arc::clone(&engine))
             .clock(Arc::clone(&guard))
             .keyring(keyring)
-            .policies(self.policies)
+            .policies(self.policies.with_standard())
             .profile(self.profile)
             .hash_cost(self.hash_cost);
         for (name, profile) in self.profiles {

@@ -1,78 +1,75 @@
-//! What the embedded engines share: the folder, the committer, the ledger, sweeps.
+//! Embedded stores: a folder of this machine with a log and a cold store in it.
+//!
+//! | part | contents |
+//! |---|---|
+//! | `folder` | lock, format and files of the folder |
+//! | `control` | the socket by which another process asks for a backup |
+//! | `moving` | stores of the old format, moved over when they are opened |
+//! | [`log`](super::log) | the engine |
 
-mod committer;
 mod control;
-mod engine;
+pub mod doctor;
 mod folder;
-mod ledger;
-mod pace;
-mod priority;
-mod stored;
-mod sweep;
-mod turns;
+mod moving;
 
-use std::ops::{Bound, ControlFlow};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use bytes::Bytes;
-use tokio::sync::{Mutex, oneshot};
-
-use committer::{Committer, Job, Shared};
-use control::Control;
-pub(super) use engine::{Engine, Op, Visitor, Walk};
-use folder::Folder;
+pub(crate) use control::Control;
+pub(crate) use folder::Folder;
+use folder::State;
 pub(super) use folder::is_store;
-pub(super) use pace::Pace;
-pub(super) use priority::lower_priority;
-use sweep::Worth;
 
-use crate::admin::{Admin, Erased, Stats};
-use crate::backend::{Backend, Budget, Cursor, Info, Page, Swept};
+use super::log::cold::ColdStore;
+use super::log::disk::Disk;
+use super::log::disk::real::RealDisk;
+use super::log::embedded::Embedded;
+use super::log::faults::Faults;
+use super::log::recovery::Settings;
 use crate::model::error::{Error, Result};
-use crate::model::key::{Key, Prefix};
-use crate::model::record::Record;
-use crate::model::time::Timestamp;
-use crate::model::write::{Batch, Commit};
-use crate::provide;
+use crate::model::rng::SystemRng;
 
-/// The milliseconds at which a stored record ends, for the engines' compaction filters.
-pub(super) fn stored_millis(bytes: &[u8]) -> Option<u64> {
-    stored::millis(bytes)
-}
+/// Length of the segments of a log that is written to at full rate.
+const SEGMENT: u32 = 64 << 20;
 
-/// How an embedded store is opened.
+/// Length of the segment that opening creates.
+const FIRST_SEGMENT: u32 = 1 << 20;
+
+/// Options of an embedded store.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The folder.
     pub path: PathBuf,
-    /// The most memory for cached blocks.
+    /// Most memory for cached blocks of the cold store.
     pub cache_bytes: u64,
-    /// A sweep compacts a kind of which at least this share has expired, in percent.
-    pub sweep_share_percent: u64,
-    /// Or of which something has been expired for longer than this.
-    pub sweep_overdue: Duration,
-    /// The clock mark moves by at most this in one commit; more is a leap that an operator must confirm.
+    /// Bytes of the log beyond which segments retire early.
+    pub log_bytes: u64,
+    /// Time after which a segment of the log retires.
+    pub horizon: Duration,
+    /// Free bytes of the disk below which nothing is added.
+    pub reserve_bytes: u64,
+    /// Furthest that one commit moves the clock mark; more is a leap that an operator must confirm.
     pub clock_leap: Duration,
 }
 
 impl Options {
-    /// The store in that folder, with what suits most.
+    /// Defaults for the store in that folder.
     #[must_use]
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
             cache_bytes: 256 << 20,
-            sweep_share_percent: 25,
-            sweep_overdue: Duration::from_secs(3_600),
+            log_bytes: 4 << 30,
+            horizon: super::log::cold::HORIZON,
+            reserve_bytes: 256 << 20,
             clock_leap: Duration::from_secs(24 * 3_600),
         }
     }
 
-    /// Reads what stands behind the scheme of a URL: `PATH?cache_mib=…&sweep_share_percent=…&sweep_overdue_seconds=…
-    /// &clock_leap_seconds=…`.
+    /// Reads the part of a URL behind its scheme: `PATH?cache_mib=…&log_mib=…&horizon_seconds=…&reserve_mib=…
+    /// &clock_leap_seconds=…`. The options `sweep_share_percent` and `sweep_overdue_seconds` of earlier versions are
+    /// accepted and have no effect: a sweep costs what has expired.
     pub fn parse(rest: &str) -> Result<Self> {
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut options = Self::at(path);
@@ -85,217 +82,97 @@ impl Options {
             };
             match name {
                 "cache_mib" => options.cache_bytes = number()? << 20,
-                "sweep_share_percent" => options.sweep_share_percent = number()?,
-                "sweep_overdue_seconds" => options.sweep_overdue = Duration::from_secs(number()?),
+                "log_mib" => options.log_bytes = number()? << 20,
+                "horizon_seconds" => options.horizon = Duration::from_secs(number()?),
+                "reserve_mib" => options.reserve_bytes = number()? << 20,
                 "clock_leap_seconds" => options.clock_leap = Duration::from_secs(number()?),
+                "sweep_share_percent" | "sweep_overdue_seconds" => {
+                    number()?;
+                    tracing::warn!(option = name, "the option of the store URL has no effect any more");
+                }
                 _ => {
                     return Err(Error::invalid(format!(
-                        "no option {name} in the URL of an embedded store; there are cache_mib, \
-                         sweep_share_percent, sweep_overdue_seconds and clock_leap_seconds"
+                        "no option {name} in the URL of an embedded store; there are cache_mib, log_mib, \
+                         horizon_seconds, reserve_mib and clock_leap_seconds"
                     )));
                 }
             }
         }
         Ok(options)
     }
-}
 
-/// A store in a folder of this machine, on an engine of type `E`.
-pub(super) struct Embedded<E> {
-    // Dropped first of all: it holds what the rest is made of.
-    _control: Option<Control>,
-    // Then the committer: its thread ends before the engine is closed and the folder let go.
-    committer: Arc<Committer>,
-    shared: Arc<Shared<E>>,
-    worth: Worth,
-    /// One sweep or backup at a time: a sweep would take records from under a backup's count of them.
-    maintenance: Arc<Mutex<()>>,
-    folder: Arc<Folder>,
-}
-
-impl<E: Engine> Embedded<E> {
-    pub(super) fn open(options: &Options) -> Result<Self> {
-        let folder = Folder::take(&options.path, E::NAME)?;
-        let engine = E::open(&folder.data(), options.cache_bytes)?;
-        let (shared, folder) = (Arc::new(Shared::load(engine)?), Arc::new(folder));
-        let committer = Arc::new(Committer::start(Arc::clone(&shared), options.clock_leap)?);
-        let maintenance = Arc::<Mutex<()>>::default();
-        let control = {
-            let (shared, folder, alone) =
-                (Arc::clone(&shared), Arc::clone(&folder), Arc::clone(&maintenance));
-            Control::listen(&options.path, move |target| {
-                let _alone = alone.blocking_lock();
-                copy(&shared, &folder, target)
-            })?
+    fn of_log(&self) -> super::log::embedded::Options {
+        let settings = Settings {
+            segment_len: SEGMENT,
+            first_len: FIRST_SEGMENT,
+            keyrings: Vec::new(),
+            rng: Arc::new(SystemRng),
+            faults: Faults::default(),
         };
-        Ok(Self {
-            _control: control,
-            committer,
-            shared,
-            worth: Worth { share_percent: options.sweep_share_percent, overdue: options.sweep_overdue },
-            maintenance,
-            folder,
-        })
-    }
-
-    /// Does long work in a thread of its own. It keeps the folder until it ends, also if nobody waits any more.
-    async fn aside<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Shared<E>, &Committer, &Folder) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        let (answer, answered) = oneshot::channel();
-        let committer = Arc::clone(&self.committer);
-        let (shared, folder) = (Arc::clone(&self.shared), Arc::clone(&self.folder));
-        let alone = Arc::clone(&self.maintenance).lock_owned().await;
-        std::thread::Builder::new()
-            .name("ebbtide-maintenance".to_owned())
-            .spawn(move || {
-                lower_priority();
-                let outcome = work(&shared, &committer, &folder);
-                drop((committer, shared, folder, alone));
-                let _ = answer.send(outcome);
-            })
-            .map_err(|error| Error::unavailable("cannot start a thread").caused_by(error))?;
-        answered.await.map_err(|_| Error::unavailable("the operation was abandoned"))?
-    }
-}
-
-#[async_trait]
-impl<E: Engine> Backend for Embedded<E> {
-    async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
-        self.shared.check()?;
-        let Some(bytes) = self.shared.engine.get(key.kind(), key.as_bytes())? else { return Ok(None) };
-        Ok(Some(stored::decode(&bytes)?).filter(|record| record.is_live(now)))
-    }
-
-    async fn take(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
-        let key = key.clone();
-        self.committer.ask(|answer| Job::Take { key, now, answer }).await
-    }
-
-    async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
-        self.committer.commit(batch, now).await
-    }
-
-    async fn commit_each(&self, batches: Vec<Batch>, now: Timestamp) -> Result<Vec<Commit>> {
-        self.committer.commit_each(batches, now).await
-    }
-
-    async fn scan(
-        &self,
-        prefix: &Prefix,
-        after: Option<&Cursor>,
-        limit: usize,
-        now: Timestamp,
-    ) -> Result<Page> {
-        self.shared.check()?;
-        let start = match after {
-            Some(cursor) if cursor.as_bytes() >= prefix.as_bytes() => Bound::Excluded(cursor.as_bytes()),
-            _ => Bound::Included(prefix.as_bytes()),
-        };
-        // What has expired is passed over; a page that met too much of it ends early.
-        let most = limit.saturating_mul(2).saturating_add(1_000);
-        let mut looked_at = 0;
-        let mut last = Bytes::new();
-        let mut rows: Vec<(Vec<u8>, Bytes)> = Vec::new();
-        let mut more = false;
-        self.shared.engine.walk(
-            prefix.kind(),
-            Walk { start, prefix: prefix.as_bytes() },
-            &mut |key, value| {
-                if rows.len() >= limit.max(1) || looked_at == most {
-                    more = true;
-                    return ControlFlow::Break(());
-                }
-                looked_at += 1;
-                last = Bytes::copy_from_slice(key);
-                if stored::millis(value).is_none_or(|millis| now.as_millis() < millis) {
-                    rows.push((key.to_vec(), Bytes::copy_from_slice(value)));
-                }
-                ControlFlow::Continue(())
-            },
-        )?;
-        let items =
-            rows.iter().map(|(key, value)| Ok((Key::decode(prefix.kind(), key)?, stored::decode(value)?)));
-        Ok(Page {
-            items: items.collect::<Result<_>>()?,
-            next: more.then(|| Cursor::from_bytes(last.to_vec())),
-        })
-    }
-
-    async fn sweep(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
-        let mut swept = Swept::default();
-        let kinds = sweep::worthwhile(&self.shared.ledger(), until, budget, self.worth);
-        for kind in kinds {
-            if swept.total() >= budget.records {
-                swept.more = true;
-                break;
-            }
-            let pace = Arc::new(Pace::new(budget.share));
-            // When nobody waits any more, the folder is to be free soon.
-            let _hurry = SkipPause(Arc::clone(&pace));
-            let step = self.aside(move |shared, committer, _| {
-                let removed = sweep::sweep_kind(shared, committer, kind, until, &pace)?;
-                Ok((removed, pace.rested()))
-            });
-            let (removed, rested) = step.await?;
-            swept.add(kind, removed);
-            swept.rested += rested;
+        super::log::embedded::Options {
+            cap_bytes: self.log_bytes,
+            horizon: self.horizon,
+            reserve_bytes: self.reserve_bytes,
+            clock_leap: self.clock_leap,
+            ..super::log::embedded::Options::new(settings)
         }
-        Ok(swept)
-    }
-
-    provide!(get_many);
-
-    fn info(&self) -> Info {
-        Info { reclaims_within: 2 * self.worth.overdue, ..Info::new(E::NAME) }
     }
 }
 
-#[async_trait]
-impl<E: Engine> Admin for Embedded<E> {
-    provide!(stats_at_hand list count clear engine_clock warnings);
-
-    async fn stats(&self, now: Timestamp) -> Result<Stats> {
-        self.shared.check()?;
-        Ok(self.shared.ledger().stats(now))
-    }
-
-    async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {
-        let prefix = prefix.clone();
-        self.committer.ask(|answer| Job::Erase { prefix, now, answer }).await
-    }
-
-    async fn clock_mark(&self) -> Result<Option<Timestamp>> {
-        Ok(self.shared.mark())
-    }
-
-    async fn set_clock_mark(&self, mark: Timestamp) -> Result<()> {
-        self.committer.ask(|answer| Job::SetMark { mark, answer }).await
-    }
-
-    async fn backup(&self, dir: &Path) -> Result<()> {
-        let target = dir.to_owned();
-        self.aside(move |shared, _, folder| copy(shared, folder, &target)).await
-    }
+/// Opens the store behind `fjall:`.
+#[cfg(feature = "fjall")]
+pub(super) fn open_fjall(rest: &str) -> Result<Embedded<super::log::cold::fjall::FjallCold>> {
+    open(rest)
 }
 
-/// Has a step rest no more when this is dropped.
-struct SkipPause(Arc<Pace>);
+/// Opens the store behind `rocksdb:`.
+#[cfg(feature = "rocksdb")]
+pub(super) fn open_rocksdb(rest: &str) -> Result<Embedded<super::log::cold::rocksdb::RocksCold>> {
+    open(rest)
+}
 
-impl Drop for SkipPause {
-    fn drop(&mut self) {
-        self.0.hurry();
+fn open<C: ColdStore>(rest: &str) -> Result<Embedded<C>> {
+    let options = Options::parse(rest)?;
+    let (folder, state) = Folder::take(&options.path, C::NAME)?;
+    if state == State::Old {
+        moving::move_over::<C>(&folder, &options)?;
     }
+    if state == State::New {
+        folder::create_dir(&folder.cold())
+            .map_err(|error| folder::unusable("cannot create the directory of the cold store", error))?;
+    }
+    let disk = RealDisk::open(&folder.log())
+        .map_err(|error| folder::unusable("cannot open the directory of the log", error))?;
+    let cold = || C::open(&folder.cold(), options.cache_bytes);
+    let store = Embedded::open(Arc::new(disk) as Arc<dyn Disk>, &options.of_log(), cold)?;
+    match state {
+        State::New => folder.finish()?,
+        // A crash may have come between the new format and this.
+        State::Store | State::Old => folder.put_old_aside()?,
+    }
+    store.in_folder(folder)
 }
 
-fn copy<E: Engine>(shared: &Shared<E>, folder: &Folder, target: &Path) -> Result<()> {
-    shared.check()?;
-    shared.engine.checkpoint(&folder.begin_copy(target)?)?;
-    Folder::finish_copy(target, E::NAME)
-}
-
-/// Has the process that serves the embedded store behind `url` copy it into `dir`, and waits until it has.
+/// Asks the process that serves the embedded store in `folder` to copy it into `dir`, and waits until it has.
 pub fn backup_served(folder: &Path, dir: &Path) -> Result<()> {
     control::ask_backup(folder, dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_and_unknown_ones_are_named() {
+        let options =
+            Options::parse("data?cache_mib=64&log_mib=128&horizon_seconds=60&reserve_mib=1").unwrap();
+        assert_eq!((options.cache_bytes, options.log_bytes), (64 << 20, 128 << 20));
+        assert_eq!((options.horizon, options.reserve_bytes), (Duration::from_secs(60), 1 << 20));
+        assert!(
+            Options::parse("data?sweep_share_percent=25").is_ok(),
+            "a URL of the version before still opens"
+        );
+        assert!(Options::parse("data?colour=red").unwrap_err().message().contains("log_mib"));
+        assert!(Options::parse("data?cache_mib=0").is_err());
+    }
 }

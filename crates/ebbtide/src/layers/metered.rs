@@ -157,11 +157,12 @@ fn done<T>(_: &T) -> (&'static str, bool) {
 const NO_KIND: &str = "";
 
 fn failure(error: &Error) -> &'static str {
-    use crate::model::error::ErrorKind::{Corrupt, Invalid, Unavailable};
+    use crate::model::error::ErrorKind::{Corrupt, Expired, Invalid, Unavailable};
     match error.kind() {
         Invalid => "invalid",
         Unavailable => "unavailable",
         Corrupt => "corrupt",
+        Expired => "expired",
     }
 }
 

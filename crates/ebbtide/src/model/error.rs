@@ -1,4 +1,4 @@
-//! The library's error type and its three kinds.
+//! The library's error type and its kinds.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -16,6 +16,8 @@ pub enum ErrorKind {
     Unavailable,
     /// Stored data cannot be decoded; an operator must investigate.
     Corrupt,
+    /// The record would have ended before it was written. Nothing was written.
+    Expired,
 }
 
 impl fmt::Display for ErrorKind {
@@ -24,11 +26,13 @@ impl fmt::Display for ErrorKind {
             Self::Invalid => "invalid",
             Self::Unavailable => "unavailable",
             Self::Corrupt => "corrupt",
+            Self::Expired => "expired",
         })
     }
 }
 
-/// Failure to answer. "Not found", "expired", "refused" and "replayed" are answers, and are never an `Error`.
+/// Failure to answer. "Not found", "refused" and "replayed" are answers, and are never an `Error`; a record that is
+/// found to have expired is one too.
 ///
 /// The message carries no secret and no value that may be one; the cause is in [`source`](StdError::source).
 #[derive(Debug)]
@@ -57,6 +61,11 @@ impl Error {
     /// Creates an error for stored data that cannot be decoded.
     pub fn corrupt(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Corrupt, message)
+    }
+
+    /// Creates an error for a record that would have ended before it was written.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Expired, message)
     }
 
     /// Adds the cause.

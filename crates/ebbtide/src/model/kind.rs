@@ -104,6 +104,13 @@ impl Kind {
         matches!(self, Self::Owner)
     }
 
+    /// Returns true if new records of this kind end authority or account for it: a disk that is almost full still accepts
+    /// them.
+    #[must_use]
+    pub const fn ends_authority(self) -> bool {
+        matches!(self, Self::Owner | Self::Audit | Self::System)
+    }
+
     /// Code that is stored for this kind.
     #[must_use]
     pub const fn code(self) -> u8 {

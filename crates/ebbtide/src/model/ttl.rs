@@ -154,6 +154,26 @@ impl TtlPolicy {
         }
     }
 
+    /// Names of the presets.
+    pub const PRESETS: [&'static str; 4] = ["default", "temporary", "short_lived", "long_lived"];
+
+    /// Returns the preset of that name. Returns `Invalid` for a name that is not in [`PRESETS`](Self::PRESETS).
+    pub fn preset(name: &str) -> Result<Self> {
+        match name {
+            "default" => Ok(Self::default()),
+            "temporary" => Ok(Self::temporary()),
+            "short_lived" => Ok(Self::short_lived()),
+            "long_lived" => Ok(Self::long_lived()),
+            _ => Err(Error::invalid(format!("expected a preset: {}", Self::PRESETS.join(", ")))),
+        }
+    }
+
+    /// Returns whether the policy refuses a record with this TTL.
+    #[must_use]
+    pub fn refuses(&self, ttl: Ttl) -> bool {
+        self.enforce && (ttl < self.min || ttl > self.max)
+    }
+
     /// Refuses a policy whose bounds cross, or whose default is outside of them.
     pub fn check(&self) -> Result<()> {
         if self.min > self.max {
@@ -209,13 +229,37 @@ impl TtlPolicies {
         self.0.remove(&(kind, scope.clone()))
     }
 
+    /// Bounds approvals and relationships to a minute to a year, enforced, where no policy of theirs is set for every
+    /// scope.
+    #[must_use]
+    pub fn with_standard(mut self) -> Self {
+        for kind in [Kind::Approval, Kind::Relationship] {
+            self.0.entry((kind, Scope::Global)).or_default();
+        }
+        self
+    }
+
     /// Returns the policy that applies to records of this kind in this scope, if any.
     #[must_use]
     pub fn of(&self, kind: Kind, scope: &Scope) -> Option<TtlPolicy> {
+        self.found(kind, scope).map(|(_, policy)| policy)
+    }
+
+    /// Returns the policy that applies to records of this kind in this scope, with the scope that it is set for.
+    #[must_use]
+    pub fn found(&self, kind: Kind, scope: &Scope) -> Option<(Scope, TtlPolicy)> {
         if self.0.is_empty() {
             return None;
         }
-        scope.ancestry().into_iter().find_map(|ancestor| self.0.get(&(kind, ancestor))).copied()
+        scope.ancestry().into_iter().find_map(|ancestor| {
+            let key = (kind, ancestor);
+            self.0.get(&key).map(|policy| (key.1, *policy))
+        })
+    }
+
+    /// Every policy, by kind and scope.
+    pub fn iter(&self) -> impl Iterator<Item = (Kind, &Scope, &TtlPolicy)> {
+        self.0.iter().map(|((kind, scope), policy)| (*kind, scope, policy))
     }
 }
 

@@ -29,6 +29,7 @@ use crate::stores::audit::{Action, Entry};
 use crate::stores::grants::GrantId;
 pub use crate::stores::registry::Question;
 pub use crate::stores::shared::finding::RecordState;
+use crate::timekeeping::Now;
 
 /// Answer to a [`Question`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +90,7 @@ impl Explain {
             history,
         };
         if explanation.state == RecordState::Unknown {
-            explanation.recall(self.stores.now());
+            explanation.recall(self.stores.now()?)?;
         }
         Ok(explanation)
     }
@@ -97,19 +98,20 @@ impl Explain {
 
 impl Explanation {
     /// Takes the state of an absent record from the audit log.
-    fn recall(&mut self, now: Timestamp) {
-        let Some(last) = self.history.last() else { return };
+    fn recall(&mut self, now: Now) -> Result<()> {
+        let Some(last) = self.history.last() else { return Ok(()) };
         match (last.action, last.after) {
             (Action::Revoke, _) => {
                 self.state = RecordState::Revoked;
                 self.why = format!("it was revoked at {}, and there is no record since", last.at);
             }
-            (Action::Extend, Some(after)) if after <= now => {
+            (Action::Extend, Some(after)) if !now.before(after)? => {
                 self.state = RecordState::Expired;
                 self.why = format!("its last extension was until {after}, and there is no record since");
                 self.expires_at = Some(after);
             }
             _ => {}
         }
+        Ok(())
     }
 }

@@ -23,17 +23,15 @@ use state::{Notes, SweepState};
 use crate::admin::Admin;
 use crate::admin::Stats;
 use crate::backend::{Budget, Swept};
-use crate::model::error::Result;
+use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 use crate::model::rng::Rng;
 use crate::model::time::{Clock as _, Stopwatch, Timestamp};
 use crate::ops::clock_guard::ClockGuard;
+use crate::stores::registry::kinds_with;
 
 /// Interval at which a sweeper without a schedule checks that another one sweeps.
 const WATCH_EVERY: Duration = Duration::from_secs(60);
-
-/// Lease of a sweep that does not end. It is renewed while the sweep makes progress.
-const TURN: Duration = Duration::from_secs(600);
 
 /// Maximum number of records in the first, and smallest, step if steps are bounded in time.
 const FIRST_STEP: u64 = 32;
@@ -41,8 +39,26 @@ const FIRST_STEP: u64 = 32;
 /// Maximum age of an interrupted sweep that is resumed; after that a new one begins.
 const RESUMED_WITHIN: Duration = Duration::from_secs(86_400);
 
-/// Time without a sweep after which a warning is due. A daily job may be two hours late.
+/// Time without a sweep after which a warning is due by default. A daily job may be two hours late.
 pub const SILENCE: Duration = Duration::from_secs(26 * 3_600);
+
+/// Settings of a sweeper beside its share and its steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SweepSettings {
+    /// Lease of a sweep that does not end. It is renewed while the sweep makes progress.
+    pub turn: Duration,
+    /// Time without a sweep after which a warning is due.
+    pub silence: Duration,
+    /// Age of an overdue record from which a sweep that removes nothing is a fault; by default the engine's own.
+    pub overdue: Option<Duration>,
+}
+
+impl Default for SweepSettings {
+    /// Ten minutes, 26 hours, and the bound of the engine.
+    fn default() -> Self {
+        Self { turn: Duration::from_secs(600), silence: SILENCE, overdue: None }
+    }
+}
 
 /// Sweeper of a store.
 pub struct Sweeper {
@@ -50,6 +66,7 @@ pub struct Sweeper {
     guard: Arc<ClockGuard>,
     rng: Arc<dyn Rng>,
     share: Share,
+    settings: SweepSettings,
     step: Budget,
     /// Target duration of a step; without it, all steps are of one size.
     step_time: Option<Duration>,
@@ -90,13 +107,35 @@ impl Sweeper {
     /// mints the versions of the sweep state.
     pub fn new(backend: Arc<dyn Admin>, guard: Arc<ClockGuard>, rng: impl Rng) -> Self {
         let rng: Arc<dyn Rng> = Arc::new(rng);
-        Self { backend, guard, rng, share: Share::WHOLE, step: Budget::default(), step_time: None }
+        let settings = SweepSettings::default();
+        Self { backend, guard, rng, share: Share::WHOLE, settings, step: Budget::default(), step_time: None }
     }
 
     /// Limits the sweeper to this share of the time.
     #[must_use]
     pub fn share(mut self, share: Share) -> Self {
         self.share = share;
+        self
+    }
+
+    /// Sets the lease, and the bounds of the warnings. Returns `Invalid` for a lease, a silence or a bound of zero.
+    pub fn settings(mut self, settings: SweepSettings) -> Result<Self> {
+        let SweepSettings { turn, silence, overdue } = settings;
+        if turn.is_zero() || silence.is_zero() || overdue.is_some_and(|bound| bound.is_zero()) {
+            return Err(Error::invalid("the lease, silence and overdue bound of a sweeper are above zero"));
+        }
+        self.settings = settings;
+        Ok(self)
+    }
+
+    /// Sweeps only these kinds, each with the records that the same store writes beside it. A sweep of some kinds
+    /// does not count as one of the store: it neither silences warnings nor resumes an interrupted sweep.
+    #[must_use]
+    pub fn kinds(mut self, kinds: &[Kind]) -> Self {
+        let mut all: Vec<Kind> = kinds.iter().flat_map(|kind| kinds_with(*kind)).collect();
+        all.sort_unstable();
+        all.dedup();
+        self.step.kinds = all;
         self
     }
 
@@ -121,7 +160,7 @@ impl Sweeper {
         let stopwatch = Stopwatch::start();
         let until = self.guard.sweep_until().await?;
         let mut swept = Swept::default();
-        let step = Budget::everything(Kind::ALL);
+        let step = Budget::everything(&self.step.kinds);
         while self.one_step(until, &step, &mut swept).await? {}
         let report = Report { until, swept, took: stopwatch.elapsed() };
         // Leave the lease to its holder.
@@ -154,8 +193,8 @@ impl Sweeper {
     {
         let stopwatch = Stopwatch::start();
         let fresh = self.guard.sweep_until().await?;
-        let begun = match self.notes().begin(fresh, TURN).await? {
-            Ok(state) => state.unfinished(fresh, RESUMED_WITHIN),
+        let begun = match self.notes().begin(fresh, self.settings.turn).await? {
+            Ok(state) => state.unfinished(fresh, RESUMED_WITHIN).filter(|_| self.is_whole()),
             Err(until) => return Ok(SweepOutcome::Busy { until }),
         };
         let (mut swept, mut until) = (Swept::default(), fresh);
@@ -185,7 +224,8 @@ impl Sweeper {
             }
             Err(error) => {
                 // Release the lease so that the next sweep need not wait for its end.
-                self.remember(|state| state.stopped(until).ended()).await;
+                let whole = self.is_whole();
+                self.remember(|state| if whole { state.stopped(until).ended() } else { state.ended() }).await;
                 Err(error)
             }
         }
@@ -222,9 +262,9 @@ impl Sweeper {
             if !more {
                 return Ok(ControlFlow::Continue(()));
             }
-            if renewed.elapsed() > TURN / 2 {
+            if renewed.elapsed() > self.settings.turn / 2 {
                 let now = self.guard.now();
-                self.remember(|state| state.renewed(now, TURN)).await;
+                self.remember(|state| state.renewed(now, self.settings.turn)).await;
                 renewed = Stopwatch::start();
             }
         }
@@ -240,12 +280,15 @@ impl Sweeper {
     }
 
     /// Sweeps at every interval until `rest` returns false; without an interval, only monitors sweeps by others. The
-    /// first sweep comes after the first interval: nothing is swept at start-up.
-    pub async fn run<R, F>(&self, every: Option<Duration>, rest: R)
+    /// first sweep comes after the first interval: nothing is swept at start-up. An interval of zero is `Invalid`.
+    pub async fn run<R, F>(&self, every: Option<Duration>, rest: R) -> Result<()>
     where
         R: Fn(Duration) -> F,
         F: Future<Output = ControlFlow<()>>,
     {
+        if every.is_some_and(|every| every.is_zero()) {
+            return Err(Error::invalid("the interval of a sweeper is above zero"));
+        }
         let mut pause = every.unwrap_or(WATCH_EVERY);
         let mut told = Vec::new();
         while rest(pause).await.is_continue() {
@@ -268,6 +311,7 @@ impl Sweeper {
             }
             self.watch(&mut told).await;
         }
+        Ok(())
     }
 
     /// Logs warnings that were not logged before.
@@ -276,7 +320,7 @@ impl Sweeper {
         self.remember(|state| state.seen(now)).await;
         match self.notes().read().await {
             Ok(state) => {
-                let signals = state.signals(now, SILENCE);
+                let signals = state.signals(now, self.settings.silence);
                 gauge!("ebbtide_sweep_silent").set(f64::from(u8::from(signals.silent.is_some())));
                 gauge!("ebbtide_sweep_stuck").set(f64::from(u8::from(signals.stuck.is_some())));
                 let sentences = signals.sentences();
@@ -298,11 +342,14 @@ impl Sweeper {
                 None
             }
         };
-        let bound = self.backend.info().reclaims_within;
+        let bound = self.settings.overdue.unwrap_or(self.backend.info().reclaims_within);
+        let whole = self.is_whole();
         let Report { until, swept, took } = report;
         self.remember(|state| {
             let removed = swept.total();
-            turn(if swept.more {
+            turn(if !whole {
+                state
+            } else if swept.more {
                 state.stopped(*until)
             } else {
                 state.swept(*until, removed, overdue, bound)
@@ -310,10 +357,15 @@ impl Sweeper {
         })
         .await;
         histogram!("ebbtide_sweep_seconds").record(*took);
-        if !swept.more {
+        if whole && !swept.more {
             #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 fit")]
             gauge!("ebbtide_last_sweep_timestamp_seconds").set((until.as_millis() / 1_000) as f64);
         }
+    }
+
+    /// Returns whether every kind is swept.
+    fn is_whole(&self) -> bool {
+        Kind::ALL.iter().all(|kind| self.step.kinds.contains(kind))
     }
 
     /// Failure to write the state does not undo a sweep, so it is only logged.

@@ -28,6 +28,7 @@ use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::Write;
+use crate::timekeeping::Now;
 
 /// Access tokens of one scope.
 ///
@@ -246,7 +247,7 @@ impl Store for AccessTokens {
         let Some(digest) = token::read(token::ACCESS, &[], &question.access_token) else {
             return Ok(unknown());
         };
-        let record = self.stores.backend().get(&self.key(&digest)?, self.stores.now()).await?;
+        let record = self.stores.backend().get(&self.key(&digest)?, self.stores.now()?).await?;
         let Some(record) = record else { return Ok(unknown()) };
         let stored: StoredToken = codec::decode(&record.value)?;
         let grant_id = stored.grant.map(|under| GrantId::from_bytes(*under.id));
@@ -284,7 +285,7 @@ impl AccessTokens {
             let Some(grant) = grants.standing(grant_id, now).await? else {
                 return Ok(Step::answer(IssueOutcome::Unknown));
             };
-            match grant.family.state(now) {
+            match grant.family.state(now)? {
                 GrantState::Active => {}
                 GrantState::Revoked { at, why } => {
                     return Ok(Step::answer(IssueOutcome::Revoked { at, why }));
@@ -308,14 +309,14 @@ impl AccessTokens {
         &self,
         request: AccessRequest,
         grant: Option<(Under, Timestamp)>,
-        now: Timestamp,
+        now: Now,
     ) -> Result<(IssuedAccessToken, Write, Digest, StoredToken)> {
         let (subject, client_id) =
             (request.subject.unwrap_or_default(), request.client_id.unwrap_or_default());
         let default = self.stores.profile().access;
         let ttl = self.stores.ttl(Kind::AccessToken, &self.scope, request.ttl, default)?;
         let ends_at = grant.map_or(Timestamp::NEVER, |(_, ends_at)| ends_at);
-        let expires_at = ttl.expires_at(now)?.min(ends_at);
+        let expires_at = now.end(ttl)?.min(ends_at);
         let (access_token, digest) = token::mint(token::ACCESS, &[], self.stores.rng());
         let key = self.key(&digest)?;
         let stored = StoredToken {
@@ -324,7 +325,7 @@ impl AccessTokens {
             scope: request.scope,
             dpop_jkt: request.dpop_jkt,
             data: request.data.map(|data| self.stores.seal(&key, &[], &data)).transpose()?,
-            issued_at: now.as_millis(),
+            issued_at: now.latest().as_millis(),
             grant: grant.map(|(under, _)| under),
         };
         let record = self.stores.record(codec::encode(&stored), expires_at);
@@ -341,12 +342,12 @@ impl AccessTokens {
             return Ok(IntrospectOutcome::Inactive);
         };
         let key = self.key(&digest)?;
-        let record = self.stores.backend().get(&key, self.stores.now()).await?;
+        let record = self.stores.backend().get(&key, self.stores.now()?).await?;
         let Some(record) = record else { return Ok(IntrospectOutcome::Inactive) };
         let stored: StoredToken = codec::decode(&record.value)?;
         let grant_id = stored.grant.map(|under| GrantId::from_bytes(*under.id));
         let whom = [Principal::Owner(&stored.subject), Principal::Client(&stored.client_id)];
-        let is_deleted = self.stores.is_deleted(&self.scope, &whom, self.stores.now());
+        let is_deleted = self.stores.is_deleted(&self.scope, &whom, self.stores.now()?);
         let is_active = async {
             let (Some(under), Some(grant_id)) = (stored.grant, grant_id) else { return Ok(true) };
             let grants = self.stores.grants(&self.scope);

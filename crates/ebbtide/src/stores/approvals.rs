@@ -70,6 +70,8 @@
 //! # }
 //! ```
 
+mod search;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -78,12 +80,14 @@ use futures_util::future::join_all;
 use minicbor::{Decode, Encode};
 use serde::Deserialize;
 
+pub use search::ApprovalFilter;
+
 use super::Stores;
 use super::registry::{Store, question};
 use super::shared::deletion::{Owned, Progress};
 use super::shared::extension::{ExtendOutcome, Extension};
 use super::shared::finding::Finding;
-use super::shared::lifetime::{Lifetime, RecordHandle, Restored, lifetime_setters, restore};
+use super::shared::lifetime::{GrantTerms, Lifetime, RecordHandle, Restored, lifetime_setters, restore};
 use super::shared::paging::{Listing, check_limit};
 use super::shared::tombstones::Principal;
 use crate::backend::Cursor;
@@ -95,7 +99,6 @@ use crate::model::record::{Record, Version};
 use crate::model::scope::{Reach, Scope};
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
-use crate::model::write::Write;
 use crate::stores::audit::{AuditContext, check_text};
 
 /// Setters of a request that has the members `scope` and `metadata`.
@@ -142,16 +145,19 @@ pub struct Approval {
     /// Grantor of the approval.
     #[cfg_attr(feature = "schema", schema(min_length = 1, example = "admin"))]
     pub granted_by: String,
-    /// Lifetime. Without one, the approval does not expire.
+    /// Lifetime, in seconds. Without one, the approval does not expire.
     #[serde(rename = "ttl_seconds")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
     pub ttl: Option<Ttl>,
     /// Notes of the caller.
     #[serde(default)]
     pub metadata: BTreeMap<String, String>,
-    #[serde(skip)]
+    /// Longest lifetime, from now on: neither checks nor extensions reach further.
+    #[serde(rename = "max_ttl_seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
     cap: Option<Ttl>,
-    #[serde(skip)]
+    /// Lets each check renew the lifetime, up to `max_ttl_seconds`.
+    #[serde(default, rename = "sliding")]
     slides: bool,
     #[serde(skip)]
     scope: Option<Scope>,
@@ -205,6 +211,8 @@ pub struct Granted {
     pub granted_at: Timestamp,
     /// Time at which it expires.
     pub expires_at: Timestamp,
+    /// TTL that it began with; none without an end.
+    pub ttl: Option<Duration>,
     /// Latest expiry that checks and extensions can give it, where there is a cap.
     pub cap_at: Option<Timestamp>,
     /// Lifetime after a check, where checks renew it.
@@ -222,6 +230,20 @@ impl fmt::Debug for Granted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Granted({:?} in {}, expires_at {}, …)", self.version, self.scope, self.expires_at)
     }
+}
+
+/// Answer to a grant by a caller that may not extend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "only `Granted` is a grant"]
+#[non_exhaustive]
+pub enum GrantOutcome {
+    /// It was granted, and the audit log has an entry.
+    Granted(Box<Granted>),
+    /// There is one already, and the new one would live longer: extend it instead.
+    Longer {
+        /// Time at which the present one expires.
+        expires_at: Timestamp,
+    },
 }
 
 #[derive(Encode, Decode)]
@@ -288,19 +310,36 @@ impl Approvals {
         Ok(Self { stores: self.stores.clone(), scope: scope.clone() })
     }
 
-    /// Grants an approval, and replaces the one that exists, with its lifetime.
+    /// Grants an approval, replaces the one that exists, with its lifetime, and appends to the audit log in the same
+    /// commit.
     pub async fn grant(&self, approval: &Approval) -> Result<Granted> {
-        let scope = approval.scope.as_ref().unwrap_or(&self.scope);
-        let now = self.stores.now();
-        let (lifetime, expires_at) =
-            approval.lifetime().begin(&self.stores, Kind::Approval, scope, None, now)?;
-        let (key, record) = self.prepare(approval, lifetime, expires_at)?;
-        let granted = read(&key, &record)?;
-        let identity = [Principal::Owner(&approval.identity)];
-        let put = vec![Write::Put { key, record }];
-        // A put has no condition that could be refused.
-        let _ = self.stores.commit_for(scope, &identity, put, now).await?.unless_deleted()?;
-        Ok(granted)
+        match self.grant_as(approval, true).await? {
+            GrantOutcome::Granted(granted) => Ok(*granted),
+            GrantOutcome::Longer { .. } => {
+                Err(Error::invalid("the grant would lengthen the approval's life"))
+            }
+        }
+    }
+
+    /// Grants an approval for a caller that may not extend one: a live approval is not replaced by one that lives
+    /// longer.
+    pub async fn grant_no_longer(&self, approval: &Approval) -> Result<GrantOutcome> {
+        self.grant_as(approval, false).await
+    }
+
+    async fn grant_as(&self, approval: &Approval, may_lengthen: bool) -> Result<GrantOutcome> {
+        let there = self.within(approval.scope.as_ref().unwrap_or(&self.scope))?;
+        let handle = there.handle(&approval.identity, &approval.resource, &approval.action)?;
+        let terms = GrantTerms { granted_by: &approval.granted_by, may_lengthen };
+        let update = self.stores.update(&handle.keys[0], |present, now| {
+            let (lifetime, expires_at) =
+                approval.lifetime().begin(&self.stores, Kind::Approval, &there.scope, None, now)?;
+            let (key, record) = self.prepare(approval, lifetime, expires_at)?;
+            let granted = GrantOutcome::Granted(Box::new(read(&key, &record)?));
+            let longer = |expires_at| GrantOutcome::Longer { expires_at };
+            handle.grant(present, (lifetime, &record), &terms, granted, longer)
+        });
+        update.await
     }
 
     /// Writes an imported approval with its lifetime, if none exists. One without a date is equal to an existing one
@@ -366,11 +405,11 @@ impl Approvals {
         limit: usize,
     ) -> Result<Listing<Granted>> {
         check_limit(limit)?;
-        if self.stores.is_deleted(&self.scope, &[Principal::Owner(identity)], self.stores.now()).await? {
+        if self.stores.is_deleted(&self.scope, &[Principal::Owner(identity)], self.stores.now()?).await? {
             return Ok(Listing { items: Vec::new(), next: None });
         }
         let page =
-            self.stores.backend().scan(&self.prefix(identity)?, after, limit, self.stores.now()).await?;
+            self.stores.backend().scan(&self.prefix(identity)?, after, limit, self.stores.now()?).await?;
         Listing::read(page, |key, record| read(&key, &record))
     }
 
@@ -416,7 +455,7 @@ impl Approvals {
             keys: vec![key(&self.scope, identity, resource, action)?],
             target: vec![identity.to_owned(), resource.to_owned(), action.to_owned()],
             whose: vec![Principal::Owner(identity)],
-            lifetime: |record| Ok(codec::decode::<StoredApproval>(&record.value)?.lifetime),
+            lifetime: lifetime_of,
         })
     }
 
@@ -427,6 +466,11 @@ impl Approvals {
 
 fn key(scope: &Scope, identity: &str, resource: &str, action: &str) -> Result<Key> {
     Key::new(Kind::Approval, scope, &[identity.into()], &[resource.into(), action.into()])
+}
+
+/// Lifetime of a stored approval.
+pub(crate) fn lifetime_of(record: &Record) -> Result<Lifetime> {
+    Ok(codec::decode::<StoredApproval>(&record.value)?.lifetime)
 }
 
 pub(crate) fn read(key: &Key, record: &Record) -> Result<Granted> {
@@ -445,6 +489,7 @@ pub(crate) fn read(key: &Key, record: &Record) -> Result<Granted> {
         granted_by: stored.granted_by,
         granted_at: stored.lifetime.began_at()?,
         expires_at: record.expires_at,
+        ttl: stored.lifetime.ttl(record.expires_at),
         cap_at: stored.lifetime.cap_at()?,
         sliding_ttl: stored.lifetime.sliding_ttl(),
         metadata: stored.metadata,

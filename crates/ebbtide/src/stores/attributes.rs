@@ -35,6 +35,7 @@ use super::Stores;
 use super::registry::{Store, question};
 use super::shared::deletion::{Owned, Progress};
 use super::shared::finding::Finding;
+use super::shared::lifetime::Lifetime;
 use super::shared::paging::{Listing, check_limit};
 use crate::admin::AdminExt as _;
 use crate::admin::Erased;
@@ -43,6 +44,7 @@ use crate::model::codec;
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Part, Prefix};
 use crate::model::kind::Kind;
+use crate::model::record::Record;
 use crate::model::scope::Scope;
 use crate::stores::audit::{Action, AuditContext, Note};
 use presets::{Holder, Preset};
@@ -141,7 +143,7 @@ impl Attributes {
     ) -> Result<Listing<String>> {
         check_limit(limit)?;
         let prefix = self.owner_prefix(owner)?;
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let mut place = after.map_or(Ok(Place::default()), Place::read)?;
         let mut names = Vec::new();
         for _ in 0..Self::PAGES {
@@ -168,7 +170,7 @@ impl Attributes {
     /// Deletes every attribute of an owner, in exactly this scope, and returns their number. One that is set
     /// meanwhile may be left. After an error, call it again to delete the rest.
     pub async fn delete_owner(&self, owner: &str) -> Result<u64> {
-        self.stores.admin().erase_all(&self.owner_prefix(owner)?, self.stores.now()).await
+        self.stores.admin().erase_all(&self.owner_prefix(owner)?, self.stores.now()?.earliest()).await
     }
 
     /// Deletes every attribute of an owner, and appends to the audit log before and after.
@@ -187,12 +189,17 @@ impl Attributes {
 
     /// One step of [`delete_owner`](Self::delete_owner), for showing progress or stopping in between.
     pub async fn delete_owner_step(&self, owner: &str) -> Result<Erased> {
-        self.stores.admin().erase(&self.owner_prefix(owner)?, self.stores.now()).await
+        self.stores.admin().erase(&self.owner_prefix(owner)?, self.stores.now()?.earliest()).await
     }
 
     fn owner_prefix(&self, owner: &str) -> Result<Prefix> {
         Prefix::partition(Kind::Attribute, &self.scope, &[owner.into()], &[])
     }
+}
+
+/// Lifetime of a stored attribute.
+pub(crate) fn lifetime_of(record: &Record) -> Result<Lifetime> {
+    Ok(draft::StoredAttribute::decode(record)?.lifetime())
 }
 
 /// Bucket and name of an attribute.

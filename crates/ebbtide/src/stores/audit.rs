@@ -1,9 +1,11 @@
-//! Audit log of each scope: actor and reason of every privileged change, chained by hash.
+//! Audit log of each scope: actor and reason of every privileged change, chained by hash and authenticated by the keyring.
 //!
-//! An entry is written in the same commit as the change. Each carries the hash of the one before it, and a head has
-//! the last number and hash, so that [`Audit::verify`] detects an entry that was changed, removed or inserted. An
-//! attacker who can rewrite the whole log and its head can forge a new one: keep a [`Mark`] elsewhere, and verify
-//! against it, to detect that too.
+//! An entry is written in the same commit as the change. It has the id of the key that was authenticated, and the
+//! name that the caller claims to act for. Each process appends to chains of its own: each entry carries the hash of
+//! the one before it and a tag made with the keyring, and a head has the last number and hash. A checkpoint of each
+//! process, kept in another table, has the ends of its chains. So [`Audit::verify`] detects an entry that was changed,
+//! removed or inserted, a log that was cut at its end, and one that was emptied. An attacker who restores log, heads
+//! and checkpoints from a copy is detected with a [`Mark`] that is kept elsewhere: the server logs them.
 //!
 //! Entries expire by the policy for [`Kind::Audit`], after a year by default. An entry has the expiry of the one
 //! before it, which tells an expired entry from a missing one.
@@ -21,44 +23,51 @@
 //! approvals.revoke("alice", "doc", "GET", &AuditContext::new("bob", "she left")?).await?;
 //!
 //! let entries = audit.list(None, 10).await?.items;
-//! assert_eq!((entries[0].action, entries[0].actor.as_str()), (Action::Revoke, "bob"));
-//! assert!(matches!(audit.verify(None).await?, AuditOutcome::Intact { entries: 1, .. }));
+//! let told: Vec<_> = entries.iter().map(|entry| (entry.action, entry.actor.as_str())).collect();
+//! assert_eq!(told, [(Action::Grant, "local"), (Action::Revoke, "bob")]);
+//! assert!(matches!(audit.verify(None).await?, AuditOutcome::Intact { entries: 2, .. }));
 //! # Ok(())
 //! # }
 //! ```
 
+mod author;
+mod chain;
+mod checkpoint;
 mod entry;
+mod filter;
+mod legacy;
+mod mark;
 mod verify;
 
 use std::convert::Infallible;
 use std::future::ready;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
-use tokio::sync::Mutex;
-
-pub use entry::{Action, AuditContext, Entry, Mark, Note};
+pub use author::Author;
+pub use chain::ChainId;
+pub use checkpoint::AuditCheckpoint;
+pub use entry::{Action, AuditContext, Entry, Note};
+pub use filter::AuditFilter;
+pub use mark::{ChainMark, Mark};
 pub use verify::{AuditOutcome, Break};
 
-use entry::{Head, Sealed};
-pub(crate) use entry::{check_text, check_words};
+pub(crate) use chain::Chains;
+use chain::{Chain, Link};
+pub(crate) use entry::check_text;
 
 use crate::backend::Cursor;
 use crate::model::codec;
 use crate::model::error::Result;
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
-use crate::model::record::{Record, Version};
 use crate::model::scope::Scope;
-use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::Write;
 use crate::stores::Stores;
 use crate::stores::registry::Store;
 use crate::stores::shared::paging::{Listing, Pages, check_limit};
+use crate::stores::shared::tombstones::{Outcome, Principal};
 use crate::stores::shared::update::Step;
-
-/// Audited changes of one process that run concurrently. Scopes beyond these share turns.
-pub(crate) const GATES: usize = 16;
+use crate::timekeeping::Now;
 
 /// Entries of one page.
 const PAGE: usize = 500;
@@ -87,8 +96,21 @@ impl Audit {
     /// Lists the entries, oldest first.
     pub async fn list(&self, after: Option<&Cursor>, limit: usize) -> Result<Listing<Entry>> {
         check_limit(limit)?;
-        let page = self.stores.backend().scan(&self.log()?, after, limit, self.stores.now()).await?;
+        let page = self.stores.backend().scan(&self.log()?, after, limit, self.stores.now()?).await?;
         Listing::read(page, |key, record| Entry::read(&key, &record))
+    }
+
+    /// Lists the entries that `filter` selects, oldest first. A page may have fewer than `limit`, even none, and still
+    /// have a next one.
+    pub async fn search(
+        &self,
+        filter: &AuditFilter,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Listing<Entry>> {
+        let mut page = self.list(after, limit).await?;
+        page.items.retain(|entry| filter.selects(entry));
+        Ok(page)
     }
 
     /// Entries about one record, oldest first. It reads the whole log.
@@ -105,10 +127,16 @@ impl Audit {
         Ok(entries)
     }
 
-    /// Returns number and hash of the last entry, to keep elsewhere for a later [`verify`](Self::verify). None before
-    /// the first entry.
+    /// Returns the ends of the chains, to keep elsewhere for a later [`verify`](Self::verify). None before the first
+    /// entry.
     pub async fn mark(&self) -> Result<Option<Mark>> {
-        Ok(self.head(self.stores.now()).await?.map(|(head, _)| head.mark()))
+        let now = self.stores.now()?;
+        let mut marks: Vec<_> =
+            self.legacy_head(now).await?.map(|(head, _)| head.mark(None)).into_iter().collect();
+        let heads = self.heads(now).await?.unwrap_or_default();
+        marks.extend(heads.iter().map(|(id, head)| head.mark(Some(*id))));
+        marks.sort_by_key(|mark| mark.chain);
+        Ok((!marks.is_empty()).then_some(Mark(marks)))
     }
 
     /// Appends an entry without a change.
@@ -116,56 +144,87 @@ impl Audit {
         self.stores.retry(|_| ready(Ok(Step::answer(()).audited(&self.scope, note.clone())))).await
     }
 
-    /// Writes that append `note` to the log: the entry, and the head in place of the one that was read.
-    pub(crate) async fn entry(&self, note: &Note, now: Timestamp) -> Result<[Write; 2]> {
-        let (head, version) =
-            self.head(now).await?.map_or((Head::genesis(), None), |(head, version)| (head, Some(version)));
-        let (record, next) = self.seal(&head, note, now)?;
-        let entry = Write::Insert { key: self.entry_key(next.sequence)?, record };
-        let key = self.head_key()?;
-        let record = self.stores.record(codec::encode(&next), Timestamp::NEVER);
-        let head = match version {
+    /// Takes a chain, and returns the writes that append `note` to it: the entry, and the head in place of the one
+    /// before.
+    pub(crate) fn append_to(&self, note: &Note, now: Now) -> Result<(Pending, [Write; 2])> {
+        let chain = self.stores.chains().take(&self.scope, self.stores.rng());
+        let default = Ttl::from_secs(Self::DEFAULT_RETENTION_SECONDS)?;
+        let retention = self.stores.ttl(Kind::Audit, &self.scope, None, default)?;
+        // No entry expires before its predecessor, so the entries that are kept are always the end of the chain.
+        let expires_at = retention.expires_at(now.latest())?.max(chain.head.expires_at()?);
+        let keyring = self.stores.keyring();
+        let link = Link::new(&self.scope, &chain, note, now.latest(), expires_at, &keyring)?;
+        let sort = [now.latest().as_millis().into(), chain.id.as_bytes().into(), link.sequence.into()];
+        let entry = Write::Insert {
+            key: Key::new(Kind::Audit, &self.scope, &["log".into()], &sort)?,
+            record: self.stores.record(codec::encode(&link), expires_at),
+        };
+        let next = link.head(expires_at);
+        let record = self.stores.record(next.signed(&self.scope, chain.id, &keyring)?, expires_at);
+        let key = Key::new(Kind::Audit, &self.scope, &["heads".into()], &[chain.id.as_bytes().into()])?;
+        let after = Chain { id: chain.id, head: next, version: Some(record.version) };
+        let head = match chain.version {
             Some(expected) => Write::Replace { key, expected, record },
             None => Write::Insert { key, record },
         };
-        Ok([entry, head])
+        Ok((Pending { scope: self.scope.clone(), before: chain, after }, [entry, head]))
     }
 
     fn log(&self) -> Result<Prefix> {
         Prefix::partition(Kind::Audit, &self.scope, &["log".into()], &[])
     }
-
-    fn entry_key(&self, sequence: u64) -> Result<Key> {
-        Key::new(Kind::Audit, &self.scope, &["log".into()], &[sequence.into()])
-    }
-
-    fn head_key(&self) -> Result<Key> {
-        Key::new(Kind::Audit, &self.scope, &["head".into()], &[])
-    }
-
-    async fn head(&self, now: Timestamp) -> Result<Option<(Head, Version)>> {
-        let record = self.stores.backend().get(&self.head_key()?, now).await?;
-        record.map(|record| Ok((codec::decode(&record.value)?, record.version))).transpose()
-    }
-
-    /// Entry after `head`, and the head after that entry.
-    fn seal(&self, head: &Head, note: &Note, now: Timestamp) -> Result<(Record, Head)> {
-        let default = Ttl::from_secs(Self::DEFAULT_RETENTION_SECONDS)?;
-        let retention = self.stores.ttl(Kind::Audit, &self.scope, None, default)?;
-        // No entry expires before its predecessor, so the entries that are kept are always the end of the chain.
-        let expires_at = retention.expires_at(now)?.max(head.expires_at()?);
-        let sealed = Sealed::new(&self.scope, head, note, now)?;
-        let record = self.stores.record(codec::encode(&sealed), expires_at);
-        Ok((record, sealed.head(expires_at)))
-    }
 }
 
 impl Stores {
-    /// Turn of a scope's audited changes. Scopes whose hashes agree share one.
-    pub(crate) fn audit_gate(&self, scope: &Scope) -> &Mutex<()> {
-        let mut hasher = DefaultHasher::new();
-        scope.hash(&mut hasher);
-        let gate = usize::try_from(hasher.finish() % GATES as u64).expect("it is less than the gates");
-        &self.audit_gates()[gate]
+    /// Commits `writes` and `note` if none of `whom` is being deleted, in one step.
+    pub(crate) async fn commit_audited(
+        &self,
+        scope: &Scope,
+        whom: &[Principal<'_>],
+        writes: Vec<Write>,
+        note: &Note,
+        now: Now,
+    ) -> Result<Outcome> {
+        let own = writes.len();
+        loop {
+            let (pending, entry) = self.audit(scope).append_to(note, now)?;
+            let all = writes.iter().cloned().chain(entry).collect();
+            let outcome = self.commit_for(scope, whom, all, now).await?;
+            match outcome {
+                Outcome::Applied => pending.applied(self),
+                Outcome::Refused { index } if index >= own => {
+                    // Another chain is taken: this one is used no more.
+                    pending.lost(self);
+                    continue;
+                }
+                Outcome::Refused { .. } | Outcome::OwnerDeleted => pending.refused(self),
+            }
+            return Ok(outcome);
+        }
+    }
+}
+
+/// Chain whose next entry is being committed. Dropped after an error, it is not used again: its entry may have been
+/// written.
+pub(crate) struct Pending {
+    scope: Scope,
+    before: Chain,
+    after: Chain,
+}
+
+impl Pending {
+    /// The commit was applied.
+    pub(crate) fn applied(self, stores: &Stores) {
+        stores.chains().appended(&self.scope, self.after);
+    }
+
+    /// The commit was refused for another reason than the chain.
+    pub(crate) fn refused(self, stores: &Stores) {
+        stores.chains().unused(&self.scope, self.before);
+    }
+
+    /// The chain is not as this process left it.
+    pub(crate) fn lost(&self, stores: &Stores) {
+        stores.chains().forget(&self.scope, &self.before);
     }
 }

@@ -54,6 +54,8 @@ use crate::model::scope::Scope;
 use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::model::write::Write;
+use crate::stores::audit::{Action, Note};
+use crate::timekeeping::Now;
 
 /// Clients of one scope.
 #[derive(Debug, Clone)]
@@ -93,7 +95,7 @@ impl Store for Clients {
     type Question = ClientQuestion;
 
     async fn explain(&self, question: &ClientQuestion) -> Result<Finding> {
-        let mut finding = match self.standing(&question.client_id, self.stores.now()).await? {
+        let mut finding = match self.standing(&question.client_id, self.stores.now()?).await? {
             Some((_, stored, record)) => Finding::new(RecordState::Live, "it is registered")
                 .since(Timestamp::from_stored(stored.created_at)?)
                 .until(record.expires_at),
@@ -131,7 +133,7 @@ impl Clients {
         } else {
             (None, Vec::new())
         };
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let expires_at = self.stores.expiry(Kind::Client, &self.scope, request.ttl, now)?;
         let (key, digest) = self.key(&client_id)?;
         let about = write_about(request.name.as_deref(), &request.redirect_uris, request.metadata.as_ref());
@@ -140,7 +142,7 @@ impl Clients {
             client_id,
             owner: request.owner,
             secrets,
-            created_at: now.as_millis(),
+            created_at: now.latest().as_millis(),
         };
         let record = self.stores.record(codec::encode(&stored), expires_at);
         let client = self.open(&key, &stored, &record)?;
@@ -152,7 +154,10 @@ impl Clients {
             writes.push(Write::Put { key, record: self.stores.record("", expires_at) });
             whom.push(Principal::Owner(owner));
         }
-        let commit = self.stores.commit_for(&self.scope, &whom, writes, now).await?.unless_deleted()?;
+        let note = Note::automatic(Action::Register, "a client was registered")?
+            .about(Kind::Client, vec![stored.client_id.clone()]);
+        let commit =
+            self.stores.commit_audited(&self.scope, &whom, writes, &note, now).await?.unless_deleted()?;
         Ok(if commit.is_applied() {
             RegisterOutcome::Registered(Box::new(RegisteredClient { client, client_secret }))
         } else {
@@ -162,7 +167,7 @@ impl Clients {
 
     /// Reads a client that is not being deleted.
     pub async fn find(&self, client_id: &str) -> Result<Option<Client>> {
-        let Some((key, stored, record)) = self.standing(client_id, self.stores.now()).await? else {
+        let Some((key, stored, record)) = self.standing(client_id, self.stores.now()?).await? else {
             return Ok(None);
         };
         self.open(&key, &stored, &record).map(Some)
@@ -171,7 +176,7 @@ impl Clients {
     /// Verifies a secret against the client's newest one, and those that a rotation has left valid. A public client has
     /// none. The hash is computed on a thread of its own.
     pub async fn verify(&self, client_id: &str, secret: &Secret) -> Result<VerifyOutcome> {
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let Some((key, stored, record)) = self.standing(client_id, now).await? else {
             return Ok(VerifyOutcome::Unknown);
         };
@@ -179,7 +184,7 @@ impl Clients {
         if token::decode::<32>(token::CLIENT_SECRET, secret).is_none() {
             return Ok(VerifyOutcome::Mismatch);
         }
-        let good = stored.secrets.iter().filter(|kept| is_good(kept, now)).cloned().collect();
+        let good = good_secrets(&stored, now)?;
         Ok(if self.stores.hashers().fits(secret, good).await? {
             VerifyOutcome::Verified(Box::new(self.open(&key, &stored, &record)?))
         } else {
@@ -195,7 +200,7 @@ impl Clients {
                 Self::MAX_OVERLAP.as_secs()
             )));
         }
-        let Some((_, stored, _)) = self.standing(client_id, self.stores.now()).await? else {
+        let Some((_, stored, _)) = self.standing(client_id, self.stores.now()?).await? else {
             return Ok(RotateSecretOutcome::Unknown);
         };
         if stored.secrets.is_empty() {
@@ -207,20 +212,23 @@ impl Clients {
             let Some((key, mut stored, record)) = self.standing(client_id, now).await? else {
                 return Ok(Step::answer(RotateSecretOutcome::Unknown));
             };
-            let old_until = now.checked_add(overlap)?;
+            let old_until = now.end_after(overlap)?;
             for kept in &mut stored.secrets {
                 let until = kept.valid_until.unwrap_or(u64::MAX).min(old_until.as_millis());
                 kept.valid_until = Some(until);
             }
             stored.secrets.insert(0, hash.clone());
-            stored.secrets.retain(|kept| is_good(kept, now));
+            stored.secrets = good_secrets(&stored, now)?;
             stored.secrets.truncate(Self::MOST_SECRETS);
             let renewed = self.stores.record(codec::encode(&stored), record.expires_at);
             let replace = Write::Replace { key, expected: record.version, record: renewed };
             let rotated = RotateSecretOutcome::Rotated { client_secret: secret.clone(), old_until };
             let client = [Principal::Client(client_id)];
             let unknown = RotateSecretOutcome::Unknown;
-            Step::write(vec![replace], rotated).unless_deleted_since(&self.scope, &client, None, unknown)
+            let note = Note::automatic(Action::RotateSecret, "the secret of a client was replaced")?
+                .about(Kind::Client, vec![client_id.to_owned()]);
+            let step = Step::write(vec![replace], rotated).audited(&self.scope, note);
+            step.unless_deleted_since(&self.scope, &client, None, unknown)
         });
         rotate.await
     }
@@ -228,13 +236,13 @@ impl Clients {
     /// Lists up to `limit` clients of an owner after `after`. A page may have fewer items and still a next page.
     pub async fn list(&self, owner: &str, after: Option<&Cursor>, limit: usize) -> Result<Listing<Client>> {
         check_limit(limit)?;
-        if self.stores.is_deleted(&self.scope, &[Principal::Owner(owner)], self.stores.now()).await? {
+        if self.stores.is_deleted(&self.scope, &[Principal::Owner(owner)], self.stores.now()?).await? {
             return Ok(Listing { items: Vec::new(), next: None });
         }
         let (digests, next) = self.digests(owner, after, limit).await?;
         let mut items = Vec::with_capacity(digests.len());
         for digest in digests {
-            let (key, now) = (self.digest_key(&digest)?, self.stores.now());
+            let (key, now) = (self.digest_key(&digest)?, self.stores.now()?);
             let Some(record) = self.stores.backend().get(&key, now).await? else { continue };
             let stored: StoredClient = codec::decode(&record.value)?;
             let client = [Principal::Client(&stored.client_id)];
@@ -254,7 +262,7 @@ impl Clients {
     }
 
     /// Reads a client, unless it or its owner is being deleted.
-    async fn standing(&self, client_id: &str, now: Timestamp) -> Result<Option<(Key, StoredClient, Record)>> {
+    async fn standing(&self, client_id: &str, now: Now) -> Result<Option<(Key, StoredClient, Record)>> {
         let Some((key, stored, record)) = self.read(client_id, now).await? else { return Ok(None) };
         let mut whom = vec![Principal::Client(client_id)];
         whom.extend(stored.owner.iter().map(|owner| Principal::Owner(owner)));
@@ -263,7 +271,7 @@ impl Clients {
     }
 
     /// Reads a client, also while it or its owner is being deleted.
-    async fn read(&self, client_id: &str, now: Timestamp) -> Result<Option<(Key, StoredClient, Record)>> {
+    async fn read(&self, client_id: &str, now: Now) -> Result<Option<(Key, StoredClient, Record)>> {
         if client_id.is_empty() || client_id.len() > MAX_NAME_BYTES {
             return Ok(None);
         }
@@ -298,7 +306,7 @@ impl Clients {
     ) -> Result<(Vec<Digest>, Option<Cursor>)> {
         let partition = owner_digest(owner);
         let prefix = Prefix::partition(Kind::ClientIndex, &self.scope, &[partition.part()], &[])?;
-        let page = self.stores.backend().scan(&prefix, after, limit.min(PAGE), self.stores.now()).await?;
+        let page = self.stores.backend().scan(&prefix, after, limit.min(PAGE), self.stores.now()?).await?;
         let digests = page.items.iter().map(|(key, _)| Ok(Digest::from_bytes(listed_id(key)?)));
         Ok((digests.collect::<Result<_>>()?, page.next))
     }
@@ -323,8 +331,16 @@ fn owner_digest(owner: &str) -> Digest {
     Digest::of("clients", &[b"owner", owner.as_bytes()])
 }
 
-fn is_good(kept: &SecretHash, now: Timestamp) -> bool {
-    kept.valid_until.is_none_or(|until| now.as_millis() < until)
+/// The secrets that are valid now.
+fn good_secrets(client: &StoredClient, now: Now) -> Result<Vec<SecretHash>> {
+    let mut good = Vec::with_capacity(client.secrets.len());
+    for kept in &client.secrets {
+        let until = kept.valid_until.map_or(Ok(Timestamp::NEVER), Timestamp::from_stored)?;
+        if now.before(until)? {
+            good.push(kept.clone());
+        }
+    }
+    Ok(good)
 }
 
 fn write_about(name: Option<&str>, redirect_uris: &[String], metadata: Option<&Payload>) -> Payload {

@@ -30,6 +30,7 @@ use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::Write;
+use crate::timekeeping::Now;
 
 /// Authorization codes of one scope.
 ///
@@ -88,12 +89,7 @@ pub struct Redeemed {
 
 impl Redeemed {
     /// Adds the requested grant, and returns the writes that issue it.
-    pub(super) fn give(
-        &mut self,
-        ttls: Option<GrantTtls>,
-        grants: &Grants,
-        now: Timestamp,
-    ) -> Result<Vec<Write>> {
+    pub(super) fn give(&mut self, ttls: Option<GrantTtls>, grants: &Grants, now: Now) -> Result<Vec<Write>> {
         let Some(ttls) = ttls else { return Ok(Vec::new()) };
         let mut request = GrantRequest::new(&self.subject, &self.client_id).ttls(ttls);
         request.scope.clone_from(&self.scope);
@@ -161,13 +157,13 @@ impl Store for Codes {
     async fn explain(&self, question: &CodeQuestion) -> Result<Finding> {
         let unknown = || Finding::unknown("not a code of this scope, or one from long ago");
         let Some(digest) = token::read(token::CODE, &[], &question.code) else { return Ok(unknown()) };
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let record = self.stores.backend().get(&self.key(&digest)?, now).await?;
         let Some(record) = record else { return Ok(unknown()) };
         let code: Code = codec::decode(&record.value)?;
         let valid_until = Timestamp::from_stored(code.valid_until)?;
         let finding = match code.state {
-            CodeState::Open(_) if now < valid_until => {
+            CodeState::Open(_) if now.before(valid_until)? => {
                 Finding::new(RecordState::Live, "it was not redeemed yet")
             }
             CodeState::Open(_) => Finding::new(RecordState::Expired, "it was not redeemed in its time"),
@@ -195,7 +191,7 @@ impl Codes {
     /// Issues a code. Its lifetime is 60 seconds unless the profile or the request sets another.
     pub async fn issue(&self, request: CodeRequest) -> Result<IssuedCode> {
         request.check()?;
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let ttl = self.stores.ttl(Kind::Code, &self.scope, request.ttl, self.stores.profile().code)?;
         if ttl.duration() > Duration::from_secs(Self::MAX_TTL_SECONDS) {
             return Err(Error::invalid(format!(
@@ -203,7 +199,7 @@ impl Codes {
                 Self::MAX_TTL_SECONDS
             )));
         }
-        let expires_at = ttl.expires_at(now)?;
+        let expires_at = now.end(ttl)?;
         let (code, digest) = token::mint(token::CODE, &[], self.stores.rng());
         let key = self.key(&digest)?;
         let data = request.data.as_ref().map(|data| self.stores.seal(&key, &[], data)).transpose()?;
@@ -239,7 +235,9 @@ impl Codes {
                     return Ok(Step::answer(RedeemOutcome::Reused { grant_id }));
                 }
                 CodeState::Burned => return Ok(Step::answer(RedeemOutcome::Reused { grant_id: None })),
-                CodeState::Open(_) if now >= valid_until => return Ok(Step::answer(RedeemOutcome::Expired)),
+                CodeState::Open(_) if !now.before(valid_until)? => {
+                    return Ok(Step::answer(RedeemOutcome::Expired));
+                }
                 CodeState::Open(binding) => binding,
             };
             let (subject, client_id) = (binding.subject.clone(), binding.client_id.clone());
@@ -277,7 +275,7 @@ impl Codes {
         binding: Binding,
         presented: &Redeem,
         valid_until: Timestamp,
-        now: Timestamp,
+        now: Now,
     ) -> Result<(RedeemOutcome, Record, Vec<Write>)> {
         let mut redeemed = Redeemed {
             data: self.stores.open_some(key, binding.data.as_deref())?,

@@ -36,6 +36,7 @@ use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::Write;
+use crate::timekeeping::Now;
 
 /// Device codes of one scope.
 ///
@@ -92,7 +93,7 @@ impl Store for DeviceCodes {
         let Some(digest) = token::read(token::DEVICE, &[], &question.device_code) else {
             return Ok(unknown());
         };
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let Some(FoundDevice { device, .. }) = self.standing(&digest, now).await? else {
             return Ok(unknown());
         };
@@ -103,7 +104,9 @@ impl Store for DeviceCodes {
                 Finding::new(RecordState::Used, "it was redeemed").of_grant(id)
             }
             DeviceState::Denied => Finding::new(RecordState::Revoked, "the user has said no"),
-            _ if now >= valid_until => Finding::new(RecordState::Expired, "it was not redeemed in its time"),
+            _ if !now.before(valid_until)? => {
+                Finding::new(RecordState::Expired, "it was not redeemed in its time")
+            }
             DeviceState::Approved(_) => {
                 Finding::new(RecordState::Live, "the user has said yes, and it was not redeemed yet")
             }
@@ -149,8 +152,8 @@ impl DeviceCodes {
                 Self::MAX_TTL_SECONDS
             )));
         }
-        let now = self.stores.now();
-        let expires_at = ttl.expires_at(now)?;
+        let now = self.stores.now()?;
+        let expires_at = now.end(ttl)?;
         let (device_code, digest) = token::mint(token::DEVICE, &[], self.stores.rng());
         let key = self.key(&digest)?;
         let device = Device {
@@ -161,7 +164,7 @@ impl DeviceCodes {
             interval_seconds,
             polled_at: None,
             state: DeviceState::Pending,
-            started_at: now.as_millis(),
+            started_at: now.latest().as_millis(),
         };
         let record = self.record(&device, expires_at)?;
         let client = [Principal::Client(&device.client_id)];
@@ -216,17 +219,12 @@ impl DeviceCodes {
         update.await
     }
 
-    fn judge(
-        &self,
-        mut standing: FoundDevice,
-        decision: &Decision,
-        now: Timestamp,
-    ) -> Result<Step<DecideOutcome>> {
+    fn judge(&self, mut standing: FoundDevice, decision: &Decision, now: Now) -> Result<Step<DecideOutcome>> {
         let device = &mut standing.device;
         if !matches!(device.state, DeviceState::Pending) {
             return Ok(Step::answer(DecideOutcome::Used));
         }
-        if now >= device.valid_until()? {
+        if !now.before(device.valid_until()?)? {
             return Ok(Step::answer(DecideOutcome::Expired));
         }
         let mut whom = Vec::new();
@@ -268,7 +266,7 @@ impl DeviceCodes {
         &self,
         mut standing: FoundDevice,
         client_id: &str,
-        now: Timestamp,
+        now: Now,
     ) -> Result<Step<PollOutcome>> {
         let device = &mut standing.device;
         if device.client_id != client_id {
@@ -278,7 +276,7 @@ impl DeviceCodes {
         let answer = match &device.state {
             DeviceState::Redeemed(_) => PollOutcome::Used,
             DeviceState::Denied => PollOutcome::Denied,
-            _ if now >= device.valid_until()? => PollOutcome::Expired,
+            _ if !now.before(device.valid_until()?)? => PollOutcome::Expired,
             DeviceState::Approved(subject) => {
                 let (whom, began) = ([Principal::Owner(subject), client], Some(device.started_at()?));
                 if self.stores.is_deleted_since(&self.scope, &whom, began, now).await? {
@@ -288,7 +286,7 @@ impl DeviceCodes {
                 }
             }
             DeviceState::Pending => {
-                let answer = match device.poll(now) {
+                let answer = match device.poll(now)? {
                     Pace::Wait { interval_seconds } => PollOutcome::Pending { interval_seconds },
                     Pace::SlowDown { interval_seconds } => PollOutcome::SlowDown { interval_seconds },
                 };
@@ -323,7 +321,7 @@ impl DeviceCodes {
                     return Ok(Step::answer(DeviceRedeemOutcome::Reused { grant_id }));
                 }
                 DeviceState::Approved(subject)
-                    if device.client_id == presented.client_id && now < device.valid_until()? =>
+                    if device.client_id == presented.client_id && now.before(device.valid_until()?)? =>
                 {
                     subject.clone()
                 }
@@ -356,7 +354,7 @@ impl DeviceCodes {
         Ok(answer)
     }
 
-    async fn standing(&self, digest: &Digest, now: Timestamp) -> Result<Option<FoundDevice>> {
+    async fn standing(&self, digest: &Digest, now: Now) -> Result<Option<FoundDevice>> {
         let key = self.key(digest)?;
         let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(None) };
         Ok(Some(FoundDevice { key, device: codec::decode(&record.value)?, version: record.version }))

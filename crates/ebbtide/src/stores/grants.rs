@@ -21,7 +21,7 @@ pub use revocation::Revoke;
 pub use types::{Grant, GrantId, GrantState, IssuedGrant, RotateOutcome, Rotated, Why};
 
 use super::Stores;
-use super::audit::Note;
+use super::audit::{Action, Note};
 use super::registry::{Store, question};
 use super::shared::deletion::{Owned, Progress};
 use super::shared::finding::{Finding, RecordState};
@@ -39,6 +39,7 @@ use crate::model::scope::Scope;
 use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::model::write::Write;
+use crate::timekeeping::Now;
 
 /// Grants of one scope.
 ///
@@ -70,6 +71,14 @@ pub(crate) struct Standing {
     pub(crate) version: Version,
     /// Cap of the family.
     pub(crate) ends_at: Timestamp,
+}
+
+impl Standing {
+    /// The grant, if it is active.
+    fn if_active(self, now: Now) -> Result<Option<Self>> {
+        let is_active = self.family.state(now)? == GrantState::Active;
+        Ok(is_active.then_some(self))
+    }
 }
 
 question! {
@@ -109,7 +118,7 @@ impl Grants {
 
     /// Issues a grant with its first refresh token. The grant and its indexes are one commit.
     pub async fn issue(&self, request: GrantRequest) -> Result<IssuedGrant> {
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let (subject, client_id) = (request.subject.clone(), request.client_id.clone());
         let (issued, writes) = self.prepare(request, now)?;
         let whom = [Principal::Owner(&subject), Principal::Client(&client_id)];
@@ -119,10 +128,10 @@ impl Grants {
     }
 
     /// Grant, and the writes that issue it. The caller's commit must check that its subject and client are not deleted.
-    pub(super) fn prepare(&self, request: GrantRequest, now: Timestamp) -> Result<(IssuedGrant, Vec<Write>)> {
+    pub(super) fn prepare(&self, request: GrantRequest, now: Now) -> Result<(IssuedGrant, Vec<Write>)> {
         request.check()?;
         let ttls = self.family_ttls(&request)?;
-        let ends_at = ttls.max.expires_at(now)?;
+        let ends_at = now.end(ttls.max)?;
         let id = GrantId::from_bytes(self.stores.rng().bytes());
         let key = self.key(id)?;
         let data = request.data.map(|data| self.stores.seal(&key, &[], &data)).transpose()?;
@@ -156,17 +165,17 @@ impl Grants {
 
     /// Reads a grant in any state, until its cap.
     pub async fn get(&self, id: GrantId) -> Result<Option<Grant>> {
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let Some(standing) = self.standing(id, now).await? else { return Ok(None) };
         let data = self.stores.open_some(&standing.key, standing.family.data.as_deref())?;
-        Ok(Some(describe(id, standing, data, now)))
+        describe(id, standing, data, now).map(Some)
     }
 
     /// Exchanges a refresh token for its successor. A token that was rotated a moment ago gets the same successor again
     /// while that one was not used; a token that is used again later revokes the family.
     pub async fn rotate(&self, request: Rotate) -> Result<RotateOutcome> {
         let Rotate { refresh_token, client_id, dpop_jkt } = &request;
-        let Some(token) = Refresh::read(refresh_token, self.stores.keyring(), &self.scope) else {
+        let Some(token) = Refresh::read(refresh_token, &self.stores.keyring(), &self.scope) else {
             return Ok(RotateOutcome::Unknown);
         };
         let id = token.grant_id;
@@ -175,7 +184,7 @@ impl Grants {
             let Some(mut standing) = self.standing(id, now).await? else {
                 return Ok(Step::answer(RotateOutcome::Expired));
             };
-            let answer = match standing.family.judge(token.generation, client_id, dpop_jkt.as_deref(), now) {
+            let answer = match standing.family.judge(token.generation, client_id, dpop_jkt.as_deref(), now)? {
                 FamilyVerdict::Advance => {
                     let data = self.advance(&mut standing, now)?;
                     let write = self.replacement(&standing);
@@ -194,7 +203,18 @@ impl Grants {
                 FamilyVerdict::Reuse => {
                     standing.family.revoke(Why::RefreshReused, now);
                     let reused = RotateOutcome::Reused { grant_id: id };
-                    return Ok(Step::write(vec![self.replacement(&standing)], reused));
+                    let note = Note::automatic(
+                        Action::Theft,
+                        "a refresh token was used again; its family is revoked",
+                    )?
+                    .about(Kind::Grant, vec![id.to_string()])
+                    .of_subject(&standing.family.subject)
+                    .with_detail(format!(
+                        "generation {} of {}, presented by {client_id}",
+                        token.generation, standing.family.client_id
+                    ));
+                    let step = Step::write(vec![self.replacement(&standing)], reused);
+                    return Ok(step.audited(&self.scope, note));
                 }
                 FamilyVerdict::Mismatch(field) => RotateOutcome::Mismatch(field),
                 FamilyVerdict::Revoked { at, why } => RotateOutcome::Revoked { at, why },
@@ -212,7 +232,7 @@ impl Grants {
 
     /// Advances the family, and reseals its data under the active key: an old key can be retired once its families
     /// have been rotated.
-    fn advance(&self, standing: &mut Standing, now: Timestamp) -> Result<Option<Payload>> {
+    fn advance(&self, standing: &mut Standing, now: Now) -> Result<Option<Payload>> {
         let active = self.stores.keyring().active();
         let Standing { key, family, ends_at, .. } = standing;
         let data = self.stores.open_some(key, family.data.as_deref())?;
@@ -226,18 +246,18 @@ impl Grants {
     /// Finds the grant that this refresh token can be rotated in now; none unless it is the current token of an
     /// active family. Nothing is changed.
     pub async fn find(&self, token: &Secret) -> Result<Option<Grant>> {
-        let Some(token) = Refresh::read(token, self.stores.keyring(), &self.scope) else { return Ok(None) };
+        let Some(token) = Refresh::read(token, &self.stores.keyring(), &self.scope) else { return Ok(None) };
         let grant = self.get(token.grant_id).await?;
         Ok(grant.filter(|grant| grant.state == GrantState::Active && grant.generation == token.generation))
     }
 
     pub(super) async fn explain_grant(&self, id: GrantId) -> Result<Finding> {
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let Some(standing) = self.standing(id, now).await? else {
             return Ok(Finding::unknown("not a grant of this scope, or one that has reached its cap"));
         };
         let family = standing.family;
-        let (state, why) = match family.state(now) {
+        let (state, why) = match family.state(now)? {
             GrantState::Active => {
                 (RecordState::Live, format!("it was rotated {} times", family.generation()))
             }
@@ -252,11 +272,11 @@ impl Grants {
     }
 
     async fn explain_token(&self, token: &Secret) -> Result<Finding> {
-        let Some(token) = Refresh::read(token, self.stores.keyring(), &self.scope) else {
+        let Some(token) = Refresh::read(token, &self.stores.keyring(), &self.scope) else {
             return Ok(Finding::unknown("not a refresh token of this scope"));
         };
         let mut finding = self.explain_grant(token.grant_id).await?;
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let present = self.standing(token.grant_id, now).await?.map(|standing| standing.family.generation());
         if finding.state == RecordState::Live && present.is_some_and(|present| token.generation < present) {
             finding.state = RecordState::Used;
@@ -267,7 +287,10 @@ impl Grants {
 
     /// Revokes the grant that came from a code which was redeemed twice.
     pub(super) async fn revoke_reused(&self, id: GrantId, code: &str) -> Result<()> {
-        if self.revoke_if(id, Why::CodeReused, None, |_| true).await? {
+        let note = Note::automatic(Action::Theft, "a code was redeemed again; its grant is revoked")?
+            .about(Kind::Grant, vec![id.to_string()])
+            .with_detail(code);
+        if self.revoke_if(id, Why::CodeReused, Some(note), |_| true).await? {
             tracing::warn!(grant = %id, "{code} was redeemed twice; its grant is revoked");
         }
         Ok(())
@@ -283,7 +306,7 @@ impl Grants {
         let key = self.key(id)?;
         let update = self.stores.update(&key, |record, now| {
             let Some(mut standing) = read_standing(&key, record)? else { return Ok(Step::answer(false)) };
-            if standing.family.state(now) != GrantState::Active || !condition(&standing.family) {
+            if standing.family.state(now)? != GrantState::Active || !condition(&standing.family) {
                 return Ok(Step::answer(false));
             }
             standing.family.revoke(why, now);
@@ -301,10 +324,10 @@ impl Grants {
     pub(super) async fn witness(&self, id: GrantId, generation: u64) -> Result<Option<Standing>> {
         let key = self.key(id)?;
         let update = self.stores.update(&key, |record, now| {
-            let standing = read_standing(&key, record)?;
-            let active = standing.filter(|standing| standing.family.state(now) == GrantState::Active);
-            let Some(mut standing) = active else { return Ok(Step::answer(None)) };
-            if !standing.family.is_proved_by(generation, now) {
+            let active = read_standing(&key, record)?.map(|standing| standing.if_active(now)).transpose()?;
+            let Some(mut standing) = active.flatten() else { return Ok(Step::answer(None)) };
+            // In doubt the window is closed as well: that refuses a retry at the worst.
+            if matches!(standing.family.is_proved_by(generation, now), Ok(false)) {
                 return Ok(Step::answer(Some(standing)));
             }
             standing.family.prove_receipt();
@@ -314,13 +337,13 @@ impl Grants {
     }
 
     /// Reads the grant, if it is active.
-    pub(super) async fn active(&self, id: GrantId, now: Timestamp) -> Result<Option<Standing>> {
+    pub(super) async fn active(&self, id: GrantId, now: Now) -> Result<Option<Standing>> {
         let standing = self.standing(id, now).await?;
-        Ok(standing.filter(|standing| standing.family.state(now) == GrantState::Active))
+        Ok(standing.map(|standing| standing.if_active(now)).transpose()?.flatten())
     }
 
     /// Reads the grant, unless its subject or its client is being deleted.
-    pub(super) async fn standing(&self, id: GrantId, now: Timestamp) -> Result<Option<Standing>> {
+    pub(super) async fn standing(&self, id: GrantId, now: Now) -> Result<Option<Standing>> {
         let Some(standing) = self.read(id, now).await? else { return Ok(None) };
         let whom =
             [Principal::Owner(&standing.family.subject), Principal::Client(&standing.family.client_id)];
@@ -329,7 +352,7 @@ impl Grants {
     }
 
     /// Reads the grant, even while its subject or client is being deleted.
-    pub(super) async fn read(&self, id: GrantId, now: Timestamp) -> Result<Option<Standing>> {
+    pub(super) async fn read(&self, id: GrantId, now: Now) -> Result<Option<Standing>> {
         let key = self.key(id)?;
         read_standing(&key, self.stores.backend().get(&key, now).await?)
     }
@@ -347,7 +370,7 @@ impl Grants {
 
     fn present_token(&self, grant_id: GrantId, family: &Family) -> Option<Secret> {
         let token = Refresh { key: family.key(), grant_id, generation: family.generation() };
-        token.to_secret(self.stores.keyring(), &self.scope)
+        token.to_secret(&self.stores.keyring(), &self.scope)
     }
 }
 
@@ -379,9 +402,9 @@ fn successor(
     })
 }
 
-fn describe(id: GrantId, standing: Standing, data: Option<Payload>, now: Timestamp) -> Grant {
+fn describe(id: GrantId, standing: Standing, data: Option<Payload>, now: Now) -> Result<Grant> {
     let Standing { family, ends_at, .. } = standing;
-    Grant {
+    Ok(Grant {
         id,
         data,
         generation: family.generation(),
@@ -389,10 +412,10 @@ fn describe(id: GrantId, standing: Standing, data: Option<Payload>, now: Timesta
         rotated_at: family.rotated_at(),
         expires_at: family.idle_until(),
         ends_at,
-        state: family.state(now),
+        state: family.state(now)?,
         subject: family.subject,
         client_id: family.client_id,
         scope: family.scope,
         dpop_jkt: family.dpop_jkt,
-    }
+    })
 }

@@ -24,7 +24,6 @@ use super::shared::setters::setters;
 use super::shared::token;
 use super::shared::update::Step;
 use super::{Stores, check_length};
-use crate::backend::BackendExt;
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::Result;
@@ -36,6 +35,7 @@ use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::Write;
+use crate::timekeeping::Now;
 
 /// Nonces of one scope.
 ///
@@ -138,7 +138,7 @@ impl Store for Nonces {
     async fn explain(&self, question: &NonceCheck) -> Result<Finding> {
         let unknown = || Finding::unknown("not a nonce of this scope and audience, or one from long ago");
         let Some(key) = self.find(&question.audience, &question.nonce)? else { return Ok(unknown()) };
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(unknown()) };
         let valid_until = Timestamp::from_stored(codec::decode::<Nonce>(&record.value)?.valid_until)?;
         let finding = match judge(Some(&record), now)?.0 {
@@ -163,9 +163,9 @@ impl Nonces {
     pub async fn issue(&self, request: NonceRequest) -> Result<IssuedNonce> {
         let NonceRequest { audience, ttl } = request;
         check_length("audience", &audience, Self::MAX_AUDIENCE_BYTES)?;
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let ttl = self.stores.ttl(Kind::Nonce, &self.scope, ttl, self.stores.profile().nonce)?;
-        let expires_at = ttl.expires_at(now)?;
+        let expires_at = now.end(ttl)?;
         let (nonce, digest) = token::mint(token::NONCE, &[audience.as_bytes()], self.stores.rng());
         let value = Nonce { valid_until: expires_at.as_millis(), used: false };
         let record = self.stores.record(codec::encode(&value), ttl.expires_at(expires_at)?);
@@ -177,7 +177,7 @@ impl Nonces {
     /// Checks a nonce without consuming it.
     pub async fn check(&self, check: &NonceCheck) -> Result<NonceOutcome> {
         let Some(key) = self.find(&check.audience, &check.nonce)? else { return Ok(NonceOutcome::Unknown) };
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         Ok(judge(self.stores.backend().get(&key, now).await?.as_ref(), now)?.0)
     }
 
@@ -206,13 +206,13 @@ impl Nonces {
 }
 
 /// Answer to a record, and its nonce if that is valid.
-fn judge(standing: Option<&Record>, now: Timestamp) -> Result<(NonceOutcome, Option<Nonce>)> {
+fn judge(standing: Option<&Record>, now: Now) -> Result<(NonceOutcome, Option<Nonce>)> {
     let Some(record) = standing else { return Ok((NonceOutcome::Unknown, None)) };
     let nonce: Nonce = codec::decode(&record.value)?;
     let expires_at = Timestamp::from_stored(nonce.valid_until)?;
     Ok(if nonce.used {
         (NonceOutcome::Used, None)
-    } else if now >= expires_at {
+    } else if !now.before(expires_at)? {
         (NonceOutcome::Expired, None)
     } else {
         (NonceOutcome::Accepted { expires_at }, Some(nonce))

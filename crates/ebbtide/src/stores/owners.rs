@@ -34,9 +34,9 @@ use super::{Stores, check_length};
 use crate::model::error::Result;
 use crate::model::kind::Kind;
 use crate::model::scope::Scope;
-use crate::model::time::Timestamp;
 use crate::model::write::Write;
 use crate::stores::audit::{Action, AuditContext, Note};
+use crate::timekeeping::Now;
 
 pub use super::shared::deletion::Removed;
 
@@ -59,7 +59,7 @@ impl Owners {
 
     /// Returns whether the owner is being deleted, or a deletion of them stopped before its end.
     pub async fn is_being_deleted(&self, owner: &str) -> Result<bool> {
-        self.stores.is_deleted(&self.scope, &[Principal::Owner(owner)], self.stores.now()).await
+        self.stores.is_deleted(&self.scope, &[Principal::Owner(owner)], self.stores.now()?).await
     }
 
     /// Begins to delete an owner with all their records in exactly this scope. The tombstone and the audit entry are
@@ -88,11 +88,7 @@ pub struct OwnedRecords {
 
 impl OwnedRecords {
     /// Writes the tombstone and the audit entry in one commit.
-    async fn mark(
-        &self,
-        tombstone: impl Fn(Timestamp) -> Result<Write> + Sync,
-        detail: String,
-    ) -> Result<()> {
+    async fn mark(&self, tombstone: impl Fn(Now) -> Result<Write> + Sync, detail: String) -> Result<()> {
         let note = Note::of(Action::DeleteOwner, &self.context)?;
         let note = &note.about(Kind::Owner, vec![self.owner.clone()]).with_detail(detail);
         let mark = |now| Ok(Step::write(vec![tombstone(now)?], ()).audited(&self.scope, note.clone()));

@@ -21,24 +21,26 @@
 //! # }
 //! ```
 
-use std::convert::Infallible;
+mod stored;
 
-use minicbor::{Decode, Encode};
+use std::convert::Infallible;
+use std::time::Duration;
 
 use super::Stores;
-use super::registry::{Store, default_ttl};
+use super::registry::{Store, default_ttl, kinds_with};
+use super::shared::paging::Pages;
 use super::shared::update::Step;
-use crate::backend::BackendExt;
-use crate::model::codec;
 use crate::model::error::{Error, Result};
-use crate::model::key::{Key, Part, Prefix};
+use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
-use crate::model::scope::Scope;
+use crate::model::scope::{Reach, Scope};
 use crate::model::time::Timestamp;
 use crate::model::ttl::{Ttl, TtlPolicies, TtlPolicy};
-use crate::model::write::Write;
+use crate::model::write::{Batch, Write};
 use crate::stores::audit::{Action, AuditContext, Note};
+use crate::timekeeping::Now;
+use stored::{PolicyRecord, key, place};
 
 /// Policies that a caller of one scope reads and changes: those of the scopes that it covers.
 #[derive(Debug, Clone)]
@@ -57,18 +59,55 @@ pub struct StoredPolicy {
     pub scope: Scope,
     /// Policy.
     pub policy: TtlPolicy,
+    /// Number of the change that made it: 1 when it was first set, and one more with each change.
+    pub version: u64,
+    /// Time of that change.
+    pub changed_at: Timestamp,
 }
 
-#[derive(Encode, Decode)]
-struct PolicyRecord {
-    #[n(0)]
-    default_millis: Option<u64>,
-    #[n(1)]
-    min_millis: u64,
-    #[n(2)]
-    max_millis: u64,
-    #[n(3)]
-    enforce: bool,
+/// Policy in force for a kind and a scope.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InForce {
+    /// Scope that it is set for: the one that was asked for, or one that covers it.
+    pub scope: Scope,
+    /// Policy.
+    pub policy: TtlPolicy,
+    /// Stored policy that it comes from; none if it is configured or built in.
+    pub stored: Option<StoredPolicy>,
+}
+
+/// Answer to a change of a policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "a conflict has changed nothing"]
+#[non_exhaustive]
+pub enum PolicyOutcome {
+    /// The policy is set, and in force on this node.
+    Set(StoredPolicy),
+    /// The stored policy has another version than the expected one.
+    Conflict {
+        /// Version that is stored; zero if there is none.
+        version: u64,
+    },
+}
+
+/// Effect of a policy on the live records that it would apply to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Simulation {
+    /// Live records that the policy would apply to.
+    pub live: u64,
+    /// Records that it would have refused.
+    pub refused: u64,
+    /// Records whose TTL is shorter than its shortest.
+    pub too_short: u64,
+    /// Records whose TTL is longer than its longest.
+    pub too_long: u64,
+    /// Records without an end. The policy's default would have given them one, where it has one.
+    pub without_end: u64,
+    /// True if the records keep the TTL that they began with. Otherwise it is the time that is left to them, and more
+    /// may have been refused.
+    pub exact: bool,
 }
 
 impl Store for Policies {
@@ -82,8 +121,8 @@ impl Policies {
     }
 
     /// Sets the policy of a kind in a scope and all that it covers, and appends to the audit log of that scope.
-    /// Returns `Invalid`, and writes nothing, for a policy that contradicts itself or refuses the default of its
-    /// store.
+    /// Returns the previous policy. Returns `Invalid`, and writes nothing, for a policy that contradicts itself or
+    /// refuses the default of its store.
     pub async fn set(
         &self,
         kind: Kind,
@@ -91,7 +130,25 @@ impl Policies {
         policy: TtlPolicy,
         context: &AuditContext,
     ) -> Result<Option<TtlPolicy>> {
-        self.change(kind, scope, Some(policy), context).await
+        let change = self.change(kind, scope, Some(policy), None, context).await?;
+        Ok(change.ok().and_then(|change| change.before))
+    }
+
+    /// Sets a policy as [`set`](Self::set) does, if the stored version is `expected`; zero if there is none.
+    pub async fn set_version(
+        &self,
+        kind: Kind,
+        scope: &Scope,
+        policy: TtlPolicy,
+        expected: Option<u64>,
+        context: &AuditContext,
+    ) -> Result<PolicyOutcome> {
+        Ok(match self.change(kind, scope, Some(policy), expected, context).await? {
+            Ok(Change { version, changed_at, .. }) => {
+                PolicyOutcome::Set(StoredPolicy { kind, scope: scope.clone(), policy, version, changed_at })
+            }
+            Err(version) => PolicyOutcome::Conflict { version },
+        })
     }
 
     /// Removes the stored policy of exactly that kind and scope, and returns it.
@@ -101,77 +158,143 @@ impl Policies {
         scope: &Scope,
         context: &AuditContext,
     ) -> Result<Option<TtlPolicy>> {
-        self.change(kind, scope, None, context).await
+        let change = self.change(kind, scope, None, None, context).await?;
+        Ok(change.ok().and_then(|change| change.before))
     }
 
     /// Lists the stored policies of the scopes that the caller covers.
     pub async fn list(&self) -> Result<Vec<StoredPolicy>> {
-        let all = self.stored(self.stores.now()).await?;
+        let all = self.stored(self.stores.now()?).await?;
         Ok(all.into_iter().filter(|stored| self.caller.covers(&stored.scope)).collect())
+    }
+
+    /// Returns the policy that is in force for a kind and a scope, if there is one.
+    pub async fn in_force(&self, kind: Kind, scope: &Scope) -> Result<Option<InForce>> {
+        self.caller.require(scope)?;
+        let all = self.stored(self.stores.now()?).await?;
+        let Some((scope, policy)) = self.joined(all.clone())?.found(kind, scope) else { return Ok(None) };
+        let stored = all.into_iter().find(|stored| stored.kind == kind && stored.scope == scope);
+        Ok(Some(InForce { scope, policy, stored }))
+    }
+
+    /// Compares the live records that a policy would apply to with its bounds, and changes nothing. It reads every
+    /// record of the kind in the scope and below it.
+    pub async fn simulate(&self, kind: Kind, scope: &Scope, policy: TtlPolicy) -> Result<Simulation> {
+        self.caller.require(scope)?;
+        let now = self.stores.now()?;
+        let mut all = self.stored(now).await?;
+        all.retain(|stored| stored.kind != kind || stored.scope != *scope);
+        let mut set = self.joined(all)?;
+        check(kind, &policy)?;
+        set.set(kind, scope.clone(), policy)?;
+        let prefix = Prefix::reach(kind, &Reach::Below(scope.clone()))?;
+        let mut pages = Pages::new(&self.stores, &prefix, 500).at(now);
+        let mut found = Simulation { exact: true, ..Simulation::default() };
+        while let Some(items) = pages.next().await? {
+            for (key, record) in &items {
+                if set.found(kind, &key.scope()).is_some_and(|(of, _)| of == *scope) {
+                    found.add(&policy, began_with(kind, record)?, record, now.latest());
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// Reads the stored policies, and applies them from now on. If the set cannot be read or is invalid, that is an
     /// error, and the previous set stays in force.
     pub async fn reload(&self) -> Result<()> {
-        let set = self.joined(self.stored(self.stores.now()).await?)?;
+        let set = self.joined(self.stored(self.stores.now()?).await?)?;
         self.stores.take_over(set);
         Ok(())
     }
 
+    /// Removes the stored policies of scopes that are deleted, and returns their number.
+    pub(crate) async fn forget(&self, reach: &Reach) -> Result<u64> {
+        let now = self.stores.now()?;
+        let gone: Vec<Write> = self
+            .stored(now)
+            .await?
+            .iter()
+            .filter(|stored| reach.contains(&stored.scope))
+            .map(|stored| Ok(Write::Delete { key: key(stored.kind, &stored.scope)? }))
+            .collect::<Result<_>>()?;
+        for part in gone.chunks(Batch::MAX_WRITES) {
+            // A delete has no condition that could be refused.
+            let _ = self.stores.backend().commit(Batch::new(part.to_vec())?, now).await?;
+        }
+        self.reload().await?;
+        Ok(gone.len() as u64)
+    }
+
+    /// Changes a policy. Returns the stored version if it is not the expected one.
     async fn change(
         &self,
         kind: Kind,
         scope: &Scope,
         policy: Option<TtlPolicy>,
+        wanted: Option<u64>,
         context: &AuditContext,
-    ) -> Result<Option<TtlPolicy>> {
+    ) -> Result<std::result::Result<Change, u64>> {
         self.caller.require(scope)?;
-        let key = Key::new(Kind::Policy, scope, &["policy".into()], &[kind.name().into()])?;
+        let key = key(kind, scope)?;
         let key = &key;
         let change = self.stores.retry(|now| async move {
             let mut all = self.stored(now).await?;
             all.retain(|stored| stored.kind != kind || stored.scope != *scope);
-            all.extend(policy.map(|policy| StoredPolicy { kind, scope: scope.clone(), policy }));
-            let set = self.joined(all)?;
             let present = self.stores.backend().get(key, now).await?;
-            let before = present.as_ref().map(decode).transpose()?;
+            let before = present.as_ref().map(PolicyRecord::decode).transpose()?;
+            let version = before.as_ref().map_or(0, |before| before.version);
+            if wanted.is_some_and(|wanted| wanted != version) {
+                return Ok(Step::answer(Err(version)));
+            }
+            let before = before.map(|before| before.policy()).transpose()?;
+            let (changed_at, version) = (now.latest(), version + 1);
+            all.extend(policy.map(|policy| StoredPolicy {
+                kind,
+                scope: scope.clone(),
+                policy,
+                version,
+                changed_at,
+            }));
+            let set = self.joined(all)?;
             let (key, expected) = (key.clone(), present.map(|record| record.version));
+            let record = |policy: &TtlPolicy| self.record(policy, version, changed_at);
             let write = match (policy, expected) {
-                (None, None) => return Ok(Step::answer(None)),
-                (None, Some(expected)) => Write::Remove { key, expected },
+                (None, None) => None,
+                (None, Some(expected)) => Some(Write::Remove { key, expected }),
                 (Some(policy), Some(expected)) => {
-                    Write::Replace { key, expected, record: self.record(&policy) }
+                    Some(Write::Replace { key, expected, record: record(&policy) })
                 }
-                (Some(policy), None) => Write::Insert { key, record: self.record(&policy) },
+                (Some(policy), None) => Some(Write::Insert { key, record: record(&policy) }),
+            };
+            let Some(write) = write else {
+                return Ok(Step::answer(Ok((Change { before: None, version: 0, changed_at }, None))));
             };
             let detail = format!("from {} to {}", describe(before.as_ref()), describe(policy.as_ref()));
             let note = Note::of(Action::Policy, context)?.about(kind, Vec::new()).with_detail(detail);
-            Ok(Step::write(vec![write], Some((before, set))).audited(scope, note))
+            let answer = Ok((Change { before, version, changed_at }, Some(set)));
+            Ok(Step::write(vec![write], answer).audited(scope, note))
         });
-        let Some((before, set)) = change.await? else { return Ok(None) };
-        self.stores.take_over(set);
-        Ok(before)
+        Ok(change.await?.map(|(change, set)| {
+            if let Some(set) = set {
+                self.stores.take_over(set);
+            }
+            change
+        }))
     }
 
-    fn record(&self, policy: &TtlPolicy) -> Record {
-        let millis = |ttl: Ttl| u64::try_from(ttl.duration().as_millis()).unwrap_or(u64::MAX);
-        let stored = PolicyRecord {
-            default_millis: policy.default.map(millis),
-            min_millis: millis(policy.min),
-            max_millis: millis(policy.max),
-            enforce: policy.enforce,
-        };
-        self.stores.record(codec::encode(&stored), Timestamp::NEVER)
+    fn record(&self, policy: &TtlPolicy, version: u64, changed_at: Timestamp) -> Record {
+        self.stores.record(PolicyRecord::new(policy, version, changed_at).encode(), Timestamp::NEVER)
     }
 
-    async fn stored(&self, now: Timestamp) -> Result<Vec<StoredPolicy>> {
-        let records = self.stores.backend().scan_all(&Prefix::kind_wide(Kind::Policy), now).await?;
+    /// Reads every stored policy: one partition, whatever their scopes.
+    async fn stored(&self, now: Now) -> Result<Vec<StoredPolicy>> {
+        let records = self.stores.backend().scan_all(&stored::partition()?, now).await?;
         let read = |(key, record): &(Key, Record)| {
-            let sort = key.sort();
-            let [Part::Text(kind)] = sort.as_slice() else {
-                return Err(Error::corrupt("the key of a policy is not a kind"));
-            };
-            Ok(StoredPolicy { kind: kind.parse()?, scope: key.scope(), policy: decode(record)? })
+            let (kind, scope) = place(key)?;
+            let record = PolicyRecord::decode(record)?;
+            let (version, changed_at) = (record.version, Timestamp::from_stored(record.changed_at)?);
+            Ok(StoredPolicy { kind, scope, policy: record.policy()?, version, changed_at })
         };
         records.iter().map(read).collect()
     }
@@ -179,12 +302,62 @@ impl Policies {
     /// Configured policies, with the stored ones in front of them.
     fn joined(&self, stored: Vec<StoredPolicy>) -> Result<TtlPolicies> {
         let mut set = self.stores.configured_policies().clone();
-        for StoredPolicy { kind, scope, policy } in stored {
-            check_default(kind, &policy)?;
+        for StoredPolicy { kind, scope, policy, .. } in stored {
+            check(kind, &policy)?;
             set.set(kind, scope, policy)?;
         }
         Ok(set)
     }
+}
+
+/// Change of a policy.
+struct Change {
+    before: Option<TtlPolicy>,
+    version: u64,
+    changed_at: Timestamp,
+}
+
+impl Simulation {
+    fn add(&mut self, policy: &TtlPolicy, began_with: Option<Duration>, record: &Record, now: Timestamp) {
+        self.live += 1;
+        if record.expires_at.is_never() {
+            self.without_end += 1;
+            return;
+        }
+        self.exact &= began_with.is_some();
+        let ttl = began_with.unwrap_or_else(|| record.expires_at.since(now));
+        let Ok(ttl) = Ttl::new(ttl.max(Duration::from_millis(1))) else { return };
+        // The time that is left to a record says nothing about a shortest TTL.
+        let (short, long) = (ttl < policy.min && began_with.is_some(), ttl > policy.max);
+        self.too_short += u64::from(short);
+        self.too_long += u64::from(long);
+        self.refused += u64::from(policy.enforce && (short || long));
+    }
+}
+
+/// TTL that a record began with, where its kind keeps it.
+fn began_with(kind: Kind, record: &Record) -> Result<Option<Duration>> {
+    let lifetime = match kind {
+        Kind::Approval => super::approvals::lifetime_of(record)?,
+        Kind::Relationship => super::relationships::lifetime_of(record)?,
+        Kind::Attribute => super::attributes::lifetime_of(record)?,
+        _ => return Ok(None),
+    };
+    Ok(lifetime.ttl(record.expires_at))
+}
+
+/// Refuses a policy for a kind that has no TTL of its own, and one that would refuse every call without a TTL.
+fn check(kind: Kind, policy: &TtlPolicy) -> Result<()> {
+    if is_beside(kind) || matches!(kind, Kind::Owner | Kind::Policy | Kind::System) || kind.is_probe() {
+        return Err(Error::invalid(format!("records of the kind {kind} have no TTL of their own")));
+    }
+    policy.check()?;
+    check_default(kind, policy)
+}
+
+/// Returns whether records of this kind are only written beside those of another.
+fn is_beside(kind: Kind) -> bool {
+    Kind::ALL.iter().any(|other| *other != kind && kinds_with(*other)[1..].contains(&kind))
 }
 
 /// Refuses a policy that would refuse every call without a TTL.
@@ -197,20 +370,6 @@ fn check_default(kind: Kind, policy: &TtlPolicy) -> Result<()> {
         )));
     }
     Ok(())
-}
-
-fn decode(record: &Record) -> Result<TtlPolicy> {
-    let stored: PolicyRecord = codec::decode(&record.value)?;
-    let ttl = |millis| {
-        Ttl::new(std::time::Duration::from_millis(millis))
-            .map_err(|error| Error::corrupt("a stored policy has a TTL that is none").caused_by(error))
-    };
-    Ok(TtlPolicy {
-        default: stored.default_millis.map(ttl).transpose()?,
-        min: ttl(stored.min_millis)?,
-        max: ttl(stored.max_millis)?,
-        enforce: stored.enforce,
-    })
 }
 
 fn describe(policy: Option<&TtlPolicy>) -> String {

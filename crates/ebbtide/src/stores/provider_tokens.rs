@@ -14,6 +14,7 @@ use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::Write;
+use crate::timekeeping::Now;
 
 /// Provider tokens of one scope.
 ///
@@ -95,9 +96,9 @@ impl ProviderTokens {
             let Some((grant, salt)) = self.active(grant_id, now).await? else {
                 return Ok(Step::answer(AttachOutcome::Inactive));
             };
-            let rest = Ttl::new(grant.ends_at.since(now))?;
+            let rest = Ttl::new(grant.ends_at.since(now.latest()))?;
             let ttl = self.stores.ttl(Kind::ProviderToken, &self.scope, ttl, rest)?;
-            let expires_at = ttl.expires_at(now)?.min(grant.ends_at);
+            let expires_at = now.end(ttl)?.min(grant.ends_at);
             let record = self.stores.record(self.stores.seal(key, &salt, tokens)?, expires_at);
             let put = Write::Put { key: key.clone(), record };
             let check = Write::Check { key: grant.key, expected: grant.version };
@@ -109,7 +110,7 @@ impl ProviderTokens {
     /// Reads the tokens of a provider, if the grant is active.
     pub async fn get(&self, grant_id: GrantId, provider: &str) -> Result<Option<ProviderToken>> {
         let key = self.key(grant_id, provider)?;
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(None) };
         let Some((_, salt)) = self.active(grant_id, now).await? else { return Ok(None) };
         let tokens = self.stores.open(&key, &salt, &record.value)?;
@@ -119,10 +120,10 @@ impl ProviderTokens {
     /// Removes the tokens of a provider, and returns false if there were none.
     pub async fn delete(&self, grant_id: GrantId, provider: &str) -> Result<bool> {
         let key = self.key(grant_id, provider)?;
-        Ok(self.stores.backend().take(&key, self.stores.now()).await?.is_some())
+        Ok(self.stores.backend().take(&key, self.stores.now()?).await?.is_some())
     }
 
-    async fn active(&self, id: GrantId, now: Timestamp) -> Result<Option<(Standing, [u8; 32])>> {
+    async fn active(&self, id: GrantId, now: Now) -> Result<Option<(Standing, [u8; 32])>> {
         let grants: Grants = self.stores.grants(&self.scope);
         let standing = grants.active(id, now).await?;
         Ok(standing.and_then(|standing| standing.family.salt.map(|salt| (standing, *salt))))

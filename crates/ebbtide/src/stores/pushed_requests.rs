@@ -172,7 +172,7 @@ impl Store for PushedRequests {
     type Question = PushedRequestQuestion;
 
     async fn explain(&self, question: &PushedRequestQuestion) -> Result<Finding> {
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let Some(standing) = self.stores.backend().get(&self.key(&question.request_uri)?, now).await? else {
             return Ok(Finding::unknown("not a request of this scope, or one from long ago"));
         };
@@ -180,7 +180,7 @@ impl Store for PushedRequests {
         let valid_until = Timestamp::from_stored(stored.valid_until)?;
         let finding = match stored.params {
             None => Finding::new(RecordState::Used, "it was taken"),
-            Some(_) if now < valid_until => Finding::new(RecordState::Live, "it was not taken yet"),
+            Some(_) if now.before(valid_until)? => Finding::new(RecordState::Live, "it was not taken yet"),
             Some(_) => Finding::new(RecordState::Expired, "it was not taken in its time"),
         };
         Ok(finding.until(valid_until))
@@ -215,14 +215,14 @@ impl PushedRequests {
                 Self::MAX_TTL_SECONDS
             )));
         }
-        let now = self.stores.now();
-        let expires_at = ttl.expires_at(now)?;
+        let now = self.stores.now()?;
+        let expires_at = now.end(ttl)?;
         let request_uri = push.request_uri.unwrap_or_else(|| {
             token::write(Self::URI_PREFIX, &zeroize::Zeroizing::new(self.stores.rng().bytes::<32>())[..])
         });
         let key = self.key(&request_uri)?;
         let params = Some(self.stores.seal(&key, &[], &push.params)?);
-        let (valid_until, pushed_at) = (expires_at.as_millis(), now.as_millis());
+        let (valid_until, pushed_at) = (expires_at.as_millis(), now.latest().as_millis());
         let stored = StoredRequest { client_id: push.client_id, params, valid_until, pushed_at };
         let insert = vec![Write::Insert { key, record: self.record(&stored)? }];
         let client = [Principal::Client(&stored.client_id)];
@@ -249,7 +249,7 @@ impl PushedRequests {
                 return Ok(Step::answer(TakeOutcome::Mismatch(Field::ClientId)));
             }
             let Some(sealed) = stored.params.take() else { return Ok(Step::answer(TakeOutcome::Used)) };
-            if now >= Timestamp::from_stored(stored.valid_until)? {
+            if !now.before(Timestamp::from_stored(stored.valid_until)?)? {
                 return Ok(Step::answer(TakeOutcome::Expired));
             }
             let params = self.stores.open(&key, &[], &sealed)?;

@@ -143,7 +143,12 @@ macro_rules! registry {
                 .find_map(|(of, ttl)| ttl.filter(|_| of == kind))
         }
 
-        #[cfg(test)]
+        /// Kinds that the store of `kind` writes, where `kind` names the store; otherwise that kind alone.
+        #[must_use]
+        pub fn kinds_with(kind: Kind) -> Vec<Kind> {
+            KINDS.iter().find(|kinds| kinds[0] == kind).map_or_else(|| vec![kind], |kinds| kinds.to_vec())
+        }
+
         const KINDS: &[&[Kind]] = &[$(super::$module::$store::KINDS),+];
     };
 }

@@ -24,12 +24,14 @@
 
 mod graph;
 mod relationship;
+mod search;
 
 use futures_util::future::join_all;
 
 pub use graph::{Reached, TransitiveOutcome};
 use relationship::StoredRelationship;
 pub use relationship::{Edge, Related, RelationType, Relationship};
+pub use search::RelationshipFilter;
 
 use super::Stores;
 use super::approvals::{MAX_BATCH, MAX_GRANTOR_BYTES, check_batch, check_metadata};
@@ -37,13 +39,13 @@ use super::registry::Store;
 use super::shared::deletion::{Owned, Progress};
 use super::shared::extension::{ExtendOutcome, Extension};
 use super::shared::finding::Finding;
-use super::shared::lifetime::{Lifetime, RecordHandle, Restored, restore};
+use super::shared::lifetime::{GrantTerms, Lifetime, RecordHandle, Restored, restore};
 use super::shared::paging::{Listing, check_limit};
 use super::shared::tombstones::Principal;
 use crate::admin::Erased;
 use crate::backend::Cursor;
 use crate::model::codec;
-use crate::model::error::Result;
+use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Part, Prefix};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
@@ -94,20 +96,37 @@ impl Relationships {
         Ok(Self { stores: self.stores.clone(), scope: scope.clone() })
     }
 
-    /// Adds a relationship with its reverse, and replaces the one that exists, with its lifetime.
+    /// Adds a relationship with its reverse, replaces the one that exists, with its lifetime, and appends to the audit
+    /// log in the same commit.
     pub async fn add(&self, relationship: &Relationship) -> Result<Related> {
-        let scope = relationship.scope.as_ref().unwrap_or(&self.scope);
-        let now = self.stores.now();
-        let (lifetime, expires_at) =
-            relationship.lifetime().begin(&self.stores, Kind::Relationship, scope, None, now)?;
-        let ([forward, reverse], record) = self.prepare(relationship, lifetime, expires_at)?;
-        let related = Related::read(&forward, &record)?;
-        let writes = [forward, reverse].map(|key| Write::Put { key, record: record.clone() });
+        match self.add_as(relationship, true).await? {
+            AddOutcome::Added(related) => Ok(*related),
+            AddOutcome::Longer { .. } => {
+                Err(Error::invalid("the relationship would live longer than the one that exists"))
+            }
+        }
+    }
+
+    /// Adds a relationship for a caller that may not extend one: a live relationship is not replaced by one that
+    /// lives longer.
+    pub async fn add_no_longer(&self, relationship: &Relationship) -> Result<AddOutcome> {
+        self.add_as(relationship, false).await
+    }
+
+    async fn add_as(&self, relationship: &Relationship, may_lengthen: bool) -> Result<AddOutcome> {
+        let there = self.within(relationship.scope.as_ref().unwrap_or(&self.scope))?;
         let edge = relationship.edge();
-        let whom = principals(&edge);
-        // A put has no condition that could be refused.
-        let _ = self.stores.commit_for(scope, &whom, writes.into(), now).await?.unless_deleted()?;
-        Ok(related)
+        let handle = there.handle(&edge)?;
+        let terms = GrantTerms { granted_by: &relationship.created_by, may_lengthen };
+        let update = self.stores.update(&handle.keys[0], |present, now| {
+            let (lifetime, expires_at) =
+                relationship.lifetime().begin(&self.stores, Kind::Relationship, &there.scope, None, now)?;
+            let ([forward, _], record) = self.prepare(relationship, lifetime, expires_at)?;
+            let added = AddOutcome::Added(Box::new(Related::read(&forward, &record)?));
+            let longer = |expires_at| AddOutcome::Longer { expires_at };
+            handle.grant(present, (lifetime, &record), &terms, added, longer)
+        });
+        update.await
     }
 
     /// Writes an imported relationship with its lifetime, if none exists. One without a date is equal to an existing
@@ -212,7 +231,7 @@ impl Relationships {
     /// Removes some of the relationships under `prefix`, each with its other end, and returns whether there may be
     /// more.
     pub(super) async fn erase_both_ends(&self, prefix: &Prefix) -> Result<Erased> {
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let page = self.stores.backend().scan(prefix, None, Batch::MAX_WRITES / 2, now).await?;
         let mut deletes = Vec::new();
         for (key, _) in &page.items {
@@ -235,12 +254,12 @@ impl Relationships {
         limit: usize,
     ) -> Result<Listing<Related>> {
         check_limit(limit)?;
-        if self.stores.is_deleted(&self.scope, &[Principal::Owner(name)], self.stores.now()).await? {
+        if self.stores.is_deleted(&self.scope, &[Principal::Owner(name)], self.stores.now()?).await? {
             return Ok(Listing { items: Vec::new(), next: None });
         }
         let sort = relation_type.map(RelationType::parts).unwrap_or_default();
         let prefix = Prefix::partition(kind, &self.scope, &[name.into()], &sort)?;
-        let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()).await?;
+        let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()?).await?;
         Listing::read(page, |key, record| Related::read(&key, &record))
     }
 
@@ -256,9 +275,28 @@ impl Relationships {
                 edge.object.clone(),
             ],
             whose: principals(edge).into(),
-            lifetime: |record| Ok(codec::decode::<StoredRelationship>(&record.value)?.lifetime),
+            lifetime: lifetime_of,
         })
     }
+}
+
+/// Lifetime of a stored relationship.
+pub(crate) fn lifetime_of(record: &Record) -> Result<Lifetime> {
+    Ok(codec::decode::<StoredRelationship>(&record.value)?.lifetime)
+}
+
+/// Answer to an addition by a caller that may not extend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "only `Added` is an addition"]
+#[non_exhaustive]
+pub enum AddOutcome {
+    /// It was added, and the audit log has an entry.
+    Added(Box<Related>),
+    /// There is one already, and the new one would live longer: extend it instead.
+    Longer {
+        /// Time at which the present one expires.
+        expires_at: Timestamp,
+    },
 }
 
 /// Owners at both ends.

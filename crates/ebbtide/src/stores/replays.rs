@@ -23,7 +23,6 @@ use super::registry::{Store, question};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::setters::setters;
 use super::{Stores, check_length, check_optional};
-use crate::backend::BackendExt;
 use crate::model::digest::Digest;
 use crate::model::error::Result;
 use crate::model::key::Key;
@@ -32,6 +31,7 @@ use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::{Batch, Commit, Write};
+use crate::timekeeping::{Now, TimedCommit};
 
 /// Replay store of one scope.
 #[derive(Debug, Clone)]
@@ -126,7 +126,7 @@ impl Store for Replays {
     async fn explain(&self, question: &ReplayQuestion) -> Result<Finding> {
         let mut proof = Proof::new(&*question.namespace, &*question.jti);
         proof.jkt.clone_from(&question.jkt);
-        let record = self.stores.backend().get(&self.key(&proof)?, self.stores.now()).await?;
+        let record = self.stores.backend().get(&self.key(&proof)?, self.stores.now()?).await?;
         Ok(match record {
             Some(record) => Finding::new(RecordState::Live, "it was seen, and is refused until its end")
                 .until(record.expires_at),
@@ -143,23 +143,27 @@ impl Replays {
     /// Records a proof unless it is recorded, in one atomic step. Of any number of callers with one proof, exactly
     /// one is answered `Fresh`.
     pub async fn check(&self, proof: &Proof) -> Result<ReplayOutcome> {
-        let now = self.stores.now();
+        let (now, key) = (self.stores.now()?, self.key(proof)?);
+        if self.seen_in_doubt(&key, now).await? {
+            return Ok(ReplayOutcome::Replay);
+        }
         let expires_at = self.end(proof, now)?;
         let record = self.stores.record("", expires_at);
-        let commit = self.stores.backend().insert(self.key(proof)?, record, now).await?;
+        let commit = self.stores.backend().insert(key, record, now).await?;
         Ok(if commit.is_applied() { ReplayOutcome::Fresh { expires_at } } else { ReplayOutcome::Replay })
     }
 
     /// Checks each proof, and records those that are fresh. A proof that occurs twice is fresh at most once. After an
     /// error, some may have been recorded.
     pub async fn check_batch(&self, proofs: &[Proof]) -> Result<Vec<ReplayOutcome>> {
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let keys = proofs.iter().map(|proof| self.key(proof)).collect::<Result<Vec<_>>>()?;
         let mut met = HashSet::with_capacity(keys.len());
         let mut ends = Vec::with_capacity(keys.len());
         let mut inserts = Vec::with_capacity(keys.len());
         for (key, proof) in keys.iter().zip(proofs) {
-            let end = met.insert(key).then(|| self.end(proof, now)).transpose()?;
+            let seen = !met.insert(key) || self.seen_in_doubt(key, now).await?;
+            let end = (!seen).then(|| self.end(proof, now)).transpose()?;
             if let Some(end) = end {
                 let record = self.stores.record("", end);
                 inserts.push(Batch::try_from(Write::Insert { key: key.clone(), record })?);
@@ -167,19 +171,27 @@ impl Replays {
             ends.push(end);
         }
         let mut commits = self.stores.backend().commit_each(inserts, now).await?.into_iter();
-        let seen = |end| match end {
-            Some(expires_at) if commits.next().is_some_and(Commit::is_applied) => {
-                ReplayOutcome::Fresh { expires_at }
-            }
-            _ => ReplayOutcome::Replay,
-        };
-        Ok(ends.into_iter().map(seen).collect())
+        let mut outcomes = Vec::with_capacity(ends.len());
+        for end in ends {
+            let commit = end.and_then(|_| commits.next()).map(TimedCommit::into_commit).transpose()?;
+            outcomes.push(match (end, commit) {
+                (Some(expires_at), Some(Commit::Applied)) => ReplayOutcome::Fresh { expires_at },
+                _ => ReplayOutcome::Replay,
+            });
+        }
+        Ok(outcomes)
+    }
+
+    /// True if the proof is known to have been seen while the clock is in doubt: nothing new can be recorded then, but
+    /// what was recorded still blocks.
+    async fn seen_in_doubt(&self, key: &Key, now: Now) -> Result<bool> {
+        Ok(!now.is_confirmed() && self.stores.backend().get(key, now).await?.is_some())
     }
 
     /// End of the time for which a proof that is fresh at `now` is refused.
-    fn end(&self, proof: &Proof, now: Timestamp) -> Result<Timestamp> {
+    fn end(&self, proof: &Proof, now: Now) -> Result<Timestamp> {
         let ttl = self.stores.ttl(Kind::Replay, &self.scope, proof.ttl, self.stores.profile().replay)?;
-        ttl.expires_at(now)?.checked_add(proof.hold)
+        now.end(ttl)?.checked_add(proof.hold)
     }
 
     fn key(&self, proof: &Proof) -> Result<Key> {

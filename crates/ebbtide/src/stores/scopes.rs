@@ -36,6 +36,7 @@ use crate::model::record::Record;
 use crate::model::scope::{Reach, Scope};
 use crate::model::time::Timestamp;
 use crate::stores::audit::AuditContext;
+use crate::timekeeping::Now;
 
 pub use deletion::ScopeDeletion;
 
@@ -64,9 +65,9 @@ pub struct Statistics {
 
 impl Scopes {
     /// Kinds that are deleted with a scope: all but the audit log and the store's own records. They are in the order
-    /// of deletion: what gives access comes before what only leads to it.
+    /// of deletion: what gives access comes before what only leads to it. Policies of a deleted scope go at the end.
     pub fn deletable() -> impl Iterator<Item = Kind> {
-        let kept = |kind: &Kind| matches!(kind, Kind::Audit | Kind::System) || kind.is_probe();
+        let kept = |kind: &Kind| matches!(kind, Kind::Audit | Kind::Policy | Kind::System) || kind.is_probe();
         Kind::ALL.iter().copied().filter(move |kind| !kept(kind))
     }
 
@@ -84,7 +85,7 @@ impl Scopes {
     ) -> Result<Listing<(Key, Record)>> {
         check_limit(limit)?;
         let page =
-            self.stores.backend().scan(&self.prefix(kind, reach)?, after, limit, self.stores.now()).await?;
+            self.stores.backend().scan(&self.prefix(kind, reach)?, after, limit, self.stores.now()?).await?;
         Listing::read(page, |key, record| Ok((key, record)))
     }
 
@@ -103,7 +104,7 @@ impl Scopes {
     fn begin_count_of(&self, kinds: impl Iterator<Item = Kind>, reach: &Reach) -> Result<Count> {
         Ok(Count {
             stores: self.stores.clone(),
-            now: self.stores.now(),
+            now: self.stores.now()?,
             prefixes: self.prefixes(kinds, reach)?,
             after: None,
             counted: BTreeMap::new(),
@@ -122,11 +123,11 @@ impl Scopes {
 
     /// Returns statistics by scope and kind.
     pub async fn statistics(&self, reach: &Reach) -> Result<BTreeMap<Scope, BTreeMap<Kind, Statistics>>> {
-        let (now, prefixes) = (self.stores.now(), self.prefixes(Kind::ALL.iter().copied(), reach)?);
+        let (now, prefixes) = (self.stores.now()?, self.prefixes(Kind::ALL.iter().copied(), reach)?);
         let mut all: BTreeMap<Scope, BTreeMap<Kind, Statistics>> = BTreeMap::new();
         let mut after = None;
         loop {
-            let page = self.stores.admin().list(&prefixes, after.as_ref(), 500, now).await?;
+            let page = self.stores.admin().list(&prefixes, after.as_ref(), 500, now.earliest()).await?;
             for (key, record) in &page.items {
                 all.entry(key.scope()).or_default().entry(key.kind()).or_default().add(key, record);
             }
@@ -198,7 +199,7 @@ impl Statistics {
 #[must_use = "nothing is counted before the first step"]
 pub struct Count {
     stores: Stores,
-    now: Timestamp,
+    now: Now,
     prefixes: Vec<Prefix>,
     after: Option<Cursor>,
     counted: BTreeMap<Kind, u64>,
@@ -215,7 +216,7 @@ impl Count {
     /// Counts some more records, and returns whether there may be more.
     pub async fn step(&mut self) -> Result<bool> {
         let backend = self.stores.admin();
-        let step = backend.count(&self.prefixes, self.after.as_ref(), self.now).await?;
+        let step = backend.count(&self.prefixes, self.after.as_ref(), self.now.earliest()).await?;
         for (kind, live) in step.live.into_iter().filter(|(_, live)| *live > 0) {
             *self.counted.entry(kind).or_default() += live;
         }

@@ -47,6 +47,7 @@ use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::Write;
 use crate::stores::grants::MAX_NAME_BYTES;
+use crate::timekeeping::Now;
 
 /// Sessions of one scope.
 ///
@@ -186,7 +187,7 @@ impl Store for Sessions {
     type Question = SessionQuestion;
 
     async fn explain(&self, question: &SessionQuestion) -> Result<Finding> {
-        Ok(match self.find(&question.session_id, self.stores.now()).await? {
+        Ok(match self.find(&question.session_id, self.stores.now()?).await? {
             Ok(FoundSession { stored, .. }) => {
                 let finding = Finding::new(RecordState::Live, "it was not claimed, and a touch renews it")
                     .since(Timestamp::from_stored(stored.created_at)?)
@@ -219,14 +220,14 @@ impl Sessions {
     /// has another.
     pub async fn create(&self, request: SessionRequest) -> Result<CreatedSession> {
         check_optional("subject", request.subject.as_deref(), MAX_NAME_BYTES)?;
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let ttl = self.stores.ttl(Kind::Session, &self.scope, request.ttl, self.stores.profile().session)?;
         let max = request.max_ttl.unwrap_or(ttl.max(Ttl::secs(Self::DEFAULT_MAX_SECONDS)));
         if ttl > max {
             return Err(Error::invalid(format!("a TTL of {ttl} is longer than its cap of {max}")));
         }
-        let ends_at = self.stores.cap(Kind::Session, &self.scope, now, Some(max.expires_at(now)?))?;
-        let expires_at = ttl.expires_at(now)?.min(ends_at);
+        let ends_at = self.stores.cap(Kind::Session, &self.scope, now.latest(), Some(now.end(max)?))?;
+        let expires_at = now.end(ttl)?.min(ends_at);
         let (session_id, digest) = token::mint(token::SESSION, &[], self.stores.rng());
         let key = self.key(&digest)?;
         let fields = self.stores.seal(&key, &[], &request.payload())?;
@@ -235,7 +236,7 @@ impl Sessions {
             fields: Some(fields),
             valid_until: expires_at.as_millis(),
             ttl_millis: u64::try_from(ttl.duration().as_millis()).unwrap_or(u64::MAX),
-            created_at: now.as_millis(),
+            created_at: now.latest().as_millis(),
             ends_at: ends_at.as_millis(),
         };
         let mut writes = vec![Write::Insert { key, record: self.record(&stored)? }];
@@ -255,7 +256,7 @@ impl Sessions {
 
     /// Reads a session, without renewing it.
     pub async fn get(&self, session_id: &Secret) -> Result<SessionOutcome> {
-        Ok(match self.find(session_id, self.stores.now()).await? {
+        Ok(match self.find(session_id, self.stores.now()?).await? {
             Ok(found) => SessionOutcome::Live(Box::new(self.open(&found)?)),
             Err(gone) => gone.into(),
         })
@@ -276,7 +277,7 @@ impl Sessions {
             let (created_at, ends_at) =
                 (Timestamp::from_stored(stored.created_at)?, Timestamp::from_stored(stored.ends_at)?);
             let cap = self.stores.cap(Kind::Session, &self.scope, created_at, Some(ends_at))?;
-            let expires_at = ttl.expires_at(now)?.min(cap).max(present);
+            let expires_at = now.end(ttl)?.min(cap).max(present);
             stored.valid_until = expires_at.as_millis();
             let writes = if expires_at == present { Vec::new() } else { vec![self.replacement(found)?] };
             Ok(Step::write(writes, TouchOutcome::Touched { expires_at }))
@@ -305,7 +306,7 @@ impl Sessions {
         self.remove(&digest, |_| true).await
     }
 
-    async fn find(&self, session_id: &Secret, now: Timestamp) -> Result<Result<FoundSession, Gone>> {
+    async fn find(&self, session_id: &Secret, now: Now) -> Result<Result<FoundSession, Gone>> {
         let Some(digest) = token::read(token::SESSION, &[], session_id) else {
             return Ok(Err(Gone::Unknown));
         };
@@ -358,7 +359,7 @@ impl Sessions {
 
 impl StoredSession {
     /// Returns whether the session is neither claimed nor expired.
-    fn lives(&self, now: Timestamp) -> Result<bool> {
-        Ok(self.fields.is_some() && now < Timestamp::from_stored(self.valid_until)?)
+    fn lives(&self, now: Now) -> Result<bool> {
+        Ok(self.fields.is_some() && now.before(Timestamp::from_stored(self.valid_until)?)?)
     }
 }

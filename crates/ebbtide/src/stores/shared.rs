@@ -3,6 +3,7 @@
 pub mod deletion;
 pub mod extension;
 pub(crate) mod field;
+pub(crate) mod filtered;
 pub(crate) mod finding;
 pub(crate) mod lifetime;
 pub mod paging;

@@ -95,6 +95,13 @@ impl Now {
         ttl.expires_at(self.latest)
     }
 
+    /// The end of something that begins now and lives for `duration`, which a record already has and no caller asks
+    /// for. `Unavailable` while the clock is in doubt.
+    pub fn end_after(self, duration: Duration) -> Result<Timestamp> {
+        self.check_confirmed()?;
+        self.latest.checked_add(duration)
+    }
+
     /// `Unavailable` while the clock is in doubt: for what needs a new end, or renews one by reading.
     pub fn check_confirmed(self) -> Result<()> {
         if self.confirmed {

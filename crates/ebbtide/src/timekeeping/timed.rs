@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::now::Now;
 use super::source::TimeSource;
 use crate::admin::Admin;
-use crate::backend::{Budget, Cursor, Page, Swept};
+use crate::backend::{Budget, Cursor, Info, Page, Swept};
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
-use crate::model::record::Record;
+use crate::model::record::{Record, Version};
 use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Commit, Condition, Effect, Write};
 
@@ -48,6 +48,15 @@ impl TimedCommit {
     pub fn is_applied(self) -> bool {
         self == Self::Applied
     }
+
+    /// The engine's answer. A batch with a record that would have ended before it was written is an error.
+    pub fn into_commit(self) -> Result<Commit> {
+        match self {
+            Self::Applied => Ok(Commit::Applied),
+            Self::Refused { index } => Ok(Commit::Refused { index }),
+            Self::Expired { .. } => Err(Error::expired("the record would have ended before it was written")),
+        }
+    }
 }
 
 impl From<Commit> for TimedCommit {
@@ -79,6 +88,18 @@ impl Timed {
         &self.time
     }
 
+    /// The engine, for what operators do. It takes one instant: [`Now::earliest`], so that nothing is missed.
+    #[must_use]
+    pub fn admin(&self) -> &Arc<dyn Admin> {
+        &self.backend
+    }
+
+    /// Properties of the engine.
+    #[must_use]
+    pub fn info(&self) -> Info {
+        self.backend.info()
+    }
+
     /// The live record at `key`.
     pub async fn get(&self, key: &Key, now: Now) -> Result<Option<Record>> {
         let found = self.backend.get(key, now.earliest()).await?;
@@ -86,6 +107,21 @@ impl Timed {
             Some(record) if now.before(record.expires_at)? => Ok(Some(record)),
             _ => Ok(None),
         }
+    }
+
+    /// The live records at `keys`, in their order. Each is read by itself: together they are no snapshot.
+    pub async fn get_many(&self, keys: &[Key], now: Now) -> Result<Vec<Option<Record>>> {
+        let mut found = self.backend.get_many(keys, now.earliest()).await?;
+        if !now.is_exact() {
+            for place in &mut found {
+                if let Some(record) = place
+                    && !now.before(record.expires_at)?
+                {
+                    *place = None;
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// Removes the live record and returns it. Of any number of concurrent takes, at most one gets it.
@@ -120,9 +156,59 @@ impl Timed {
         Ok(page)
     }
 
+    /// Writes the whole batch if every condition holds, and nothing otherwise. A record that would have ended before
+    /// it was written is an error of the kind `Expired`.
+    pub async fn commit(&self, batch: Batch, now: Now) -> Result<Commit> {
+        self.commit_judged(batch, now).await?.into_commit()
+    }
+
+    /// Commits one write.
+    pub async fn write(&self, write: Write, now: Now) -> Result<Commit> {
+        self.commit(Batch::try_from(write)?, now).await
+    }
+
+    /// Writes, whatever is there.
+    pub async fn put(&self, key: Key, record: Record, now: Now) -> Result<Commit> {
+        self.write(Write::Put { key, record }, now).await
+    }
+
+    /// Writes if nothing is live there.
+    pub async fn insert(&self, key: Key, record: Record, now: Now) -> Result<Commit> {
+        self.write(Write::Insert { key, record }, now).await
+    }
+
+    /// Writes if that version is live there.
+    pub async fn replace(&self, key: Key, expected: Version, record: Record, now: Now) -> Result<Commit> {
+        self.write(Write::Replace { key, expected, record }, now).await
+    }
+
+    /// Deletes, whatever is there.
+    pub async fn delete(&self, key: Key, now: Now) -> Result<Commit> {
+        self.write(Write::Delete { key }, now).await
+    }
+
+    /// Deletes if that version is live there.
+    pub async fn remove(&self, key: Key, expected: Version, now: Now) -> Result<Commit> {
+        self.write(Write::Remove { key, expected }, now).await
+    }
+
+    /// Every live record under `prefix`. For partitions of a known size.
+    pub async fn scan_all(&self, prefix: &Prefix, now: Now) -> Result<Vec<(Key, Record)>> {
+        let mut items = Vec::new();
+        let mut after = None;
+        loop {
+            let page = self.scan(prefix, after.as_ref(), 1_000, now).await?;
+            items.extend(page.items);
+            after = page.next;
+            if after.is_none() {
+                return Ok(items);
+            }
+        }
+    }
+
     /// Writes the whole batch if every condition holds, and nothing otherwise. `Unavailable` also if a record that it
     /// wrote had ended when the commit returned.
-    pub async fn commit(&self, batch: Batch, now: Now) -> Result<TimedCommit> {
+    pub async fn commit_judged(&self, batch: Batch, now: Now) -> Result<TimedCommit> {
         if let Some(index) = past_end(&batch, now)? {
             return Ok(TimedCommit::Expired { index });
         }
@@ -141,7 +227,7 @@ impl Timed {
         if !now.is_exact() {
             let mut outcomes = Vec::with_capacity(batches.len());
             for batch in batches {
-                outcomes.push(self.commit(batch, now).await?);
+                outcomes.push(self.commit_judged(batch, now).await?);
             }
             return Ok(outcomes);
         }

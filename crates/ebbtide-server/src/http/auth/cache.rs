@@ -6,7 +6,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use ebbtide::stores::api_keys::{ApiKey, KeyId};
-use ebbtide::{Digest, Stopwatch, Timestamp};
+use ebbtide::stores::audit::Author;
+use ebbtide::{Digest, Reach, Stopwatch, Timestamp};
 
 use super::rate::Rate;
 use crate::http::problem::Problem;
@@ -19,10 +20,21 @@ const LIFE: Duration = Duration::from_secs(4);
 /// Maximum number of keys in the cache.
 const MOST: usize = 10_000;
 
+/// Parts of a verified key beside its record.
+#[derive(Debug)]
+pub(super) struct Tied {
+    /// Keys that it ends with.
+    pub(super) ancestors: Vec<KeyId>,
+    pub(super) share: Arc<Share>,
+}
+
 /// Verified key.
 #[derive(Debug)]
 pub(super) struct Held {
+    /// Author of its changes in the audit log.
+    pub(super) author: Author,
     pub(super) key: ApiKey,
+    ancestors: Vec<KeyId>,
     found_at: Timestamp,
     watch: Stopwatch,
     rate: Option<Arc<Rate>>,
@@ -71,14 +83,15 @@ impl Cache {
         &self,
         digest: &Digest,
         key: ApiKey,
-        share: Arc<Share>,
+        Tied { ancestors, share }: Tied,
         now: Timestamp,
         watch: Stopwatch,
     ) -> Arc<Held> {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let before = all.get(digest.as_bytes()).and_then(|held| held.rate.clone());
         let rate = before.or_else(|| key.rate_limit.map(|limit| Arc::new(Rate::new(limit))));
-        let held = Arc::new(Held { key, found_at: now, watch, rate, share });
+        let author = Author::new(&key.id.to_string());
+        let held = Arc::new(Held { author, key, ancestors, found_at: now, watch, rate, share });
         if all.len() >= MOST && !all.contains_key(digest.as_bytes()) {
             all.retain(|_, held| held.is_fresh(now));
             if all.len() >= MOST {
@@ -94,6 +107,15 @@ impl Cache {
     }
 
     pub(super) fn forget(&self, id: &KeyId) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|_, held| held.key.id != *id);
+        let keep = |held: &Held| held.key.id != *id && !held.ancestors.contains(id);
+        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|_, held| keep(held));
+    }
+
+    pub(super) fn forget_scope(&self, reach: &Reach) {
+        let keep = |held: &Held| match reach {
+            Reach::Exact(scope) => held.key.scope != *scope,
+            Reach::Below(scope) => !scope.covers(&held.key.scope),
+        };
+        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|_, held| keep(held));
     }
 }

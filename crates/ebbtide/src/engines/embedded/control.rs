@@ -20,7 +20,7 @@ pub(super) const SOCKET: &str = "control.sock";
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Listens until it is dropped.
-pub(super) struct Control {
+pub(crate) struct Control {
     path: PathBuf,
     stopping: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -29,7 +29,7 @@ pub(super) struct Control {
 impl Control {
     /// Listens in `folder`, and has `backup` copy the store into the folder that is asked for. A folder whose path is
     /// too long for a socket goes without: the store itself needs none.
-    pub(super) fn listen(
+    pub(crate) fn listen(
         folder: &Path,
         backup: impl Fn(&Path) -> Result<()> + Send + 'static,
     ) -> Result<Option<Self>> {

@@ -1,76 +1,186 @@
-//! The folder of an embedded store: who may use it, and what is in it.
+//! Folder of an embedded store: its lock, its format, and the files in it.
+//!
+//! A folder holds a store from the moment at which `FORMAT` is in it, and that is written last: a log or a cold store
+//! without it is damage, unless the file `CREATING` says that the first start did not end.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use super::control::SOCKET;
 use crate::model::error::{Error, Result};
 
-/// The format that this build writes, and the newest that it reads.
-const FORMAT: u32 = 1;
+/// Format that this build writes, and the newest that it reads.
+pub(super) const FORMAT: u32 = 2;
+
+/// Format of a store that is moved over when it is opened: one engine without a log of its own.
+pub(super) const OLD_FORMAT: u32 = 1;
 
 const FORMAT_FILE: &str = "FORMAT";
+const FORMAT_NEW: &str = "FORMAT.new";
 const LOCK_FILE: &str = "LOCK";
-const DATA: &str = "data";
+const CREATING: &str = "CREATING";
+const LOG: &str = "log";
+const COLD: &str = "cold";
+/// Folder of the engine's files in the old format.
+const OLD_DATA: &str = "data";
+/// Folder that keeps the files of the old format after the move.
+const OLD: &str = "old";
 
-/// A folder that this process has to itself for as long as this lives.
+/// State of a folder that was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// No store yet.
+    New,
+    /// A store in the old format.
+    Old,
+    /// A store.
+    Store,
+}
+
+/// A folder that this process has to itself while this lives.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(crate) struct Folder {
     path: PathBuf,
+    engine: &'static str,
     _lock: File,
 }
 
 impl Folder {
-    /// Takes the folder, and makes it if it is not there. One that another process has, that another engine made,
-    /// that a newer build made, or that is no store is refused.
-    pub(super) fn take(path: &Path, engine: &str) -> Result<Self> {
+    /// Takes the folder, creating it if it does not exist. Refuses a folder that another process has, that another engine or
+    /// a newer build made, or that holds other files.
+    pub(super) fn take(path: &Path, engine: &'static str) -> Result<(Self, State)> {
         if path.as_os_str().is_empty() {
             return Err(Error::invalid(format!("the URL of a {engine} store must be {engine}:PATH")));
         }
-        fs::create_dir_all(path)
-            .map_err(|error| unusable("cannot create the directory of the store", error))?;
+        create_dir(path).map_err(|error| unusable("cannot create the directory of the store", error))?;
         let format = read_format(path)?;
         if format.is_none() && holds_something_else(path)? {
             return Err(Error::invalid("the directory is not empty and holds no Ebbtide store"));
         }
         let lock = lock(path)?;
-        match format {
-            None => write_format(path, engine)?,
-            Some(line) => check_format(&line, engine)?,
+        let folder = Self { path: path.to_owned(), engine, _lock: lock };
+        let state = match format {
+            Some(line) if check_format(&line, engine)? == OLD_FORMAT => State::Old,
+            Some(_) => {
+                folder.must_be_whole()?;
+                State::Store
+            }
+            None => {
+                folder.begin()?;
+                State::New
+            }
+        };
+        Ok((folder, state))
+    }
+
+    pub(super) fn log(&self) -> PathBuf {
+        self.path.join(LOG)
+    }
+
+    pub(super) fn cold(&self) -> PathBuf {
+        self.path.join(COLD)
+    }
+
+    /// Files of the old format before they are moved.
+    pub(super) fn old_data(&self) -> PathBuf {
+        self.path.join(OLD_DATA)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Says that a store is being created here, and removes the remains of an attempt before.
+    fn begin(&self) -> Result<()> {
+        let cannot = |error| unusable("cannot create the store", error);
+        let creating = self.path.join(CREATING);
+        if creating.is_file() {
+            self.remove_new()?;
+        } else if self.log().exists() || self.cold().exists() || self.old_data().exists() {
+            return Err(Error::corrupt(
+                "the file FORMAT of the store is missing; the directory is damaged, or a backup that was not finished",
+            ));
         }
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        new_file(&creating).and_then(|file| file.sync_all()).map_err(cannot)?;
+        sync_dir(&self.path).map_err(cannot)
     }
 
-    /// Where the engine keeps its files.
-    pub(super) fn data(&self) -> PathBuf {
-        self.path.join(DATA)
+    /// Removes log and cold store of a creation or a move that did not end.
+    pub(super) fn remove_new(&self) -> Result<()> {
+        for folder in [self.log(), self.cold()] {
+            match fs::remove_dir_all(folder) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(unusable("cannot remove an unfinished store", error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
-    /// Lays out `target` as a folder of the same format, with what stands beside the data, and returns where the
-    /// copy of the data goes. The format is written by [`Folder::finish_copy`], so that an unfinished copy is not
-    /// taken for a store.
-    pub(super) fn begin_copy(&self, target: &Path) -> Result<PathBuf> {
+    /// Makes the folder a store: log and cold store are there and durable.
+    pub(super) fn finish(&self) -> Result<()> {
+        write_format(&self.path, self.engine)?;
+        let _ = fs::remove_file(self.path.join(CREATING));
+        Ok(())
+    }
+
+    /// Fails if log or cold store are missing: they never begin anew in a folder that holds a store.
+    fn must_be_whole(&self) -> Result<()> {
+        let manifest = self.log().join("manifest");
+        for (path, name) in [(self.log(), "log"), (manifest, "log/manifest"), (self.cold(), "cold")] {
+            if !path
+                .try_exists()
+                .map_err(|error| unusable("cannot read the directory of the store", error))?
+            {
+                return Err(Error::corrupt(format!("{name} is missing from the directory of the store")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the files of the old format into a folder of their own, where the build before can open them.
+    pub(super) fn put_old_aside(&self) -> Result<()> {
+        let data = self.old_data();
+        if !data.exists() {
+            return Ok(());
+        }
+        let old = self.path.join(OLD);
+        let put = || {
+            create_dir(&old)?;
+            fs::rename(&data, old.join(OLD_DATA))?;
+            write_line(&old, &format!("ebbtide {} {OLD_FORMAT}\n", self.engine))?;
+            sync_dir(&self.path)
+        };
+        put().map_err(|error| unusable("cannot put the files of the old format aside", error))
+    }
+
+    /// Lays out `target` as a folder of the same format, with the files beside the data, and returns the folders of log and
+    /// cold store. The format is written by [`finish_copy`](Self::finish_copy), so that an unfinished copy is no store.
+    pub(crate) fn begin_copy(&self, target: &Path) -> Result<(PathBuf, PathBuf)> {
         let unwritable = |error| unusable("cannot write the backup", error);
-        fs::create_dir_all(target).map_err(unwritable)?;
+        create_dir(target).map_err(unwritable)?;
         if fs::read_dir(target).map_err(unwritable)?.next().is_some() {
             return Err(Error::invalid("the directory of a backup must be empty"));
         }
         for entry in fs::read_dir(&self.path).map_err(unwritable)? {
             let entry = entry.map_err(unwritable)?;
             let name = entry.file_name();
-            let ours = [FORMAT_FILE, LOCK_FILE, DATA].iter().any(|own| name == *own);
-            if !ours && entry.file_type().map_err(unwritable)?.is_file() {
+            let is_own = [FORMAT_FILE, FORMAT_NEW, LOCK_FILE, CREATING].iter().any(|own| name == *own);
+            if !is_own && entry.file_type().map_err(unwritable)?.is_file() {
                 // Keys stand beside the data; a copy keeps their mode.
-                fs::copy(entry.path(), target.join(name)).map_err(unwritable)?;
+                fs::copy(entry.path(), target.join(&name)).map_err(unwritable)?;
+                File::open(target.join(name)).and_then(|file| file.sync_all()).map_err(unwritable)?;
             }
         }
-        Ok(target.join(DATA))
+        Ok((target.join(LOG), target.join(COLD)))
     }
 
     /// Makes the copy a store.
-    pub(super) fn finish_copy(target: &Path, engine: &str) -> Result<()> {
-        write_format(target, engine)
+    pub(crate) fn finish_copy(&self, target: &Path) -> Result<()> {
+        write_format(target, self.engine)
     }
 }
 
@@ -79,57 +189,104 @@ pub(in crate::engines) fn is_store(path: &Path) -> bool {
     path.join(FORMAT_FILE).is_file()
 }
 
+/// Removes the files of the old format, and returns true if there were any.
+pub(super) fn forget_old(path: &Path) -> Result<bool> {
+    match fs::remove_dir_all(path.join(OLD)) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(unusable("cannot remove the files of the old format", error)),
+    }
+}
+
+/// Creates a folder for its owner alone, unless it exists.
+pub(super) fn create_dir(path: &Path) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+fn new_file(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
+pub(super) fn sync_dir(path: &Path) -> std::io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
 fn read_format(path: &Path) -> Result<Option<String>> {
     match fs::read_to_string(path.join(FORMAT_FILE)) {
         Ok(line) => Ok(Some(line)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == ErrorKind::InvalidData => Err(malformed()),
         Err(error) => Err(unusable("cannot read the file FORMAT of the store", error)),
     }
 }
 
-fn check_format(line: &str, engine: &str) -> Result<()> {
-    let unreadable = || Error::corrupt("the file FORMAT of the store is malformed");
+fn malformed() -> Error {
+    Error::corrupt("the file FORMAT of the store is malformed")
+}
+
+fn check_format(line: &str, engine: &str) -> Result<u32> {
     let mut words = line.split_ascii_whitespace();
-    let (Some("ebbtide"), Some(made_by), Some(format)) = (words.next(), words.next(), words.next()) else {
-        return Err(unreadable());
+    let (Some("ebbtide"), Some(made_by), Some(format), None) =
+        (words.next(), words.next(), words.next(), words.next())
+    else {
+        return Err(malformed());
     };
-    let format: u32 = format.parse().map_err(|_| unreadable())?;
+    let format: u32 = format.parse().map_err(|_| malformed())?;
+    if !["fjall", "rocksdb"].contains(&made_by) {
+        return Err(malformed());
+    }
     if made_by != engine {
         return Err(Error::invalid(format!("the directory holds a {made_by} store, not a {engine} store")));
     }
-    if format > FORMAT {
-        return Err(Error::invalid(format!(
+    match format {
+        0 => Err(malformed()),
+        1..=FORMAT => Ok(format),
+        _ => Err(Error::invalid(format!(
             "the store has format {format}; this build supports up to {FORMAT}; use a newer build"
-        )));
+        ))),
     }
-    Ok(())
 }
 
-/// Written whole and durable, or not at all.
+/// Writes `FORMAT` whole and durable, or not at all.
 fn write_format(path: &Path, engine: &str) -> Result<()> {
-    let write = || {
-        let temporary = path.join("FORMAT.new");
-        let mut file = File::create(&temporary)?;
-        writeln!(file, "ebbtide {engine} {FORMAT}")?;
-        file.sync_all()?;
-        fs::rename(&temporary, path.join(FORMAT_FILE))?;
-        File::open(path)?.sync_all()
-    };
-    write().map_err(|error| unusable("cannot write the file FORMAT of the store", error))
+    write_line(path, &format!("ebbtide {engine} {FORMAT}\n"))
+        .map_err(|error| unusable("cannot write the file FORMAT of the store", error))
 }
 
-/// A folder without a format may hold what a first start left: the lock, the keys, the engine's files.
+fn write_line(path: &Path, line: &str) -> std::io::Result<()> {
+    let temporary = path.join(FORMAT_NEW);
+    let mut file = new_file(&temporary)?;
+    file.write_all(line.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&temporary, path.join(FORMAT_FILE))?;
+    sync_dir(path)
+}
+
+/// Returns true if the folder holds files that no store has.
 fn holds_something_else(path: &Path) -> Result<bool> {
     let list =
         fs::read_dir(path).map_err(|error| unusable("cannot read the directory of the store", error))?;
     let names = list.filter_map(|entry| entry.ok().map(|entry| entry.file_name()));
-    let expected = [LOCK_FILE, SOCKET, DATA, "FORMAT.new", "keyring.json", "root.key"];
+    let expected = [
+        LOCK_FILE,
+        SOCKET,
+        OLD_DATA,
+        LOG,
+        COLD,
+        OLD,
+        CREATING,
+        FORMAT_NEW,
+        "keyring.json",
+        "root.key",
+        "lost+found",
+    ];
     Ok(names.into_iter().any(|name| !expected.iter().any(|known| name == *known)))
 }
 
 fn lock(path: &Path) -> Result<File> {
     let cannot = |error| unusable("cannot lock the directory of the store", error);
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(path.join(LOCK_FILE));
+    let mut options = OpenOptions::new();
+    let file = options.create(true).truncate(false).write(true).mode(0o600).open(path.join(LOCK_FILE));
     let file = file.map_err(cannot)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
@@ -140,7 +297,7 @@ fn lock(path: &Path) -> Result<File> {
     }
 }
 
-fn unusable(message: &str, error: std::io::Error) -> Error {
+pub(super) fn unusable(message: &str, error: std::io::Error) -> Error {
     Error::unavailable(message).caused_by(error)
 }
 
@@ -150,12 +307,13 @@ mod tests {
 
     #[test]
     fn a_newer_format_and_another_engine_are_refused_by_name() {
-        check_format("ebbtide fjall 1\n", "fjall").unwrap();
-        let newer = check_format("ebbtide fjall 2\n", "fjall").unwrap_err();
-        assert!(newer.message().contains("format 2"), "{newer}");
+        assert_eq!(check_format("ebbtide fjall 1\n", "fjall").unwrap(), OLD_FORMAT);
+        assert_eq!(check_format("ebbtide fjall 2\n", "fjall").unwrap(), FORMAT);
+        let newer = check_format("ebbtide fjall 3\n", "fjall").unwrap_err();
+        assert!(newer.message().contains("format 3"), "{newer}");
         let other = check_format("ebbtide rocksdb 1\n", "fjall").unwrap_err();
         assert!(other.message().contains("rocksdb"), "{other}");
-        for line in ["", "ebbtide", "ebbtide fjall x", "fjall 1"] {
+        for line in ["", "ebbtide", "ebbtide fjall x", "fjall 1", "ebbtide fjall 0", "ebbtide fjbll 2"] {
             assert!(check_format(line, "fjall").is_err(), "{line}");
         }
     }
@@ -168,7 +326,7 @@ mod tests {
         let second = Folder::take(&path, "fjall").unwrap_err();
         assert!(second.message().contains("another process"), "{second}");
         drop(first);
-        Folder::take(&path, "fjall").unwrap();
+        assert_eq!(Folder::take(&path, "fjall").unwrap().1, State::New);
     }
 
     #[test]
@@ -177,5 +335,38 @@ mod tests {
         fs::write(dir.path().join("thesis.txt"), "words").unwrap();
         assert!(Folder::take(dir.path(), "fjall").is_err());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing was put beside it");
+    }
+
+    #[test]
+    fn a_first_start_that_did_not_end_begins_anew_and_a_lost_format_is_corrupt() {
+        use crate::ErrorKind;
+
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, _) = Folder::take(dir.path(), "fjall").unwrap();
+        create_dir(&folder.log()).unwrap();
+        fs::write(folder.log().join("manifest"), "half").unwrap();
+        drop(folder);
+        let (folder, state) = Folder::take(dir.path(), "fjall").unwrap();
+        assert!(state == State::New && !folder.log().exists());
+        create_dir(&folder.log()).unwrap();
+        create_dir(&folder.cold()).unwrap();
+        fs::write(folder.log().join("manifest"), "whole").unwrap();
+        folder.finish().unwrap();
+        drop(folder);
+        assert_eq!(Folder::take(dir.path(), "fjall").unwrap().1, State::Store);
+        fs::remove_file(dir.path().join(FORMAT_FILE)).unwrap();
+        assert_eq!(Folder::take(dir.path(), "fjall").unwrap_err().kind(), ErrorKind::Corrupt);
+        fs::write(dir.path().join(FORMAT_FILE), "ebbtide fjall 2\n").unwrap();
+        for lost in ["cold", "log/manifest", "log"] {
+            let path = dir.path().join(lost);
+            if path.is_dir() {
+                fs::remove_dir_all(path).unwrap()
+            } else {
+                fs::remove_file(path).unwrap()
+            }
+            let error = Folder::take(dir.path(), "fjall").unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
+            assert!(error.message().contains(lost), "{error}");
+        }
     }
 }

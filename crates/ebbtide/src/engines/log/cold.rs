@@ -5,10 +5,14 @@
 
 #[cfg(feature = "fjall")]
 pub mod fjall;
+#[cfg(feature = "rocksdb")]
+pub mod rocksdb;
+pub(crate) mod stored;
 #[cfg(test)]
 pub(crate) mod test_store;
 
 use std::ops::Bound;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::model::error::Result;
@@ -39,8 +43,32 @@ pub struct ColdPage {
     pub more: bool,
 }
 
+/// Visitor of records: keys come in order.
+pub type Visit<'a> = &'a mut dyn FnMut(&[u8], Record) -> Result<()>;
+
+/// A store of the old format, which is only read.
+pub trait OldStore {
+    /// Latest time that it was used at.
+    fn clock_mark(&self) -> Result<Option<Timestamp>>;
+
+    /// Visits all records of a kind, in the order of their keys.
+    fn each(&self, kind: Kind, visit: Visit<'_>) -> Result<()>;
+}
+
 /// An engine for records that have left the log. One thread writes to it; reads come from any.
-pub trait ColdStore: Send + Sync + 'static {
+pub trait ColdStore: Sized + Send + Sync + 'static {
+    /// Reader of stores that this engine wrote before there was a log.
+    type Old: OldStore;
+
+    /// Name in URLs and messages.
+    const NAME: &'static str;
+
+    /// Opens or creates the store in the folder `path`.
+    fn open(path: &Path, cache_bytes: u64) -> Result<Self>;
+
+    /// Opens the files of the old format in `path`.
+    fn open_old(path: &Path) -> Result<Self::Old>;
+
     /// Windows of a kind that may hold records.
     fn windows(&self, kind: Kind) -> Vec<Window>;
 
@@ -53,7 +81,7 @@ pub trait ColdStore: Send + Sync + 'static {
     /// Adds rows, sorted by key, to a window that need not exist yet. They need not be durable before [`sync`](Self::sync).
     fn ingest(&self, kind: Kind, window: Window, rows: Vec<Row>) -> Result<()>;
 
-    /// Up to `limit` keys of a window whose records expire before `until`.
+    /// Up to `limit` keys of a window whose records expire before `until`. Costs what has expired, not what is stored.
     fn expired(&self, kind: Kind, window: Window, until: Timestamp, limit: usize) -> Result<Vec<Box<[u8]>>>;
 
     /// Removes a window with all its records.
@@ -61,6 +89,12 @@ pub trait ColdStore: Send + Sync + 'static {
 
     /// Makes everything that was ingested durable.
     fn sync(&self) -> Result<()>;
+
+    /// Visits every record of a window, and checks its checksums on the way.
+    fn each(&self, kind: Kind, window: Window, visit: Visit<'_>) -> Result<()>;
+
+    /// Writes a copy into the empty or missing folder `path`, durably. Nobody writes meanwhile.
+    fn copy(&self, path: &Path) -> Result<()>;
 }
 
 const HOUR: u64 = 3_600_000;

@@ -35,6 +35,9 @@ pub trait Disk: Send + Sync + 'static {
 
     /// Makes names, renames and removals durable.
     fn sync_dir(&self) -> io::Result<()>;
+
+    /// Bytes that can still be written.
+    fn free(&self) -> io::Result<u64>;
 }
 
 /// One open file.
@@ -51,6 +54,9 @@ pub trait File: Send + Sync + 'static {
 
     /// Length in bytes.
     fn len(&self) -> io::Result<u64>;
+
+    /// Cuts the file at `len`, or adds zeros up to it. A crash may keep what was cut off.
+    fn resize(&self, len: u64) -> io::Result<()>;
 
     /// Writes zeros up to `len`. Blocks that were written need no metadata on the commit path, which
     /// preallocated extents do.

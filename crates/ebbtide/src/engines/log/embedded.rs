@@ -5,6 +5,7 @@
 //! a write or a delete waits until the group of that is durable.
 
 mod backend;
+mod backup;
 mod commit;
 mod lookup;
 mod open;
@@ -28,6 +29,7 @@ use super::pool::Pool;
 use super::position::Position;
 use super::recovery::Settings;
 use super::writer::{Log, Threads};
+use crate::engines::embedded::{Control, Folder};
 use crate::model::error::Result;
 use crate::model::kind::Kind;
 use crate::model::time::Timestamp;
@@ -42,6 +44,8 @@ pub struct Options {
     pub cap_bytes: u64,
     /// Time after which a segment retires.
     pub horizon: Duration,
+    /// Free bytes of the disk below which nothing is added.
+    pub reserve_bytes: u64,
     /// Furthest that one commit moves the clock mark.
     pub clock_leap: Duration,
     /// Kinds that keep their keys in order.
@@ -62,6 +66,7 @@ impl Options {
             keep_bytes: 64 << 20,
             cap_bytes: 4 << 30,
             horizon: super::cold::HORIZON,
+            reserve_bytes: 256 << 20,
             clock_leap: Duration::from_secs(24 * 3_600),
             is_listed: |kind| !matches!(kind, Kind::Replay | Kind::Nonce),
             read_threads: 4,
@@ -99,6 +104,8 @@ pub(crate) struct Core<C> {
     latest: AtomicU64,
     /// Time at which maintenance first saw a segment.
     births: Mutex<BTreeMap<u32, Timestamp>>,
+    /// True while the disk has less free than the reserve: what is left is for writes that end authority.
+    is_short: AtomicBool,
     /// One retirement or sweep at a time: one thread writes to the cold store.
     maintenance: tokio::sync::Mutex<()>,
     disk: Arc<dyn super::disk::Disk>,
@@ -138,12 +145,15 @@ impl<C: ColdStore> Core<C> {
 
 /// A store in a folder of this machine.
 pub struct Embedded<C: ColdStore> {
-    // Dropped in this order: first whoever writes to the cold store, then the readers, then the log, which seals itself.
+    // Dropped in this order: first the socket for backups, then whoever writes to the cold store, then the readers, then the log, which seals itself.
+    control: Option<Control>,
     maintainer: Option<Maintainer>,
     reads: Pool,
     walks: Pool,
     threads: Option<Threads>,
     pub(crate) core: Arc<Core<C>>,
+    /// The folder that it is in, locked; none on a disk of tests.
+    folder: Option<Arc<Folder>>,
 }
 
 /// The thread that retires segments which are too old or too many.

@@ -89,12 +89,17 @@ pub(crate) struct Closed {
     pub(crate) end: u32,
 }
 
+/// Codes and names of all kinds of this build.
+pub(crate) fn kinds() -> Vec<(u8, String)> {
+    Kind::ALL.iter().map(|kind| (kind.code(), kind.name().to_owned())).collect()
+}
+
 impl Manifest {
     /// Manifest of an empty store.
     pub(crate) fn new(hash_seed: [u8; 16], keyrings: Vec<String>) -> Self {
         Self {
             hash_seed,
-            kinds: Kind::ALL.iter().map(|kind| (kind.code(), kind.name().to_owned())).collect(),
+            kinds: kinds(),
             keyrings,
             checkpoint: 0,
             first_sequence: 1,

@@ -64,13 +64,14 @@ impl Segment {
             _ => failed("cannot open a segment of the log", error),
         })?;
         let len = file.len().map_err(|error| failed("cannot open a segment of the log", error))?;
-        if len != u64::from(entry.len) {
-            return Err(Error::corrupt(format!(
-                "segment {name} of the log has {len} bytes instead of {}",
-                entry.len
-            )));
+        // Closing cuts off what is behind the last group, after the manifest says so.
+        let least = entry.closed.map_or(entry.len, |closed| closed.end);
+        match u32::try_from(len) {
+            Ok(len) if (least..=entry.len).contains(&len) => {
+                Ok(Self { id: entry.id, epoch: entry.epoch, len, file })
+            }
+            _ => Err(Error::corrupt(format!("segment {name} of the log has {len} bytes instead of {least}"))),
         }
-        Ok(Self { id: entry.id, epoch: entry.epoch, len: entry.len, file })
     }
 
     /// Entry for the manifest.

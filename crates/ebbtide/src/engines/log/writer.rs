@@ -99,7 +99,7 @@ impl Log {
         let at = queue.append(frames)?;
         let is_waiting = std::mem::take(&mut queue.writer_waits);
         // On a full disk the thread tries again by itself, not with each commit.
-        let is_short = queue.ready.is_empty() && queue.no_segment.is_none();
+        let is_short = queue.needs_segment() && queue.no_segment.is_none();
         drop(queue);
         if is_waiting {
             self.work.notify_one();
@@ -113,6 +113,13 @@ impl Log {
     /// End of the last durable group: all frames before it are durable.
     pub(crate) fn durable_end(&self) -> Position {
         Position::from_bits(self.durable.load(Ordering::Acquire))
+    }
+
+    /// End of a durable group, and a sequence that is durable at that end.
+    pub(crate) fn durable_point(&self) -> (Position, u64) {
+        // In this order: the thread that writes moves the end first, so that this is the end of the group or of a later one.
+        let sequence = self.acknowledged();
+        (self.durable_end(), sequence)
     }
 
     /// End of all that has been appended.
@@ -168,9 +175,7 @@ impl Log {
 
     /// Waits until a prepared segment is at hand; fails if none can be made.
     pub(crate) async fn room(&self) -> Result<()> {
-        if self.queue().no_segment.is_none() {
-            self.prepare.notify_one();
-        }
+        self.want_segment();
         std::future::poll_fn(|context| {
             let mut queue = self.queue();
             if self.is_poisoned() {
@@ -186,6 +191,16 @@ impl Log {
             Poll::Pending
         })
         .await
+    }
+
+    /// Has the next segment prepared.
+    pub(crate) fn want_segment(&self) {
+        let mut queue = self.queue();
+        queue.is_wanted = true;
+        // On a full disk the thread tries again by itself.
+        if queue.no_segment.is_none() {
+            self.prepare.notify_one();
+        }
     }
 
     /// A frame that is in memory: of an open group, of the one being written, or of a recent one.

@@ -21,6 +21,7 @@ use crate::stores::Stores;
 use crate::stores::approvals::{self, Approval, Approvals, Granted};
 use crate::stores::relationships::{Edge, Related, RelationType, Relationship, Relationships};
 use crate::stores::shared::lifetime::{Lifetime, Restored};
+use crate::timekeeping::Now;
 
 /// Smaller numbers are seconds: as milliseconds they would be before March 1973, and as seconds this is the year
 /// 5138.
@@ -67,15 +68,15 @@ impl Importer {
     async fn import(&self, fields: &Map<String, Value>) -> Result<ImportOutcome> {
         let is_approval = fields.contains_key("identity");
         let began = if is_approval { "granted_at" } else { "created_at" };
-        let dated = time(fields, began)?;
-        let began_at = dated.unwrap_or_else(|| self.stores.now());
+        let (now, dated) = (self.stores.now()?, time(fields, began)?);
+        let began_at = dated.unwrap_or_else(|| now.latest());
         let (dated, dry_run) = (dated.is_some(), self.dry_run);
         let expires_at = match (time(fields, "expires_at")?, number(fields, "ttl_seconds")?) {
             (Some(expires_at), _) => expires_at,
             (None, Some(seconds)) => began_at.checked_add(Duration::from_secs(seconds))?,
             (None, None) => Timestamp::NEVER,
         };
-        if expires_at <= self.stores.now() {
+        if !now.before(expires_at)? {
             return Ok(ImportOutcome::Skipped("it has expired".to_owned()));
         }
         let slide = number(fields, "sliding_ttl_ms")?.map(Duration::from_millis);
@@ -112,7 +113,7 @@ pub struct Exporter {
     stores: Stores,
     left: Vec<Prefix>,
     after: Option<Cursor>,
-    now: Timestamp,
+    now: Now,
 }
 
 impl Exporter {
@@ -121,7 +122,7 @@ impl Exporter {
         let reach = Reach::Exact(scope.clone());
         let kinds = [Kind::Relationship, Kind::Approval];
         let left = kinds.into_iter().map(|kind| Prefix::reach(kind, &reach)).collect::<Result<_>>()?;
-        let now = stores.now();
+        let now = stores.now()?;
         Ok(Self { stores, left, after: None, now })
     }
 

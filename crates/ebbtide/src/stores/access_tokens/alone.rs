@@ -11,7 +11,7 @@ use crate::stores::shared::tombstones::Principal;
 impl AccessTokens {
     /// Issues a token and its indexes, which end with it, in one commit.
     pub(super) async fn issue_alone(&self, request: AccessRequest) -> Result<IssueOutcome> {
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let (issued, insert, digest, stored) = self.prepare(request, None, now)?;
         let mut writes = vec![insert];
         for key in self.index_keys(&digest, &stored)? {

@@ -79,7 +79,7 @@ impl AccessTokens {
         after: Option<&Cursor>,
     ) -> Result<(u64, Option<Cursor>)> {
         let prefix = holder.prefix(Listed::AccessTokens, &self.scope)?;
-        let page = self.stores.backend().scan(&prefix, after, PAGE, self.stores.now()).await?;
+        let page = self.stores.backend().scan(&prefix, after, PAGE, self.stores.now()?).await?;
         let mut revoked = 0;
         for (key, _) in page.items {
             revoked += u64::from(self.revoke_listed(key, holder).await?);
@@ -96,7 +96,7 @@ impl AccessTokens {
         if !revoked {
             // A delete has no condition that could be refused.
             let unlist = Write::Delete { key: index };
-            let _ = self.stores.backend().commit(unlist.try_into()?, self.stores.now()).await?;
+            let _ = self.stores.backend().commit(unlist.try_into()?, self.stores.now()?).await?;
         }
         Ok(revoked)
     }

@@ -6,19 +6,19 @@ use serde_json::Value;
 use super::draft::{Attribute, Draft, Stamp, StoredAttribute};
 use super::{Attributes, names_of};
 use crate::admin::{AdminExt as _, Erased};
-use crate::backend::{BackendExt, Cursor};
+use crate::backend::Cursor;
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
 use crate::model::record::{Record, Version};
 use crate::model::scope::Scope;
-use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::{Commit, Write};
 use crate::stores::Stores;
 use crate::stores::shared::paging::{Listing, bounded, check_limit};
 use crate::stores::shared::tombstones::Principal;
 use crate::stores::shared::update::Step;
+use crate::timekeeping::Now;
 
 /// Bucket of one owner.
 #[derive(Debug, Clone)]
@@ -98,7 +98,7 @@ impl Bucket {
     /// Stores a value, whether or not there is one. Without a TTL it has the default of the bucket or of the policy;
     /// without those it does not expire.
     pub async fn set(&self, name: &str, value: impl Into<Draft>) -> Result<Stamp> {
-        let (key, now) = (self.key(name)?, self.stores().now());
+        let (key, now) = (self.key(name)?, self.stores().now()?);
         let record = self.record(&value.into(), now)?;
         let stamp = stamp(&record);
         // A put has no condition that could be refused.
@@ -108,7 +108,7 @@ impl Bucket {
 
     /// Stores a value if there is none.
     pub async fn insert(&self, name: &str, value: impl Into<Draft>) -> Result<ChangeOutcome> {
-        let (key, now) = (self.key(name)?, self.stores().now());
+        let (key, now) = (self.key(name)?, self.stores().now()?);
         let record = self.record(&value.into(), now)?;
         let stamp = stamp(&record);
         let commit = self.commit(Write::Insert { key, record }, now).await?;
@@ -122,7 +122,7 @@ impl Bucket {
         expected: Version,
         value: impl Into<Draft>,
     ) -> Result<ChangeOutcome> {
-        let (key, now) = (self.key(name)?, self.stores().now());
+        let (key, now) = (self.key(name)?, self.stores().now()?);
         let record = self.record(&value.into(), now)?;
         let stamp = stamp(&record);
         let commit = self.stores().backend().replace(key, expected, record, now).await?;
@@ -172,10 +172,10 @@ impl Bucket {
     pub async fn list(&self, after: Option<&Cursor>, limit: usize) -> Result<Listing<Attribute>> {
         check_limit(limit)?;
         let limit = limit.min(Attributes::PAGE);
-        if self.is_deleted(self.stores().now()).await? {
+        if self.is_deleted(self.stores().now()?).await? {
             return Ok(Listing { items: Vec::new(), next: None });
         }
-        let page = bounded(self.stores(), &self.prefix()?, after, limit, self.stores().now()).await?;
+        let page = bounded(self.stores(), &self.prefix()?, after, limit, self.stores().now()?).await?;
         Listing::read(page, |key, record| {
             StoredAttribute::decode(&record)?.attribute(names_of(&key)?.1, &record)
         })
@@ -183,44 +183,44 @@ impl Bucket {
 
     /// Deletes an attribute. True only for the caller that removed it.
     pub async fn delete(&self, name: &str) -> Result<bool> {
-        let taken = self.stores().backend().take(&self.key(name)?, self.stores().now()).await?;
+        let taken = self.stores().backend().take(&self.key(name)?, self.stores().now()?).await?;
         Ok(taken.is_some())
     }
 
     /// Deletes an attribute if the present version is `expected`. True only for the caller that removed it.
     pub async fn remove_if(&self, name: &str, expected: Version) -> Result<bool> {
-        let commit = self.stores().backend().remove(self.key(name)?, expected, self.stores().now()).await?;
+        let commit = self.stores().backend().remove(self.key(name)?, expected, self.stores().now()?).await?;
         Ok(commit.is_applied())
     }
 
     /// Removes an attribute and returns it. Of any number of callers, at most one gets it.
     pub async fn take(&self, name: &str) -> Result<Option<Attribute>> {
-        if self.is_deleted(self.stores().now()).await? {
+        if self.is_deleted(self.stores().now()?).await? {
             return Ok(None);
         }
-        let taken = self.stores().backend().take(&self.key(name)?, self.stores().now()).await?;
+        let taken = self.stores().backend().take(&self.key(name)?, self.stores().now()?).await?;
         taken.map(|record| StoredAttribute::decode(&record)?.attribute(name.to_owned(), &record)).transpose()
     }
 
     /// Deletes every attribute of this bucket, and returns their number. One that is set meanwhile may be left. After
     /// an error, call it again to delete the rest.
     pub async fn delete_bucket(&self) -> Result<u64> {
-        self.stores().admin().erase_all(&self.prefix()?, self.stores().now()).await
+        self.stores().admin().erase_all(&self.prefix()?, self.stores().now()?.earliest()).await
     }
 
     /// One step of [`delete_bucket`](Self::delete_bucket), for showing progress or stopping in between.
     pub async fn delete_bucket_step(&self) -> Result<Erased> {
-        self.stores().admin().erase(&self.prefix()?, self.stores().now()).await
+        self.stores().admin().erase(&self.prefix()?, self.stores().now()?.earliest()).await
     }
 
     /// Commits a write that may create an attribute. Returns `Invalid` if the owner is being deleted.
-    async fn commit(&self, write: Write, now: Timestamp) -> Result<Commit> {
+    async fn commit(&self, write: Write, now: Now) -> Result<Commit> {
         let owner = [Principal::Owner(&self.owner)];
         self.stores().commit_for(self.scope(), &owner, vec![write], now).await?.unless_deleted()
     }
 
     /// Returns whether the owner is being deleted. Their attributes are absent then.
-    async fn is_deleted(&self, now: Timestamp) -> Result<bool> {
+    async fn is_deleted(&self, now: Now) -> Result<bool> {
         self.stores().is_deleted(self.scope(), &[Principal::Owner(&self.owner)], now).await
     }
 
@@ -244,7 +244,7 @@ impl Bucket {
     }
 
     /// Record of a draft whose lifetime begins now.
-    pub(super) fn record(&self, draft: &Draft, now: Timestamp) -> Result<Record> {
+    pub(super) fn record(&self, draft: &Draft, now: Now) -> Result<Record> {
         let (lifetime, expires_at) =
             draft.lifetime().begin(self.stores(), Kind::Attribute, self.scope(), self.default_ttl, now)?;
         Ok(self.stores().record(StoredAttribute::new(draft, lifetime)?.encode(), expires_at))

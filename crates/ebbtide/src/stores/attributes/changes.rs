@@ -8,9 +8,9 @@ use super::draft::Draft;
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::record::{Record, Version};
-use crate::model::time::Timestamp;
 use crate::model::write::{Commit, Write};
 use crate::stores::shared::tombstones::Principal;
+use crate::timekeeping::Now;
 
 /// Changes to attributes of one scope that are committed together: at least one, to distinct attributes, and with one
 /// more for each owner no more than [`Batch::MAX_WRITES`](crate::Batch::MAX_WRITES).
@@ -18,7 +18,8 @@ use crate::stores::shared::tombstones::Principal;
 #[must_use = "nothing is written before the commit"]
 pub struct Changes {
     attributes: Attributes,
-    now: Timestamp,
+    /// None if the time was not to be had, which `writes` says.
+    now: Option<Now>,
     writes: Result<Vec<Write>>,
     /// Owners whose attributes it may create.
     owners: BTreeSet<String>,
@@ -26,8 +27,11 @@ pub struct Changes {
 
 impl Changes {
     pub(super) fn new(attributes: Attributes) -> Self {
-        let now = attributes.stores.now();
-        Self { attributes, now, writes: Ok(Vec::new()), owners: BTreeSet::new() }
+        let (now, writes) = match attributes.stores.now() {
+            Ok(now) => (Some(now), Ok(Vec::new())),
+            Err(error) => (None, Err(error)),
+        };
+        Self { attributes, now, writes, owners: BTreeSet::new() }
     }
 
     /// Stores a value, whether or not there is one.
@@ -65,7 +69,9 @@ impl Changes {
     pub async fn commit(self) -> Result<Commit> {
         let Attributes { stores, scope } = &self.attributes;
         let owners: Vec<_> = self.owners.iter().map(|owner| Principal::Owner(owner)).collect();
-        stores.commit_for(scope, &owners, self.writes?, self.now).await?.unless_deleted()
+        let writes = self.writes?;
+        let now = self.now.map_or_else(|| stores.now(), Ok)?;
+        stores.commit_for(scope, &owners, writes, now).await?.unless_deleted()
     }
 
     fn store(
@@ -75,7 +81,8 @@ impl Changes {
         draft: &Draft,
         write: impl FnOnce(Key, Record) -> Write,
     ) -> Self {
-        match bucket.record(draft, self.now) {
+        let Some(now) = self.now else { return self };
+        match bucket.record(draft, now) {
             Ok(record) => {
                 let mut changes = self.push(bucket, name, |key| write(key, record));
                 changes.owners.insert(bucket.owner().to_owned());

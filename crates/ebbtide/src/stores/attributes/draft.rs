@@ -1,6 +1,7 @@
 //! Attributes as they are set, read and stored.
 
 use std::fmt;
+use std::time::Duration;
 
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Deserializer, de};
@@ -29,9 +30,12 @@ pub struct Draft {
     #[serde(rename = "ttl_seconds")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
     pub ttl: Option<Ttl>,
-    #[serde(skip)]
+    /// Longest lifetime, from now on: neither reads nor extensions reach further.
+    #[serde(rename = "max_ttl_seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
     cap: Option<Ttl>,
-    #[serde(skip)]
+    /// Lets each read renew the lifetime, up to `max_ttl_seconds`.
+    #[serde(default, rename = "sliding")]
     slides: bool,
 }
 
@@ -142,6 +146,8 @@ pub struct Attribute {
     pub timestamp: Option<Timestamp>,
     /// Time at which it expires.
     pub expires_at: Timestamp,
+    /// TTL that it began with; none without an end.
+    pub ttl: Option<Duration>,
     /// Latest expiry that reads and extensions can give it, where there is a cap.
     pub cap_at: Option<Timestamp>,
     /// True if reads renew it.
@@ -193,6 +199,7 @@ impl StoredAttribute {
             data,
             timestamp: self.timestamp.map(Timestamp::from_stored).transpose()?,
             expires_at: record.expires_at,
+            ttl: self.lifetime.ttl(record.expires_at),
             cap_at: self.lifetime.cap_at()?,
             slides: self.lifetime.slides(),
             version: record.version,

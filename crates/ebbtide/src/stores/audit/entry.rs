@@ -5,6 +5,9 @@ use std::fmt;
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 
+use super::author::Author;
+use super::chain::{ChainId, Head, Link};
+use super::mark::ChainMark;
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
@@ -18,7 +21,7 @@ const MAX_ACTOR_BYTES: usize = 256;
 const MAX_REASON_BYTES: usize = 1_024;
 
 /// Refuses an actor or a reason that is empty, too long, or has control characters in it.
-pub(crate) fn check_words(actor: &str, reason: &str) -> Result<()> {
+fn check_words(actor: &str, reason: &str) -> Result<()> {
     check_text("the actor of an audited change", actor, MAX_ACTOR_BYTES)?;
     check_text("the reason of an audited change", reason, MAX_REASON_BYTES)
 }
@@ -30,19 +33,27 @@ pub(crate) fn check_text(what: &str, text: &str, most: usize) -> Result<()> {
     Ok(())
 }
 
-/// Actor and reason of an audited change.
+/// Reason of an audited change, and on whose behalf it is made. The author is not part of it: see
+/// [`Author`](super::Author).
 #[derive(Clone)]
 pub struct AuditContext {
-    actor: String,
+    on_behalf_of: Option<String>,
     reason: String,
 }
 
 impl AuditContext {
-    /// Checks an actor of up to 256 bytes and a reason of up to 1,024; neither is empty.
-    pub fn new(actor: impl Into<String>, reason: impl Into<String>) -> Result<Self> {
-        let (actor, reason) = (actor.into(), reason.into());
-        check_words(&actor, &reason)?;
-        Ok(Self { actor, reason })
+    /// Checks a claimed name of up to 256 bytes and a reason of up to 1,024; neither is empty.
+    pub fn new(on_behalf_of: impl Into<String>, reason: impl Into<String>) -> Result<Self> {
+        let (name, reason) = (on_behalf_of.into(), reason.into());
+        check_words(&name, &reason)?;
+        Ok(Self { on_behalf_of: Some(name), reason })
+    }
+
+    /// Context of a change that the author makes for itself.
+    pub fn because(reason: impl Into<String>) -> Result<Self> {
+        let reason = reason.into();
+        check_text("the reason of an audited change", &reason, MAX_REASON_BYTES)?;
+        Ok(Self { on_behalf_of: None, reason })
     }
 }
 
@@ -64,6 +75,12 @@ macro_rules! actions {
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)+ }
+            }
+
+            /// Looks up an action by its name.
+            #[must_use]
+            pub fn from_name(name: &str) -> Option<Self> {
+                [$(Self::$variant,)+].into_iter().find(|action| action.name() == name)
             }
 
             const fn from_code(code: u8) -> Option<Self> {
@@ -88,6 +105,24 @@ actions! {
     Operate = 6, "operate";
     /// A record that gives access was created.
     Create = 7, "create";
+    /// An approval or a relationship was granted, or granted again.
+    Grant = 8, "grant";
+    /// A client was registered, or its registration was changed.
+    Register = 9, "register";
+    /// The secret of a client was replaced.
+    RotateSecret = 10, "rotate_secret";
+    /// A used code or refresh token was presented again, and what it had led to was revoked.
+    Theft = 11, "theft";
+    /// Attempts were exhausted, and further ones are refused.
+    Lockout = 12, "lockout";
+    /// Records were imported.
+    Import = 13, "import";
+    /// The keyring was changed, or records were resealed.
+    Keyring = 14, "keyring";
+    /// A clock was confirmed.
+    Clock = 15, "clock";
+    /// A backup was restored.
+    Restore = 16, "restore";
 }
 
 /// Content of a new entry.
@@ -95,26 +130,37 @@ actions! {
 pub struct Note(Body);
 
 impl Note {
-    /// Records that `actor` did `action` for `reason`.
+    /// Records an action on behalf of `actor`, for `reason`.
     pub fn new(action: Action, actor: impl Into<String>, reason: impl Into<String>) -> Result<Self> {
-        let (actor, reason) = (actor.into(), reason.into());
-        check_words(&actor, &reason)?;
+        Self::of(action, &AuditContext::new(actor, reason)?)
+    }
+
+    /// Records an action with its context.
+    pub fn of(action: Action, context: &AuditContext) -> Result<Self> {
         Ok(Self(Body {
             at: 0,
             action: action as u8,
-            actor,
-            reason,
+            actor: context.on_behalf_of.clone().unwrap_or_default(),
+            reason: context.reason.clone(),
             kind: None,
             target: Vec::new(),
             before: None,
             after: None,
             detail: None,
+            key_id: None,
+            subject: None,
         }))
     }
 
-    /// Records an action with its context.
-    pub fn of(action: Action, context: &AuditContext) -> Result<Self> {
-        Self::new(action, &context.actor, &context.reason)
+    /// Records an action that a store takes by itself, for `reason`.
+    pub(crate) fn automatic(action: Action, reason: &str) -> Result<Self> {
+        Self::of(action, &AuditContext::because(reason)?)
+    }
+
+    /// Encodes the note with its time and the author of the current task.
+    pub(super) fn encoded(&self, at: Timestamp) -> Vec<u8> {
+        let key_id = Some(Author::current().key_id().to_owned());
+        codec::encode(&Body { at: at.as_millis(), key_id, ..self.0.clone() })
     }
 
     pub(crate) fn revoked(context: &AuditContext) -> Result<Self> {
@@ -137,6 +183,19 @@ impl Note {
         self
     }
 
+    /// Adds the expiry of a new record.
+    pub(crate) fn with_new_expiry(mut self, after: Timestamp) -> Self {
+        self.0.after = Some(after.as_millis());
+        self
+    }
+
+    /// Adds the subject that is affected, where the target does not name it.
+    #[must_use]
+    pub fn of_subject(mut self, subject: impl Into<String>) -> Self {
+        self.0.subject = Some(subject.into());
+        self
+    }
+
     /// Adds a detail in words; no secret.
     #[must_use]
     pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
@@ -155,13 +214,19 @@ impl fmt::Debug for Note {
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
-    /// Number: 1, 2, 3 and so on, without a gap.
+    /// Chain of the entry; none for an entry from before there was one for each process.
+    pub chain: Option<ChainId>,
+    /// Number in its chain: 1, 2, 3 and so on, without a gap.
     pub sequence: u64,
     /// Time of the change.
     pub at: Timestamp,
     /// Action of an entry.
     pub action: Action,
-    /// Actor.
+    /// Id of the authenticated key; none in an entry from before it was kept.
+    pub key_id: Option<String>,
+    /// Name that the caller claimed to act for. Nobody has checked it.
+    pub on_behalf_of: Option<String>,
+    /// Name to show: the claimed one, else the id of the key.
     pub actor: String,
     /// Reason.
     pub reason: String,
@@ -169,6 +234,8 @@ pub struct Entry {
     pub kind: Option<Kind>,
     /// Names of the record, such as owner, bucket and name.
     pub target: Vec<String>,
+    /// Subject that is affected, where the target does not name it.
+    pub subject: Option<String>,
     /// Previous expiry, where a lifetime was changed.
     pub before: Option<Timestamp>,
     /// New expiry.
@@ -180,30 +247,45 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Returns its place in the chain.
+    /// Returns its place in its chain.
     #[must_use]
-    pub fn mark(&self) -> Mark {
-        Mark { sequence: self.sequence, hash: self.hash }
+    pub fn mark(&self) -> ChainMark {
+        ChainMark { chain: self.chain, sequence: self.sequence, hash: self.hash, expires_at: None }
     }
 
     pub(super) fn read(key: &Key, record: &Record) -> Result<Self> {
-        let sealed: Sealed = codec::decode(&record.value)?;
-        let body: Body = codec::decode(&sealed.body)?;
+        let (chain, sequence) = match Place::of(key)? {
+            Place::Legacy { sequence } => (None, sequence),
+            Place::Chain { chain, sequence, .. } => (Some(chain), sequence),
+        };
+        let (body, hash) = if chain.is_some() {
+            let link: Link = codec::decode(&record.value)?;
+            (link.body, link.hash)
+        } else {
+            let sealed: Sealed = codec::decode(&record.value)?;
+            (sealed.body, sealed.hash)
+        };
+        let body: Body = codec::decode(&body)?;
         let unknown =
             || Error::corrupt("an entry of the audit log is of a sort that this build does not know");
         let time = |millis: Option<u64>| millis.map(Timestamp::from_stored).transpose();
+        let on_behalf_of = Some(body.actor).filter(|actor| !actor.is_empty());
         Ok(Self {
-            sequence: sequence_of(key)?,
+            chain,
+            sequence,
             at: Timestamp::from_stored(body.at)?,
             action: Action::from_code(body.action).ok_or_else(unknown)?,
-            actor: body.actor,
+            actor: on_behalf_of.clone().or_else(|| body.key_id.clone()).unwrap_or_default(),
+            key_id: body.key_id,
+            on_behalf_of,
             reason: body.reason,
             kind: body.kind.map(|code| Kind::from_code(code).ok_or_else(unknown)).transpose()?,
             target: body.target,
+            subject: body.subject,
             before: time(body.before)?,
             after: time(body.after)?,
             detail: body.detail,
-            hash: Digest::from_bytes(*sealed.hash),
+            hash: Digest::from_bytes(*hash),
         })
     }
 }
@@ -215,51 +297,21 @@ impl fmt::Debug for Entry {
     }
 }
 
-pub(super) fn sequence_of(key: &Key) -> Result<u64> {
-    match key.sort().as_slice() {
-        [Part::Int(sequence)] => Ok(*sequence),
-        _ => Err(Error::corrupt("the key of an entry of the audit log is not a number")),
-    }
+/// Place of an entry, as its key has it. Entries of chains sort by time, after those from before.
+pub(super) enum Place {
+    Legacy { sequence: u64 },
+    Chain { at: u64, chain: ChainId, sequence: u64 },
 }
 
-/// Place in the chain: number and hash of an entry.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
-    /// Number of the entry.
-    pub sequence: u64,
-    /// Hash of the entry.
-    pub hash: Digest,
-}
-
-impl fmt::Debug for Mark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Mark({self})")
-    }
-}
-
-impl fmt::Display for Mark {
-    /// Number, a colon, and the hash in hexadecimal digits.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:", self.sequence)?;
-        self.hash.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl std::str::FromStr for Mark {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let wrong =
-            || Error::invalid("a mark of the audit log is a number, a colon and 64 hexadecimal digits");
-        let (sequence, hash) = text.split_once(':').ok_or_else(wrong)?;
-        if hash.len() != 64 || !hash.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(wrong());
+impl Place {
+    pub(super) fn of(key: &Key) -> Result<Self> {
+        match key.sort().as_slice() {
+            [Part::Int(sequence)] => Ok(Self::Legacy { sequence: *sequence }),
+            [Part::Int(at), Part::Bytes(chain), Part::Int(sequence)] => {
+                Ok(Self::Chain { at: *at, chain: ChainId::from_bytes(chain)?, sequence: *sequence })
+            }
+            _ => Err(Error::corrupt("the key of an entry of the audit log is not a place in a chain")),
         }
-        let mut bytes = [0; 32];
-        for (index, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&hash[2 * index..2 * index + 2], 16).map_err(|_| wrong())?;
-        }
-        Ok(Self { sequence: sequence.parse().map_err(|_| wrong())?, hash: Digest::from_bytes(bytes) })
     }
 }
 
@@ -283,9 +335,13 @@ struct Body {
     after: Option<u64>,
     #[n(8)]
     detail: Option<String>,
+    #[n(9)]
+    key_id: Option<String>,
+    #[n(10)]
+    subject: Option<String>,
 }
 
-/// Stored entry. The hash covers the stored bytes of the body, so that another encoding cannot break the chain.
+/// Stored entry from before there were chains. The hash covers the stored bytes of the body, so that another encoding cannot break the chain.
 #[derive(Encode, Decode)]
 pub(super) struct Sealed {
     #[n(0)]
@@ -303,20 +359,6 @@ pub(super) struct Sealed {
 }
 
 impl Sealed {
-    pub(super) fn new(scope: &Scope, head: &Head, note: &Note, now: Timestamp) -> Result<Self> {
-        let sequence = head.sequence.checked_add(1);
-        let mut sealed = Self {
-            body: codec::encode(&Body { at: now.as_millis(), ..note.0.clone() }),
-            previous: head.hash,
-            previous_expires_at: head.expires_at,
-            hash: [0; 32].into(),
-            sequence: sequence
-                .ok_or_else(|| Error::corrupt("the head of the audit log is at its last number"))?,
-        };
-        sealed.hash = sealed.computed_hash(scope).into();
-        Ok(sealed)
-    }
-
     /// Computes the hash. It covers the scope and the number too, so that an entry fits nowhere else.
     pub(super) fn computed_hash(&self, scope: &Scope) -> [u8; 32] {
         let scope = scope.to_string();
@@ -335,45 +377,9 @@ impl Sealed {
     }
 }
 
-/// End of the chain.
-#[derive(Clone, PartialEq, Encode, Decode)]
-pub(super) struct Head {
-    #[n(0)]
-    pub(super) sequence: u64,
-    #[n(1)]
-    pub(super) hash: ByteArray<32>,
-    /// Expiry of the last entry.
-    #[n(2)]
-    pub(super) expires_at: u64,
-}
-
-impl Head {
-    pub(super) fn genesis() -> Self {
-        Self { sequence: 0, hash: [0; 32].into(), expires_at: 0 }
-    }
-
-    pub(super) fn expires_at(&self) -> Result<Timestamp> {
-        Timestamp::from_stored(self.expires_at)
-    }
-
-    pub(super) fn mark(&self) -> Mark {
-        Mark { sequence: self.sequence, hash: Digest::from_bytes(*self.hash) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_mark_is_read_as_it_is_printed() {
-        let mark = Mark { sequence: 7, hash: Digest::of("test", &[]) };
-        assert_eq!(mark.to_string().parse::<Mark>().unwrap(), mark);
-        for bad in ["", "7", "7:", "7:zz", &format!("x:{}", "0".repeat(64)), &format!("7:{}", "é".repeat(32))]
-        {
-            assert!(bad.parse::<Mark>().is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn an_actor_and_a_reason_are_asked_for() {

@@ -1,27 +1,37 @@
-//! Verification of the chain.
+//! Verification of the chains.
 
-use super::entry::{Entry, Head, Mark, Sealed, sequence_of};
+use std::collections::HashMap;
+
+use super::chain::{ChainId, Head, Link};
+use super::entry::{Entry, Place};
+use super::legacy;
+use super::mark::{ChainMark, Mark};
 use super::{Audit, PAGE};
+use crate::keyring::Keyring;
 use crate::model::codec;
 use crate::model::error::Result;
-use crate::model::key::Key;
+use crate::model::key::{Key, Part, Prefix};
+use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::time::Timestamp;
 use crate::stores::shared::paging::Pages;
+use crate::timekeeping::Now;
 
 /// Result of a verification.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a broken log must be looked at"]
 pub enum AuditOutcome {
     /// Every entry is present and unchanged.
     Intact {
         /// Number of entries.
         entries: u64,
-        /// End of the chain; none before the first entry.
+        /// Ends of the chains; none before the first entry.
         head: Option<Mark>,
     },
     /// An entry is missing, changed or was added.
     Broken {
+        /// Chain of the entry; none for an entry from before there were chains.
+        chain: Option<ChainId>,
         /// Number of the first such entry.
         sequence: u64,
         /// Fault of the entry.
@@ -40,14 +50,14 @@ pub enum Break {
     Added,
 }
 
-/// Continues the walk, or ends it with a fault.
-type Step = std::result::Result<(), (u64, Break)>;
+/// Place of the first fault of a chain.
+type Fault = (Option<ChainId>, u64, Break);
 
 impl Audit {
-    /// Reads the whole chain, oldest first, and finds the first entry that was changed, removed or added. With a
-    /// mark, it also checks that the log has the marked entry, as long as that is retained.
+    /// Reads the whole log, and finds the first entry that was changed, removed or added. It compares the chains with
+    /// their heads, with the checkpoints of every process, with what this process has written itself, and with `kept`.
     ///
-    /// It reads every entry. Entries that are appended meanwhile are harmless.
+    /// Entries that are appended meanwhile are harmless.
     pub async fn verify(&self, kept: Option<&Mark>) -> Result<AuditOutcome> {
         match self.walk(kept).await? {
             // An entry may have expired and been swept during a long walk: a fault counts if it is found twice.
@@ -57,106 +67,198 @@ impl Audit {
     }
 
     async fn walk(&self, kept: Option<&Mark>) -> Result<AuditOutcome> {
-        let now = self.stores.now();
-        // The head is read before the entries: later ones come after it.
-        let Some((head, _)) = self.head(now).await? else { return self.headless(kept, now).await };
-        let mut walk = Walk { audit: self, kept, head, now, entries: 0, last: None, passed: false };
+        let now = self.stores.now()?;
+        // Marks and heads are read before the entries: later ones come after them.
+        let mut marks = self.checkpointed(now).await?;
+        marks.extend(self.stores.chains().written(&self.scope));
+        marks.extend(kept.into_iter().flat_map(Mark::chains));
+        let legacy_head = self.legacy_head(now).await?.map(|(head, _)| head);
+        let heads = match self.heads(now).await? {
+            Ok(heads) => heads,
+            Err(fault) => return Ok(broken(fault)),
+        };
+        let mut walk = Walk {
+            audit: self,
+            keyring: &self.stores.keyring(),
+            legacy: legacy::Walk::new(self, legacy_head.clone(), now),
+            chains: HashMap::new(),
+            marks: &marks,
+            met: vec![false; marks.len()],
+            now,
+            entries: 0,
+        };
         let log = self.log()?;
         let mut pages = Pages::new(&self.stores, &log, PAGE).at(now);
         while let Some(items) = pages.next().await? {
             for (key, record) in &items {
-                if let Err((sequence, why)) = walk.step(key, record)? {
-                    return Ok(AuditOutcome::Broken { sequence, why });
+                if let Err(fault) = walk.step(key, record)? {
+                    return Ok(broken(fault));
                 }
             }
         }
-        walk.end().await
+        if let Err(fault) = walk.end(&heads).await? {
+            return Ok(broken(fault));
+        }
+        let mut ends: Vec<_> = legacy_head.map(|head| head.mark(None)).into_iter().collect();
+        ends.extend(heads.iter().map(|(id, head)| head.mark(Some(*id))));
+        ends.sort_by_key(|mark| mark.chain);
+        let head = (!ends.is_empty()).then_some(Mark(ends));
+        Ok(AuditOutcome::Intact { entries: walk.entries + walk.legacy.entries, head })
     }
 
-    /// Without a head there has never been an entry or a mark.
-    async fn headless(&self, kept: Option<&Mark>, now: Timestamp) -> Result<AuditOutcome> {
-        let page = self.stores.backend().scan(&self.log()?, None, 1, now).await?;
-        Ok(match (page.items.first(), kept) {
-            (Some((key, _)), _) => AuditOutcome::Broken { sequence: sequence_of(key)?, why: Break::Added },
-            (None, Some(kept)) => AuditOutcome::Broken { sequence: kept.sequence, why: Break::Missing },
-            (None, None) => AuditOutcome::Intact { entries: 0, head: None },
-        })
+    /// Ends of the chains, as they are stored.
+    pub(super) async fn heads(&self, now: Now) -> Result<std::result::Result<HashMap<ChainId, Head>, Fault>> {
+        let prefix = Prefix::partition(Kind::Audit, &self.scope, &["heads".into()], &[])?;
+        let (mut pages, mut heads) = (Pages::new(&self.stores, &prefix, PAGE).at(now), HashMap::new());
+        let keyring = self.stores.keyring();
+        while let Some(items) = pages.next().await? {
+            for (key, record) in &items {
+                let sort = key.sort();
+                let [Part::Bytes(id)] = sort.as_slice() else { continue };
+                let id = ChainId::from_bytes(id)?;
+                let Some(head) = Head::read(record, &self.scope, id, &keyring) else {
+                    return Ok(Err((Some(id), 0, Break::Changed)));
+                };
+                heads.insert(id, head);
+            }
+        }
+        Ok(Ok(heads))
     }
+}
+
+fn broken((chain, sequence, why): Fault) -> AuditOutcome {
+    AuditOutcome::Broken { chain, sequence, why }
 }
 
 struct Walk<'a> {
     audit: &'a Audit,
-    kept: Option<&'a Mark>,
-    head: Head,
-    now: Timestamp,
+    keyring: &'a Keyring,
+    legacy: legacy::Walk<'a>,
+    /// Last entry of each chain, with its time.
+    chains: HashMap<ChainId, (Head, u64)>,
+    marks: &'a [ChainMark],
+    /// Marks whose entries the walk has met.
+    met: Vec<bool>,
+    now: Now,
     entries: u64,
-    last: Option<Head>,
-    /// True after the walk has passed the head.
-    passed: bool,
 }
 
 impl Walk<'_> {
-    fn step(&mut self, key: &Key, record: &Record) -> Result<Step> {
-        let sequence = sequence_of(key)?;
-        let changed = Ok(Err((sequence, Break::Changed)));
-        let Ok(sealed) = codec::decode::<Sealed>(&record.value) else { return changed };
-        let is_whole = sealed.sequence == sequence
-            && *sealed.hash == sealed.computed_hash(&self.audit.scope)
-            && Entry::read(key, record).is_ok();
-        if !is_whole {
-            return changed;
-        }
-        if let Err(broken) = self.follows(&sealed)? {
-            return Ok(Err(broken));
-        }
-        let reached = sealed.head(record.expires_at);
-        if self.head.sequence == sequence {
-            self.passed = true;
-            if self.head != reached {
-                return changed;
+    fn step(&mut self, key: &Key, record: &Record) -> Result<std::result::Result<(), Fault>> {
+        let (at, chain, sequence) = match Place::of(key)? {
+            Place::Chain { at, chain, sequence } => (at, chain, sequence),
+            Place::Legacy { sequence } => {
+                if let Err((sequence, why)) = self.legacy.step(key, sequence, record)? {
+                    return Ok(Err((None, sequence, why)));
+                }
+                let last = self.legacy.last().cloned();
+                return Ok(last.map_or(Ok(()), |head| self.compare(None, &head)));
             }
-        }
-        if self.kept.is_some_and(|kept| kept.sequence == sequence && *kept != reached.mark()) {
+        };
+        let changed = Ok(Err((Some(chain), sequence, Break::Changed)));
+        let Ok(link) = codec::decode::<Link>(&record.value) else { return changed };
+        let Ok(entry) = Entry::read(key, record) else { return changed };
+        let genuine = link.is_genuine(&self.audit.scope, chain, record.expires_at, self.keyring);
+        if !genuine || link.sequence != sequence || entry.at.as_millis() != at {
             return changed;
+        }
+        if let Err(fault) = self.follows(chain, &link)? {
+            return Ok(Err(fault));
+        }
+        let reached = link.head(record.expires_at);
+        if let Err(fault) = self.compare(Some(chain), &reached) {
+            return Ok(Err(fault));
         }
         self.entries += 1;
-        self.last = Some(reached);
+        self.chains.insert(chain, (reached, at));
         Ok(Ok(()))
     }
 
-    /// Checks that an entry with a valid hash continues the chain.
-    fn follows(&self, sealed: &Sealed) -> Result<Step> {
-        let Some(last) = &self.last else {
+    /// Checks that a genuine entry continues its chain.
+    fn follows(&self, chain: ChainId, link: &Link) -> Result<std::result::Result<(), Fault>> {
+        let fault = |sequence, why| Ok(Err((Some(chain), sequence, why)));
+        let Some((last, _)) = self.chains.get(&chain) else {
             // Oldest retained entry. Its predecessor has expired, or is missing.
-            let ended = Timestamp::from_stored(sealed.previous_expires_at)? <= self.now;
-            let missing = Err((sealed.sequence.saturating_sub(1), Break::Missing));
-            return Ok(if sealed.sequence == 1 || ended { Ok(()) } else { missing });
+            let ended = !self.now.before(Timestamp::from_stored(link.previous_expires_at)?)?;
+            return if link.sequence == 1 || ended {
+                Ok(Ok(()))
+            } else {
+                fault(link.sequence - 1, Break::Missing)
+            };
         };
-        Ok(if last.sequence + 1 != sealed.sequence {
-            Err((last.sequence + 1, Break::Missing))
-        } else if sealed.previous != last.hash || sealed.previous_expires_at != last.expires_at {
-            // The hash of this entry is valid, so its predecessor was changed.
-            Err((last.sequence, Break::Changed))
-        } else {
-            Ok(())
-        })
+        if link.sequence <= last.sequence {
+            return fault(link.sequence, Break::Added);
+        }
+        if last.sequence + 1 != link.sequence {
+            return fault(last.sequence + 1, Break::Missing);
+        }
+        if link.previous != last.hash || link.previous_expires_at != last.expires_at {
+            return fault(last.sequence, Break::Changed);
+        }
+        Ok(Ok(()))
     }
 
-    async fn end(self) -> Result<AuditOutcome> {
-        let missing = |sequence| Ok(AuditOutcome::Broken { sequence, why: Break::Missing });
-        if let Some(kept) = self.kept.filter(|kept| kept.sequence > self.head.sequence) {
-            return missing(kept.sequence);
-        }
-        if !self.passed && self.head.expires_at > self.now.as_millis() {
-            return missing(self.last.map_or(self.head.sequence, |last| last.sequence + 1));
-        }
-        if let Some(last) = self.last.filter(|last| last.sequence > self.head.sequence) {
-            // Appended during the walk, which moves the head, or added by someone else.
-            let head = self.audit.head(self.now).await?.map_or(0, |(head, _)| head.sequence);
-            if head < last.sequence {
-                return Ok(AuditOutcome::Broken { sequence: head + 1, why: Break::Added });
+    /// Compares an entry with the marks of its place.
+    fn compare(&mut self, chain: Option<ChainId>, reached: &Head) -> std::result::Result<(), Fault> {
+        for (mark, met) in self.marks.iter().zip(&mut self.met) {
+            if mark.chain == chain && mark.sequence == reached.sequence {
+                if mark.hash.as_bytes() != &reached.hash[..] {
+                    return Err((chain, mark.sequence, Break::Changed));
+                }
+                *met = true;
             }
         }
-        Ok(AuditOutcome::Intact { entries: self.entries, head: Some(self.head.mark()) })
+        Ok(())
+    }
+
+    /// Checks that every chain ends at its head, and that every mark was met.
+    async fn end(&self, heads: &HashMap<ChainId, Head>) -> Result<std::result::Result<(), Fault>> {
+        if let Err((sequence, why)) = self.legacy.end()? {
+            return Ok(Err((None, sequence, why)));
+        }
+        let live = |expires_at: u64| self.now.before(Timestamp::from_stored(expires_at)?);
+        for (mark, met) in self.marks.iter().zip(&self.met) {
+            // A mark that was kept elsewhere does not know when its entry expires; the end of its chain bounds it.
+            let expires_at = mark.expires_at.unwrap_or_else(|| {
+                let later = mark
+                    .chain
+                    .and_then(|chain| self.chains.get(&chain))
+                    .is_some_and(|(last, _)| last.sequence > mark.sequence);
+                if later { 0 } else { Timestamp::NEVER.as_millis() }
+            });
+            if !met && live(expires_at)? {
+                return Ok(Err((mark.chain, mark.sequence, Break::Missing)));
+            }
+        }
+        for (id, head) in heads {
+            let last = self.chains.get(id).map(|(last, _)| last);
+            match last {
+                Some(last) if last.sequence == head.sequence && last != head => {
+                    return Ok(Err((Some(*id), head.sequence, Break::Changed)));
+                }
+                Some(last) if last.sequence < head.sequence => {
+                    return Ok(Err((Some(*id), last.sequence + 1, Break::Missing)));
+                }
+                None if live(head.expires_at)? => return Ok(Err((Some(*id), head.sequence, Break::Missing))),
+                _ => {}
+            }
+        }
+        // Entries past the head were appended during the walk, which moved the head, or added by someone else.
+        let past = |id: &ChainId, last: &Head, heads: &HashMap<ChainId, Head>| {
+            heads.get(id).is_none_or(|head| head.sequence < last.sequence)
+        };
+        if self.chains.iter().any(|(id, (last, _))| past(id, last, heads)) {
+            let heads = match self.audit.heads(self.now).await? {
+                Ok(heads) => heads,
+                Err(fault) => return Ok(Err(fault)),
+            };
+            for (id, (last, _)) in &self.chains {
+                if past(id, last, &heads) {
+                    let known = heads.get(id).map_or(0, |head| head.sequence);
+                    return Ok(Err((Some(*id), known + 1, Break::Added)));
+                }
+            }
+        }
+        Ok(Ok(()))
     }
 }

@@ -75,14 +75,14 @@ impl Clients {
             } else {
                 let unlist = Write::Delete { key: self.index_key(owner, &digest)? };
                 // A delete has no condition that could be refused.
-                let _ = self.stores.backend().commit(unlist.try_into()?, self.stores.now()).await?;
+                let _ = self.stores.backend().commit(unlist.try_into()?, self.stores.now()?).await?;
             }
         }
         Ok((ids, listed > 0 || next.is_some()))
     }
 
     async fn owned(&self, owner: &str, digest: &Digest) -> Result<Option<String>> {
-        let record = self.stores.backend().get(&self.digest_key(digest)?, self.stores.now()).await?;
+        let record = self.stores.backend().get(&self.digest_key(digest)?, self.stores.now()?).await?;
         let stored: Option<StoredClient> = record.map(|record| codec::decode(&record.value)).transpose()?;
         let theirs = stored.filter(|stored| stored.owner.as_deref() == Some(owner));
         Ok(theirs.map(|stored| stored.client_id))

@@ -11,6 +11,7 @@ use crate::model::error::{Error, Result};
 use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::stores::Field;
+use crate::timekeeping::Now;
 
 /// Content of a code that is not redeemed yet, as it is stored.
 #[derive(Debug, Encode, Decode)]
@@ -35,7 +36,7 @@ pub(super) struct Binding {
 }
 
 impl Binding {
-    pub(super) fn new(request: &CodeRequest, data: Option<Vec<u8>>, now: Timestamp) -> Result<Self> {
+    pub(super) fn new(request: &CodeRequest, data: Option<Vec<u8>>, now: Now) -> Result<Self> {
         Ok(Self {
             client_id: request.client_id.clone(),
             subject: request.subject.clone(),
@@ -44,7 +45,7 @@ impl Binding {
             dpop_jkt: request.dpop_jkt.clone(),
             scope: request.scope.clone(),
             data,
-            issued_at: now.as_millis(),
+            issued_at: now.latest().as_millis(),
         })
     }
 

@@ -1,11 +1,14 @@
 //! Device code as it is stored, and the pace of its polls. Pure: the time is a parameter.
 
+use std::time::Duration;
+
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 
 use crate::model::error::Result;
 use crate::model::time::Timestamp;
 use crate::stores::grants::GrantId;
+use crate::timekeeping::Now;
 
 /// Seconds that a `slow_down` adds to the interval, permanently (RFC 8628 §3.5).
 pub(super) const SLOWER_BY_SECONDS: u64 = 5;
@@ -63,17 +66,21 @@ impl Device {
 
     /// Records a poll while nothing is decided. A poll before the interval is over makes the interval longer,
     /// permanently.
-    pub(super) fn poll(&mut self, now: Timestamp) -> Pace {
-        let early = self.polled_at.is_some_and(|polled_at| {
-            now.as_millis().saturating_sub(polled_at) < self.interval_seconds.saturating_mul(1_000)
-        });
-        self.polled_at = Some(now.as_millis());
-        if early {
+    pub(super) fn poll(&mut self, now: Now) -> Result<Pace> {
+        let early = match self.polled_at {
+            Some(polled_at) => {
+                let interval = Duration::from_secs(self.interval_seconds);
+                now.before(Timestamp::from_stored(polled_at)?.checked_add(interval)?)?
+            }
+            None => false,
+        };
+        self.polled_at = Some(now.latest().as_millis());
+        Ok(if early {
             self.interval_seconds = self.interval_seconds.saturating_add(SLOWER_BY_SECONDS);
             Pace::SlowDown { interval_seconds: self.interval_seconds }
         } else {
             Pace::Wait { interval_seconds: self.interval_seconds }
-        }
+        })
     }
 }
 
@@ -93,7 +100,10 @@ mod tests {
             state: DeviceState::Pending,
             started_at: 0,
         };
-        let mut poll = |millis: u64| device.poll(Timestamp::from_millis(1_800_000_000_000 + millis).unwrap());
+        let mut poll = |millis: u64| {
+            let at = Timestamp::from_millis(1_800_000_000_000 + millis).unwrap();
+            device.poll(Now::exact(at)).unwrap()
+        };
         assert_eq!(poll(0), Pace::Wait { interval_seconds: 5 }, "the first is never early");
         assert_eq!(poll(5_000), Pace::Wait { interval_seconds: 5 });
         assert_eq!(poll(9_999), Pace::SlowDown { interval_seconds: 10 });

@@ -12,6 +12,7 @@ use crate::model::key::Key;
 use crate::model::kind::Kind;
 use crate::model::time::Timestamp;
 use crate::model::write::Write;
+use crate::stores::audit::{Action, Note};
 use crate::stores::shared::update::Step;
 
 /// Window in which guesses are counted together.
@@ -35,10 +36,11 @@ impl DeviceCodes {
         let most = if source.is_some() { MOST_OF_A_SOURCE } else { MOST_OF_ALL };
         let key = self.guesses_key(source)?;
         let update = self.stores.update(&key, |standing, now| {
+            let mut last = false;
             let write = match standing {
                 None => {
                     let record = codec::encode(&Guesses { counted: 1 });
-                    let record = self.stores.record(record, now.checked_add(WINDOW)?);
+                    let record = self.stores.record(record, now.end_after(WINDOW)?);
                     Write::Insert { key: key.clone(), record }
                 }
                 Some(standing) => {
@@ -46,12 +48,19 @@ impl DeviceCodes {
                     if counted >= most {
                         return Ok(Step::answer(Err(standing.expires_at)));
                     }
+                    last = counted + 1 == most;
                     let record = codec::encode(&Guesses { counted: counted + 1 });
                     let record = self.stores.record(record, standing.expires_at);
                     Write::Replace { key: key.clone(), expected: standing.version, record }
                 }
             };
-            Ok(Step::write(vec![write], Ok(())))
+            let step = Step::write(vec![write], Ok(()));
+            if !last {
+                return Ok(step);
+            }
+            let note = Note::automatic(Action::Lockout, "the guesses of user codes are used up")?;
+            let source = source.unwrap_or("all without a source").to_owned();
+            Ok(step.audited(&self.scope, note.about(Kind::UserCode, vec![source])))
         });
         update.await
     }

@@ -11,6 +11,7 @@ use crate::keyring::KeyId;
 use crate::model::error::Result;
 use crate::model::time::Timestamp;
 use crate::stores::Field;
+use crate::timekeeping::Now;
 
 /// Value of a grant's record; the record itself expires at the cap of the family. Every field that rotation changes
 /// has a fixed width, so that a family takes the same bytes however often it is rotated.
@@ -96,7 +97,7 @@ pub(super) enum FamilyVerdict {
 }
 
 impl Family {
-    pub(super) fn begin(with: Beginning, now: Timestamp, ends_at: Timestamp) -> Result<Self> {
+    pub(super) fn begin(with: Beginning, now: Now, ends_at: Timestamp) -> Result<Self> {
         let mut family = Self {
             subject: with.subject,
             client_id: with.client_id,
@@ -105,9 +106,9 @@ impl Family {
             data: with.data,
             generation: [0; 8].into(),
             key: (*with.key.as_bytes()).into(),
-            created_at: now.as_millis(),
-            rotated_at: now.as_millis(),
-            retry_until: now.as_millis(),
+            created_at: now.latest().as_millis(),
+            rotated_at: now.latest().as_millis(),
+            retry_until: now.latest().as_millis(),
             seen: false,
             idle_millis: millis(with.idle),
             idle_until: 0,
@@ -125,26 +126,26 @@ impl Family {
         generation: u64,
         client_id: &str,
         dpop_jkt: Option<&str>,
-        now: Timestamp,
-    ) -> FamilyVerdict {
+        now: Now,
+    ) -> Result<FamilyVerdict> {
         if let Err(field) = self.check_presenter(client_id, dpop_jkt) {
-            return FamilyVerdict::Mismatch(field);
+            return Ok(FamilyVerdict::Mismatch(field));
         }
-        match self.state(now) {
-            GrantState::Revoked { at, why } => return FamilyVerdict::Revoked { at, why },
-            GrantState::Expired => return FamilyVerdict::Expired,
+        match self.state(now)? {
+            GrantState::Revoked { at, why } => return Ok(FamilyVerdict::Revoked { at, why }),
+            GrantState::Expired => return Ok(FamilyVerdict::Expired),
             GrantState::Active => {}
         }
         let present = self.generation();
-        if generation == present {
+        Ok(if generation == present {
             FamilyVerdict::Advance
         } else if generation > present {
             FamilyVerdict::Unknown
-        } else if present - generation == 1 && self.can_retry(now) {
+        } else if present - generation == 1 && self.can_retry(now)? {
             FamilyVerdict::Retry
         } else {
             FamilyVerdict::Reuse
-        }
+        })
     }
 
     /// Checks the key: a bound family requires its key; any other accepts every key.
@@ -158,14 +159,14 @@ impl Family {
         }
     }
 
-    fn can_retry(&self, now: Timestamp) -> bool {
-        !self.seen && now.as_millis() < self.retry_until
+    fn can_retry(&self, now: Now) -> Result<bool> {
+        Ok(!self.seen && now.before(stored(self.retry_until))?)
     }
 
     /// True if an access token of `generation`, in use at `now`, is the first proof that the answer to the rotation
     /// arrived, while a retry would still be allowed.
-    pub(super) fn is_proved_by(&self, generation: u64, now: Timestamp) -> bool {
-        generation > 0 && generation == self.generation() && self.can_retry(now)
+    pub(super) fn is_proved_by(&self, generation: u64, now: Now) -> Result<bool> {
+        Ok(generation > 0 && generation == self.generation() && self.can_retry(now)?)
     }
 
     /// Closes the retry window of the current generation.
@@ -174,37 +175,37 @@ impl Family {
     }
 
     /// Advances to the next generation, whose token is derived with `key`.
-    pub(super) fn advance(&mut self, key: KeyId, now: Timestamp, ends_at: Timestamp) -> Result<()> {
+    pub(super) fn advance(&mut self, key: KeyId, now: Now, ends_at: Timestamp) -> Result<()> {
         let next = self.generation().checked_add(1).expect("no family is rotated 2^64 times");
         self.generation = next.to_be_bytes().into();
         self.key = (*key.as_bytes()).into();
-        self.rotated_at = now.as_millis();
-        self.retry_until = now.checked_add(Duration::from_millis(self.grace_millis))?.as_millis();
+        self.rotated_at = now.latest().as_millis();
+        self.retry_until = now.end_after(Duration::from_millis(self.grace_millis))?.as_millis();
         self.seen = false;
         self.slide(now, ends_at)
     }
 
     /// Restarts the idle time, up to the cap.
-    fn slide(&mut self, now: Timestamp, ends_at: Timestamp) -> Result<()> {
-        let idle_until = now.checked_add(Duration::from_millis(self.idle_millis))?;
+    fn slide(&mut self, now: Now, ends_at: Timestamp) -> Result<()> {
+        let idle_until = now.end_after(Duration::from_millis(self.idle_millis))?;
         self.idle_until = idle_until.min(ends_at).as_millis();
         Ok(())
     }
 
     /// Revokes the family, and removes everything that was sealed for it.
-    pub(super) fn revoke(&mut self, why: Why, now: Timestamp) {
-        self.revoked = Some(Revoked { at: now.as_millis(), why });
+    pub(super) fn revoke(&mut self, why: Why, now: Now) {
+        self.revoked = Some(Revoked { at: now.latest().as_millis(), why });
         self.data = None;
         self.salt = None;
     }
 
     /// State of the family; the cap is the expiry of its record.
-    pub(crate) fn state(&self, now: Timestamp) -> GrantState {
-        match self.revoked {
+    pub(crate) fn state(&self, now: Now) -> Result<GrantState> {
+        Ok(match self.revoked {
             Some(Revoked { at, why }) => GrantState::Revoked { at: stored(at), why },
-            None if now.as_millis() >= self.idle_until => GrantState::Expired,
-            None => GrantState::Active,
-        }
+            None if now.before(self.idle_until())? => GrantState::Active,
+            None => GrantState::Expired,
+        })
     }
 
     pub(crate) fn generation(&self) -> u64 {
@@ -246,6 +247,10 @@ mod tests {
         Timestamp::from_millis(1_800_000_000_000 + millis).unwrap()
     }
 
+    fn now(millis: u64) -> Now {
+        Now::exact(at(millis))
+    }
+
     fn family() -> Family {
         let beginning = Beginning {
             subject: "ada".into(),
@@ -258,7 +263,7 @@ mod tests {
             grace: Duration::from_secs(10),
             salt: *b"a salt of exactly thirty-two byt",
         };
-        Family::begin(beginning, at(0), at(1_000_000)).unwrap()
+        Family::begin(beginning, now(0), at(1_000_000)).unwrap()
     }
 
     fn holds(family: &Family, text: &[u8]) -> bool {
@@ -269,33 +274,36 @@ mod tests {
     fn revoking_wipes_what_was_sealed_and_what_it_was_sealed_with() {
         let mut family = family();
         assert!(holds(&family, b"sealed data") && holds(&family, b"thirty-two"));
-        family.revoke(Why::Requested, at(1));
+        family.revoke(Why::Requested, now(1));
         assert!(!holds(&family, b"sealed data") && !holds(&family, b"thirty-two"));
-        assert_eq!(family.state(at(1)), GrantState::Revoked { at: at(1), why: Why::Requested });
-        assert_eq!(family.state(at(200_000)), GrantState::Revoked { at: at(1), why: Why::Requested });
+        assert_eq!(family.state(now(1)).unwrap(), GrantState::Revoked { at: at(1), why: Why::Requested });
+        assert_eq!(
+            family.state(now(200_000)).unwrap(),
+            GrantState::Revoked { at: at(1), why: Why::Requested }
+        );
     }
 
     #[test]
     fn a_generation_from_the_future_changes_nothing() {
         let mut family = family();
-        assert_eq!(family.judge(1, "app", None, at(1)), FamilyVerdict::Unknown);
-        assert_eq!(family.judge(u64::MAX, "app", None, at(1)), FamilyVerdict::Unknown);
-        family.advance(KeyId::from_bytes([2; 4]), at(1), at(1_000_000)).unwrap();
-        assert_eq!(family.judge(1, "app", None, at(1)), FamilyVerdict::Advance);
-        assert_eq!(family.judge(0, "app", None, at(10_000)), FamilyVerdict::Retry);
-        assert_eq!(family.judge(0, "app", None, at(10_001)), FamilyVerdict::Reuse);
+        assert_eq!(family.judge(1, "app", None, now(1)).unwrap(), FamilyVerdict::Unknown);
+        assert_eq!(family.judge(u64::MAX, "app", None, now(1)).unwrap(), FamilyVerdict::Unknown);
+        family.advance(KeyId::from_bytes([2; 4]), now(1), at(1_000_000)).unwrap();
+        assert_eq!(family.judge(1, "app", None, now(1)).unwrap(), FamilyVerdict::Advance);
+        assert_eq!(family.judge(0, "app", None, now(10_000)).unwrap(), FamilyVerdict::Retry);
+        assert_eq!(family.judge(0, "app", None, now(10_001)).unwrap(), FamilyVerdict::Reuse);
     }
 
     #[test]
     fn a_first_token_proves_nothing_and_a_second_proves_once() {
         let mut family = family();
-        assert!(!family.is_proved_by(0, at(1)), "there is no retry to close");
-        family.advance(KeyId::from_bytes([1; 4]), at(1), at(1_000_000)).unwrap();
-        assert!(!family.is_proved_by(0, at(2)));
-        assert!(family.is_proved_by(1, at(2)));
-        assert!(!family.is_proved_by(1, at(10_001)), "the window has closed by itself");
+        assert!(!family.is_proved_by(0, now(1)).unwrap(), "there is no retry to close");
+        family.advance(KeyId::from_bytes([1; 4]), now(1), at(1_000_000)).unwrap();
+        assert!(!family.is_proved_by(0, now(2)).unwrap());
+        assert!(family.is_proved_by(1, now(2)).unwrap());
+        assert!(!family.is_proved_by(1, now(10_001)).unwrap(), "the window has closed by itself");
         family.prove_receipt();
-        assert!(!family.is_proved_by(1, at(2)));
-        assert_eq!(family.judge(0, "app", None, at(2)), FamilyVerdict::Reuse);
+        assert!(!family.is_proved_by(1, now(2)).unwrap());
+        assert_eq!(family.judge(0, "app", None, now(2)).unwrap(), FamilyVerdict::Reuse);
     }
 }

@@ -91,12 +91,12 @@ impl Grants {
         let (ids, next) = self.ids(holder, after, limit).await?;
         let mut items = Vec::with_capacity(ids.len());
         for id in ids {
-            let now = self.stores.now();
+            let now = self.stores.now()?;
             let standing = self.standing(id, now).await?;
             // The key has a digest of the holder's name; the record has the name.
             let theirs =
                 standing.filter(|Standing { family, .. }| holder.has(&family.subject, &family.client_id));
-            items.extend(theirs.map(|standing| describe(id, standing, None, now)));
+            items.extend(theirs.map(|standing| describe(id, standing, None, now)).transpose()?);
         }
         Ok(GrantPage { items, next })
     }
@@ -129,7 +129,7 @@ impl Grants {
             // No provider token is attached to a revoked grant, so none is left behind.
             removed.revoked += u64::from(self.revoke_if(id, Why::Requested, None, is_theirs).await?);
             let attached = Prefix::partition(Kind::ProviderToken, &self.scope, &[id.as_bytes().into()], &[])?;
-            let tokens = self.stores.admin().erase_all(&attached, self.stores.now()).await?;
+            let tokens = self.stores.admin().erase_all(&attached, self.stores.now()?.earliest()).await?;
             removed.add(Kind::ProviderToken, tokens);
             removed.add(Kind::Grant, u64::from(self.remove(id, holder).await?));
         }
@@ -166,7 +166,7 @@ impl Grants {
         limit: usize,
     ) -> Result<(Vec<GrantId>, Option<Cursor>)> {
         let prefix = holder.prefix(Listed::Grants, &self.scope)?;
-        let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()).await?;
+        let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()?).await?;
         let ids = page
             .items
             .iter()

@@ -10,9 +10,9 @@ use super::relationship::{Edge, RelationType, edge_of};
 use crate::model::error::{Error, Result};
 use crate::model::key::{Part, Prefix};
 use crate::model::kind::Kind;
-use crate::model::time::Timestamp;
 use crate::stores::shared::paging::Pages;
 use crate::stores::shared::tombstones::Principal;
+use crate::timekeeping::Now;
 
 /// Concurrent listings of one level.
 const AT_ONCE: usize = 16;
@@ -148,7 +148,7 @@ impl Relationships {
             kind,
             relation: like.relation.clone(),
             relation_type: like.relation_type.clone(),
-            now: self.stores.now(),
+            now: self.stores.now()?,
             origin: from.to_owned(),
             came_from: HashMap::new(),
             frontier: vec![from.to_owned()],
@@ -164,7 +164,7 @@ struct Search<'a> {
     relation: String,
     relation_type: RelationType,
     /// One time for the whole search.
-    now: Timestamp,
+    now: Now,
     origin: String,
     came_from: HashMap<String, String>,
     frontier: Vec<String>,

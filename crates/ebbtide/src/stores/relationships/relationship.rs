@@ -55,6 +55,16 @@ impl RelationType {
         matches!(self, Self::Trust | Self::Membership)
     }
 
+    /// Every type with a name of its own.
+    pub(super) fn named() -> impl Iterator<Item = Self> {
+        Self::NAMED.into_iter().map(|(named, ..)| named)
+    }
+
+    /// Part with which the keys of custom types begin.
+    pub(super) fn custom_part() -> Part<'static> {
+        Part::Int(Self::CUSTOM)
+    }
+
     /// Parts of a key. A custom type never equals a named one, whatever its name.
     pub(super) fn parts(&self) -> Vec<Part<'_>> {
         match Self::NAMED.iter().find(|(named, ..)| named == self) {
@@ -146,16 +156,19 @@ pub struct Relationship {
     /// Creator of the relationship.
     #[cfg_attr(feature = "schema", schema(min_length = 1, example = "admin"))]
     pub created_by: String,
-    /// Lifetime. Without one, the relationship does not expire.
+    /// Lifetime, in seconds. Without one, the relationship does not expire.
     #[serde(rename = "ttl_seconds")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
     pub ttl: Option<Ttl>,
     /// Notes of the caller.
     #[serde(default)]
     pub metadata: BTreeMap<String, String>,
-    #[serde(skip)]
+    /// Longest lifetime, from now on: neither checks nor extensions reach further.
+    #[serde(rename = "max_ttl_seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
     cap: Option<Ttl>,
-    #[serde(skip)]
+    /// Lets each check renew the lifetime, up to `max_ttl_seconds`.
+    #[serde(default, rename = "sliding")]
     slides: bool,
     #[serde(skip)]
     pub(super) scope: Option<Scope>,
@@ -236,6 +249,8 @@ pub struct Related {
     pub created_at: Timestamp,
     /// Time at which it expires.
     pub expires_at: Timestamp,
+    /// TTL that it began with; none without an end.
+    pub ttl: Option<Duration>,
     /// Latest expiry that checks and extensions can give it, where there is a cap.
     pub cap_at: Option<Timestamp>,
     /// Lifetime after a check, where direct checks renew it.
@@ -263,6 +278,7 @@ impl Related {
             created_by: stored.created_by,
             created_at: stored.lifetime.began_at()?,
             expires_at: record.expires_at,
+            ttl: stored.lifetime.ttl(record.expires_at),
             cap_at: stored.lifetime.cap_at()?,
             sliding_ttl: stored.lifetime.sliding_ttl(),
             metadata: stored.metadata,

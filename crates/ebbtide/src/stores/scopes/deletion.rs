@@ -5,7 +5,7 @@ use std::time::Duration;
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 
-use crate::backend::{BackendExt as _, Cursor};
+use crate::backend::Cursor;
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
@@ -15,6 +15,7 @@ use crate::model::scope::{Reach, Scope};
 use crate::model::time::Timestamp;
 use crate::stores::Stores;
 use crate::stores::audit::{Action, AuditContext, Note};
+use crate::stores::scopes::Scopes;
 use crate::stores::shared::deletion::{Deletion, Progress, Removed, Target};
 
 /// Time for which the position of a stopped deletion is kept.
@@ -53,7 +54,7 @@ impl ScopeDeletion {
         prefixes: Vec<Prefix>,
         context: &AuditContext,
     ) -> Result<Self> {
-        let deletion = Deletion::new(ScopeRecords::new(stores, reach, prefixes, context));
+        let deletion = Deletion::new(ScopeRecords::new(stores, reach, prefixes, context)?);
         deletion.target.append("begins").await?;
         Ok(deletion)
     }
@@ -64,8 +65,8 @@ impl ScopeDeletion {
         prefixes: Vec<Prefix>,
         context: &AuditContext,
     ) -> Result<Option<Self>> {
-        let mut deletion = Deletion::new(ScopeRecords::new(stores, reach, prefixes, context));
-        let stored = stores.backend().get(&deletion.target.key()?, stores.now()).await?;
+        let mut deletion = Deletion::new(ScopeRecords::new(stores, reach, prefixes, context)?);
+        let stored = stores.backend().get(&deletion.target.key()?, stores.now()?).await?;
         let Some(stored) = stored else { return Ok(None) };
         let stored: StoredProgress = codec::decode(&stored.value)?;
         deletion.target.began_at = Timestamp::from_stored(stored.began_at)?;
@@ -103,17 +104,22 @@ impl Target for ScopeRecords {
             progress.after = Some(place);
             return Ok(true);
         }
+        if self.prefixes.len() == Scopes::deletable().count() {
+            let removed = self.stores.policies(self.reach.scope()).forget(&self.reach).await?;
+            progress.removed.add(Kind::Policy, removed);
+        }
         self.append(&format!("ended, {} records", progress.removed.total())).await?;
-        let _ = self.stores.backend().delete(self.key()?, self.stores.now()).await?;
+        let _ = self.stores.backend().delete(self.key()?, self.stores.now()?).await?;
         Ok(false)
     }
 }
 
 impl ScopeRecords {
-    fn new(stores: &Stores, reach: &Reach, prefixes: Vec<Prefix>, context: &AuditContext) -> Self {
+    fn new(stores: &Stores, reach: &Reach, prefixes: Vec<Prefix>, context: &AuditContext) -> Result<Self> {
         let (stores, reach, context) = (stores.clone(), reach.clone(), context.clone());
-        let began_at = stores.now();
-        Self { stores, reach, context, prefixes, began_at }
+        // The earlier end: nothing that may be live is left.
+        let began_at = stores.now()?.earliest();
+        Ok(Self { stores, reach, context, prefixes, began_at })
     }
 
     /// Stores the position for a process that resumes the deletion.
@@ -123,8 +129,8 @@ impl ScopeRecords {
             place: place.as_bytes().to_vec().into(),
             removed: removed.records.iter().map(|(kind, removed)| (kind.code(), *removed)).collect(),
         };
-        let now = self.stores.now();
-        let record = self.stores.record(codec::encode(&stored), now.checked_add(KEPT)?);
+        let now = self.stores.now()?;
+        let record = self.stores.record(codec::encode(&stored), now.end_after(KEPT)?);
         // A put has no condition that could be refused.
         let _ = self.stores.backend().put(self.key()?, record, now).await?;
         Ok(())

@@ -50,13 +50,13 @@ impl Sessions {
         limit: usize,
     ) -> Result<Listing<SessionInfo>> {
         check_limit(limit)?;
-        if self.stores.is_deleted(&self.scope, &[Principal::Owner(subject)], self.stores.now()).await? {
+        if self.stores.is_deleted(&self.scope, &[Principal::Owner(subject)], self.stores.now()?).await? {
             return Ok(Listing { items: Vec::new(), next: None });
         }
         let (digests, next) = self.digests(subject, after, limit).await?;
         let mut items = Vec::with_capacity(digests.len());
         for digest in digests {
-            let now = self.stores.now();
+            let now = self.stores.now()?;
             let Some(record) = self.stores.backend().get(&self.key(&digest)?, now).await? else { continue };
             let stored: StoredSession = codec::decode(&record.value)?;
             // An index entry may be stale: the record names the owner.
@@ -118,7 +118,7 @@ impl Sessions {
         let was_live = self.remove(digest, is_theirs).await?;
         // The index may have outlived its session.
         let unlist = Write::Delete { key: self.index_key(subject, digest)? };
-        let _ = self.stores.backend().commit(unlist.try_into()?, self.stores.now()).await?;
+        let _ = self.stores.backend().commit(unlist.try_into()?, self.stores.now()?).await?;
         Ok(was_live)
     }
 
@@ -151,7 +151,7 @@ impl Sessions {
         limit: usize,
     ) -> Result<(Vec<Digest>, Option<Cursor>)> {
         let prefix = self.index(subject)?;
-        let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()).await?;
+        let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()?).await?;
         let digests = page.items.iter().map(|(key, _)| digest(key));
         Ok((digests.collect::<Result<_>>()?, page.next))
     }

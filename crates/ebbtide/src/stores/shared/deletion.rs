@@ -93,7 +93,7 @@ impl Owned<'_> {
     /// Removes a bounded number of the records whose partition is the owner's name.
     pub(crate) async fn erase(&self, kind: Kind, progress: &mut Progress) -> Result<bool> {
         let Some(prefix) = self.prefix(kind)? else { return Ok(false) };
-        let erased = self.stores.admin().erase(&prefix, self.stores.now()).await?;
+        let erased = self.stores.admin().erase(&prefix, self.stores.now()?.earliest()).await?;
         progress.removed.add(kind, erased.removed);
         Ok(erased.more)
     }

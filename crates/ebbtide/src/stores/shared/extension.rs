@@ -7,13 +7,13 @@ use crate::model::kind::Kind;
 use crate::model::record::Version;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
-use crate::stores::audit::{Action, Note};
+use crate::stores::audit::{Action, AuditContext, Note};
+use crate::timekeeping::Now;
 
 /// Extension of a lifetime, with actor and reason. It prolongs access: authorize the caller first.
 #[derive(Clone)]
 pub struct Extension {
-    actor: String,
-    reason: String,
+    context: AuditContext,
     expiry: NewExpiry,
 }
 
@@ -41,21 +41,21 @@ impl Extension {
         Self::new(NewExpiry::Until(time), actor.into(), reason.into())
     }
 
+    /// Extends to `ttl` from now, in the context of the author.
+    #[must_use]
+    pub fn from_now_in(ttl: Ttl, context: AuditContext) -> Self {
+        Self { context, expiry: NewExpiry::FromNow(ttl) }
+    }
+
     fn new(expiry: NewExpiry, actor: String, reason: String) -> Result<Self> {
-        crate::stores::audit::check_words(&actor, &reason)?;
-        Ok(Self { actor, reason, expiry })
+        Ok(Self { context: AuditContext::new(actor, reason)?, expiry })
     }
 
     /// Judges the extension of a record that expires at `present` and must not pass `cap_at`.
-    pub(crate) fn judge(
-        &self,
-        present: Timestamp,
-        cap_at: Timestamp,
-        now: Timestamp,
-    ) -> Result<ExtensionVerdict> {
+    pub(crate) fn judge(&self, present: Timestamp, cap_at: Timestamp, now: Now) -> Result<ExtensionVerdict> {
         let asked = match self.expiry {
             NewExpiry::By(more) => present.checked_add(more.duration())?,
-            NewExpiry::FromNow(ttl) => ttl.expires_at(now)?,
+            NewExpiry::FromNow(ttl) => now.end(ttl)?,
             NewExpiry::Until(time) => time,
         };
         Ok(if asked <= present {
@@ -75,7 +75,7 @@ impl Extension {
         from: Timestamp,
         to: Timestamp,
     ) -> Result<Note> {
-        let note = Note::new(Action::Extend, &self.actor, &self.reason)?.about(kind, target);
+        let note = Note::of(Action::Extend, &self.context)?.about(kind, target);
         Ok(note.with_expiry(from, to))
     }
 }

@@ -80,7 +80,7 @@ impl Finding {
 
     /// Finding about a record with a lifetime, without renewing it.
     pub(crate) async fn of(handle: &RecordHandle<'_>) -> Result<Self> {
-        let now = handle.stores.now();
+        let now = handle.stores.now()?;
         let record = handle.stores.backend().get(&handle.keys[0], now).await?;
         let mut finding = match record {
             Some(record) => {

@@ -17,7 +17,8 @@ use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::{Batch, Write};
 use crate::stores::Stores;
-use crate::stores::audit::{AuditContext, Note};
+use crate::stores::audit::{Action, AuditContext, Note};
+use crate::timekeeping::Now;
 
 /// Divisor of the TTL: a renewal is written after that part of it has passed.
 const WORTH_WRITING: u32 = 10;
@@ -74,17 +75,22 @@ impl LifetimeRequest {
         kind: Kind,
         scope: &Scope,
         default: Option<Ttl>,
-        now: Timestamp,
+        now: Now,
     ) -> Result<(Lifetime, Timestamp)> {
+        if self.slides && (self.ttl.is_none() || self.cap.is_none()) {
+            return Err(Error::invalid("a life that use renews needs a TTL and a longest TTL"));
+        }
         if let (Some(ttl), Some(cap)) = (self.ttl, self.cap)
             && ttl > cap
         {
             return Err(Error::invalid(format!("a TTL of {ttl} is longer than its cap of {cap}")));
         }
-        let cap_at = self.cap.map(|cap| cap.expires_at(now)).transpose()?;
+        let cap_at = self.cap.map(|cap| now.end(cap)).transpose()?;
         let expires_at = stores.expiry(kind, scope, self.ttl.or(default), now)?;
         let slide = self.ttl.filter(|_| self.slides).map(Ttl::duration);
-        let lifetime = Lifetime::restored(now, cap_at, slide);
+        let mut lifetime = Lifetime::restored(now.latest(), cap_at, slide);
+        lifetime.ttl_millis =
+            (!expires_at.is_never()).then(|| expires_at.as_millis().saturating_sub(now.latest().as_millis()));
         Ok((lifetime, cap_at.map_or(expires_at, |cap_at| expires_at.min(cap_at))))
     }
 }
@@ -98,6 +104,9 @@ pub(crate) struct Lifetime {
     cap_at: Option<u64>,
     #[n(2)]
     slide_millis: Option<u64>,
+    /// TTL that it began with; none where it had no end, or was written by an earlier version.
+    #[n(3)]
+    ttl_millis: Option<u64>,
 }
 
 impl Lifetime {
@@ -109,6 +118,12 @@ impl Lifetime {
         self.cap_at.map(Timestamp::from_stored).transpose()
     }
 
+    /// TTL that it began with, before extensions and renewals; none without an end.
+    pub(crate) fn ttl(&self, expires_at: Timestamp) -> Option<Duration> {
+        let derived = (!expires_at.is_never()).then(|| expires_at.as_millis().saturating_sub(self.began_at));
+        self.ttl_millis.or(derived).map(Duration::from_millis)
+    }
+
     pub(crate) fn slides(&self) -> bool {
         self.slide_millis.is_some()
     }
@@ -117,12 +132,22 @@ impl Lifetime {
         self.slide_millis.map(Duration::from_millis)
     }
 
+    /// Latest end that use alone can give a record that expires at `expires_at`.
+    fn reach(&self, expires_at: Timestamp) -> Result<Timestamp> {
+        if self.slides() {
+            Ok(self.cap_at()?.unwrap_or(Timestamp::NEVER).max(expires_at))
+        } else {
+            Ok(expires_at)
+        }
+    }
+
     /// Lifetime of an imported record.
     pub(crate) fn restored(began_at: Timestamp, cap_at: Option<Timestamp>, slide: Option<Duration>) -> Self {
         Self {
             began_at: began_at.as_millis(),
             cap_at: cap_at.map(Timestamp::as_millis),
             slide_millis: slide.map(|slide| u64::try_from(slide.as_millis()).unwrap_or(u64::MAX)),
+            ttl_millis: None,
         }
     }
 }
@@ -145,7 +170,7 @@ pub(crate) async fn restore(
     dry_run: bool,
     same: impl Fn(&Record) -> Result<bool>,
 ) -> Result<Restored> {
-    let now = stores.now();
+    let now = stores.now()?;
     let mut present = stores.backend().get(&keys[0], now).await?;
     if present.is_none() {
         if dry_run {
@@ -168,6 +193,14 @@ fn mirrored(keys: &[Key], record: &Record) -> impl Iterator<Item = Write> {
     keys[1..].iter().map(|key| Write::Put { key: key.clone(), record: record.clone() })
 }
 
+/// Terms of a grant.
+pub(crate) struct GrantTerms<'a> {
+    /// Claimed grantor.
+    pub(crate) granted_by: &'a str,
+    /// False if the grant must not lengthen the life of what is there: the caller may not extend.
+    pub(crate) may_lengthen: bool,
+}
+
 /// Record, under each of its keys. Those after the first are its mirrors: they are written only together with it, so
 /// that its version is the condition for all, and a write repairs a mirror that was lost.
 pub(crate) struct RecordHandle<'a> {
@@ -188,7 +221,7 @@ impl RecordHandle<'_> {
 
     /// Reads the record, and renews it if it slides. If another writer was faster, returns it as it was read.
     pub(crate) async fn read(&self) -> Result<Option<Record>> {
-        let now = self.stores.now();
+        let now = self.stores.now()?;
         let (record, is_deleted) = try_join(
             self.stores.backend().get(&self.keys[0], now),
             self.stores.is_deleted(self.scope, &self.whose, now),
@@ -197,7 +230,8 @@ impl RecordHandle<'_> {
         let Some(record) = record.filter(|_| !is_deleted) else { return Ok(None) };
         let lifetime = (self.lifetime)(&record)?;
         let Some(slide) = lifetime.sliding_ttl() else { return Ok(Some(record)) };
-        let full = now.checked_add(slide)?;
+        // Renewal by reading is skipped while the clock is in doubt.
+        let Ok(full) = now.end_after(slide) else { return Ok(Some(record)) };
         let end = full.min(self.cap(&lifetime)?);
         if end <= record.expires_at || full.since(record.expires_at) < slide / WORTH_WRITING {
             return Ok(Some(record));
@@ -222,6 +256,39 @@ impl RecordHandle<'_> {
             Ok(Step::write(self.replace(&present, &record), answer).audited(self.scope, note))
         });
         update.await
+    }
+
+    /// Writes a new grant over the record that is there, and appends to the audit log. `longer` is the answer where
+    /// that would lengthen a live record's life and the caller may not extend one.
+    pub(crate) fn grant<T>(
+        &self,
+        present: Option<Record>,
+        new: (Lifetime, &Record),
+        terms: &GrantTerms<'_>,
+        granted: T,
+        longer: impl FnOnce(Timestamp) -> T,
+    ) -> Result<Step<T>> {
+        let (lifetime, record) = new;
+        let note = |reason| {
+            Ok(Note::new(Action::Grant, terms.granted_by, reason)?.about(self.kind(), self.target.clone()))
+        };
+        let (writes, note) = match present {
+            None => {
+                let mut writes = vec![Write::Insert { key: self.keys[0].clone(), record: record.clone() }];
+                writes.extend(mirrored(&self.keys, record));
+                (writes, note("granted")?.with_new_expiry(record.expires_at))
+            }
+            Some(present) => {
+                let was = (self.lifetime)(&present)?;
+                let longest = was.reach(present.expires_at)?;
+                if !terms.may_lengthen && lifetime.reach(record.expires_at)? > longest {
+                    return Ok(Step::answer(longer(present.expires_at)));
+                }
+                let note = note("granted again")?.with_expiry(present.expires_at, record.expires_at);
+                (self.replace(&present, record), note)
+            }
+        };
+        Step::write(writes, granted).audited(self.scope, note).unless_deleted(self.scope, &self.whose)
     }
 
     /// Removes the record, and appends to the audit log. True only for the caller that removed it.

@@ -4,8 +4,8 @@ use crate::backend::{Cursor, Page};
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
 use crate::model::record::Record;
-use crate::model::time::Timestamp;
 use crate::stores::Stores;
+use crate::timekeeping::Now;
 
 /// A page of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub(crate) async fn bounded(
     prefix: &Prefix,
     after: Option<&Cursor>,
     limit: usize,
-    now: Timestamp,
+    now: Now,
 ) -> Result<Page> {
     let mut page = stores.backend().scan(prefix, after, limit.min(FIRST_RECORDS), now).await?;
     let bytes = |items: &[(Key, Record)]| items.iter().map(|(_, record)| record.value.len()).sum::<usize>();
@@ -69,7 +69,8 @@ pub(crate) struct Pages<'a> {
     stores: &'a Stores,
     prefix: &'a Prefix,
     limit: usize,
-    now: Timestamp,
+    /// Taken for the first page, unless it is given.
+    now: Option<Now>,
     after: Option<Cursor>,
     ended: bool,
 }
@@ -77,12 +78,12 @@ pub(crate) struct Pages<'a> {
 impl<'a> Pages<'a> {
     /// Pages of `limit` records at most.
     pub(crate) fn new(stores: &'a Stores, prefix: &'a Prefix, limit: usize) -> Self {
-        Self { stores, prefix, limit, now: stores.now(), after: None, ended: false }
+        Self { stores, prefix, limit, now: None, after: None, ended: false }
     }
 
     /// Reads the records that are live at `now`.
-    pub(crate) fn at(mut self, now: Timestamp) -> Self {
-        self.now = now;
+    pub(crate) fn at(mut self, now: Now) -> Self {
+        self.now = Some(now);
         self
     }
 
@@ -91,7 +92,9 @@ impl<'a> Pages<'a> {
         if self.ended {
             return Ok(None);
         }
-        let page = self.stores.backend().scan(self.prefix, self.after.as_ref(), self.limit, self.now).await?;
+        let now = self.now.map_or_else(|| self.stores.now(), Ok)?;
+        self.now = Some(now);
+        let page = self.stores.backend().scan(self.prefix, self.after.as_ref(), self.limit, now).await?;
         (self.ended, self.after) = (page.next.is_none(), page.next);
         Ok(Some(page.items))
     }

@@ -18,6 +18,7 @@ use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Commit, Write};
 use crate::stores::Stores;
+use crate::timekeeping::Now;
 
 /// Time for which a tombstone is kept after its deletion: at least as long as any code can be redeemed.
 pub const KEPT: Duration = Duration::from_secs(3600);
@@ -47,8 +48,8 @@ impl Principal<'_> {
     }
 
     /// Write of the tombstone with which a deletion ends. It keeps the time of the end for [`KEPT`].
-    pub(crate) fn end_tombstone(self, stores: &Stores, scope: &Scope, now: Timestamp) -> Result<Write> {
-        let record = stores.record(now.as_millis().to_be_bytes().to_vec(), now.checked_add(KEPT)?);
+    pub(crate) fn end_tombstone(self, stores: &Stores, scope: &Scope, now: Now) -> Result<Write> {
+        let record = stores.record(now.latest().as_millis().to_be_bytes().to_vec(), now.end_after(KEPT)?);
         Ok(Write::Put { key: self.tombstone(scope)?, record })
     }
 }
@@ -88,7 +89,7 @@ impl Stores {
         scope: &Scope,
         whom: &[Principal<'_>],
         writes: Vec<Write>,
-        now: Timestamp,
+        now: Now,
     ) -> Result<Outcome> {
         self.commit_since(scope, whom, None, writes, now).await
     }
@@ -101,7 +102,7 @@ impl Stores {
         whom: &[Principal<'_>],
         made_at: Option<Timestamp>,
         writes: Vec<Write>,
-        now: Timestamp,
+        now: Now,
     ) -> Result<Outcome> {
         self.commit_unless(tombstones(scope, whom)?, made_at, writes, now).await
     }
@@ -112,7 +113,7 @@ impl Stores {
         keys: Vec<Key>,
         made_at: Option<Timestamp>,
         writes: Vec<Write>,
-        now: Timestamp,
+        now: Now,
     ) -> Result<Outcome> {
         if keys.is_empty() {
             return Ok(match self.backend().commit(Batch::new(writes)?, now).await? {
@@ -138,7 +139,7 @@ impl Stores {
         self.commit_all(&writes, still, now).await
     }
 
-    async fn commit_all(&self, writes: &[Write], conditions: Vec<Write>, now: Timestamp) -> Result<Outcome> {
+    async fn commit_all(&self, writes: &[Write], conditions: Vec<Write>, now: Now) -> Result<Outcome> {
         let own = writes.len();
         let batch = Batch::new(writes.iter().cloned().chain(conditions).collect())?;
         Ok(match self.backend().commit(batch, now).await? {
@@ -149,7 +150,7 @@ impl Stores {
     }
 
     /// Returns whether one of `whom` is being deleted. The reads are concurrent.
-    pub async fn is_deleted(&self, scope: &Scope, whom: &[Principal<'_>], now: Timestamp) -> Result<bool> {
+    pub async fn is_deleted(&self, scope: &Scope, whom: &[Principal<'_>], now: Now) -> Result<bool> {
         self.is_deleted_since(scope, whom, None, now).await
     }
 
@@ -159,7 +160,7 @@ impl Stores {
         scope: &Scope,
         whom: &[Principal<'_>],
         made_at: Option<Timestamp>,
-        now: Timestamp,
+        now: Now,
     ) -> Result<bool> {
         let keys = tombstones(scope, whom)?;
         let found = try_join_all(keys.iter().map(|key| self.backend().get(key, now))).await?;

@@ -1,7 +1,5 @@
 //! The retry loop of every conditional change: read, judge, commit, and judge again if another writer was faster.
 
-use tokio::sync::MutexGuard;
-
 use super::tombstones::{Outcome, Principal, owner_is_deleted, tombstones};
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
@@ -11,12 +9,10 @@ use crate::model::time::Timestamp;
 use crate::model::write::Write;
 use crate::stores::Stores;
 use crate::stores::audit::Note;
+use crate::timekeeping::Now;
 
 /// Attempts of a change. Each loss is another writer's gain, so more than a few in a row point to another fault.
 const ATTEMPTS: usize = 32;
-
-/// Attempts of an audited change: all of a scope's compete for the head of its log.
-const AUDITED_ATTEMPTS: usize = 200;
 
 /// Verdict of one attempt: an answer, and the writes that must be committed before it is given.
 #[must_use = "a step does nothing until it is returned to the retry loop"]
@@ -87,9 +83,9 @@ impl Stores {
     pub(crate) async fn update<T>(
         &self,
         key: &Key,
-        mut judge: impl FnMut(Option<Record>, Timestamp) -> Result<Step<T>>,
+        mut judge: impl FnMut(Option<Record>, Now) -> Result<Step<T>>,
     ) -> Result<T> {
-        let mut attempts = Attempts { stores: self, turn: None, made: 0 };
+        let mut attempts = Attempts { stores: self, made: 0 };
         loop {
             let now = attempts.begin()?;
             let step = judge(self.backend().get(key, now).await?, now)?;
@@ -102,11 +98,11 @@ impl Stores {
     /// Changes records that `judge` reads itself. Every attempt has a new time.
     ///
     /// An `AsyncFnMut` would read better, but the compiler cannot show that its future is `Send`.
-    pub(crate) async fn retry<T, F>(&self, mut judge: impl FnMut(Timestamp) -> F) -> Result<T>
+    pub(crate) async fn retry<T, F>(&self, mut judge: impl FnMut(Now) -> F) -> Result<T>
     where
         F: Future<Output = Result<Step<T>>>,
     {
-        let mut attempts = Attempts { stores: self, turn: None, made: 0 };
+        let mut attempts = Attempts { stores: self, made: 0 };
         loop {
             let now = attempts.begin()?;
             let step = judge(now).await?;
@@ -120,38 +116,31 @@ impl Stores {
 /// Attempts of one change.
 struct Attempts<'a> {
     stores: &'a Stores,
-    /// Turn among the audited changes of the scope, once it is known that this is one.
-    turn: Option<MutexGuard<'a, ()>>,
     made: usize,
 }
 
 impl Attempts<'_> {
     /// Time of the next attempt; `Unavailable` after too many.
-    fn begin(&mut self) -> Result<Timestamp> {
-        let most = if self.turn.is_some() { AUDITED_ATTEMPTS } else { ATTEMPTS };
-        if self.made == most {
+    fn begin(&mut self) -> Result<Now> {
+        if self.made == ATTEMPTS {
             return Err(Error::unavailable("the record was changed by others at every attempt; try again"));
         }
         self.made += 1;
-        Ok(self.stores.now())
+        self.stores.now()
     }
 
     /// Commits a step, and returns its answer; none if it has to be judged anew.
-    async fn commit<T>(&mut self, step: Step<T>, now: Timestamp) -> Result<Option<T>> {
+    async fn commit<T>(&mut self, step: Step<T>, now: Now) -> Result<Option<T>> {
         let Step { answer, mut writes, guard, note } = step;
-        if let Some((scope, note)) = note {
-            if self.turn.is_none() {
-                // Audited changes of a scope queue up within a process. The time of one that had to wait is over.
-                let gate = self.stores.audit_gate(&scope);
-                let free = gate.try_lock().ok();
-                let waits = free.is_none();
-                self.turn = Some(if let Some(free) = free { free } else { gate.lock().await });
-                if waits {
-                    return Ok(None);
-                }
+        let own = writes.len();
+        let pending = match note {
+            Some((scope, note)) => {
+                let (pending, entry) = self.stores.audit(&scope).append_to(&note, now)?;
+                writes.extend(entry);
+                Some(pending)
             }
-            writes.extend(self.stores.audit(&scope).entry(&note, now).await?);
-        }
+            None => None,
+        };
         if writes.is_empty() {
             return Ok(Some(answer));
         }
@@ -159,7 +148,15 @@ impl Attempts<'_> {
             Some(guard) => (guard.tombstones, guard.made_at, guard.deleted),
             None => (Vec::new(), None, None),
         };
-        match self.stores.commit_unless(tombstones, made_at, writes, now).await? {
+        let outcome = self.stores.commit_unless(tombstones, made_at, writes, now).await?;
+        if let Some(pending) = pending {
+            match outcome {
+                Outcome::Applied => pending.applied(self.stores),
+                Outcome::Refused { index } if index >= own => pending.lost(self.stores),
+                Outcome::Refused { .. } | Outcome::OwnerDeleted => pending.refused(self.stores),
+            }
+        }
+        match outcome {
             Outcome::Applied => Ok(Some(answer)),
             Outcome::OwnerDeleted => deleted.map(Some).ok_or_else(owner_is_deleted),
             Outcome::Refused { .. } => Ok(None),

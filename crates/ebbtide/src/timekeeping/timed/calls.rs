@@ -60,9 +60,9 @@ fn ttl(seconds: i64) -> Ttl {
 async fn a_commit_that_outlasts_the_record_is_unavailable() {
     let (timed, _) = handle(Duration::from_secs(10));
     let now = timed.now().unwrap();
-    assert!(timed.commit(insert("a", now.end(ttl(11)).unwrap()), now).await.unwrap().is_applied());
+    assert!(timed.commit_judged(insert("a", now.end(ttl(11)).unwrap()), now).await.unwrap().is_applied());
     let now = timed.now().unwrap();
-    let error = timed.commit(insert("b", now.end(ttl(10)).unwrap()), now).await.unwrap_err();
+    let error = timed.commit_judged(insert("b", now.end(ttl(10)).unwrap()), now).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     let error = timed.commit_each(vec![insert("c", now.end(ttl(5)).unwrap())], now).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -75,7 +75,7 @@ async fn what_has_ended_is_not_written() {
     clocks.advance(Duration::from_secs(1));
     let now = timed.now().unwrap();
     let expired = TimedCommit::Expired { index: 0 };
-    assert_eq!(timed.commit(insert("a", now.latest()), now).await.unwrap(), expired);
+    assert_eq!(timed.commit_judged(insert("a", now.latest()), now).await.unwrap(), expired);
     let batches = vec![insert("b", start), insert("c", now.end(ttl(1)).unwrap()), insert("d", now.latest())];
     let outcomes = timed.commit_each(batches, now).await.unwrap();
     assert_eq!(outcomes, [expired, TimedCommit::Applied, expired]);
@@ -88,7 +88,13 @@ async fn a_page_with_a_record_that_may_have_ended_is_unavailable_and_in_a_hold_l
     let (timed, clocks) = handle(Duration::ZERO);
     let now = timed.now().unwrap();
     for (name, seconds) in [("a", 30), ("b", 3_600)] {
-        assert!(timed.commit(insert(name, now.end(ttl(seconds)).unwrap()), now).await.unwrap().is_applied());
+        assert!(
+            timed
+                .commit_judged(insert(name, now.end(ttl(seconds)).unwrap()), now)
+                .await
+                .unwrap()
+                .is_applied()
+        );
     }
     clocks.step_wall(Duration::from_secs(60));
     let prefix = Prefix::kind_wide(Kind::Probe);
@@ -101,7 +107,7 @@ async fn a_page_with_a_record_that_may_have_ended_is_unavailable_and_in_a_hold_l
     let page = timed.scan(&prefix, None, 10, held).await.unwrap();
     assert_eq!(page.items.len(), 1);
     assert_eq!(timed.sweep(&Budget::default()).await.unwrap().total(), 0, "it may have to block yet");
-    let error = timed.commit(insert("a", held.end(ttl(1)).unwrap()), held).await.unwrap_err();
+    let error = timed.commit_judged(insert("a", held.end(ttl(1)).unwrap()), held).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     clocks.advance(Duration::from_secs(86_400));
     assert!(timed.now().unwrap().is_exact());

@@ -211,7 +211,7 @@ fn check(case: &Case<'_>) -> std::result::Result<(), &'static str> {
             Call::Get => found(timed.get(&key(0), now).await),
             Call::Take => found(timed.take(&key(0), now).await),
             Call::Commit(writes) => {
-                timed.commit(Batch::new(writes.clone()).unwrap(), now).await.map(Answer::Commit)
+                timed.commit_judged(Batch::new(writes.clone()).unwrap(), now).await.map(Answer::Commit)
             }
         };
         let answer = answer.unwrap_or_else(|error| {

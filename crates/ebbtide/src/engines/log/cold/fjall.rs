@@ -1,4 +1,8 @@
-//! fjall as a cold store: a keyspace for each window of a kind, written in bulk, without its journal.
+//! fjall as a cold store: two keyspaces for each window of a kind, written in bulk, without its journal.
+//!
+//! One keyspace has the records, the other the expiry list of the window: the expiry and the key of each record, so that
+//! a sweep finds what has expired without reading the rest. An entry of the list whose record has moved or gone is
+//! harmless, and is removed when its time has come.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -6,22 +10,32 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-use bytes::Bytes;
 use fjall::{Database, Guard, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode};
 
-use super::{Bound, ColdPage, ColdStore, Row, Window};
+use super::stored::{decode, encode, end_key};
+use super::{Bound, ColdPage, ColdStore, OldStore, Row, Visit, Window};
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::kind::Kind;
-use crate::model::record::{Record, Version};
+use crate::model::record::Record;
 use crate::model::time::Timestamp;
-
-/// Bytes of a stored record before its value: version and expiry.
-const HEAD: usize = 24;
 
 /// Threads that compact.
 const WORKERS: usize = 2;
 
-type Spaces = BTreeMap<(Kind, Window), Keyspace>;
+/// Memory for cached blocks of a copy or an old store.
+const SMALL_CACHE: u64 = 16 << 20;
+
+/// Ending of the names of expiry lists.
+const ENDS: &str = "-ends";
+
+/// Keyspaces of one window.
+#[derive(Clone)]
+struct Space {
+    rows: Keyspace,
+    ends: Keyspace,
+}
+
+type Spaces = BTreeMap<(Kind, Window), Space>;
 
 /// A fjall database behind the log.
 pub struct FjallCold {
@@ -30,47 +44,50 @@ pub struct FjallCold {
     spaces: RwLock<Spaces>,
     /// Folders whose entries changed since the last sync: fjall does not sync the folder of its keyspaces.
     changed: Mutex<BTreeSet<PathBuf>>,
+    /// Ends up to which the list of a window was emptied, so that a sweep does not pass over its tombstones again.
+    swept_to: Mutex<BTreeMap<(Kind, Window), Vec<u8>>>,
 }
 
 impl FjallCold {
-    /// Opens or creates the database in `path`.
-    pub fn open(path: &Path, cache_bytes: u64) -> Result<Self> {
-        let builder = Database::builder(path).cache_size(cache_bytes).worker_threads(WORKERS);
-        let database = builder.manual_journal_persist(true).open().map_err(failed)?;
-        let mut spaces = Spaces::new();
-        for name in database.list_keyspace_names() {
-            let space = database.keyspace(&name, KeyspaceCreateOptions::default).map_err(failed)?;
-            let at = parse(&name).ok_or_else(|| {
-                Error::corrupt(format!("the cold store has an unknown keyspace {}", &*name))
-            })?;
-            spaces.insert(at, space);
-        }
-        Ok(Self { root: path.to_owned(), database, spaces: RwLock::new(spaces), changed: Mutex::default() })
-    }
-
     fn spaces(&self) -> RwLockReadGuard<'_, Spaces> {
         self.spaces.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keyspaces of a kind.
+    /// Keyspaces of the records of a kind.
     fn of(&self, kind: Kind) -> Vec<Keyspace> {
         let spaces = self.spaces();
-        spaces.range((kind, Window(0))..=(kind, Window(u64::MAX))).map(|(_, space)| space.clone()).collect()
+        let range = spaces.range((kind, Window(0))..=(kind, Window(u64::MAX)));
+        range.map(|(_, space)| space.rows.clone()).collect()
     }
 
-    fn space_or_new(&self, kind: Kind, window: Window) -> Result<Keyspace> {
+    fn space_or_new(&self, kind: Kind, window: Window) -> Result<Space> {
         if let Some(space) = self.spaces().get(&(kind, window)) {
             return Ok(space.clone());
         }
-        let space =
-            self.database.keyspace(&name(kind, window), KeyspaceCreateOptions::default).map_err(failed)?;
+        // The list first: records without one would stay until their window is dropped.
+        let ends = self.keyspace(&format!("{}{ENDS}", name(kind, window)))?;
+        let rows = self.keyspace(&name(kind, window))?;
+        let mut spaces = self.spaces.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(spaces.entry((kind, window)).or_insert(Space { rows, ends }).clone())
+    }
+
+    fn keyspace(&self, name: &str) -> Result<Keyspace> {
+        let space = self.database.keyspace(name, KeyspaceCreateOptions::default).map_err(failed)?;
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         changed.insert(self.root.clone());
         changed.extend(space.path().parent().map(Path::to_owned));
         changed.insert(space.path().to_owned());
-        drop(changed);
-        let mut spaces = self.spaces.write().unwrap_or_else(PoisonError::into_inner);
-        Ok(spaces.entry((kind, window)).or_insert(space).clone())
+        Ok(space)
+    }
+
+    /// Lets the next sweep of a window begin at `end`, if it would begin later.
+    fn sweep_from(&self, kind: Kind, window: Window, end: &[u8]) {
+        let mut swept_to = self.swept_to.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(to) = swept_to.get_mut(&(kind, window))
+            && to.as_slice() > end
+        {
+            end.clone_into(to);
+        }
     }
 }
 
@@ -84,22 +101,6 @@ fn parse(name: &str) -> Option<(Kind, Window)> {
     Some((kind.parse().ok()?, Window(end.parse().ok()?)))
 }
 
-fn encode(record: &Record) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEAD + record.value.len());
-    bytes.extend_from_slice(record.version.as_bytes());
-    bytes.extend_from_slice(&record.expires_at.as_millis().to_be_bytes());
-    bytes.extend_from_slice(&record.value);
-    bytes
-}
-
-fn decode(bytes: &[u8]) -> Result<Record> {
-    let short = || Error::corrupt("a record of the cold store is shorter than its head");
-    let version = Version::from_bytes(*bytes.first_chunk().ok_or_else(short)?);
-    let millis = u64::from_be_bytes(*bytes.get(16..).and_then(<[u8]>::first_chunk).ok_or_else(short)?);
-    let expires_at = Timestamp::from_stored(millis).map_err(|error| short().caused_by(error))?;
-    Ok(Record { value: Bytes::copy_from_slice(&bytes[HEAD..]), version, expires_at })
-}
-
 fn read(guard: Guard) -> Result<(Box<[u8]>, Record)> {
     let (key, value) = guard.into_inner().map_err(failed)?;
     Ok((Box::from(&*key), decode(&value)?))
@@ -107,6 +108,12 @@ fn read(guard: Guard) -> Result<(Box<[u8]>, Record)> {
 
 fn failed(error: fjall::Error) -> Error {
     let kind = match &error {
+        // A table that is cut short or gone is damage: nothing of it is being written.
+        fjall::Error::Io(error) | fjall::Error::Storage(LsmError::Io(error))
+            if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound) =>
+        {
+            ErrorKind::Corrupt
+        }
         fjall::Error::Io(_)
         | fjall::Error::Storage(LsmError::Io(_))
         | fjall::Error::Locked
@@ -114,14 +121,66 @@ fn failed(error: fjall::Error) -> Error {
         | fjall::Error::KeyspaceDeleted => ErrorKind::Unavailable,
         _ => ErrorKind::Corrupt,
     };
-    Error::new(kind, "the cold store failed").caused_by(error)
+    let message =
+        if kind == ErrorKind::Corrupt { "the cold store is damaged" } else { "the cold store failed" };
+    Error::new(kind, message).caused_by(error)
 }
 
 fn not_synced(error: io::Error) -> Error {
     Error::unavailable("a folder of the cold store could not be synced").caused_by(error)
 }
 
+/// Writes sorted rows into a keyspace, one table at a time, and syncs them.
+fn bulk<K: AsRef<[u8]>>(space: &Keyspace, rows: impl Iterator<Item = (K, Option<Vec<u8>>)>) -> Result<()> {
+    let mut bulk = space.start_ingestion().map_err(failed)?;
+    for (key, value) in rows {
+        match value {
+            Some(value) => bulk.write(key.as_ref(), value),
+            None => bulk.write_tombstone(key.as_ref()),
+        }
+        .map_err(failed)?;
+    }
+    // Syncs the tables, the version that names them, and their folder.
+    bulk.finish().map_err(failed)
+}
+
 impl ColdStore for FjallCold {
+    type Old = OldFjall;
+
+    const NAME: &'static str = "fjall";
+
+    fn open(path: &Path, cache_bytes: u64) -> Result<Self> {
+        let builder = Database::builder(path).cache_size(cache_bytes).worker_threads(WORKERS);
+        let database = builder.manual_journal_persist(true).open().map_err(failed)?;
+        let (mut rows, mut ends) = (BTreeMap::new(), BTreeMap::new());
+        for name in database.list_keyspace_names() {
+            let space = database.keyspace(&name, KeyspaceCreateOptions::default).map_err(failed)?;
+            let (of, all) = name.strip_suffix(ENDS).map_or((&*name, &mut rows), |window| (window, &mut ends));
+            let at = parse(of).ok_or_else(|| {
+                Error::corrupt(format!("the cold store has an unknown keyspace {}", &*name))
+            })?;
+            all.insert(at, space);
+        }
+        let mut spaces = Spaces::new();
+        for (at, rows) in rows {
+            let ends = ends.remove(&at).ok_or_else(|| {
+                Error::corrupt(format!("the expiry list of window {} is missing", name(at.0, at.1)))
+            })?;
+            spaces.insert(at, Space { rows, ends });
+        }
+        // A crash may have come between the two keyspaces of a new window, or of one that was dropped.
+        for space in ends.into_values() {
+            database.delete_keyspace(space).map_err(failed)?;
+        }
+        let root = path.to_owned();
+        let (changed, swept_to) = (Mutex::default(), Mutex::default());
+        Ok(Self { root, database, spaces: RwLock::new(spaces), changed, swept_to })
+    }
+
+    fn open_old(path: &Path) -> Result<OldFjall> {
+        OldFjall::open(path)
+    }
+
     fn windows(&self, kind: Kind) -> Vec<Window> {
         let spaces = self.spaces();
         spaces.range((kind, Window(0))..=(kind, Window(u64::MAX))).map(|((_, window), _)| *window).collect()
@@ -153,48 +212,141 @@ impl ColdStore for FjallCold {
 
     fn ingest(&self, kind: Kind, window: Window, rows: Vec<Row>) -> Result<()> {
         let space = self.space_or_new(kind, window)?;
-        let mut bulk = space.start_ingestion().map_err(failed)?;
-        for row in rows {
-            match row.record {
-                Some(record) => bulk.write(&*row.key, encode(&record)),
-                None => bulk.write_tombstone(&*row.key),
-            }
-            .map_err(failed)?;
+        let ends = rows.iter().filter_map(|row| Some((row.record.as_ref()?.expires_at, &row.key)));
+        let ends = ends.filter(|(expires_at, _)| !expires_at.is_never());
+        let ends: BTreeSet<Vec<u8>> = ends.map(|(expires_at, key)| end_key(expires_at, key)).collect();
+        if let Some(first) = ends.first() {
+            self.sweep_from(kind, window, first);
+            bulk(&space.ends, ends.iter().map(|end| (end, Some(Vec::new()))))?;
         }
-        // Syncs the table, the version that names it, and their folder.
-        bulk.finish().map_err(failed)
+        bulk(&space.rows, rows.iter().map(|row| (&row.key, row.record.as_ref().map(encode))))
     }
 
     fn expired(&self, kind: Kind, window: Window, until: Timestamp, limit: usize) -> Result<Vec<Box<[u8]>>> {
         let Some(space) = self.spaces().get(&(kind, window)).cloned() else { return Ok(Vec::new()) };
-        let mut keys = Vec::new();
-        for guard in space.iter() {
-            let (key, record) = read(guard)?;
-            if record.is_swept(until) {
-                keys.push(key);
-                if keys.len() >= limit {
-                    break;
-                }
+        let until_end = until.as_millis().to_be_bytes().to_vec();
+        let from = self.swept_to.lock().unwrap_or_else(PoisonError::into_inner).get(&(kind, window)).cloned();
+        let range = from.unwrap_or_default().min(until_end.clone())..until_end.clone();
+        let (mut keys, mut past) = (BTreeSet::new(), Vec::new());
+        let mut first = None;
+        for guard in space.ends.range(range) {
+            let end = guard.key().map_err(failed)?;
+            let Some((_, key)) = end.split_first_chunk::<8>() else {
+                return Err(Error::corrupt("an entry of an expiry list is malformed"));
+            };
+            if keys.len() >= limit {
+                break;
+            }
+            // The record decides: it may have moved, or end later.
+            let record = space.rows.get(key).map_err(failed)?.map(|value| decode(&value)).transpose()?;
+            if record.is_some_and(|record| record.is_swept(until)) {
+                keys.insert(Box::from(key));
+                first.get_or_insert_with(|| end.to_vec());
+            } else {
+                past.push(end.to_vec());
             }
         }
-        Ok(keys)
+        if !past.is_empty() {
+            bulk(&space.ends, past.into_iter().map(|end| (end, None)))?;
+        }
+        // The entries of what is removed now go with the next call.
+        let mut swept_to = self.swept_to.lock().unwrap_or_else(PoisonError::into_inner);
+        swept_to.insert((kind, window), first.unwrap_or(until_end));
+        drop(swept_to);
+        Ok(keys.into_iter().collect())
     }
 
     fn drop_window(&self, kind: Kind, window: Window) -> Result<()> {
+        self.swept_to.lock().unwrap_or_else(PoisonError::into_inner).remove(&(kind, window));
         let dropped = self.spaces.write().unwrap_or_else(PoisonError::into_inner).remove(&(kind, window));
-        match dropped {
-            Some(space) => self.database.delete_keyspace(space).map_err(failed),
-            None => Ok(()),
-        }
+        let Some(space) = dropped else { return Ok(()) };
+        // The records first: opening removes a list without records, and refuses records without a list.
+        self.database.delete_keyspace(space.rows).map_err(failed)?;
+        self.database.delete_keyspace(space.ends).map_err(failed)
     }
 
     fn sync(&self) -> Result<()> {
         self.database.persist(PersistMode::SyncAll).map_err(failed)?;
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         for folder in &*changed {
-            File::open(folder).and_then(|folder| folder.sync_all()).map_err(not_synced)?;
+            match File::open(folder).and_then(|folder| folder.sync_all()) {
+                // A window that was dropped meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && *folder != self.root => {}
+                synced => synced.map_err(not_synced)?,
+            }
         }
         changed.clear();
+        Ok(())
+    }
+
+    fn each(&self, kind: Kind, window: Window, visit: Visit<'_>) -> Result<()> {
+        let Some(space) = self.spaces().get(&(kind, window)).cloned() else { return Ok(()) };
+        for guard in space.rows.iter() {
+            let (key, record) = read(guard)?;
+            visit(&key, record)?;
+        }
+        Ok(())
+    }
+
+    fn copy(&self, path: &Path) -> Result<()> {
+        let copy = Self::open(path, SMALL_CACHE)?;
+        let spaces = self.spaces().clone();
+        for ((kind, window), space) in spaces {
+            let target = copy.space_or_new(kind, window)?;
+            for (from, to) in [(&space.ends, &target.ends), (&space.rows, &target.rows)] {
+                let mut bulk = to.start_ingestion().map_err(failed)?;
+                for guard in from.iter() {
+                    let (key, value) = guard.into_inner().map_err(failed)?;
+                    bulk.write(key, value).map_err(failed)?;
+                }
+                bulk.finish().map_err(failed)?;
+            }
+        }
+        copy.sync()
+    }
+}
+
+/// A store that fjall wrote before there was a log: a keyspace for each kind, and one for the store's own rows.
+pub struct OldFjall(Database);
+
+impl OldFjall {
+    const META: &str = "meta";
+
+    fn open(path: &Path) -> Result<Self> {
+        if !path.is_dir() {
+            return Err(Error::corrupt("the directory `data` of the store is missing"));
+        }
+        let database = Database::builder(path).cache_size(SMALL_CACHE).open().map_err(failed)?;
+        for name in database.list_keyspace_names() {
+            if &*name != Self::META && name.parse::<Kind>().is_err() {
+                return Err(Error::corrupt(format!("the store has an unknown keyspace {}", &*name)));
+            }
+        }
+        Ok(Self(database))
+    }
+
+    fn space(&self, name: &str) -> Result<Option<Keyspace>> {
+        if !self.0.keyspace_exists(name) {
+            return Ok(None);
+        }
+        self.0.keyspace(name, KeyspaceCreateOptions::default).map(Some).map_err(failed)
+    }
+}
+
+impl OldStore for OldFjall {
+    fn clock_mark(&self) -> Result<Option<Timestamp>> {
+        let Some(meta) = self.space(Self::META)? else { return Ok(None) };
+        let Some(bytes) = meta.get(b"mark").map_err(failed)? else { return Ok(None) };
+        let millis = (*bytes).try_into().map_err(|_| Error::corrupt("the clock mark is malformed"))?;
+        Timestamp::from_stored(u64::from_be_bytes(millis)).map(Some)
+    }
+
+    fn each(&self, kind: Kind, visit: Visit<'_>) -> Result<()> {
+        let Some(space) = self.space(kind.name())? else { return Ok(()) };
+        for guard in space.iter() {
+            let (key, record) = read(guard)?;
+            visit(&key, record)?;
+        }
         Ok(())
     }
 }

@@ -101,7 +101,41 @@ fn apply(table: &mut Table, rows: Vec<Row>) {
     }
 }
 
+/// The test store has no old format.
+pub(crate) struct NoOld;
+
+impl OldStore for NoOld {
+    fn clock_mark(&self) -> Result<Option<Timestamp>> {
+        Ok(None)
+    }
+
+    fn each(&self, _: Kind, _: Visit<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
 impl ColdStore for TestStore {
+    type Old = NoOld;
+
+    const NAME: &'static str = "test";
+
+    fn open(_: &Path, _: u64) -> Result<Self> {
+        Err(Error::invalid("the test store is opened on a disk"))
+    }
+
+    fn open_old(_: &Path) -> Result<NoOld> {
+        Ok(NoOld)
+    }
+
+    fn each(&self, kind: Kind, window: Window, visit: Visit<'_>) -> Result<()> {
+        let table = self.state().tables.get(&(kind, window)).cloned().unwrap_or_default();
+        table.into_iter().try_for_each(|(key, record)| visit(&key, record))
+    }
+
+    fn copy(&self, _: &Path) -> Result<()> {
+        Err(Error::invalid("the test store is not copied"))
+    }
+
     fn windows(&self, kind: Kind) -> Vec<Window> {
         self.state().tables.keys().filter(|(other, _)| *other == kind).map(|(_, window)| *window).collect()
     }

@@ -2,7 +2,7 @@
 
 use std::fs::{File as StdFile, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ impl RealDisk {
     /// Opens the directory, creating it and syncing its parent if it does not exist.
     pub fn open(path: &Path) -> io::Result<Self> {
         if !path.is_dir() {
-            std::fs::create_dir_all(path)?;
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
             if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
                 StdFile::open(parent)?.sync_all()?;
             }
@@ -31,7 +31,8 @@ impl RealDisk {
 
 impl Disk for RealDisk {
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let options = OpenOptions::new().read(true).write(true).create(true).truncate(true).clone();
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true).mode(0o600);
         Ok(Arc::new(options.open(self.path.join(name))?))
     }
 
@@ -64,6 +65,11 @@ impl Disk for RealDisk {
     fn sync_dir(&self) -> io::Result<()> {
         self.directory.sync_all()
     }
+
+    fn free(&self) -> io::Result<u64> {
+        let found = rustix::fs::fstatvfs(&self.directory)?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
 }
 
 impl File for StdFile {
@@ -81,6 +87,10 @@ impl File for StdFile {
 
     fn len(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
+    }
+
+    fn resize(&self, len: u64) -> io::Result<()> {
+        self.set_len(len)
     }
 }
 

@@ -30,6 +30,7 @@ pub(crate) enum Call {
     Read,
     SyncData,
     Len,
+    Resize,
 }
 
 /// Fault that a call meets.
@@ -109,6 +110,8 @@ struct State {
     stops_at: Option<u64>,
     odds: Odds,
     fired: Fired,
+    /// Bytes that the disk says are free.
+    free: u64,
 }
 
 /// A simulated disk. Clones are the same disk.
@@ -129,6 +132,7 @@ impl SimDisk {
             stops_at: None,
             odds: Odds::default(),
             fired: Fired::default(),
+            free: u64::MAX,
         })))
     }
 
@@ -163,6 +167,11 @@ impl SimDisk {
     /// Stops the machine before the call with number `call`.
     pub(crate) fn stop_at(&self, call: u64) {
         self.state().stops_at = Some(call);
+    }
+
+    /// Lets the disk say that so many bytes are free.
+    pub(crate) fn set_free(&self, bytes: u64) {
+        self.state().free = bytes;
     }
 
     /// Removes all plans and odds.
@@ -290,6 +299,10 @@ impl Disk for SimDisk {
             }
         }
     }
+
+    fn free(&self) -> io::Result<u64> {
+        Ok(self.state().free)
+    }
 }
 
 struct SimFile {
@@ -349,5 +362,13 @@ impl File for SimFile {
 
     fn len(&self) -> io::Result<u64> {
         self.with(Call::Len, |inode, _, _| Ok(inode.len() as u64))
+    }
+
+    fn resize(&self, len: u64) -> io::Result<()> {
+        let len = usize::try_from(len).map_err(io::Error::other)?;
+        self.with(Call::Resize, |inode, dice, _| {
+            inode.shorten(len, dice.below(2) == 0);
+            Ok(())
+        })
     }
 }

@@ -1,5 +1,6 @@
 //! The contract of the library, on the log and the cold store.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -8,7 +9,7 @@ use super::Embedded;
 use crate::admin::{Admin, Stats};
 use crate::backend::{Backend, Budget, Cursor, Info, Page, Swept};
 use crate::engines::log::cold::ColdStore;
-use crate::model::error::Result;
+use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
 use crate::model::record::Record;
 use crate::model::time::Timestamp;
@@ -21,10 +22,14 @@ impl<C: ColdStore> Embedded<C> {
         self.core.retire_oldest(now).await
     }
 
-    /// Goes on in the next segment, if one is prepared, and answers whether it did.
+    /// Goes on in the next segment, if one is prepared, and answers whether it did. If not, one is prepared.
     #[must_use]
     pub fn roll(&self) -> bool {
-        self.core.log.roll()
+        let rolled = self.core.log.roll();
+        if !rolled {
+            self.core.log.want_segment();
+        }
+        rolled
     }
 
     /// Waits until the next segment is prepared.
@@ -78,17 +83,33 @@ impl<C: ColdStore> Backend for Embedded<C> {
     provide!(get_many commit_each);
 
     fn info(&self) -> Info {
-        Info::new("embedded")
+        Info { has_failed: self.core.log.is_poisoned(), ..Info::new(C::NAME) }
     }
 }
 
 #[async_trait]
 impl<C: ColdStore> Admin for Embedded<C> {
-    provide!(stats_at_hand list count clear erase engine_clock warnings backup);
+    provide!(list count clear erase engine_clock);
 
     async fn stats(&self, now: Timestamp) -> Result<Stats> {
         let core = Arc::clone(&self.core);
         self.walks.run(move || core.count_stats(now)).await?
+    }
+
+    async fn stats_at_hand(&self, now: Timestamp) -> Result<Option<Stats>> {
+        self.stats(now).await.map(Some)
+    }
+
+    async fn warnings(&self) -> Result<Vec<String>> {
+        let is_short = self.core.is_short.load(std::sync::atomic::Ordering::Relaxed);
+        let short = "the disk is almost full: new records are refused, deletes and revocations are not";
+        Ok(is_short.then(|| short.to_owned()).into_iter().collect())
+    }
+
+    async fn backup(&self, dir: &Path) -> Result<()> {
+        let folder = self.folder.clone().ok_or_else(|| Error::invalid("the store is in no folder"))?;
+        let (core, dir) = (Arc::clone(&self.core), dir.to_owned());
+        self.walks.run(move || core.copy_into(&folder, &dir)).await?
     }
 
     async fn clock_mark(&self) -> Result<Option<Timestamp>> {

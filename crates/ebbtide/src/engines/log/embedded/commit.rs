@@ -1,5 +1,6 @@
 //! Commits and takes: judged by the caller, appended under the locks of the shards.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::lookup::{Known, Need, Standing};
@@ -43,12 +44,15 @@ impl<C: ColdStore> Core<C> {
         known: &[Known],
         now: Timestamp,
     ) -> Result<Attempt<Commit>> {
+        let is_short = self.is_short.load(Ordering::Relaxed);
         let mut locked = self.index.lock(hashes);
         let (mut needs, mut rests_on) = (Vec::new(), None);
         let mut changes = Vec::with_capacity(hashes.len());
+        let mut adds = false;
         for (slot, (write, &hash)) in batch.writes().iter().zip(hashes).enumerate() {
             let key = write.key();
-            let needs_record = write.condition() != Condition::Always;
+            // Nothing can be judged as new without a look at the cold store.
+            let needs_record = write.condition() != Condition::Always || is_short;
             let standing =
                 match self.examine(locked.shard(hash), hash, key, &known[slot], slot, needs_record)? {
                     Ok(standing) => standing,
@@ -69,11 +73,17 @@ impl<C: ColdStore> Core<C> {
                 Effect::Erase if is_present(&standing) => None,
                 Effect::Erase | Effect::Nothing => continue,
             };
+            adds |= is_short && record.is_some() && !key.kind().ends_authority() && !standing.is_live(now)?;
             let may_be_cold = self.may_be_cold(&standing);
             changes.push(Change { key, hash, record, old: standing.entry(), may_be_cold });
         }
         if !needs.is_empty() {
             return Ok(Attempt::Needs(needs));
+        }
+        if adds {
+            return Err(Error::unavailable(
+                "the disk is almost full; new records are refused, deletes and revocations are not",
+            ));
         }
         self.append(&mut locked, &changes, Commit::Applied, rests_on, now)
     }

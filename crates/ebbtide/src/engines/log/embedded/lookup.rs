@@ -66,6 +66,11 @@ impl Standing {
         }
     }
 
+    /// Returns true if a record is live at `now`.
+    pub(super) fn is_live(&self, now: Timestamp) -> Result<bool> {
+        Ok(self.head()?.is_some_and(|(_, expires_at)| now < expires_at))
+    }
+
     /// Version and expiry of the record, expired or not.
     pub(super) fn head(&self) -> Result<Option<(Version, Timestamp)>> {
         match self {

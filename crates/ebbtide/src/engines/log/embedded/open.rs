@@ -132,12 +132,16 @@ impl<C: ColdStore> Embedded<C> {
             mark: Mutex::new(Mark { time: mark, at: None }),
             latest: AtomicU64::new(0),
             births: Mutex::default(),
+            is_short: AtomicBool::new(false),
             maintenance: tokio::sync::Mutex::new(()),
             disk,
             options: options.clone(),
         });
+        core.measure_space();
         let has_threads = options.read_threads > 0;
         Ok(Self {
+            control: None,
+            folder: None,
             maintainer: has_threads.then(|| Maintainer::start(&core)).transpose()?,
             reads: Pool::new("ebbtide-reads", options.read_threads)?,
             walks: Pool::new("ebbtide-walks", options.walk_threads)?,

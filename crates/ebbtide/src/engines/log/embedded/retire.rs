@@ -30,6 +30,7 @@ type Leaving = Vec<(Kind, Box<[u8]>, Entry)>;
 impl<C: ColdStore> Core<C> {
     /// Retires segments that are older than the horizon, or that are too many.
     pub(super) async fn maintain(&self) -> Result<()> {
+        self.measure_space();
         let latest = Timestamp::from_stored(self.latest.load(Ordering::Relaxed))?;
         // A leap of the clock moves no mark: what it would make expire is not dropped.
         let now = self.mark().time.map_or(latest, |mark| mark.min(latest));
@@ -44,6 +45,21 @@ impl<C: ColdStore> Core<C> {
             };
             if !is_due || !self.retire_oldest(now).await? {
                 return Ok(());
+            }
+        }
+    }
+
+    /// Compares the free space of the disk with the reserve.
+    pub(super) fn measure_space(&self) {
+        let Ok(free) = self.disk.free() else { return };
+        #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
+        metrics::gauge!("ebbtide_disk_free_bytes").set(free as f64);
+        let is_short = free < self.options.reserve_bytes;
+        if self.is_short.swap(is_short, Ordering::Relaxed) != is_short {
+            if is_short {
+                tracing::error!(free, "the disk is almost full; the store accepts no new records");
+            } else {
+                tracing::info!(free, "the disk has space again; the store accepts new records");
             }
         }
     }

@@ -165,7 +165,7 @@ impl<C: ColdStore> Core<C> {
     }
 
     /// A frame from memory or from its segment; none if that was retired.
-    fn frame(&self, at: Position) -> Result<Option<Vec<u8>>> {
+    pub(super) fn frame(&self, at: Position) -> Result<Option<Vec<u8>>> {
         match self.log.in_memory(at) {
             Some(frame) => Ok(Some(frame)),
             None => self.log.read(at),

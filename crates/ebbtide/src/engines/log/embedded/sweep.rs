@@ -7,65 +7,105 @@ use super::Core;
 use crate::admin::{KindStats, Stats};
 use crate::backend::{Budget, Swept};
 use crate::engines::log::cold::{ColdStore, Row, Window};
+use crate::engines::log::frame::Frame;
 use crate::engines::log::index::{Entry, SHARDS, Shard};
 use crate::model::error::Result;
 use crate::model::kind::Kind;
-use crate::model::time::Timestamp;
+use crate::model::time::{Stopwatch, Timestamp};
 
 /// Cold records that are removed by one bulk.
-const BULK: usize = 1_000;
+const BULK: usize = 10_000;
+
+/// A shorter rest would cost more than it gives.
+const SHORTEST_REST: Duration = Duration::from_millis(4);
+
+/// Work and rest of one sweep.
+struct Pace<'a> {
+    budget: &'a Budget,
+    stopwatch: Stopwatch,
+}
+
+impl Pace<'_> {
+    /// Rests if enough was worked since the last rest.
+    fn rest(&self, swept: &mut Swept) {
+        let worked = self.stopwatch.elapsed().saturating_sub(swept.rested);
+        let due = self.budget.share.rest_after(worked).saturating_sub(swept.rested);
+        if due >= SHORTEST_REST {
+            let resting = Stopwatch::start();
+            std::thread::sleep(due);
+            swept.rested += resting.elapsed();
+        }
+    }
+
+    /// Records that may still be removed.
+    fn left(&self, swept: &Swept) -> usize {
+        usize::try_from(self.budget.records.saturating_sub(swept.total())).unwrap_or(usize::MAX)
+    }
+}
 
 impl<C: ColdStore> Core<C> {
     /// Removes records that expired before `until`. Reads from the disk, and waits for a retirement.
     pub(super) fn sweep(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
         let _alone = self.maintenance.blocking_lock();
         self.log.check()?;
+        let pace = Pace { budget, stopwatch: Stopwatch::start() };
         let mut swept = Swept::default();
+        self.sweep_log(until, &pace, &mut swept)?;
         for &kind in &budget.kinds {
-            self.sweep_log(kind, until, budget.records, &mut swept);
-            self.sweep_cold(kind, until, budget.records, &mut swept)?;
+            self.sweep_cold(kind, until, &pace, &mut swept)?;
         }
         Ok(swept)
     }
 
-    fn sweep_log(&self, kind: Kind, until: Timestamp, most: u64, swept: &mut Swept) {
-        let listed = self.ordered.read(kind).map(|map| {
-            let expired = map.iter().filter(|(_, entry)| entry.is_swept(until));
-            expired.map(|(key, entry)| (key.clone(), *entry)).collect::<Vec<_>>()
-        });
-        if let Some(expired) = listed {
-            for (key, entry) in expired {
-                if swept.total() >= most {
-                    swept.more = true;
-                    return;
-                }
-                let mut shard = self.index.shard_of(entry.hash());
-                let Some(mut map) = self.ordered.write(kind) else { return };
-                // Judged in the step that removes: a commit may have extended it since.
-                if !shard.contains(entry) {
-                    continue;
-                }
-                match self.sweep_entry(&mut shard, entry) {
-                    Some(mask) => drop(map.insert(key, mask)),
-                    None => drop(map.remove(&key)),
-                }
-                swept.add(kind, 1);
-            }
-            return;
+    /// Removes expired entries from the index. It passes over the entries of the log, 24 bytes each, and reads the keys
+    /// of those that have expired.
+    fn sweep_log(&self, until: Timestamp, pace: &Pace<'_>, swept: &mut Swept) -> Result<()> {
+        let mut is_swept = [false; 256];
+        for kind in &pace.budget.kinds {
+            is_swept[usize::from(kind.code())] = true;
         }
         for number in 0..SHARDS {
-            let mut shard = self.index.shard(number);
-            let is_expired = |entry: &Entry| entry.kind_code() == kind.code() && entry.is_swept(until);
-            let expired: Vec<Entry> = shard.iter().filter(is_expired).collect();
+            let is_expired =
+                |entry: &Entry| is_swept[usize::from(entry.kind_code())] && entry.is_swept(until);
+            let mut expired: Vec<Entry> = self.index.shard(number).iter().filter(is_expired).collect();
+            expired.sort_unstable_by_key(Entry::position);
             for entry in expired {
-                if swept.total() >= most {
+                let Some(kind) = Kind::from_code(entry.kind_code()) else { continue };
+                if pace.left(swept) == 0 {
                     swept.more = true;
-                    return;
+                    return Ok(());
                 }
-                self.sweep_entry(&mut shard, entry);
-                swept.add(kind, 1);
+                if self.remove_expired(kind, entry)? {
+                    swept.add(kind, 1);
+                }
+            }
+            pace.rest(swept);
+        }
+        Ok(())
+    }
+
+    /// Removes an entry, if it is still there: a commit may have extended the record since.
+    fn remove_expired(&self, kind: Kind, entry: Entry) -> Result<bool> {
+        let key = if self.ordered.read(kind).is_some() {
+            // Retirement waits, so that the segment is there.
+            let Some(frame) = self.frame(entry.position())? else { return Ok(false) };
+            Frame::read(&frame)?.0.key().map(|(_, key)| Box::<[u8]>::from(key))
+        } else {
+            None
+        };
+        let mut shard = self.index.shard_of(entry.hash());
+        let map = self.ordered.write(kind);
+        if !shard.contains(entry) {
+            return Ok(false);
+        }
+        let mask = self.sweep_entry(&mut shard, entry);
+        if let (Some(mut map), Some(key)) = (map, key) {
+            match mask {
+                Some(mask) => drop(map.insert(key, mask)),
+                None => drop(map.remove(&key)),
             }
         }
+        Ok(true)
     }
 
     /// Removes an entry, or leaves a mask where the cold store may have a copy, and returns that.
@@ -79,19 +119,29 @@ impl<C: ColdStore> Core<C> {
         None
     }
 
-    fn sweep_cold(&self, kind: Kind, until: Timestamp, most: u64, swept: &mut Swept) -> Result<()> {
-        if !self.has_cold(kind) {
+    fn sweep_cold(&self, kind: Kind, until: Timestamp, pace: &Pace<'_>, swept: &mut Swept) -> Result<()> {
+        if !self.has_cold(kind) || !self.has_expired(kind, until)? {
             return Ok(());
         }
         // From here on nobody reads what is about to be removed: neither a new look, nor one that began before.
         let limit = &self.swept_until[usize::from(kind.code())];
         limit.store(until.as_millis(), Ordering::SeqCst);
         self.raise_epochs();
-        let outcome = self.sweep_windows(kind, until, most, swept);
+        let outcome = self.sweep_windows(kind, until, pace, swept);
         // A read from before the removal must not count once the limit is gone.
         self.raise_epochs();
         limit.store(0, Ordering::SeqCst);
         outcome
+    }
+
+    /// Returns true if a window has passed, or holds something that has expired.
+    fn has_expired(&self, kind: Kind, until: Timestamp) -> Result<bool> {
+        for window in self.cold.windows(kind) {
+            if window.0 <= until.as_millis() || !self.cold.expired(kind, window, until, 1)?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn raise_epochs(&self) {
@@ -100,7 +150,7 @@ impl<C: ColdStore> Core<C> {
         }
     }
 
-    fn sweep_windows(&self, kind: Kind, until: Timestamp, most: u64, swept: &mut Swept) -> Result<()> {
+    fn sweep_windows(&self, kind: Kind, until: Timestamp, pace: &Pace<'_>, swept: &mut Swept) -> Result<()> {
         let (passed, rest): (Vec<_>, Vec<_>) =
             self.cold.windows(kind).into_iter().partition(|window| window.0 <= until.as_millis());
         if !passed.is_empty() {
@@ -111,13 +161,17 @@ impl<C: ColdStore> Core<C> {
                     .retain(|(code, end)| *code != kind.code() || !passed.contains(&Window(*end)));
             })?;
             for window in passed {
-                let keys = self.cold.expired(kind, window, until, usize::MAX)?;
-                swept.add(kind, self.unmasked(kind, &keys));
+                let mut removed = 0;
+                self.cold.each(kind, window, &mut |key, _| {
+                    removed += self.unmasked(kind, key);
+                    Ok(())
+                })?;
+                swept.add(kind, removed);
                 self.cold.drop_window(kind, window)?;
             }
         }
         for window in rest {
-            if !self.sweep_window(kind, window, until, most, swept)? {
+            if !self.sweep_window(kind, window, until, pace, swept)? {
                 break;
             }
         }
@@ -130,11 +184,11 @@ impl<C: ColdStore> Core<C> {
         kind: Kind,
         window: Window,
         until: Timestamp,
-        most: u64,
+        pace: &Pace<'_>,
         swept: &mut Swept,
     ) -> Result<bool> {
         loop {
-            let left = usize::try_from(most.saturating_sub(swept.total())).unwrap_or(usize::MAX).min(BULK);
+            let left = pace.left(swept).min(BULK);
             let keys = self.cold.expired(kind, window, until, left.max(1))?;
             if keys.is_empty() {
                 return Ok(true);
@@ -143,20 +197,17 @@ impl<C: ColdStore> Core<C> {
                 swept.more = true;
                 return Ok(false);
             }
-            swept.add(kind, self.unmasked(kind, &keys));
+            swept.add(kind, keys.iter().map(|key| self.unmasked(kind, key)).sum());
             let rows = keys.into_iter().map(|key| Row { key, record: None });
             self.cold.ingest(kind, window, rows.collect())?;
+            pace.rest(swept);
         }
     }
 
-    /// Number of keys that the log has no newer frame of.
-    fn unmasked(&self, kind: Kind, keys: &[Box<[u8]>]) -> u64 {
-        let mut unmasked = 0;
-        for key in keys {
-            let hash = self.index.hash(kind, key);
-            unmasked += u64::from(self.index.shard_of(hash).with_hash(hash).next().is_none());
-        }
-        unmasked
+    /// 1 if the log has no newer frame of the key, and 0 if it has one.
+    fn unmasked(&self, kind: Kind, key: &[u8]) -> u64 {
+        let hash = self.index.hash(kind, key);
+        u64::from(self.index.shard_of(hash).with_hash(hash).next().is_none())
     }
 
     /// Counts all records. Walks the index and the cold store.
@@ -177,7 +228,7 @@ impl<C: ColdStore> Core<C> {
                 let page = self.cold.scan(kind, start, &[], BULK)?;
                 for (key, record) in &page.rows {
                     let is_there = !self.is_swept(kind, record.expires_at);
-                    if is_there && self.unmasked(kind, std::slice::from_ref(key)) == 1 {
+                    if is_there && self.unmasked(kind, key) == 1 {
                         note(stats.entry(kind).or_default(), record.expires_at.as_millis(), now);
                     }
                 }

@@ -9,7 +9,7 @@ use crate::engines::log::disk::Disk;
 use crate::engines::log::faults::Fault;
 use crate::engines::log::frame::Frame;
 use crate::engines::log::group::{Builder, HEADER, Header};
-use crate::engines::log::manifest::{self, Closed, ManifestFile};
+use crate::engines::log::manifest::{self, Closed, ManifestFile, kinds};
 use crate::engines::log::position::Position;
 use crate::engines::log::segment::{Segment, failed};
 use crate::model::error::{Error, Result};
@@ -41,15 +41,30 @@ pub(super) fn mend(
                 end.is_some()
             });
             next.segments.push(current.entry());
+            next.kinds = kinds();
             next.next_segment = current.id + 1;
             next.durable_to = last_sequence;
         })
         .map_err(manifest::Failure::into_error)?;
-    let mut open: BTreeMap<_, _> = segments.into_iter().map(|segment| (segment.id, segment)).collect();
-    open.retain(|id, _| manifest.current().segments.iter().any(|entry| entry.id == *id));
+    let mut open = BTreeMap::new();
+    for segment in segments {
+        let entry = manifest.current().segments.iter().find(|entry| entry.id == segment.id);
+        if let Some(closed) = entry.and_then(|entry| entry.closed) {
+            open.insert(segment.id, shortened(&segment, closed.end));
+        }
+    }
     open.insert(current.id, Arc::clone(&current));
     remove_unnamed(disk.as_ref(), &open);
     Ok(Recovered { manifest, segments: open, current, tail, last_sequence })
+}
+
+/// Gives back the rest of a closed segment; the manifest says already that nothing there counts.
+fn shortened(segment: &Arc<Segment>, end: u32) -> Arc<Segment> {
+    if segment.len <= end || segment.file.resize(end.into()).is_err() {
+        return Arc::clone(segment);
+    }
+    let Segment { id, epoch, .. } = **segment;
+    Arc::new(Segment { id, epoch, len: end, file: Arc::clone(&segment.file) })
 }
 
 /// Copies torn bytes into a file of their own, for an operator to look at.

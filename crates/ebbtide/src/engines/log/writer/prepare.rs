@@ -10,6 +10,9 @@ use crate::model::error::{Error, Result};
 /// Segments that are kept ready.
 const AHEAD: usize = 1;
 
+/// Least length of a segment that is prepared ahead, if segments may have that length: the largest batch fits.
+const LEAST: u32 = 8 << 20;
+
 /// Time between two attempts to prepare a segment on a disk that is full or failing.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -46,7 +49,9 @@ impl Log {
         let settings = &self.settings;
         let epoch = settings.rng.bytes();
         let disk = self.disk.as_ref();
-        let created = Segment::create(disk, id, epoch, settings.segment_len, settings.faults)
+        // Segments grow with their use, so that none is waited for long.
+        let len = self.queue().segment_len().saturating_mul(4).max(LEAST).min(settings.segment_len);
+        let created = Segment::create(disk, id, epoch, len, settings.faults)
             .map_err(|error| failed("cannot prepare a segment of the log", error));
         let named = created.and_then(|segment| {
             self.change_manifest(|manifest| {
@@ -73,21 +78,23 @@ impl Log {
 
     pub(super) fn prepare_until_stopped(&self) {
         loop {
-            let outcome = self.prepare_next();
-            if let Err(error) = &outcome {
-                if self.is_poisoned() {
-                    return;
-                }
-                report(error);
-            }
             let queue = self.queue();
             if queue.stopping {
                 return;
             }
-            if outcome.is_err() {
-                drop(self.prepare.wait_timeout(queue, RETRY));
-            } else if queue.ready.len() >= AHEAD {
+            if !queue.needs_segment() {
                 drop(self.prepare.wait(queue));
+                continue;
+            }
+            drop(queue);
+            let Err(error) = self.prepare_next() else { continue };
+            if self.is_poisoned() {
+                return;
+            }
+            report(&error);
+            let queue = self.queue();
+            if !queue.stopping {
+                drop(self.prepare.wait_timeout(queue, RETRY));
             }
         }
     }

@@ -52,6 +52,8 @@ pub(super) struct Queue {
     pub(super) ready: VecDeque<Arc<Segment>>,
     /// Callers that wait for a segment.
     pub(super) room: Vec<Waker>,
+    /// True if a caller waits for the next segment, or needs it soon.
+    pub(super) is_wanted: bool,
     /// Reason why no segment could be prepared.
     pub(super) no_segment: Option<String>,
     pub(super) next_sequence: u64,
@@ -74,6 +76,7 @@ impl Queue {
             tail,
             ready: VecDeque::new(),
             room: Vec::new(),
+            is_wanted: false,
             no_segment: None,
             next_sequence,
             sealed: true,
@@ -102,6 +105,7 @@ impl Queue {
                 return Err(NotAppended::TooLarge);
             }
             self.segment = self.ready.pop_front().ok_or(NotAppended::NoRoom)?;
+            self.is_wanted = false;
             start = 0;
         }
         let limit = ((self.segment.len - start) as usize).min(GROUP.max(HEADER + len));
@@ -122,6 +126,7 @@ impl Queue {
             return None;
         }
         let left = std::mem::replace(&mut self.segment, self.ready.pop_front()?);
+        self.is_wanted = false;
         self.tail = 0;
         Some((left.id, self.next_sequence - 1))
     }
@@ -130,6 +135,17 @@ impl Queue {
     pub(super) fn end(&self) -> Position {
         let end = self.open.back().map_or(self.tail, |last| last.start + offset(pages(last.builder.len())));
         Position::new(self.segment.id, end)
+    }
+
+    /// Returns true if the next segment is to be prepared: not before half of this one is used, so that a short command
+    /// prepares none.
+    pub(super) fn needs_segment(&self) -> bool {
+        self.ready.is_empty() && (self.is_wanted || self.end().offset() >= self.segment.len / 2)
+    }
+
+    /// Length of the segment that is written to.
+    pub(super) fn segment_len(&self) -> u32 {
+        self.segment.len
     }
 
     pub(super) fn has_work(&self) -> bool {

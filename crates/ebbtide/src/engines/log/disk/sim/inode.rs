@@ -40,6 +40,18 @@ impl Inode {
         }
     }
 
+    /// Cuts the file; a crash may keep the bytes that were cut off.
+    pub(super) fn shorten(&mut self, len: usize, is_durable: bool) {
+        assert!(len <= self.cached.len(), "the log only cuts files");
+        self.cached.truncate(len);
+        let pages = len.div_ceil(PAGE);
+        self.dirty.retain(|page| *page < pages);
+        self.lost.retain(|page| *page < pages);
+        if is_durable {
+            self.durable.truncate(len);
+        }
+    }
+
     pub(super) fn read(&self, bytes: &mut [u8], offset: usize) -> Option<()> {
         bytes.copy_from_slice(self.cached.get(offset..offset.checked_add(bytes.len())?)?);
         Some(())

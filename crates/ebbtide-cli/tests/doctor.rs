@@ -1,0 +1,143 @@
+//! Damage of an embedded store, as an operator meets it: the server does not start, and `ebbtide doctor` says why.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "support/server.rs"]
+mod server;
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use serde_json::Value;
+use server::{Server, ebbtide, proof, said};
+
+/// A store in which proofs were used, before and after a restart.
+fn used(folder: &Path) {
+    for round in 0..2 {
+        let mut server = Server::start_in(folder, &[]);
+        for number in 0..40 {
+            server.post("/v1/replays/check", &proof(&format!("{round}-{number}"))).ok(200);
+        }
+        server.signal("-TERM");
+        assert!(server.wait().success());
+    }
+}
+
+fn url(folder: &Path) -> String {
+    format!("fjall:{}", folder.join("data").display())
+}
+
+fn doctor(folder: &Path, arguments: &[&str]) -> Output {
+    ebbtide(&["doctor", "--store", &url(folder)]).args(arguments).output().unwrap()
+}
+
+fn segments(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder.join("data/log")).unwrap().map(|entry| entry.unwrap().path());
+    let mut segments: Vec<_> =
+        entries.filter(|path| path.extension().is_some_and(|ending| ending == "log")).collect();
+    segments.sort_unstable();
+    segments
+}
+
+fn serves(folder: &Path) -> Output {
+    ebbtide(&["serve", "--listen", "127.0.0.1:0", "--store", &url(folder)]).output().unwrap()
+}
+
+#[test]
+fn a_whole_store_is_said_to_be_whole_and_a_lost_group_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    used(folder.path());
+    let output = doctor(folder.path(), &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(said(&output).contains("nothing is damaged"), "{}", said(&output));
+    let output = doctor(folder.path(), &["--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let last = report["last_sequence"].as_u64().unwrap();
+    assert!(last > 1 && report["groups"].as_u64().unwrap() > 1, "{report}");
+    assert_eq!(report["damage"], serde_json::json!([]));
+    let expected = doctor(folder.path(), &["--expect", &last.to_string()]);
+    assert_eq!(expected.status.code(), Some(0), "{}", said(&expected));
+    let lost = doctor(folder.path(), &["--expect", &(last + 1).to_string()]);
+    assert_eq!(lost.status.code(), Some(1), "{}", said(&lost));
+    assert!(said(&lost).contains("the disk lost"), "{}", said(&lost));
+}
+
+#[test]
+fn a_flipped_bit_is_named_with_segment_and_group_and_nothing_serves() {
+    let folder = tempfile::tempdir().unwrap();
+    used(folder.path());
+    let segment = segments(folder.path())[0].clone();
+    let name = segment.file_name().unwrap().to_str().unwrap().to_owned();
+    let mut bytes = std::fs::read(&segment).unwrap();
+    bytes[4_096 + 200] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+    for _ in 0..2 {
+        let served = serves(folder.path());
+        assert_eq!(served.status.code(), Some(2), "{}", said(&served));
+        assert!(
+            said(&served).contains(&name) && said(&served).contains("damaged at group 2"),
+            "{}",
+            said(&served)
+        );
+    }
+    let output = doctor(folder.path(), &["--json"]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let damage = report["damage"].as_array().unwrap();
+    assert!(damage.iter().any(|damage| damage["place"] == name.as_str()), "{report}");
+}
+
+#[test]
+fn a_store_with_a_missing_part_does_not_begin_anew() {
+    for lost in ["log/manifest", "log", "cold", "FORMAT", "segment"] {
+        let folder = tempfile::tempdir().unwrap();
+        used(folder.path());
+        let path = match lost {
+            "segment" => segments(folder.path())[0].clone(),
+            lost => folder.path().join("data").join(lost),
+        };
+        if path.is_dir() {
+            std::fs::remove_dir_all(path).unwrap()
+        } else {
+            std::fs::remove_file(path).unwrap()
+        }
+        let served = serves(folder.path());
+        assert_eq!(served.status.code(), Some(2), "{lost}: {}", said(&served));
+        assert!(said(&served).contains("missing"), "{lost}: {}", said(&served));
+        let output = doctor(folder.path(), &[]);
+        assert_eq!(output.status.code(), Some(1), "{lost}: {}", said(&output));
+        assert!(said(&output).contains("missing"), "{lost}: {}", said(&output));
+    }
+}
+
+/// The manifest can no longer be replaced, so that it is not known which one a crash would leave.
+#[test]
+fn a_store_that_has_failed_ends_the_server_with_a_status_and_a_last_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::start_in(folder.path(), &[]);
+    let manifest = folder.path().join("data/log/manifest");
+    let kept = std::fs::read(&manifest).unwrap();
+    std::fs::remove_file(&manifest).unwrap();
+    std::fs::create_dir(&manifest).unwrap();
+    let mut client = server.client();
+    // The next segment is named in the manifest when half of this one is used.
+    let mut acknowledged = 0;
+    while let Some(answer) = client.try_post("/v1/replays/check", &proof(&acknowledged.to_string())) {
+        if answer.status != 200 {
+            break;
+        }
+        acknowledged += 1;
+        assert!(acknowledged < 2_000, "the server goes on");
+    }
+    let status = server.wait();
+    assert_eq!(status.code(), Some(2));
+    let log = server.logged();
+    assert!(log.trim_end().lines().last().unwrap().contains("a write to the store failed"), "{log}");
+    // With the manifest back, what was acknowledged is there.
+    std::fs::remove_dir(&manifest).unwrap();
+    std::fs::write(&manifest, kept).unwrap();
+    let server = Server::start_in(folder.path(), &[]);
+    for number in 0..acknowledged {
+        server.post("/v1/replays/check", &proof(&number.to_string())).refused(409, "replay");
+    }
+}

@@ -1,0 +1,126 @@
+//! Every command that takes a store or a server answers the same for both.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "support/server.rs"]
+mod server;
+
+use server::{Server, ebbtide};
+
+/// Commands in their order, each as text and as JSON where it changes nothing.
+const COMMANDS: &[&str] = &[
+    "approval check --scope tenant:acme alice doc GET",
+    "approval grant --scope tenant:acme alice doc GET --ttl 1h --granted-by bob --metadata ticket=T-1",
+    "approval grant --scope tenant:acme alice doc PUT --ttl 1h --max-ttl 2h --sliding --granted-by bob --json",
+    "approval grant --scope tenant:acme/env:dev carol doc GET --granted-by bob",
+    "approval grant --scope tenant:acme alice doc GET --ttl 1s",
+    "approval check --scope tenant:acme alice doc GET",
+    "approval check --scope tenant:acme alice doc GET --json",
+    "approval check --scope tenant:acme carol doc GET",
+    "approval check --scope tenant:acme carol doc GET --below --json",
+    "approval list --scope tenant:acme --identity alice",
+    "approval list --scope tenant:acme --identity alice --json",
+    "approval list --scope tenant:acme --resource doc --below",
+    "approval list --scope tenant:acme --below --count",
+    "approval list --scope tenant:acme --identity alice --resource doc --action PUT --json",
+    "approval extend --scope tenant:acme alice doc GET --ttl 2h --actor bob --reason more",
+    "approval extend --scope tenant:acme alice doc GET --ttl 1h --actor bob --reason less",
+    "approval extend --scope tenant:acme nobody doc GET --ttl 1h --actor bob --reason none",
+    "approval revoke --scope tenant:acme alice doc GET --actor bob --reason over",
+    "approval revoke --scope tenant:acme alice doc GET --actor bob --reason over --json",
+    "approval revoke --scope tenant:acme --all --below --yes --actor bob --reason over",
+    "relationship add --scope tenant:acme alice member team --type membership --ttl 1h --created-by bob",
+    "relationship add --scope tenant:acme team member company --type membership --created-by bob --json",
+    "relationship add --scope tenant:acme alice likes tea --type custom:taste --created-by bob",
+    "relationship check --scope tenant:acme alice member team --json",
+    "relationship check --scope tenant:acme alice likes tea",
+    "relationship check --scope tenant:acme alice member team --type trust",
+    "relationship path --scope tenant:acme alice member company",
+    "relationship path --scope tenant:acme alice member nowhere --json",
+    "relationship list --scope tenant:acme --subject alice",
+    "relationship list --scope tenant:acme --object company --json",
+    "relationship list --scope global --below --count",
+    "relationship reachable --scope tenant:acme alice member --type membership",
+    "relationship reachable --scope tenant:acme company member --type membership --reverse --json",
+    "relationship extend --scope tenant:acme alice member team --type membership --ttl 2h --actor b --reason r",
+    "relationship remove --scope tenant:acme alice member team --type membership --actor bob --reason over",
+    "relationship remove --scope tenant:acme alice member team --type membership --actor bob --reason over",
+    "relationship remove --scope tenant:acme --all --yes --actor bob --reason over --json",
+    "policy show --scope tenant:acme --kind approvals",
+    "policy show --scope tenant:acme --kind nonces",
+    "policy set --scope tenant:acme --kind approvals --preset short_lived --actor bob --reason less",
+    "policy set --scope tenant:acme --kind approvals --max 30d --expect 1 --actor bob --reason more --json",
+    "policy set --scope tenant:acme --kind approvals --max 30d --expect 1 --actor bob --reason more",
+    "policy set --scope tenant:acme --kind approvals --min 2h --max 1h --actor bob --reason wrong",
+    "policy list --scope global",
+    "policy list --scope global --json",
+    "policy simulate --scope tenant:acme --kind approvals --preset temporary",
+    "policy simulate --scope tenant:acme --kind approvals --preset temporary --json",
+    "policy remove --scope tenant:acme --kind approvals --actor bob --reason over",
+    "policy remove --scope tenant:acme --kind approvals --actor bob --reason over",
+    "sweep --kind replays --json",
+    "sweep --dry-run --json",
+    "stats --json",
+    "scope list --scope global",
+    "scope list --scope global --json",
+    "audit verify --scope tenant:acme",
+    "explain --scope tenant:acme approval alice doc GET",
+];
+
+/// Output without what differs from run to run: times, durations, ids and digests.
+fn neutral(text: &str) -> String {
+    let mut words = Vec::new();
+    for word in text.split_inclusive(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '.') {
+        let digits = word.chars().filter(char::is_ascii_digit).count();
+        let is_time = digits >= 8;
+        words.push(if is_time { "#".to_owned() } else { word.to_owned() });
+    }
+    // "(in 59 min 59 s)" and "(in 1 h)" are the same life.
+    let mut out = String::new();
+    let mut rest = words.concat();
+    while let Some(at) = rest.find('(') {
+        let end = rest[at..].find(')').map_or(rest.len(), |end| at + end + 1);
+        out.push_str(&rest[..at]);
+        let inside = &rest[at..end];
+        let relative = inside.starts_with("(in ") || inside.ends_with("ago)");
+        out.push_str(if relative { "(…)" } else { inside });
+        rest = rest[end..].to_owned();
+    }
+    out.push_str(&rest);
+    // Columns are as wide as their cells.
+    out.lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn run(command: &str, variables: &[(&str, &str)]) -> (Option<i32>, String, String) {
+    let words: Vec<&str> = command.split(' ').collect();
+    let mut command = ebbtide(&words);
+    command.envs(variables.iter().copied()).env("TZ", "UTC");
+    let output = command.output().unwrap();
+    let text = |bytes: Vec<u8>| neutral(&String::from_utf8(bytes).unwrap());
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn every_command_answers_the_same_for_a_store_and_for_a_server() {
+    let folder = tempfile::tempdir().unwrap();
+    // A store that a server made, and has closed.
+    Server::start_in(folder.path(), &[]).kill();
+    let store = format!("fjall:{}", folder.path().join("data").display());
+    let server = Server::start(&[]);
+    let (url, mut differ) = (server.url(), Vec::new());
+    for command in COMMANDS {
+        let local = run(command, &[("EBBTIDE_STORE", &store)]);
+        let remote = run(command, &[("EBBTIDE_SERVER", &url), ("EBBTIDE_API_KEY", &server.key)]);
+        assert_ne!(local.0, None, "{command}");
+        let is_same = (local.0, &local.1) == (remote.0, &remote.1);
+        // A failure names the server, or does not.
+        let both_say = local.2.is_empty() == remote.2.is_empty();
+        if !is_same || !both_say {
+            differ.push(format!("{command}\n  --store:  {local:?}\n  --server: {remote:?}"));
+        }
+    }
+    assert!(differ.is_empty(), "{} of {} differ:\n{}", differ.len(), COMMANDS.len(), differ.join("\n"));
+}

@@ -1,0 +1,238 @@
+//! Examination of an embedded store without opening it: every group, every table, the manifest.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::Options;
+use super::folder::{self, Folder, State};
+use crate::engines::log::cold::{ColdStore, Window};
+use crate::engines::log::disk::real::RealDisk;
+use crate::engines::log::disk::{Disk, PAGE};
+use crate::engines::log::faults::Faults;
+use crate::engines::log::frame::Frame;
+use crate::engines::log::group::Header;
+use crate::engines::log::manifest::{Manifest, SegmentEntry};
+use crate::engines::log::recovery;
+use crate::engines::log::segment::Segment;
+use crate::engines::url::StoreUrl;
+use crate::model::error::{Error, ErrorKind, Result};
+use crate::model::kind::Kind;
+
+/// State of a store, as its files show it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// Engine that made the store.
+    pub engine: String,
+    /// Sequence of the last group that is whole.
+    pub last_sequence: u64,
+    /// Sequence up to which groups were known to be durable.
+    pub durable_to: u64,
+    /// Segments of the log.
+    pub segments: usize,
+    /// Groups that are whole.
+    pub groups: u64,
+    /// Records and deletes in them.
+    pub frames: u64,
+    /// Bytes of a torn tail, which opening copies aside and cuts. They were never acknowledged.
+    pub torn_bytes: u64,
+    /// Records of the cold store.
+    pub cold_records: u64,
+    /// Damage, in words. A store without any opens.
+    pub damage: Vec<Damage>,
+    /// True if files of the old format are kept in the directory `old`.
+    pub has_old: bool,
+}
+
+/// One place that is damaged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Damage {
+    /// File or window.
+    pub place: String,
+    /// Description.
+    pub problem: String,
+}
+
+impl Report {
+    fn found(&mut self, place: impl Into<String>, problem: impl Into<String>) {
+        self.damage.push(Damage { place: place.into(), problem: problem.into() });
+    }
+}
+
+/// Examines the store at `url`. With `expect`, the sequence that was acknowledged last, a log that ends before it is
+/// damage: the disk lost what it had promised to keep.
+pub fn examine(url: &StoreUrl, expect: Option<u64>) -> Result<Report> {
+    match url {
+        #[cfg(feature = "fjall")]
+        StoreUrl::Fjall(url) => {
+            examine_in::<crate::engines::log::cold::fjall::FjallCold>(url.as_str(), expect)
+        }
+        #[cfg(feature = "rocksdb")]
+        StoreUrl::RocksDb(url) => {
+            examine_in::<crate::engines::log::cold::rocksdb::RocksCold>(url.as_str(), expect)
+        }
+        _ => Err(Error::invalid("only an embedded store of this build can be examined")),
+    }
+}
+
+/// Removes the files of the old format, and returns true if there were any.
+pub fn forget_old(url: &StoreUrl) -> Result<bool> {
+    let path = url.folder().ok_or_else(|| Error::invalid("only an embedded store has an old format"))?;
+    url.must_exist()?;
+    let (_folder, state) = Folder::take(path, url.engine())?;
+    if state != State::Store {
+        return Err(Error::invalid("the store has not been moved over yet; open it first"));
+    }
+    folder::forget_old(path)
+}
+
+fn examine_in<C: ColdStore>(rest: &str, expect: Option<u64>) -> Result<Report> {
+    let options = Options::parse(rest)?;
+    if !super::is_store(&options.path) && !options.path.join("log").exists() {
+        return Err(Error::invalid(format!("no store at {}", options.path.display())));
+    }
+    let mut report = Report { engine: C::NAME.to_owned(), ..Report::default() };
+    report.has_old = options.path.join("old").is_dir();
+    match Folder::take(&options.path, C::NAME) {
+        Ok((folder, State::Store)) => {
+            let manifest = examine_log(&folder, &mut report)?;
+            examine_cold::<C>(&folder, &options, manifest.as_ref(), &mut report);
+        }
+        Ok(_) => {
+            return Err(Error::invalid(
+                "the store has the format of an earlier version; open it to move it over",
+            ));
+        }
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            report.found(options.path.display().to_string(), error.to_string());
+        }
+        Err(error) => return Err(error),
+    }
+    if let Some(expect) = expect
+        && report.last_sequence < expect
+    {
+        let problem = format!(
+            "group {expect} was acknowledged, and the last group is {}: the disk lost what it had promised to keep",
+            report.last_sequence
+        );
+        report.found("log", problem);
+    }
+    Ok(report)
+}
+
+fn examine_log(folder: &Folder, report: &mut Report) -> Result<Option<Manifest>> {
+    let disk = RealDisk::open(&folder.log())
+        .map_err(|error| folder::unusable("cannot open the directory of the log", error))?;
+    let manifest = match Manifest::read(&disk) {
+        Ok(Some(manifest)) => manifest,
+        Ok(None) => {
+            report.found("log/manifest", "the manifest is missing");
+            return Ok(None);
+        }
+        Err(error) => {
+            report.found("log/manifest", in_full(&error));
+            return Ok(None);
+        }
+    };
+    report.segments = manifest.segments.len();
+    // The rules of opening, which decide.
+    match recovery::scan(&disk, Faults::default(), &mut |_, _, _| Ok(())) {
+        Ok(Some(scan)) => {
+            report.last_sequence = scan.last_sequence();
+            report.durable_to = scan.floor;
+            report.torn_bytes = scan.torn.iter().map(|torn| torn.bytes.len() as u64).sum();
+        }
+        Ok(None) => report.found("log/manifest", "the manifest is missing"),
+        Err(error) => report.found("log", in_full(&error)),
+    }
+    let is_damaged = !report.damage.is_empty();
+    for entry in &manifest.segments {
+        examine_segment(&disk, entry, is_damaged, report);
+    }
+    Ok(Some(manifest))
+}
+
+/// Counts the groups of a segment; in a damaged log, names every group that is not whole.
+fn examine_segment(disk: &dyn Disk, entry: &SegmentEntry, is_damaged: bool, report: &mut Report) {
+    let name = Segment::name(entry.id);
+    let read = Segment::open(disk, entry).and_then(|segment| {
+        let bytes = segment.read(0, entry.closed.map_or(segment.len, |closed| closed.end) as usize)?;
+        Ok((Arc::new(segment), bytes))
+    });
+    let (segment, bytes) = match read {
+        Ok(read) => read,
+        Err(error) => return report.found(name, in_full(&error)),
+    };
+    let mut at = 0;
+    while at < bytes.len() {
+        let Some(header) = Header::read(&bytes[at..], &segment.epoch) else {
+            at += PAGE;
+            continue;
+        };
+        report.durable_to = report.durable_to.max(header.durable_to);
+        let frames = header.body(&bytes[at..]).map(|body| {
+            let mut frames = 0;
+            Frame::each(body, |_, _| {
+                frames += 1;
+                Ok(())
+            })
+            .map(|()| frames)
+        });
+        match frames {
+            Some(Ok(frames)) => {
+                report.groups += 1;
+                report.frames += frames;
+                report.last_sequence = report.last_sequence.max(header.sequence);
+                at += header.size();
+            }
+            _ => {
+                if is_damaged {
+                    report.found(&name, format!("group {} at byte {at} is damaged", header.sequence));
+                }
+                at += PAGE;
+            }
+        }
+    }
+}
+
+fn examine_cold<C: ColdStore>(
+    folder: &Folder,
+    options: &Options,
+    manifest: Option<&Manifest>,
+    report: &mut Report,
+) {
+    let cold = match C::open(&folder.cold(), options.cache_bytes) {
+        Ok(cold) => cold,
+        Err(error) => return report.found("cold", in_full(&error)),
+    };
+    for (code, end) in manifest.map_or(&[][..], |manifest| &manifest.windows) {
+        let kind = Kind::from_code(*code).filter(|kind| cold.windows(*kind).contains(&Window(*end)));
+        if kind.is_none() {
+            let name = Kind::from_code(*code).map_or("unknown", Kind::name);
+            report.found(format!("cold/{name}-{end}"), "the window is missing");
+        }
+    }
+    for &kind in Kind::ALL {
+        for window in cold.windows(kind) {
+            let walked = cold.each(kind, window, &mut |_, _| {
+                report.cold_records += 1;
+                Ok(())
+            });
+            if let Err(error) = walked {
+                report.found(format!("cold/{}-{}", kind.name(), window.0), in_full(&error));
+            }
+        }
+    }
+}
+
+/// The message of an error with its causes.
+fn in_full(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,267 @@
+//! Moving a store of the old format over: one engine without a log of its own, in `PATH/data`.
+//!
+//! Its records go into the windows of the cold store in sorted bulk, one kind after the other. The file `MOVING` names
+//! the kinds that are done and the time by which windows were chosen, so that a move that was broken off goes on with
+//! the kind that it was at. The new format is written when log and cold store are durable; until then the old files are
+//! the store, and afterwards they stay in `PATH/old`.
+
+use std::fs;
+use std::io::{ErrorKind, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::folder::{self, Folder};
+use super::{Options, RealDisk};
+use crate::engines::log::cold::{ColdStore, OldStore, Row, Window, window_for};
+use crate::engines::log::disk::Disk;
+use crate::engines::log::faults::Faults;
+use crate::engines::log::manifest::{self, Manifest, ManifestFile};
+use crate::model::error::Result;
+use crate::model::kind::Kind;
+use crate::model::record::Record;
+use crate::model::rng::{Rng, SystemRng};
+use crate::model::time::Timestamp;
+
+const MOVING: &str = "MOVING";
+
+/// Bytes of records that are moved by one bulk.
+const BULK_BYTES: usize = 32 << 20;
+
+/// Moves the store in `folder` over. The caller puts the old files aside afterwards.
+pub(super) fn move_over<C: ColdStore>(folder: &Folder, options: &Options) -> Result<()> {
+    move_in_steps::<C>(folder, options, &mut || Ok(()))
+}
+
+/// Calls `step` between the steps: tests end the move there.
+fn move_in_steps<C: ColdStore>(
+    folder: &Folder,
+    options: &Options,
+    step: &mut dyn FnMut() -> Result<()>,
+) -> Result<()> {
+    let old = C::open_old(&folder.old_data())?;
+    let mark = old.clock_mark()?;
+    let progress = folder.path().join(MOVING);
+    let mut done = read_progress(&progress)?;
+    if done.is_none() {
+        // Nothing of an attempt before counts without its progress.
+        folder.remove_new()?;
+    }
+    let cannot = |error| folder::unusable("cannot create the directory of the cold store", error);
+    folder::create_dir(&folder.cold()).map_err(cannot)?;
+    let cold = C::open(&folder.cold(), options.cache_bytes)?;
+    tracing::warn!("the store has the format of an earlier version; moving its records over");
+    let moved = done.get_or_insert_default();
+    for &kind in Kind::ALL {
+        if moved.iter().any(|name| name == kind.name()) {
+            continue;
+        }
+        for window in cold.windows(kind) {
+            // Left by an attempt that ended within this kind.
+            cold.drop_window(kind, window)?;
+        }
+        let count = move_kind(&old, &cold, kind, mark.unwrap_or(Timestamp::ZERO))?;
+        step()?;
+        cold.sync()?;
+        step()?;
+        moved.push(kind.name().to_owned());
+        write_progress(&progress, moved)?;
+        step()?;
+        if count > 0 {
+            tracing::info!(kind = kind.name(), records = count, "moved the records of a kind");
+        }
+    }
+    write_manifest(folder, &cold, mark)?;
+    drop((old, cold));
+    step()?;
+    folder.finish()?;
+    step()?;
+    folder.put_old_aside()?;
+    step()?;
+    let _ = fs::remove_file(progress);
+    tracing::warn!(
+        "the store has been moved over; its old files are in the directory `old` until `ebbtide doctor --forget-old`"
+    );
+    Ok(())
+}
+
+/// Moves the records of one kind, and returns their number.
+fn move_kind<C: ColdStore>(old: &C::Old, cold: &C, kind: Kind, now: Timestamp) -> Result<u64> {
+    let mut bulks: std::collections::BTreeMap<Window, Vec<Row>> = std::collections::BTreeMap::new();
+    let mut windows = cold.windows(kind);
+    let (mut bytes, mut count) = (0, 0);
+    old.each(kind, &mut |key: &[u8], record: Record| {
+        let window = window_for(record.expires_at, now, &windows);
+        if !windows.contains(&window) {
+            windows.push(window);
+        }
+        bytes += key.len() + record.value.len() + 64;
+        count += 1;
+        bulks.entry(window).or_default().push(Row { key: key.into(), record: Some(record) });
+        if bytes >= BULK_BYTES {
+            bytes = 0;
+            tracing::info!(kind = kind.name(), records = count, "moving");
+            return ingest(cold, kind, std::mem::take(&mut bulks));
+        }
+        Ok(())
+    })?;
+    ingest(cold, kind, bulks)?;
+    Ok(count)
+}
+
+fn ingest<C: ColdStore>(
+    cold: &C,
+    kind: Kind,
+    bulks: std::collections::BTreeMap<Window, Vec<Row>>,
+) -> Result<()> {
+    bulks.into_iter().try_for_each(|(window, rows)| cold.ingest(kind, window, rows))
+}
+
+/// Writes a manifest that names the windows, and no segment yet.
+fn write_manifest<C: ColdStore>(folder: &Folder, cold: &C, mark: Option<Timestamp>) -> Result<()> {
+    let disk = RealDisk::open(&folder.log())
+        .map_err(|error| folder::unusable("cannot create the directory of the log", error))?;
+    let rng: &dyn Rng = &SystemRng;
+    let mut manifest = Manifest::new(rng.bytes(), Vec::new());
+    manifest.clock_mark = mark.map(Timestamp::as_millis);
+    for &kind in Kind::ALL {
+        manifest.windows.extend(cold.windows(kind).into_iter().map(|window| (kind.code(), window.0)));
+    }
+    let mut file = ManifestFile::new(Arc::new(disk) as Arc<dyn Disk>, manifest, Faults::default());
+    file.change(|_| {}).map_err(manifest::Failure::into_error)?;
+    folder::sync_dir(folder.path())
+        .map_err(|error| folder::unusable("cannot sync the directory of the store", error))
+}
+
+/// Kinds that have been moved; none if no move has begun.
+fn read_progress(path: &Path) -> Result<Option<Vec<String>>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text.lines().map(str::to_owned).collect())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(folder::unusable("cannot read the progress of the move", error)),
+    }
+}
+
+/// Replaces the progress atomically: a kind that it names is durable in the cold store.
+fn write_progress(path: &Path, done: &[String]) -> Result<()> {
+    let write = || {
+        let temporary = path.with_extension("new");
+        let mut file = fs::File::create(&temporary)?;
+        file.write_all(done.join("\n").as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)?;
+        path.parent().map_or(Ok(()), folder::sync_dir)
+    };
+    write().map_err(|error| folder::unusable("cannot write the progress of the move", error))
+}
+
+#[cfg(all(test, feature = "fjall"))]
+mod tests {
+    use fjall::{Database, KeyspaceCreateOptions, PersistMode};
+
+    use super::*;
+    use crate::backend::{Backend as _, BackendExt as _};
+    use crate::engines::embedded::folder::State;
+    use crate::engines::log::cold::fjall::FjallCold;
+    use crate::engines::log::cold::stored::encode;
+    use crate::model::key::{Key, Prefix};
+    use crate::model::rng::SeededRng;
+    use crate::model::scope::Scope;
+    use crate::{Admin as _, Error};
+
+    const MARK: u64 = 1_800_000_000_000;
+    const HOUR: u64 = 3_600_000;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(MARK + millis).unwrap()
+    }
+
+    fn key(kind: Kind, number: u64) -> Key {
+        Key::new(kind, &Scope::Global, &["p".into()], &[number.into()]).unwrap()
+    }
+
+    /// Ends from an hour to years away, and never.
+    fn record(kind: Kind, number: u64) -> Record {
+        let ends = [at(HOUR), at(48 * HOUR), at(400 * HOUR), at(40_000 * HOUR), Timestamp::NEVER];
+        let value = format!("{kind}-{number}");
+        Record::new(value, ends[usize::try_from(number % 5).unwrap()], &SeededRng::new(number))
+    }
+
+    /// Writes a store as the version before wrote it: records of every kind, in the journal and in tables.
+    fn old_store(path: &Path) {
+        folder::create_dir(path).unwrap();
+        fs::write(path.join("FORMAT"), "ebbtide fjall 1\n").unwrap();
+        fs::write(path.join("keyring.json"), "{}").unwrap();
+        let database = Database::builder(path.join("data")).open().unwrap();
+        for &kind in Kind::ALL {
+            let space = database.keyspace(kind.name(), KeyspaceCreateOptions::default).unwrap();
+            for number in 0..20 {
+                space.insert(key(kind, number).as_bytes(), encode(&record(kind, number))).unwrap();
+                if number == 9 {
+                    space.rotate_memtable_and_wait().unwrap();
+                }
+            }
+        }
+        let meta = database.keyspace("meta", KeyspaceCreateOptions::default).unwrap();
+        meta.insert("mark", MARK.to_be_bytes()).unwrap();
+        database.persist(PersistMode::SyncAll).unwrap();
+    }
+
+    fn check(path: &Path) {
+        let store = crate::engines::embedded::open_fjall(path.to_str().unwrap()).unwrap();
+        pollster::block_on(async {
+            for &kind in Kind::ALL {
+                let found = store.scan_all(&Prefix::kind_wide(kind), at(0)).await.unwrap();
+                let expected: Vec<_> =
+                    (0..20).map(|number| (key(kind, number), record(kind, number))).collect();
+                assert_eq!(found, expected);
+                let again = store.insert(key(kind, 1), record(kind, 1), at(0)).await.unwrap();
+                assert!(!again.is_applied(), "a record of {kind} is free again");
+            }
+            assert!(store.get(&key(Kind::Code, 0), at(HOUR)).await.unwrap().is_none());
+            assert!(store.clock_mark().await.unwrap().is_some());
+        });
+        assert!(path.join("old/data").is_dir() && path.join("old/FORMAT").is_file());
+        assert!(!path.join("data").exists() && path.join("keyring.json").is_file());
+    }
+
+    #[test]
+    fn a_store_of_the_old_format_is_moved_over_and_its_files_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        old_store(dir.path());
+        check(dir.path());
+        check(dir.path());
+        let url = format!("fjall:{}", dir.path().display()).parse().unwrap();
+        assert!(crate::engines::embedded::doctor::forget_old(&url).unwrap());
+        assert!(!dir.path().join("old").exists());
+        let report = crate::engines::embedded::doctor::examine(&url, None).unwrap();
+        assert_eq!((report.damage.len(), report.cold_records), (0, 20 * Kind::ALL.len() as u64));
+    }
+
+    #[test]
+    fn a_move_that_is_ended_after_any_step_goes_on() {
+        let mut steps = 0;
+        for ended in (0..).step_by(7) {
+            let dir = tempfile::tempdir().unwrap();
+            old_store(dir.path());
+            let mut moved = false;
+            for _ in 0..2 {
+                let (folder, state) = Folder::take(dir.path(), "fjall").unwrap();
+                if state == State::Store {
+                    break;
+                }
+                let mut left = ended;
+                let outcome = move_in_steps::<FjallCold>(&folder, &Options::at(dir.path()), &mut || {
+                    left -= 1;
+                    if left < 0 { Err(Error::unavailable("ended")) } else { Ok(()) }
+                });
+                moved = outcome.is_ok();
+            }
+            check(dir.path());
+            steps += 1;
+            if moved && ended > 0 && steps > 5 {
+                break;
+            }
+        }
+        assert!(steps > 5, "{steps} places were tried");
+    }
+}
