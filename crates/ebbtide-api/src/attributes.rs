@@ -1,12 +1,48 @@
 //! Attributes.
 
+use std::collections::BTreeMap;
+
 use ebbtide::Ttl;
-use ebbtide::stores::attributes::{Attribute, Stamp};
+use ebbtide::stores::attributes::{Attribute, Stamp, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::answers::{millis, seconds};
+use crate::answers::{Listed, millis, seconds};
+
+/// Live attributes of a bucket.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct BucketUsage {
+    pub bucket: String,
+    pub count: u64,
+    /// Bytes of keys and values.
+    pub bytes: u64,
+}
+
+/// Live attributes by bucket.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct UsageAnswer {
+    pub buckets: Vec<BucketUsage>,
+    pub count: u64,
+    pub bytes: u64,
+}
+
+impl From<BTreeMap<String, Usage>> for UsageAnswer {
+    fn from(usage: BTreeMap<String, Usage>) -> Self {
+        let (count, bytes) =
+            usage.values().fold((0, 0), |(count, bytes), of| (count + of.count, bytes + of.bytes));
+        let of = |(bucket, of): (String, Usage)| BucketUsage { bucket, count: of.count, bytes: of.bytes };
+        Self { buckets: usage.into_iter().map(of).collect(), count, bytes }
+    }
+}
+
+/// Names of buckets, or their counts and bytes.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum BucketsAnswer {
+    Usage(UsageAnswer),
+    Page(Listed<String>),
+}
 
 /// Change of an attribute by its value.
 #[derive(Debug, Deserialize, ToSchema)]

@@ -20,6 +20,9 @@ pub struct ClientAnswer {
     pub redirect_uris: Vec<String>,
     pub metadata: Option<Value>,
     pub confidential: bool,
+    pub require_pkce: bool,
+    /// `token` or `grant`.
+    pub revoke: String,
     pub created_at: Option<u64>,
     pub expires_at: Option<u64>,
 }
@@ -33,6 +36,8 @@ impl From<&Client> for ClientAnswer {
             redirect_uris: client.redirect_uris.clone(),
             metadata: client.metadata.clone().map(Payload::into_inner),
             confidential: client.confidential,
+            require_pkce: client.require_pkce,
+            revoke: client.revoke.name().to_owned(),
             created_at: millis(client.created_at),
             expires_at: millis(client.expires_at),
         }

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use crate::answers::millis;
 use crate::grants::GrantIssued;
+use crate::tokens::Audience;
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct CodeIssued {
@@ -28,14 +29,28 @@ pub struct CodeRedeemed {
     pub client_id: String,
     pub scope: Option<String>,
     pub data: Option<Value>,
+    /// Resources that its access tokens are meant for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aud: Option<Audience>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grant: Option<GrantIssued>,
+    /// Access token, if one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access_token: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access_token_expires_at: Option<u64>,
 }
 
 impl From<Redeemed> for CodeRedeemed {
     fn from(redeemed: Redeemed) -> Self {
         Self {
             grant: redeemed.grant.as_ref().map(GrantIssued::from),
+            aud: redeemed.resource.as_ref().map(Audience::from),
+            access_token_expires_at: redeemed
+                .access_token
+                .as_ref()
+                .and_then(|token| millis(token.expires_at)),
+            access_token: redeemed.access_token.map(|token| token.access_token.expose().to_owned()),
             subject: redeemed.subject,
             client_id: redeemed.client_id,
             scope: redeemed.scope,

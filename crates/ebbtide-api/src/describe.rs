@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use ebbtide::ops::explain::Explanation;
 use ebbtide::stores::api_keys::ApiKey;
 use ebbtide::stores::audit::{Break, Entry};
+use ebbtide::timekeeping::{Accepted, ClockStatus};
 use ebbtide::{Kind, Reach, Stats, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::answers;
 use crate::audit::EntryAnswer;
+use crate::clock::{ClockAccepted, ClockAnswer};
 use crate::explain::ExplanationAnswer;
 use crate::keys::KeyAnswer;
 use crate::scopes::{ScopeCounts, ScopeDeleted};
@@ -68,4 +70,16 @@ pub fn counts(reach: &Reach, what: &str, counts: &BTreeMap<Kind, u64>) -> Value 
 #[must_use]
 pub fn stats(stats: &Stats, warnings: &[String]) -> Value {
     json(StatsAnswer::new(stats, warnings.to_vec()))
+}
+
+/// State of the clock.
+#[must_use]
+pub fn clock(status: &ClockStatus) -> Value {
+    json(ClockAnswer::from(status))
+}
+
+/// Acceptance of the wall clock.
+#[must_use]
+pub fn accepted(accepted: &Accepted) -> Value {
+    json(ClockAccepted::from(accepted))
 }

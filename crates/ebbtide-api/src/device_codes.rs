@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::answers::millis;
+use crate::tokens::Audience;
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct DeviceStarted {
@@ -24,6 +25,17 @@ impl From<StartedDevice> for DeviceStarted {
             expires_at: millis(started.expires_at),
         }
     }
+}
+
+/// What a user code asks for.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct DeviceInspected {
+    pub client_id: String,
+    pub scope: Option<String>,
+    /// Resources that its access tokens are meant for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aud: Option<Audience>,
+    pub expires_at: Option<u64>,
 }
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

@@ -7,6 +7,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::answers::millis;
+use crate::tokens::{Audience, ConfirmationAnswer};
 
 /// Grant with its first refresh token.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -41,9 +42,17 @@ pub struct GrantRotated {
     pub subject: String,
     pub client_id: String,
     pub scope: Option<String>,
+    /// Resources that its access tokens are meant for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aud: Option<Audience>,
     pub data: Option<Value>,
     pub expires_at: Option<u64>,
     pub ends_at: Option<u64>,
+    /// Access token, if one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access_token: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access_token_expires_at: Option<u64>,
 }
 
 impl GrantRotated {
@@ -57,6 +66,9 @@ impl GrantRotated {
             subject: rotated.subject,
             client_id: rotated.client_id,
             scope: rotated.scope,
+            aud: rotated.resource.as_ref().map(Audience::from),
+            access_token_expires_at: rotated.access_token.as_ref().and_then(|token| millis(token.expires_at)),
+            access_token: rotated.access_token.map(|token| token.access_token.expose().to_owned()),
             data: rotated.data.map(Payload::into_inner),
             expires_at: millis(rotated.expires_at),
             ends_at: millis(rotated.ends_at),
@@ -86,6 +98,9 @@ pub fn reason(why: Why) -> &'static str {
     match why {
         Why::RefreshReused => "refresh_reused",
         Why::CodeReused => "code_reused",
+        Why::SignedOut => "signed_out",
+        Why::ClientRevoked => "client_revoked",
+        Why::SessionEnded => "session_ended",
         _ => "requested",
     }
 }
@@ -97,13 +112,27 @@ pub struct GrantAnswer {
     pub client_id: String,
     pub scope: Option<String>,
     pub dpop_jkt: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cnf: Option<ConfirmationAnswer>,
+    /// Resources that its access tokens are meant for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aud: Option<Audience>,
     pub data: Option<Value>,
+    /// Session that the grant came from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sid: Option<String>,
     pub generation: u64,
     pub created_at: Option<u64>,
     pub rotated_at: Option<u64>,
     pub expires_at: Option<u64>,
     pub ends_at: Option<u64>,
     pub state: GrantStateAnswer,
+}
+
+impl From<&Grant> for GrantAnswer {
+    fn from(grant: &Grant) -> Self {
+        Self::from(grant.clone())
+    }
 }
 
 impl From<Grant> for GrantAnswer {
@@ -120,8 +149,11 @@ impl From<Grant> for GrantAnswer {
             subject: grant.subject,
             client_id: grant.client_id,
             scope: grant.scope,
+            cnf: ConfirmationAnswer::of(grant.dpop_jkt.clone(), grant.x5t_s256),
+            aud: grant.resource.as_ref().map(Audience::from),
             dpop_jkt: grant.dpop_jkt,
             data: grant.data.map(Payload::into_inner),
+            sid: grant.sid,
             generation: grant.generation,
             created_at: millis(grant.created_at),
             rotated_at: millis(grant.rotated_at),

@@ -29,7 +29,11 @@ pub struct ReplayOutcomes {
 
 impl From<Vec<ReplayOutcome>> for ReplayOutcomes {
     fn from(outcomes: Vec<ReplayOutcome>) -> Self {
-        let name = |outcome| if matches!(outcome, ReplayOutcome::Fresh { .. }) { "fresh" } else { "replay" };
+        let name = |outcome| match outcome {
+            ReplayOutcome::Fresh { .. } => "fresh",
+            ReplayOutcome::Expired => "expired",
+            _ => "replay",
+        };
         Self { outcomes: outcomes.into_iter().map(|outcome| name(outcome).to_owned()).collect() }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ebbtide::stores::scopes::Migrated;
 use ebbtide::{Kind, Reach};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -55,4 +56,55 @@ impl ScopeDeleted {
         let ScopeCounts { scope, below, counts, total } = ScopeCounts::new(reach, deleted);
         Self { scope, below, deleted: counts, total }
     }
+}
+
+/// Records to move from one scope to another.
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScopeMigrate {
+    #[schema(example = "global")]
+    pub from: String,
+    #[schema(example = "tenant:acme")]
+    pub to: String,
+    /// The `next` of the call before.
+    pub after: Option<String>,
+    /// Moves nothing, and counts what would be moved.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// Actor for the audit log; the holder of the key by default.
+    pub actor: Option<String>,
+    pub reason: Option<String>,
+}
+
+/// Records that one call has moved.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct ScopeMigrated {
+    /// By kind.
+    pub moved: BTreeMap<String, u64>,
+    /// Records that exist in the other scope already, and were left.
+    pub conflicts: u64,
+    pub done: bool,
+    /// Position for the next call; null when it is done.
+    pub next: Option<String>,
+}
+
+impl From<Migrated> for ScopeMigrated {
+    fn from(migrated: Migrated) -> Self {
+        Self {
+            moved: by_name(&migrated.moved),
+            conflicts: migrated.conflicts,
+            done: migrated.next.is_none(),
+            next: migrated.next.map(|next| next.to_string()),
+        }
+    }
+}
+
+/// Requests without a scope, of one key to one route.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct UnscopedAnswer {
+    /// Id of the key; `root` for the root key.
+    pub key: String,
+    pub route: String,
+    pub count: u64,
+    pub last_at: u64,
 }

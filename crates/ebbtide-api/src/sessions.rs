@@ -12,6 +12,10 @@ use crate::answers::millis;
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct SessionCreated {
     pub session_id: String,
+    /// Handle of the session, as listings have it; no secret.
+    pub handle: String,
+    /// Name that codes and grants refer to the session by.
+    pub sid: String,
     pub expires_at: Option<u64>,
     pub ends_at: Option<u64>,
 }
@@ -20,6 +24,8 @@ impl From<CreatedSession> for SessionCreated {
     fn from(session: CreatedSession) -> Self {
         Self {
             session_id: session.session_id.expose().to_owned(),
+            handle: session.handle,
+            sid: session.sid,
             expires_at: millis(session.expires_at),
             ends_at: millis(session.ends_at),
         }
@@ -28,6 +34,9 @@ impl From<CreatedSession> for SessionCreated {
 
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct SessionRead {
+    pub handle: String,
+    /// Name that codes and grants refer to the session by.
+    pub sid: String,
     pub subject: Option<String>,
     pub data: Option<Value>,
     pub state: Option<String>,
@@ -47,6 +56,8 @@ impl From<Session> for SessionRead {
         let text = |secret: Option<Secret>| secret.map(|secret| secret.expose().to_owned());
         let fields = session.fields;
         Self {
+            handle: session.handle,
+            sid: session.sid,
             subject: session.subject,
             data: json(fields.data),
             state: text(fields.state),
@@ -60,6 +71,11 @@ impl From<Session> for SessionRead {
             ends_at: millis(session.ends_at),
         }
     }
+}
+
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct SessionDeleted {
+    pub deleted: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

@@ -3,6 +3,7 @@
 use ebbtide::Timestamp;
 use ebbtide::stores::access_tokens::{Active, IssuedAccessToken};
 use ebbtide::stores::grants::Grant;
+use ebbtide::stores::shared::confirmation::Resources;
 use ebbtide::stores::shared::payload::Payload;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -22,10 +23,38 @@ impl From<IssuedAccessToken> for AccessIssued {
     }
 }
 
-/// Confirmation of RFC 9449 §6.
+/// Confirmation of RFC 9449 §6 or RFC 8705 §3.1.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct Confirmation {
-    pub jkt: String,
+pub struct ConfirmationAnswer {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jkt: Option<String>,
+    #[serde(rename = "x5t#S256", skip_serializing_if = "Option::is_none")]
+    pub x5t_s256: Option<String>,
+}
+
+impl ConfirmationAnswer {
+    /// Confirmation by the bound keys, if there is one.
+    #[must_use]
+    pub fn of(jkt: Option<String>, x5t_s256: Option<String>) -> Option<Self> {
+        (jkt.is_some() || x5t_s256.is_some()).then_some(Self { jkt, x5t_s256 })
+    }
+}
+
+/// Audience: one resource as text, several as a list (RFC 7519 §4.1.3).
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum Audience {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl From<&Resources> for Audience {
+    fn from(resources: &Resources) -> Self {
+        match resources.uris() {
+            [one] => Self::One(one.clone()),
+            many => Self::Many(many.to_vec()),
+        }
+    }
 }
 
 /// Members of RFC 7662 §2.2, with times in seconds. Members without a value are left out.
@@ -41,7 +70,9 @@ pub struct IntrospectionAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cnf: Option<Confirmation>,
+    pub cnf: Option<ConfirmationAnswer>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aud: Option<Audience>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,7 +95,8 @@ impl From<Active> for IntrospectionAnswer {
             sub: Some(active.subject),
             client_id: Some(active.client_id),
             scope: active.scope,
-            cnf: active.dpop_jkt.map(|jkt| Confirmation { jkt }),
+            cnf: ConfirmationAnswer::of(active.dpop_jkt, active.x5t_s256),
+            aud: active.resource.as_ref().map(Audience::from),
             data: active.data.map(Payload::into_inner),
             grant_id: active.grant_id.map(|id| id.to_string()),
             iat: seconds(active.issued_at),
@@ -81,7 +113,8 @@ impl From<Grant> for IntrospectionAnswer {
             sub: Some(grant.subject),
             client_id: Some(grant.client_id),
             scope: grant.scope,
-            cnf: grant.dpop_jkt.map(|jkt| Confirmation { jkt }),
+            cnf: ConfirmationAnswer::of(grant.dpop_jkt, grant.x5t_s256),
+            aud: grant.resource.as_ref().map(Audience::from),
             data: None,
             grant_id: Some(grant.id.to_string()),
             iat: seconds(grant.created_at),

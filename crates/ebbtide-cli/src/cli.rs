@@ -7,7 +7,8 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     approval, audit, backup, clock, completions, config, copy, dev, doctor, explain, export, import, key,
-    keyring, man, migrate_schema, policy, relationship, scope, serve, stats, sweep, table, verify, why,
+    keyring, man, migrate_schema, policy, record, relationship, scope, serve, stats, sweep, table, usage,
+    verify, why,
 };
 use crate::{logging, store};
 
@@ -46,6 +47,8 @@ enum Command {
     Policy(policy::Args),
     Approval(approval::Args),
     Relationship(relationship::Args),
+    Usage(usage::Args),
+    Record(record::Args),
     Explain(explain::Args),
     Audit(audit::Args),
     Keyring(keyring::Args),
@@ -82,12 +85,14 @@ impl Cli {
             Command::Key(args) => key::run(args, json).await,
             Command::Scope(args) => scope::run(args, json).await,
             Command::Policy(args) => policy::run(args, json).await,
+            Command::Record(args) => record::run(args, json).await,
             Command::Approval(args) => approval::run(args, json).await,
             Command::Relationship(args) => relationship::run(args, json).await,
+            Command::Usage(args) => usage::run(args, json).await,
             Command::Explain(args) => explain::run(args, json).await,
             Command::Audit(args) => audit::run(args, json).await,
             Command::Keyring(args) => keyring::run(&args),
-            Command::Clock(args) => clock::run(args).await,
+            Command::Clock(args) => clock::run(args, json).await,
             Command::Backup(args) => backup::run(args).await,
             Command::Doctor(args) => doctor::run(&args, json),
             Command::Copy(args) => copy::run(args).await,
@@ -110,18 +115,20 @@ impl Command {
             Self::Audit(args) => args.has_json(),
             Self::Key(args) => args.has_json(),
             Self::Approval(_)
+            | Self::Clock(_)
             | Self::Config(_)
             | Self::Doctor(_)
             | Self::Explain(_)
             | Self::Export(_)
             | Self::Policy(_)
+            | Self::Record(_)
             | Self::Relationship(_)
             | Self::Scope(_)
             | Self::Stats(_)
             | Self::Sweep(_)
+            | Self::Usage(_)
             | Self::Why(_) => true,
             Self::Backup(_)
-            | Self::Clock(_)
             | Self::Completions(_)
             | Self::Copy(_)
             | Self::Dev(_)

@@ -13,9 +13,11 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use ebbtide::TtlPolicies;
 use ebbtide::ops::sweeper::{Share, SweepSettings};
+use ebbtide::stores::attributes::BucketLives;
 use ebbtide::stores::profile::Profile;
 use ebbtide_server::http::limits::Limits;
 use ebbtide_server::http::quota::Quota;
+use ebbtide_server::http::scoping::ScopeRules;
 
 pub(crate) use resolved::{Resolved, Row};
 pub(crate) use settings::Settings;
@@ -26,21 +28,24 @@ pub(crate) use values::{LogFormat, duration};
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
     pub(crate) operator_listen: Option<SocketAddr>,
+    /// Address of the Redis protocol.
+    pub(crate) resp: Option<SocketAddr>,
     pub(crate) store: String,
     pub(crate) keyring: Option<PathBuf>,
     /// Files with root keys, one on each line.
     pub(crate) root_key_files: Vec<PathBuf>,
     pub(crate) auto_migrate: bool,
+    pub(crate) require_pkce: bool,
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) sweep_interval: Option<Duration>,
     pub(crate) sweep_budget: Share,
     pub(crate) sweep: SweepSettings,
+    pub(crate) scope_rules: ScopeRules,
+    pub(crate) bucket_lives: BucketLives,
     pub(crate) quotas: Vec<Quota>,
     pub(crate) limits: Limits,
-    /// Largest difference between the clock of this node and that of a shared engine.
-    pub(crate) clock_bound: Duration,
-    /// Largest lead of the clock over the mark that the store keeps.
-    pub(crate) clock_leap: Duration,
+    /// File that the time service touches at every synchronization.
+    pub(crate) synchronized_file: PathBuf,
     pub(crate) profile: Profile,
     /// Profiles of the file, which a grant can select by name.
     pub(crate) profiles: BTreeMap<String, Profile>,
@@ -56,6 +61,7 @@ impl Config {
         let config = Self {
             listen: resolved.required("listen", values::address)?,
             operator_listen: resolved.optional("operator_listen", values::address)?,
+            resp: resolved.optional("resp", values::address)?,
             store: match resolved.optional("store", values::text)? {
                 Some(store) => store,
                 // A default would give a node that has lost its variable a store of its own, which knows no replay.
@@ -66,6 +72,7 @@ impl Config {
             keyring: resolved.optional("keyring", values::path)?,
             root_key_files: resolved.optional("root_key_file", values::paths)?.unwrap_or_default(),
             auto_migrate: resolved.required("auto_migrate", values::switch)?,
+            require_pkce: resolved.required("require_pkce", values::switch)?,
             tls: tls(resolved)?,
             sweep_interval: resolved.optional("sweep.interval", duration)?,
             sweep_budget: resolved.required("sweep.budget", values::parsed)?,
@@ -74,12 +81,19 @@ impl Config {
                 silence: resolved.required("sweep.silence", duration)?,
                 overdue: resolved.optional("sweep.overdue", duration)?,
             },
+            scope_rules: ScopeRules {
+                warn: resolved.required("warn_unscoped", values::switch)?,
+                require: resolved.required("require_scope", values::switch)?,
+                global_for_admins: resolved.required("global_for_admins", values::switch)?,
+            },
+            bucket_lives: resolved.bucket_lives()?,
             quotas: resolved.optional("quotas", values::quotas)?.unwrap_or_default(),
             limits: Limits {
                 body_bytes: resolved.required("limits.body_bytes", values::count)?,
                 body_timeout: resolved.required("limits.body_timeout", duration)?,
                 header_timeout: resolved.required("limits.header_timeout", duration)?,
                 send_timeout: resolved.required("limits.send_timeout", duration)?,
+                resp_idle_timeout: resolved.required("limits.resp_idle_timeout", duration)?,
                 requests: resolved.required("limits.requests", values::count)?,
                 key_requests: resolved.required("limits.key_requests", values::count)?,
                 key_bytes: resolved.required("limits.key_bytes", values::count)?,
@@ -87,8 +101,7 @@ impl Config {
                 drain_delay: resolved.required("drain_delay", values::delay)?,
                 shutdown_timeout: resolved.required("limits.shutdown_timeout", duration)?,
             },
-            clock_bound: resolved.required("clock.bound", duration)?,
-            clock_leap: resolved.required("clock.leap", duration)?,
+            synchronized_file: resolved.required("clock.synchronized_file", values::path)?,
             profile: resolved.profile()?,
             profiles: resolved.profiles()?,
             policies: resolved.policies()?,

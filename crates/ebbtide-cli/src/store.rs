@@ -1,10 +1,9 @@
 //! Opening of stores. Every command that works on a store of this machine opens it here.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use ebbtide::{Admin, Ebbtide, ErrorKind, Keyring, StoreUrl};
+use ebbtide::{Ebbtide, ErrorKind, Keyring, StoreUrl};
 
 /// Purpose for which a command opens a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,12 +85,6 @@ fn keyring(url: &str) -> Option<PathBuf> {
     let named = std::env::var_os("EBBTIDE_KEYRING").filter(|path| !path.is_empty()).map(PathBuf::from);
     let beside = || folder(url).map(|folder| folder.join(Keyring::FILE_NAME)).filter(|path| path.exists());
     named.or_else(beside)
-}
-
-/// Opens the engine at `url` alone, for commands that work on an engine as a whole or look after its clock.
-pub(crate) async fn open_engine(url: &str, access: Access) -> Result<Arc<dyn Admin>> {
-    require(url, access)?;
-    ebbtide::open_engine(url).await.context("cannot open the store")
 }
 
 fn require(url: &str, access: Access) -> Result<()> {

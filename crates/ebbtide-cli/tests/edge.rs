@@ -182,7 +182,7 @@ fn a_hangup_reloads_the_filter_of_the_log_and_kills_nothing() {
 
 #[test]
 fn the_operators_listener_has_the_metrics_and_the_other_has_not() {
-    let server = Server::start(&["--operator-listen", "127.0.0.1:0"]);
+    let mut server = Server::start(&["--operator-listen", "127.0.0.1:0"]);
     let operator = server.operator().unwrap();
     let get = |path: &str| Client::new(operator, "").call("GET", path, &[], "").status;
     for path in ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"] {
@@ -288,7 +288,7 @@ fn metrics_cover_requests_records_and_the_store() {
         r#"ebbtide_records_created_total{kind="replays"} 1"#,
         r#"ebbtide_records_refused_total{kind="replays"} 1"#,
         r#"ebbtide_live_records{kind="replays"} 1"#,
-        "ebbtide_clock_leapt 0",
+        "ebbtide_clock_state{state=\"normal\"} 1",
         "ebbtide_gate_closed 0",
         "ebbtide_committer_group_size_count",
     ] {

@@ -46,10 +46,10 @@ fn verify_leaves_a_live_store_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
     let url = url(dir.path());
     create(&url);
-    assert_eq!(ebbtide(&["clock", "confirm", "--store", &url]).status.code(), Some(0));
+    assert_eq!(ebbtide(&["clock", "accept", "--store", &url]).status.code(), Some(0));
     assert!(ebbtide(&["verify", "--store", &url, "--filter", "sweeps::"]).status.success());
     let clock = ebbtide(&["clock", "show", "--store", &url]);
-    assert!(said(&clock).contains("agrees"), "the clock of the suite is not the store's: {}", said(&clock));
+    assert!(said(&clock).contains("agree"), "the clock of the suite is not the store's: {}", said(&clock));
 }
 
 #[test]

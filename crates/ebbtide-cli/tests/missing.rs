@@ -23,7 +23,7 @@ const ON_EXISTING: [&[&str]; 16] = [
     &["scope", "delete", "--scope", "global", "--yes"],
     &["explain", "--scope", "global", "client", "app"],
     &["clock", "show"],
-    &["clock", "confirm"],
+    &["clock", "accept"],
     &["key", "list", "--scope", "global"],
     &["key", "revoke", "--yes", "AAAAAAAAAAAAAAAAAAAAAGdsb2JhbA"],
     &["sweep"],

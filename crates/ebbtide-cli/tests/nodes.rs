@@ -172,7 +172,8 @@ fn look(nodes: &Nodes, _: usize) {
     for state in ["most", "idle", "in_use", "waited_for"] {
         assert!(text.contains(&format!(r#"ebbtide_pool_connections{{state="{state}"}}"#)), "{text}");
     }
-    let difference = text.lines().find_map(|line| line.strip_prefix("ebbtide_clock_difference_seconds "));
+    let difference =
+        text.lines().find_map(|line| line.strip_prefix("ebbtide_clock_engine_difference_seconds "));
     let seconds: f64 = difference.unwrap_or_else(|| panic!("no difference in {text}")).parse().unwrap();
     assert!(seconds.abs() < 2.0, "{seconds}");
     assert_eq!(nodes.nodes[1].get("/readyz").ok(200)["status"], "ready");

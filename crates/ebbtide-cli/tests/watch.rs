@@ -11,7 +11,7 @@ const DASHBOARD: &str = include_str!("../../../deploy/grafana/ebbtide.json");
 const ALERTS: &str = include_str!("../../../deploy/prometheus/alerts.yml");
 
 /// Metrics of shared engines; they are tested with those.
-const OF_SHARED_ENGINES: [&str; 2] = ["ebbtide_pool_connections", "ebbtide_clock_difference_seconds"];
+const OF_SHARED_ENGINES: [&str; 2] = ["ebbtide_pool_connections", "ebbtide_clock_engine_difference_seconds"];
 
 /// Names of metrics in a text.
 fn names(text: &str) -> BTreeSet<&str> {

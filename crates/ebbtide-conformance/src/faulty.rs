@@ -102,7 +102,7 @@ fn fault() -> Error {
 #[async_trait]
 impl<B: Admin> Backend for Faulty<B> {
     delegate!(self => self.inner, through self.read; get get_many scan sweep);
-    delegate!(self => self.inner, through self.write; take commit);
+    delegate!(self => self.inner, through self.write; take alter commit);
     delegate!(self => self.inner; info);
     // Each of the commits is a write of its own, so that a fault can come between any two.
     provide!(commit_each);

@@ -4,6 +4,8 @@
 //! Cases write only records of [`Kind::PROBES`], at times far in the future: no sweep and no engine's TTL reaches
 //! them, they sweep no kind but their own, and a live store is left unchanged.
 
+mod alterations;
+mod clock;
 mod conditions;
 mod expiry;
 pub mod faulty;
@@ -104,6 +106,16 @@ cases! {
         an_inserted_tombstone_and_an_absence_check_do_not_cross
         a_counter_loses_no_increment
         readers_never_see_half_a_batch;
+    alterations:
+        an_addition_counts_from_zero
+        a_counter_lives_from_its_first_addition
+        an_addition_beyond_the_limit_is_refused
+        additions_of_many_callers_add_up
+        a_limit_is_never_passed
+        a_swap_answers_what_it_replaced
+        of_many_swaps_each_record_is_answered_once
+        a_touch_moves_the_end_alone
+        a_take_by_shape_leaves_the_others;
     scans:
         a_partition_is_listed_in_order
         pages_join_to_the_whole
@@ -131,6 +143,16 @@ cases! {
         kinds_are_listed_and_cleared_together
         a_joined_name_is_not_another_scope
         erasing_a_scope_leaves_the_others;
+    clock:
+        in_doubt_only_what_both_ends_agree_on_is_answered
+        in_doubt_nothing_gets_a_new_end
+        in_doubt_evidence_still_blocks
+        in_doubt_a_version_is_judged_by_its_own_end
+        in_a_hold_presence_is_judged_at_the_later_end
+        in_a_hold_absence_must_be_certain
+        in_a_hold_a_take_is_still_won_once
+        what_has_ended_is_never_written
+        a_sweep_by_a_clock_in_doubt_removes_nothing;
     model:
         a_random_run_answers_as_the_model_does
         a_random_run_of_batches_answers_as_the_model_does;

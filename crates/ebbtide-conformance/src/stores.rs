@@ -7,11 +7,14 @@ mod approvals;
 mod attribute_lives;
 mod attributes;
 mod audit;
+mod challenges;
 mod clients;
+mod clock;
 mod codes;
 mod crashes;
 mod device_codes;
 mod device_races;
+mod epochs;
 mod explain;
 mod grants;
 mod interleavings;
@@ -23,6 +26,7 @@ mod owners;
 mod policies;
 mod provider_tokens;
 mod pushed_requests;
+mod records;
 mod relationships;
 mod replays;
 mod revocations;
@@ -65,10 +69,19 @@ macro_rules! cases {
 }
 
 cases! {
+    clock:
+        in_doubt_a_seen_proof_is_a_replay_and_a_new_one_is_not_fresh
+        in_doubt_nothing_is_issued_and_what_is_live_at_both_ends_is_honoured
+        in_doubt_an_honest_retry_is_no_theft
+        in_doubt_a_read_renews_nothing
+        in_a_hold_a_credential_that_ended_is_refused_and_a_proof_is_not_fresh_again;
     replays:
         a_proof_is_fresh_once
         a_proof_is_fresh_again_at_its_expiry
         a_hold_goes_on_refusing
+        a_proof_ends_with_its_own_time
+        a_proof_is_for_one_request
+        a_proof_is_refused_as_long_as_a_nonce_is_good
         namespace_jti_and_thumbprint_all_count
         one_of_many_callers_finds_a_proof_fresh
         a_batch_records_what_is_fresh
@@ -77,12 +90,18 @@ cases! {
     nonces:
         a_nonce_is_checked_many_times
         a_nonce_is_accepted_once
+        a_stateless_nonce_needs_no_record_until_it_is_accepted
         a_nonce_ends_at_the_instant
         an_accepted_nonce_stays_used
         a_nonce_is_of_its_audience_and_scope
         one_of_many_callers_gets_a_nonce_accepted;
     codes:
         a_code_is_redeemed_once
+        who_has_only_the_code_revokes_nothing
+        a_redirect_uri_may_be_left_out_with_a_challenge
+        pkce_can_be_made_mandatory
+        a_redemption_issues_an_access_token_in_its_commit
+        a_certificate_binds_code_grant_and_token
         a_code_ends_at_the_instant
         a_code_lives_ten_minutes_at_most
         what_does_not_fit_is_named_and_burns_the_code
@@ -94,12 +113,23 @@ cases! {
         one_of_many_redemptions_wins_and_the_others_revoke
         one_of_many_without_a_grant_wins
         codes_of_another_scope_are_unknown;
+    epochs:
+        a_sign_out_ends_everything_of_its_subject
+        a_revocation_by_client_ends_everything_of_the_client
+        nothing_survives_a_sign_out_that_races_its_issuers
+        a_rotation_that_a_sign_out_overtakes_is_dead
+        an_epoch_that_expired_and_was_raised_again_revives_nothing
+        a_session_can_take_its_grants_with_it;
     grants:
         a_refresh_token_is_rotated
         a_retry_gets_the_same_successor_until_the_grace_ends
         no_grace_is_strict_and_a_minute_is_the_most
         using_the_successor_closes_the_retry
         an_access_token_in_use_closes_the_retry
+        a_strict_family_takes_every_old_token_for_a_theft_after_proof
+        twelve_tabs_revoke_nobody_and_a_thief_is_caught
+        a_family_is_not_rotated_faster_than_its_windows_end
+        a_rotation_issues_an_access_token_in_its_commit
         an_older_generation_revokes_the_family
         a_mismatch_burns_nothing
         idle_time_slides_and_ends_at_the_instant
@@ -134,6 +164,28 @@ cases! {
         no_provider_tokens_get_into_a_revoked_family
         a_redemption_that_was_overtaken_revokes
         an_acceptance_that_was_overtaken_finds_the_nonce_used;
+    records:
+        a_record_is_put_and_read
+        a_record_ends_at_the_instant
+        a_put_depends_on_what_is_there
+        a_life_is_given_kept_or_past
+        a_record_is_taken_once
+        a_record_is_consumed_once
+        one_of_many_inserts_wins
+        a_touch_moves_the_end_of_record_and_keys
+        a_delete_says_whether_there_was_one
+        a_second_key_is_unique
+        a_retained_record_is_only_read
+        a_revoked_group_is_gone
+        a_revoked_group_refuses_a_write_in_flight
+        a_counter_is_exact_and_bounded
+        a_lease_has_one_holder
+        a_batch_of_records_is_all_or_nothing
+        records_of_scopes_and_collections_are_apart
+        ids_are_found_through_a_rotation_of_the_ring
+        a_store_has_one_naming_key
+        nothing_of_a_record_is_stored_in_clear
+        a_listing_has_ids_and_no_values;
     keys:
         old_tokens_are_good_until_their_key_is_retired
         a_retry_gets_the_same_successor_across_a_change_of_keys
@@ -195,6 +247,22 @@ cases! {
         a_verdict_that_was_overtaken_is_told_so
         a_poll_does_not_undo_an_approval
         guesses_at_once_are_limited_too;
+    challenges:
+        a_challenge_is_verified_once
+        a_challenge_is_found_by_id_subject_or_secret
+        a_secret_is_of_its_purpose_subject_and_scope
+        a_challenge_ends_at_the_instant
+        wrong_secrets_are_counted_and_close_it
+        one_of_many_verifications_wins
+        guesses_at_once_do_not_pass_the_limit
+        a_verification_that_was_overtaken_finds_it_used
+        a_peek_uses_nothing_up_and_helps_nobody_to_guess
+        siblings_end_only_where_they_are_told_to
+        issuing_at_once_leaves_one_open
+        the_oldest_sibling_ends_beyond_the_limit
+        six_digits_are_good_until_their_key_is_retired
+        challenges_of_a_deleted_subject_are_gone
+        challenge_bounds_are_named;
     clients:
         a_client_is_registered_found_and_verified
         an_id_is_taken_once

@@ -52,9 +52,10 @@ async fn open() -> Result<Ebbtide, Diagnostic> {
 }
 
 async fn sweep(db: &Ebbtide, asked: &Asked, deadline: Timestamp) -> Result<Value, Diagnostic> {
-    let (store, clock) = (db.engine(), db.clock());
+    let store = db.engine();
+    let now = || db.time().now().map(|now| now.earliest()).map_err(|error| fault(&error));
     if asked.dry_run {
-        let stats = store.stats(clock.now()).await.map_err(|error| fault(&error))?;
+        let stats = store.stats(now()?).await.map_err(|error| fault(&error))?;
         let expired = stats.iter().filter(|(_, stats)| stats.expired > 0);
         return Ok(expired
             .map(|(kind, stats)| (kind.name().to_owned(), Value::from(stats.expired)))
@@ -73,7 +74,7 @@ async fn sweep(db: &Ebbtide, asked: &Asked, deadline: Timestamp) -> Result<Value
         SweepOutcome::Swept(report) => report,
         SweepOutcome::Busy { until } => return Ok(json!({ "more": true, "busy_until": until.as_millis() })),
     };
-    let stats = store.stats_at_hand(clock.now()).await.map_err(|error| fault(&error))?;
+    let stats = store.stats_at_hand(now()?).await.map_err(|error| fault(&error))?;
     println!("{}", measures(report.swept.total(), report.swept.more, stats.as_ref(), report.until));
     let removed = report.swept.removed.iter();
     let mut answer: Map<String, Value> =

@@ -4,14 +4,15 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebbtide::ops::clock_guard::ClockGuard;
 use ebbtide::ops::sweeper::SILENCE;
+use ebbtide::timekeeping::{Now, TimeSource, Timed};
 use ebbtide::{Admin, Ebbtide, Secret, Stores};
 
 use crate::http::auth::Access;
 use crate::http::edge::Edge;
 use crate::http::limits::Limits;
 use crate::http::quota::Quotas;
+use crate::http::scoping::{ScopeRules, Scoping};
 use crate::http::why::Refusals;
 use crate::metrics::Scrapes;
 use crate::routes::Readiness;
@@ -25,13 +26,14 @@ pub struct App(Arc<Parts>);
 pub struct Parts {
     pub(crate) stores: Stores,
     pub(crate) backend: Served,
-    pub(crate) guard: Arc<ClockGuard>,
+    pub(crate) db: Ebbtide,
     pub(crate) edge: Arc<Edge>,
     pub(crate) scrapes: Arc<Scrapes>,
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) access: Arc<Access>,
     pub(crate) quotas: Arc<Quotas>,
     pub(crate) refusals: Arc<Refusals>,
+    pub(crate) scoping: Arc<Scoping>,
     /// Time without a sweep after which `/v1/stats` warns.
     pub(crate) silence: Duration,
 }
@@ -54,6 +56,23 @@ impl std::fmt::Debug for Served {
     }
 }
 
+impl Parts {
+    /// The time of a request, for what is not in a store. `Unavailable` while nothing can be answered.
+    pub(crate) fn now(&self) -> ebbtide::Result<Now> {
+        self.db.time().now()
+    }
+
+    /// The time of the store, and its clocks.
+    pub(crate) fn time(&self) -> &TimeSource {
+        self.db.time()
+    }
+
+    /// The engine with its time.
+    pub(crate) fn timed(&self) -> &Timed {
+        self.db.timed()
+    }
+}
+
 impl App {
     /// Serves `db` to whoever has the root key, of which only a digest is kept.
     #[must_use]
@@ -61,13 +80,14 @@ impl App {
         Self(Arc::new(Parts {
             stores: db.stores().clone(),
             backend: Served(Arc::clone(db.engine())),
-            guard: Arc::clone(db.clock()),
-            edge: Arc::new(Edge::new(Limits::default(), db.gate().clone())),
+            db: db.clone(),
+            edge: Arc::new(Edge::new(Limits::default())),
             scrapes: Arc::default(),
             readiness: Arc::default(),
             access: Arc::new(Access::new([root_key])),
             quotas: Arc::default(),
             refusals: Arc::default(),
+            scoping: Arc::default(),
             silence: SILENCE,
         }))
     }
@@ -83,7 +103,14 @@ impl App {
     #[must_use]
     pub fn within(mut self, limits: Limits) -> Self {
         let parts = Arc::make_mut(&mut self.0);
-        parts.edge = Arc::new(Edge::new(limits, parts.edge.gate.clone()));
+        parts.edge = Arc::new(Edge::new(limits));
+        self
+    }
+
+    /// The same with other rules for requests that name no scope.
+    #[must_use]
+    pub fn with_scope_rules(mut self, rules: ScopeRules) -> Self {
+        Arc::make_mut(&mut self.0).scoping = Arc::new(Scoping::new(rules));
         self
     }
 

@@ -1,4 +1,4 @@
-//! The HTTP API of Ebbtide.
+//! The HTTP API of Ebbtide, and its listener for the Redis protocol.
 //!
 //! A refusal is never 2xx, so that a client which looks only at the status is safe; what is not a success is
 //! `application/problem+json` with a stable type.
@@ -8,6 +8,7 @@ pub mod http;
 pub mod local;
 pub mod metrics;
 pub mod openapi;
+pub mod resp;
 mod routes;
 pub mod upkeep;
 

@@ -1,12 +1,14 @@
 //! Metrics in Prometheus format.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ebbtide::{Clock as _, Kind, Stopwatch};
+use ebbtide::stores::attributes::Usage;
+use ebbtide::timekeeping::{ClockState, ClockStatus};
+use ebbtide::{Kind, Scope, Stopwatch};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::sync::Mutex;
@@ -57,6 +59,16 @@ fn describe() {
     describe_gauge!("ebbtide_connections", "Open connections.");
     describe_counter!("ebbtide_connections_refused_total", "Connections beyond the limit.");
     describe_counter!("ebbtide_connections_cut_total", "Connections whose client did not read its answers.");
+    describe_counter!(
+        "ebbtide_resp_commands_total",
+        "Commands of the Redis protocol, by command and outcome."
+    );
+    describe_histogram!(
+        "ebbtide_resp_command_seconds",
+        Unit::Seconds,
+        "Time of a command of the Redis protocol."
+    );
+    describe_counter!("ebbtide_resp_protocol_errors_total", "Malformed requests of the Redis protocol.");
     describe_counter!("ebbtide_backend_calls_total", "Calls to the engine, by operation, kind and outcome.");
     describe_histogram!("ebbtide_backend_seconds", Unit::Seconds, "Time of a call to the engine.");
     describe_counter!("ebbtide_records_created_total", "Records written anew, by kind.");
@@ -81,8 +93,25 @@ fn describe() {
     );
     describe_histogram!("ebbtide_committer_group_size", "Commits that were written together.");
     describe_gauge!("ebbtide_pool_connections", "Connections to the engine, by state.");
-    describe_gauge!("ebbtide_clock_difference_seconds", Unit::Seconds, "Node's clock minus the engine's.");
-    describe_gauge!("ebbtide_clock_leapt", "1 while a clock leap is unconfirmed; nothing is swept.");
+    describe_gauge!(
+        "ebbtide_clock_difference_seconds",
+        Unit::Seconds,
+        "Wall clock minus the store's own time."
+    );
+    describe_gauge!(
+        "ebbtide_clock_engine_difference_seconds",
+        Unit::Seconds,
+        "Clock of a shared engine minus the store's own time."
+    );
+    describe_gauge!(
+        "ebbtide_clock_width_seconds",
+        Unit::Seconds,
+        "Width of the interval that the time is in."
+    );
+    describe_gauge!(
+        "ebbtide_clock_state",
+        "1 for the state of the clock: normal, behind, held, doubt, not-ready."
+    );
     describe_gauge!("ebbtide_gate_closed", "1 while every call is refused because the clock is wrong.");
 }
 
@@ -148,15 +177,29 @@ fn show_edge(app: &App) {
     let in_flight = edge.in_flight.load(Ordering::Relaxed).saturating_sub(1);
     gauge!("ebbtide_http_requests_in_flight").set(in_flight as f64);
     gauge!("ebbtide_connections").set(edge.connections.load(Ordering::Relaxed) as f64);
-    gauge!("ebbtide_gate_closed").set(f64::from(u8::from(edge.gate.is_closed())));
+    show_clock(&app.time().status());
+}
+
+#[expect(clippy::cast_precision_loss, reason = "milliseconds of a difference are no finer")]
+fn show_clock(clock: &ClockStatus) {
+    let seconds = |millis: i64| millis as f64 / 1_000.0;
+    gauge!("ebbtide_clock_difference_seconds").set(seconds(clock.difference_ms));
+    if let Some(millis) = clock.engine_difference_ms {
+        gauge!("ebbtide_clock_engine_difference_seconds").set(seconds(millis));
+    }
+    gauge!("ebbtide_clock_width_seconds").set(clock.width.as_secs_f64());
+    for state in ClockState::ALL {
+        let is_it = f64::from(u8::from(state == clock.state));
+        gauge!("ebbtide_clock_state", "state" => state.name()).set(is_it);
+    }
+    let closed = clock.state == ClockState::NotReady;
+    gauge!("ebbtide_gate_closed").set(f64::from(u8::from(closed)));
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of connections and records are no finer")]
 async fn show_store(app: &App, shown: &mut BTreeSet<Kind>) -> ebbtide::Result<()> {
-    let leapt = app.guard.leap().await?.is_some();
-    gauge!("ebbtide_clock_leapt").set(f64::from(u8::from(leapt)));
     // If counting would read the whole store, show the counts of the last sweep.
-    let Some(stats) = app.backend.0.stats_at_hand(app.guard.now()).await? else { return Ok(()) };
+    let Some(stats) = app.backend.0.stats_at_hand(app.now()?.earliest()).await? else { return Ok(()) };
     shown.extend(stats.keys());
     // A kind that was shown before and is empty now is shown as zero.
     for kind in shown.iter() {
@@ -167,4 +210,16 @@ async fn show_store(app: &App, shown: &mut BTreeSet<Kind>) -> ebbtide::Result<()
         gauge!("ebbtide_oldest_overdue_seconds", "kind" => kind.name()).set(overdue.as_secs_f64());
     }
     Ok(())
+}
+
+/// Sets the size of the buckets that the whole scope shares, whose owner begins with an underscore.
+pub(crate) fn tell_usage(scope: &Scope, owner: &str, usage: &BTreeMap<String, Usage>) {
+    if !owner.starts_with('_') {
+        return;
+    }
+    for (bucket, of) in usage {
+        let labels = [("scope", scope.to_string()), ("owner", owner.to_owned()), ("bucket", bucket.clone())];
+        #[expect(clippy::cast_precision_loss, reason = "a gauge is a double")]
+        gauge!("ebbtide_bucket_records", &labels).set(of.count as f64);
+    }
 }

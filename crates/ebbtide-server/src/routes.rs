@@ -5,6 +5,8 @@ mod admin;
 mod approvals;
 mod attributes;
 mod audit;
+mod belongings;
+mod challenges;
 mod clients;
 mod codes;
 mod device_codes;
@@ -16,11 +18,14 @@ mod keys;
 mod nonces;
 mod owners;
 mod policies;
+mod provider_tokens;
 mod pushed_requests;
+mod records;
 mod relationships;
 mod replays;
 mod scopes;
 mod sessions;
+mod subjects;
 mod tokens;
 mod why;
 
@@ -53,13 +58,18 @@ pub(crate) fn v1() -> Table {
         .merge(grants::routes())
         .merge(tokens::routes())
         .merge(sessions::routes())
+        .merge(subjects::routes())
         .merge(pushed_requests::routes())
         .merge(device_codes::routes())
+        .merge(challenges::routes())
         .merge(clients::routes())
         .merge(owners::routes())
         .merge(attributes::routes())
         .merge(approvals::routes())
         .merge(relationships::routes())
+        .merge(provider_tokens::routes())
+        .merge(records::routes())
+        .merge(belongings::routes())
         .merge(access::routes())
         .merge(policies::routes())
         .merge(keys::routes())

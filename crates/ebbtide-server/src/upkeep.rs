@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use ebbtide::ops::skew::compare;
-use ebbtide::{Clock, Scope};
+use ebbtide::Scope;
 use metrics::{counter, gauge};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -14,26 +13,22 @@ use crate::metrics::recorder;
 /// node within 5 seconds.
 const ROUND: Duration = Duration::from_secs(3);
 
-/// Number of rounds between two comparisons of the clocks; every round while they disagree.
-const CLOCK_ROUNDS: u32 = 20;
-
 /// Number of rounds between two checkpoints of the audit log.
 const CHECKPOINT_ROUNDS: u32 = 12;
 
-/// Background work while a server runs: reloads the stored policies, compares the clock with the engine's and refuses
-/// every call while they differ too much, moves the store's clock mark, and gathers the metrics.
+/// Background work while a server runs: reloads the stored policies, checkpoints the audit log, and gathers the metrics.
+/// The handle of the store looks after the clock by itself.
 #[derive(Debug)]
-pub struct Upkeep<C> {
+pub struct Upkeep {
     app: App,
-    clock: C,
-    bound: Duration,
     round: u32,
 }
 
-impl<C: Clock> Upkeep<C> {
-    /// Creates the background work of `app`; `clock` may differ from the engine's by `bound`.
-    pub fn new(app: App, clock: C, bound: Duration) -> Self {
-        Self { app, clock, bound, round: 0 }
+impl Upkeep {
+    /// Creates the background work of `app`.
+    #[must_use]
+    pub fn new(app: App) -> Self {
+        Self { app, round: 0 }
     }
 
     /// Runs rounds every few seconds. Run it beside [`serve`](crate::http::serve).
@@ -49,13 +44,6 @@ impl<C: Clock> Upkeep<C> {
     /// Runs one round. Failures are logged and retried in a later one.
     pub async fn round(&mut self) {
         recorder().run_upkeep();
-        if self.round.is_multiple_of(CLOCK_ROUNDS) || self.app.edge.gate.is_closed() {
-            self.check_clock().await;
-            // A quiet week must not look like a leap of the clock.
-            if let Err(error) = self.app.guard.tick().await {
-                tracing::warn!(%error, "cannot move the clock mark");
-            }
-        }
         if let Err(error) = self.app.stores.policies(&Scope::Global).reload().await {
             tracing::warn!(%error, "cannot read the stored policies; keeping the previous ones");
         }
@@ -80,32 +68,6 @@ impl<C: Clock> Upkeep<C> {
         gauge!("ebbtide_audit_checkpoint_chains").set(f64::from(u32::try_from(chains).unwrap_or(u32::MAX)));
         for (scope, mark) in &checkpoint.scopes {
             tracing::info!(%scope, %mark, "audit checkpoint");
-        }
-    }
-
-    /// Compares the clocks, and closes or opens the gate accordingly. An engine that does not answer changes nothing:
-    /// no call succeeds then anyway.
-    async fn check_clock(&self) {
-        let gate = &self.app.edge.gate;
-        let difference = match compare(self.app.backend.0.as_ref(), &self.clock, self.bound).await {
-            Ok(Some(difference)) => difference,
-            Ok(None) => return,
-            Err(error) => {
-                tracing::warn!(%error, "cannot read the engine's clock");
-                return;
-            }
-        };
-        gauge!("ebbtide_clock_difference_seconds").set(difference.as_secs_f64());
-        match (difference.check(self.bound), gate.is_closed()) {
-            (Err(error), _) => {
-                tracing::error!(%error, "refusing every call until the clock is corrected");
-                gate.close(error.message());
-            }
-            (Ok(()), true) => {
-                tracing::info!("the clock agrees with the engine's again");
-                gate.open();
-            }
-            (Ok(()), false) => {}
         }
     }
 }

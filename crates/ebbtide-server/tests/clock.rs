@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebbtide::stores::audit::AuditContext;
+use ebbtide::timekeeping::ManualClocks;
 use ebbtide::{
-    Admin, Backend, Clock as _, Ebbtide, Kind, ManualClock, Memory, Scope, Secret, Stores, Timestamp,
+    Admin, Backend, Clock as _, Ebbtide, Info, Kind, ManualClock, Memory, Scope, Secret, Stores, Timestamp,
     TtlPolicy, async_trait, delegate,
 };
 use ebbtide_server::App;
@@ -26,7 +27,11 @@ struct Shared {
 
 #[async_trait]
 impl Backend for Shared {
-    delegate!(self => self.records; get get_many take commit commit_each scan sweep info);
+    delegate!(self => self.records; get get_many take alter commit commit_each scan sweep);
+
+    fn info(&self) -> Info {
+        Info::new("shared").shared()
+    }
 }
 
 #[async_trait]
@@ -41,8 +46,9 @@ impl Admin for Shared {
 
 struct Node {
     port: u16,
-    upkeep: Upkeep<ManualClock>,
-    own: ManualClock,
+    db: Ebbtide,
+    upkeep: Upkeep,
+    own: ManualClocks,
     engine: ManualClock,
     records: Arc<Memory>,
 }
@@ -50,16 +56,16 @@ struct Node {
 impl Node {
     async fn start() -> Self {
         let start = Timestamp::from_millis(1_800_000_000_000).unwrap();
-        let (own, engine) = (ManualClock::at(start), ManualClock::at(start));
+        let (own, engine) = (ManualClocks::at(start), ManualClock::at(start));
         let records = Arc::<Memory>::default();
         let shared = Shared { records: Arc::clone(&records), clock: engine.clone() };
-        let db = Ebbtide::over(Arc::new(shared)).clock(own.clone()).open().await.unwrap();
+        let db = Ebbtide::over(Arc::new(shared)).clocks(own.clone()).open().await.unwrap();
         let app = App::new(&db, &Secret::new(KEY));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         tokio::spawn(ebbtide_server::http::serve(listener, app.clone(), std::future::pending()));
-        let upkeep = Upkeep::new(app, own.clone(), Duration::from_secs(2));
-        Self { port, upkeep, own, engine, records }
+        let upkeep = Upkeep::new(app);
+        Self { port, db, upkeep, own, engine, records }
     }
 
     async fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
@@ -84,29 +90,62 @@ impl Node {
 }
 
 #[tokio::test]
-async fn a_node_whose_clock_is_wrong_refuses_every_call_until_it_is_mended() {
-    let mut node = Node::start().await;
-    node.upkeep.round().await;
+async fn a_node_whose_clock_leaps_issues_nothing_at_once_and_recovers_by_itself() {
+    let node = Node::start().await;
     assert_eq!(node.serves("a").await, (200, 200));
-    node.engine.advance(Duration::from_secs(10));
-    // The clocks are compared every minute: in every twelfth round.
-    for _ in 0..12 {
-        node.upkeep.round().await;
-    }
-    assert_eq!(node.serves("b").await, (503, 503));
+    // No timer has run yet: the clock is compared in every call.
+    node.own.step_wall(Duration::from_secs(10));
+    assert_eq!(node.serves("b").await, (503, 200));
+    assert_eq!(node.serves("a").await.0, 409, "evidence still blocks");
+    node.own.step_wall(Duration::from_secs(3_600));
+    assert_eq!(node.serves("b").await, (503, 503), "an hour is too wide for any answer");
     let (_, problem) = node.ask("GET", "/readyz", "").await;
-    assert!(problem["detail"].as_str().unwrap().contains("10000 ms behind"), "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("in doubt by 1 h"), "{problem}");
     assert_eq!(node.ask("GET", "/healthz", "").await.0, 200);
-    assert_eq!(node.ask("GET", "/metrics", "").await.0, 200, "an operator can see why");
-    node.own.advance(Duration::from_secs(10));
-    node.upkeep.round().await;
-    assert_eq!(node.serves("b").await, (200, 200), "a clock that is mended is found right in the next round");
+    let (status, clock) = node.ask("GET", "/v1/clock", "").await;
+    assert_eq!((status, clock["state"].as_str()), (200, Some("not-ready")), "an operator can see why");
+    assert_eq!(
+        node.ask("POST", "/v1/clock/accept", "{}").await.0,
+        503,
+        "the engine says that the wall is wrong"
+    );
+    node.own.step_wall_back(Duration::from_secs(3_610));
+    node.db.tick().await;
+    assert_eq!(node.serves("b").await, (200, 200));
+}
+
+#[tokio::test]
+async fn a_node_that_was_paused_goes_on_when_the_engine_vouches_for_its_clock() {
+    let node = Node::start().await;
+    assert_eq!(node.serves("a").await, (200, 200));
+    let pause = Duration::from_secs(600);
+    node.own.step_wall(pause);
+    node.engine.advance(pause);
+    node.db.tick().await;
+    assert_eq!(node.serves("b").await, (200, 200), "without an operator");
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_back_warns_and_expiry_goes_on() {
+    let node = Node::start().await;
+    let body = r#"{"audience":"as","ttl_seconds":2}"#;
+    let (status, nonce) = node.ask("POST", "/v1/nonces", body).await;
+    assert_eq!(status, 201);
+    node.own.step_wall_back(Duration::from_secs(3_600));
+    node.own.advance(Duration::from_secs(3));
+    node.engine.advance(Duration::from_secs(3));
+    let check = format!(r#"{{"audience":"as","nonce":{}}}"#, nonce["nonce"]);
+    assert_eq!(node.ask("POST", "/v1/nonces/check", &check).await.0, 410);
+    let (status, ready) = node.ask("GET", "/readyz", "").await;
+    assert_eq!(status, 200);
+    assert!(ready["warnings"].to_string().contains("the wall clock is 1 h 0 min behind"), "{ready}");
 }
 
 #[tokio::test]
 async fn a_policy_that_another_node_sets_holds_after_a_round() {
     let mut node = Node::start().await;
-    let other = Stores::builder(Arc::clone(&node.records) as Arc<dyn Admin>).clock(node.own.clone()).build();
+    let other =
+        Stores::builder(Arc::clone(&node.records) as Arc<dyn Admin>).clock(node.engine.clone()).build();
     let context = AuditContext::new("operator", "less is more").unwrap();
     let policies = other.policies(&Scope::Global);
     policies.set(Kind::Nonce, &Scope::Global, TtlPolicy::temporary(), &context).await.unwrap();

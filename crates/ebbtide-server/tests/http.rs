@@ -4,6 +4,8 @@
 
 #[path = "http/api.rs"]
 mod api;
+#[path = "http/belongings.rs"]
+mod belongings;
 #[path = "http/contract.rs"]
 mod contract;
 #[path = "http/errors.rs"]
@@ -16,8 +18,12 @@ mod keys;
 mod malformed;
 #[path = "http/matrix.rs"]
 mod matrix;
+#[path = "http/oauth.rs"]
+mod oauth;
 #[path = "http/policies.rs"]
 mod policies;
+#[path = "http/reach.rs"]
+mod reach;
 #[path = "http/server.rs"]
 mod server;
 #[path = "http/state.rs"]
@@ -115,7 +121,14 @@ async fn a_family_rotates_retries_and_dies_of_reuse() {
     assert_eq!((&active["active"], &active["sub"]), (&json!(true), &json!("alice")));
     let wrong = json!({"refresh_token": first["refresh_token"], "client_id": "thief"});
     server.post("/v1/grants/rotate", wrong).await.refused(422, "mismatch");
-    server.post("/v1/grants/rotate", rotate(&first["refresh_token"])).await.ok(200);
+    let mut with_access = rotate(&first["refresh_token"]);
+    with_access["access_token"] = json!({"ttl_seconds": 60});
+    let second = server.post("/v1/grants/rotate", with_access).await.ok(200);
+    assert_eq!(second["access_token_expires_at"], 1_800_000_060_000_u64);
+    let own = format!("token={}", second["access_token"].as_str().unwrap());
+    assert_eq!(server.form("/v1/introspect", &own).await.ok(200)["active"], true);
+    server.post("/v1/grants/rotate", rotate(&grant["refresh_token"])).await.refused(409, "raced");
+    server.pass(10);
     server.post("/v1/grants/rotate", rotate(&grant["refresh_token"])).await.refused(409, "reused");
     assert_eq!(server.form("/v1/introspect", &introspect).await.ok(200), json!({"active": false}));
     server.post("/v1/access-tokens", token).await.refused(410, "revoked");

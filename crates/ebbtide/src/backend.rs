@@ -10,6 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 
+use crate::model::alteration::{Alteration, Altered};
 use crate::model::error::Result;
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
@@ -47,6 +48,9 @@ pub trait Backend: Send + Sync + 'static {
     /// Commits each of the batches by itself, as so many calls of [`commit`](Self::commit) at once would, and answers in
     /// their order. Of batches that contend, any one may win. An error means that some may have been written.
     async fn commit_each(&self, batches: Vec<Batch>, now: Timestamp) -> Result<Vec<Commit>>;
+
+    /// Changes the record at `key`, and answers with it, in one atomic step.
+    async fn alter(&self, key: &Key, alteration: &Alteration, now: Timestamp) -> Result<Altered>;
 
     /// Up to `limit` live records under `prefix`, behind `after`. Within a partition they come in the order of their
     /// keys; across partitions in the engine's own. A record that is live from the first page to the last comes
@@ -125,7 +129,41 @@ impl Info {
 
 /// Bodies for methods that an engine has no better way for; see [`provide!`](crate::provide).
 pub mod defaults {
-    use super::{Backend, Batch, Commit, Key, Record, Result, Timestamp, join_all};
+    use super::{
+        Alteration, Altered, Backend, BackendExt as _, Batch, Commit, Key, Record, Result, Timestamp, Write,
+        join_all,
+    };
+    use crate::model::alteration::Outcome;
+    use crate::model::error::Error;
+
+    /// Attempts at an alteration. Each loss is another writer's gain.
+    const ALTER_ATTEMPTS: usize = 256;
+
+    /// [`Backend::alter`] as a get and a commit on the version that was read.
+    pub async fn alter<B: Backend + ?Sized>(
+        backend: &B,
+        key: &Key,
+        alteration: &Alteration,
+        now: Timestamp,
+    ) -> Result<Altered> {
+        alteration.check()?;
+        for _ in 0..ALTER_ATTEMPTS {
+            let live = backend.get(key, now).await?;
+            let expected = live.as_ref().map(|record| record.version);
+            let (outcome, altered) = alteration.judge(live)?;
+            let key = key.clone();
+            let write = match (outcome, expected) {
+                (Outcome::Store(record), Some(expected)) => Write::Replace { key, expected, record },
+                (Outcome::Store(record), None) => Write::Insert { key, record },
+                (Outcome::Erase, Some(expected)) => Write::Remove { key, expected },
+                (Outcome::Erase, None) | (Outcome::Nothing, _) => return Ok(altered),
+            };
+            if backend.write(write, now).await?.is_applied() {
+                return Ok(altered);
+            }
+        }
+        Err(Error::unavailable("the record was changed by others at every attempt; try again"))
+    }
 
     /// [`Backend::get_many`] as so many gets at once.
     pub async fn get_many<B: Backend + ?Sized>(

@@ -1,6 +1,7 @@
-//! The handle: engine, keyring, clock guard and metrics as one.
+//! The handle: engine, keyring, time and metrics as one.
 
 mod builder;
+mod clock;
 mod scoped;
 
 use std::fmt;
@@ -13,20 +14,19 @@ pub use scoped::Scoped;
 use crate::admin::Admin;
 use crate::engines;
 use crate::engines::url::StoreUrl;
-use crate::layers::gated::Gate;
 use crate::model::error::{Error, Result};
 use crate::model::rng::SystemRng;
 use crate::model::scope::Scope;
 use crate::model::ttl::TtlPolicies;
-use crate::ops::clock_guard::ClockGuard;
 use crate::ops::sweeper::Sweeper;
 use crate::stores::Stores;
 use crate::stores::registry::indexes;
+use crate::timekeeping::{Clocks, EngineClock, SystemClocks, TimeSource, Timed};
 
 /// A store of authorization state, ready to use. Cheap to clone.
 ///
 /// There is one way to open a store, and it is the safe way: the handle has the store's keyring, so that tokens are
-/// good after a restart, a guard against clocks that jump, and metrics.
+/// good after a restart, a time that no jump of the wall clock changes, and metrics.
 ///
 /// ```
 /// use ebbtide::Ebbtide;
@@ -53,8 +53,7 @@ pub struct Ebbtide(Arc<Parts>);
 struct Parts {
     stores: Stores,
     engine: Arc<dyn Admin>,
-    guard: Arc<ClockGuard>,
-    gate: Gate,
+    timed: Timed,
 }
 
 impl Ebbtide {
@@ -79,11 +78,12 @@ impl Ebbtide {
     #[must_use]
     pub fn in_memory() -> Self {
         let engine: Arc<dyn Admin> = Arc::new(engines::memory::Memory::default());
-        let guard = Arc::new(ClockGuard::unmarked(Arc::clone(&engine), crate::model::time::SystemClock));
+        let clocks: Arc<dyn Clocks> = Arc::new(SystemClocks::new());
+        let time = Arc::new(TimeSource::new(clocks, EngineClock::None, None));
         let policies = TtlPolicies::default().with_standard();
-        let stores =
-            Stores::builder(Arc::clone(&engine)).clock(Arc::clone(&guard)).policies(policies).build();
-        Self(Arc::new(Parts { stores, engine, guard, gate: Gate::default() }))
+        let stores = Stores::builder(Arc::clone(&engine)).time(time).policies(policies).build();
+        let timed = stores.backend().clone();
+        Self(Arc::new(Parts { stores, engine, timed }))
     }
 
     /// The stores of a scope, by its text form: `global`, `tenant:acme`, `tenant:acme/env:prod`.
@@ -109,22 +109,22 @@ impl Ebbtide {
         &self.0.engine
     }
 
-    /// The clock that every answer is judged by.
+    /// The engine and the time by which every answer is judged.
     #[must_use]
-    pub fn clock(&self) -> &Arc<ClockGuard> {
-        &self.0.guard
+    pub fn timed(&self) -> &Timed {
+        &self.0.timed
     }
 
-    /// The gate in front of the engine: closed, every call is refused.
+    /// The time by which every answer is judged.
     #[must_use]
-    pub fn gate(&self) -> &Gate {
-        &self.0.gate
+    pub fn time(&self) -> &TimeSource {
+        self.0.timed.time()
     }
 
     /// A sweeper of this store.
     #[must_use]
     pub fn sweeper(&self) -> Sweeper {
-        Sweeper::new(Arc::clone(&self.0.engine), Arc::clone(&self.0.guard), SystemRng)
+        Sweeper::new(self.0.timed.clone(), SystemRng)
     }
 }
 
@@ -134,8 +134,8 @@ impl fmt::Debug for Ebbtide {
     }
 }
 
-/// Opens the engine that `url` names, and nothing around it: no keyring, no clock guard, no metrics. For tools that
-/// copy, verify or measure an engine; everything else calls [`Ebbtide::open`].
+/// Opens the engine that `url` names, and nothing around it: no keyring, no time, no metrics. For tests and
+/// measurements of an engine; everything else calls [`Ebbtide::open`].
 pub async fn open_engine(url: &str) -> Result<Arc<dyn Admin>> {
     engines::open(&url.parse()?, &indexes()).await
 }

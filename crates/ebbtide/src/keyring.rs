@@ -1,6 +1,9 @@
 //! Keyring: the keys that derive refresh tokens and seal payloads.
 
 mod file;
+mod naming;
+
+pub use naming::NamingKey;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
@@ -91,17 +94,36 @@ impl Drop for Entry {
 pub struct Keyring {
     keys: BTreeMap<KeyId, Entry>,
     active: KeyId,
+    naming: Option<NamingKey>,
 }
 
 impl Keyring {
     /// Maximum number of keys.
     pub const MAX_KEYS: usize = 64;
 
-    /// Generates a ring with one new key.
+    /// Generates a ring with one new key and a naming key.
     #[must_use]
     pub fn generate(rng: &dyn Rng, now: Timestamp) -> Self {
         let (id, entry) = new_key(rng, now);
-        Self { keys: BTreeMap::from([(id, entry)]), active: id }
+        Self { keys: BTreeMap::from([(id, entry)]), active: id, naming: Some(NamingKey::generate(rng, now)) }
+    }
+
+    /// Adds a naming key to a ring that was made without one, and returns its id. Copy the ring to every node before
+    /// the first record is written. A ring that has one keeps it: under another, no record would be found again.
+    pub fn add_naming_key(&mut self, rng: &dyn Rng, now: Timestamp) -> Result<KeyId> {
+        if let Some(naming) = &self.naming {
+            return Err(Error::invalid(format!(
+                "the keyring has the naming key {} already, and a naming key is never replaced",
+                naming.id()
+            )));
+        }
+        Ok(self.naming.insert(NamingKey::generate(rng, now)).id())
+    }
+
+    /// Naming key; none if the ring was made before there were any.
+    #[must_use]
+    pub fn naming_key(&self) -> Option<&NamingKey> {
+        self.naming.as_ref()
     }
 
     /// Adds a new key and returns its id. It is inactive, so that it can be distributed to every node first.

@@ -1,5 +1,5 @@
 //! Layers: backends that stand in front of another one.
 
 mod delegate;
-pub mod gated;
+mod handle;
 pub mod metered;

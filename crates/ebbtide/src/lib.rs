@@ -2,12 +2,12 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`Ebbtide`], [`Builder`], [`Scoped`] | the handle: engine, keyring, clock guard and metrics as one |
+//! | [`Ebbtide`], [`Builder`], [`Scoped`] | the handle: engine, keyring, time and metrics as one |
 //! | [`stores`] | the typed stores, and their request and outcome types |
-//! | [`ops`] | sweeper, clock guard, explanations, transfer between stores |
+//! | [`ops`] | sweeper, explanations, transfer between stores |
 //! | [`backend`], [`admin`] | the contract that every engine keeps: [`Backend`], and [`Admin`] for operators |
 //! | [`engines`] | memory, fjall, RocksDB, PostgreSQL, DynamoDB; [`StoreUrl`] |
-//! | [`layers`] | backends in front of another one: metrics, and a gate |
+//! | [`layers`] | backends in front of another one: metrics |
 //! | [`keyring`] | the keys that tokens are derived with and payloads are sealed under |
 //! | [`timekeeping`] | time that fails closed: the interval of a request, and its source |
 //! | [`model`] | keys, records, writes, scopes, time, random numbers, errors |
@@ -32,6 +32,7 @@ pub use engines::memory::Memory;
 pub use engines::url::StoreUrl;
 pub use keyring::Keyring;
 pub use layers::metered::Metered;
+pub use model::alteration::{Add, Alteration, Altered};
 pub use model::digest::Digest;
 pub use model::error::{Error, ErrorKind, Result};
 pub use model::key::{Key, Part, Prefix};

@@ -1,5 +1,6 @@
 //! Values that every layer shares: keys, records, writes, scopes, time and random numbers. No I/O.
 
+pub mod alteration;
 pub(crate) mod codec;
 pub mod digest;
 pub mod error;

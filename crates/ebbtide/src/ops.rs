@@ -1,7 +1,5 @@
-//! Operations on a whole store: sweeping, the clock, explanations, transfer.
+//! Operations on a whole store: sweeping, explanations, transfer.
 
-pub mod clock_guard;
 pub mod explain;
-pub mod skew;
 pub mod sweeper;
 pub mod transfer;

@@ -5,6 +5,7 @@ pub mod api_keys;
 pub mod approvals;
 pub mod attributes;
 pub mod audit;
+pub mod challenges;
 pub mod clients;
 pub mod codes;
 pub mod device_codes;
@@ -15,6 +16,7 @@ pub mod policies;
 pub mod profile;
 pub mod provider_tokens;
 pub mod pushed_requests;
+pub mod records;
 pub mod registry;
 pub mod relationships;
 pub mod replays;
@@ -29,8 +31,10 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use tokio::sync::{OnceCell, Semaphore};
+
 use crate::admin::Admin;
-use crate::keyring::Keyring;
+use crate::keyring::{KeyId, Keyring};
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
@@ -41,9 +45,11 @@ use crate::model::ttl::{Ttl, TtlPolicies, TtlPolicy};
 use crate::stores::audit::Chains;
 use crate::timekeeping::{Now, TimeSource, Timed};
 
+use attributes::BucketLives;
 use clients::hashing::{HashCost, Hashers};
 use profile::Profile;
 use scopes::Scopes;
+use shared::client_epochs::{ClientEpochSource, ClientEpochs};
 
 /// Every store on one backend. Cheap to clone.
 #[derive(Clone)]
@@ -56,13 +62,25 @@ struct Shared {
     profiles: BTreeMap<String, Profile>,
     hashers: Hashers,
     keyring: RwLock<Arc<Keyring>>,
+    bucket_lives: BucketLives,
     /// As the stores were built with.
     configured: TtlPolicies,
     /// With those that are stored in front of them, as they were read last.
     policies: RwLock<Arc<TtlPolicies>>,
+    requires_pkce: bool,
+    client_epochs: ClientEpochs,
+    client_epoch_source: ClientEpochSource,
+    /// Places of writes that go on beside an answer.
+    beside: Arc<Semaphore>,
     /// Chains of the audit log that this process writes.
     chains: Chains,
+    /// Id of the store's naming key, once it was read.
+    naming_checked: OnceCell<KeyId>,
+    text_counters: records::TextCounters,
 }
+
+/// Most writes that go on beside answers at once; beyond it they are left out.
+const MOST_BESIDE: usize = 256;
 
 impl Stores {
     /// The stores on `backend` with a keyring that ends with them, for tests. Applications call
@@ -72,18 +90,24 @@ impl Stores {
         Self::builder(backend).build()
     }
 
-    /// The stores on a backend of your own, for tests and for new engines: there is no clock guard, and without a
+    /// The stores on a backend of your own, for tests and for new engines: no clock is doubted, and without a
     /// keyring one is made that ends with them. Applications call [`Ebbtide::builder`](crate::Ebbtide::builder).
     pub fn builder(backend: Arc<dyn Admin>) -> Builder {
+        Self::over(Timed::new(backend, Arc::new(TimeSource::of_clock(SystemClock))))
+    }
+
+    pub(crate) fn over(timed: Timed) -> Builder {
         Builder {
-            backend,
-            time: Arc::new(TimeSource::of_clock(SystemClock)),
+            timed,
             rng: Arc::new(SystemRng),
             policies: TtlPolicies::default(),
+            bucket_lives: BucketLives::default(),
             profile: Profile::default(),
             profiles: BTreeMap::new(),
             hash_cost: HashCost::default(),
             keyring: None,
+            requires_pkce: false,
+            holds_leases: true,
         }
     }
 
@@ -133,7 +157,9 @@ impl Stores {
         Scopes::new(self.clone(), caller.clone())
     }
 
-    pub(crate) fn backend(&self) -> &Timed {
+    /// The engine and its time.
+    #[must_use]
+    pub fn backend(&self) -> &Timed {
         &self.0.timed
     }
 
@@ -186,9 +212,13 @@ impl Stores {
     ) -> Result<Timestamp> {
         let own = own.unwrap_or(Timestamp::MAX);
         match self.policy(kind, scope).filter(|policy| policy.enforce) {
-            Some(policy) => Ok(own.min(policy.max.expires_at(began_at)?)),
+            Some(policy) => Ok(own.min(began_at.checked_add(policy.max.duration())?)),
             None => Ok(own),
         }
+    }
+
+    pub(crate) fn bucket_ttl(&self, owner: &str, bucket: &str) -> Option<Ttl> {
+        self.0.bucket_lives.of(owner, bucket)
     }
 
     fn policy(&self, kind: Kind, scope: &Scope) -> Option<TtlPolicy> {
@@ -201,6 +231,50 @@ impl Stores {
 
     fn take_over(&self, policies: TtlPolicies) {
         *self.0.policies.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policies);
+    }
+
+    pub(crate) fn client_epochs(&self) -> &ClientEpochs {
+        &self.0.client_epochs
+    }
+
+    pub(crate) fn client_epoch_source(&self) -> ClientEpochSource {
+        self.0.client_epoch_source
+    }
+
+    pub(crate) fn requires_pkce(&self) -> bool {
+        self.0.requires_pkce
+    }
+
+    /// The profile of that name, or the default one without a name.
+    pub(crate) fn profile_or_default(&self, name: Option<&str>) -> Result<Profile> {
+        name.map_or(Ok(self.0.profile), |name| self.profile_named(name))
+    }
+
+    /// Runs a write beside the answer of the caller, who does not wait for it: nothing may depend on it. It is left out
+    /// when too many are under way.
+    pub(crate) fn beside(&self, write: impl Future<Output = Result<()>> + Send + 'static) {
+        let Ok(place) = Arc::clone(&self.0.beside).try_acquire_owned() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            if let Err(error) = write.await {
+                tracing::debug!(%error, "a write beside an answer failed");
+            }
+            drop(place);
+        });
+    }
+
+    /// Waits for the writes that go on beside answers.
+    pub async fn settle(&self) {
+        let most = u32::try_from(MOST_BESIDE).unwrap_or(u32::MAX);
+        let _ = self.0.beside.acquire_many(most).await;
+    }
+
+    pub(crate) fn naming_checked(&self) -> &OnceCell<KeyId> {
+        &self.0.naming_checked
+    }
+
+    pub(crate) fn text_counters(&self) -> &records::TextCounters {
+        &self.0.text_counters
     }
 
     pub(crate) fn chains(&self) -> &Chains {
@@ -231,26 +305,27 @@ pub(crate) fn check_optional(what: &str, text: Option<&str>, most: usize) -> Res
 /// Builds [`Stores`].
 #[must_use]
 pub struct Builder {
-    backend: Arc<dyn Admin>,
-    time: Arc<TimeSource>,
+    timed: Timed,
     rng: Arc<dyn Rng>,
     policies: TtlPolicies,
+    bucket_lives: BucketLives,
     profile: Profile,
     profiles: BTreeMap<String, Profile>,
     hash_cost: HashCost,
     keyring: Option<Keyring>,
+    requires_pkce: bool,
+    holds_leases: bool,
 }
 
 impl Builder {
     /// Takes every instant from `clock`, and doubts none of them. For tests.
-    pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.time = Arc::new(TimeSource::of_clock(clock));
-        self
+    pub fn clock(self, clock: impl Clock) -> Self {
+        self.time(Arc::new(TimeSource::of_clock(clock)))
     }
 
-    /// Takes the time from `time`.
+    /// Takes the time from `time`, which may be in doubt.
     pub fn time(mut self, time: Arc<TimeSource>) -> Self {
-        self.time = time;
+        self.timed = Timed::new(Arc::clone(self.timed.admin()), time);
         self
     }
 
@@ -263,6 +338,12 @@ impl Builder {
     /// Bounds the lives of records by `policies`.
     pub fn policies(mut self, policies: TtlPolicies) -> Self {
         self.policies = policies;
+        self
+    }
+
+    /// Gives attributes the lives of their buckets where none is asked for.
+    pub fn bucket_lives(mut self, lives: BucketLives) -> Self {
+        self.bucket_lives = lives;
         self
     }
 
@@ -291,13 +372,44 @@ impl Builder {
         self
     }
 
+    /// Issues no code without a PKCE challenge.
+    pub fn require_pkce(mut self, required: bool) -> Self {
+        self.requires_pkce = required;
+        self
+    }
+
+    /// Reads the epoch of a client with each call instead of holding it under a lease: for processes that can be frozen
+    /// between two lines, such as functions.
+    pub fn without_leases(mut self) -> Self {
+        self.holds_leases = false;
+        self
+    }
+
     /// The stores.
     #[must_use]
     pub fn build(self) -> Stores {
-        let Self { backend, time, rng, policies, profile, profiles, hash_cost, keyring } = self;
-        let keyring = keyring.unwrap_or_else(|| Keyring::generate(rng.as_ref(), time.date()));
+        let Self {
+            timed,
+            rng,
+            policies,
+            bucket_lives,
+            profile,
+            profiles,
+            hash_cost,
+            keyring,
+            requires_pkce,
+            holds_leases,
+        } = self;
+        let keyring = keyring.unwrap_or_else(|| Keyring::generate(rng.as_ref(), timed.time().date()));
+        let client_epoch_source = match (timed.info().shared, holds_leases) {
+            (false, _) => ClientEpochSource::Commit,
+            (true, true) => ClientEpochSource::Lease,
+            (true, false) => ClientEpochSource::Read,
+        };
         Stores(Arc::new(Shared {
-            timed: Timed::new(backend, time),
+            client_epochs: ClientEpochs::default(),
+            client_epoch_source,
+            timed,
             rng,
             profile,
             profiles,
@@ -305,7 +417,12 @@ impl Builder {
             keyring: RwLock::new(Arc::new(keyring)),
             policies: RwLock::new(Arc::new(policies.clone())),
             configured: policies,
+            requires_pkce,
+            beside: Arc::new(Semaphore::new(MOST_BESIDE)),
+            bucket_lives,
             chains: Chains::default(),
+            naming_checked: OnceCell::new(),
+            text_counters: records::TextCounters::default(),
         }))
     }
 }

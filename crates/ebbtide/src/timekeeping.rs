@@ -10,7 +10,7 @@
 //! | `source` | [`TimeSource`]: the clocks behind the rules, with a path without locks for normal running |
 //! | `machine`, `opening` | the rules as a state machine that is handed readings |
 //! | `anchor`, `engine`, `published` | own time and its slew; comparisons with the engine's clock; the state without locks |
-//! | `mark` | [`Mark`]: the time that a store remembers, with its encoding |
+//! | `mark`, `marks` | [`Mark`]: the time that a store remembers, with its encoding; reading and writing it |
 //! | `reading`, `system`, `manual` | [`Clocks`]; those of this machine, [`SystemClocks`]; [`ManualClocks`] for tests |
 //! | `event`, `status` | changes of state for log and audit; the state for operators |
 
@@ -21,6 +21,7 @@ mod event;
 mod machine;
 mod manual;
 mod mark;
+mod marks;
 mod now;
 mod opening;
 mod published;

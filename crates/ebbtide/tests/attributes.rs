@@ -21,7 +21,7 @@ struct Shared(Arc<Faulty<Memory>>);
 
 #[async_trait]
 impl Backend for Shared {
-    delegate!(self => self.0; get get_many take commit commit_each scan sweep info);
+    delegate!(self => self.0; get get_many take alter commit commit_each scan sweep info);
 }
 
 #[async_trait]

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebbtide::engines::blocking::Blocking;
-use ebbtide::ops::clock_guard::ClockGuard;
+use ebbtide::stores::audit::AuditContext;
+use ebbtide::timekeeping::{ClockState, ManualClocks, Timed};
 use ebbtide::{
-    Admin, BackendExt, Batch, Budget, Clock, Error, ErrorKind, Key, Kind, ManualClock, Prefix, Record,
-    Rng as _, Scope, SystemRng, Timestamp, Write, open_engine as open,
+    Admin, BackendExt, Batch, Budget, Ebbtide, Error, ErrorKind, Key, Kind, Prefix, Record, Scope, SystemRng,
+    Timestamp, Ttl, Write, open_engine as open,
 };
 
 const ENGINES: &[&str] = if cfg!(feature = "rocksdb") { &["fjall", "rocksdb"] } else { &["fjall"] };
@@ -248,68 +249,95 @@ async fn nobody_sees_half_of_a_batch_through_sweeps() {
     }
 }
 
+/// The store with the time that it remembers.
+async fn timed(engine: &str, folder: &Path, clocks: &ManualClocks) -> Timed {
+    Timed::open(store(engine, folder).await, Arc::new(clocks.clone())).await.unwrap()
+}
+
+async fn insert(timed: &Timed, name: &str, seconds: u64) {
+    let now = timed.now().unwrap();
+    let end = now.end(Ttl::from_secs(i64::try_from(seconds).unwrap()).unwrap()).unwrap();
+    let record = Record::new("", end, &SystemRng);
+    assert!(timed.insert(key(name), record, now).await.unwrap().is_applied());
+}
+
 #[tokio::test]
-async fn a_clock_set_back_revives_nothing_also_after_a_restart() {
+async fn a_clock_set_back_revives_nothing_and_stops_no_expiry_also_after_a_restart() {
     for engine in ENGINES {
         let dir = tempfile::tempdir().unwrap();
-        let clock = ManualClock::at(at(0));
+        let clocks = ManualClocks::at(at(0));
         {
-            let store = store(engine, dir.path()).await;
-            let guard = ClockGuard::new(Arc::clone(&store), clock.clone(), DAY).await.unwrap();
-            assert!(store.insert(key("code"), record(60), guard.now()).await.unwrap().is_applied());
-            clock.advance(HOUR);
-            assert!(store.insert(key("later"), record(100_000), guard.now()).await.unwrap().is_applied());
-            clock.set(at(0));
-            assert_eq!(guard.now(), at(3_600), "within a process");
-            assert_eq!(store.get(&key("code"), guard.now()).await.unwrap(), None);
+            let timed = timed(engine, dir.path(), &clocks).await;
+            insert(&timed, "old", 60).await;
+            clocks.advance(HOUR);
+            insert(&timed, "code", 60).await;
+            insert(&timed, "later", 100_000).await;
+            clocks.step_wall_back(HOUR);
+            assert_eq!(timed.get(&key("old"), timed.now().unwrap()).await.unwrap(), None, "within a process");
         }
-        let store = store(engine, dir.path()).await;
-        let guard = ClockGuard::new(Arc::clone(&store), clock.clone(), DAY).await.unwrap();
-        assert_eq!(guard.now(), at(3_600), "and after a restart");
-        assert_eq!(store.get(&key("code"), guard.now()).await.unwrap(), None);
-        assert!(store.get(&key("later"), guard.now()).await.unwrap().is_some());
+        let timed = timed(engine, dir.path(), &clocks).await;
+        let live = async |name| timed.get(&key(name), timed.now().unwrap()).await.unwrap().is_some();
+        assert!(!live("old").await && live("code").await, "and after a restart");
+        clocks.advance(Duration::from_secs(60));
+        assert!(!live("code").await && live("later").await, "its life goes on by the boot-time clock");
+        assert_eq!(timed.time().status().state, ClockState::Behind);
     }
 }
 
 #[tokio::test]
-async fn a_clock_two_years_ahead_erases_nothing_until_it_is_confirmed() {
+async fn after_a_reboot_a_clock_behind_the_last_commit_waits() {
     for engine in ENGINES {
         let dir = tempfile::tempdir().unwrap();
-        let clock = ManualClock::at(at(0));
-        let store = store(engine, dir.path()).await;
-        let guard = ClockGuard::new(Arc::clone(&store), clock.clone(), DAY).await.unwrap();
-        assert!(store.insert(key("code"), record(600), guard.now()).await.unwrap().is_applied());
-        clock.advance(DAY * 730);
-        assert!(store.insert(key("meanwhile"), record(600), guard.now()).await.unwrap().is_applied());
+        let clocks = ManualClocks::at(at(0));
+        {
+            let timed = timed(engine, dir.path(), &clocks).await;
+            insert(&timed, "a", 60).await;
+            // The timer has not written the mark since; the engine has the time of the commit.
+            clocks.advance(Duration::from_secs(9));
+            let session = Key::new(Kind::Session, &Scope::Global, &["b".into()], &[]).unwrap();
+            let now = timed.now().unwrap();
+            let record = Record::new("", now.end(Ttl::from_secs(60).unwrap()).unwrap(), &SystemRng);
+            assert!(timed.insert(session, record, now).await.unwrap().is_applied());
+        }
+        clocks.reboot();
+        clocks.step_wall_back(Duration::from_secs(5));
+        let timed = timed(engine, dir.path(), &clocks).await;
+        let error = timed.now().unwrap_err();
+        assert!(error.message().contains("behind the store's clock mark"), "{engine}: {error}");
+        clocks.step_wall(Duration::from_secs(5));
+        assert!(timed.now().unwrap().is_confirmed());
+    }
+}
+
+#[tokio::test]
+async fn a_clock_two_years_ahead_erases_nothing_until_it_is_accepted() {
+    for engine in ENGINES {
+        let dir = tempfile::tempdir().unwrap();
+        let clocks = ManualClocks::at(at(0));
+        let db = Ebbtide::over(store(engine, dir.path()).await).clocks(clocks.clone()).open().await.unwrap();
+        insert(db.timed(), "code", 600).await;
+        clocks.step_wall(DAY * 730);
+        assert!(db.time().now().is_err(), "nothing is answered, and nothing issued");
         let budget = Budget::everything(Kind::ALL);
-        let refused = guard.sweep(&budget).await.unwrap_err();
-        assert!(refused.message().contains("730 days"), "{refused}");
-        guard.tick().await.unwrap();
-        assert!(guard.leap().await.unwrap().is_some(), "neither a commit nor a tick confirms a leap");
-        clock.set(at(1));
-        assert_eq!(guard.leap().await.unwrap(), None);
+        let refused = db.timed().sweep(&budget).await.unwrap_err();
+        assert!(refused.message().contains("730 d"), "{refused}");
+        clocks.step_wall_back(DAY * 730);
         assert!(
-            store.get(&key("code"), guard.now()).await.unwrap().is_some(),
-            "the right time brings it back"
+            db.timed().get(&key("code"), db.time().now().unwrap()).await.unwrap().is_some(),
+            "it is back"
         );
-        clock.advance(DAY * 730);
-        guard.confirm().await.unwrap();
-        assert_eq!(guard.sweep(&budget).await.unwrap().total(), 2, "confirmed, it is swept");
-    }
-}
-
-#[tokio::test]
-async fn an_idle_store_that_ticks_does_not_leap() {
-    for engine in ENGINES {
-        let dir = tempfile::tempdir().unwrap();
-        let clock = ManualClock::at(at(0));
-        let store = store(engine, dir.path()).await;
-        let guard = ClockGuard::new(Arc::clone(&store), clock.clone(), DAY).await.unwrap();
-        for _ in 0..10 {
-            guard.tick().await.unwrap();
-            clock.advance(HOUR * 20);
-        }
-        assert_eq!(guard.leap().await.unwrap(), None);
+        clocks.step_wall(DAY * 730);
+        let context = AuditContext::new("operator", "it is 2028").unwrap();
+        let accepted = db.accept_clock(&context, false).await.unwrap();
+        assert_eq!(accepted.to.since(accepted.from), DAY * 730);
+        assert_eq!(db.timed().sweep(&budget).await.unwrap().total(), 1, "accepted, it is swept");
+        let log = db.stores().audit(&Scope::Global).list(None, 10).await.unwrap();
+        assert_eq!(log.items.len(), 1);
+        assert_eq!((log.items[0].action.name(), log.items[0].actor.as_str()), ("clock", "operator"));
+        clocks.step_wall_back(DAY);
+        assert!(db.accept_clock(&context, false).await.is_err(), "back only if it is asked for");
+        let accepted = db.accept_clock(&context, true).await.unwrap();
+        assert!(accepted.fence.is_some());
     }
 }
 

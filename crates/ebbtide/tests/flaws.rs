@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use ebbtide::model::alteration::Outcome;
 use ebbtide::{
-    Admin, Backend, BackendExt, Batch, Budget, Commit, Cursor, Effect, Error, Key, Kind, Memory, Page,
-    Prefix, Record, Result, SeededRng, Swept, Timestamp, Write, async_trait, delegate, provide,
+    Admin, Alteration, Altered, Backend, BackendExt, Batch, Budget, Commit, Cursor, Effect, Error, Key, Kind,
+    Memory, Page, Prefix, Record, Result, SeededRng, Swept, Timestamp, Write, async_trait, delegate, provide,
 };
 use ebbtide_conformance::CASES;
 use ebbtide_conformance::stores::{self, STORE_CASES};
@@ -41,6 +42,8 @@ enum Flaw {
     ScanThatShowsTheExpired,
     DeleteThatIsLost,
     EachWithoutItsCondition,
+    AlterationAsReadThenWrite,
+    AdditionWithoutItsLimit,
 }
 
 /// The memory engine with a flaw, or with none.
@@ -138,6 +141,26 @@ impl Backend for Flawed {
         self.gate().await;
         let _ = self.inner.delete(key.clone(), now).await?;
         Ok(record)
+    }
+
+    async fn alter(&self, key: &Key, alteration: &Alteration, now: Timestamp) -> Result<Altered> {
+        self.begin().await?;
+        if !self.has(Flaw::AlterationAsReadThenWrite) && !self.has(Flaw::AdditionWithoutItsLimit) {
+            return self.inner.alter(key, alteration, self.read_time(now)).await;
+        }
+        let mut alteration = alteration.clone();
+        if let (Alteration::Add(add), true) = (&mut alteration, self.has(Flaw::AdditionWithoutItsLimit)) {
+            add.limit = i64::MAX;
+            return self.inner.alter(key, &alteration, now).await;
+        }
+        let (outcome, altered) = alteration.judge(self.inner.get(key, now).await?)?;
+        self.gate().await;
+        let _ = match outcome {
+            Outcome::Store(record) => self.inner.put(key.clone(), record, now).await?,
+            Outcome::Erase => self.inner.delete(key.clone(), now).await?,
+            Outcome::Nothing => return Ok(altered),
+        };
+        Ok(altered)
     }
 
     async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
@@ -302,6 +325,11 @@ fn every_flaw_fails_the_case_that_is_about_it() {
         (Flaw::PageThatForgetsItsCursor, "pages_join_to_the_whole"),
         (Flaw::ScanThatShowsTheExpired, "scan_ends_at_the_instant"),
         (Flaw::DeleteThatIsLost, "delete_has_no_condition"),
+        (Flaw::AlterationAsReadThenWrite, "additions_of_many_callers_add_up"),
+        (Flaw::AlterationAsReadThenWrite, "a_limit_is_never_passed"),
+        (Flaw::AlterationAsReadThenWrite, "of_many_swaps_each_record_is_answered_once"),
+        (Flaw::AdditionWithoutItsLimit, "a_limit_is_never_passed"),
+        (Flaw::ValidAtItsExpiry, "a_touch_moves_the_end_alone"),
         (Flaw::EachWithoutItsCondition, "each_of_several_batches_is_judged_by_itself"),
         (Flaw::EachWithoutItsCondition, "one_of_the_inserts_of_several_batches_wins"),
     ] {

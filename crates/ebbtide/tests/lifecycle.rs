@@ -11,6 +11,7 @@ use ebbtide::stores::api_keys::{KeyRequest, Role};
 use ebbtide::stores::approvals::Approval;
 use ebbtide::stores::attributes::Draft;
 use ebbtide::stores::audit::AuditContext;
+use ebbtide::stores::challenges::{ChallengeRequest, Form};
 use ebbtide::stores::clients::hashing::HashCost;
 use ebbtide::stores::clients::{ClientRequest, RegisterOutcome};
 use ebbtide::stores::codes::CodeRequest;
@@ -19,12 +20,17 @@ use ebbtide::stores::grants::{GrantRequest, IssuedGrant, Rotate, RotateOutcome};
 use ebbtide::stores::nonces::NonceRequest;
 use ebbtide::stores::profile::Profile;
 use ebbtide::stores::pushed_requests::{Push, PushOutcome};
+use ebbtide::stores::records::{
+    Acquire, AcquireOutcome, Increment, IncrementOutcome, PutOutcome, PutRecord, RecordAddress,
+    TouchOutcome as RecordTouchOutcome, TouchRecord,
+};
 use ebbtide::stores::registry::indexes;
 use ebbtide::stores::relationships::Relationship;
 use ebbtide::stores::replays::{Proof, ReplayOutcome};
 use ebbtide::stores::scopes::Scopes;
 use ebbtide::stores::sessions::{CreatedSession, SessionRequest, TouchOutcome};
 use ebbtide::stores::shared::extension::Extension;
+use ebbtide::stores::shared::life::Life;
 use ebbtide::stores::shared::payload::Payload;
 use ebbtide::{
     Backend, BackendExt, Clock, Kind, ManualClock, Memory, Prefix, Scope, Stores, Timestamp, Ttl, TtlPolicy,
@@ -111,6 +117,10 @@ impl World {
         let device = stores.device_codes(&scope).start(DeviceRequest::new("tv")).await.unwrap();
         lives.insert(Kind::DeviceCode, device.expires_at);
         lives.insert(Kind::UserCode, device.expires_at);
+        let challenge = ChallengeRequest::new("login", OWNER, Form::Digits6);
+        let challenge = stores.challenges(&scope).issue(challenge).await.unwrap();
+        lives.insert(Kind::Challenge, challenge.expires_at);
+        lives.insert(Kind::ChallengeIndex, challenge.expires_at);
         let request = ClientRequest::public().owner(OWNER);
         let RegisterOutcome::Registered(client) = stores.clients(&scope).register(request).await.unwrap()
         else {
@@ -133,6 +143,23 @@ impl World {
         let key = KeyRequest::new(scope.clone(), Role::Writer);
         let key = stores.api_keys(&scope).create(&key, &context()).await.unwrap();
         lives.insert(Kind::ApiKey, key.about.expires_at);
+        let records = stores.records(&scope);
+        let put = PutRecord::new("c", "id", json!(1)).keys(["k"]);
+        let PutOutcome::Stored { expires_at, .. } = records.put(&put).await.unwrap() else { panic!() };
+        lives.insert(Kind::Record, expires_at);
+        lives.insert(Kind::RecordKey, expires_at);
+        lives.insert(Kind::RecordGroup, records.revoke_group("c", "g", None).await.unwrap());
+        let IncrementOutcome::Counted { expires_at, .. } =
+            records.increment(&Increment::new("c", "id")).await.unwrap()
+        else {
+            panic!()
+        };
+        lives.insert(Kind::Counter, expires_at);
+        let acquire = Acquire::new("c", "id", Life::Default);
+        let AcquireOutcome::Acquired { expires_at, .. } = records.acquire(&acquire).await.unwrap() else {
+            panic!()
+        };
+        lives.insert(Kind::Lease, expires_at);
         Self { backend, clock, stores, scope, lives, grant, session }
     }
 
@@ -206,6 +233,8 @@ async fn what_makes_a_life_longer_is_what_the_page_says() {
     stores.approvals(scope).grant(&approval).await.unwrap();
     let related = Relationship::role(OWNER, "r", "o", "root");
     stores.relationships(scope).add(&related.clone().ttl(hour)).await.unwrap();
+    let record = PutRecord::new("c", "id", json!(1)).keys(["k"]).life(hour);
+    assert!(matches!(stores.records(scope).put(&record).await.unwrap(), PutOutcome::Stored { .. }));
     world.clock.advance(Duration::from_secs(10));
     let mut before = BTreeMap::new();
     for &kind in Kind::ALL {
@@ -221,6 +250,9 @@ async fn what_makes_a_life_longer_is_what_the_page_says() {
     }
     let touched = stores.sessions(scope).touch(&world.session.session_id, None).await.unwrap();
     assert!(matches!(touched, TouchOutcome::Touched { .. }));
+    let touch = TouchRecord::new(RecordAddress::id("c", "id"), hour);
+    let touched = stores.records(scope).touch(&touch).await.unwrap();
+    assert!(matches!(touched, RecordTouchOutcome::Touched(_)));
     let extension = Extension::by(hour, "root", "a test").unwrap();
     assert!(bucket.extend("a", &extension).await.unwrap().is_extended());
     assert!(stores.approvals(scope).extend(OWNER, "r", "GET", &extension).await.unwrap().is_extended());

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ebbtide::ops::clock_guard::ClockGuard;
 use ebbtide::ops::sweeper::{self, SILENCE, Share, SweepOutcome, SweepSettings, Sweeper};
+use ebbtide::timekeeping::{ManualClocks, TimeSource, Timed};
 use ebbtide::{
     Admin, Backend, BackendExt as _, Budget, Clock as _, Error, Key, Kind, ManualClock, Memory, Prefix,
     Record, Result, Scope, Swept, SystemRng, Timestamp, async_trait, delegate,
@@ -25,12 +25,11 @@ struct Observed {
     idle: AtomicBool,
     broken: AtomicBool,
     rested: Mutex<Duration>,
-    mark: Mutex<Option<Timestamp>>,
 }
 
 #[async_trait]
 impl Backend for Observed {
-    delegate!(self => self.inner; get get_many take commit commit_each scan info);
+    delegate!(self => self.inner; get get_many take alter commit commit_each scan info);
 
     async fn sweep(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
         if self.broken.load(Ordering::SeqCst) {
@@ -49,32 +48,26 @@ impl Backend for Observed {
 #[async_trait]
 impl Admin for Observed {
     delegate!(self => self.inner; stats stats_at_hand list count clear erase);
-    delegate!(self => self.inner; set_clock_mark engine_clock warnings backup);
-
-    async fn clock_mark(&self) -> Result<Option<Timestamp>> {
-        Ok(*self.mark.lock().unwrap())
-    }
+    delegate!(self => self.inner; clock_mark set_clock_mark engine_clock warnings backup);
 }
 
 struct Site {
     store: Arc<Observed>,
     clock: ManualClock,
-    guard: Arc<ClockGuard>,
 }
 
 impl Site {
     async fn new() -> Self {
         let store = Arc::new(Observed::default());
         let clock = ManualClock::at(Timestamp::ZERO.checked_add(1_000_000 * HOUR / 2).unwrap());
-        let guard =
-            ClockGuard::new(Arc::clone(&store) as Arc<dyn Admin>, clock.clone(), 24 * HOUR).await.unwrap();
-        Self { store, clock, guard: Arc::new(guard) }
+        Self { store, clock }
     }
 
     /// In steps of ten records.
     fn sweeper(&self) -> Sweeper {
         let step = Budget { records: 10, ..Budget::default() };
-        Sweeper::new(Arc::clone(&self.store) as Arc<dyn Admin>, Arc::clone(&self.guard), SystemRng).step(step)
+        let time = Arc::new(TimeSource::of_clock(self.clock.clone()));
+        Sweeper::new(Timed::new(Arc::clone(&self.store) as Arc<dyn Admin>, time), SystemRng).step(step)
     }
 
     /// Stores so many records that end after `life`.
@@ -286,15 +279,29 @@ async fn a_fault_gives_the_turn_back() {
 }
 
 #[tokio::test]
-async fn a_clock_that_has_leapt_sweeps_nothing() {
+async fn a_clock_that_leaps_ends_a_sweep_between_two_steps() {
     let site = Site::new().await;
-    site.fill(Kind::Replay, 5, HOUR).await;
-    *site.store.mark.lock().unwrap() = Some(site.clock.now());
-    site.clock.advance(25 * HOUR);
-    let error = site.sweeper().sweep(never_stop).await.unwrap_err();
-    assert!(error.message().contains("ahead"), "{error}");
-    assert!(site.sweeper().sweep_now().await.is_err());
-    assert_eq!((site.untils(), site.stored(Kind::Replay).await), (Vec::new(), 5));
+    site.fill(Kind::Replay, 25, HOUR).await;
+    let clocks = ManualClocks::at(site.clock.now().checked_add(2 * HOUR).unwrap());
+    let store = Arc::clone(&site.store) as Arc<dyn Admin>;
+    let timed = Timed::open(store, Arc::new(clocks.clone())).await.unwrap();
+    let step = Budget { records: 10, ..Budget::default() };
+    let sweeper = Sweeper::new(timed, SystemRng).step(step);
+    let leap = |_| {
+        clocks.step_wall(HOUR);
+        async { ControlFlow::Continue(()) }
+    };
+    let error = sweeper.sweep(leap).await.unwrap_err();
+    assert!(error.message().contains("in doubt"), "{error}");
+    assert_eq!(
+        site.store.inner.scan_all(&Prefix::kind_wide(Kind::Replay), Timestamp::ZERO).await.unwrap().len(),
+        15
+    );
+    clocks.step_wall_back(HOUR);
+    let go_on = |_| async { ControlFlow::Continue(()) };
+    assert!(
+        matches!(sweeper.sweep(go_on).await.unwrap(), SweepOutcome::Swept(report) if report.swept.total() == 15)
+    );
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use ebbtide::ops::clock_guard::ClockGuard;
 use ebbtide::ops::sweeper::{Share, SweepOutcome, Sweeper};
+use ebbtide::timekeeping::{TimeSource, Timed};
 use ebbtide::{Admin, ManualClock, Stopwatch, Stores, SystemRng, Timestamp};
 use ebbtide_bench::results::Line;
 
@@ -144,8 +144,8 @@ impl<C: Caller> Watchers<C> {
 /// need not expire in real time.
 pub(super) async fn sweeper(store: Arc<dyn Admin>, share: Share, now: Timestamp) -> Result<u64> {
     let clock = ManualClock::at(now);
-    let guard = ClockGuard::new(Arc::clone(&store), clock, ClockGuard::DEFAULT_BOUND).await?;
-    let sweeper = Sweeper::new(store, Arc::new(guard), SystemRng).share(share);
+    let timed = Timed::new(store, Arc::new(TimeSource::of_clock(clock)));
+    let sweeper = Sweeper::new(timed, SystemRng).share(share);
     let rest = |time| async move {
         tokio::time::sleep(time).await;
         ControlFlow::Continue(())

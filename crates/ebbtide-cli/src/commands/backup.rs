@@ -32,8 +32,9 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let stopwatch = Stopwatch::start();
     let (url, dir) = (&args.store.url, &args.dir);
-    match store::open_engine(url, Access::Read).await {
-        Ok(store) => {
+    match store::open(url, Access::Read).await {
+        Ok(db) => {
+            let store = db.engine();
             errln!("copying the {} store into {} …", store.info().engine, dir.display());
             store.backup(dir).await.context("cannot back up the store")?;
         }

@@ -3,57 +3,120 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::ValueEnum;
-use ebbtide::SystemClock;
-use ebbtide::ops::clock_guard::ClockGuard;
+use clap::Subcommand;
+use ebbtide::stores::audit::AuditContext;
+use ebbtide::timekeeping::ClockState;
+use ebbtide_api::describe;
+use serde_json::{Value, json};
 
-use crate::args::StoreArg;
+use crate::args::Target;
 use crate::output::outln;
 use crate::store::{self, Access};
 
-/// Compare the clock with a store, or confirm that it is right
+/// Show the clock of a store, or accept the wall clock
 #[derive(Debug, clap::Args)]
 #[command(
-    long_about = "Compare the clock with a store, or confirm that it is right.\n\n\
-        A store keeps a mark: the latest time at which it was used. If the clock is behind the mark, the store uses the \
-        mark. If the clock is more than a day ahead, requests are answered, but sweeps stop until the clock is \
-        confirmed here, so that a wrong year does not erase the store. Confirm the clock, too, after a store was shut \
-        down for more than a day.",
+    long_about = "Show the clock of a store, or accept the wall clock.\n\n\
+        A store keeps its own time by the clock that runs since the machine was started, so that a wall clock that is \
+        set changes nothing. Where the wall clock is ahead, nothing is issued until it agrees, until the engine or the \
+        kernel vouches for it, or until it is accepted here. See docs/guides/time.md.",
     after_help = "Examples:\n  \
         ebbtide clock show --store fjall:/var/lib/ebbtide\n  \
-        ebbtide clock confirm --store fjall:/var/lib/ebbtide\n\n\
-        Exit status of show: 0 the clock agrees, 1 it is ahead and unconfirmed."
+        ebbtide clock accept --server http://127.0.0.1:7878 --key-file data/root.key --reason 'the battery was dead'\n\n\
+        Exit status of show: 0 wall clock and own time agree, 1 they do not."
 )]
 pub(crate) struct Args {
-    /// Action
+    #[command(subcommand)]
     action: Action,
-
-    #[command(flatten)]
-    store: StoreArg,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Subcommand)]
 enum Action {
-    /// Compare the clock with the store's mark
-    Show,
-    /// Set the store's mark to the clock
-    Confirm,
+    /// Show the state of the clock, the reason for it, and the next step
+    Show(Show),
+    /// Make the wall clock the store's time; this is audited
+    #[command(alias = "confirm")]
+    Accept(Accept),
 }
 
-pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    let access = match args.action {
-        Action::Show => Access::Read,
-        Action::Confirm => Access::Write,
+#[derive(Debug, clap::Args)]
+struct Show {
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+struct Accept {
+    #[command(flatten)]
+    target: Target,
+
+    /// Allow the store's time to go back: records issued since live longer by the difference
+    #[arg(long)]
+    back: bool,
+
+    /// Person or program that accepts the clock, for the audit log
+    #[arg(long, value_name = "NAME", default_value = "ebbtide clock accept")]
+    actor: String,
+
+    /// Reason, for the audit log
+    #[arg(long, value_name = "TEXT", default_value = "an operator accepted the wall clock")]
+    reason: String,
+}
+
+pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
+    match args.action {
+        Action::Show(show) => run_show(&show, json).await,
+        Action::Accept(accept) => run_accept(accept, json).await,
+    }
+}
+
+async fn run_show(show: &Show, json: bool) -> Result<ExitCode> {
+    let clock = if let Some(server) = show.target.server()? {
+        server.call("GET", "/v1/clock", None, None).await?.success()?
+    } else {
+        let db = store::open(show.target.store()?, Access::Read).await?;
+        describe::clock(&db.time().status())
     };
-    let store = store::open_engine(&args.store.url, access).await?;
-    let guard = ClockGuard::new(store, SystemClock, ClockGuard::DEFAULT_BOUND).await?;
-    match (args.action, guard.leap().await?) {
-        (Action::Show, None) => outln!("the clock agrees with the store")?,
-        (Action::Show, Some(leap)) => {
-            outln!("{leap} (mark {}, clock {})", leap.mark, leap.clock)?;
-            return Ok(ExitCode::from(1));
+    if json {
+        outln!("{clock:#}")?;
+    } else {
+        print(&clock)?;
+    }
+    let agrees = clock["state"] == ClockState::Normal.name();
+    Ok(if agrees { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn print(clock: &Value) -> Result<()> {
+    outln!("{}", clock["summary"].as_str().unwrap_or_default())?;
+    for name in
+        ["state", "wall", "own", "difference_ms", "engine_difference_ms", "width_ms", "since", "hold_left_ms"]
+    {
+        if !clock[name].is_null() {
+            outln!(
+                "{name:<21}  {}",
+                clock[name].as_str().map_or_else(|| clock[name].to_string(), str::to_owned)
+            )?;
         }
-        (Action::Confirm, _) => outln!("confirmed: the store's mark is {}", guard.confirm().await?)?,
+    }
+    if let Some(advice) = clock["advice"].as_str() {
+        outln!("next: {advice}")?;
+    }
+    Ok(())
+}
+
+async fn run_accept(accept: Accept, json: bool) -> Result<ExitCode> {
+    let accepted = if let Some(server) = accept.target.server()? {
+        let body = json!({"actor": accept.actor, "reason": accept.reason, "back": accept.back});
+        server.call("POST", "/v1/clock/accept", None, Some(body)).await?.success()?
+    } else {
+        let db = store::open(accept.target.store()?, Access::Write).await?;
+        let context = AuditContext::new(accept.actor, accept.reason)?;
+        describe::accepted(&db.accept_clock(&context, accept.back).await?)
+    };
+    if json {
+        outln!("{accepted:#}")?;
+    } else {
+        outln!("accepted: the store's time was {}, and is {}", accepted["from"], accepted["to"])?;
     }
     Ok(ExitCode::SUCCESS)
 }

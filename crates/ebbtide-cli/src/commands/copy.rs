@@ -1,10 +1,11 @@
 //! `ebbtide copy`
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use ebbtide::ops::transfer::Copier;
-use ebbtide::{Admin, Clock, Reach, Scope, SystemClock, Timestamp};
+use ebbtide::{Admin, Reach, Scope, Timestamp};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output::outln;
@@ -34,9 +35,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    let from = store::open_engine(&args.from, Access::Read).await.context("--from")?;
-    let to = store::open_engine(&args.to, Access::Create).await.context("--to")?;
-    let now = SystemClock.now();
+    let source = store::open(&args.from, Access::Read).await.context("--from")?;
+    let target = store::open(&args.to, Access::Create).await.context("--to")?;
+    // The earlier end: nothing that may be live is left behind.
+    let now = source.time().now().context("--from")?.earliest();
+    let (from, to) = (Arc::clone(source.engine()), Arc::clone(target.engine()));
     let total = if args.below.is_none() { expected(from.as_ref(), now).await } else { None };
     let reach = Reach::Below(args.below.unwrap_or(Scope::Global));
     let mut copy = Copier::new(from, to, &reach, now)?;

@@ -116,6 +116,14 @@ enum Record {
         #[arg(long = "type", value_name = "TYPE")]
         relation_type: RelationType,
     },
+    /// A record of a framework, its id read from standard input
+    #[command(
+        after_help = "Example:\n  ebbtide explain --store fjall:data --scope tenant:acme record sessions < id.txt"
+    )]
+    Record {
+        /// Collection of the record
+        collection: String,
+    },
     /// A session, its id read from standard input
     #[command(
         after_help = "Example:\n  ebbtide explain --store fjall:data --scope tenant:acme session < id.txt"
@@ -131,6 +139,13 @@ enum Record {
         after_help = "Example:\n  ebbtide explain --store fjall:data --scope tenant:acme device-code < code.txt"
     )]
     DeviceCode,
+    /// A challenge, by its id
+    #[command(after_help = "Example:\n  ebbtide explain --store fjall:data --scope tenant:acme challenge ID")]
+    Challenge {
+        /// Id of the challenge
+        #[arg(allow_hyphen_values = true)]
+        id: String,
+    },
     /// A client, by its id
     #[command(after_help = "Example:\n  ebbtide explain --store fjall:data --scope tenant:acme client app")]
     Client {
@@ -191,9 +206,13 @@ fn request(record: Record) -> Result<Value> {
             json!({"kind": "relationships", "subject": subject, "relation": relation, "object": object,
                 "relation_type": relation_type})
         }
+        Record::Record { collection } => {
+            json!({"kind": "records", "collection": collection, "id": secret()?})
+        }
         Record::Session => json!({"kind": "sessions", "session_id": secret()?}),
         Record::PushedRequest => json!({"kind": "pushed_requests", "request_uri": secret()?}),
         Record::DeviceCode => json!({"kind": "device_codes", "device_code": secret()?}),
+        Record::Challenge { id } => json!({"kind": "challenges", "id": id}),
         Record::Client { id } => json!({"kind": "clients", "client_id": id}),
         Record::Key { id } => json!({"kind": "api_keys", "id": id.to_string()}),
     })

@@ -10,20 +10,24 @@ use anyhow::{Context, Result};
 use ebbtide::Kind;
 use ebbtide::ops::transfer::{ImportOutcome, Importer};
 
+use super::import_redis;
 use crate::args::StoreScope;
 use crate::output::{errln, outln};
 use crate::store::{self, Access};
 
-/// Read approvals and relationships from JSON lines into a scope
+/// Read approvals and relationships from JSON lines, or keys from a Redis server, into a scope
 #[derive(Debug, clap::Args)]
 #[command(
-    long_about = "Read approvals and relationships from JSON lines into a scope.\n\n\
+    long_about = "Read approvals and relationships from JSON lines, or keys from a Redis server, into a scope.\n\n\
+        With --from, strings and counters are read with their ends, and become keys of the Redis protocol. Keys of \
+        other types are skipped. A password belongs in the URL: redis://:PASSWORD@HOST:PORT/DB.\n\n\
         Existing records are never overwritten, so a second run writes nothing. Every skipped line is reported on \
         standard error, with the reason.",
     after_help = "Examples:\n  \
     ebbtide import --store fjall:data --scope tenant:acme --dry-run approvals.jsonl\n  \
-    ebbtide export --store fjall:old --scope global | ebbtide import --store fjall:new --scope global\n\n\
-    Exit status: 0 success, 1 a line is invalid or in conflict with a record, 2 the import failed."
+    ebbtide export --store fjall:old --scope global | ebbtide import --store fjall:new --scope global\n  \
+    ebbtide import --store fjall:data --scope tenant:acme --from redis://127.0.0.1:6379\n\n\
+    Exit status: 0 success, 1 a line or a key is invalid or in conflict with a record, 2 the import failed."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -33,12 +37,25 @@ pub(crate) struct Args {
     #[arg(long)]
     dry_run: bool,
 
+    /// Redis server to read strings and counters from: redis://[:PASSWORD@]HOST[:PORT][/DB]
+    #[arg(
+        long,
+        value_name = "URL",
+        conflicts_with = "file",
+        env = "EBBTIDE_IMPORT_FROM",
+        hide_env_values = true
+    )]
+    from: Option<String>,
+
     /// File to read [default: standard input]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    if let Some(from) = &args.from {
+        return import_redis::run(from, &args.place, args.dry_run).await;
+    }
     // Before the store: without input no store is created.
     let reader: Box<dyn BufRead> = match &args.file {
         Some(path) => {

@@ -51,6 +51,14 @@ enum Action {
         #[arg(long)]
         standby: bool,
     },
+    /// Add the naming key, under which the ids of records are digested, to a keyring that was made without one
+    #[command(
+        long_about = "Add the naming key, under which the ids of records are digested, to a keyring that was made \
+            without one. A keyring has one naming key, which is never rotated or retired. Copy the file to every node \
+            before the first record is written.",
+        after_help = "Example:\n  ebbtide keyring --keyring data/keyring.json add-naming-key"
+    )]
+    AddNamingKey,
     /// Derive new tokens with this key; tokens of the other keys stay valid
     #[command(after_help = "Example:\n  ebbtide keyring --keyring data/keyring.json activate 1f2e3d4c")]
     Activate {
@@ -87,17 +95,25 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             })?;
             outln!("added the key {id}, {}", if standby { "on standby" } else { "now active" })?;
         }
+        Action::AddNamingKey => {
+            let id = Keyring::edit(file, |keyring| keyring.add_naming_key(&SystemRng, now))?;
+            outln!("added the naming key {id}")?;
+        }
         Action::Activate { id } => {
             Keyring::edit(file, |keyring| keyring.activate(id))?;
             outln!("the key {id} is active")?;
         }
         Action::List => {
-            let keys = Keyring::load(file)?.keys();
+            let keyring = Keyring::load(file)?;
+            let days = |created_at| now.since(created_at).as_secs() / (24 * 3600);
             outln!("ID        AGE       STATE")?;
-            for key in keys {
-                let days = now.since(key.created_at).as_secs() / (24 * 3600);
+            for key in keyring.keys() {
                 let state = if key.active { "active" } else { "accepted" };
-                outln!("{}  {:<8}  {state}", key.id, format!("{days} d"))?;
+                outln!("{}  {:<8}  {state}", key.id, format!("{} d", days(key.created_at)))?;
+            }
+            if let Some(naming) = keyring.naming_key() {
+                let age = format!("{} d", days(naming.created_at()));
+                outln!("{}  {age:<8}  naming", naming.id())?;
             }
         }
         Action::Retire { id } => {

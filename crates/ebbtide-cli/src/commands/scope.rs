@@ -7,11 +7,13 @@ use anyhow::{Context, Result};
 use clap::Subcommand;
 use ebbtide::stores::scopes::{Scopes, Statistics};
 use ebbtide::{Kind, Reach, Scope, Timestamp};
+use ebbtide_api::access::ScopeAccessAnswer;
 use ebbtide_api::describe;
+use ebbtide_api::scopes::{ScopeMigrate, ScopeMigrated};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value, json};
 
-use crate::args::{AuditArgs, Confirmation, ScopeTarget};
+use crate::args::{AuditArgs, Confirmation, ScopeTarget, Target};
 use crate::client::{Client, encoded};
 use crate::output::{errln, outln};
 use crate::store::{self, Access};
@@ -40,6 +42,54 @@ enum Action {
         after_help = "Example:\n  ebbtide scope delete --store fjall:data --scope tenant:acme --below --yes"
     )]
     Delete(DeleteArgs),
+    /// Move approvals, relationships and attributes to another scope, while the store serves
+    #[command(
+        after_help = "Example:\n  ebbtide scope migrate --store fjall:data --from global --to tenant:acme --yes"
+    )]
+    Migrate(MigrateArgs),
+    /// Report the requests to a server that named no scope, by key and route
+    #[command(
+        after_help = "Example:\n  ebbtide scope unscoped --server http://127.0.0.1:7878 --key-file data/root.key"
+    )]
+    Unscoped(UnscopedArgs),
+    /// Check that a caller of one scope may act in another; the exit status is 1 if not
+    #[command(after_help = "Example:\n  ebbtide scope access tenant:acme tenant:acme/env:prod")]
+    Access(AccessArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct MigrateArgs {
+    #[command(flatten)]
+    target: Target,
+
+    /// Scope to move from, exactly
+    #[arg(long, value_name = "SCOPE")]
+    from: Scope,
+
+    /// Scope to move to
+    #[arg(long, value_name = "SCOPE")]
+    to: Scope,
+
+    #[command(flatten)]
+    audit: AuditArgs,
+
+    #[command(flatten)]
+    confirmation: Confirmation,
+}
+
+#[derive(Debug, clap::Args)]
+struct UnscopedArgs {
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+struct AccessArgs {
+    /// Scope of the caller
+    caller: Scope,
+
+    /// Scope that it wants to act in
+    requested: Scope,
 }
 
 #[derive(Debug, clap::Args)]
@@ -84,6 +134,9 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
         Action::Stats(args) => stats(args, json).await,
         Action::List(args) => list(&args.place, json).await,
         Action::Delete(args) => delete(args, json).await,
+        Action::Migrate(args) => migrate(args, json).await,
+        Action::Unscoped(args) => unscoped(&args.target, json).await,
+        Action::Access(args) => access(&args, json),
     }
 }
 
@@ -241,6 +294,92 @@ async fn delete_remotely(server: &Client, args: &DeleteArgs, reach: &Reach) -> R
     let resume = if args.resume { "&resume=true" } else { "" };
     let audit = format!("&actor={}&reason={}", encoded(&args.audit.actor), encoded(&args.audit.reason));
     server.call("DELETE", &format!("{path}{resume}{audit}"), None, None).await?.success()
+}
+
+async fn migrate(args: MigrateArgs, json: bool) -> Result<ExitCode> {
+    let operator = args.target.operator(Access::Write).await?;
+    let dry_run = !args.confirmation.yes;
+    let (mut moved, mut conflicts, mut after) = (BTreeMap::<String, u64>::new(), 0, None);
+    loop {
+        let body = ScopeMigrate {
+            from: args.from.to_string(),
+            to: args.to.to_string(),
+            after,
+            dry_run,
+            actor: Some(args.audit.actor.clone()),
+            reason: Some(args.audit.reason.clone()),
+        };
+        let answer = operator.call("POST", "/v1/scopes/migrate", None, Some(json!(body))).await?;
+        let step: ScopeMigrated = answer.read()?;
+        for (kind, count) in step.moved {
+            *moved.entry(kind).or_default() += count;
+        }
+        conflicts += step.conflicts;
+        after = step.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    let total: u64 = moved.values().sum();
+    let unscoped = operator.call("GET", "/v1/unscoped-requests", None, None).await?.success()?;
+    if json {
+        outln!(
+            "{}",
+            json!({"moved": moved, "conflicts": conflicts, "dry_run": dry_run, "unscoped": unscoped["items"]})
+        )?;
+    } else {
+        print_counts(&json!(moved))?;
+        outln!(
+            "{total} records {} from {} to {}, {conflicts} left since they exist there",
+            if dry_run { "would move" } else { "moved" },
+            args.from,
+            args.to
+        )?;
+        print_unscoped(&unscoped)?;
+    }
+    if dry_run {
+        return Err(Confirmation::missing(&format!("move {total} records")));
+    }
+    Ok(if conflicts == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+async fn unscoped(target: &Target, json: bool) -> Result<ExitCode> {
+    let operator = target.operator(Access::Read).await?;
+    let found = operator.call("GET", "/v1/unscoped-requests", None, None).await?.success()?;
+    if json {
+        for item in found["items"].as_array().into_iter().flatten() {
+            outln!("{item}")?;
+        }
+    } else {
+        print_unscoped(&found)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_unscoped(found: &Value) -> Result<()> {
+    let text = |item: &Value, name: &str| item[name].as_str().unwrap_or_default().to_owned();
+    let items = found["items"].as_array().into_iter().flatten();
+    let rows: Vec<_> = items
+        .map(|item| {
+            let last = crate::output::when(item["last_at"].as_u64());
+            [text(item, "key"), text(item, "route"), item["count"].to_string(), last]
+        })
+        .collect();
+    if rows.is_empty() {
+        return outln!("no request without a scope since the start of the server");
+    }
+    crate::output::table(["KEY", "ROUTE", "UNSCOPED REQUESTS", "LAST"], rows)
+}
+
+fn access(args: &AccessArgs, json: bool) -> Result<ExitCode> {
+    let answer = ScopeAccessAnswer::new(&args.caller, &args.requested);
+    if json {
+        outln!("{}", json!(answer))?;
+    } else {
+        let verb = if answer.allowed { "covers" } else { "does not cover" };
+        outln!("{} {verb} {}", answer.caller, answer.requested)?;
+    }
+    Ok(if answer.allowed { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 fn path(place: &ScopeTarget, below: bool) -> String {

@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use ebbtide::{Admin, Ebbtide, Sweeper, SystemClock};
+use ebbtide::timekeeping::SystemClocks;
+use ebbtide::{Admin, Ebbtide, Sweeper};
 use ebbtide_server::http::limits::Limits;
 use ebbtide_server::http::quota::Quotas;
 use ebbtide_server::http::tls::tls;
 use ebbtide_server::upkeep::Upkeep;
-use ebbtide_server::{App, Serving, metrics};
+use ebbtide_server::{App, Serving, metrics, resp};
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -28,17 +29,18 @@ use crate::output::outln;
 use crate::store;
 use crate::{logging, root_key};
 
-/// Serve the HTTP API
+/// Serve the HTTP API, and the Redis protocol
 #[derive(Debug, clap::Args)]
 #[command(
-    long_about = "Serve the HTTP API, over HTTP/1.1 and HTTP/2.\n\n\
-        Prints `listening on URL` to standard output when it is ready; the log goes to standard error. On SIGTERM it \
+    long_about = "Serve the HTTP API, over HTTP/1.1 and HTTP/2, and with --resp the Redis protocol.\n\n\
+        Prints `listening on URL` to standard output when it is ready, a line for each; the log goes to standard error. On SIGTERM it \
         is not ready from then on, accepts connections for the drain delay, drains the requests in flight and ends; on SIGINT \
         without the delay. On SIGHUP it reloads the files of TLS and the filter of the log. The root key comes from EBBTIDE_ROOT_KEY; an embedded store \
         has one in the file root.key of its folder, created at the first start.",
     after_help = "Precedence: flag, variable, file, default.\n\n\
     Examples:\n  \
         ebbtide serve --listen 127.0.0.1:7878 --store fjall:./data --sweep-interval 30s\n  \
+        ebbtide serve --store fjall:./data --resp 127.0.0.1:7879\n  \
         ebbtide serve --config /etc/ebbtide.toml --log-format json\n  \
         ebbtide serve --store fjall:./data --tls-cert chain.pem --tls-key key.pem"
 )]
@@ -72,19 +74,28 @@ pub(super) async fn serve(
         Some(address) => Some(bind(address).await?),
         None => None,
     };
+    let resp = match config.resp {
+        Some(address) => Some(bind(address).await.context("the Redis protocol")?),
+        None => None,
+    };
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::spawn(Upkeep::new(app.clone(), SystemClock, config.clock_bound).run());
+    tokio::spawn(Upkeep::new(app.clone()).run());
     let sweeping = Sweeping::start(sweeper, config.sweep_interval);
     let failed = Arc::<AtomicBool>::default();
     let has_failed = until_failed(Arc::clone(&engine), Arc::clone(&failed));
     let scheme = if tls.is_some() { "https" } else { "http" };
     let url = format!("{scheme}://{}", listener.local_addr()?);
     outln!("listening on {url}")?;
+    if let Some(resp) = &resp {
+        let scheme = if tls.is_some() { "rediss" } else { "redis" };
+        outln!("listening on {scheme}://{}", resp.local_addr()?)?;
+    }
     if let Some(operator) = &operator {
         outln!("operator listening on http://{}", operator.local_addr()?)?;
     }
     listening(&url)?;
+    let (stopping, stopped) = watch::channel(());
     let hurry = app.clone();
     let stop = async move {
         tokio::select! {
@@ -104,10 +115,22 @@ pub(super) async fn serve(
             }
             hurry.hurry();
         });
+        drop(stopping);
     };
     let reloads = Reloads { settings, logging, files };
+    let redis = async {
+        let Some(listener) = resp else { return Ok(()) };
+        let mut stopped = stopped;
+        let stop = async move {
+            // The sender is dropped, and never sends.
+            let _ = stopped.changed().await;
+        };
+        let tls = tls.as_ref().map(|tls| Arc::clone(&tls.borrow()));
+        resp::serve(listener, app.clone(), tls, stop).await
+    };
+    let http = Serving { listener, operator, tls: tls.clone() }.run(app.clone(), stop);
     tokio::select! {
-        served = Serving { listener, operator, tls }.run(app, stop) => served?,
+        served = async { tokio::try_join!(http, redis) } => drop(served?),
         () = reloads.run(hangup) => {}
     }
     sweeping.stop().await;
@@ -181,10 +204,11 @@ async fn open(config: &Config) -> Result<(App, Sweeper, Arc<dyn Admin>)> {
         migrate_schema::migrate(&config.store).await?;
     }
     let mut builder = Ebbtide::builder(&config.store)
-        .clock_leap(config.clock_leap)
-        .clock_bound(config.clock_bound)
+        .clocks(SystemClocks::new().with_synchronized_file(&config.synchronized_file))
         .policies(config.policies.clone())
-        .profile(config.profile);
+        .bucket_lives(config.bucket_lives.clone())
+        .profile(config.profile)
+        .require_pkce(config.require_pkce);
     for (name, profile) in &config.profiles {
         builder = builder.profile_named(name, *profile);
     }
@@ -204,7 +228,8 @@ async fn open(config: &Config) -> Result<(App, Sweeper, Arc<dyn Admin>)> {
         .with_root_keys(&root_keys)
         .with_quotas(Quotas::new(config.quotas.clone()));
     let sweeper = db.sweeper().share(config.sweep_budget).settings(config.sweep)?;
-    Ok((app.with_silence(config.sweep.silence), sweeper, Arc::clone(db.engine())))
+    let app = app.with_silence(config.sweep.silence).with_scope_rules(config.scope_rules);
+    Ok((app, sweeper, Arc::clone(db.engine())))
 }
 
 /// Raises the limit of open files, and lowers the maximum of connections to fit it, with a reserve for the store.

@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ebbtide::Clock as _;
 use ebbtide::ops::sweeper::{self, SILENCE};
 use ebbtide_api::describe;
 use serde_json::Value;
@@ -32,9 +31,9 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
         server.call("GET", "/v1/stats", None, None).await?.success()?
     } else {
         let db = store::open(args.target.store()?, Access::Read).await?;
-        let (store, now) = (db.engine(), db.clock().now());
-        let stats = store.stats(now).await.context("cannot count the records")?;
-        describe::stats(&stats, &sweeper::warnings(store.as_ref(), now, SILENCE).await?)
+        let (store, now) = (db.engine(), db.time().now()?);
+        let stats = store.stats(now.earliest()).await.context("cannot count the records")?;
+        describe::stats(&stats, &sweeper::warnings(store.as_ref(), now.latest(), SILENCE).await?)
     };
     if json {
         outln!("{stats:#}")?;

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ebbtide::ops::sweeper::{Share, SweepOutcome};
-use ebbtide::{Budget, Clock as _, Kind, Stopwatch, SystemClock};
+use ebbtide::timekeeping::ClockState;
+use ebbtide::{Budget, Ebbtide, Kind, Stopwatch};
 use ebbtide_api::stats::{KindStatsAnswer, StatsAnswer, SweepRequest};
 use serde_json::{Map, Value, json};
 use tokio::time::sleep;
@@ -34,7 +35,7 @@ use crate::store::{self, Access};
         ebbtide sweep --store fjall:/var/lib/ebbtide --kind replays,nonces\n  \
         ebbtide sweep --server http://127.0.0.1:7878 --key-file data/root.key\n\n\
         Exit status: 0 every expired record is gone, 1 there are more (the time limit was reached, or another sweep is \
-        running), 2 the sweep failed. With --json the counts by kind are written, and \"more\" if there are more."
+        running), 2 the sweep failed, 3 nothing was removed since the clock is in doubt or held. With --json the counts by kind are written, and \"more\" if there are more."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -89,7 +90,7 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
     })?;
     let store = db.engine();
     if args.dry_run {
-        let now = db.clock().sweep_until().await?;
+        let now = db.time().now()?.earliest();
         let finding = if store.info().reclaims_itself {
             "have expired and are left to the engine's TTL, or to a sweep with sweep=delete in the URL"
         } else {
@@ -98,6 +99,9 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
         let stats = StatsAnswer::new(&store.stats(now).await?, Vec::new());
         report_expired(&args.kinds, &stats, finding, json)?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(refused) = in_doubt(&db).await {
+        return Ok(refused);
     }
     let limit = args.time_limit;
     let rest = |time: Duration| async move {
@@ -114,7 +118,14 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
     if !args.kinds.is_empty() {
         sweeper = sweeper.kinds(&args.kinds);
     }
-    match sweeper.sweep(rest).await.context("cannot sweep the store")? {
+    let swept = match sweeper.sweep(rest).await {
+        Ok(swept) => swept,
+        Err(error) => match in_doubt(&db).await {
+            Some(refused) => return Ok(refused),
+            None => return Err(error).context("cannot sweep the store"),
+        },
+    };
+    match swept {
         SweepOutcome::Swept(done) => {
             let mut removed: BTreeMap<Kind, u64> = args.kinds.iter().map(|kind| (*kind, 0)).collect();
             removed.extend(&done.swept.removed);
@@ -126,7 +137,7 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
             report(&Value::Object(removed), Some(done.took), json)
         }
         SweepOutcome::Busy { until } => {
-            let left = until.since(SystemClock.now()).as_secs();
+            let left = until.since(db.time().date()).as_secs();
             errln!("another sweep is running; its lease ends in {left} s");
             if json {
                 outln!("{}", json!({ "more": true }))?;
@@ -134,6 +145,24 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
             Ok(ExitCode::from(1))
         }
     }
+}
+
+/// Exit status of a sweep that the clock forbids.
+const IN_DOUBT: u8 = 3;
+
+/// Says why nothing is swept, if the clock is not confirmed: a sweep from a timer has nobody who looks at it, and what
+/// it removes is gone.
+async fn in_doubt(db: &Ebbtide) -> Option<ExitCode> {
+    let compared = db.timed().ask_engine().await;
+    let status = db.time().status();
+    if status.state == ClockState::Normal && compared.is_ok() {
+        return None;
+    }
+    match compared {
+        Err(error) => errln!("nothing was swept: cannot compare the engine's clock: {error}"),
+        Ok(_) => errln!("nothing was swept: {}", status.sentence()),
+    }
+    Some(ExitCode::from(IN_DOUBT))
 }
 
 /// Reports the removed records: counts by kind, and `more` if there are more.

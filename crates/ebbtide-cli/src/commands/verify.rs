@@ -37,7 +37,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    let backend = store::open_engine(&args.store.url, Access::Write).await?;
+    let db = store::open(&args.store.url, Access::Write).await?;
+    let backend = db.engine();
     let cases: Vec<_> = CASES.iter().filter(|case| full_name(case).contains(&args.filter)).collect();
     if cases.is_empty() {
         bail!("no case has {:?} in its name", args.filter);
@@ -47,7 +48,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let stopwatch = Stopwatch::start();
     let mut failed = 0;
     for case in &cases {
-        if let Err(found) = run_one(&backend, case, args.seed).await? {
+        if let Err(found) = run_one(backend, case, args.seed).await? {
             failed += 1;
             outln!("failed  {}\n        {}", full_name(case), found.replace('\n', "\n        "))?;
         } else {

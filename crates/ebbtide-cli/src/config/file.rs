@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use ebbtide::stores::attributes::BucketLives;
 use ebbtide::stores::profile::Profile;
 use ebbtide::{Kind, Scope, Ttl, TtlPolicies, TtlPolicy};
 use toml::de::{DeTable, DeValue};
@@ -28,6 +29,8 @@ pub(super) struct File {
     pub(super) settings: BTreeMap<String, Entry>,
     /// Fields of each `[[policy]]`.
     policies: Vec<Fields>,
+    /// Fields of each `[[bucket]]`.
+    buckets: Vec<Fields>,
     /// Fields of `[profiles.NAME]`, by name.
     profiles: BTreeMap<String, Fields>,
 }
@@ -78,13 +81,14 @@ impl File {
             };
             let place = source.place(&name.span(), &key);
             match (key.as_str(), value.get_ref()) {
-                ("policy", DeValue::Array(items)) => {
+                ("policy" | "bucket", DeValue::Array(items)) => {
                     for item in items {
                         let place = source.place(&item.span(), &key);
                         let DeValue::Table(table) = item.get_ref() else {
-                            bail!("{place}: expected a table: [[policy]]");
+                            bail!("{place}: expected a table: [[{key}]]");
                         };
-                        self.policies.push(fields(source, place, &key, table)?);
+                        let fields = fields(source, place, &key, table)?;
+                        if key == "policy" { self.policies.push(fields) } else { self.buckets.push(fields) }
                     }
                 }
                 ("profiles", DeValue::Table(profiles)) => {
@@ -144,6 +148,22 @@ impl File {
         Ok(policies)
     }
 
+    /// Default lifetimes of buckets: the presets, and those of the file in place of them.
+    pub(super) fn bucket_lives(&self) -> Result<BucketLives> {
+        let mut lives = BucketLives::default();
+        for fields in &self.buckets {
+            let Some(name) = fields.get("name", values::text)? else {
+                bail!("{}: missing field `name`", fields.place)
+            };
+            let owner = fields.get("owner", values::text)?;
+            let life = |text: &str| if text == "never" { Ok(None) } else { ttl(text).map(Some) };
+            let Some(ttl) = fields.get("ttl", life)? else { bail!("{}: missing field `ttl`", fields.place) };
+            fields.only(&["name", "owner", "ttl"])?;
+            lives.set(owner.as_deref(), &name, ttl);
+        }
+        Ok(lives)
+    }
+
     /// Profiles of the file, by name.
     pub(super) fn profiles(&self) -> Result<BTreeMap<String, Profile>> {
         let mut profiles = BTreeMap::new();
@@ -197,6 +217,7 @@ impl Fields {
         // Zero is valid here: it makes rotation strict.
         let grace = |text: &str| if text == "0s" { Ok(Duration::ZERO) } else { values::duration(text) };
         profile.grace = self.get("grace", grace)?.unwrap_or(profile.grace);
+        profile.strict = self.get("strict", values::switch)?.unwrap_or(profile.strict);
         self.only(&[
             "like",
             "code",
@@ -207,6 +228,7 @@ impl Fields {
             "nonce",
             "replay",
             "grace",
+            "strict",
         ])?;
         profile.check().with_context(|| self.place.clone())?;
         Ok(profile)

@@ -5,6 +5,7 @@ use std::fmt;
 
 use anyhow::{Result, anyhow};
 use ebbtide::TtlPolicies;
+use ebbtide::stores::attributes::BucketLives;
 use ebbtide::stores::profile::Profile;
 
 use super::file::File;
@@ -85,6 +86,11 @@ impl Resolved {
 
     pub(super) fn policies(&self) -> Result<TtlPolicies> {
         self.file.policies()
+    }
+
+    /// Default lifetimes of buckets: the presets, and those of the file.
+    pub(super) fn bucket_lives(&self) -> Result<BucketLives> {
+        self.file.bucket_lives()
     }
 
     /// Profiles of the file, by name.

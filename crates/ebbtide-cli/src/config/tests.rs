@@ -40,8 +40,7 @@ fn a_flag_goes_before_the_file_and_the_file_before_the_default() {
 fn the_defaults_are_valid_and_those_of_the_library() {
     let config = read("", &[]).unwrap();
     assert_eq!(config.limits, Limits::default());
-    assert_eq!(config.clock_bound, ebbtide::ops::skew::DEFAULT_BOUND);
-    assert_eq!(config.clock_leap, ebbtide::ops::clock_guard::ClockGuard::DEFAULT_BOUND);
+    assert_eq!(config.synchronized_file.to_str(), Some(ebbtide::timekeeping::SYNCHRONIZED_FILE));
     assert_eq!(config.profile, Profile::default());
     assert_eq!(config.sweep_interval, None);
 }

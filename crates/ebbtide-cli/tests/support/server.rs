@@ -46,10 +46,8 @@ pub(crate) struct Server {
     pub(crate) log: PathBuf,
     pub(crate) key: String,
     process: Child,
+    output: BufReader<ChildStdout>,
     folder: Option<TempDir>,
-    operator: Option<SocketAddr>,
-    /// Kept open, so that the server can write.
-    _lines: BufReader<ChildStdout>,
 }
 
 impl Server {
@@ -82,14 +80,9 @@ impl Server {
             .stderr(std::fs::File::create(&log).unwrap())
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(process.stdout.take().unwrap());
+        let mut output = BufReader::new(process.stdout.take().unwrap());
         let mut listening = String::new();
-        lines.read_line(&mut listening).unwrap();
-        let mut second = String::new();
-        if arguments.contains(&"--operator-listen") {
-            lines.read_line(&mut second).unwrap();
-        }
-        let operator = second.trim().rsplit('/').next().and_then(|address| address.parse().ok());
+        output.read_line(&mut listening).unwrap();
         let address = listening.trim().rsplit('/').next().and_then(|address| address.parse().ok());
         let address = address.unwrap_or_else(|| {
             let _ = process.wait();
@@ -97,21 +90,25 @@ impl Server {
         });
         let key = variables.iter().find(|(name, _)| *name == "EBBTIDE_ROOT_KEY").map(|(_, key)| *key);
         let key = key.unwrap_or_default().to_owned();
-        Self {
-            address,
-            listening: listening.trim().to_owned(),
-            log,
-            key,
-            process,
-            folder: None,
-            operator,
-            _lines: lines,
-        }
+        Self { address, listening: listening.trim().to_owned(), log, key, process, output, folder: None }
     }
 
-    /// Address of the operators' listener.
-    pub(crate) fn operator(&self) -> Option<SocketAddr> {
-        self.operator
+    /// Address of the operators' listener, from the next line of the output.
+    pub(crate) fn operator(&mut self) -> Option<SocketAddr> {
+        let line = self.next_line();
+        line.trim().rsplit('/').next().and_then(|address| address.parse().ok())
+    }
+
+    /// Next line of its output.
+    pub(crate) fn next_line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// URL of the embedded store in the temporary folder.
+    pub(crate) fn store(&self) -> String {
+        format!("fjall:{}", self.folder.as_ref().unwrap().path().join("data").display())
     }
 
     pub(crate) fn url(&self) -> String {

@@ -7,8 +7,11 @@ use ebbtide::model::scope::Scope;
 use ebbtide::model::secret::Secret;
 use ebbtide::model::time::Clock as _;
 use ebbtide::stores::Field;
+use ebbtide::stores::access_tokens::{AccessDraft, IntrospectOutcome};
+use ebbtide::stores::clients::ClientRequest;
 use ebbtide::stores::codes::{CodeRequest, IssuedCode, Redeem, RedeemOutcome, Redeemed};
 use ebbtide::stores::grants::{GrantState, GrantTtls, Rotate, RotateOutcome, Why};
+use ebbtide::stores::shared::confirmation::{Confirmation, Resources};
 use ebbtide::stores::shared::payload::Payload;
 
 const URI: &str = "https://app.example/cb";
@@ -170,15 +173,107 @@ pub(super) async fn a_second_redemption_revokes_what_the_first_gave(rig: StoreRi
         let issued = redeemed(&rig, &present(&code).grant(terms)).await.grant.expect("a grant");
         rig.pass(later);
         rig.sweep().await;
-        // Any presenter: the code is in two hands.
-        let again =
-            redeem(&rig, &Redeem::new(code.code.clone(), "evil").redirect_uri("https://evil.example")).await;
+        let again = redeem(&rig, &present(&code)).await;
         assert_eq!(again, RedeemOutcome::Reused { grant_id: Some(issued.grant_id) }, "after {later} s");
         let state = grants.get(issued.grant_id).await.expect("get").expect("the record exists").state;
         assert!(matches!(state, GrantState::Revoked { why: Why::CodeReused, .. }), "{state:?}");
         let rotation = grants.rotate(Rotate::new(&issued.refresh_token, "app")).await.expect("rotate");
         assert!(matches!(rotation, RotateOutcome::Revoked { .. }), "{rotation:?}");
     }
+}
+
+pub(super) async fn who_has_only_the_code_revokes_nothing(rig: StoreRig) {
+    let grants = rig.stores.grants(&rig.scope);
+    let code = issue(&rig, bound()).await;
+    let issued = redeemed(&rig, &present_bound(&code).with_grant()).await.grant.expect("a grant");
+    let mut wrong: Vec<Redeem> = misfits(&code).into_iter().map(|(_, presented)| presented).collect();
+    wrong.push(Redeem::new(code.code.clone(), "evil").redirect_uri("https://evil.example"));
+    for presented in wrong {
+        assert_eq!(redeem(&rig, &presented).await, SPENT, "refused, and nobody is revoked");
+        let state = grants.get(issued.grant_id).await.expect("get").expect("the record exists").state;
+        assert_eq!(state, GrantState::Active);
+    }
+    let without_uri =
+        Redeem::new(code.code.clone(), "app").code_verifier(Secret::new(VERIFIER)).dpop_jkt("jkt-1");
+    let reused = RedeemOutcome::Reused { grant_id: Some(issued.grant_id) };
+    assert_eq!(redeem(&rig, &without_uri).await, reused, "everything fits");
+    assert!(matches!(redeem(&rig, &present_bound(&code)).await, RedeemOutcome::Reused { .. }));
+}
+
+pub(super) async fn a_redirect_uri_may_be_left_out_with_a_challenge(rig: StoreRig) {
+    let without_uri = |code: &IssuedCode| Redeem::new(code.code.clone(), "app");
+    let code = issue(&rig, bound()).await;
+    let presented = without_uri(&code).code_verifier(Secret::new(VERIFIER)).dpop_jkt("jkt-1");
+    redeemed(&rig, &presented).await;
+    let code = issue(&rig, plain()).await;
+    assert_eq!(redeem(&rig, &without_uri(&code)).await, RedeemOutcome::Mismatch(Field::RedirectUri));
+    let mut request = plain();
+    request.redirect_uri = None;
+    let code = issue(&rig, request.clone()).await;
+    redeemed(&rig, &without_uri(&code)).await;
+    let code = issue(&rig, request).await;
+    assert_eq!(redeem(&rig, &present(&code)).await, RedeemOutcome::Mismatch(Field::RedirectUri));
+}
+
+pub(super) async fn pkce_can_be_made_mandatory(rig: StoreRig) {
+    let error = rig.strict().stores.codes(&rig.scope).issue(plain()).await.expect_err("no challenge");
+    assert!(error.message().contains("code_challenge"), "{error}");
+    issue(&rig.strict(), bound()).await;
+    let client = ClientRequest::public().client_id("app").require_pkce(true);
+    let _ = rig.stores.clients(&rig.scope).register(client).await.expect("register");
+    rig.stores.codes(&rig.scope).issue(plain()).await.expect_err("the client asks for one");
+    issue(&rig, bound()).await;
+}
+
+pub(super) async fn a_redemption_issues_an_access_token_in_its_commit(rig: StoreRig) {
+    let resources = || Resources::new(["https://api.example", "https://mail.example"]).expect("good URIs");
+    for with_grant in [true, false] {
+        let code = issue(&rig, plain().resource(resources()).profile("spa")).await;
+        let draft = AccessDraft::default().resource(Resources::new(["https://api.example"]).expect("a URI"));
+        let mut presented = present(&code).access_token(draft);
+        if with_grant {
+            presented = presented.with_grant();
+        }
+        let redeemed = redeemed(&rig, &presented).await;
+        let issued = redeemed.access_token.expect("one was asked for");
+        assert_eq!(issued.expires_at.since(rig.clock.now()).as_secs(), 3_600, "the profile of the code");
+        let answer = rig.stores.access_tokens(&rig.scope).introspect(&issued.access_token).await;
+        let IntrospectOutcome::Active(active) = answer.expect("introspect") else { panic!("it is active") };
+        assert_eq!(active.grant_id, redeemed.grant.as_ref().map(|grant| grant.grant_id));
+        assert_eq!(active.scope.as_deref(), Some("read write"));
+        assert_eq!(active.resource.expect("it has one").uris(), ["https://api.example"]);
+        if let Some(grant) = redeemed.grant {
+            let kept =
+                rig.stores.grants(&rig.scope).get(grant.grant_id).await.expect("get").expect("a grant");
+            assert_eq!(kept.resource, Some(resources()));
+        }
+    }
+    let code = issue(&rig, plain().resource(resources())).await;
+    let wide = AccessDraft::default().resource(Resources::new(["https://other.example"]).expect("a URI"));
+    let presented = present(&code).with_grant().access_token(wide);
+    assert_eq!(redeem(&rig, &presented).await, RedeemOutcome::Mismatch(Field::Resource));
+    redeemed(&rig, &present(&code).with_grant()).await;
+}
+
+pub(super) async fn a_certificate_binds_code_grant_and_token(rig: StoreRig) {
+    let cnf = || Confirmation::x5t_s256("bwcK0esc3ACC3DB2Y5_lESsXE8o9ltc05O89jdN-dg2");
+    let code = issue(&rig, plain().cnf(cnf())).await;
+    let presented = present(&code).with_grant().access_token(AccessDraft::default());
+    assert_eq!(
+        redeem(&rig, &presented.clone().keep_on_mismatch()).await,
+        RedeemOutcome::Mismatch(Field::Certificate)
+    );
+    let redeemed = redeemed(&rig, &presented.cnf(cnf())).await;
+    let token = redeemed.access_token.expect("one was asked for").access_token;
+    let answer = rig.stores.access_tokens(&rig.scope).introspect(&token).await.expect("introspect");
+    let IntrospectOutcome::Active(active) = answer else { panic!("it is active") };
+    assert_eq!(active.x5t_s256, cnf().x5t_s256);
+    let grant = redeemed.grant.expect("a grant");
+    let grants = rig.stores.grants(&rig.scope);
+    let stolen = grants.rotate(Rotate::new(&grant.refresh_token, "app")).await.expect("rotate");
+    assert_eq!(stolen, RotateOutcome::Mismatch(Field::Certificate));
+    let own = grants.rotate(Rotate::new(&grant.refresh_token, "app").cnf(cnf())).await.expect("rotate");
+    assert!(matches!(own, RotateOutcome::Rotated(_)), "{own:?}");
 }
 
 pub(super) async fn one_of_many_redemptions_wins_and_the_others_revoke(rig: StoreRig) {

@@ -97,7 +97,7 @@ pub(super) async fn a_user_code_is_read_however_it_is_typed(rig: StoreRig) {
 
 pub(super) async fn a_denial_is_final(rig: StoreRig) {
     let device = start(&rig).await;
-    assert_eq!(decide(&rig, Deny::new(&device.user_code)).await, decided());
+    assert_eq!(decide(&rig, Deny::new(&device.user_code, "here")).await, decided());
     assert_eq!(poll(&rig, &device).await, PollOutcome::Denied);
     assert_eq!(redeem(&rig, &device).await, DeviceRedeemOutcome::Refused(PollOutcome::Denied));
     assert_eq!(decide(&rig, Approve::new(&device.user_code, "ada")).await, DecideOutcome::Used);
@@ -108,7 +108,7 @@ pub(super) async fn the_first_verdict_stands(rig: StoreRig) {
     let device = start(&rig).await;
     assert_eq!(decide(&rig, Approve::new(&device.user_code, "ada")).await, decided());
     let eve = Approve::new(&device.user_code, "eve");
-    for decision in [Decision::from(Deny::new(&device.user_code)), eve.into()] {
+    for decision in [Decision::from(Deny::new(&device.user_code, "here")), eve.into()] {
         assert_eq!(decide(&rig, decision).await, DecideOutcome::Used);
     }
     assert_eq!(redeemed(&rig, &device).await.subject, "ada");
@@ -157,7 +157,7 @@ pub(super) async fn a_code_ends_at_the_instant(rig: StoreRig) {
     }
     rig.pass(1);
     assert_eq!(poll(&rig, &undecided).await, PollOutcome::Unknown, "remembered for a day");
-    assert_eq!(decide(&rig, Deny::new(&undecided.user_code)).await, DecideOutcome::Unknown);
+    assert_eq!(decide(&rig, Deny::new(&undecided.user_code, "here")).await, DecideOutcome::Unknown);
 }
 
 pub(super) async fn another_clients_code_is_a_mismatch(rig: StoreRig) {

@@ -19,7 +19,7 @@ pub(super) async fn approving_and_denying_have_one_winner(rig: StoreRig) {
                 if index % 2 == 0 {
                     decide(&rig, Approve::new(code, "ada").source(source)).await
                 } else {
-                    decide(&rig, Deny::new(code).source(source)).await
+                    decide(&rig, Deny::new(code, source)).await
                 }
             }
         });
@@ -79,7 +79,7 @@ pub(super) async fn a_verdict_that_was_overtaken_is_told_so(rig: StoreRig) {
     let device = start(&rig).await;
     let (other, code) = (rig.clone(), device.user_code.clone());
     let overtaken = rig.meanwhile(Kind::DeviceCode, async move {
-        assert_eq!(decide(&other, Deny::new(&code)).await, decided());
+        assert_eq!(decide(&other, Deny::new(&code, "here")).await, decided());
     });
     assert_eq!(decide(&overtaken, Approve::new(&device.user_code, "ada")).await, DecideOutcome::Used);
     assert_eq!(poll(&rig, &device).await, PollOutcome::Denied);

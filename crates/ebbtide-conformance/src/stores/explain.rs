@@ -40,7 +40,7 @@ fn approval() -> Question {
 
 pub(super) async fn a_replay_record_is_live_until_its_end(rig: StoreRig) {
     let proof = Proof::new("n", "j").ttl(secs(60));
-    let question = Question::Replays(ReplayQuestion::new("n", "j", None));
+    let question = Question::Replays(ReplayQuestion::new("n", "j", None, None, None));
     assert_eq!(state(&rig, &question).await, RecordState::Unknown);
     assert_eq!(state(&rig, &question).await, RecordState::Unknown, "asking records nothing");
     let _ = rig.stores.replays(&rig.scope).check(&proof).await.expect("check");
@@ -246,7 +246,7 @@ pub(super) async fn what_a_session_a_request_and_a_device_came_to(rig: StoreRig)
     }
     let _ = sessions.claim(&claimed).await.expect("claim");
     let _ = requests.take(Take::new(&taken, "app")).await.expect("take");
-    let _ = devices.decide(Deny::new(&denied.user_code)).await.expect("decide");
+    let _ = devices.decide(Deny::new(&denied.user_code, "here")).await.expect("decide");
     rig.pass(600);
     for (question, after) in &before {
         assert_eq!(state(&rig, question).await, *after, "{question:?}");

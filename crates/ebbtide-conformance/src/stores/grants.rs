@@ -9,7 +9,7 @@ use ebbtide::model::scope::Scope;
 use ebbtide::model::secret::Secret;
 use ebbtide::model::time::Clock as _;
 use ebbtide::stores::Field;
-use ebbtide::stores::access_tokens::{AccessRequest, IntrospectOutcome, IssueOutcome};
+use ebbtide::stores::access_tokens::{AccessDraft, AccessRequest, IntrospectOutcome, IssueOutcome};
 use ebbtide::stores::grants::{
     Grant, GrantId, GrantRequest, GrantState, GrantTtls, IssuedGrant, Rotate, RotateOutcome, Rotated, Why,
 };
@@ -119,12 +119,13 @@ pub(super) async fn using_the_successor_closes_the_retry(rig: StoreRig) {
     let first = rotated(&rig, &issued.refresh_token).await;
     let second = rotated(&rig, &first.refresh_token).await;
     assert_eq!(retried(&rig, &first.refresh_token).await, second, "the one before can be retried");
-    assert_eq!(
-        rotate(&rig, &issued.refresh_token).await,
-        RotateOutcome::Reused { grant_id: issued.grant_id },
-        "the one before that cannot, within the grace or not"
-    );
-    assert_eq!(is_revoked(&rig, issued.grant_id).await, Some(Why::RefreshReused));
+    let grant_id = issued.grant_id;
+    let again = rotate(&rig, &issued.refresh_token).await;
+    assert_eq!(again, RotateOutcome::Raced { grant_id }, "the one before that is late, within its window");
+    assert_eq!(is_revoked(&rig, grant_id).await, None, "and nobody is revoked for it");
+    rig.pass(10);
+    assert_eq!(rotate(&rig, &issued.refresh_token).await, RotateOutcome::Reused { grant_id });
+    assert_eq!(is_revoked(&rig, grant_id).await, Some(Why::RefreshReused));
 }
 
 pub(super) async fn an_access_token_in_use_closes_the_retry(rig: StoreRig) {
@@ -139,8 +140,105 @@ pub(super) async fn an_access_token_in_use_closes_the_retry(rig: StoreRig) {
         "a token of the generation before proves nothing"
     );
     assert!(is_active(&rig, &new).await);
+    rig.stores.settle().await;
+    let grant_id = issued.grant_id;
+    assert_eq!(
+        rotate(&rig, &issued.refresh_token).await,
+        RotateOutcome::Raced { grant_id },
+        "the answer has arrived, and another tab is late"
+    );
+    assert_eq!(is_revoked(&rig, grant_id).await, None);
+    rig.pass(10);
+    assert_eq!(rotate(&rig, &issued.refresh_token).await, RotateOutcome::Reused { grant_id });
+}
+
+pub(super) async fn a_strict_family_takes_every_old_token_for_a_theft_after_proof(rig: StoreRig) {
+    let strict = rig.strict();
+    let issued = issue(&strict, GrantTtls::default()).await;
+    let successor = rotated(&strict, &issued.refresh_token).await;
+    assert_eq!(retried(&strict, &issued.refresh_token).await, successor, "a lost answer is not a theft");
+    let token = access_token(&strict, issued.grant_id).await;
+    assert!(is_active(&strict, &token).await);
+    strict.stores.settle().await;
     let reused = RotateOutcome::Reused { grant_id: issued.grant_id };
-    assert_eq!(rotate(&rig, &issued.refresh_token).await, reused, "the answer has arrived");
+    assert_eq!(rotate(&strict, &issued.refresh_token).await, reused);
+}
+
+/// Twelve tabs rotate, get an access token and introspect it, all begun within some milliseconds.
+pub(super) async fn twelve_tabs_revoke_nobody_and_a_thief_is_caught(rig: StoreRig) {
+    for within in [0, 20, 100, 1_000] {
+        let issued = issue(&rig, GrantTtls::default()).await;
+        let tab = || async {
+            let (token, draft) = (&issued.refresh_token, AccessDraft::default());
+            let rotate = Rotate::new(token, "app").access_token(draft);
+            let answer = rig.stores.grants(&rig.scope).rotate(rotate).await.expect("rotate");
+            match answer {
+                RotateOutcome::Rotated(next) | RotateOutcome::Retried(next) => {
+                    let access = next.access_token.expect("one was asked for").access_token;
+                    assert!(is_active(&rig, &access).await, "within {within} ms");
+                    rig.stores.settle().await;
+                }
+                RotateOutcome::Raced { .. } => {}
+                other => panic!("within {within} ms: {other:?}"),
+            }
+        };
+        if within == 0 {
+            futures_util::future::join_all((0..12).map(|_| tab())).await;
+        } else {
+            for _ in 0..12 {
+                tab().await;
+                rig.pass_millis(within / 12);
+            }
+        }
+        let grant_id = issued.grant_id;
+        assert_eq!(is_revoked(&rig, grant_id).await, None, "within {within} ms");
+        rig.pass(10);
+        assert_eq!(rotate(&rig, &issued.refresh_token).await, RotateOutcome::Reused { grant_id });
+        assert_eq!(is_revoked(&rig, grant_id).await, Some(Why::RefreshReused));
+    }
+}
+
+pub(super) async fn a_family_is_not_rotated_faster_than_its_windows_end(rig: StoreRig) {
+    let issued = issue(&rig, GrantTtls::default()).await;
+    let mut tokens = vec![issued.refresh_token.clone()];
+    for _ in 0..16 {
+        tokens.push(rotated(&rig, &tokens[tokens.len() - 1]).await.refresh_token);
+    }
+    let grant_id = issued.grant_id;
+    for token in tokens.iter().filter(|token| **token != tokens[15]) {
+        assert_eq!(rotate(&rig, token).await, RotateOutcome::Raced { grant_id });
+    }
+    retried(&rig, &tokens[15]).await;
+    rig.pass(10);
+    rotated(&rig, &tokens[16]).await;
+    assert_eq!(rotate(&rig, &tokens[0]).await, RotateOutcome::Reused { grant_id });
+}
+
+pub(super) async fn a_rotation_issues_an_access_token_in_its_commit(rig: StoreRig) {
+    let grants = rig.stores.grants(&rig.scope);
+    let issued = issue(&rig, GrantTtls::default()).await;
+    let ask = |scope: Option<&str>| {
+        let mut draft = AccessDraft::default();
+        draft.scope = scope.map(str::to_owned);
+        grants.rotate(Rotate::new(&issued.refresh_token, "app").access_token(draft))
+    };
+    assert_eq!(
+        ask(Some("admin")).await.expect("rotate"),
+        RotateOutcome::Mismatch(Field::Scope),
+        "beyond the grant"
+    );
+    let access = |answer: RotateOutcome| match answer {
+        RotateOutcome::Rotated(next) | RotateOutcome::Retried(next) => {
+            next.access_token.expect("one was asked for").access_token
+        }
+        other => panic!("{other:?}"),
+    };
+    let first = access(ask(Some("read")).await.expect("rotate"));
+    let second = access(ask(None).await.expect("rotate"));
+    assert_ne!(first, second, "a retry has one of its own");
+    assert!(is_active(&rig, &first).await && is_active(&rig, &second).await);
+    grants.revoke(issued.grant_id, None).await.expect("revoke");
+    assert!(!is_active(&rig, &first).await && !is_active(&rig, &second).await);
 }
 
 pub(super) async fn an_older_generation_revokes_the_family(rig: StoreRig) {
@@ -149,6 +247,7 @@ pub(super) async fn an_older_generation_revokes_the_family(rig: StoreRig) {
     for _ in 0..6 {
         let next = rotated(&rig, tokens.last().expect("one at least")).await;
         tokens.push(next.refresh_token);
+        rig.pass(10);
     }
     assert_eq!(rotate(&rig, &tokens[2]).await, RotateOutcome::Reused { grant_id: issued.grant_id });
     for token in &tokens {
@@ -246,6 +345,7 @@ pub(super) async fn a_family_takes_the_same_bytes_however_often_it_is_rotated(ri
     let mut token = rotated(&rig, &issued.refresh_token).await.refresh_token;
     let before = rig.stored_bytes().await;
     for _ in 0..100 {
+        rig.pass(1);
         token = rotated(&rig, &token).await.refresh_token;
     }
     assert_eq!(rig.stored_bytes().await, before);

@@ -53,7 +53,7 @@ impl Backend for Meanwhile {
         answer
     }
 
-    delegate!(self => self.inner; take commit commit_each scan sweep info);
+    delegate!(self => self.inner; take alter commit commit_each scan sweep info);
 }
 
 #[async_trait]

@@ -39,6 +39,36 @@ pub(super) async fn a_nonce_is_accepted_once(rig: StoreRig) {
     assert!(matches!(check(&nonces, &issue(&nonces).await.nonce).await, NonceOutcome::Accepted { .. }));
 }
 
+pub(super) async fn a_stateless_nonce_needs_no_record_until_it_is_accepted(rig: StoreRig) {
+    let nonces = rig.stores.nonces(&rig.scope);
+    let issue = || async { nonces.issue(NonceRequest::new(AUDIENCE).stateless()).await.expect("issue") };
+    let issued = issue().await;
+    let good = NonceOutcome::Accepted { expires_at: issued.expires_at };
+    assert_eq!(issued.expires_at.since(rig.clock.now()).as_secs(), 300);
+    assert_eq!(check(&nonces, &issued.nonce).await, good);
+    assert!(rig.contents().await.is_empty(), "no record is written for it");
+    let elsewhere = rig.elsewhere();
+    assert_eq!(check(&rig.stores.nonces(&elsewhere.scope), &issued.nonce).await, NonceOutcome::Unknown);
+    let other = NonceCheck::new("https://rs.example", &issued.nonce);
+    assert_eq!(nonces.check(&other).await.expect("check"), NonceOutcome::Unknown);
+    let forged = issued.nonce.expose().replacen("ebn_", "ebn_A", 1);
+    assert_eq!(
+        check(&nonces, &Secret::new(&forged[..issued.nonce.expose().len()])).await,
+        NonceOutcome::Unknown
+    );
+    let answers = rig.together(16, |rig, _| {
+        let nonce = issued.nonce.clone();
+        async move { accept(&rig.stores.nonces(&rig.scope), &nonce).await }
+    });
+    assert_eq!(answers.await.iter().filter(|answer| **answer == good).count(), 1, "one winner");
+    assert_eq!(check(&nonces, &issued.nonce).await, NonceOutcome::Used);
+    let late = issue().await;
+    assert_ne!(late.nonce, issued.nonce);
+    rig.go_to(late.expires_at, 0);
+    assert_eq!(check(&nonces, &late.nonce).await, NonceOutcome::Expired);
+    assert_eq!(accept(&nonces, &late.nonce).await, NonceOutcome::Expired);
+}
+
 pub(super) async fn a_nonce_ends_at_the_instant(rig: StoreRig) {
     let nonces = rig.stores.nonces(&rig.scope);
     let request = NonceRequest::new(AUDIENCE);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::rig::{StoreRig, secs};
 use ebbtide::model::scope::Scope;
 use ebbtide::model::time::Timestamp;
+use ebbtide::stores::nonces::{NonceCheck, NonceOutcome, NonceRequest};
 use ebbtide::stores::replays::{Proof, ReplayOutcome, Replays};
 
 fn proof(jti: &str) -> Proof {
@@ -27,7 +28,7 @@ pub(super) async fn a_proof_is_fresh_once(rig: StoreRig) {
 
 pub(super) async fn a_proof_is_fresh_again_at_its_expiry(rig: StoreRig) {
     let replays = rig.stores.replays(&rig.scope);
-    for (jti, ttl, seconds) in [("default", None, 60), ("ten", Some(secs(10)), 10)] {
+    for (jti, ttl, seconds) in [("default", None, 300), ("ten", Some(secs(10)), 10)] {
         let proof = ttl.map_or(proof(jti), |ttl| proof(jti).ttl(ttl));
         let began = ebbtide::model::time::Clock::now(&rig.clock);
         let expires_at = check(&replays, &proof).await.expect("fresh");
@@ -36,6 +37,66 @@ pub(super) async fn a_proof_is_fresh_again_at_its_expiry(rig: StoreRig) {
         assert_eq!(check(&replays, &proof).await, None, "{jti}");
         rig.go_to(expires_at, 0);
         assert!(check(&replays, &proof).await.is_some(), "{jti}");
+    }
+}
+
+pub(super) async fn a_proof_ends_with_its_own_time(rig: StoreRig) {
+    let replays = rig.stores.replays(&rig.scope);
+    let now = ebbtide::model::time::Clock::now(&rig.clock);
+    let seconds = now.as_millis() / 1_000;
+    let end = |after: u64| Timestamp::from_millis((seconds + after) * 1_000).expect("a time");
+    let by_iat = proof("iat").iat(seconds - 30).window(secs(90));
+    assert_eq!(check(&replays, &by_iat).await, Some(end(60)));
+    assert_eq!(check(&replays, &proof("end").expires_at(end(5).as_millis())).await, Some(end(5)));
+    let held = proof("held").expires_at(end(5).as_millis()).hold(Duration::from_secs(7));
+    assert_eq!(check(&replays, &held).await, Some(end(12)));
+    for ended in [proof("late").iat(seconds - 90).window(secs(90)), proof("late").expires_at(now.as_millis())]
+    {
+        let answer = replays.check(&ended).await.expect("check");
+        assert_eq!(answer, ReplayOutcome::Expired, "never fresh, though it was not seen");
+        let answers = replays.check_batch(&[ended, proof("late")]).await.expect("check");
+        assert_eq!(answers[0], ReplayOutcome::Expired);
+    }
+    for wrong in [
+        proof("a").ttl(secs(1)).iat(seconds),
+        proof("a").expires_at(end(1).as_millis()).iat(seconds),
+        proof("a").window(secs(1)),
+    ] {
+        assert!(replays.check(&wrong).await.is_err(), "{wrong:?}");
+    }
+}
+
+pub(super) async fn a_proof_is_for_one_request(rig: StoreRig) {
+    let replays = rig.stores.replays(&rig.scope);
+    let long = format!("https://api.example/{}", "a".repeat(100_000));
+    let proofs = [
+        proof("a"),
+        proof("a").htm("GET"),
+        proof("a").htm("POST"),
+        proof("a").htu("GET"),
+        proof("a").htm("GET").htu(long.as_str()),
+        proof("a").htm("GET").htu(format!("{long}b")),
+        proof("a").htm("GET").htu(long.as_str()).jkt("k"),
+    ];
+    for proof in &proofs {
+        assert!(check(&replays, proof).await.is_some(), "it differs from all before");
+    }
+    for proof in &proofs {
+        assert_eq!(check(&replays, proof).await, None);
+    }
+}
+
+/// The same proof must not be fresh again while its nonce is good.
+pub(super) async fn a_proof_is_refused_as_long_as_a_nonce_is_good(rig: StoreRig) {
+    let (replays, nonces) = (rig.stores.replays(&rig.scope), rig.stores.nonces(&rig.scope));
+    for request in [NonceRequest::new("as"), NonceRequest::new("as").stateless()] {
+        let issued = nonces.issue(request).await.expect("issue");
+        let jti = issued.nonce.expose().get(..40).expect("it is longer");
+        assert!(check(&replays, &proof(jti)).await.is_some());
+        rig.go_to(issued.expires_at, 1);
+        let nonce = NonceCheck::new("as", issued.nonce.clone());
+        assert!(matches!(nonces.check(&nonce).await.expect("check"), NonceOutcome::Accepted { .. }));
+        assert_eq!(check(&replays, &proof(jti)).await, None);
     }
 }
 

@@ -18,6 +18,8 @@ use ebbtide::model::time::{Clock, ManualClock, Timestamp};
 use ebbtide::model::ttl::Ttl;
 use ebbtide::stores::Stores;
 use ebbtide::stores::clients::hashing::HashCost;
+use ebbtide::stores::profile::Profile;
+use ebbtide::timekeeping::TimeSource;
 
 /// Stores with a clock that the case moves.
 #[derive(Clone)]
@@ -54,6 +56,13 @@ impl StoreRig {
         builder.rng(Arc::clone(&self.rng)).hash_cost(cheap).build()
     }
 
+    /// Stores on the same engine with a time of their own.
+    pub(crate) fn stores_with_time(&self, time: Arc<TimeSource>) -> Stores {
+        let backend = Arc::new(Meanwhile::new(Arc::clone(&self.backend), None));
+        let builder = Stores::builder(backend).time(time).keyring(self.keyring.clone());
+        builder.rng(Arc::clone(&self.rng)).build()
+    }
+
     /// Same store, through a node whose writes fail on demand.
     pub(crate) fn faulty(&self) -> (Self, Arc<Faulty<impl Admin + use<>>>) {
         let faulty = Arc::new(Faulty::new(Meanwhile::new(Arc::clone(&self.backend), None)));
@@ -64,6 +73,11 @@ impl StoreRig {
     /// Same store; `event` happens once, right after a record of that kind is read.
     pub(crate) fn meanwhile(&self, kind: Kind, event: impl Future<Output = ()> + Send + 'static) -> Self {
         self.clone().on(Some((kind, Box::pin(event))))
+    }
+
+    /// Keyring of the node.
+    pub(crate) fn keyring(&self) -> &Keyring {
+        &self.keyring
     }
 
     /// Same store, through a node with this keyring.
@@ -79,6 +93,20 @@ impl StoreRig {
     /// Advances the clock by `seconds`.
     pub(crate) fn pass(&self, seconds: u64) {
         self.clock.advance(Duration::from_secs(seconds));
+    }
+
+    /// Advances the clock by `millis` milliseconds.
+    pub(crate) fn pass_millis(&self, millis: u64) {
+        self.clock.advance(Duration::from_millis(millis));
+    }
+
+    /// Same store, with a profile that takes every old refresh token for a theft after proof of receipt.
+    pub(crate) fn strict(&self) -> Self {
+        let backend = Arc::new(Meanwhile::new(Arc::clone(&self.backend), None));
+        let builder = Stores::builder(backend).clock(self.clock.clone()).keyring(self.keyring.clone());
+        let profile = Profile::oauth().with_strict(true);
+        let stores = builder.rng(Arc::clone(&self.rng)).profile(profile).require_pkce(true).build();
+        Self { stores, ..self.clone() }
     }
 
     /// Sets the clock to `before` milliseconds before `time`.

@@ -27,7 +27,7 @@ impl Yielding {
 
 #[async_trait]
 impl Backend for Yielding {
-    delegate!(self => self.inner, through self.yielding; get get_many take commit commit_each scan sweep);
+    delegate!(self => self.inner, through self.yielding; get get_many take alter commit commit_each scan sweep);
     delegate!(self => self.inner; info);
 }
 

@@ -4,20 +4,22 @@ mod cache;
 mod rate;
 
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use ebbtide::stores::api_keys::{ApiKey, KeyId, Role};
 use ebbtide::stores::audit::{AuditContext, Author};
-use ebbtide::{Clock as _, Digest, Reach, Scope, Secret, Stopwatch};
+use ebbtide::{Digest, Reach, Scope, Secret};
 
 use crate::app::App;
 use crate::http::edge::Edge;
 use crate::http::problem::Problem;
+use crate::http::route::Route;
 use crate::http::share::Share;
 use crate::http::table::Needs;
-use cache::{Cache, Held, Tied};
+use cache::{Cache, Held, LIFE, Tied};
 
 /// Authorized caller and the scope of the request: the header `Ebbtide-Scope`, else the key's own scope. Only routes
 /// of the [`Table`](crate::http::table::Table) have one.
@@ -30,6 +32,8 @@ pub(crate) struct Admitted {
     pub(crate) scope: Scope,
     /// Part of the node that the caller's tenant uses.
     pub(crate) share: Arc<Share>,
+    /// True if the request names no scope, and the answer warns about it.
+    pub(crate) warned: bool,
     who: Who,
 }
 
@@ -63,6 +67,14 @@ impl Who {
         }
     }
 
+    /// Id of the key, for reports.
+    fn id(&self) -> String {
+        match self {
+            Self::Root => "root".to_owned(),
+            Self::Key(held) => held.key.id.to_string(),
+        }
+    }
+
     fn role(&self) -> Role {
         match self {
             Self::Root => Role::Admin,
@@ -74,9 +86,19 @@ impl Who {
 impl Caller {
     /// Id of the key, for the log; that of the root key is `root`.
     pub(crate) fn key_id(&self) -> String {
+        self.who.id()
+    }
+
+    /// Role of the key.
+    pub(crate) fn role(&self) -> Role {
+        self.who.role()
+    }
+
+    /// Counts one request against the key's rate limit.
+    pub(crate) fn spend(&self, boot: Duration) -> Result<(), Problem> {
         match &self.who {
-            Who::Root => "root".to_owned(),
-            Who::Key(held) => held.key.id.to_string(),
+            Who::Root => Ok(()),
+            Who::Key(held) => held.spend(boot),
         }
     }
 
@@ -171,12 +193,13 @@ impl App {
     pub(crate) async fn admit(
         &self,
         needs: Needs,
-        call: &str,
+        route: &Route,
         headers: &HeaderMap,
     ) -> Result<Caller, Problem> {
+        let call = route.call();
         let who = self.identify(headers).await?;
         if let Who::Key(held) = &who {
-            held.spend(self.guard.now())?;
+            held.spend(self.time().boot())?;
         }
         if let Who::Key(held) = &who
             && !held.key.allows(call)
@@ -187,28 +210,55 @@ impl App {
         if who.role() < needs.role && !named {
             return Err(Problem::forbidden(&format!("this call needs the role {}", needs.role)));
         }
-        let scope = requested(headers)?.unwrap_or_else(|| who.scope().clone());
+        let asked = requested(headers)?;
+        let scope = asked.clone().unwrap_or_else(|| who.scope().clone());
         if !who.scope().covers(&scope) {
             return Err(not_covered());
         }
-        if needs.adds {
-            self.quotas.check(&self.stores, &scope, self.guard.now()).await?;
+        if scope == Scope::Global && self.scoping.rules.global_for_admins && who.role() < Role::Admin {
+            return Err(Problem::forbidden("the global scope is kept for keys with the role admin"));
         }
-        Ok(Caller(Arc::new(Admitted { scope, share: who.share(&self.edge), who })))
+        // Calls of administration concern the whole store, or name their scope otherwise.
+        let unscoped = asked.is_none() && scope == Scope::Global && needs.role < Role::Admin;
+        if unscoped {
+            self.scoping.note(&who.id(), route.template(), self.now()?.latest())?;
+        }
+        if needs.adds {
+            self.quotas.check(&self.stores, &scope, self.time().boot()).await?;
+        }
+        let warned = unscoped && self.scoping.rules.warn;
+        Ok(Caller(Arc::new(Admitted { scope, share: who.share(&self.edge), warned, who })))
+    }
+
+    /// Authenticates the holder of `key`, for a protocol without headers. The scope is the key's own, unless another one
+    /// that it covers is asked for.
+    pub(crate) async fn caller(&self, key: &Secret, scope: Option<&Scope>) -> Result<Caller, Problem> {
+        let who = self.identify_key(key.expose()).await?;
+        let scope = scope.unwrap_or_else(|| who.scope()).clone();
+        if !who.scope().covers(&scope) {
+            return Err(not_covered());
+        }
+        if scope == Scope::Global && self.scoping.rules.global_for_admins && who.role() < Role::Admin {
+            return Err(Problem::forbidden("the global scope is kept for keys with the role admin"));
+        }
+        Ok(Caller(Arc::new(Admitted { scope, share: who.share(&self.edge), warned: false, who })))
     }
 
     async fn identify(&self, headers: &HeaderMap) -> Result<Who, Problem> {
-        let key = bearer(headers).ok_or_else(Problem::unauthorized)?;
+        self.identify_key(bearer(headers).ok_or_else(Problem::unauthorized)?).await
+    }
+
+    async fn identify_key(&self, key: &str) -> Result<Who, Problem> {
         let (access, digest) = (&self.access, digest(key));
         if access.is_root(&digest) {
             return Ok(Who::Root);
         }
-        let now = self.guard.now();
-        if let Some(held) = access.cache.get(&digest, now) {
-            return if now < held.key.expires_at { Ok(Who::Key(held)) } else { Err(Problem::unauthorized()) };
+        if let Some(held) = access.cache.get(&digest, self.time()) {
+            let is_live = self.now()?.before(held.key.expires_at)?;
+            return if is_live { Ok(Who::Key(held)) } else { Err(Problem::unauthorized()) };
         }
-        // Take both before the read: a cached key is never younger than it seems.
-        let watch = Stopwatch::start();
+        // Taken before the read: a cached key is never younger than it seems.
+        let lease = self.time().lease(LIFE);
         // Keys that were valid a moment ago do not wait behind invented ones.
         let known = access.cache.knows(&digest);
         let _lookup = match (!known).then(|| self.edge.new_keys.try_acquire()) {
@@ -225,7 +275,7 @@ impl App {
             return Err(Problem::unauthorized());
         };
         let share = self.edge.shares.of(&key, self.edge.limits);
-        Ok(Who::Key(access.cache.hold(&digest, key, Tied { ancestors, share }, now, watch)))
+        Ok(Who::Key(access.cache.hold(&digest, key, Tied { ancestors, share }, lease, self.time())))
     }
 }
 

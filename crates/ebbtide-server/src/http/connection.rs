@@ -24,16 +24,13 @@ use crate::http::outgoing::Outgoing;
 use crate::http::patience::Patient;
 
 /// Slot for one of the open connections.
-pub(super) struct Place(Arc<Edge>);
+pub(crate) struct Place(Arc<Edge>);
 
 impl Place {
-    pub(super) fn take(edge: &Arc<Edge>) -> Option<Self> {
-        // Only the accept loop increments, so this check does not race.
-        if edge.connections.load(Ordering::Relaxed) >= edge.limits.connections {
-            return None;
-        }
-        edge.connections.fetch_add(1, Ordering::Relaxed);
-        Some(Self(Arc::clone(edge)))
+    pub(crate) fn take(edge: &Arc<Edge>) -> Option<Self> {
+        let below = |open: usize| (open < edge.limits.connections).then_some(open + 1);
+        let taken = edge.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below);
+        taken.is_ok().then(|| Self(Arc::clone(edge)))
     }
 
     pub(super) fn limits(&self) -> &Limits {

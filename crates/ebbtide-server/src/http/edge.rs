@@ -10,8 +10,7 @@ use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::{HeaderValue, Version, header};
 use axum::response::{IntoResponse as _, Response};
-use ebbtide::layers::gated::Gate;
-use ebbtide::{Clock as _, Stopwatch, SystemRng};
+use ebbtide::{Stopwatch, SystemRng};
 use http_body::Body as _;
 use tokio::sync::{Notify, Semaphore};
 use tower::{Layer, Service};
@@ -26,6 +25,7 @@ use crate::http::outgoing::{Guard, SMALL};
 use crate::http::problem::Problem;
 use crate::http::request_id::{HEADER, RequestId};
 use crate::http::route::{GOOD, Route, Routes, Verb};
+use crate::http::scoping::{Scoping, WARNING};
 use crate::http::share::{Share, Shares};
 use crate::http::trace::Trace;
 use crate::http::why::{Cause, Refusal};
@@ -41,8 +41,6 @@ const NEW_KEYS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Edge {
     pub(crate) limits: Limits,
-    /// Closed while the node must not serve.
-    pub(crate) gate: Gate,
     /// One permit for each request in a route that needs a key.
     pub(crate) places: Semaphore,
     /// One permit for each large answer of an open route, until it is sent.
@@ -62,10 +60,9 @@ pub(crate) struct Edge {
 }
 
 impl Edge {
-    pub(crate) fn new(limits: Limits, gate: Gate) -> Self {
+    pub(crate) fn new(limits: Limits) -> Self {
         Self {
             limits,
-            gate,
             places: Semaphore::new(limits.requests.min(Semaphore::MAX_PERMITS)),
             open: Arc::new(Semaphore::new(OPEN_PLACES)),
             new_keys: Semaphore::new(NEW_KEYS),
@@ -261,7 +258,7 @@ impl Asked {
             return Err((Problem::unauthorized(), Body::empty()));
         };
         let (parts, body) = request.into_parts();
-        let caller = match app.admit(needs, self.route.call(), &parts.headers).await {
+        let caller = match app.admit(needs, &self.route, &parts.headers).await {
             Ok(caller) => self.caller.insert(caller),
             Err(problem) => return Err((problem, body)),
         };
@@ -293,6 +290,9 @@ impl Asked {
             }
         };
         Ok(response.map(|mut response| {
+            if caller.warned {
+                response.headers_mut().insert(WARNING, Scoping::warning());
+            }
             response
                 .headers_mut()
                 .entry(header::CACHE_CONTROL)
@@ -319,7 +319,7 @@ impl Asked {
     ) -> Response {
         let (outcome, cause) = match response.extensions_mut().remove::<Problem>() {
             Some(mut problem) => {
-                if problem.kind() == "unavailable" && app.edge.gate.is_closed() {
+                if problem.kind() == "unavailable" && app.now().is_err() {
                     problem = problem.because(Cause::Clock);
                 }
                 let (outcome, cause) = (problem.kind(), problem.cause());
@@ -356,7 +356,7 @@ impl Asked {
     fn refusal(&self, app: &App, problem: &Problem, status: u16, request_id: &str) -> Refusal {
         Refusal {
             request_id: request_id.to_owned(),
-            at: app.guard.now().as_millis(),
+            at: app.now().map_or(0, |now| now.latest().as_millis()),
             verb: self.verb,
             route: Arc::clone(&self.route),
             status,

@@ -13,6 +13,8 @@ pub struct Limits {
     pub header_timeout: Duration,
     /// Maximum time in which a client takes nothing of its answer; then the connection is closed.
     pub send_timeout: Duration,
+    /// Maximum time for an authenticated connection of the Redis protocol to be idle.
+    pub resp_idle_timeout: Duration,
     /// Maximum number of requests in flight; more are answered 503 at once.
     pub requests: usize,
     /// Maximum number of requests in flight of one tenant, and of its unfinished bodies; more are answered 429.
@@ -35,6 +37,7 @@ impl Default for Limits {
             body_timeout: Duration::from_secs(30),
             header_timeout: Duration::from_secs(60),
             send_timeout: Duration::from_secs(30),
+            resp_idle_timeout: Duration::from_secs(3_600),
             requests: 4_096,
             key_requests: 1_024,
             key_bytes: 64 << 20,

@@ -116,6 +116,7 @@ impl Problem {
         self.cause
     }
 
+    /// Explanation for the caller.
     pub(crate) fn detail(&self) -> &str {
         &self.detail
     }

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ebbtide::{Error, Reach, Result, Scope, Stopwatch, Stores, Timestamp};
+use ebbtide::{Error, Reach, Result, Scope, Stopwatch, Stores};
 
 use crate::http::problem::Problem;
 
@@ -56,7 +56,8 @@ struct Seen {
     counted: u64,
     /// Number of insertions since the count began.
     added: u64,
-    recount_at: Timestamp,
+    /// On the boot-time clock.
+    recount_at: Duration,
     counting: bool,
 }
 
@@ -68,7 +69,7 @@ impl Quotas {
     }
 
     /// Refuses a record that would exceed a quota.
-    pub(crate) async fn check(&self, stores: &Stores, scope: &Scope, now: Timestamp) -> Result<(), Problem> {
+    pub(crate) async fn check(&self, stores: &Stores, scope: &Scope, now: Duration) -> Result<(), Problem> {
         for quota in self.over(scope) {
             quota.check(stores, now).await?;
         }
@@ -94,7 +95,7 @@ impl Standing {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn check(self: &Arc<Self>, stores: &Stores, now: Timestamp) -> Result<(), Problem> {
+    async fn check(self: &Arc<Self>, stores: &Stores, now: Duration) -> Result<(), Problem> {
         let standing = *self.seen();
         let seen = match standing {
             // Wait for the first count: without it there is no answer.
@@ -114,7 +115,7 @@ impl Standing {
         if seen.counted + seen.added < self.quota.most {
             return Ok(());
         }
-        let wait = u32::try_from(seen.recount_at.since(now).as_secs()).unwrap_or(u32::MAX).max(1);
+        let wait = u32::try_from(seen.recount_at.saturating_sub(now).as_secs()).unwrap_or(u32::MAX).max(1);
         Err(Problem::too_many("quota", "the scope has reached its record quota", wait))
     }
 
@@ -123,7 +124,7 @@ impl Standing {
         self.seen().as_mut().is_some_and(|seen| !std::mem::replace(&mut seen.counting, true))
     }
 
-    async fn count(&self, stores: &Stores, now: Timestamp) -> Result<Seen> {
+    async fn count(&self, stores: &Stores, now: Duration) -> Result<Seen> {
         let (watch, before) = (Stopwatch::start(), self.seen().map_or(0, |seen| seen.added));
         let reach = Reach::Below(self.quota.scope.clone());
         let counted = stores.scopes(&Scope::Global).count_up_to(&reach, self.quota.most).await;
@@ -134,7 +135,7 @@ impl Standing {
             seen.counting = false;
         }
         let added = seen.map_or(0, |seen| seen.added.saturating_sub(before));
-        let recount_at = now.checked_add(RECOUNT_AFTER.max(watch.elapsed() * REST))?;
+        let recount_at = now.saturating_add(RECOUNT_AFTER.max(watch.elapsed() * REST));
         let counted = Seen { counted: counted?, added, recount_at, counting: false };
         *seen = Some(counted);
         Ok(counted)

@@ -17,7 +17,8 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::app::App;
-use crate::http::connection::{Connection, Place};
+use crate::http::connection::Connection;
+pub(crate) use crate::http::connection::Place;
 use crate::http::edge::Edge;
 use crate::{operator_router, public_router, router};
 
@@ -68,7 +69,7 @@ impl Serving {
             stopped: stopped.clone(),
         };
         let operator = self.operator.map(|listener| {
-            let own = Arc::new(Edge::new(edge.limits, edge.gate.clone()));
+            let own = Arc::new(Edge::new(edge.limits));
             let server = Server {
                 builder: builder(&own),
                 // Connections of operators have a bound of their own.
@@ -144,7 +145,7 @@ fn builder(edge: &Edge) -> Builder<TokioExecutor> {
 }
 
 /// Ignores a connection that was closed before it was accepted; waits if the process is out of file descriptors.
-async fn rest(error: &io::Error) {
+pub(crate) async fn rest(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
         tracing::warn!(%error, "cannot accept a connection");

@@ -1,11 +1,12 @@
-//! `/v1/sweep`, `/v1/stats`
+//! `/v1/sweep`, `/v1/stats`, `/v1/clock`
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use axum::extract::State;
 use ebbtide::ops::sweeper;
 use ebbtide::{Kind, Scope, Sweeper, SystemRng};
+use serde::Deserialize;
+use utoipa::ToSchema;
 use utoipa_axum::routes;
 
 use crate::app::App;
@@ -14,10 +15,15 @@ use crate::http::body::Json;
 use crate::http::problem::Problem;
 use crate::http::table::Table;
 use ebbtide_api::answers::by_name;
+use ebbtide_api::clock::{ClockAccepted, ClockAnswer};
 use ebbtide_api::stats::{StatsAnswer, SweepRequest};
 
 pub(super) fn routes() -> Table {
-    Table::new().admin(routes!(sweep)).admin(routes!(stats))
+    Table::new()
+        .admin(routes!(sweep))
+        .admin(routes!(stats))
+        .admin(routes!(clock))
+        .admin(routes!(accept_clock))
 }
 
 /// Refuses a caller of a narrower scope: the call concerns the whole store.
@@ -41,7 +47,7 @@ async fn sweep(
     body: Result<Option<Json<SweepRequest>>, Problem>,
 ) -> Result<Json<BTreeMap<String, u64>>, Problem> {
     require_global(&caller)?;
-    let mut sweeper = Sweeper::new(Arc::clone(&app.backend.0), Arc::clone(&app.guard), SystemRng);
+    let mut sweeper = Sweeper::new(app.timed().clone(), SystemRng);
     let mut removed = BTreeMap::new();
     if let Some(kinds) = body?.and_then(|Json(body)| body.kinds) {
         let kinds = kinds.iter().map(|kind| kind.parse()).collect::<ebbtide::Result<Vec<Kind>>>()?;
@@ -60,8 +66,41 @@ async fn sweep(
     responses((status = 200, body = StatsAnswer)))]
 async fn stats(State(app): State<App>, caller: Caller) -> Result<Json<StatsAnswer>, Problem> {
     require_global(&caller)?;
-    let now = ebbtide::Clock::now(app.guard.as_ref());
-    let kinds = app.backend.0.stats(now).await?;
-    let warnings = sweeper::warnings(app.backend.0.as_ref(), now, app.silence).await?;
+    let now = app.now()?;
+    let kinds = app.backend.0.stats(now.earliest()).await?;
+    let warnings = sweeper::warnings(app.backend.0.as_ref(), now.latest(), app.silence).await?;
     Ok(Json(StatsAnswer::new(&kinds, warnings)))
+}
+
+/// Describes the clock by which the store's answers are judged
+#[utoipa::path(get, path = "/clock", operation_id = "clock", tag = "operator",
+    responses((status = 200, body = ClockAnswer)))]
+async fn clock(State(app): State<App>, caller: Caller) -> Result<Json<ClockAnswer>, Problem> {
+    require_global(&caller)?;
+    Ok(Json(ClockAnswer::from(&app.time().status())))
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct AcceptClock {
+    /// Defaults to the holder of the API key.
+    actor: Option<String>,
+    reason: Option<String>,
+    /// Allows the store's time to go back.
+    #[serde(default)]
+    back: bool,
+}
+
+/// Makes the wall clock of the node the store's time; this is audited
+#[utoipa::path(post, path = "/clock/accept", operation_id = "accept_clock", tag = "operator",
+    request_body = AcceptClock,
+    responses((status = 200, body = ClockAccepted)))]
+async fn accept_clock(
+    State(app): State<App>,
+    caller: Caller,
+    Json(asked): Json<AcceptClock>,
+) -> Result<Json<ClockAccepted>, Problem> {
+    require_global(&caller)?;
+    let context = caller.context(asked.actor, asked.reason)?;
+    Ok(Json(ClockAccepted::from(&app.db.accept_clock(&context, asked.back).await?)))
 }

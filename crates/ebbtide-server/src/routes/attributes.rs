@@ -9,7 +9,7 @@ use ebbtide::Version;
 use ebbtide::stores::api_keys::Role;
 use ebbtide::stores::attributes::{Bucket, ChangeOutcome, Draft, SwapOutcome};
 use ebbtide_api::answers::{Deleted, Listed};
-use ebbtide_api::attributes::{AttributeAnswer, AttributeStamp, AttributeSwap};
+use ebbtide_api::attributes::{AttributeAnswer, AttributeStamp, AttributeSwap, BucketsAnswer};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa_axum::routes;
@@ -23,7 +23,8 @@ use crate::http::table::Table;
 
 pub(super) fn routes() -> Table {
     let read = (Verb::Get, Role::Reader, false);
-    let buckets = |table: Table| table.alias(read, &["limit", "after"], |routes| routes.get(list_buckets));
+    let buckets =
+        |table: Table| table.alias(read, &["limit", "after", "usage"], |routes| routes.get(list_buckets));
     let table = Table::new()
         .reader(routes!(list_buckets))
         .reader(routes!(list))
@@ -272,19 +273,39 @@ async fn list(
     Ok(Json(listed(&bucket.list(after.as_ref(), limit).await?)))
 }
 
-/// Lists the names of an owner's buckets
+/// Buckets of an owner.
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct WhichBuckets {
+    /// 1 to 1,000 items; 100 by default.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+    /// The `next` of the page before.
+    after: Option<String>,
+    /// Answers the counts and bytes of every bucket instead; reads all attributes of the owner.
+    #[serde(default)]
+    usage: bool,
+}
+
+/// Lists the names of an owner's buckets, or their counts and bytes
 #[utoipa::path(get, path = "/attributes/{owner}", operation_id = "list_buckets", tag = "attributes",
-    params(("owner" = String, Path), AttributePage),
-    responses((status = 200, body = Listed<String>)))]
+    params(("owner" = String, Path), WhichBuckets),
+    responses((status = 200, body = BucketsAnswer)))]
 async fn list_buckets(
     State(app): State<App>,
     caller: Caller,
     Segments([owner]): Segments<1>,
-    Query(asked): Query<AttributePage>,
-) -> Result<Json<Listed<String>>, Problem> {
+    Query(asked): Query<WhichBuckets>,
+) -> Result<Json<BucketsAnswer>, Problem> {
+    if asked.usage {
+        let usage = app.stores.attributes(&caller.scope).usage(&owner).await?;
+        crate::metrics::tell_usage(&caller.scope, &owner, &usage);
+        return Ok(Json(BucketsAnswer::Usage(usage.into())));
+    }
     let (after, limit) = page(asked.limit, asked.after.as_deref())?;
     let listing = app.stores.attributes(&caller.scope).list_buckets(&owner, after.as_ref(), limit).await?;
-    Ok(Json(listed::<String, String>(&listing)))
+    Ok(Json(BucketsAnswer::Page(listed::<String, String>(&listing))))
 }
 
 /// Deletes a bucket

@@ -31,13 +31,14 @@ async fn issue(
 
 /// Redeems a code once
 ///
-/// A second redemption is answered 409, and revokes the grant of the first. A mismatch invalidates the code.
+/// A second redemption is answered 409. It revokes the grant of the first if everything that is presented fits the code.
+/// A mismatch invalidates the code.
 #[utoipa::path(post, path = "/codes/redeem", operation_id = "redeem_code", tag = "codes",
     request_body = Redeem,
     responses(
         (status = 200, body = CodeRedeemed),
         (status = 404, description = "unknown: not a code of this scope"),
-        (status = 409, description = "reused: what it gave is revoked; `grant_id` names it"),
+        (status = 409, description = "reused: `grant_id` names the grant that is revoked, if everything presented fits"),
         (status = 410, description = "expired"),
         (status = 422, description = "mismatch: `field` names what was not as bound"),
     ))]
@@ -56,6 +57,9 @@ async fn redeem(
 }
 
 pub(super) fn reused(grant_id: Option<GrantId>) -> Problem {
-    let problem = Problem::conflict("reused", "the code was presented before; what it gave is revoked");
-    problem.with("grant_id", grant_id.map(|id| id.to_string()))
+    let detail = match grant_id {
+        Some(_) => "the code was presented before; its grant is revoked",
+        None => "the code was presented before",
+    };
+    Problem::conflict("reused", detail).with("grant_id", grant_id.map(|id| id.to_string()))
 }

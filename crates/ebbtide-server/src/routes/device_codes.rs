@@ -2,12 +2,15 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use ebbtide::Clock as _;
+use ebbtide::Timestamp;
 use ebbtide::stores::device_codes::{
-    Approve, DecideOutcome, Decision, Deny, DeviceRedeem, DeviceRedeemOutcome, DeviceRequest, PollOutcome,
+    Approve, DecideOutcome, Decision, Deny, DeviceRedeem, DeviceRedeemOutcome, DeviceRequest, Inspect,
+    InspectOutcome, PollOutcome,
 };
+use ebbtide_api::answers::millis;
 use ebbtide_api::codes::CodeRedeemed;
-use ebbtide_api::device_codes::{DeviceApproved, DeviceDecided, DeviceStarted};
+use ebbtide_api::device_codes::{DeviceApproved, DeviceDecided, DeviceInspected, DeviceStarted};
+use ebbtide_api::tokens::Audience;
 use utoipa_axum::routes;
 
 use super::codes::reused;
@@ -20,6 +23,7 @@ use crate::http::table::Table;
 pub(super) fn routes() -> Table {
     Table::new()
         .creator(routes!(start))
+        .writer(routes!(inspect))
         .writer(routes!(approve))
         .writer(routes!(deny))
         .writer(routes!(poll))
@@ -36,6 +40,36 @@ async fn start(
 ) -> Result<(StatusCode, Json<DeviceStarted>), Problem> {
     let started = app.stores.device_codes(&caller.scope).start(request).await?;
     Ok((StatusCode::CREATED, Json(started.into())))
+}
+
+/// Reads what a user code asks for, for the page on which the user decides
+///
+/// A wrong code counts as a guess of its source.
+#[utoipa::path(post, path = "/device-codes/inspect", operation_id = "inspect_device", tag = "device codes",
+    request_body = Inspect,
+    responses(
+        (status = 200, body = DeviceInspected),
+        (status = 404, description = "unknown"),
+        (status = 409, description = "used: it was decided on before"),
+        (status = 410, description = "expired"),
+    ))]
+async fn inspect(
+    State(app): State<App>,
+    caller: Caller,
+    Json(inspect): Json<Inspect>,
+) -> Result<Json<DeviceInspected>, Problem> {
+    match app.stores.device_codes(&caller.scope).inspect(&inspect).await? {
+        InspectOutcome::Pending { client_id, scope, resource, expires_at } => Ok(Json(DeviceInspected {
+            client_id,
+            scope,
+            aud: resource.as_ref().map(Audience::from),
+            expires_at: millis(expires_at),
+        })),
+        InspectOutcome::Used => Err(Problem::conflict("used", "the user code was decided on before")),
+        InspectOutcome::Expired => Err(Problem::expired("the user code was not decided on in its time")),
+        InspectOutcome::TooManyGuesses { retry_at } => Err(too_many_guesses(&app, retry_at)?),
+        _ => Err(Problem::not_found("no such user code in this scope")),
+    }
 }
 
 /// Approves a device, for the user
@@ -84,13 +118,15 @@ async fn decide(
         }
         DecideOutcome::Used => Err(Problem::conflict("used", "the user code was decided on before")),
         DecideOutcome::Expired => Err(Problem::expired("the user code was not decided on in its time")),
-        DecideOutcome::TooManyGuesses { retry_at } => {
-            let wait = retry_at.since(app.guard.now()).as_millis().div_ceil(1_000);
-            let wait = u32::try_from(wait).unwrap_or(u32::MAX);
-            Err(Problem::too_many("too_many_guesses", "too many wrong user codes came from there", wait))
-        }
+        DecideOutcome::TooManyGuesses { retry_at } => Err(too_many_guesses(app, retry_at)?),
         _ => Err(Problem::not_found("no such user code in this scope")),
     }
+}
+
+fn too_many_guesses(app: &App, retry_at: Timestamp) -> Result<Problem, Problem> {
+    let wait = retry_at.since(app.now()?.latest()).as_millis().div_ceil(1_000);
+    let wait = u32::try_from(wait).unwrap_or(u32::MAX);
+    Ok(Problem::too_many("too_many_guesses", "too many wrong user codes came from there", wait))
 }
 
 /// Polls for the decision of the user

@@ -4,7 +4,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::Secret;
 use ebbtide::stores::grants::{GrantId, GrantRequest, Holder, Revoke, Rotate, RotateOutcome, Why};
-use ebbtide_api::answers::Revoked;
+use ebbtide::stores::shared::paging::Listing;
+use ebbtide_api::answers::{Listed, Revoked};
 use ebbtide_api::grants::{GrantAnswer, GrantIssued, GrantRotated, reason};
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -12,7 +13,7 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::http::auth::Caller;
-use crate::http::body::{Json, Path};
+use crate::http::body::{Json, Path, Query, listed, page};
 use crate::http::problem::Problem;
 use crate::http::table::Table;
 
@@ -22,6 +23,7 @@ pub(super) fn routes() -> Table {
         .writer(routes!(rotate))
         .writer(routes!(revoke))
         .reader(routes!(read))
+        .reader(routes!(list))
         .writer(routes!(remove))
 }
 
@@ -39,14 +41,15 @@ async fn issue(
 
 /// Exchanges a refresh token for its successor
 ///
-/// A token that was rotated before gets the same successor again for a short time, while that one was not used.
-/// After that it is 409, and the family is revoked.
+/// A token that was rotated before gets the same successor again for a short time, while that one was not used. Within
+/// its retry window it is 409 `raced` after that: read the stored token again, and try once more later. Any later it is
+/// 409 `reused`, and the family is revoked.
 #[utoipa::path(post, path = "/grants/rotate", operation_id = "rotate_grant", tag = "grants",
     request_body = Rotate,
     responses(
         (status = 200, body = GrantRotated),
         (status = 404, description = "unknown: not a refresh token of this scope"),
-        (status = 409, description = "reused: the family is revoked; `grant_id` names it"),
+        (status = 409, description = "raced: nothing is changed; or reused: the family is revoked; `grant_id` names it"),
         (status = 410, description = "expired, or `revoked` for the reason given"),
         (status = 422, description = "mismatch: `field` names what was not as bound"),
     ))]
@@ -61,6 +64,10 @@ async fn rotate(
         RotateOutcome::Reused { grant_id } => {
             let problem = Problem::conflict("reused", "the token was used before; its family is revoked");
             Err(problem.with("grant_id", grant_id.to_string()))
+        }
+        RotateOutcome::Raced { grant_id } => {
+            let detail = "another rotation was faster; read the stored token again, and try once more later";
+            Err(Problem::conflict("raced", detail).with("grant_id", grant_id.to_string()))
         }
         RotateOutcome::Mismatch(field) => Err(Problem::mismatch(field)),
         RotateOutcome::Revoked { why, .. } => Err(revoked(why)),
@@ -124,6 +131,39 @@ async fn read(
 ) -> Result<Json<GrantAnswer>, Problem> {
     let grant = app.stores.grants(&caller.scope).get(id.parse::<GrantId>()?).await?;
     grant.map(|grant| Json(grant.into())).ok_or_else(unknown)
+}
+
+/// Query of a listing of grants: one of `subject` and `client_id`.
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct WhoseGrants {
+    #[param(example = "alice")]
+    subject: Option<String>,
+    client_id: Option<String>,
+    /// 1 to 1,000 items; 100 by default.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+    /// `next` of the previous page.
+    after: Option<String>,
+}
+
+/// Lists the grants of a subject or a client, without their payloads
+#[utoipa::path(get, path = "/grants", operation_id = "list_grants", tag = "grants", params(WhoseGrants),
+    responses((status = 200, body = Listed<GrantAnswer>)))]
+async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    Query(whose): Query<WhoseGrants>,
+) -> Result<Json<Listed<GrantAnswer>>, Problem> {
+    let holder = match (&whose.subject, &whose.client_id) {
+        (Some(subject), None) => Holder::Subject(subject),
+        (None, Some(client_id)) => Holder::Client(client_id),
+        _ => return Err(Problem::invalid("one of subject and client_id is given")),
+    };
+    let (after, limit) = page(whose.limit, whose.after.as_deref())?;
+    let grants = app.stores.grants(&caller.scope).list(holder, after.as_ref(), limit).await?;
+    Ok(Json(listed(&Listing { items: grants.items, next: grants.next })))
 }
 
 /// Revokes a grant

@@ -7,7 +7,8 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use ebbtide::ops::sweeper::{self, SILENCE};
-use ebbtide::{Clock as _, Key, Kind, Scope, Stopwatch};
+use ebbtide::timekeeping::ClockState;
+use ebbtide::{Key, Kind, Scope, Stopwatch};
 use serde::Serialize;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -49,7 +50,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Maximum age of the engine's answer.
 const AGE: Duration = Duration::from_secs(1);
 
-/// Readiness: the store answers and the node's clock is right
+/// Readiness: the store answers, and its time is known
 ///
 /// The body lists problems that an operator should fix.
 #[utoipa::path(get, path = "/readyz", operation_id = "ready", tag = "open",
@@ -58,7 +59,7 @@ async fn ready(State(app): State<App>) -> Result<Json<Ready>, Problem> {
     if app.edge.draining.load(Ordering::Relaxed) {
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "shutting down"));
     }
-    if let Err(error) = app.edge.gate.check() {
+    if let Err(error) = app.now() {
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", error.message()));
     }
     let mut last = app.readiness.0.lock().await;
@@ -88,10 +89,14 @@ async fn ask(app: &App) -> Warnings {
 /// Reads a record that does not exist, and collects the warnings.
 async fn warnings(app: &App) -> ebbtide::Result<Vec<String>> {
     let key = Key::new(Kind::System, &Scope::Global, &["ready".into()], &[])?;
-    let now = app.guard.now();
-    app.backend.0.get(&key, now).await?;
-    let mut warnings = sweeper::warnings(app.backend.0.as_ref(), now, SILENCE).await?;
-    warnings.extend(app.guard.leap().await?.map(|leap| leap.to_string()));
+    let now = app.now()?;
+    // The record never exists, so the clock is not asked.
+    app.timed().get(&key, now).await?;
+    let mut warnings = sweeper::warnings(app.backend.0.as_ref(), now.latest(), SILENCE).await?;
+    let clock = app.time().status();
+    if clock.state != ClockState::Normal {
+        warnings.push(clock.sentence());
+    }
     Ok(warnings)
 }
 

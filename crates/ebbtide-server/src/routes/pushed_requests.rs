@@ -14,7 +14,7 @@ use crate::http::problem::Problem;
 use crate::http::table::Table;
 
 pub(super) fn routes() -> Table {
-    Table::new().creator(routes!(put)).writer(routes!(take))
+    Table::new().creator(routes!(put)).reader(routes!(peek)).writer(routes!(take))
 }
 
 /// Stores a pushed authorization request (RFC 9126)
@@ -38,6 +38,24 @@ async fn put(
     }
 }
 
+/// Reads a pushed request without taking it
+#[utoipa::path(post, path = "/pushed-requests/peek", operation_id = "peek_request", tag = "pushed requests",
+    request_body = Take,
+    responses(
+        (status = 200, body = PushedTaken),
+        (status = 404, description = "unknown"),
+        (status = 409, description = "used: it was taken before"),
+        (status = 410, description = "expired"),
+        (status = 422, description = "mismatch: it is another client's"),
+    ))]
+async fn peek(
+    State(app): State<App>,
+    caller: Caller,
+    Json(request): Json<Take>,
+) -> Result<Json<PushedTaken>, Problem> {
+    answered(app.stores.pushed_requests(&caller.scope).peek(&request).await?)
+}
+
 /// Takes a pushed request once
 #[utoipa::path(post, path = "/pushed-requests/take", operation_id = "take_request", tag = "pushed requests",
     request_body = Take,
@@ -53,7 +71,11 @@ async fn take(
     caller: Caller,
     Json(request): Json<Take>,
 ) -> Result<Json<PushedTaken>, Problem> {
-    match app.stores.pushed_requests(&caller.scope).take(request).await? {
+    answered(app.stores.pushed_requests(&caller.scope).take(request).await?)
+}
+
+fn answered(answer: TakeOutcome) -> Result<Json<PushedTaken>, Problem> {
+    match answer {
         TakeOutcome::Taken { client_id, params } => {
             Ok(Json(PushedTaken { client_id, params: params.into_inner() }))
         }

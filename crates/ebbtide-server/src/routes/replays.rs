@@ -22,7 +22,11 @@ pub(super) fn routes() -> Table {
 /// Of any number of callers with one proof, on any number of nodes, exactly one is answered 200.
 #[utoipa::path(post, path = "/replays/check", operation_id = "check_replay", tag = "replays",
     request_body = Proof,
-    responses((status = 200, body = ReplayFresh), (status = 409, description = "replay: the proof was seen before")))]
+    responses(
+        (status = 200, body = ReplayFresh),
+        (status = 409, description = "replay: the proof was seen before"),
+        (status = 410, description = "expired: the proof has ended, seen before or not"),
+    ))]
 async fn check(
     State(app): State<App>,
     caller: Caller,
@@ -30,6 +34,7 @@ async fn check(
 ) -> Result<Json<ReplayFresh>, Problem> {
     match app.stores.replays(&caller.scope).check(&proof).await? {
         ReplayOutcome::Fresh { expires_at } => Ok(Json(expires_at.into())),
+        ReplayOutcome::Expired => Err(expired()),
         _ => Err(replay()),
     }
 }
@@ -47,6 +52,7 @@ struct ReplayBatch {
     responses(
         (status = 200, description = "all proofs are fresh", body = ReplayOutcomes),
         (status = 409, description = "replay: one was seen before; `outcomes` has the outcome of each"),
+        (status = 410, description = "expired: one has ended, and none was seen before"),
     ))]
 async fn check_batch(
     State(app): State<App>,
@@ -59,8 +65,19 @@ async fn check_batch(
     }
     let outcomes = app.stores.replays(&caller.scope).check_batch(&body.items).await?;
     let replayed = outcomes.contains(&ReplayOutcome::Replay);
+    let ended = outcomes.contains(&ReplayOutcome::Expired);
     let answer = ReplayOutcomes::from(outcomes);
-    if replayed { Err(replay().with("outcomes", answer.outcomes)) } else { Ok(Json(answer)) }
+    if replayed {
+        Err(replay().with("outcomes", answer.outcomes))
+    } else if ended {
+        Err(expired().with("outcomes", answer.outcomes))
+    } else {
+        Ok(Json(answer))
+    }
+}
+
+fn expired() -> Problem {
+    Problem::expired("the proof has ended")
 }
 
 fn replay() -> Problem {

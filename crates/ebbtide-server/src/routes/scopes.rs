@@ -14,10 +14,19 @@ use crate::http::body::{Json, Path, Query};
 use crate::http::problem::Problem;
 use crate::http::table::Table;
 use ebbtide_api::answers::Listed;
-use ebbtide_api::scopes::{ScopeAnswer, ScopeCounts, ScopeDeleted};
+use ebbtide_api::attributes::UsageAnswer;
+use ebbtide_api::scopes::{
+    ScopeAnswer, ScopeCounts, ScopeDeleted, ScopeMigrate, ScopeMigrated, UnscopedAnswer,
+};
 
 pub(super) fn routes() -> Table {
-    Table::new().admin(routes!(list)).admin(routes!(count)).admin(routes!(remove))
+    Table::new()
+        .admin(routes!(list))
+        .admin(routes!(count))
+        .admin(routes!(remove))
+        .admin(routes!(usage))
+        .admin(routes!(unscoped))
+        .admin(routes!(migrate))
 }
 
 fn reach(caller: &Caller, scope: &str, below: bool) -> Result<Reach, Problem> {
@@ -122,4 +131,48 @@ async fn remove(
     // Also after an error: the keys may be gone.
     app.access.forget_scope(&reach);
     Ok(Json(ScopeDeleted::new(&reach, &deleted?.records)))
+}
+
+/// Counts the live attributes of a scope and their bytes, by bucket
+///
+/// It reads every attribute of the scope.
+#[utoipa::path(get, path = "/scopes/{scope}/usage", operation_id = "scope_usage", tag = "operator",
+    params(("scope" = String, Path, example = "tenant:acme"), ScopeReach),
+    responses((status = 200, body = UsageAnswer)))]
+async fn usage(
+    State(app): State<App>,
+    caller: Caller,
+    Path(scope): Path<String>,
+    Query(far): Query<ScopeReach>,
+) -> Result<Json<UsageAnswer>, Problem> {
+    let reach = reach(&caller, &scope, far.below)?;
+    Ok(Json(app.stores.attributes(reach.scope()).usage_of_scope(far.below).await?.into()))
+}
+
+/// Reports the requests to this node that named no scope, by key and route
+#[utoipa::path(get, path = "/unscoped-requests", operation_id = "unscoped_requests", tag = "operator",
+    responses((status = 200, body = Listed<UnscopedAnswer>)))]
+async fn unscoped(State(app): State<App>, caller: Caller) -> Result<Json<Listed<UnscopedAnswer>>, Problem> {
+    caller.require(&Scope::Global)?;
+    Ok(Json(Listed { items: app.scoping.report(), next: None }))
+}
+
+/// Moves approvals, relationships and attributes from one scope to another, a bounded number in each call
+///
+/// Repeat it until `done`. Each record moves in one commit; one that exists in the other scope already is left and
+/// counted as a conflict.
+#[utoipa::path(post, path = "/scopes/migrate", operation_id = "migrate_scope", tag = "operator",
+    request_body = ScopeMigrate, responses((status = 200, body = ScopeMigrated)))]
+async fn migrate(
+    State(app): State<App>,
+    caller: Caller,
+    Json(body): Json<ScopeMigrate>,
+) -> Result<Json<ScopeMigrated>, Problem> {
+    let (from, to): (Scope, Scope) = (body.from.parse()?, body.to.parse()?);
+    caller.require(&from)?;
+    caller.require(&to)?;
+    let context = caller.context(body.actor, body.reason)?;
+    let scopes = app.stores.scopes(&caller.scope);
+    let after = body.after.as_deref().map(str::parse).transpose()?;
+    Ok(Json(scopes.migrate(&from, &to, after, body.dry_run, &context).await?.into()))
 }

@@ -2,17 +2,17 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use ebbtide::stores::sessions::{SessionOutcome, SessionRequest, TouchOutcome};
+use ebbtide::stores::sessions::{SessionName, SessionOutcome, SessionRequest, TouchOutcome};
 use ebbtide::{Secret, Ttl};
 use ebbtide_api::answers::{Listed, Revoked, millis};
-use ebbtide_api::sessions::{SessionCreated, SessionListed, SessionRead, SessionTouched};
+use ebbtide_api::sessions::{SessionCreated, SessionDeleted, SessionListed, SessionRead, SessionTouched};
 use serde::Deserialize;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::http::auth::Caller;
-use crate::http::body::{Json, Path, Query, listed, page};
+use crate::http::body::{Json, Query, listed, page};
 use crate::http::problem::Problem;
 use crate::http::table::Table;
 
@@ -40,9 +40,34 @@ async fn create(
     Ok((StatusCode::CREATED, Json(session.into())))
 }
 
+/// Session, by one of its names. The id is a secret, and stands in no URL.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct SessionNamed {
+    /// Id of the session.
+    #[schema(value_type = Option<String>)]
+    session_id: Option<Secret>,
+    /// Handle of the session, as listings have it.
+    handle: Option<String>,
+}
+
+impl SessionNamed {
+    fn name(&self) -> Result<SessionName<'_>, Problem> {
+        one_of(self.session_id.as_ref(), self.handle.as_deref())
+    }
+}
+
+fn one_of<'a>(session_id: Option<&'a Secret>, handle: Option<&'a str>) -> Result<SessionName<'a>, Problem> {
+    match (session_id, handle) {
+        (Some(id), None) => Ok(SessionName::Id(id)),
+        (None, Some(handle)) => Ok(SessionName::Handle(handle)),
+        _ => Err(Problem::invalid("one of session_id and handle is given")),
+    }
+}
+
 /// Reads a session without consuming it
-#[utoipa::path(get, path = "/sessions/{id}", operation_id = "read_session", tag = "sessions",
-    params(("id" = String, Path)),
+#[utoipa::path(post, path = "/sessions/get", operation_id = "read_session", tag = "sessions",
+    request_body = SessionNamed,
     responses(
         (status = 200, body = SessionRead),
         (status = 404, description = "unknown"),
@@ -52,14 +77,14 @@ async fn create(
 async fn read(
     State(app): State<App>,
     caller: Caller,
-    Path(id): Path<String>,
+    Json(body): Json<SessionNamed>,
 ) -> Result<Json<SessionRead>, Problem> {
-    answered(app.stores.sessions(&caller.scope).get(&Secret::new(id)).await?)
+    answered(app.stores.sessions(&caller.scope).get(body.name()?).await?)
 }
 
 /// Claims a session, once
-#[utoipa::path(post, path = "/sessions/{id}/claim", operation_id = "claim_session", tag = "sessions",
-    params(("id" = String, Path)),
+#[utoipa::path(post, path = "/sessions/claim", operation_id = "claim_session", tag = "sessions",
+    request_body = SessionNamed,
     responses(
         (status = 200, body = SessionRead),
         (status = 404, description = "unknown"),
@@ -69,9 +94,9 @@ async fn read(
 async fn claim(
     State(app): State<App>,
     caller: Caller,
-    Path(id): Path<String>,
+    Json(body): Json<SessionNamed>,
 ) -> Result<Json<SessionRead>, Problem> {
-    answered(app.stores.sessions(&caller.scope).claim(&Secret::new(id)).await?)
+    answered(app.stores.sessions(&caller.scope).claim(body.name()?).await?)
 }
 
 fn answered(answer: SessionOutcome) -> Result<Json<SessionRead>, Problem> {
@@ -83,18 +108,22 @@ fn answered(answer: SessionOutcome) -> Result<Json<SessionRead>, Problem> {
     }
 }
 
-#[derive(Deserialize, Default, ToSchema)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct SessionTouch {
+    /// Id of the session.
+    #[schema(value_type = Option<String>)]
+    session_id: Option<Secret>,
+    /// Handle of the session, as listings have it.
+    handle: Option<String>,
     #[serde(rename = "ttl_seconds")]
     #[schema(value_type = Option<i64>, minimum = 1)]
     ttl: Option<Ttl>,
 }
 
-/// Renews a session; the body is optional
-#[utoipa::path(post, path = "/sessions/{id}/touch", operation_id = "touch_session", tag = "sessions",
-    params(("id" = String, Path)),
-    request_body = Option<SessionTouch>,
+/// Renews a session
+#[utoipa::path(post, path = "/sessions/touch", operation_id = "touch_session", tag = "sessions",
+    request_body = SessionTouch,
     responses(
         (status = 200, body = SessionTouched),
         (status = 404, description = "unknown"),
@@ -104,11 +133,10 @@ struct SessionTouch {
 async fn touch(
     State(app): State<App>,
     caller: Caller,
-    Path(id): Path<String>,
-    body: Option<Json<SessionTouch>>,
+    Json(body): Json<SessionTouch>,
 ) -> Result<Json<SessionTouched>, Problem> {
-    let ttl = body.and_then(|Json(body)| body.ttl);
-    match app.stores.sessions(&caller.scope).touch(&Secret::new(id), ttl).await? {
+    let name = one_of(body.session_id.as_ref(), body.handle.as_deref())?;
+    match app.stores.sessions(&caller.scope).touch(name, body.ttl).await? {
         TouchOutcome::Touched { expires_at } => Ok(Json(SessionTouched { expires_at: millis(expires_at) })),
         TouchOutcome::Used => Err(used()),
         TouchOutcome::Expired => Err(expired()),
@@ -116,17 +144,36 @@ async fn touch(
     }
 }
 
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct SessionDelete {
+    /// Id of the session.
+    #[schema(value_type = Option<String>)]
+    session_id: Option<Secret>,
+    /// Handle of the session, as listings have it.
+    handle: Option<String>,
+    /// Ends the grants and tokens that came from the session, too.
+    #[serde(default)]
+    revoke_grants: bool,
+}
+
 /// Deletes a session
-#[utoipa::path(delete, path = "/sessions/{id}", operation_id = "delete_session", tag = "sessions",
-    params(("id" = String, Path)),
-    responses((status = 204, description = "deleted"), (status = 404, description = "unknown")))]
+#[utoipa::path(post, path = "/sessions/delete", operation_id = "delete_session", tag = "sessions",
+    request_body = SessionDelete,
+    responses((status = 200, body = SessionDeleted), (status = 404, description = "unknown")))]
 async fn remove(
     State(app): State<App>,
     caller: Caller,
-    Path(id): Path<String>,
-) -> Result<StatusCode, Problem> {
-    let removed = app.stores.sessions(&caller.scope).delete(&Secret::new(id)).await?;
-    removed.then_some(StatusCode::NO_CONTENT).ok_or_else(unknown)
+    Json(body): Json<SessionDelete>,
+) -> Result<Json<SessionDeleted>, Problem> {
+    let name = one_of(body.session_id.as_ref(), body.handle.as_deref())?;
+    let sessions = app.stores.sessions(&caller.scope);
+    let deleted = if body.revoke_grants {
+        sessions.delete_with_grants(name, &caller.context(None, None)?).await?
+    } else {
+        sessions.delete(name).await?
+    };
+    if deleted { Ok(Json(SessionDeleted { deleted })) } else { Err(unknown()) }
 }
 
 /// Query of a listing of sessions.

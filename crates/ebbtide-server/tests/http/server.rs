@@ -8,6 +8,7 @@ use ebbtide::stores::clients::hashing::HashCost;
 use ebbtide::{Ebbtide, ManualClock, Memory, Secret, Timestamp};
 use ebbtide_server::App;
 use ebbtide_server::http::quota::Quotas;
+use ebbtide_server::http::scoping::ScopeRules;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -69,10 +70,18 @@ impl Server {
         Self { port, clock, app, backend }
     }
 
+    /// Another node on the same store, with other rules for scopes.
+    pub(crate) async fn ruled(&self, rules: ScopeRules) -> Self {
+        let app = self.app.clone().with_scope_rules(rules);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(ebbtide_server::http::serve(listener, app.clone(), std::future::pending()));
+        Self { port, clock: self.clock.clone(), app, backend: Arc::clone(&self.backend) }
+    }
+
     /// Does the periodic work of the node once.
     pub(crate) async fn round(&self) {
-        let bound = Duration::from_secs(2);
-        ebbtide_server::upkeep::Upkeep::new(self.app.clone(), self.clock.clone(), bound).round().await;
+        ebbtide_server::upkeep::Upkeep::new(self.app.clone()).round().await;
     }
 
     pub(crate) fn pass(&self, seconds: u64) {

@@ -26,25 +26,39 @@ async fn a_session_is_kept_touched_and_claimed_once() {
     request["max_ttl_seconds"] = 150.into();
     let created = server.post("/v1/sessions", request).await.ok(201);
     assert_eq!(created["expires_at"], 1_800_000_100_000_u64);
-    let path = format!("/v1/sessions/{}", text(&created["session_id"]));
-    let read = get(&server, &path).await.ok(200);
-    for (name, value) in fields.as_object().unwrap() {
-        assert_eq!(&read[name], value, "{name}");
+    let id = json!({"session_id": created["session_id"]});
+    let handle = json!({"handle": created["handle"]});
+    for named in [&id, &handle] {
+        let read = server.post("/v1/sessions/get", named.clone()).await.ok(200);
+        for (name, value) in fields.as_object().unwrap() {
+            assert_eq!(&read[name], value, "{name}");
+        }
+        assert_eq!((&read["expires_at"], &read["handle"]), (&created["expires_at"], &created["handle"]));
     }
-    assert_eq!(read["expires_at"], created["expires_at"]);
     server.pass(60);
-    let touched = server.post(&format!("{path}/touch"), Value::Null).await.ok(200);
+    let touched = server.post("/v1/sessions/touch", handle.clone()).await.ok(200);
     assert_eq!(touched, json!({"expires_at": 1_800_000_150_000_u64}), "the cap");
-    server.post(&format!("{path}/touch"), json!({"ttl_seconds": 0})).await.refused(400, "invalid");
+    let mut touch = id.clone();
+    touch["ttl_seconds"] = 0.into();
+    server.post("/v1/sessions/touch", touch).await.refused(400, "invalid");
     let listed = get(&server, "/v1/sessions?subject=alice").await.ok(200);
     assert_eq!(listed["items"].as_array().unwrap().len(), 1);
     assert!(listed["items"][0].get("session_id").is_none() && listed["next"].is_null());
-    let claimed = server.post(&format!("{path}/claim"), Value::Null).await.ok(200);
+    assert_eq!(listed["items"][0]["handle"], created["handle"]);
+    let claimed = server.post("/v1/sessions/claim", id.clone()).await.ok(200);
     assert_eq!(claimed["code_verifier"], "v");
-    server.post(&format!("{path}/claim"), Value::Null).await.refused(409, "used");
-    get(&server, &path).await.refused(409, "used");
-    server.post(&format!("{path}/touch"), json!({})).await.refused(409, "used");
-    get(&server, "/v1/sessions/garbage").await.refused(404, "unknown");
+    server.post("/v1/sessions/claim", handle.clone()).await.refused(409, "used");
+    server.post("/v1/sessions/get", id.clone()).await.refused(409, "used");
+    server.post("/v1/sessions/touch", handle).await.refused(409, "used");
+    for unknown in [json!({"session_id": "garbage"}), json!({"handle": "garbage"})] {
+        server.post("/v1/sessions/get", unknown).await.refused(404, "unknown");
+    }
+    let both = json!({"session_id": created["session_id"], "handle": created["handle"]});
+    for wrong in [both, json!({})] {
+        server.post("/v1/sessions/get", wrong).await.refused(400, "invalid");
+    }
+    let path = format!("/v1/sessions/{}", text(&created["session_id"]));
+    assert_eq!(get(&server, &path).await.status, 404, "no secret stands in a path");
     get(&server, "/v1/sessions").await.refused(400, "invalid");
 }
 
@@ -54,16 +68,17 @@ async fn sessions_end_and_are_revoked_with_their_subject() {
     let create = |subject: &str| server.post("/v1/sessions", json!({"subject": subject}));
     let (first, second) = (create("alice").await.ok(201), create("alice").await.ok(201));
     let bobs = create("bob").await.ok(201);
-    let path = |session: &Value| format!("/v1/sessions/{}", text(&session["session_id"]));
-    assert_eq!(delete(&server, &path(&first)).await.status, 204);
-    delete(&server, &path(&first)).await.refused(404, "unknown");
+    let named = |session: &Value| json!({"session_id": session["session_id"]});
+    let by_handle = json!({"handle": first["handle"]});
+    assert_eq!(server.post("/v1/sessions/delete", by_handle).await.ok(200)["deleted"], true);
+    server.post("/v1/sessions/delete", named(&first)).await.refused(404, "unknown");
     let revoked = server.post("/v1/sessions/revoke", json!({"subject": "alice"})).await.ok(200);
     assert_eq!(revoked, json!({"revoked": 1}));
-    get(&server, &path(&second)).await.refused(404, "unknown");
-    get(&server, &path(&bobs)).await.ok(200);
+    server.post("/v1/sessions/get", named(&second)).await.refused(404, "unknown");
+    server.post("/v1/sessions/get", named(&bobs)).await.ok(200);
     server.pass(600);
-    get(&server, &path(&bobs)).await.refused(410, "expired");
-    server.post(&format!("{}/claim", path(&bobs)), Value::Null).await.refused(410, "expired");
+    server.post("/v1/sessions/get", named(&bobs)).await.refused(410, "expired");
+    server.post("/v1/sessions/claim", named(&bobs)).await.refused(410, "expired");
     server
         .post("/v1/sessions", json!({"ttl_seconds": 2, "max_ttl_seconds": 1}))
         .await
@@ -131,7 +146,10 @@ async fn a_device_polls_with_patience_and_redeems_once() {
     server.post("/v1/grants/rotate", token).await.refused(410, "revoked");
 
     let device = server.post("/v1/device-codes", start.clone()).await.ok(201);
-    server.post("/v1/device-codes/deny", json!({"user_code": device["user_code"]})).await.ok(200);
+    server
+        .post("/v1/device-codes/deny", json!({"user_code": device["user_code"], "source": "192.0.2.1"}))
+        .await
+        .ok(200);
     poll(&json!({"device_code": device["device_code"], "client_id": "tv"})).await.refused(403, "denied");
     let device = server.post("/v1/device-codes", start).await.ok(201);
     server.pass(600);
@@ -215,7 +233,8 @@ async fn an_owner_is_deleted_with_everything() {
     let counts = delete(&server, "/v1/owners/al%2Fice").await.ok(200);
     assert_eq!(counts, json!({"attributes": 1, "grants": 1, "sessions": 1, "approvals": 1}));
     get(&server, "/v1/attributes/al%2Fice/b/x").await.refused(404, "unknown");
-    get(&server, &format!("/v1/sessions/{}", text(&session["session_id"]))).await.refused(404, "unknown");
+    let named = json!({"session_id": session["session_id"]});
+    server.post("/v1/sessions/get", named).await.refused(404, "unknown");
     let token = json!({"refresh_token": grant["refresh_token"], "client_id": "app"});
     server.post("/v1/grants/rotate", token.clone()).await.refused(410, "expired");
     assert_eq!(delete(&server, "/v1/owners/al%2Fice").await.ok(200), json!({}), "there is no more");
@@ -230,8 +249,8 @@ async fn without_a_key_none_of_it_is_answered() {
     let server = Server::start().await;
     for (method, path) in [
         ("POST", "/v1/sessions"),
-        ("GET", "/v1/sessions/x"),
-        ("POST", "/v1/sessions/x/claim"),
+        ("POST", "/v1/sessions/get"),
+        ("POST", "/v1/sessions/claim"),
         ("POST", "/v1/pushed-requests/take"),
         ("POST", "/v1/device-codes/poll"),
         ("POST", "/v1/clients"),

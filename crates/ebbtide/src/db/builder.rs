@@ -2,31 +2,36 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::{Ebbtide, Parts, needs_keyring};
 use crate::admin::Admin;
 use crate::engines;
 use crate::engines::url::StoreUrl;
 use crate::keyring::Keyring;
-use crate::layers::gated::{Gate, Gated};
 use crate::layers::metered::Metered;
 use crate::model::error::Result;
 use crate::model::rng::SystemRng;
 use crate::model::scope::Scope;
-use crate::model::time::{Clock, SystemClock};
+use crate::model::time::{Clock, Timestamp};
 use crate::model::ttl::TtlPolicies;
-use crate::ops::clock_guard::ClockGuard;
-use crate::ops::skew;
 use crate::stores::Stores;
+use crate::stores::attributes::BucketLives;
 use crate::stores::clients::hashing::HashCost;
 use crate::stores::profile::Profile;
 use crate::stores::registry::indexes;
+use crate::timekeeping::{Clocks, SystemClocks, TimeSource, Timed};
 
 /// Store to open.
 pub(super) enum Source {
     Url(String),
     Engine(Arc<dyn Admin>),
+}
+
+/// Clocks behind the time of a store.
+enum TimeFrom {
+    Clocks(Arc<dyn Clocks>),
+    /// Taken at its word, for tests.
+    Trusted(Arc<dyn Clock>),
 }
 
 /// Opens an [`Ebbtide`] with settings of your own.
@@ -50,14 +55,14 @@ pub struct Builder {
     keyring_file: Option<PathBuf>,
     needs_keyring: bool,
     reads_policies: bool,
-    clock: Arc<dyn Clock>,
-    clock_leap: Duration,
-    clock_bound: Duration,
+    time: TimeFrom,
     metered: bool,
     policies: TtlPolicies,
+    bucket_lives: BucketLives,
     profile: Profile,
     profiles: Vec<(String, Profile)>,
     hash_cost: HashCost,
+    require_pkce: bool,
 }
 
 impl Builder {
@@ -69,14 +74,14 @@ impl Builder {
             keyring_file: None,
             needs_keyring: true,
             reads_policies: true,
-            clock: Arc::new(SystemClock),
-            clock_leap: ClockGuard::DEFAULT_BOUND,
-            clock_bound: skew::DEFAULT_BOUND,
+            time: TimeFrom::Clocks(Arc::new(SystemClocks::new())),
             metered: true,
             policies: TtlPolicies::default(),
+            bucket_lives: BucketLives::default(),
             profile: Profile::default(),
             profiles: Vec::new(),
             hash_cost: HashCost::default(),
+            require_pkce: false,
         }
     }
 
@@ -113,21 +118,15 @@ impl Builder {
         self
     }
 
-    /// Takes the time from `clock` instead of the system's.
+    /// Takes every instant from `clock`, and doubts none of them. For tests.
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Arc::new(clock);
+        self.time = TimeFrom::Trusted(Arc::new(clock));
         self
     }
 
-    /// Treats a clock that is this far ahead of the store's last use as wrong: nothing is swept by it.
-    pub fn clock_leap(mut self, leap: Duration) -> Self {
-        self.clock_leap = leap;
-        self
-    }
-
-    /// Refuses to open when the clock is this far from the clock of a shared engine.
-    pub fn clock_bound(mut self, bound: Duration) -> Self {
-        self.clock_bound = bound;
+    /// Takes the time from these clocks instead of this machine's.
+    pub fn clocks(mut self, clocks: impl Clocks) -> Self {
+        self.time = TimeFrom::Clocks(Arc::new(clocks));
         self
     }
 
@@ -141,6 +140,12 @@ impl Builder {
     /// minute to a year, or without end.
     pub fn policies(mut self, policies: TtlPolicies) -> Self {
         self.policies = policies;
+        self
+    }
+
+    /// Gives attributes the default lifetimes of their buckets.
+    pub fn bucket_lives(mut self, lives: BucketLives) -> Self {
+        self.bucket_lives = lives;
         self
     }
 
@@ -162,6 +167,12 @@ impl Builder {
         self
     }
 
+    /// Issues no code without a PKCE challenge. A client can be registered with the same setting.
+    pub fn require_pkce(mut self, required: bool) -> Self {
+        self.require_pkce = required;
+        self
+    }
+
     /// Opens the store.
     pub async fn open(self) -> Result<Ebbtide> {
         let (url, engine) = match self.source {
@@ -178,25 +189,28 @@ impl Builder {
                 (url, engine)
             }
         };
-        let gate = Gate::default();
-        skew::check_engine_clock(engine.as_ref(), self.clock.as_ref(), self.clock_bound).await?;
-        let gated = Gated::new(engine, gate.clone());
-        let engine: Arc<dyn Admin> =
-            if self.metered { Arc::new(Metered::new(gated)) } else { Arc::new(gated) };
-        let guard = Arc::new(ClockGuard::new(Arc::clone(&engine), self.clock, self.clock_leap).await?);
+        let engine: Arc<dyn Admin> = if self.metered { Arc::new(Metered::new(engine)) } else { engine };
+        let timed = match self.time {
+            TimeFrom::Clocks(clocks) => Timed::open(Arc::clone(&engine), clocks).await?,
+            TimeFrom::Trusted(clock) => {
+                Timed::new(Arc::clone(&engine), Arc::new(TimeSource::of_clock(clock)))
+            }
+        };
+        let date = timed.time().date();
         // After the engine: a keyring is made only in a folder that holds a store.
         let keyring = match (self.keyring, &self.keyring_file) {
             (Some(keyring), _) => keyring,
             (None, Some(path)) => Keyring::load(path)?,
-            (None, None) if !self.needs_keyring => Keyring::generate(&SystemRng, guard.now()),
-            (None, None) => keyring_beside(&url, self.must_exist, guard.as_ref())?,
+            (None, None) if !self.needs_keyring => Keyring::generate(&SystemRng, date),
+            (None, None) => keyring_beside(&url, self.must_exist, date)?,
         };
-        let mut builder = Stores::builder(Arc::clone(&engine))
-            .clock(Arc::clone(&guard))
+        let mut builder = Stores::over(timed.clone())
             .keyring(keyring)
             .policies(self.policies.with_standard())
+            .bucket_lives(self.bucket_lives)
             .profile(self.profile)
-            .hash_cost(self.hash_cost);
+            .hash_cost(self.hash_cost)
+            .require_pkce(self.require_pkce);
         for (name, profile) in self.profiles {
             builder = builder.profile_named(name, profile);
         }
@@ -204,13 +218,15 @@ impl Builder {
         if self.reads_policies {
             stores.policies(&Scope::Global).reload().await?;
         }
-        Ok(Ebbtide(Arc::new(Parts { stores, engine, guard, gate })))
+        let db = Ebbtide(Arc::new(Parts { stores, engine, timed }));
+        db.watch_clock();
+        Ok(db)
     }
 }
 
 /// The keyring that a store has where none is named.
-fn keyring_beside(url: &StoreUrl, must_exist: bool, clock: &dyn Clock) -> Result<Keyring> {
-    let Some(folder) = url.folder() else { return Ok(Keyring::generate(&SystemRng, clock.now())) };
+fn keyring_beside(url: &StoreUrl, must_exist: bool, date: Timestamp) -> Result<Keyring> {
+    let Some(folder) = url.folder() else { return Ok(Keyring::generate(&SystemRng, date)) };
     let path = folder.join(Keyring::FILE_NAME);
-    if must_exist { Keyring::load(&path) } else { Keyring::load_or_create(&path, &SystemRng, clock.now()) }
+    if must_exist { Keyring::load(&path) } else { Keyring::load_or_create(&path, &SystemRng, date) }
 }

@@ -4,6 +4,7 @@
 //! none. The engine's TTL deletes expired records, an hour or more after their expiry; every read and every condition
 //! uses the expiry itself.
 
+mod alter;
 mod attempt;
 mod client;
 mod commit;
@@ -31,6 +32,7 @@ use reclaim::Tally;
 
 use crate::admin::{Admin, Cleared, Counted, Erased, Stats};
 use crate::backend::{Backend, Budget, Cursor, IndexTarget, Info, Page, Swept};
+use crate::model::alteration::{Alteration, Altered};
 use crate::model::error::Result;
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
@@ -117,6 +119,11 @@ impl Backend for DynamoDb {
 
     async fn take(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
         self.take_one(key, now).await
+    }
+
+    async fn alter(&self, key: &Key, alteration: &Alteration, now: Timestamp) -> Result<Altered> {
+        alteration.check()?;
+        self.alter_one(key, alteration, now).await
     }
 
     async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {

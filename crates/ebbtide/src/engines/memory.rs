@@ -9,6 +9,7 @@ use async_trait::async_trait;
 
 use crate::admin::{Admin, KindStats, Stats};
 use crate::backend::{Backend, Budget, Cursor, Info, Page, Swept};
+use crate::model::alteration::{Alteration, Altered, Outcome};
 use crate::model::error::Result;
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
@@ -42,6 +43,20 @@ impl Backend for Memory {
         let mut tables = self.tables();
         let record = tables.get_mut(&key.kind()).and_then(|table| table.remove(key.as_bytes()));
         Ok(record.filter(|record| record.is_live(now)))
+    }
+
+    async fn alter(&self, key: &Key, alteration: &Alteration, now: Timestamp) -> Result<Altered> {
+        alteration.check()?;
+        let mut tables = self.tables();
+        let table = tables.entry(key.kind()).or_default();
+        let live = table.get(key.as_bytes()).filter(|record| record.is_live(now)).cloned();
+        let (outcome, altered) = alteration.judge(live)?;
+        match outcome {
+            Outcome::Store(record) => drop(table.insert(key.as_bytes().into(), record)),
+            Outcome::Erase => drop(table.remove(key.as_bytes())),
+            Outcome::Nothing => {}
+        }
+        Ok(altered)
     }
 
     async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {

@@ -3,6 +3,7 @@
 //! A write is one statement with its condition inside; a batch is one transaction in one round trip; inserts that
 //! arrive together are one statement. No statement asks the server for the time.
 
+mod alter;
 mod batch;
 mod gather;
 mod link;
@@ -17,12 +18,12 @@ mod tls;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use async_trait::async_trait;
 
 use crate::admin::{Admin, Erased, KindStats, Stats};
 use crate::backend::{Backend, Budget, Cursor, Info, Page, Swept};
+use crate::model::alteration::{Alteration, Altered};
 use crate::model::error::Result;
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
@@ -47,9 +48,6 @@ const MOST_PAGE_BYTES: i64 = 8_000_000;
 /// Maximum number of records that one call of `erase` removes.
 const ERASE_STEP: i64 = 1_000;
 
-/// Interval, in the callers' own milliseconds, at which the clock mark moves.
-const MARK_EVERY: i64 = 10_000;
-
 /// Upper bound of all keys: their first byte is the scope's tag.
 const AFTER_ALL_KEYS: &[u8] = &[0xFF];
 
@@ -59,7 +57,6 @@ pub struct Postgres {
     sql: Arc<Sql>,
     gatherers: BTreeMap<Kind, Arc<Gatherer>>,
     names: Names,
-    marked: Arc<AtomicI64>,
 }
 
 /// Opens a store whose schema exists in this build's version.
@@ -82,7 +79,7 @@ impl Postgres {
         let gatherer =
             |&kind: &Kind| (kind, Arc::new(Gatherer::new(kind, Arc::clone(&link), Arc::clone(&sql))));
         let gatherers = Kind::ALL.iter().map(gatherer).collect();
-        Self { link, sql, gatherers, names, marked: Arc::new(AtomicI64::new(i64::MIN)) }
+        Self { link, sql, gatherers, names }
     }
 
     /// Commits one write: a statement with its condition inside. Returns true if it was applied.
@@ -124,24 +121,6 @@ impl Postgres {
         let rows = self.link.read(sql, &[&Bytea(key.as_bytes()), &now]).await?;
         rows.first().map(|row| column(row, 0)).transpose()
     }
-
-    /// Moves the clock mark now and then, in the background: no answer waits for it, and a failed move is made up for
-    /// by the next.
-    fn note_time(&self, kind: Kind, now: Timestamp) {
-        let (now, before) = (millis(now), self.marked.load(Ordering::Relaxed));
-        let is_due = before == i64::MIN || now.saturating_sub(before).abs() >= MARK_EVERY;
-        if kind.is_probe() || !is_due {
-            return;
-        }
-        if self.marked.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            let (link, sql) = (Arc::clone(&self.link), Arc::clone(&self.sql));
-            tokio::spawn(async move {
-                if let Err(error) = link.run(Repeat::Write, &sql.move_clock_mark, &[&now]).await {
-                    tracing::warn!(%error, "cannot move the clock mark");
-                }
-            });
-        }
-    }
 }
 
 #[async_trait]
@@ -156,20 +135,20 @@ impl Backend for Postgres {
         let sql = &self.sql.of(key.kind()).take;
         let params: link::Params<'_> = &[&Bytea(key.as_bytes()), &millis(now)];
         let answer = self.link.run(Repeat::Write, sql, params).await?;
-        self.note_time(key.kind(), now);
         answer.rows.first().map(|row| record(row, 0)).transpose()
     }
 
+    async fn alter(&self, key: &Key, alteration: &Alteration, now: Timestamp) -> Result<Altered> {
+        alteration.check()?;
+        self.alter_one(key, alteration, now).await
+    }
+
     async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
-        let kind = batch.writes()[0].key().kind();
-        let commit = if batch.writes().len() > 1 {
-            batch::commit(&self.link, &self.sql, &batch, now).await?
-        } else {
-            let write = batch.into_writes().pop().expect("a batch has at least one write");
-            if self.single(write, now).await? { Commit::Applied } else { Commit::Refused { index: 0 } }
-        };
-        self.note_time(kind, now);
-        Ok(commit)
+        if batch.writes().len() > 1 {
+            return batch::commit(&self.link, &self.sql, &batch, now).await;
+        }
+        let write = batch.into_writes().pop().expect("a batch has at least one write");
+        Ok(if self.single(write, now).await? { Commit::Applied } else { Commit::Refused { index: 0 } })
     }
 
     async fn scan(

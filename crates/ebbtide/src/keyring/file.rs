@@ -9,7 +9,7 @@ use base64ct::{Base64UrlUnpadded, Encoding as _};
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::{Entry, KeyId, Keyring};
+use super::{Entry, KeyId, Keyring, NamingKey};
 use crate::model::error::{Error, Result};
 use crate::model::rng::Rng;
 use crate::model::time::Timestamp;
@@ -23,6 +23,9 @@ struct Layout {
     format: u32,
     active: String,
     keys: Vec<LayoutKey>,
+    /// Missing in files of earlier builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    naming_key: Option<LayoutKey>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -124,8 +127,9 @@ impl Keyring {
             created_at: entry.created_at.as_millis(),
             secret: Base64UrlUnpadded::encode_string(&entry.secret),
         };
+        let naming_key = self.naming_key().map(|naming| key((&naming.id, &naming.entry)));
         let keys = self.keys.iter().map(key).collect();
-        let layout = Layout { format: FORMAT, active: self.active.to_string(), keys };
+        let layout = Layout { format: FORMAT, active: self.active.to_string(), keys, naming_key };
         let mut text = serde_json::to_string_pretty(&layout).expect("text and numbers are always JSON");
         text.push('\n');
         Zeroizing::new(text)
@@ -146,20 +150,26 @@ fn parse(text: &str) -> Result<Keyring> {
     let active: KeyId = layout.active.parse()?;
     let mut keys = BTreeMap::new();
     for key in &layout.keys {
-        let mut secret = [0; 32];
-        let length = Base64UrlUnpadded::decode(&key.secret, &mut secret).map_or(0, <[u8]>::len);
-        let entry = Entry { secret, created_at: Timestamp::from_millis(key.created_at)? };
-        if length != 32 {
-            return Err(Error::corrupt("a key is not 32 bytes in base64url"));
-        }
-        if keys.insert(key.id.parse()?, entry).is_some() {
+        let (id, entry) = read_key(key)?;
+        if keys.insert(id, entry).is_some() {
             return Err(Error::corrupt("two keys have the same id"));
         }
     }
     if keys.len() > Keyring::MAX_KEYS || !keys.contains_key(&active) {
         return Err(Error::corrupt("the active key is not among the keys, or there are too many"));
     }
-    Ok(Keyring { keys, active })
+    let naming = layout.naming_key.as_ref().map(read_key).transpose()?;
+    Ok(Keyring { keys, active, naming: naming.map(|(id, entry)| NamingKey { id, entry }) })
+}
+
+fn read_key(key: &LayoutKey) -> Result<(KeyId, Entry)> {
+    let mut secret = [0; 32];
+    let length = Base64UrlUnpadded::decode(&key.secret, &mut secret).map_or(0, <[u8]>::len);
+    let entry = Entry { secret, created_at: Timestamp::from_millis(key.created_at)? };
+    if length != 32 {
+        return Err(Error::corrupt("a key is not 32 bytes in base64url"));
+    }
+    Ok((key.id.parse()?, entry))
 }
 
 fn read_private(path: &Path) -> Result<Option<Zeroizing<String>>> {

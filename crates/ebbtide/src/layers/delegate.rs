@@ -57,6 +57,10 @@ macro_rules! __backend_method {
         $crate::__backend_method!(@emit backend commit_each () (batches: Vec<$crate::Batch>, now: $crate::Timestamp)
             (Vec<$crate::Commit>) $($rest)+);
     };
+    (alter, $($rest:tt)+) => {
+        $crate::__backend_method!(@emit backend alter ('l1 'l2) (key: &'l1 $crate::Key,
+            alteration: &'l2 $crate::Alteration, now: $crate::Timestamp) ($crate::Altered) $($rest)+);
+    };
     (scan, $($rest:tt)+) => {
         $crate::__backend_method!(@emit backend scan ('l1 'l2) (prefix: &'l1 $crate::Prefix,
             after: Option<&'l2 $crate::Cursor>, limit: usize, now: $crate::Timestamp) ($crate::Page) $($rest)+);

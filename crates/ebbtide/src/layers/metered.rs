@@ -10,6 +10,7 @@ use tracing::Instrument as _;
 use crate::admin::Admin;
 use crate::backend::{Backend, Budget, Cursor, Page, Swept};
 use crate::delegate;
+use crate::model::alteration::{Alteration, Altered};
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
@@ -41,6 +42,7 @@ struct Meters {
     refused: OnceLock<Counter>,
     get: Calls,
     take: Calls,
+    alter: Calls,
     commit: Calls,
 }
 
@@ -204,6 +206,21 @@ impl<B: Admin> Backend for Metered<B> {
         let taken = self.measure(call, found, self.inner.take(key, now)).await?;
         if taken.is_some() { meters.taken(kind) } else { meters.refused(kind) }.increment(1);
         Ok(taken)
+    }
+
+    async fn alter(&self, key: &Key, alteration: &Alteration, now: Timestamp) -> Result<Altered> {
+        let (kind, meters) = (key.kind(), self.meters(key.kind()));
+        let call = Call { operation: "alter", kind: kind.name(), meters: Some(&meters.alter) };
+        let outcome =
+            |altered: &Altered| if altered.applied { ("applied", true) } else { ("refused", false) };
+        let altered = self.measure(call, outcome, self.inner.alter(key, alteration, now)).await?;
+        match (alteration, altered.applied) {
+            (_, false) => meters.refused(kind).increment(1),
+            (Alteration::Take { .. }, true) => meters.taken(kind).increment(1),
+            (Alteration::Swap { .. }, true) => meters.created(kind).increment(1),
+            (Alteration::Add(_) | Alteration::Touch { .. }, true) => {}
+        }
+        Ok(altered)
     }
 
     async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {

@@ -142,6 +142,15 @@ impl Prefix {
         Ok(Self { kind, bytes, partition_len: Some(partition_len) })
     }
 
+    /// Records of a scope in the partitions that begin with `parts`. An administrative operation where an engine has no
+    /// order over partitions: it may scan a whole table.
+    pub fn partitions(kind: Kind, scope: &Scope, parts: &[Part<'_>]) -> Result<Self> {
+        let mut bytes = partition_bytes(scope, parts)?;
+        // Without the end marker, so that longer partitions begin with it.
+        bytes.pop();
+        Ok(Self { kind, bytes, partition_len: None })
+    }
+
     /// Records of a scope, or of everything below it. An administrative operation: it may scan a whole table.
     pub fn reach(kind: Kind, reach: &Reach) -> Result<Self> {
         reach.scope().check()?;
@@ -162,6 +171,16 @@ impl Prefix {
     #[must_use]
     pub fn kind_wide(kind: Kind) -> Self {
         Self { kind, bytes: Vec::new(), partition_len: None }
+    }
+
+    /// Bytes before every key of [`partitions`](Self::partitions) whose next part is bytes that are not below `bytes`,
+    /// and behind every other.
+    pub(crate) fn before_bytes(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut start = self.bytes.clone();
+        Part::from(bytes).encode(&mut start);
+        // The terminator would put longer parts that begin with these behind it, and equal ones before.
+        start.pop();
+        start
     }
 
     /// Kind of the records.

@@ -86,6 +86,20 @@ kinds! {
     Probe = 24, "probes";
     /// Records of the conformance kit, in a second table.
     ProbeIndex = 25, "probe_index";
+    /// Records of frameworks that bring their own ids.
+    Record = 26, "records";
+    /// Records by their second keys.
+    RecordKey = 27, "record_keys";
+    /// Markers of revoked groups of records.
+    RecordGroup = 28, "record_groups";
+    /// Counters.
+    Counter = 29, "counters";
+    /// Leases.
+    Lease = 30, "leases";
+    /// Challenges: one-time codes and links.
+    Challenge = 40, "challenges";
+    /// Challenges by subject and purpose.
+    ChallengeIndex = 41, "challenge_index";
 }
 
 impl Kind {
@@ -108,7 +122,7 @@ impl Kind {
     /// them.
     #[must_use]
     pub const fn ends_authority(self) -> bool {
-        matches!(self, Self::Owner | Self::Audit | Self::System)
+        matches!(self, Self::Owner | Self::Audit | Self::System | Self::RecordGroup)
     }
 
     /// Code that is stored for this kind.

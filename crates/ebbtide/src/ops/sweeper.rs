@@ -26,9 +26,9 @@ use crate::backend::{Budget, Swept};
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 use crate::model::rng::Rng;
-use crate::model::time::{Clock as _, Stopwatch, Timestamp};
-use crate::ops::clock_guard::ClockGuard;
+use crate::model::time::{Stopwatch, Timestamp};
 use crate::stores::registry::kinds_with;
+use crate::timekeeping::{Now, Timed};
 
 /// Interval at which a sweeper without a schedule checks that another one sweeps.
 const WATCH_EVERY: Duration = Duration::from_secs(60);
@@ -62,8 +62,7 @@ impl Default for SweepSettings {
 
 /// Sweeper of a store.
 pub struct Sweeper {
-    backend: Arc<dyn Admin>,
-    guard: Arc<ClockGuard>,
+    timed: Timed,
     rng: Arc<dyn Rng>,
     share: Share,
     settings: SweepSettings,
@@ -98,17 +97,17 @@ pub enum SweepOutcome {
 
 impl fmt::Debug for Sweeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Sweeper({}, {:?})", self.backend.info().engine, self.share)
+        write!(f, "Sweeper({}, {:?})", self.timed.info().engine, self.share)
     }
 }
 
 impl Sweeper {
-    /// Creates a sweeper of `backend` by the clock of `guard`, without rests, in steps of ten thousand records. `rng`
-    /// mints the versions of the sweep state.
-    pub fn new(backend: Arc<dyn Admin>, guard: Arc<ClockGuard>, rng: impl Rng) -> Self {
+    /// Creates a sweeper of a store by its own time, without rests, in steps of ten thousand records. `rng` mints the
+    /// versions of the sweep state.
+    pub fn new(timed: Timed, rng: impl Rng) -> Self {
         let rng: Arc<dyn Rng> = Arc::new(rng);
         let settings = SweepSettings::default();
-        Self { backend, guard, rng, share: Share::WHOLE, settings, step: Budget::default(), step_time: None }
+        Self { timed, rng, share: Share::WHOLE, settings, step: Budget::default(), step_time: None }
     }
 
     /// Limits the sweeper to this share of the time.
@@ -154,11 +153,11 @@ impl Sweeper {
         self
     }
 
-    /// Sweeps completely at once, without waiting for a lease: concurrent sweeps do no harm. If the clock has leapt,
-    /// nothing is removed and an error is returned.
+    /// Sweeps completely at once, without waiting for a lease: concurrent sweeps do no harm. While the clock is in
+    /// doubt, nothing is removed and an error is returned.
     pub async fn sweep_now(&self) -> Result<Report> {
         let stopwatch = Stopwatch::start();
-        let until = self.guard.sweep_until().await?;
+        let until = self.timed.sweep_until().await?;
         let mut swept = Swept::default();
         let step = Budget::everything(&self.step.kinds);
         while self.one_step(until, &step, &mut swept).await? {}
@@ -192,7 +191,7 @@ impl Sweeper {
         F: Future<Output = ControlFlow<()>>,
     {
         let stopwatch = Stopwatch::start();
-        let fresh = self.guard.sweep_until().await?;
+        let fresh = self.timed.sweep_until().await?;
         let begun = match self.notes().begin(fresh, self.settings.turn).await? {
             Ok(state) => state.unfinished(fresh, RESUMED_WITHIN).filter(|_| self.is_whole()),
             Err(until) => return Ok(SweepOutcome::Busy { until }),
@@ -263,7 +262,7 @@ impl Sweeper {
                 return Ok(ControlFlow::Continue(()));
             }
             if renewed.elapsed() > self.settings.turn / 2 {
-                let now = self.guard.now();
+                let now = self.timed.now()?.latest();
                 self.remember(|state| state.renewed(now, self.settings.turn)).await;
                 renewed = Stopwatch::start();
             }
@@ -271,7 +270,7 @@ impl Sweeper {
     }
 
     async fn one_step(&self, until: Timestamp, budget: &Budget, swept: &mut Swept) -> Result<bool> {
-        let step = self.backend.sweep(until, budget).await?;
+        let step = self.timed.sweep_step(until, budget).await?;
         for (kind, removed) in step.removed {
             swept.add(kind, removed);
         }
@@ -316,7 +315,8 @@ impl Sweeper {
 
     /// Logs warnings that were not logged before.
     async fn watch(&self, told: &mut Vec<String>) {
-        let now = self.guard.now();
+        // Without a time there is nothing to say about one.
+        let Ok(now) = self.timed.now().map(Now::latest) else { return };
         self.remember(|state| state.seen(now)).await;
         match self.notes().read().await {
             Ok(state) => {
@@ -335,14 +335,15 @@ impl Sweeper {
 
     /// Records a sweep in the state and in the metrics.
     async fn conclude(&self, report: &Report, turn: impl Fn(SweepState) -> SweepState) {
-        let overdue = match self.backend.stats_at_hand(self.guard.now()).await {
+        let backend = self.timed.admin();
+        let overdue = match backend.stats_at_hand(report.until).await {
             Ok(stats) => stats.map(|stats| tell_overdue(&stats)),
             Err(error) => {
                 tracing::warn!(%error, "cannot count overdue records");
                 None
             }
         };
-        let bound = self.settings.overdue.unwrap_or(self.backend.info().reclaims_within);
+        let bound = self.settings.overdue.unwrap_or(backend.info().reclaims_within);
         let whole = self.is_whole();
         let Report { until, swept, took } = report;
         self.remember(|state| {
@@ -370,13 +371,13 @@ impl Sweeper {
 
     /// Failure to write the state does not undo a sweep, so it is only logged.
     async fn remember(&self, change: impl Fn(SweepState) -> SweepState) {
-        if let Err(error) = self.notes().change(self.guard.now(), change).await {
+        if let Err(error) = self.notes().change(change).await {
             tracing::warn!(%error, "cannot write the sweep state");
         }
     }
 
     fn notes(&self) -> Notes<'_> {
-        Notes { backend: self.backend.as_ref(), rng: self.rng.as_ref() }
+        Notes { backend: self.timed.admin().as_ref(), rng: self.rng.as_ref() }
     }
 }
 

@@ -1,21 +1,27 @@
 //! Access tokens: opaque, active only while their grant is (RFC 7662, RFC 7009).
 
 mod alone;
+mod draft;
+mod listing;
 mod revocation;
 
-use futures_util::future::try_join;
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 use serde::Deserialize;
 
+pub use draft::AccessDraft;
+pub(crate) use draft::asked;
+pub use listing::AccessTokenInfo;
+
 use super::grants::{Family, GrantId, GrantState, Holder, Why, check_names};
 use super::registry::{Store, question};
+use super::shared::confirmation::{Confirmation, Resources};
 use super::shared::deletion::{Owned, Progress};
+use super::shared::epochs::{Death, Parties, Stamp, check_longest};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
 use super::shared::setters::setters;
 use super::shared::token;
-use super::shared::tombstones::Principal;
 use super::shared::update::Step;
 use super::{Field, Stores};
 use crate::model::codec;
@@ -78,6 +84,12 @@ pub struct AccessRequest {
     pub scope: Option<String>,
     /// Thumbprint of the key that the token is bound to. Under a bound grant this must be the same.
     pub dpop_jkt: Option<String>,
+    /// Key that the token is bound to, by `jkt` or `x5t#S256`. Under a bound grant this must be the same.
+    pub cnf: Option<Confirmation>,
+    /// Resources that the token is meant for (RFC 8707), answered as `aud`. Under a grant with resources these must be
+    /// among them, and default to all of them.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<Vec<String>>))]
+    pub resource: Option<Resources>,
     /// Payload, stored sealed.
     #[cfg_attr(feature = "schema", schema(value_type = Option<serde_json::Value>))]
     pub data: Option<Payload>,
@@ -85,6 +97,9 @@ pub struct AccessRequest {
     #[serde(rename = "ttl_seconds")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
     pub ttl: Option<Ttl>,
+    /// Profile whose lifetime is used: `oauth`, `spa`, `mcp`, or a configured one.
+    #[cfg_attr(feature = "schema", schema(example = "spa"))]
+    pub profile: Option<String>,
 }
 
 impl AccessRequest {
@@ -103,16 +118,57 @@ impl AccessRequest {
         client_id: String,
         scope: String,
         dpop_jkt: String,
+        cnf: Confirmation,
+        resource: Resources,
         data: Payload,
         ttl: Ttl,
+        profile: String,
     );
 
     fn check(&self) -> Result<()> {
         if self.grant_id.is_none() && (self.subject.is_none() || self.client_id.is_none()) {
             return Err(Error::invalid("without a grant_id, subject and client_id are required"));
         }
+        self.check_lengths()
+    }
+
+    fn check_lengths(&self) -> Result<()> {
         let (subject, client_id) = (self.subject.as_deref(), self.client_id.as_deref());
-        check_names(subject, client_id, self.scope.as_deref(), self.dpop_jkt.as_deref())
+        check_names(subject, client_id, self.scope.as_deref())?;
+        self.key().map(|_| ())
+    }
+
+    fn key(&self) -> Result<Confirmation> {
+        Confirmation::of(self.dpop_jkt.as_ref(), self.cnf.as_ref())
+    }
+
+    /// Adds what a draft asks for, within the scope and the resources of a code; the error is the field that is not.
+    pub(super) fn narrowed(
+        mut self,
+        draft: &AccessDraft,
+        scope: Option<&String>,
+        resource: Option<&Resources>,
+    ) -> Result<Self, Field> {
+        let asked = draft.request();
+        (self.data, self.ttl, self.profile) = (asked.data, asked.ttl, asked.profile);
+        (self.scope, self.resource) = (asked.scope, asked.resource);
+        self.narrow(scope, resource)?;
+        Ok(self)
+    }
+
+    fn narrow(&mut self, scope: Option<&String>, resource: Option<&Resources>) -> Result<(), Field> {
+        match (scope, &self.scope) {
+            (_, None) => self.scope = scope.cloned(),
+            (Some(granted), Some(asked)) if is_within(asked, granted) => {}
+            // A grant without a scope has none to give.
+            _ => return Err(Field::Scope),
+        }
+        match (resource, &self.resource) {
+            (_, None) => self.resource = resource.cloned(),
+            (Some(granted), Some(asked)) if !asked.within(granted) => return Err(Field::Resource),
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Fills in members from the grant; the error is the field that contradicts it.
@@ -123,19 +179,18 @@ impl AccessRequest {
         if self.client_id.get_or_insert_with(|| family.client_id.clone()) != &family.client_id {
             return Err(Field::ClientId);
         }
-        if let Some(bound) = &family.dpop_jkt
-            && self.dpop_jkt.get_or_insert_with(|| bound.clone()) != bound
-        {
-            return Err(Field::DpopJkt);
-        }
-        if let Some(granted) = &family.scope {
-            let asked = self.scope.get_or_insert_with(|| granted.clone());
-            if !asked.split(' ').all(|name| granted.split(' ').any(|other| name == other)) {
-                return Err(Field::Scope);
-            }
-        }
-        Ok(())
+        let bound = family.cnf();
+        let own = Confirmation::of(self.dpop_jkt.as_ref(), self.cnf.as_ref()).map_err(|_| Field::DpopJkt)?;
+        let own = own.or(&bound);
+        bound.check(&own)?;
+        (self.dpop_jkt, self.cnf) = (None, Some(own));
+        self.narrow(family.scope.as_ref(), family.resource.as_ref())
     }
+}
+
+/// Returns whether every name of `asked` is in `granted`.
+fn is_within(asked: &str, granted: &str) -> bool {
+    asked.split(' ').all(|name| granted.split(' ').any(|other| name == other))
 }
 
 /// Issued access token.
@@ -180,6 +235,10 @@ pub struct Active {
     pub scope: Option<String>,
     /// Thumbprint of the key that it is bound to.
     pub dpop_jkt: Option<String>,
+    /// Thumbprint of the client certificate that it is bound to.
+    pub x5t_s256: Option<String>,
+    /// Resources that it is meant for.
+    pub resource: Option<Resources>,
     /// Payload.
     pub data: Option<Payload>,
     /// The grant that it is under.
@@ -217,6 +276,24 @@ struct StoredToken {
     issued_at: u64,
     #[n(6)]
     grant: Option<Under>,
+    #[n(7)]
+    x5t_s256: Option<String>,
+    #[n(8)]
+    resource: Option<Resources>,
+    /// Epochs of its subject and its client.
+    #[n(9)]
+    stamp: Option<Stamp>,
+    /// Session that its grant came from.
+    #[n(10)]
+    sid: Option<String>,
+}
+
+/// Grant that a token is issued under.
+#[derive(Clone, Copy)]
+pub(super) struct Above<'a> {
+    under: Under,
+    ends_at: Timestamp,
+    family: &'a Family,
 }
 
 #[derive(Debug, Clone, Copy, Encode, Decode)]
@@ -226,6 +303,18 @@ struct Under {
     /// The generation of the family when the token was issued.
     #[n(1)]
     generation: u64,
+}
+
+impl Under {
+    fn of(id: GrantId, family: &Family) -> Self {
+        Self { id: (*id.as_bytes()).into(), generation: family.generation() }
+    }
+}
+
+impl StoredToken {
+    fn parties(&self) -> Parties<'_> {
+        Parties::new(&self.subject, &self.client_id).session(self.sid.as_deref())
+    }
 }
 
 question! {
@@ -282,7 +371,7 @@ impl AccessTokens {
         let Some(grant_id) = request.grant_id else { return self.issue_alone(request).await };
         let (grants, request) = (&self.stores.grants(&self.scope), &request);
         let update = self.stores.retry(|now| async move {
-            let Some(grant) = grants.standing(grant_id, now).await? else {
+            let Some(grant) = grants.read(grant_id, now).await? else {
                 return Ok(Step::answer(IssueOutcome::Unknown));
             };
             match grant.family.state(now)? {
@@ -296,11 +385,16 @@ impl AccessTokens {
             if let Err(field) = request.inherit(&grant.family) {
                 return Ok(Step::answer(IssueOutcome::Mismatch(field)));
             }
-            let id = (*grant_id.as_bytes()).into();
-            let under = Under { id, generation: grant.family.generation() };
-            let (issued, insert, ..) = self.prepare(request, Some((under, grant.ends_at)), now)?;
-            let check = Write::Check { key: grant.key, expected: grant.version };
-            Ok(Step::write(vec![insert, check], IssueOutcome::Issued(issued)))
+            let under = Under::of(grant_id, &grant.family);
+            let above = Above { under, ends_at: grant.ends_at, family: &grant.family };
+            let stamp = grant.family.stamp();
+            let (issued, insert, ..) = self.prepare(request, Some(above), stamp, now)?;
+            let check = Write::Check { key: grant.key.clone(), expected: grant.version };
+            let step = Step::write(vec![insert, check], IssueOutcome::Issued(issued));
+            step.while_live(&self.scope, grant.family.parties(), stamp, |death| match death {
+                Death { deleting: true, .. } => IssueOutcome::Unknown,
+                Death { at, why, .. } => IssueOutcome::Revoked { at, why },
+            })
         });
         update.await
     }
@@ -308,14 +402,20 @@ impl AccessTokens {
     fn prepare(
         &self,
         request: AccessRequest,
-        grant: Option<(Under, Timestamp)>,
+        grant: Option<Above<'_>>,
+        stamp: Stamp,
         now: Now,
     ) -> Result<(IssuedAccessToken, Write, Digest, StoredToken)> {
+        let cnf = request.key()?;
         let (subject, client_id) =
             (request.subject.unwrap_or_default(), request.client_id.unwrap_or_default());
-        let default = self.stores.profile().access;
+        let default = match (&request.profile, grant.and_then(|grant| grant.family.access())) {
+            (None, Some(default)) => Ttl::new(default)?,
+            (profile, _) => self.stores.profile_or_default(profile.as_deref())?.access,
+        };
         let ttl = self.stores.ttl(Kind::AccessToken, &self.scope, request.ttl, default)?;
-        let ends_at = grant.map_or(Timestamp::NEVER, |(_, ends_at)| ends_at);
+        check_longest("an access token", ttl)?;
+        let ends_at = grant.map_or(Timestamp::NEVER, |grant| grant.ends_at);
         let expires_at = now.end(ttl)?.min(ends_at);
         let (access_token, digest) = token::mint(token::ACCESS, &[], self.stores.rng());
         let key = self.key(&digest)?;
@@ -323,10 +423,14 @@ impl AccessTokens {
             subject,
             client_id,
             scope: request.scope,
-            dpop_jkt: request.dpop_jkt,
+            dpop_jkt: cnf.jkt,
             data: request.data.map(|data| self.stores.seal(&key, &[], &data)).transpose()?,
             issued_at: now.latest().as_millis(),
-            grant: grant.map(|(under, _)| under),
+            grant: grant.map(|grant| grant.under),
+            stamp: Some(stamp),
+            sid: grant.and_then(|grant| grant.family.sid.clone()),
+            x5t_s256: cnf.x5t_s256,
+            resource: request.resource,
         };
         let record = self.stores.record(codec::encode(&stored), expires_at);
         let issued = IssuedAccessToken { access_token, expires_at };
@@ -334,26 +438,30 @@ impl AccessTokens {
     }
 
     /// Introspects a token. The use of a token under a grant also proves that the answer in which the token was sent
-    /// has arrived: it closes the window in which that rotation can be retried, with at most one write for each
-    /// generation. Otherwise it reads the token, and then, concurrently, its grant and the tombstones of its subject
-    /// and client.
+    /// has arrived: beside the answer, and not before it, the family notes that its last rotation needs no retry, with
+    /// at most one write for each generation. Otherwise it reads the token, and then its grant and the epochs of its
+    /// subject and client together.
     pub async fn introspect(&self, token: &Secret) -> Result<IntrospectOutcome> {
         let Some(digest) = token::read(token::ACCESS, &[], token) else {
             return Ok(IntrospectOutcome::Inactive);
         };
         let key = self.key(&digest)?;
-        let record = self.stores.backend().get(&key, self.stores.now()?).await?;
+        let now = self.stores.now()?;
+        let record = self.stores.backend().get(&key, now).await?;
         let Some(record) = record else { return Ok(IntrospectOutcome::Inactive) };
         let stored: StoredToken = codec::decode(&record.value)?;
         let grant_id = stored.grant.map(|under| GrantId::from_bytes(*under.id));
-        let whom = [Principal::Owner(&stored.subject), Principal::Client(&stored.client_id)];
-        let is_deleted = self.stores.is_deleted(&self.scope, &whom, self.stores.now()?);
-        let is_active = async {
-            let (Some(under), Some(grant_id)) = (stored.grant, grant_id) else { return Ok(true) };
-            let grants = self.stores.grants(&self.scope);
-            Ok(grants.witness(grant_id, under.generation).await?.is_some())
-        };
-        if let (true, _) | (_, false) = try_join(is_deleted, is_active).await? {
+        let grants = self.stores.grants(&self.scope);
+        let grant_key = grant_id.map(|id| grants.key(id)).transpose()?;
+        let stamp = stored.stamp.unwrap_or_default();
+        let read = self.stores.read_live(grant_key, &self.scope, stored.parties(), stamp, now);
+        let (grant, death) = read.await?;
+        if death.is_some() {
+            return Ok(IntrospectOutcome::Inactive);
+        }
+        if let (Some(under), Some(id)) = (stored.grant, grant_id)
+            && !grants.witness(id, grant, under.generation, now)?
+        {
             return Ok(IntrospectOutcome::Inactive);
         }
         Ok(IntrospectOutcome::Active(Box::new(Active {
@@ -362,6 +470,8 @@ impl AccessTokens {
             client_id: stored.client_id,
             scope: stored.scope,
             dpop_jkt: stored.dpop_jkt,
+            x5t_s256: stored.x5t_s256,
+            resource: stored.resource,
             grant_id,
             issued_at: Timestamp::from_stored(stored.issued_at)?,
             expires_at: record.expires_at,

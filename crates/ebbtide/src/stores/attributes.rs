@@ -22,14 +22,18 @@
 mod bucket;
 mod changes;
 mod draft;
+mod lives;
 pub mod presets;
 mod reads;
+mod usage;
 
 use minicbor::{Decode, Encode};
 
 pub use bucket::{Bucket, ChangeOutcome, SwapOutcome};
 pub use changes::Changes;
 pub use draft::{Attribute, Draft, Stamp};
+pub use lives::BucketLives;
+pub use usage::Usage;
 
 use super::Stores;
 use super::registry::{Store, question};
@@ -123,7 +127,9 @@ impl Attributes {
                 )));
             }
         };
-        Ok(self.bucket(owner, preset.bucket)?.with_default_ttl(preset.ttl()?))
+        let bucket = self.bucket(owner, preset.bucket)?;
+        let configured = bucket.default_ttl();
+        Ok(bucket.with_default_ttl(configured.or(preset.ttl()?)))
     }
 
     /// Begins several changes to buckets of this scope that are committed together.

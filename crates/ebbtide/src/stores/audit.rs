@@ -151,7 +151,7 @@ impl Audit {
         let default = Ttl::from_secs(Self::DEFAULT_RETENTION_SECONDS)?;
         let retention = self.stores.ttl(Kind::Audit, &self.scope, None, default)?;
         // No entry expires before its predecessor, so the entries that are kept are always the end of the chain.
-        let expires_at = retention.expires_at(now.latest())?.max(chain.head.expires_at()?);
+        let expires_at = now.end(retention)?.max(chain.head.expires_at()?);
         let keyring = self.stores.keyring();
         let link = Link::new(&self.scope, &chain, note, now.latest(), expires_at, &keyring)?;
         let sort = [now.latest().as_millis().into(), chain.id.as_bytes().into(), link.sequence.into()];

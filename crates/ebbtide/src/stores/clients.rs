@@ -30,7 +30,7 @@ use serde_json::{Map, Value};
 pub use deletion::ClientDeletion;
 use hashing::SecretHash;
 pub use types::{
-    Client, ClientRequest, RegisterOutcome, RegisteredClient, RotateSecretOutcome, VerifyOutcome,
+    Client, ClientRequest, RegisterOutcome, RegisteredClient, RevokeReach, RotateSecretOutcome, VerifyOutcome,
 };
 
 use super::grants::{MAX_NAME_BYTES, PAGE, listed_id};
@@ -79,6 +79,11 @@ struct StoredClient {
     secrets: Vec<SecretHash>,
     #[n(4)]
     created_at: u64,
+    #[n(5)]
+    require_pkce: Option<bool>,
+    /// True if the revocation of an access token revokes its grant too.
+    #[n(6)]
+    revokes_grants: Option<bool>,
 }
 
 question! {
@@ -143,6 +148,8 @@ impl Clients {
             owner: request.owner,
             secrets,
             created_at: now.latest().as_millis(),
+            require_pkce: request.require_pkce,
+            revokes_grants: request.revoke.map(|reach| reach == RevokeReach::Grant),
         };
         let record = self.stores.record(codec::encode(&stored), expires_at);
         let client = self.open(&key, &stored, &record)?;
@@ -228,7 +235,7 @@ impl Clients {
             let note = Note::automatic(Action::RotateSecret, "the secret of a client was replaced")?
                 .about(Kind::Client, vec![client_id.to_owned()]);
             let step = Step::write(vec![replace], rotated).audited(&self.scope, note);
-            step.unless_deleted_since(&self.scope, &client, None, unknown)
+            step.unless_deleted_or(&self.scope, &client, unknown)
         });
         rotate.await
     }
@@ -293,6 +300,8 @@ impl Clients {
             redirect_uris,
             metadata,
             confidential: !stored.secrets.is_empty(),
+            require_pkce: stored.require_pkce.unwrap_or(false),
+            revoke: if stored.revokes_grants == Some(true) { RevokeReach::Grant } else { RevokeReach::Token },
             created_at: Timestamp::from_stored(stored.created_at)?,
             expires_at: record.expires_at,
         })

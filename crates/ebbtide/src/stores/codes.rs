@@ -8,15 +8,17 @@ use std::time::Duration;
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 
-use binding::Binding;
+use binding::{Binding, Marker};
 pub use request::{CodeRequest, Redeem};
 
+use super::access_tokens::{AccessDraft, AccessRequest, IssuedAccessToken};
 use super::grants::{GrantId, GrantRequest, GrantTtls, Grants, IssuedGrant};
 use super::registry::{Store, question};
+use super::shared::confirmation::{Confirmation, Resources};
+use super::shared::epochs::{Parties, Stamp};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
 use super::shared::token;
-use super::shared::tombstones::Principal;
 use super::shared::update::Step;
 use super::{Field, MEMORY, Stores};
 use crate::model::codec;
@@ -83,21 +85,69 @@ pub struct Redeemed {
     pub data: Option<Payload>,
     /// Thumbprint of the key that was presented with it.
     pub dpop_jkt: Option<String>,
+    /// Thumbprint of the client certificate that was presented with it.
+    pub x5t_s256: Option<String>,
+    /// Resources that its access tokens are meant for.
+    pub resource: Option<Resources>,
     /// Grant, if one was requested.
     pub grant: Option<IssuedGrant>,
+    /// Access token, if one was requested.
+    pub access_token: Option<IssuedAccessToken>,
+    /// Session that it came from.
+    pub sid: Option<String>,
 }
 
 impl Redeemed {
-    /// Adds the requested grant, and returns the writes that issue it.
-    pub(super) fn give(&mut self, ttls: Option<GrantTtls>, grants: &Grants, now: Now) -> Result<Vec<Write>> {
-        let Some(ttls) = ttls else { return Ok(Vec::new()) };
-        let mut request = GrantRequest::new(&self.subject, &self.client_id).ttls(ttls);
+    /// Adds the requested grant and access token, and returns the writes that issue them; the error is the field of the
+    /// access token that contradicts the code.
+    pub(super) fn give(
+        &mut self,
+        ttls: Option<GrantTtls>,
+        draft: Option<&AccessDraft>,
+        grants: &Grants,
+        (stamp, now): (Stamp, Now),
+    ) -> Result<Result<Vec<Write>, Field>> {
+        let mut cnf = Confirmation::default();
+        (cnf.jkt, cnf.x5t_s256) = (self.dpop_jkt.clone(), self.x5t_s256.clone());
+        let Some(ttls) = ttls else {
+            let Some(draft) = draft else { return Ok(Ok(Vec::new())) };
+            return self.give_token_alone(draft, cnf, grants, (stamp, now));
+        };
+        let mut request = GrantRequest::new(&self.subject, &self.client_id).ttls(ttls).cnf(cnf);
         request.scope.clone_from(&self.scope);
+        request.resource.clone_from(&self.resource);
         request.data.clone_from(&self.data);
-        request.dpop_jkt.clone_from(&self.dpop_jkt);
-        let (grant, writes) = grants.prepare(request, now)?;
+        request.sid.clone_from(&self.sid);
+        let (grant, family, mut writes) = grants.prepare(request, stamp, now)?;
+        if let Some(draft) = draft {
+            let under = (grant.grant_id, &family, grant.ends_at);
+            match grants.access_tokens().prepare_under(draft, under, now)? {
+                Ok((issued, insert)) => {
+                    self.access_token = Some(issued);
+                    writes.push(insert);
+                }
+                Err(field) => return Ok(Err(field)),
+            }
+        }
         self.grant = Some(grant);
-        Ok(writes)
+        Ok(Ok(writes))
+    }
+
+    fn give_token_alone(
+        &mut self,
+        draft: &AccessDraft,
+        cnf: Confirmation,
+        grants: &Grants,
+        (stamp, now): (Stamp, Now),
+    ) -> Result<Result<Vec<Write>, Field>> {
+        let request = AccessRequest::alone(&self.subject, &self.client_id).cnf(cnf);
+        let request = match request.narrowed(draft, self.scope.as_ref(), self.resource.as_ref()) {
+            Ok(request) => request,
+            Err(field) => return Ok(Err(field)),
+        };
+        let (issued, writes) = grants.access_tokens().prepare_alone(request, stamp, now)?;
+        self.access_token = Some(issued);
+        Ok(Ok(writes))
     }
 }
 
@@ -108,9 +158,9 @@ impl Redeemed {
 pub enum RedeemOutcome {
     /// The code was valid, and is now redeemed.
     Redeemed(Box<Redeemed>),
-    /// The code was presented before. Its grant is revoked.
+    /// The code was presented before. Its grant is revoked if everything that was presented fits the code.
     Reused {
-        /// Grant that was issued for it, if any.
+        /// Grant that is revoked, if any.
         grant_id: Option<GrantId>,
     },
     /// A field does not match. The code is invalidated, unless the request keeps it.
@@ -135,7 +185,7 @@ enum CodeState {
     Open(#[n(0)] Binding),
     /// Redeemed, with the grant that was issued for it, if any.
     #[n(1)]
-    Redeemed(#[n(0)] Option<ByteArray<{ GrantId::BYTES }>>),
+    Redeemed(#[n(0)] Option<ByteArray<{ GrantId::BYTES }>>, #[n(1)] Option<Marker>),
     /// Presented with a field that did not match.
     #[n(2)]
     Burned,
@@ -167,7 +217,7 @@ impl Store for Codes {
                 Finding::new(RecordState::Live, "it was not redeemed yet")
             }
             CodeState::Open(_) => Finding::new(RecordState::Expired, "it was not redeemed in its time"),
-            CodeState::Redeemed(id) => Finding::new(RecordState::Used, "it was redeemed")
+            CodeState::Redeemed(id, _) => Finding::new(RecordState::Used, "it was redeemed")
                 .of_grant(id.map(|id| GrantId::from_bytes(*id))),
             CodeState::Burned => {
                 Finding::new(RecordState::Used, "it was presented with something that did not fit")
@@ -191,29 +241,37 @@ impl Codes {
     /// Issues a code. Its lifetime is 60 seconds unless the profile or the request sets another.
     pub async fn issue(&self, request: CodeRequest) -> Result<IssuedCode> {
         request.check()?;
-        let now = self.stores.now()?;
-        let ttl = self.stores.ttl(Kind::Code, &self.scope, request.ttl, self.stores.profile().code)?;
+        if request.code_challenge.is_none() && self.needs_challenge(&request.client_id).await? {
+            return Err(Error::invalid(
+                "code_challenge is required: this server or client accepts no code without PKCE",
+            ));
+        }
+        let profile = self.stores.profile_or_default(request.profile.as_deref())?;
+        let ttl = self.stores.ttl(Kind::Code, &self.scope, request.ttl, profile.code)?;
         if ttl.duration() > Duration::from_secs(Self::MAX_TTL_SECONDS) {
             return Err(Error::invalid(format!(
                 "a code lives at most {} s; {ttl} was asked for",
                 Self::MAX_TTL_SECONDS
             )));
         }
-        let expires_at = now.end(ttl)?;
         let (code, digest) = token::mint(token::CODE, &[], self.stores.rng());
-        let key = self.key(&digest)?;
-        let data = request.data.as_ref().map(|data| self.stores.seal(&key, &[], data)).transpose()?;
-        let state = CodeState::Open(Binding::new(&request, data, now)?);
-        let record = self.remember(expires_at, state, expires_at)?;
-        let whom = [Principal::Owner(&request.subject), Principal::Client(&request.client_id)];
-        let put = vec![Write::Put { key, record }];
-        // The key is the digest of 32 random bytes: no record is overwritten.
-        let _ = self.stores.commit_for(&self.scope, &whom, put, now).await?.unless_deleted()?;
-        Ok(IssuedCode { code, expires_at })
+        let key = &self.key(&digest)?;
+        let data = request.data.as_ref().map(|data| self.stores.seal(key, &[], data)).transpose()?;
+        let parties = Parties::new(&request.subject, &request.client_id).session(request.sid.as_deref());
+        let issue = self.stores.issue(&self.scope, parties, |stamp, now| {
+            let expires_at = now.end(ttl)?;
+            let state = CodeState::Open(Binding::new(&request, data.clone(), stamp, now)?);
+            let record = self.remember(expires_at, state, expires_at)?;
+            let issued = IssuedCode { code: code.clone(), expires_at };
+            // The key is the digest of 32 random bytes: no record is overwritten.
+            Ok((issued, vec![Write::Put { key: key.clone(), record }]))
+        });
+        issue.await?.ok_or_else(|| Error::unavailable("a new code is taken"))
     }
 
     /// Redeems a code. Of any number of redemptions of one code at most one is answered `Redeemed`; every later one
-    /// revokes the grant, whichever client presents the code, since two parties have it.
+    /// revokes the grant if everything that is presented fits the code, since two parties have it then. Who has only the
+    /// code revokes nothing.
     ///
     /// After an error the code may have been redeemed, and its grant is then unknown to the caller. A retry is
     /// answered `Reused`: the grant is revoked, and the user signs in again.
@@ -224,14 +282,17 @@ impl Codes {
         if let Some(ttls) = &presented.grant {
             ttls.check(&self.stores)?;
         }
+        let cnf = &Confirmation::of(presented.dpop_jkt.as_ref(), presented.cnf.as_ref())?;
         let key = self.key(&digest)?;
         let update = self.stores.update(&key, |standing, now| {
             let Some(standing) = standing else { return Ok(Step::answer(RedeemOutcome::Unknown)) };
             let code: Code = codec::decode(&standing.value)?;
             let valid_until = Timestamp::from_stored(code.valid_until)?;
             let binding = match code.state {
-                CodeState::Redeemed(id) => {
-                    let grant_id = id.map(|id| GrantId::from_bytes(*id));
+                CodeState::Redeemed(id, marker) => {
+                    // A marker of an earlier version does not tell: it revokes.
+                    let fits = marker.is_none_or(|marker| marker.fits(&presented, cnf));
+                    let grant_id = id.filter(|_| fits).map(|id| GrantId::from_bytes(*id));
                     return Ok(Step::answer(RedeemOutcome::Reused { grant_id }));
                 }
                 CodeState::Burned => return Ok(Step::answer(RedeemOutcome::Reused { grant_id: None })),
@@ -240,9 +301,10 @@ impl Codes {
                 }
                 CodeState::Open(binding) => binding,
             };
-            let (subject, client_id) = (binding.subject.clone(), binding.client_id.clone());
-            let issued_at = Some(binding.issued_at()?);
-            let (answer, record, mut writes) = match binding.check(&presented) {
+            let (subject, client_id, sid) =
+                (binding.subject.clone(), binding.client_id.clone(), binding.sid.clone());
+            let stamp = binding.stamp();
+            let (answer, record, mut writes) = match binding.check(&presented, cnf) {
                 Err(field) if presented.keep_on_mismatch => {
                     return Ok(Step::answer(RedeemOutcome::Mismatch(field)));
                 }
@@ -250,16 +312,14 @@ impl Codes {
                     let burned = self.remember(valid_until, CodeState::Burned, valid_until)?;
                     (RedeemOutcome::Mismatch(field), burned, Vec::new())
                 }
-                Ok(()) => self.honour(&key, binding, &presented, valid_until, now)?,
+                Ok(()) => match self.honour(&key, binding, (&presented, cnf), valid_until, now)? {
+                    Ok(honoured) => honoured,
+                    Err(field) => return Ok(Step::answer(RedeemOutcome::Mismatch(field))),
+                },
             };
             writes.insert(0, Write::Replace { key: key.clone(), expected: standing.version, record });
-            let whom = [Principal::Owner(&subject), Principal::Client(&client_id)];
-            Step::write(writes, answer).unless_deleted_since(
-                &self.scope,
-                &whom,
-                issued_at,
-                RedeemOutcome::Unknown,
-            )
+            let parties = Parties::new(&subject, &client_id).session(sid.as_deref());
+            Step::write(writes, answer).while_live(&self.scope, parties, stamp, |_| RedeemOutcome::Unknown)
         });
         let answer = update.await?;
         if let RedeemOutcome::Reused { grant_id: Some(id) } = answer {
@@ -273,23 +333,49 @@ impl Codes {
         &self,
         key: &Key,
         binding: Binding,
-        presented: &Redeem,
+        (presented, cnf): (&Redeem, &Confirmation),
         valid_until: Timestamp,
         now: Now,
-    ) -> Result<(RedeemOutcome, Record, Vec<Write>)> {
+    ) -> Result<Result<(RedeemOutcome, Record, Vec<Write>), Field>> {
+        let (marker, stamp) = (binding.marker(), binding.stamp());
         let mut redeemed = Redeemed {
             data: self.stores.open_some(key, binding.data.as_deref())?,
             subject: binding.subject,
             client_id: binding.client_id,
             scope: binding.scope,
-            dpop_jkt: presented.dpop_jkt.clone(),
+            dpop_jkt: cnf.jkt.clone(),
+            x5t_s256: cnf.x5t_s256.clone(),
+            resource: binding.resource,
             grant: None,
+            access_token: None,
+            sid: binding.sid,
         };
-        let writes = redeemed.give(presented.grant.clone(), &self.stores.grants(&self.scope), now)?;
+        let (mut ttls, mut draft) = (presented.grant.clone(), presented.access_token.clone());
+        let profile = binding.profile.filter(|name| self.stores.profile_named(name).is_ok());
+        if let Some(ttls) = &mut ttls {
+            ttls.profile = ttls.profile.take().or(profile);
+        } else if let Some(draft) = &mut draft {
+            draft.profile = draft.profile.take().or(profile);
+        }
+        let grants = self.stores.grants(&self.scope);
+        let writes = match redeemed.give(ttls, draft.as_ref(), &grants, (stamp, now))? {
+            Ok(writes) => writes,
+            Err(field) => return Ok(Err(field)),
+        };
         let keep_until = redeemed.grant.as_ref().map_or(valid_until, |grant| grant.ends_at.max(valid_until));
         let id = redeemed.grant.as_ref().map(|grant| (*grant.grant_id.as_bytes()).into());
-        let marker = self.remember(valid_until, CodeState::Redeemed(id), keep_until)?;
-        Ok((RedeemOutcome::Redeemed(Box::new(redeemed)), marker, writes))
+        let record = self.remember(valid_until, CodeState::Redeemed(id, Some(marker)), keep_until)?;
+        Ok(Ok((RedeemOutcome::Redeemed(Box::new(redeemed)), record, writes)))
+    }
+
+    /// Returns whether the server or the client accepts no code without a PKCE challenge. The client is read only for a
+    /// code without one.
+    async fn needs_challenge(&self, client_id: &str) -> Result<bool> {
+        if self.stores.requires_pkce() {
+            return Ok(true);
+        }
+        let client = self.stores.clients(&self.scope).find(client_id).await?;
+        Ok(client.is_some_and(|client| client.require_pkce))
     }
 
     /// Record of a code, kept for a day after the end of the code, or until `keep_until` if that is later.

@@ -6,22 +6,22 @@ mod guesses;
 mod types;
 mod user_code;
 
-use std::future::ready;
 use std::time::Duration;
 
 use device::{Device, DeviceState, Pace};
 pub use types::{
-    Approve, DecideOutcome, Decision, Deny, DeviceRedeem, DeviceRedeemOutcome, DeviceRequest, PollOutcome,
-    StartedDevice,
+    Approve, DecideOutcome, Decision, Deny, DeviceRedeem, DeviceRedeemOutcome, DeviceRequest, Inspect,
+    InspectOutcome, PollOutcome, StartedDevice,
 };
 use user_code::UserCode;
 
 use super::codes::Redeemed;
-use super::grants::{GrantId, MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES};
+use super::grants::{GrantId, MAX_NAME_BYTES, MAX_SCOPE_BYTES};
 use super::registry::{Store, question};
+use super::shared::confirmation::Confirmation;
+use super::shared::epochs::{Carried, Parties, Stamp};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::token;
-use super::shared::tombstones::Principal;
 use super::shared::update::Step;
 use super::{Field, MEMORY, Stores, check_length, check_optional};
 use crate::backend::IndexTarget;
@@ -64,6 +64,9 @@ pub struct DeviceCodes {
     stores: Stores,
     scope: Scope,
 }
+
+/// Attempts to find a user code that is not in use.
+const MOST_USER_CODES: usize = 16;
 
 /// First part of the keys of user codes.
 pub(super) const USER_CODES: &str = "codes";
@@ -152,35 +155,84 @@ impl DeviceCodes {
                 Self::MAX_TTL_SECONDS
             )));
         }
-        let now = self.stores.now()?;
-        let expires_at = now.end(ttl)?;
         let (device_code, digest) = token::mint(token::DEVICE, &[], self.stores.rng());
-        let key = self.key(&digest)?;
-        let device = Device {
-            data: request.data.as_ref().map(|data| self.stores.seal(&key, &[], data)).transpose()?,
-            client_id: request.client_id,
-            scope: request.scope,
-            valid_until: expires_at.as_millis(),
-            interval_seconds,
-            polled_at: None,
-            state: DeviceState::Pending,
-            started_at: now.latest().as_millis(),
-        };
-        let record = self.record(&device, expires_at)?;
-        let client = [Principal::Client(&device.client_id)];
-        let update = self.stores.retry(|_| {
+        let key = &self.key(&digest)?;
+        let data = request.data.as_ref().map(|data| self.stores.seal(key, &[], data)).transpose()?;
+        // A user code of another flow is not given a second time: the next one is tried.
+        for _ in 0..MOST_USER_CODES {
             let user_code = UserCode::mint(self.stores.rng());
-            // It is kept as long as the record that it leads to, so that a late decision is told from a wrong code.
-            let listed = self.stores.record(digest.as_bytes().to_vec(), record.expires_at);
-            let insert = Write::Insert { key: key.clone(), record: record.clone() };
-            // A user code of another flow is not given a second time: the next one is tried.
-            ready(self.user_key(&user_code).and_then(|user_key| {
-                let writes = vec![insert, Write::Insert { key: user_key, record: listed }];
-                Step::write(writes, user_code.to_secret()).unless_deleted(&self.scope, &client)
-            }))
-        });
-        let user_code = update.await?;
-        Ok(StartedDevice { device_code, user_code, interval_seconds, expires_at })
+            let user_key = &self.user_key(&user_code)?;
+            let issue = self.stores.issue(&self.scope, Parties::client(&request.client_id), |stamp, now| {
+                let expires_at = now.end(ttl)?;
+                let device = Device {
+                    data: data.clone(),
+                    client_id: request.client_id.clone(),
+                    scope: request.scope.clone(),
+                    valid_until: expires_at.as_millis(),
+                    interval_seconds,
+                    polled_at: None,
+                    state: DeviceState::Pending,
+                    started_at: now.latest().as_millis(),
+                    resource: request.resource.clone(),
+                    stamp: Some(stamp),
+                };
+                let record = self.record(&device, expires_at)?;
+                // It is kept as long as the record that it leads to: a late decision is told from a wrong code.
+                let listed = self.stores.record(digest.as_bytes().to_vec(), record.expires_at);
+                let insert = Write::Insert { key: key.clone(), record };
+                Ok((expires_at, vec![insert, Write::Insert { key: user_key.clone(), record: listed }]))
+            });
+            if let Some(expires_at) = issue.await? {
+                let user_code = user_code.to_secret();
+                return Ok(StartedDevice { device_code, user_code, interval_seconds, expires_at });
+            }
+        }
+        Err(Error::unavailable("no free user code was found; try again"))
+    }
+
+    /// Reads what a user code asks for, for the page on which the user decides. A wrong code counts as a guess of
+    /// `source`, such as an address or a session.
+    pub async fn inspect(&self, inspect: &Inspect) -> Result<InspectOutcome> {
+        let source = Some(inspect.source.expose());
+        if let Err(retry_at) = self.count_guess(source).await? {
+            return Ok(InspectOutcome::TooManyGuesses { retry_at });
+        }
+        let answer = self.look(&inspect.user_code).await?;
+        if answer != InspectOutcome::Unknown {
+            self.uncount_guess(source).await?;
+        }
+        Ok(answer)
+    }
+
+    async fn look(&self, user_code: &Secret) -> Result<InspectOutcome> {
+        let Some(user_code) = UserCode::read(user_code.expose()) else { return Ok(InspectOutcome::Unknown) };
+        let now = self.stores.now()?;
+        let Some(found) = self.by_user_code(&self.user_key(&user_code)?, now).await? else {
+            return Ok(InspectOutcome::Unknown);
+        };
+        let device = found.device;
+        if self.stores.death(&self.scope, device.parties(), device.stamp(), now).await?.is_some() {
+            return Ok(InspectOutcome::Unknown);
+        }
+        let expires_at = device.valid_until()?;
+        Ok(match device.state {
+            DeviceState::Pending if now.before(expires_at)? => InspectOutcome::Pending {
+                client_id: device.client_id,
+                scope: device.scope,
+                resource: device.resource,
+                expires_at,
+            },
+            DeviceState::Pending => InspectOutcome::Expired,
+            _ => InspectOutcome::Used,
+        })
+    }
+
+    /// Reads the device code that a user code leads to.
+    async fn by_user_code(&self, user_key: &Key, now: Now) -> Result<Option<FoundDevice>> {
+        let Some(listed) = self.stores.backend().get(user_key, now).await? else { return Ok(None) };
+        let digest = <[u8; 32]>::try_from(listed.value.as_ref())
+            .map_err(|_| Error::corrupt("a user code leads to what is no device code"))?;
+        self.standing(&Digest::from_bytes(digest), now).await
     }
 
     /// Records the decision of the user. The first decision on a code counts, and later ones are answered `Used`. A
@@ -206,20 +258,30 @@ impl DeviceCodes {
         };
         let user_key = &self.user_key(&user_code)?;
         let update = self.stores.retry(|now| async move {
-            let Some(listed) = self.stores.backend().get(user_key, now).await? else {
+            let Some(found) = self.by_user_code(user_key, now).await? else {
                 return Ok(Step::answer(DecideOutcome::Unknown));
             };
-            let digest = <[u8; 32]>::try_from(listed.value.as_ref())
-                .map_err(|_| Error::corrupt("a user code leads to what is no device code"))?;
-            match self.standing(&Digest::from_bytes(digest), now).await? {
-                Some(standing) => self.judge(standing, decision, now),
-                None => Ok(Step::answer(DecideOutcome::Unknown)),
-            }
+            let subject = match decision {
+                Decision::Approve(approve) => {
+                    match self.stores.subject_stamp(&self.scope, &approve.subject, now).await? {
+                        Some(stamp) => stamp,
+                        None => return Ok(Step::answer(DecideOutcome::Unknown)),
+                    }
+                }
+                Decision::Deny(_) => Stamp::default(),
+            };
+            self.judge(found, decision, subject, now)
         });
         update.await
     }
 
-    fn judge(&self, mut standing: FoundDevice, decision: &Decision, now: Now) -> Result<Step<DecideOutcome>> {
+    fn judge(
+        &self,
+        mut standing: FoundDevice,
+        decision: &Decision,
+        subject_stamp: Stamp,
+        now: Now,
+    ) -> Result<Step<DecideOutcome>> {
         let device = &mut standing.device;
         if !matches!(device.state, DeviceState::Pending) {
             return Ok(Step::answer(DecideOutcome::Used));
@@ -227,24 +289,22 @@ impl DeviceCodes {
         if !now.before(device.valid_until()?)? {
             return Ok(Step::answer(DecideOutcome::Expired));
         }
-        let mut whom = Vec::new();
         match decision {
             Decision::Approve(Approve { subject, data, .. }) => {
                 device.state = DeviceState::Approved(subject.clone());
+                device.stamp = Some(device.stamp().with_subject_of(subject_stamp));
                 if let Some(data) = data {
                     device.data = Some(self.stores.seal(&standing.key, &[], data)?);
                 }
-                whom.push(Principal::Owner(subject));
             }
             Decision::Deny(_) => {
                 device.state = DeviceState::Denied;
                 device.data = None;
             }
         }
-        let client_id = device.client_id.clone();
-        whom.push(Principal::Client(&client_id));
-        let decided = DecideOutcome::Decided { client_id: client_id.clone(), scope: device.scope.clone() };
-        self.replace(standing, &whom, (decided, DecideOutcome::Unknown))
+        let decided =
+            DecideOutcome::Decided { client_id: device.client_id.clone(), scope: device.scope.clone() };
+        self.replace(standing, (decided, DecideOutcome::Unknown))
     }
 
     /// Answers a device that asks. While nothing is decided, the poll is recorded in the step that answers it: one that
@@ -272,14 +332,13 @@ impl DeviceCodes {
         if device.client_id != client_id {
             return Ok(Step::answer(PollOutcome::Mismatch(Field::ClientId)));
         }
-        let client = Principal::Client(client_id);
         let answer = match &device.state {
             DeviceState::Redeemed(_) => PollOutcome::Used,
             DeviceState::Denied => PollOutcome::Denied,
             _ if !now.before(device.valid_until()?)? => PollOutcome::Expired,
             DeviceState::Approved(subject) => {
-                let (whom, began) = ([Principal::Owner(subject), client], Some(device.started_at()?));
-                if self.stores.is_deleted_since(&self.scope, &whom, began, now).await? {
+                let death = self.stores.death(&self.scope, device.parties(), device.stamp(), now).await?;
+                if death.is_some() {
                     PollOutcome::Unknown
                 } else {
                     PollOutcome::Approved { subject: subject.clone(), scope: device.scope.clone() }
@@ -290,7 +349,7 @@ impl DeviceCodes {
                     Pace::Wait { interval_seconds } => PollOutcome::Pending { interval_seconds },
                     Pace::SlowDown { interval_seconds } => PollOutcome::SlowDown { interval_seconds },
                 };
-                return self.replace(standing, &[client], (answer, PollOutcome::Unknown));
+                return self.replace(standing, (answer, PollOutcome::Unknown));
             }
         };
         Ok(Step::answer(answer))
@@ -301,7 +360,7 @@ impl DeviceCodes {
     ///
     /// After an error the code may have been redeemed, as with [codes](super::codes::Codes::redeem).
     pub async fn redeem(&self, presented: DeviceRedeem) -> Result<DeviceRedeemOutcome> {
-        check_optional("key thumbprint", presented.dpop_jkt.as_deref(), MAX_THUMBPRINT_BYTES)?;
+        let cnf = &Confirmation::of(presented.dpop_jkt.as_ref(), presented.cnf.as_ref())?;
         if let Some(ttls) = &presented.grant {
             ttls.check(&self.stores)?;
         }
@@ -335,17 +394,27 @@ impl DeviceCodes {
                 client_id: device.client_id.clone(),
                 scope: device.scope.clone(),
                 data: self.stores.open_some(&standing.key, device.data.take().as_deref())?,
-                dpop_jkt: presented.dpop_jkt.clone(),
+                dpop_jkt: cnf.jkt.clone(),
+                x5t_s256: cnf.x5t_s256.clone(),
+                resource: device.resource.clone(),
                 grant: None,
+                access_token: None,
+                sid: None,
             };
-            let writes = redeemed.give(presented.grant.clone(), &self.stores.grants(&self.scope), now)?;
+            let stamp = device.stamp();
+            let (ttls, draft) = (presented.grant.clone(), presented.access_token.as_ref());
+            let writes = match redeemed.give(ttls, draft, &self.stores.grants(&self.scope), (stamp, now))? {
+                Ok(writes) => writes,
+                Err(field) => {
+                    return Ok(Step::answer(DeviceRedeemOutcome::Refused(PollOutcome::Mismatch(field))));
+                }
+            };
             let id = redeemed.grant.as_ref().map(|grant| (*grant.grant_id.as_bytes()).into());
+            let carried = Stores::carried(&self.scope, device.parties(), stamp)?;
             device.state = DeviceState::Redeemed(id);
             let keep_until = redeemed.grant.as_ref().map(|grant| grant.ends_at);
-            let (subject, client_id) = (redeemed.subject.clone(), redeemed.client_id.clone());
-            let whom = [Principal::Owner(&subject), Principal::Client(&client_id)];
             let answers = (DeviceRedeemOutcome::Redeemed(Box::new(redeemed)), unknown());
-            self.replace_until(standing, &whom, writes, keep_until, answers)
+            self.replace_until(standing, carried, writes, keep_until, answers)
         });
         let answer = update.await?;
         if let DeviceRedeemOutcome::Reused { grant_id: Some(id) } = answer {
@@ -360,24 +429,25 @@ impl DeviceCodes {
         Ok(Some(FoundDevice { key, device: codec::decode(&record.value)?, version: record.version }))
     }
 
-    fn replace<T>(&self, standing: FoundDevice, whom: &[Principal<'_>], answers: (T, T)) -> Result<Step<T>> {
-        self.replace_until(standing, whom, Vec::new(), None, answers)
+    fn replace<T: Send + 'static>(&self, standing: FoundDevice, answers: (T, T)) -> Result<Step<T>> {
+        let device = &standing.device;
+        let carried = Stores::carried(&self.scope, device.parties(), device.stamp())?;
+        self.replace_until(standing, carried, Vec::new(), None, answers)
     }
 
-    /// Replaces the record. The second answer is given if one of `whom` was deleted since the start of the flow.
-    fn replace_until<T>(
+    /// Replaces the record. The second answer is given if one of the epochs is no longer the one that is carried.
+    fn replace_until<T: Send + 'static>(
         &self,
         standing: FoundDevice,
-        whom: &[Principal<'_>],
+        carried: Vec<Carried>,
         mut writes: Vec<Write>,
         keep_until: Option<Timestamp>,
-        (applied, deleted): (T, T),
+        (applied, dead): (T, T),
     ) -> Result<Step<T>> {
         let FoundDevice { key, device, version } = standing;
         let record = self.record(&device, keep_until.unwrap_or(Timestamp::ZERO))?;
         writes.insert(0, Write::Replace { key, expected: version, record });
-        let started_at = Some(device.started_at()?);
-        Step::write(writes, applied).unless_deleted_since(&self.scope, whom, started_at, deleted)
+        Ok(Step::write(writes, applied).while_carried(carried, move |_| dead))
     }
 
     /// Record of a code, kept for a day after the end of the code, or until `keep_until` if that is later.

@@ -7,6 +7,7 @@ mod refresh;
 mod request;
 mod revocation;
 mod types;
+mod windows;
 
 use family::{Beginning, FamilyVerdict};
 use refresh::Refresh;
@@ -20,14 +21,16 @@ pub(crate) use request::{MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, 
 pub use revocation::Revoke;
 pub use types::{Grant, GrantId, GrantState, IssuedGrant, RotateOutcome, Rotated, Why};
 
-use super::Stores;
+use super::access_tokens::{AccessDraft, AccessTokens, IssuedAccessToken};
 use super::audit::{Action, Note};
 use super::registry::{Store, question};
+use super::shared::confirmation::Confirmation;
 use super::shared::deletion::{Owned, Progress};
+use super::shared::epochs::{Death, Parties, Stamp};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
-use super::shared::tombstones::Principal;
 use super::shared::update::Step;
+use super::{Field, Stores};
 use crate::backend::IndexTarget;
 use crate::keyring::Keyring;
 use crate::model::codec;
@@ -118,18 +121,32 @@ impl Grants {
 
     /// Issues a grant with its first refresh token. The grant and its indexes are one commit.
     pub async fn issue(&self, request: GrantRequest) -> Result<IssuedGrant> {
-        let now = self.stores.now()?;
-        let (subject, client_id) = (request.subject.clone(), request.client_id.clone());
-        let (issued, writes) = self.prepare(request, now)?;
-        let whom = [Principal::Owner(&subject), Principal::Client(&client_id)];
-        let commit = self.stores.commit_for(&self.scope, &whom, writes, now).await?.unless_deleted()?;
+        request.check()?;
+        let (subject, client_id, sid) =
+            (request.subject.clone(), request.client_id.clone(), request.sid.clone());
+        let parties = Parties::new(&subject, &client_id).session(sid.as_deref());
+        let issue = self.stores.issue(&self.scope, parties, |stamp, now| {
+            let (issued, _, writes) = self.prepare(request.clone(), stamp, now)?;
+            Ok((issued, writes))
+        });
         // The id is 16 random bytes: a collision means that the random numbers are broken.
-        if commit.is_applied() { Ok(issued) } else { Err(Error::unavailable("a new grant's id is taken")) }
+        issue.await?.ok_or_else(|| Error::unavailable("a new grant's id is taken"))
     }
 
-    /// Grant, and the writes that issue it. The caller's commit must check that its subject and client are not deleted.
-    pub(super) fn prepare(&self, request: GrantRequest, now: Now) -> Result<(IssuedGrant, Vec<Write>)> {
+    /// Access tokens of the scope.
+    pub(super) fn access_tokens(&self) -> AccessTokens {
+        self.stores.access_tokens(&self.scope)
+    }
+
+    /// Grant, its family, and the writes that issue it. The caller's commit must check the epochs that it carries.
+    pub(super) fn prepare(
+        &self,
+        request: GrantRequest,
+        stamp: Stamp,
+        now: Now,
+    ) -> Result<(IssuedGrant, Family, Vec<Write>)> {
         request.check()?;
+        let cnf = request.key()?;
         let ttls = self.family_ttls(&request)?;
         let ends_at = now.end(ttls.max)?;
         let id = GrantId::from_bytes(self.stores.rng().bytes());
@@ -140,13 +157,18 @@ impl Grants {
         let beginning = Beginning {
             subject: request.subject,
             client_id: request.client_id,
-            dpop_jkt: request.dpop_jkt,
+            cnf,
             scope: request.scope,
+            resource: request.resource,
             data,
             key: self.stores.keyring().active(),
             idle: ttls.idle.duration(),
             grace: ttls.grace,
+            strict: ttls.strict,
+            access: ttls.access,
             salt: self.stores.rng().bytes(),
+            stamp,
+            sid: request.sid,
         };
         let family = Family::begin(beginning, now, ends_at)?;
         let issued = IssuedGrant {
@@ -160,7 +182,7 @@ impl Grants {
         for key in indexes {
             writes.push(Write::Insert { key: key?, record: self.stores.record("", ends_at) });
         }
-        Ok((issued, writes))
+        Ok((issued, family, writes))
     }
 
     /// Reads a grant in any state, until its cap.
@@ -172,50 +194,67 @@ impl Grants {
     }
 
     /// Exchanges a refresh token for its successor. A token that was rotated a moment ago gets the same successor again
-    /// while that one was not used; a token that is used again later revokes the family.
+    /// while that one was not used; within its window it is `Raced` after that, and changes nothing. A token that is
+    /// used again later revokes the family.
     pub async fn rotate(&self, request: Rotate) -> Result<RotateOutcome> {
-        let Rotate { refresh_token, client_id, dpop_jkt } = &request;
+        let Rotate { refresh_token, client_id, access_token, .. } = &request;
+        let cnf = &Confirmation::of(request.dpop_jkt.as_ref(), request.cnf.as_ref())?;
         let Some(token) = Refresh::read(refresh_token, &self.stores.keyring(), &self.scope) else {
             return Ok(RotateOutcome::Unknown);
         };
         let id = token.grant_id;
         let update = self.stores.retry(|now| async move {
             // The MAC is valid, so the grant was issued: if it is absent, it has ended.
-            let Some(mut standing) = self.standing(id, now).await? else {
+            let Some(mut standing) = self.read(id, now).await? else {
                 return Ok(Step::answer(RotateOutcome::Expired));
             };
-            let answer = match standing.family.judge(token.generation, client_id, dpop_jkt.as_deref(), now)? {
+            let (stamp, scope) = (standing.family.stamp(), &self.scope);
+            let (subject, client, sid) =
+                (standing.family.subject.clone(), client_id.as_str(), standing.family.sid.clone());
+            let parties = Parties::new(&subject, client).session(sid.as_deref());
+            let dead = |death: Death| match death {
+                Death { deleting: true, .. } => RotateOutcome::Expired,
+                Death { at, why, .. } => RotateOutcome::Revoked { at, why },
+            };
+            let answer = match standing.family.judge(token.generation, client_id, cnf, now)? {
                 FamilyVerdict::Advance => {
                     let data = self.advance(&mut standing, now)?;
-                    let write = self.replacement(&standing);
+                    let mut writes = vec![self.replacement(&standing)];
+                    let access = match self.access(access_token.as_ref(), id, &standing, now)? {
+                        Ok(access) => access,
+                        Err(field) => return Ok(Step::answer(RotateOutcome::Mismatch(field))),
+                    };
+                    let (access, insert) = access.unzip();
+                    writes.extend(insert);
                     let token = self.present_token(id, &standing.family).expect(ACTIVE_KEY);
-                    let rotated = RotateOutcome::Rotated(successor(id, token, standing, data));
-                    return Ok(Step::write(vec![write], rotated));
+                    let rotated = RotateOutcome::Rotated(successor(id, (token, access), standing, data));
+                    return Step::write(writes, rotated).while_live(scope, parties, stamp, dead);
                 }
-                FamilyVerdict::Retry => match self.present_token(id, &standing.family) {
-                    Some(token) => {
-                        let data = self.stores.open_some(&standing.key, standing.family.data.as_deref())?;
-                        RotateOutcome::Retried(successor(id, token, standing, data))
-                    }
-                    // The successor's key was retired within the grace: its tokens are unknown.
-                    None => RotateOutcome::Unknown,
-                },
+                FamilyVerdict::Retry => {
+                    let Some(token) = self.present_token(id, &standing.family) else {
+                        // The successor's key was retired within the grace: its tokens are unknown.
+                        return Ok(Step::answer(RotateOutcome::Unknown));
+                    };
+                    let data = self.stores.open_some(&standing.key, standing.family.data.as_deref())?;
+                    let access = match self.access(access_token.as_ref(), id, &standing, now)? {
+                        Ok(access) => access,
+                        Err(field) => return Ok(Step::answer(RotateOutcome::Mismatch(field))),
+                    };
+                    let (access, insert) = access.unzip();
+                    let check = Write::Check { key: standing.key.clone(), expected: standing.version };
+                    let mut writes = vec![check];
+                    writes.extend(insert);
+                    let retried = RotateOutcome::Retried(successor(id, (token, access), standing, data));
+                    return Step::write(writes, retried).while_live(scope, parties, stamp, dead);
+                }
                 FamilyVerdict::Reuse => {
                     standing.family.revoke(Why::RefreshReused, now);
                     let reused = RotateOutcome::Reused { grant_id: id };
-                    let note = Note::automatic(
-                        Action::Theft,
-                        "a refresh token was used again; its family is revoked",
-                    )?
-                    .about(Kind::Grant, vec![id.to_string()])
-                    .of_subject(&standing.family.subject)
-                    .with_detail(format!(
-                        "generation {} of {}, presented by {client_id}",
-                        token.generation, standing.family.client_id
-                    ));
+                    let note = theft(id, client_id, cnf, token.generation, &standing.family)?;
                     let step = Step::write(vec![self.replacement(&standing)], reused);
                     return Ok(step.audited(&self.scope, note));
                 }
+                FamilyVerdict::Raced => RotateOutcome::Raced { grant_id: id },
                 FamilyVerdict::Mismatch(field) => RotateOutcome::Mismatch(field),
                 FamilyVerdict::Revoked { at, why } => RotateOutcome::Revoked { at, why },
                 FamilyVerdict::Expired => RotateOutcome::Expired,
@@ -224,10 +263,22 @@ impl Grants {
             Ok(Step::answer(answer))
         });
         let answer = update.await?;
-        if let RotateOutcome::Reused { .. } = answer {
-            tracing::warn!(grant = %id, "a refresh token was used twice; its family is revoked");
-        }
+        count_rotation(id, token.generation, &answer);
         Ok(answer)
+    }
+
+    /// Access token that a rotation asks for, and the write that issues it; the error is the field that contradicts
+    /// the grant.
+    fn access(
+        &self,
+        draft: Option<&AccessDraft>,
+        id: GrantId,
+        standing: &Standing,
+        now: Now,
+    ) -> Result<Result<Option<(IssuedAccessToken, Write)>, Field>> {
+        let Some(draft) = draft else { return Ok(Ok(None)) };
+        let under = (id, &standing.family, standing.ends_at);
+        Ok(self.stores.access_tokens(&self.scope).prepare_under(draft, under, now)?.map(Some))
     }
 
     /// Advances the family, and reseals its data under the active key: an old key can be retired once its families
@@ -319,19 +370,38 @@ impl Grants {
         update.await
     }
 
-    /// Reads the grant, if it is active, and records that an access token of `generation` is in use. The caller
-    /// checks for a deletion of its subject or client.
-    pub(super) async fn witness(&self, id: GrantId, generation: u64) -> Result<Option<Standing>> {
+    /// Returns whether the grant with that record is active, and has it noted, beside the answer, that an access token
+    /// of `generation` is in use. The caller checks the epochs.
+    pub(super) fn witness(
+        &self,
+        id: GrantId,
+        record: Option<Record>,
+        generation: u64,
+        now: Now,
+    ) -> Result<bool> {
+        let standing = read_standing(&self.key(id)?, record)?;
+        let active = standing.map(|standing| standing.if_active(now)).transpose()?.flatten();
+        // In doubt the receipt is noted as well: that refuses a retry at the worst.
+        if let Some(standing) = &active
+            && !matches!(standing.family.is_proved_by(generation, now), Ok(false))
+        {
+            let grants = self.clone();
+            self.stores.beside(async move { grants.prove_receipt(id, generation).await });
+        }
+        Ok(active.is_some())
+    }
+
+    /// Notes that the answer to the last rotation has arrived.
+    async fn prove_receipt(&self, id: GrantId, generation: u64) -> Result<()> {
         let key = self.key(id)?;
         let update = self.stores.update(&key, |record, now| {
             let active = read_standing(&key, record)?.map(|standing| standing.if_active(now)).transpose()?;
-            let Some(mut standing) = active.flatten() else { return Ok(Step::answer(None)) };
-            // In doubt the window is closed as well: that refuses a retry at the worst.
+            let Some(mut standing) = active.flatten() else { return Ok(Step::answer(())) };
             if matches!(standing.family.is_proved_by(generation, now), Ok(false)) {
-                return Ok(Step::answer(Some(standing)));
+                return Ok(Step::answer(()));
             }
             standing.family.prove_receipt();
-            Ok(Step::write(vec![self.replacement(&standing)], Some(standing)))
+            Ok(Step::write(vec![self.replacement(&standing)], ()))
         });
         update.await
     }
@@ -342,13 +412,16 @@ impl Grants {
         Ok(standing.map(|standing| standing.if_active(now)).transpose()?.flatten())
     }
 
-    /// Reads the grant, unless its subject or its client is being deleted.
+    /// Reads the grant, unless its subject or its client is being deleted. One that carries an older epoch is revoked.
     pub(super) async fn standing(&self, id: GrantId, now: Now) -> Result<Option<Standing>> {
-        let Some(standing) = self.read(id, now).await? else { return Ok(None) };
-        let whom =
-            [Principal::Owner(&standing.family.subject), Principal::Client(&standing.family.client_id)];
-        let is_deleted = self.stores.is_deleted(&self.scope, &whom, now).await?;
-        Ok(Some(standing).filter(|_| !is_deleted))
+        let Some(mut standing) = self.read(id, now).await? else { return Ok(None) };
+        let (parties, stamp) = (standing.family.parties(), standing.family.stamp());
+        match self.stores.death(&self.scope, parties, stamp, now).await? {
+            Some(Death { deleting: true, .. }) => return Ok(None),
+            Some(Death { at, why, .. }) => standing.family.end(why, at),
+            None => {}
+        }
+        Ok(Some(standing))
     }
 
     /// Reads the grant, even while its subject or client is being deleted.
@@ -364,7 +437,7 @@ impl Grants {
         Write::Replace { key: key.clone(), expected: *version, record }
     }
 
-    fn key(&self, id: GrantId) -> Result<Key> {
+    pub(super) fn key(&self, id: GrantId) -> Result<Key> {
         Key::new(Kind::Grant, &self.scope, &[id.as_bytes().into()], &[])
     }
 
@@ -379,11 +452,44 @@ fn read_standing(key: &Key, record: Option<Record>) -> Result<Option<Standing>> 
     Ok(Some(Standing { key: key.clone(), family: codec::decode(&value)?, version, ends_at: expires_at }))
 }
 
+/// Entry of the audit log about a refresh token that was used again after its window.
+fn theft(id: GrantId, client_id: &str, cnf: &Confirmation, generation: u64, family: &Family) -> Result<Note> {
+    let note = Note::automatic(Action::Theft, "a refresh token was used again; its family is revoked")?;
+    let key = match (&cnf.jkt, &cnf.x5t_s256) {
+        (None, None) => "no key".to_owned(),
+        (jkt, x5t) => format!("the key {}", jkt.as_ref().or(x5t.as_ref()).map_or("", |key| key)),
+    };
+    let present = family.generation();
+    let detail = format!("generation {generation} of {present}, presented by {client_id} with {key}");
+    Ok(note.about(Kind::Grant, vec![id.to_string()]).of_subject(&family.subject).with_detail(detail))
+}
+
+/// Counts and logs the answers that a client developer or an operator may want to know of.
+fn count_rotation(id: GrantId, generation: u64, answer: &RotateOutcome) {
+    let outcome = match answer {
+        RotateOutcome::Rotated(_) => "rotated",
+        RotateOutcome::Retried(_) => {
+            tracing::info!(grant = %id, generation, "a rotation was retried");
+            "retried"
+        }
+        RotateOutcome::Raced { .. } => {
+            tracing::info!(grant = %id, generation, "rotations of a family race");
+            "raced"
+        }
+        RotateOutcome::Reused { .. } => {
+            tracing::warn!(grant = %id, generation, "a refresh token was used twice; its family is revoked");
+            "reused"
+        }
+        _ => "refused",
+    };
+    metrics::counter!("ebbtide_rotations_total", "outcome" => outcome).increment(1);
+}
+
 const ACTIVE_KEY: &str = "a new token is made with the active key, which is in the ring";
 
 fn successor(
     grant_id: GrantId,
-    refresh_token: Secret,
+    (refresh_token, access_token): (Secret, Option<IssuedAccessToken>),
     standing: Standing,
     data: Option<Payload>,
 ) -> Box<Rotated> {
@@ -398,6 +504,8 @@ fn successor(
         client_id: family.client_id,
         scope: family.scope,
         dpop_jkt: family.dpop_jkt,
+        resource: family.resource,
+        access_token,
         data,
     })
 }
@@ -413,6 +521,9 @@ fn describe(id: GrantId, standing: Standing, data: Option<Payload>, now: Now) ->
         expires_at: family.idle_until(),
         ends_at,
         state: family.state(now)?,
+        x5t_s256: family.cnf().x5t_s256,
+        resource: family.resource,
+        sid: family.sid,
         subject: family.subject,
         client_id: family.client_id,
         scope: family.scope,

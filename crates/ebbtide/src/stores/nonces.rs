@@ -15,8 +15,12 @@
 //! # }
 //! ```
 
+mod stateless;
+
 use minicbor::{Decode, Encode};
 use serde::Deserialize;
+
+use stateless::Stateless;
 
 use super::registry::Store;
 use super::shared::finding::{Finding, RecordState};
@@ -61,15 +65,41 @@ pub struct NonceRequest {
     #[serde(rename = "ttl_seconds")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
     pub ttl: Option<Ttl>,
+    /// `stored`, which is the default, or `stateless`: derived from the keyring, so that issuing one writes
+    /// no record.
+    #[serde(default)]
+    pub mode: NonceMode,
+    /// Profile whose lifetime is used: `oauth`, `spa`, `mcp`, or a configured one.
+    #[cfg_attr(feature = "schema", schema(example = "oauth"))]
+    pub profile: Option<String>,
+}
+
+/// Kind of a nonce.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum NonceMode {
+    /// Random, with a record of its own.
+    #[default]
+    Stored,
+    /// Derived from the keyring, without a record.
+    Stateless,
 }
 
 impl NonceRequest {
     /// Creates a request for an audience.
     pub fn new(audience: impl Into<String>) -> Self {
-        Self { audience: audience.into(), ttl: None }
+        Self { audience: audience.into(), ttl: None, mode: NonceMode::Stored, profile: None }
     }
 
-    setters!(ttl: Ttl);
+    setters!(ttl: Ttl, profile: String);
+
+    /// Asks for a nonce that is derived from the keyring, without a record.
+    pub fn stateless(mut self) -> Self {
+        self.mode = NonceMode::Stateless;
+        self
+    }
 }
 
 /// Nonce that a client presents.
@@ -136,6 +166,14 @@ impl Store for Nonces {
     type Question = NonceCheck;
 
     async fn explain(&self, question: &NonceCheck) -> Result<Finding> {
+        if let Some(nonce) = self.stateless(question) {
+            let finding = match self.check(question).await? {
+                NonceOutcome::Used => Finding::new(RecordState::Used, "it was accepted"),
+                NonceOutcome::Expired => Finding::new(RecordState::Expired, "it was not used in its time"),
+                _ => Finding::new(RecordState::Live, "it was derived, and not accepted yet"),
+            };
+            return Ok(finding.until(nonce.valid_until));
+        }
         let unknown = || Finding::unknown("not a nonce of this scope and audience, or one from long ago");
         let Some(key) = self.find(&question.audience, &question.nonce)? else { return Ok(unknown()) };
         let now = self.stores.now()?;
@@ -161,14 +199,22 @@ impl Nonces {
 
     /// Issues a nonce for an audience.
     pub async fn issue(&self, request: NonceRequest) -> Result<IssuedNonce> {
-        let NonceRequest { audience, ttl } = request;
+        let NonceRequest { audience, ttl, mode, profile } = request;
         check_length("audience", &audience, Self::MAX_AUDIENCE_BYTES)?;
         let now = self.stores.now()?;
-        let ttl = self.stores.ttl(Kind::Nonce, &self.scope, ttl, self.stores.profile().nonce)?;
+        let profile = self.stores.profile_or_default(profile.as_deref())?;
+        let ttl = self.stores.ttl(Kind::Nonce, &self.scope, ttl, profile.nonce)?;
+        if mode == NonceMode::Stateless {
+            let expires_at = now.end(ttl)?;
+            let (keyring, rng) = (self.stores.keyring(), self.stores.rng());
+            let nonce = Stateless::derive(&keyring, &self.scope, &audience, expires_at, rng);
+            return Ok(IssuedNonce { nonce: nonce.to_secret(), expires_at });
+        }
         let expires_at = now.end(ttl)?;
         let (nonce, digest) = token::mint(token::NONCE, &[audience.as_bytes()], self.stores.rng());
         let value = Nonce { valid_until: expires_at.as_millis(), used: false };
-        let record = self.stores.record(codec::encode(&value), ttl.expires_at(expires_at)?);
+        // It is remembered for as long again.
+        let record = self.stores.record(codec::encode(&value), expires_at.checked_add(ttl.duration())?);
         // The key is the digest of 32 random bytes: no record is overwritten.
         let _ = self.stores.backend().put(self.key(&digest)?, record, now).await?;
         Ok(IssuedNonce { nonce, expires_at })
@@ -176,6 +222,11 @@ impl Nonces {
 
     /// Checks a nonce without consuming it.
     pub async fn check(&self, check: &NonceCheck) -> Result<NonceOutcome> {
+        if let Some(nonce) = self.stateless(check) {
+            let now = self.stores.now()?;
+            let used = self.stores.backend().get(&self.stateless_key(&nonce)?, now).await?;
+            return judge_stateless(&nonce, used.as_ref(), now);
+        }
         let Some(key) = self.find(&check.audience, &check.nonce)? else { return Ok(NonceOutcome::Unknown) };
         let now = self.stores.now()?;
         Ok(judge(self.stores.backend().get(&key, now).await?.as_ref(), now)?.0)
@@ -183,6 +234,9 @@ impl Nonces {
 
     /// Accepts a nonce once. Of any number of callers with one nonce, exactly one is answered `Accepted`.
     pub async fn accept(&self, check: &NonceCheck) -> Result<NonceOutcome> {
+        if let Some(nonce) = self.stateless(check) {
+            return self.accept_stateless(&nonce).await;
+        }
         let Some(key) = self.find(&check.audience, &check.nonce)? else { return Ok(NonceOutcome::Unknown) };
         let update = self.stores.update(&key, |record, now| {
             let (answer, nonce) = judge(record.as_ref(), now)?;
@@ -195,6 +249,27 @@ impl Nonces {
         update.await
     }
 
+    fn stateless(&self, check: &NonceCheck) -> Option<Stateless> {
+        Stateless::read(&self.stores.keyring(), &self.scope, &check.audience, &check.nonce)
+    }
+
+    /// Accepts a stateless nonce once, by inserting the record that it was used.
+    async fn accept_stateless(&self, nonce: &Stateless) -> Result<NonceOutcome> {
+        let now = self.stores.now()?;
+        let fresh = judge_stateless(nonce, None, now)?;
+        if !matches!(fresh, NonceOutcome::Accepted { .. }) {
+            return Ok(fresh);
+        }
+        let used = Nonce { valid_until: nonce.valid_until.as_millis(), used: true };
+        let record = self.stores.record(codec::encode(&used), nonce.valid_until);
+        let commit = self.stores.backend().insert(self.stateless_key(nonce)?, record, now).await?;
+        Ok(if commit.is_applied() { fresh } else { NonceOutcome::Used })
+    }
+
+    fn stateless_key(&self, nonce: &Stateless) -> Result<Key> {
+        self.key(&Digest::of("stateless nonce", &[&nonce.bytes]))
+    }
+
     fn find(&self, audience: &str, nonce: &Secret) -> Result<Option<Key>> {
         let digest = token::read(token::NONCE, &[audience.as_bytes()], nonce);
         digest.map(|digest| self.key(&digest)).transpose()
@@ -203,6 +278,18 @@ impl Nonces {
     fn key(&self, digest: &Digest) -> Result<Key> {
         Key::new(Kind::Nonce, &self.scope, &[digest.part()], &[])
     }
+}
+
+/// Answer to a stateless nonce, and the record that it was used, if there is one.
+fn judge_stateless(nonce: &Stateless, used: Option<&Record>, now: Now) -> Result<NonceOutcome> {
+    let expires_at = nonce.valid_until;
+    Ok(if !now.before(expires_at)? {
+        NonceOutcome::Expired
+    } else if used.is_some() {
+        NonceOutcome::Used
+    } else {
+        NonceOutcome::Accepted { expires_at }
+    })
 }
 
 /// Answer to a record, and its nonce if that is valid.

@@ -22,11 +22,13 @@
 //! # }
 //! ```
 
+mod sign_out;
+
 use std::convert::Infallible;
-use std::future::ready;
 
 use super::grants::MAX_NAME_BYTES;
 use super::registry::{STORES, Store, remove_owned};
+use super::shared::belongings::Parent;
 use super::shared::deletion::{Deletion, Owned, Progress, Target};
 use super::shared::tombstones::Principal;
 use super::shared::update::Step;
@@ -34,11 +36,10 @@ use super::{Stores, check_length};
 use crate::model::error::Result;
 use crate::model::kind::Kind;
 use crate::model::scope::Scope;
-use crate::model::write::Write;
 use crate::stores::audit::{Action, AuditContext, Note};
-use crate::timekeeping::Now;
 
 pub use super::shared::deletion::Removed;
+pub use sign_out::{Overview, SignedOut};
 
 /// Owners of one scope.
 #[derive(Debug, Clone)]
@@ -68,8 +69,7 @@ impl Owners {
         check_length("owner", owner, MAX_NAME_BYTES)?;
         let Self { stores, scope } = self.clone();
         let records = OwnedRecords { stores, scope, owner: owner.to_owned(), context: context.clone() };
-        let tombstone = |_| Principal::Owner(owner).begin_tombstone(&self.stores, &self.scope);
-        records.mark(tombstone, "begins".to_owned()).await?;
+        records.mark(true, "begins".to_owned()).await?;
         Ok(Deletion::new(records))
     }
 }
@@ -87,12 +87,16 @@ pub struct OwnedRecords {
 }
 
 impl OwnedRecords {
-    /// Writes the tombstone and the audit entry in one commit.
-    async fn mark(&self, tombstone: impl Fn(Now) -> Result<Write> + Sync, detail: String) -> Result<()> {
+    /// Raises the epoch, with or without the tombstone, and writes the audit entry, in one commit.
+    async fn mark(&self, deleting: bool, detail: String) -> Result<()> {
         let note = Note::of(Action::DeleteOwner, &self.context)?;
         let note = &note.about(Kind::Owner, vec![self.owner.clone()]).with_detail(detail);
-        let mark = |now| Ok(Step::write(vec![tombstone(now)?], ()).audited(&self.scope, note.clone()));
-        self.stores.retry(|now| ready(mark(now))).await
+        let owner = Principal::Owner(&self.owner);
+        let update = self.stores.retry(|now| async move {
+            let (_, _, writes) = self.stores.raise(owner, &self.scope, Some(deleting), now).await?;
+            Ok(Step::write(writes, ()).audited(&self.scope, note.clone()))
+        });
+        update.await
     }
 }
 
@@ -103,9 +107,9 @@ impl Target for OwnedRecords {
 
     async fn step(&mut self, stage: usize, progress: &mut Progress) -> Result<bool> {
         if stage == STORES {
-            let owner = Principal::Owner(&self.owner);
-            let tombstone = |now| owner.end_tombstone(&self.stores, &self.scope, now);
-            self.mark(tombstone, format!("ended, {} records", progress.removed.total())).await?;
+            let parent = Parent::Owner(self.owner.clone());
+            self.stores.belongings(&self.scope).remove(&parent, &mut progress.removed).await?;
+            self.mark(false, format!("ended, {} records", progress.removed.total())).await?;
             return Ok(false);
         }
         let owner =

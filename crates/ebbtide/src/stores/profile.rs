@@ -21,6 +21,8 @@ pub struct Profile {
     pub refresh_max: Ttl,
     /// For how long a lost answer to a rotation can be asked for again; 0 to 60 seconds.
     pub grace: Duration,
+    /// True if every old refresh token is a theft once the answer to its rotation has arrived.
+    pub strict: bool,
     /// Of a session.
     pub session: Ttl,
     /// Of a nonce.
@@ -44,9 +46,10 @@ impl Profile {
             refresh_idle: Ttl::secs(14 * DAY),
             refresh_max: Ttl::secs(90 * DAY),
             grace: Duration::from_secs(10),
+            strict: false,
             session: Ttl::secs(600),
             nonce: Ttl::secs(300),
-            replay: Ttl::secs(60),
+            replay: Ttl::secs(300),
         }
     }
 
@@ -78,6 +81,12 @@ impl Profile {
     #[must_use]
     pub const fn with_grace(self, grace: Duration) -> Self {
         Self { grace, ..self }
+    }
+
+    /// The same, where every old refresh token is a theft once the answer to its rotation has arrived.
+    #[must_use]
+    pub const fn with_strict(self, strict: bool) -> Self {
+        Self { strict, ..self }
     }
 
     /// The same with another life of a session.
@@ -157,9 +166,9 @@ mod tests {
             ]
             .map(|ttl| ttl.duration().as_secs())
         };
-        assert_eq!(seconds("oauth"), [60, 900, 1_209_600, 600, 300, 60]);
-        assert_eq!(seconds("spa"), [600, 3_600, 1_209_600, 600, 300, 60]);
-        assert_eq!(seconds("mcp"), [600, 3_600, 2_592_000, 600, 300, 60]);
+        assert_eq!(seconds("oauth"), [60, 900, 1_209_600, 600, 300, 300]);
+        assert_eq!(seconds("spa"), [600, 3_600, 1_209_600, 600, 300, 300]);
+        assert_eq!(seconds("mcp"), [600, 3_600, 2_592_000, 600, 300, 300]);
         assert!(["oauth", "spa", "mcp"].iter().all(|name| name.parse::<Profile>().unwrap().check().is_ok()));
         assert!("OAuth".parse::<Profile>().unwrap_err().message().contains("oauth, spa, mcp"));
     }

@@ -1,6 +1,10 @@
 //! Tokens of an upstream provider: sealed, attached to a grant, unreadable once it is revoked.
 
+mod tied;
+
 use std::convert::Infallible;
+
+pub use tied::{RefreshLease, Tie};
 
 use super::grants::{GrantId, Grants, Standing};
 use super::registry::Store;

@@ -7,11 +7,11 @@ use serde::Deserialize;
 
 use super::grants::MAX_NAME_BYTES;
 use super::registry::{Store, question};
+use super::shared::epochs::{Parties, Stamp};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
 use super::shared::setters::setters;
 use super::shared::token;
-use super::shared::tombstones::Principal;
 use super::shared::update::Step;
 use super::{Field, MEMORY, Stores, check_length};
 use crate::model::codec;
@@ -156,6 +156,9 @@ struct StoredRequest {
     valid_until: u64,
     #[n(3)]
     pushed_at: u64,
+    /// Epoch of its client.
+    #[n(4)]
+    stamp: Option<Stamp>,
 }
 
 question! {
@@ -215,23 +218,52 @@ impl PushedRequests {
                 Self::MAX_TTL_SECONDS
             )));
         }
-        let now = self.stores.now()?;
-        let expires_at = now.end(ttl)?;
         let request_uri = push.request_uri.unwrap_or_else(|| {
             token::write(Self::URI_PREFIX, &zeroize::Zeroizing::new(self.stores.rng().bytes::<32>())[..])
         });
-        let key = self.key(&request_uri)?;
-        let params = Some(self.stores.seal(&key, &[], &push.params)?);
-        let (valid_until, pushed_at) = (expires_at.as_millis(), now.latest().as_millis());
-        let stored = StoredRequest { client_id: push.client_id, params, valid_until, pushed_at };
-        let insert = vec![Write::Insert { key, record: self.record(&stored)? }];
-        let client = [Principal::Client(&stored.client_id)];
-        let commit = self.stores.commit_for(&self.scope, &client, insert, now).await?.unless_deleted()?;
-        Ok(if commit.is_applied() {
-            PushOutcome::Pushed { request_uri, expires_at }
-        } else {
-            PushOutcome::Conflict
+        let key = &self.key(&request_uri)?;
+        let params = self.stores.seal(key, &[], &push.params)?;
+        let issue = self.stores.issue(&self.scope, Parties::client(&push.client_id), |stamp, now| {
+            let expires_at = now.end(ttl)?;
+            let stored = StoredRequest {
+                client_id: push.client_id.clone(),
+                params: Some(params.clone()),
+                valid_until: expires_at.as_millis(),
+                pushed_at: now.latest().as_millis(),
+                stamp: Some(stamp),
+            };
+            Ok((expires_at, vec![Write::Insert { key: key.clone(), record: self.record(&stored)? }]))
+        });
+        Ok(match issue.await? {
+            Some(expires_at) => PushOutcome::Pushed { request_uri, expires_at },
+            None => PushOutcome::Conflict,
         })
+    }
+
+    /// Reads a request without taking it, for the page that comes before.
+    pub async fn peek(&self, request: &Take) -> Result<TakeOutcome> {
+        let Take { request_uri, client_id } = request;
+        if request_uri.expose().is_empty() || request_uri.expose().len() > Self::MAX_URI_BYTES {
+            return Ok(TakeOutcome::Unknown);
+        }
+        let (key, now) = (self.key(request_uri)?, self.stores.now()?);
+        let Some(record) = self.stores.backend().get(&key, now).await? else {
+            return Ok(TakeOutcome::Unknown);
+        };
+        let stored: StoredRequest = codec::decode(&record.value)?;
+        if stored.client_id != *client_id {
+            return Ok(TakeOutcome::Mismatch(Field::ClientId));
+        }
+        let (parties, stamp) = (Parties::client(client_id), stored.stamp.unwrap_or_default());
+        if self.stores.death(&self.scope, parties, stamp, now).await?.is_some() {
+            return Ok(TakeOutcome::Unknown);
+        }
+        let Some(sealed) = stored.params else { return Ok(TakeOutcome::Used) };
+        if !now.before(Timestamp::from_stored(stored.valid_until)?)? {
+            return Ok(TakeOutcome::Expired);
+        }
+        let params = self.stores.open(&key, &[], &sealed)?;
+        Ok(TakeOutcome::Taken { client_id: stored.client_id, params })
     }
 
     /// Takes a request. Of any number of takes by its client, one is answered `Taken`; a take by another client changes
@@ -253,16 +285,12 @@ impl PushedRequests {
                 return Ok(Step::answer(TakeOutcome::Expired));
             }
             let params = self.stores.open(&key, &[], &sealed)?;
-            let (record, pushed_at) = (self.record(&stored)?, Timestamp::from_stored(stored.pushed_at)?);
+            let (record, stamp) = (self.record(&stored)?, stored.stamp.unwrap_or_default());
             let replace = Write::Replace { key: key.clone(), expected: standing.version, record };
             let taken = TakeOutcome::Taken { client_id: stored.client_id, params };
-            let client = [Principal::Client(client_id)];
-            Step::write(vec![replace], taken).unless_deleted_since(
-                &self.scope,
-                &client,
-                Some(pushed_at),
-                TakeOutcome::Unknown,
-            )
+            let parties = Parties::client(client_id);
+            Step::write(vec![replace], taken)
+                .while_live(&self.scope, parties, stamp, |_| TakeOutcome::Unknown)
         });
         update.await
     }

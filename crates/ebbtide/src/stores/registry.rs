@@ -176,6 +176,8 @@ macro_rules! every_store {
             pushed_requests: PushedRequests(PushedRequestQuestion);
             /// Device codes, with their user codes.
             device_codes: DeviceCodes(DeviceCodeQuestion);
+            /// Challenges: one-time codes, links and nonces that a subject proves something with.
+            challenges: Challenges(ChallengeQuestion);
             /// Approvals: an identity may do an action to a resource.
             approvals: Approvals(ApprovalQuestion);
             /// Relationships between a subject and an object.
@@ -184,6 +186,8 @@ macro_rules! every_store {
             clients: Clients(ClientQuestion);
             /// JSON attributes in buckets.
             attributes: Attributes(AttributeQuestion);
+            /// Records of frameworks that bring their own ids, with counters and leases.
+            records: Records(RecordQuestion);
             /// API keys that a caller of the scope manages.
             api_keys: ApiKeys(ApiKeyQuestion);
             /// Deletion of owners.

@@ -36,7 +36,8 @@ pub use search::RelationshipFilter;
 use super::Stores;
 use super::approvals::{MAX_BATCH, MAX_GRANTOR_BYTES, check_batch, check_metadata};
 use super::registry::Store;
-use super::shared::deletion::{Owned, Progress};
+use super::shared::belongings::Parent;
+use super::shared::deletion::{Owned, Progress, Removed};
 use super::shared::extension::{ExtendOutcome, Extension};
 use super::shared::finding::Finding;
 use super::shared::lifetime::{GrantTerms, Lifetime, RecordHandle, Restored, restore};
@@ -118,6 +119,10 @@ impl Relationships {
         let edge = relationship.edge();
         let handle = there.handle(&edge)?;
         let terms = GrantTerms { granted_by: &relationship.created_by, may_lengthen };
+        let belongings = self.stores.belongings(&there.scope);
+        if let Some(parent) = &relationship.belongs_to {
+            belongings.link(parent, &handle.keys[0]).await?;
+        }
         let update = self.stores.update(&handle.keys[0], |present, now| {
             let (lifetime, expires_at) =
                 relationship.lifetime().begin(&self.stores, Kind::Relationship, &there.scope, None, now)?;
@@ -126,7 +131,15 @@ impl Relationships {
             let longer = |expires_at| AddOutcome::Longer { expires_at };
             handle.grant(present, (lifetime, &record), &terms, added, longer)
         });
-        update.await
+        let outcome = update.await?;
+        if let Some(parent) = &relationship.belongs_to
+            && !belongings.is_linked(parent, &handle.keys[0]).await?
+        {
+            let deletes = keys(&there.scope, &edge)?.map(|key| Write::Delete { key });
+            let _ = self.stores.backend().commit(Batch::new(deletes.into())?, self.stores.now()?).await?;
+            return Err(Error::invalid("what the relationship belongs to was deleted meanwhile"));
+        }
+        Ok(outcome)
     }
 
     /// Writes an imported relationship with its lifetime, if none exists. One without a date is equal to an existing
@@ -207,10 +220,19 @@ impl Relationships {
         self.page(Kind::RelationshipReverse, object, relation_type, after, limit).await
     }
 
-    /// Removes a relationship and its reverse, and appends to the audit log. True only for the caller that removed
+    /// Removes a relationship and its reverse with what belongs to it, and appends to the audit log. True only for the caller that removed
     /// it.
     pub async fn remove(&self, edge: &Edge, context: &AuditContext) -> Result<bool> {
-        self.handle(edge)?.revoke(context).await
+        let removed = self.handle(edge)?.revoke(context).await?;
+        // Also if it was absent: an earlier removal may have been interrupted.
+        self.remove_belongings(edge).await?;
+        Ok(removed)
+    }
+
+    /// Removes what belongs to a relationship.
+    async fn remove_belongings(&self, edge: &Edge) -> Result<()> {
+        let (belongings, parent) = (self.stores.belongings(&self.scope), Parent::Relationship(edge.clone()));
+        belongings.remove(&parent, &mut Removed::default()).await
     }
 
     /// Extends a relationship, and appends to the audit log in the same commit.
@@ -241,6 +263,9 @@ impl Relationships {
         if !deletes.is_empty() {
             // A delete has no condition that could be refused.
             let _ = self.stores.backend().commit(Batch::new(deletes)?, now).await?;
+        }
+        for (key, _) in &page.items {
+            self.remove_belongings(&relationship::edge_of(key)?).await?;
         }
         Ok(Erased { removed: page.items.len() as u64, more: page.next.is_some() })
     }
@@ -297,6 +322,22 @@ pub enum AddOutcome {
         /// Time at which the present one expires.
         expires_at: Timestamp,
     },
+}
+
+/// Keys of a relationship and of its reverse.
+pub(crate) fn keys_of(scope: &Scope, edge: &Edge) -> Result<[Key; 2]> {
+    keys(scope, edge)
+}
+
+/// Subject, relation, object and type of a key.
+pub(crate) fn edge_of(key: &Key) -> Result<Edge> {
+    relationship::edge_of(key)
+}
+
+/// Key of the reverse of a relationship.
+pub(crate) fn reverse_of(key: &Key) -> Result<Key> {
+    let [_, reverse] = keys(&key.scope(), &relationship::edge_of(key)?)?;
+    Ok(reverse)
 }
 
 /// Owners at both ends.

@@ -24,7 +24,7 @@ use super::shared::finding::{Finding, RecordState};
 use super::shared::setters::setters;
 use super::{Stores, check_length, check_optional};
 use crate::model::digest::Digest;
-use crate::model::error::Result;
+use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::kind::Kind;
 use crate::model::scope::Scope;
@@ -56,13 +56,36 @@ pub struct Proof {
     /// Thumbprint of the key that the proof is bound to.
     #[cfg_attr(feature = "schema", schema(min_length = 1, max_length = 256))]
     pub jkt: Option<String>,
-    /// Time for which the proof is refused after this check; 60 seconds by default.
+    /// Time for which the proof is refused after this check; 300 seconds by default, and at least the default lifetime
+    /// of a nonce.
     #[serde(rename = "ttl_seconds")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
     pub ttl: Option<Ttl>,
-    /// Time for which the proof is refused after its TTL.
-    #[serde(skip)]
+    /// Time for which the proof is refused after its end.
+    #[serde(rename = "hold_seconds", default, deserialize_with = "whole_seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 0))]
     pub hold: Duration,
+    /// End of the proof, in milliseconds since 1970, instead of a TTL. A proof that has ended is never fresh.
+    pub expires_at: Option<u64>,
+    /// `iat` of the proof, in seconds since 1970, instead of a TTL: the proof ends `window_seconds` after it.
+    pub iat: Option<u64>,
+    /// Time for which a proof is accepted after its `iat`; the default of a TTL without one.
+    #[serde(rename = "window_seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
+    pub window: Option<Ttl>,
+    /// HTTP method of the request that the proof is for.
+    #[cfg_attr(feature = "schema", schema(example = "POST"))]
+    pub htm: Option<String>,
+    /// URI of the request that the proof is for, of any length: a proof is seen once for each.
+    #[cfg_attr(feature = "schema", schema(example = "https://api.example/v1/orders"))]
+    pub htu: Option<String>,
+    /// Profile whose lifetime is used: `oauth`, `spa`, `mcp`, or a configured one.
+    #[cfg_attr(feature = "schema", schema(example = "oauth"))]
+    pub profile: Option<String>,
+}
+
+fn whole_seconds<'de, D: serde::Deserializer<'de>>(member: D) -> Result<Duration, D::Error> {
+    Ok(Duration::from_secs(Option::<u32>::deserialize(member)?.unwrap_or_default().into()))
 }
 
 impl Proof {
@@ -74,10 +97,22 @@ impl Proof {
 
     /// Creates a proof that is bound to no key.
     pub fn new(namespace: impl Into<String>, jti: impl Into<String>) -> Self {
-        Self { namespace: namespace.into(), jti: jti.into(), jkt: None, ttl: None, hold: Duration::ZERO }
+        Self {
+            namespace: namespace.into(),
+            jti: jti.into(),
+            jkt: None,
+            ttl: None,
+            hold: Duration::ZERO,
+            expires_at: None,
+            iat: None,
+            window: None,
+            htm: None,
+            htu: None,
+            profile: None,
+        }
     }
 
-    setters!(jkt: String, ttl: Ttl);
+    setters!(jkt: String, ttl: Ttl, expires_at: u64, iat: u64, window: Ttl, htm: String, htu: String, profile: String);
 
     /// Keeps refusing the proof for that long after its TTL.
     pub fn hold(mut self, hold: Duration) -> Self {
@@ -90,8 +125,15 @@ impl Proof {
         check_length("jti", &self.jti, Self::MAX_JTI_BYTES)?;
         check_optional("key thumbprint", self.jkt.as_deref(), Self::MAX_NAME_BYTES)?;
         let mut parts = vec![self.namespace.as_bytes(), self.jti.as_bytes()];
-        parts.extend(self.jkt.as_deref().map(str::as_bytes));
-        Ok(Digest::of("replay", &parts))
+        if self.htm.is_none() && self.htu.is_none() {
+            parts.extend(self.jkt.as_deref().map(str::as_bytes));
+            return Ok(Digest::of("replay", &parts));
+        }
+        for part in [&self.jkt, &self.htm, &self.htu] {
+            parts.push(if part.is_some() { b"+" } else { b"-" });
+            parts.push(part.as_deref().unwrap_or_default().as_bytes());
+        }
+        Ok(Digest::of("replay of a request", &parts))
     }
 }
 
@@ -107,6 +149,8 @@ pub enum ReplayOutcome {
     },
     /// The proof was seen before.
     Replay,
+    /// The proof has ended: it is not fresh, seen before or not. Nothing is recorded.
+    Expired,
 }
 
 question! {
@@ -115,17 +159,21 @@ question! {
         namespace: String,
         jti: String,
         jkt: Option<String>,
+        htm: Option<String>,
+        htu: Option<String>,
     }
 }
 
 impl Store for Replays {
     const KINDS: &'static [Kind] = &[Kind::Replay];
-    const DEFAULT_TTL: Option<Ttl> = Some(Ttl::secs(60));
+    const DEFAULT_TTL: Option<Ttl> = Some(Ttl::secs(300));
     type Question = ReplayQuestion;
 
     async fn explain(&self, question: &ReplayQuestion) -> Result<Finding> {
         let mut proof = Proof::new(&*question.namespace, &*question.jti);
         proof.jkt.clone_from(&question.jkt);
+        proof.htm.clone_from(&question.htm);
+        proof.htu.clone_from(&question.htu);
         let record = self.stores.backend().get(&self.key(&proof)?, self.stores.now()?).await?;
         Ok(match record {
             Some(record) => Finding::new(RecordState::Live, "it was seen, and is refused until its end")
@@ -147,7 +195,7 @@ impl Replays {
         if self.seen_in_doubt(&key, now).await? {
             return Ok(ReplayOutcome::Replay);
         }
-        let expires_at = self.end(proof, now)?;
+        let Some(expires_at) = self.end(proof, now)? else { return Ok(ReplayOutcome::Expired) };
         let record = self.stores.record("", expires_at);
         let commit = self.stores.backend().insert(key, record, now).await?;
         Ok(if commit.is_applied() { ReplayOutcome::Fresh { expires_at } } else { ReplayOutcome::Replay })
@@ -162,9 +210,10 @@ impl Replays {
         let mut ends = Vec::with_capacity(keys.len());
         let mut inserts = Vec::with_capacity(keys.len());
         for (key, proof) in keys.iter().zip(proofs) {
-            let seen = !met.insert(key) || self.seen_in_doubt(key, now).await?;
-            let end = (!seen).then(|| self.end(proof, now)).transpose()?;
-            if let Some(end) = end {
+            let seen = met.contains(key) || self.seen_in_doubt(key, now).await?;
+            let end = if seen { None } else { Some(self.end(proof, now)?) };
+            if let Some(Some(end)) = end {
+                met.insert(key);
                 let record = self.stores.record("", end);
                 inserts.push(Batch::try_from(Write::Insert { key: key.clone(), record })?);
             }
@@ -173,10 +222,13 @@ impl Replays {
         let mut commits = self.stores.backend().commit_each(inserts, now).await?.into_iter();
         let mut outcomes = Vec::with_capacity(ends.len());
         for end in ends {
-            let commit = end.and_then(|_| commits.next()).map(TimedCommit::into_commit).transpose()?;
-            outcomes.push(match (end, commit) {
-                (Some(expires_at), Some(Commit::Applied)) => ReplayOutcome::Fresh { expires_at },
-                _ => ReplayOutcome::Replay,
+            outcomes.push(match end {
+                None => ReplayOutcome::Replay,
+                Some(None) => ReplayOutcome::Expired,
+                Some(Some(expires_at)) => match commits.next().map(TimedCommit::into_commit).transpose()? {
+                    Some(Commit::Applied) => ReplayOutcome::Fresh { expires_at },
+                    _ => ReplayOutcome::Replay,
+                },
             });
         }
         Ok(outcomes)
@@ -188,10 +240,37 @@ impl Replays {
         Ok(!now.is_confirmed() && self.stores.backend().get(key, now).await?.is_some())
     }
 
-    /// End of the time for which a proof that is fresh at `now` is refused.
-    fn end(&self, proof: &Proof, now: Now) -> Result<Timestamp> {
-        let ttl = self.stores.ttl(Kind::Replay, &self.scope, proof.ttl, self.stores.profile().replay)?;
-        now.end(ttl)?.checked_add(proof.hold)
+    /// End of the time for which a proof that is fresh at `now` is refused; none if the proof itself has ended.
+    fn end(&self, proof: &Proof, now: Now) -> Result<Option<Timestamp>> {
+        let profile = self.stores.profile_or_default(proof.profile.as_deref())?;
+        // A proof must not be fresh again while its nonce is good.
+        let default = profile.replay.max(profile.nonce);
+        let own_end = match (proof.ttl, proof.expires_at, proof.iat, proof.window) {
+            (_, None, None, None) => None,
+            (None, Some(expires_at), None, None) => Some(Timestamp::from_millis(expires_at)?),
+            (None, None, Some(iat), window) => {
+                let iat = Timestamp::from_millis(iat.saturating_mul(1_000))?;
+                let window = self.stores.ttl(Kind::Replay, &self.scope, window, default)?;
+                Some(window.expires_at(iat)?)
+            }
+            _ => {
+                return Err(Error::invalid(
+                    "one of ttl_seconds, expires_at, or iat with window_seconds is given",
+                ));
+            }
+        };
+        let end = match own_end {
+            Some(end) if !now.before(end)? => return Ok(None),
+            Some(end) if end.since(now.latest()) > Ttl::MAX.duration() => {
+                return Err(Error::invalid("the proof ends more than a hundred years from now"));
+            }
+            Some(end) => {
+                now.check_confirmed()?;
+                end
+            }
+            None => now.end(self.stores.ttl(Kind::Replay, &self.scope, proof.ttl, default)?)?,
+        };
+        end.checked_add(proof.hold).map(Some)
     }
 
     fn key(&self, proof: &Proof) -> Result<Key> {

@@ -23,6 +23,7 @@
 //! ```
 
 mod deletion;
+mod migration;
 
 use std::collections::BTreeMap;
 
@@ -39,6 +40,7 @@ use crate::stores::audit::AuditContext;
 use crate::timekeeping::Now;
 
 pub use deletion::ScopeDeletion;
+pub use migration::{Migrated, MigrationPlace};
 
 /// Scopes that a caller covers.
 #[derive(Debug, Clone)]

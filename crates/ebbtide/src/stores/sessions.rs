@@ -22,16 +22,18 @@ mod request;
 
 use std::time::Duration;
 
+use base64ct::{Base64UrlUnpadded, Encoding as _};
 use minicbor::{Decode, Encode};
 
 pub use listing::SessionInfo;
 pub use request::{SessionFields, SessionRequest};
 
+use super::audit::{AuditContext, Note};
 use super::registry::{Store, listed, question};
 use super::shared::deletion::{Owned, Progress};
+use super::shared::epochs::{Carried, Death, Parties, Stamp, check_longest};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::token;
-use super::shared::tombstones::Principal;
 use super::shared::update::Step;
 use super::{Stores, check_optional};
 use crate::backend::IndexTarget;
@@ -58,12 +60,50 @@ pub struct Sessions {
     scope: Scope,
 }
 
+/// Name of a session: its id, which is a secret, or the handle that listings have.
+#[derive(Debug, Clone, Copy)]
+pub enum SessionName<'a> {
+    /// Id of the session.
+    Id(&'a Secret),
+    /// Handle of the session.
+    Handle(&'a str),
+}
+
+impl<'a> From<&'a Secret> for SessionName<'a> {
+    fn from(session_id: &'a Secret) -> Self {
+        Self::Id(session_id)
+    }
+}
+
+impl SessionName<'_> {
+    /// Digest that the session is stored under; none if the name is not that of a session.
+    fn digest(self) -> Option<Digest> {
+        match self {
+            Self::Id(session_id) => token::read(token::SESSION, &[], session_id),
+            Self::Handle(handle) => {
+                let mut digest = [0; Digest::BYTES];
+                let decoded = Base64UrlUnpadded::decode(handle, &mut digest).ok()?.len();
+                (decoded == Digest::BYTES).then(|| Digest::from_bytes(digest))
+            }
+        }
+    }
+}
+
+/// Handle of the session with that digest. It is no secret: no id can be derived from it.
+fn handle(digest: &Digest) -> String {
+    Base64UrlUnpadded::encode_string(digest.as_bytes())
+}
+
 /// Created session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CreatedSession {
     /// Id of the session: a bearer secret, of which only a digest is stored.
     pub session_id: Secret,
+    /// Handle of the session, as listings have it.
+    pub handle: String,
+    /// Name that codes and grants refer to the session by: the one that was given, else the handle.
+    pub sid: String,
     /// End of the session unless it is touched.
     pub expires_at: Timestamp,
     /// End of the session that touches cannot exceed.
@@ -74,6 +114,10 @@ pub struct CreatedSession {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Session {
+    /// Handle of the session, as listings have it.
+    pub handle: String,
+    /// Name that codes and grants refer to the session by.
+    pub sid: String,
     /// Owner of the session.
     pub subject: Option<String>,
     /// Contents of the session.
@@ -134,11 +178,18 @@ struct StoredSession {
     created_at: u64,
     #[n(5)]
     ends_at: u64,
+    /// Epoch of its subject.
+    #[n(6)]
+    stamp: Option<Stamp>,
+    /// Name that grants refer to the session by, where it is not the handle.
+    #[n(7)]
+    sid: Option<String>,
 }
 
 /// Live session that was read, with the key and the version for a conditional write.
 struct FoundSession {
     key: Key,
+    digest: Digest,
     stored: StoredSession,
     version: Version,
 }
@@ -187,7 +238,11 @@ impl Store for Sessions {
     type Question = SessionQuestion;
 
     async fn explain(&self, question: &SessionQuestion) -> Result<Finding> {
-        Ok(match self.find(&question.session_id, self.stores.now()?).await? {
+        let now = self.stores.now()?;
+        Ok(match self.find((&question.session_id).into(), now).await? {
+            Ok(found) if self.death(&found.stored, now).await?.is_some() => {
+                Finding::new(RecordState::Revoked, "its subject was signed out")
+            }
             Ok(FoundSession { stored, .. }) => {
                 let finding = Finding::new(RecordState::Live, "it was not claimed, and a touch renews it")
                     .since(Timestamp::from_stored(stored.created_at)?)
@@ -220,43 +275,52 @@ impl Sessions {
     /// has another.
     pub async fn create(&self, request: SessionRequest) -> Result<CreatedSession> {
         check_optional("subject", request.subject.as_deref(), MAX_NAME_BYTES)?;
-        let now = self.stores.now()?;
-        let ttl = self.stores.ttl(Kind::Session, &self.scope, request.ttl, self.stores.profile().session)?;
+        check_optional("sid", request.sid.as_deref(), MAX_NAME_BYTES)?;
+        let profile = self.stores.profile_or_default(request.profile.as_deref())?;
+        let ttl = self.stores.ttl(Kind::Session, &self.scope, request.ttl, profile.session)?;
         let max = request.max_ttl.unwrap_or(ttl.max(Ttl::secs(Self::DEFAULT_MAX_SECONDS)));
         if ttl > max {
             return Err(Error::invalid(format!("a TTL of {ttl} is longer than its cap of {max}")));
         }
-        let ends_at = self.stores.cap(Kind::Session, &self.scope, now.latest(), Some(now.end(max)?))?;
-        let expires_at = now.end(ttl)?.min(ends_at);
+        check_longest("a session", max)?;
         let (session_id, digest) = token::mint(token::SESSION, &[], self.stores.rng());
-        let key = self.key(&digest)?;
-        let fields = self.stores.seal(&key, &[], &request.payload())?;
-        let stored = StoredSession {
-            subject: request.subject,
-            fields: Some(fields),
-            valid_until: expires_at.as_millis(),
-            ttl_millis: u64::try_from(ttl.duration().as_millis()).unwrap_or(u64::MAX),
-            created_at: now.latest().as_millis(),
-            ends_at: ends_at.as_millis(),
-        };
-        let mut writes = vec![Write::Insert { key, record: self.record(&stored)? }];
-        if let Some(subject) = &stored.subject {
-            let key = self.index_key(subject, &digest)?;
-            writes.push(Write::Insert { key, record: self.stores.record("", ends_at) });
-        }
-        let whom: Vec<_> = stored.subject.iter().map(|subject| Principal::Owner(subject)).collect();
-        let commit = self.stores.commit_for(&self.scope, &whom, writes, now).await?.unless_deleted()?;
+        let key = &self.key(&digest)?;
+        let fields = self.stores.seal(key, &[], &request.payload())?;
+        let subject = request.subject.as_deref();
+        let issue = self.stores.issue(&self.scope, Parties::subject(subject), |stamp, now| {
+            let ends_at = self.stores.cap(Kind::Session, &self.scope, now.latest(), Some(now.end(max)?))?;
+            let expires_at = now.end(ttl)?.min(ends_at);
+            let stored = StoredSession {
+                subject: request.subject.clone(),
+                fields: Some(fields.clone()),
+                valid_until: expires_at.as_millis(),
+                ttl_millis: u64::try_from(ttl.duration().as_millis()).unwrap_or(u64::MAX),
+                created_at: now.latest().as_millis(),
+                ends_at: ends_at.as_millis(),
+                stamp: Some(stamp),
+                sid: request.sid.clone(),
+            };
+            let mut writes = vec![Write::Insert { key: key.clone(), record: self.record(&stored)? }];
+            if let Some(subject) = subject {
+                let key = self.index_key(subject, &digest)?;
+                writes.push(Write::Insert { key, record: self.stores.record("", ends_at) });
+            }
+            Ok(((expires_at, ends_at), writes))
+        });
         // The key is the digest of 32 random bytes: it is taken only if the RNG is broken.
-        if commit.is_applied() {
-            Ok(CreatedSession { session_id, expires_at, ends_at })
-        } else {
-            Err(Error::unavailable("the id of a new session is taken"))
-        }
+        let Some((expires_at, ends_at)) = issue.await? else {
+            return Err(Error::unavailable("the id of a new session is taken"));
+        };
+        let handle = handle(&digest);
+        let sid = request.sid.unwrap_or_else(|| handle.clone());
+        Ok(CreatedSession { session_id, handle, sid, expires_at, ends_at })
     }
 
     /// Reads a session, without renewing it.
-    pub async fn get(&self, session_id: &Secret) -> Result<SessionOutcome> {
-        Ok(match self.find(session_id, self.stores.now()?).await? {
+    pub async fn get<'a>(&self, name: impl Into<SessionName<'a>>) -> Result<SessionOutcome> {
+        let now = self.stores.now()?;
+        Ok(match self.find(name.into(), now).await? {
+            Ok(found) if self.death(&found.stored, now).await?.is_some() => SessionOutcome::Unknown,
             Ok(found) => SessionOutcome::Live(Box::new(self.open(&found)?)),
             Err(gone) => gone.into(),
         })
@@ -264,9 +328,14 @@ impl Sessions {
 
     /// Renews a session for `ttl` from now, or for the TTL that it was created with. The session never ends after
     /// its cap, nor earlier than before.
-    pub async fn touch(&self, session_id: &Secret, ttl: Option<Ttl>) -> Result<TouchOutcome> {
+    pub async fn touch<'a>(
+        &self,
+        name: impl Into<SessionName<'a>>,
+        ttl: Option<Ttl>,
+    ) -> Result<TouchOutcome> {
+        let name = name.into();
         let touch = self.stores.retry(|now| async move {
-            let mut found = match self.find(session_id, now).await? {
+            let mut found = match self.find(name, now).await? {
                 Ok(found) => found,
                 Err(gone) => return Ok(Step::answer(gone.into())),
             };
@@ -279,58 +348,86 @@ impl Sessions {
             let cap = self.stores.cap(Kind::Session, &self.scope, created_at, Some(ends_at))?;
             let expires_at = now.end(ttl)?.min(cap).max(present);
             stored.valid_until = expires_at.as_millis();
-            let writes = if expires_at == present { Vec::new() } else { vec![self.replacement(found)?] };
-            Ok(Step::write(writes, TouchOutcome::Touched { expires_at }))
+            let carried = self.carried(&found.stored)?;
+            let write = if expires_at == present {
+                Write::Check { key: found.key, expected: found.version }
+            } else {
+                self.replacement(found)?
+            };
+            let touched = TouchOutcome::Touched { expires_at };
+            Ok(Step::write(vec![write], touched).while_carried(carried, |_| TouchOutcome::Unknown))
         });
         touch.await
     }
 
     /// Takes the contents of a session, once: of any number of callers, one is answered `Live`, and the others
     /// `Used`.
-    pub async fn claim(&self, session_id: &Secret) -> Result<SessionOutcome> {
+    pub async fn claim<'a>(&self, name: impl Into<SessionName<'a>>) -> Result<SessionOutcome> {
+        let name = name.into();
         let claim = self.stores.retry(|now| async move {
-            let mut found = match self.find(session_id, now).await? {
+            let mut found = match self.find(name, now).await? {
                 Ok(found) => found,
                 Err(gone) => return Ok(Step::answer(gone.into())),
             };
             let session = self.open(&found)?;
             found.stored.fields = None;
-            Ok(Step::write(vec![self.replacement(found)?], SessionOutcome::Live(Box::new(session))))
+            let carried = self.carried(&found.stored)?;
+            let claimed = SessionOutcome::Live(Box::new(session));
+            let step = Step::write(vec![self.replacement(found)?], claimed);
+            Ok(step.while_carried(carried, |_| SessionOutcome::Unknown))
         });
         claim.await
     }
 
     /// Deletes a session, and returns whether it was live.
-    pub async fn delete(&self, session_id: &Secret) -> Result<bool> {
-        let Some(digest) = token::read(token::SESSION, &[], session_id) else { return Ok(false) };
-        self.remove(&digest, |_| true).await
+    pub async fn delete<'a>(&self, name: impl Into<SessionName<'a>>) -> Result<bool> {
+        let Some(digest) = name.into().digest() else { return Ok(false) };
+        self.remove(&digest, None, |_| true).await
     }
 
-    async fn find(&self, session_id: &Secret, now: Now) -> Result<Result<FoundSession, Gone>> {
-        let Some(digest) = token::read(token::SESSION, &[], session_id) else {
-            return Ok(Err(Gone::Unknown));
-        };
+    /// Deletes a session and ends every grant and token that came from it, in one commit, and returns whether it was
+    /// live. The audit log has an entry.
+    pub async fn delete_with_grants<'a>(
+        &self,
+        name: impl Into<SessionName<'a>>,
+        context: &AuditContext,
+    ) -> Result<bool> {
+        let Some(digest) = name.into().digest() else { return Ok(false) };
+        let note = Note::revoked(context)?.about(Kind::Session, vec![handle(&digest)]);
+        self.remove(&digest, Some(note.with_detail("with its grants")), |_| true).await
+    }
+
+    /// Returns why a session is dead, if it is.
+    async fn death(&self, stored: &StoredSession, now: Now) -> Result<Option<Death>> {
+        let parties = Parties::subject(stored.subject.as_deref());
+        self.stores.death(&self.scope, parties, stored.stamp.unwrap_or_default(), now).await
+    }
+
+    fn carried(&self, stored: &StoredSession) -> Result<Vec<Carried>> {
+        let parties = Parties::subject(stored.subject.as_deref());
+        Stores::carried(&self.scope, parties, stored.stamp.unwrap_or_default())
+    }
+
+    async fn find(&self, name: SessionName<'_>, now: Now) -> Result<Result<FoundSession, Gone>> {
+        let Some(digest) = name.digest() else { return Ok(Err(Gone::Unknown)) };
         let key = self.key(&digest)?;
         let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(Err(Gone::Unknown)) };
         let stored: StoredSession = codec::decode(&record.value)?;
-        if let Some(subject) = &stored.subject
-            && self.stores.is_deleted(&self.scope, &[Principal::Owner(subject)], now).await?
-        {
-            return Ok(Err(Gone::Unknown));
-        }
         Ok(if stored.fields.is_none() {
             Err(Gone::Used)
         } else if stored.lives(now)? {
-            Ok(FoundSession { key, stored, version: record.version })
+            Ok(FoundSession { key, digest, stored, version: record.version })
         } else {
             Err(Gone::Expired)
         })
     }
 
     fn open(&self, standing: &FoundSession) -> Result<Session> {
-        let FoundSession { key, stored, .. } = standing;
+        let FoundSession { key, digest, stored, .. } = standing;
         let fields = self.stores.open_some(key, stored.fields.as_deref())?;
         Ok(Session {
+            handle: handle(digest),
+            sid: stored.sid(digest),
             subject: stored.subject.clone(),
             fields: SessionFields::open(fields.unwrap_or_default())?,
             created_at: Timestamp::from_stored(stored.created_at)?,
@@ -341,7 +438,7 @@ impl Sessions {
 
     /// Write that replaces a session that was read.
     fn replacement(&self, found: FoundSession) -> Result<Write> {
-        let FoundSession { key, stored, version } = found;
+        let FoundSession { key, stored, version, .. } = found;
         Ok(Write::Replace { key, expected: version, record: self.record(&stored)? })
     }
 
@@ -358,6 +455,11 @@ impl Sessions {
 }
 
 impl StoredSession {
+    /// Name that codes and grants refer to the session by.
+    fn sid(&self, digest: &Digest) -> String {
+        self.sid.clone().unwrap_or_else(|| handle(digest))
+    }
+
     /// Returns whether the session is neither claimed nor expired.
     fn lives(&self, now: Now) -> Result<bool> {
         Ok(self.fields.is_some() && now.before(Timestamp::from_stored(self.valid_until)?)?)

@@ -1,10 +1,15 @@
 //! Parts that several stores share.
 
+pub mod belongings;
+pub(crate) mod client_epochs;
+pub mod confirmation;
 pub mod deletion;
+pub(crate) mod epochs;
 pub mod extension;
 pub(crate) mod field;
 pub(crate) mod filtered;
 pub(crate) mod finding;
+pub mod life;
 pub(crate) mod lifetime;
 pub mod paging;
 pub mod payload;

@@ -68,6 +68,21 @@ impl Mark {
         }
     }
 
+    /// The mark with what the engine remembers: the latest time at which something was committed. In the same boot the
+    /// boot-time clock counts on from the mark itself, which is exact.
+    pub(super) fn raised(mut self, committed: Timestamp, boot_id: Option<BootId>) -> Self {
+        if self.boot_id.is_none() || self.boot_id != boot_id {
+            self.own = self.own.max(micros(committed));
+            self.earliest = self.earliest.max(micros(committed));
+        }
+        self
+    }
+
+    /// The instant at which an engine is handed the mark.
+    pub(super) fn instant(&self) -> Timestamp {
+        timestamp(self.earliest)
+    }
+
     /// Own time when the mark was written.
     #[must_use]
     pub fn own(&self) -> Timestamp {

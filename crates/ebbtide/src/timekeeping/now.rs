@@ -90,6 +90,7 @@ impl Now {
 
     /// The end of something that begins now and lives for `ttl`. This is the only way to a new end. `Unavailable`
     /// while the clock is in doubt.
+    #[expect(clippy::disallowed_methods, reason = "this is the way to a new end")]
     pub fn end(self, ttl: Ttl) -> Result<Timestamp> {
         self.check_confirmed()?;
         ttl.expires_at(self.latest)

@@ -25,6 +25,8 @@ pub struct TimeSource {
     clocks: Arc<dyn Clocks>,
     /// A clock that is taken at its word.
     trusted: Option<Arc<dyn Clock>>,
+    /// True if several nodes share the engine, and its clock is compared.
+    shared: bool,
     bounds: Bounds,
     published: Published,
     doubts: AtomicU64,
@@ -84,6 +86,7 @@ impl TimeSource {
         Self {
             clocks,
             trusted: None,
+            shared: engine == EngineClock::Shared,
             bounds,
             published: Published::default(),
             doubts: AtomicU64::new(0),
@@ -145,6 +148,11 @@ impl TimeSource {
         })
     }
 
+    /// True unless the clock is a test's, which no store remembers.
+    pub(crate) fn keeps_a_mark(&self) -> bool {
+        self.trusted.is_none()
+    }
+
     /// Describes the clock for operators.
     #[must_use]
     pub fn status(&self) -> ClockStatus {
@@ -180,6 +188,11 @@ impl TimeSource {
             let fresh = |at_boot: Micros| at.boot - at_boot < 10 * SECOND;
             machine.shared && !machine.current_engine(at).is_some_and(|engine| fresh(engine.at))
         })
+    }
+
+    /// True if the engine has a clock that is compared.
+    pub(super) fn has_engine(&self) -> bool {
+        self.shared
     }
 
     /// Changes of state since the last call, oldest first: for the log, and adoptions for the audit log.

@@ -26,6 +26,9 @@ pub enum ClockState {
 }
 
 impl ClockState {
+    /// Every state.
+    pub const ALL: [Self; 5] = [Self::Normal, Self::Behind, Self::Held, Self::Doubt, Self::NotReady];
+
     /// The name in JSON and in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -65,6 +68,17 @@ pub struct ClockStatus {
     pub summary: String,
     /// The step that an operator takes, if there is one.
     pub advice: Option<&'static str>,
+}
+
+impl ClockStatus {
+    /// State and advice, as one sentence.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        match self.advice {
+            Some(advice) => format!("{}; {advice}", self.summary),
+            None => self.summary.clone(),
+        }
+    }
 }
 
 impl Machine {

@@ -1,8 +1,11 @@
 //! The handle: a backend that takes one instant, behind requests that have two.
 
+mod alter;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::marks::Marks;
 use super::now::Now;
 use super::source::TimeSource;
 use crate::admin::Admin;
@@ -22,6 +25,7 @@ use crate::model::write::{Batch, Commit, Condition, Effect, Write};
 pub struct Timed {
     backend: Arc<dyn Admin>,
     time: Arc<TimeSource>,
+    pub(super) marks: Arc<Marks>,
 }
 
 /// The answer to a batch.
@@ -74,7 +78,7 @@ const ATTEMPTS: usize = 4;
 impl Timed {
     /// A handle on `backend`.
     pub fn new(backend: Arc<dyn Admin>, time: Arc<TimeSource>) -> Self {
-        Self { backend, time }
+        Self { backend, time, marks: Arc::default() }
     }
 
     /// The time of a request. Take it once, and hand it to every call of the request.
@@ -218,6 +222,9 @@ impl Timed {
         } else {
             self.commit_between(batch, now).await?
         };
+        if outcome.is_applied() {
+            self.note_commit().await;
+        }
         self.check_written(outcome, end)?;
         Ok(outcome)
     }
@@ -242,6 +249,7 @@ impl Timed {
         let mut answers = Vec::new().into_iter();
         if !sent.is_empty() {
             answers = self.backend.commit_each(sent, now.earliest()).await?.into_iter();
+            self.note_commit().await;
         }
         if let Some(end) = end {
             self.time.check_written(end)?;
@@ -254,32 +262,46 @@ impl Timed {
         expired.into_iter().map(outcome).collect()
     }
 
-    /// Asks the engine's clock if it is time to, and takes what it says. Call it every 10 s, and after every answer
-    /// that brings the clock along.
-    pub async fn compare_engine(&self) -> Result<()> {
-        if !self.time.wants_engine() {
-            return Ok(());
+    /// Asks the engine's clock if it is time to, and takes what it says. False if the engine has no clock.
+    pub async fn compare_engine(&self) -> Result<bool> {
+        if self.time.wants_engine() { self.ask_engine().await } else { Ok(self.time.has_engine()) }
+    }
+
+    /// Asks the engine's clock now.
+    pub async fn ask_engine(&self) -> Result<bool> {
+        if !self.time.has_engine() {
+            return Ok(false);
         }
         for _ in 0..ATTEMPTS {
             let question = self.time.ask_engine();
-            let Some(engine) = self.backend.engine_clock().await? else { return Ok(()) };
+            let Some(engine) = self.backend.engine_clock().await? else { return Ok(false) };
             if self.time.hear_engine(question, engine, ENGINE_RESOLUTION) {
-                return Ok(());
+                return Ok(true);
             }
         }
         Err(Error::unavailable("the engine's clock answered too slowly to compare it"))
     }
 
-    /// Removes what has expired, in steps of `budget`, up to one instant. The clock is looked at before every step,
-    /// so that a step of the wall ends the sweep.
+    /// The instant of a sweep that begins now, to be captured once for all of its steps. The engine's clock is asked
+    /// first. `Unavailable` while nothing may be swept.
+    pub async fn sweep_until(&self) -> Result<Timestamp> {
+        self.ask_engine().await?;
+        self.time.sweep_until()
+    }
+
+    /// One step of a sweep up to `until`. The clocks are looked at first, that of the engine too, so that a leap
+    /// between two steps ends the sweep.
+    pub async fn sweep_step(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
+        let allowed = self.sweep_until().await?;
+        self.backend.sweep(until.min(allowed), budget).await
+    }
+
+    /// Removes what has expired, in steps of `budget`, up to one instant.
     pub async fn sweep(&self, budget: &Budget) -> Result<Swept> {
         let mut all = Swept::default();
-        let mut until: Option<Timestamp> = None;
+        let until = self.sweep_until().await?;
         loop {
-            self.compare_engine().await?;
-            let allowed = self.time.sweep_until()?;
-            let until = *until.get_or_insert(allowed);
-            let step = self.backend.sweep(until.min(allowed), budget).await?;
+            let step = self.sweep_step(until, budget).await?;
             for (kind, removed) in step.removed {
                 all.add(kind, removed);
             }

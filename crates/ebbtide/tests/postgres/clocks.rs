@@ -1,18 +1,20 @@
 //! Time: the node's alone decides, and one that is wrong is refused.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use ebbtide::ops::skew::{DEFAULT_BOUND, check_engine_clock};
-use ebbtide::{BackendExt, Clock, ErrorKind, Kind, ManualClock, SystemClock, Timestamp, Write};
+use ebbtide::timekeeping::{ClockState, Clocks as _, ManualClocks, SystemClocks, Timed};
+use ebbtide::{BackendExt, Budget, Clock, ErrorKind, Kind, SystemClock, Timestamp, Write};
 
 use crate::service::{at, cases, key, migrated, open, open_at, record, server, sql};
 
 cases! {
     a_session_time_zone_changes_nothing
-    a_clock_five_seconds_off_is_refused
-    a_clock_that_is_right_is_accepted
+    a_clock_five_seconds_off_is_not_ready
+    a_clock_that_is_right_serves
+    a_leap_of_a_running_node_issues_and_sweeps_nothing
     the_servers_clock_decides_nothing
-    the_clock_mark_moves_forwards_with_commits_and_by_a_day_at_most
+    the_mark_is_never_beyond_the_clock_of_the_engine
     an_operator_sets_the_clock_mark
 }
 
@@ -33,22 +35,46 @@ async fn a_session_time_zone_changes_nothing() {
     assert!(ours.abs_diff(theirs) < 60_000, "the engine's clock is in UTC whatever the session's zone");
 }
 
-async fn a_clock_five_seconds_off_is_refused() {
-    let store = open().await;
-    let now = SystemClock.now();
-    let ahead = ManualClock::at(now.checked_add(Duration::from_secs(5)).unwrap());
-    let behind = ManualClock::at(at(now.as_millis() - 5_000));
-    for (clock, word) in [(ahead, "ahead"), (behind, "behind")] {
-        let error = check_engine_clock(store.as_ref(), &clock, DEFAULT_BOUND).await.unwrap_err();
+/// Clocks that show the time of this machine, moved by so many seconds.
+fn clocks(moved: i64) -> ManualClocks {
+    let now = i64::try_from(SystemClocks::new().wall().as_millis()).unwrap();
+    ManualClocks::at(at(u64::try_from(now + moved * 1_000).unwrap()))
+}
+
+async fn timed(clocks: &ManualClocks) -> Timed {
+    Timed::open(open().await, Arc::new(clocks.clone())).await.unwrap()
+}
+
+async fn a_clock_five_seconds_off_is_not_ready() {
+    for (moved, word) in [(5, "ahead"), (-5, "behind")] {
+        let timed = timed(&clocks(moved)).await;
+        let error = timed.now().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.message().contains(word), "{error}");
+        assert!(timed.sweep(&Budget::default()).await.is_err());
+        assert!(!timed.write_mark().await.unwrap(), "a wrong clock leaves no mark");
     }
 }
 
-async fn a_clock_that_is_right_is_accepted() {
-    let store = open().await;
-    let difference = check_engine_clock(store.as_ref(), &SystemClock, DEFAULT_BOUND).await.unwrap();
-    assert!(difference.unwrap().by < DEFAULT_BOUND);
+async fn a_clock_that_is_right_serves() {
+    let timed = timed(&clocks(0)).await;
+    assert!(timed.now().unwrap().is_exact());
+    assert_eq!(timed.time().status().state, ClockState::Normal);
+}
+
+async fn a_leap_of_a_running_node_issues_and_sweeps_nothing() {
+    let clocks = clocks(0);
+    let timed = timed(&clocks).await;
+    assert!(timed.now().unwrap().is_exact());
+    for leap in [Duration::from_secs(60), Duration::from_secs(23 * 3_600)] {
+        clocks.step_wall(leap);
+        assert!(!timed.now().is_ok_and(ebbtide::timekeeping::Now::is_confirmed), "at once, without a timer");
+        assert!(timed.sweep(&Budget::default()).await.is_err());
+        assert!(!timed.write_mark().await.unwrap());
+        clocks.step_wall_back(leap);
+        timed.ask_engine().await.unwrap();
+        assert!(timed.now().unwrap().is_confirmed(), "it recovers by itself");
+    }
 }
 
 async fn the_servers_clock_decides_nothing() {
@@ -70,38 +96,21 @@ async fn the_servers_clock_decides_nothing() {
     }
 }
 
-/// A key of a kind that moves the mark.
-fn moving(name: &str) -> ebbtide::Key {
-    ebbtide::Key::new(Kind::Session, &ebbtide::Scope::Global, &[name.into()], &[]).unwrap()
-}
-
-async fn the_clock_mark_moves_forwards_with_commits_and_by_a_day_at_most() {
-    const DAY: u64 = 86_400_000;
-    let store = open().await;
-    assert_eq!(store.clock_mark().await.unwrap(), None);
-    let begin = 1_800_000_000_000;
-    let mut expected = None;
-    for (now, mark) in [
-        (begin, begin),
-        (begin + DAY, begin + DAY),
-        (begin, begin + DAY),
-        // A leap from every other mark here, so that it is one whenever the engine comes to it.
-        (begin + 9 * DAY, begin + DAY),
-        (begin + 2 * DAY - 60_000, begin + 2 * DAY - 60_000),
-    ] {
-        let _ = store.delete(moving("a"), at(now)).await.unwrap();
-        // It is moved beside the work: this waits for that. Only a failure takes a minute.
-        for _ in 0..12_000 {
-            expected = store.clock_mark().await.unwrap();
-            if expected == Some(at(mark)) {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        assert_eq!(expected, Some(at(mark)), "after a commit at {now}");
-    }
-    let _ = store.delete(key("probe"), Timestamp::MAX).await.unwrap();
-    assert_eq!(store.clock_mark().await.unwrap(), expected, "the kit's records do not move it");
+async fn the_mark_is_never_beyond_the_clock_of_the_engine() {
+    let url = migrated().await;
+    // Within the two seconds that are no doubt, the node is ahead of the engine.
+    let ahead = clocks(1);
+    let timed = Timed::open(open_at(&url).await, Arc::new(ahead.clone())).await.unwrap();
+    timed.ask_engine().await.unwrap();
+    assert!(timed.write_mark().await.unwrap());
+    let store = open_at(&url).await;
+    let engine = store.engine_clock().await.unwrap().unwrap();
+    let key = ebbtide::Key::new(Kind::System, &ebbtide::Scope::Global, &["clock".into()], &[]).unwrap();
+    let record = store.get(&key, Timestamp::ZERO).await.unwrap().unwrap();
+    let mark = ebbtide::timekeeping::Mark::decode(&record.value).unwrap();
+    assert!(mark.own() <= engine, "{} is past {engine}", mark.own());
+    let _ = store.delete(key, Timestamp::MAX).await.unwrap();
+    assert_eq!(store.clock_mark().await.unwrap(), None, "no commit moves a mark of the engine");
 }
 
 async fn an_operator_sets_the_clock_mark() {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use ebbtide::stores::api_keys::{ApiKey, KeyId};
 use ebbtide::stores::audit::Author;
-use ebbtide::{Digest, Reach, Stopwatch, Timestamp};
+use ebbtide::timekeeping::{Lease, TimeSource};
+use ebbtide::{Digest, Reach};
 
 use super::rate::Rate;
 use crate::http::problem::Problem;
@@ -15,7 +16,7 @@ use crate::http::share::Share;
 
 /// Time for which a key is honoured without another lookup. A key that is revoked on another node is refused after
 /// this time plus the time of a read.
-const LIFE: Duration = Duration::from_secs(4);
+pub(super) const LIFE: Duration = Duration::from_secs(4);
 
 /// Maximum number of keys in the cache.
 const MOST: usize = 10_000;
@@ -35,21 +36,16 @@ pub(super) struct Held {
     pub(super) author: Author,
     pub(super) key: ApiKey,
     ancestors: Vec<KeyId>,
-    found_at: Timestamp,
-    watch: Stopwatch,
+    /// On the boot-time clock; a doubt about the time ends it.
+    lease: Lease,
     rate: Option<Arc<Rate>>,
     pub(super) share: Arc<Share>,
 }
 
 impl Held {
-    /// Checks the age by both clocks: the store's can be set, or stand still.
-    fn is_fresh(&self, now: Timestamp) -> bool {
-        now.since(self.found_at) < LIFE && self.watch.elapsed() < LIFE
-    }
-
     /// Counts one request against the key's rate limit.
-    pub(super) fn spend(&self, now: Timestamp) -> Result<(), Problem> {
-        match self.rate.as_ref().map(|rate| rate.spend(now)) {
+    pub(super) fn spend(&self, boot: Duration) -> Result<(), Problem> {
+        match self.rate.as_ref().map(|rate| rate.spend(boot)) {
             Some(Err(wait)) => Err(Problem::too_many("limited", "the key has reached its rate limit", wait)),
             _ => Ok(()),
         }
@@ -68,9 +64,9 @@ impl fmt::Debug for Cache {
 }
 
 impl Cache {
-    pub(super) fn get(&self, digest: &Digest, now: Timestamp) -> Option<Arc<Held>> {
+    pub(super) fn get(&self, digest: &Digest, time: &TimeSource) -> Option<Arc<Held>> {
         let held = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        held.get(digest.as_bytes()).filter(|held| held.is_fresh(now)).cloned()
+        held.get(digest.as_bytes()).filter(|held| time.holds(&held.lease)).cloned()
     }
 
     /// Returns true if the key was valid lately.
@@ -78,22 +74,22 @@ impl Cache {
         self.0.read().unwrap_or_else(PoisonError::into_inner).contains_key(digest.as_bytes())
     }
 
-    /// Adds a key that was looked up at `now`; its rate limiter carries over.
+    /// Adds a key that was looked up under `lease`; its rate limiter carries over.
     pub(super) fn hold(
         &self,
         digest: &Digest,
         key: ApiKey,
         Tied { ancestors, share }: Tied,
-        now: Timestamp,
-        watch: Stopwatch,
+        lease: Lease,
+        time: &TimeSource,
     ) -> Arc<Held> {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let before = all.get(digest.as_bytes()).and_then(|held| held.rate.clone());
         let rate = before.or_else(|| key.rate_limit.map(|limit| Arc::new(Rate::new(limit))));
         let author = Author::new(&key.id.to_string());
-        let held = Arc::new(Held { author, key, ancestors, found_at: now, watch, rate, share });
+        let held = Arc::new(Held { author, key, ancestors, lease, rate, share });
         if all.len() >= MOST && !all.contains_key(digest.as_bytes()) {
-            all.retain(|_, held| held.is_fresh(now));
+            all.retain(|_, held| time.holds(&held.lease));
             if all.len() >= MOST {
                 all.clear();
             }

@@ -1,12 +1,11 @@
 //! Rate limiter: a number of requests per second, and as many at once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use ebbtide::Timestamp;
+use std::time::Duration;
 
 const SECOND: u64 = 1_000_000;
 
-/// Rate limiter, stored as the time at which the bucket is full again. The burst is one second's worth.
+/// Rate limiter, stored as the reading of the boot-time clock at which the bucket is full again. The burst is one second's worth.
 #[derive(Debug)]
 pub(super) struct Rate {
     micros_each: u64,
@@ -20,8 +19,8 @@ impl Rate {
     }
 
     /// Takes one token; otherwise returns the number of seconds until there is one.
-    pub(super) fn spend(&self, now: Timestamp) -> Result<(), u32> {
-        let now = now.as_millis().saturating_mul(1_000);
+    pub(super) fn spend(&self, boot: Duration) -> Result<(), u32> {
+        let now = u64::try_from(boot.as_micros()).unwrap_or(u64::MAX / 2);
         let spend = |even_at: u64| {
             let next = even_at.max(now) + self.micros_each;
             (next - now <= SECOND).then_some(next)
@@ -40,8 +39,8 @@ impl Rate {
 mod tests {
     use super::*;
 
-    fn at(millis: u64) -> Timestamp {
-        Timestamp::from_millis(1_800_000_000_000 + millis).unwrap()
+    fn at(millis: u64) -> Duration {
+        Duration::from_millis(60_000 + millis)
     }
 
     #[test]

@@ -6,6 +6,7 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use bytes::Bytes;
 
+use crate::model::alteration::{decode_count, encode_count};
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
@@ -74,11 +75,10 @@ impl Space {
     /// Complete item.
     pub(super) fn item(&self, key: &Key, record: &Record) -> Item {
         let mut item = self.key(key);
-        item.insert(VALUE.into(), binary(&record.value));
+        item.insert(VALUE.into(), value_of(key.kind(), &record.value));
         item.insert(VERSION.into(), binary(record.version.as_bytes()));
         item.insert(EXPIRES.into(), number(record.expires_at.as_millis()));
-        if !record.expires_at.is_never() {
-            let seconds = record.expires_at.as_millis().div_ceil(1_000) + TTL_BUFFER_SECONDS;
+        if let Some(seconds) = ttl_seconds(key.kind(), record.expires_at) {
             item.insert(TTL.into(), number(seconds));
         }
         item
@@ -99,6 +99,25 @@ impl Space {
     }
 }
 
+/// Time of the engine's own deletion, in seconds. A record that does not expire has none; a counter has one behind all
+/// times, so that an addition which may create it finds one that it must keep.
+pub(super) fn ttl_seconds(kind: Kind, expires_at: Timestamp) -> Option<u64> {
+    let end = match expires_at {
+        Timestamp::NEVER if kind == Kind::Counter => Timestamp::MAX,
+        Timestamp::NEVER => return None,
+        end => end,
+    };
+    Some(end.as_millis().div_ceil(1_000) + TTL_BUFFER_SECONDS)
+}
+
+/// Value as an attribute. A counter is a number, so that the engine can add to it.
+fn value_of(kind: Kind, value: &[u8]) -> AttributeValue {
+    match decode_count(value) {
+        Ok(count) if kind == Kind::Counter => AttributeValue::N(count.to_string()),
+        _ => binary(value),
+    }
+}
+
 pub(super) fn item_key(partition: &[u8], sort: &[u8]) -> Item {
     HashMap::from([(PK.to_owned(), binary(partition)), (SK.to_owned(), binary(sort))])
 }
@@ -110,7 +129,10 @@ pub(super) fn only_key(item: &Item) -> Result<Item> {
 
 pub(super) fn record_of(item: &Item) -> Result<Record> {
     Ok(Record {
-        value: Bytes::copy_from_slice(bytes_of(item, VALUE)?),
+        value: match item.get(VALUE) {
+            Some(AttributeValue::N(count)) => encode_count(count.parse().map_err(|_| malformed())?),
+            _ => Bytes::copy_from_slice(bytes_of(item, VALUE)?),
+        },
         version: version_of(item)?,
         expires_at: expiry_of(item)?,
     })

@@ -68,7 +68,10 @@ impl Options {
             horizon: super::cold::HORIZON,
             reserve_bytes: 256 << 20,
             clock_leap: Duration::from_secs(24 * 3_600),
-            is_listed: |kind| !matches!(kind, Kind::Replay | Kind::Nonce),
+            is_listed: |kind| {
+                let walked = [Kind::RecordKey, Kind::RecordGroup, Kind::Counter, Kind::Lease];
+                !matches!(kind, Kind::Replay | Kind::Nonce) && !walked.contains(&kind)
+            },
             read_threads: 4,
             walk_threads: 2,
             #[cfg(test)]

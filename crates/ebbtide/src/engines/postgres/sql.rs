@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::alter::AlterSql;
 use super::names::Names;
 use crate::model::kind::Kind;
 
@@ -13,9 +14,6 @@ pub(super) const PLACEHOLDER: i64 = -1;
 
 /// Server's clock in milliseconds since 1970, whatever the session's time zone.
 pub(super) const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::int8";
-
-/// Maximum distance by which a commit moves the clock mark: a day. An operator must confirm a larger leap.
-const MOST_LEAP: i64 = 86_400_000;
 
 /// Limit above which live records are estimated, not counted.
 pub(super) const MOST_COUNTED_LIVE: i64 = 100_000;
@@ -28,7 +26,6 @@ pub(super) struct Sql {
     kinds: BTreeMap<Kind, KindSql>,
     pub(super) stats: String,
     pub(super) clock_mark: String,
-    pub(super) move_clock_mark: String,
     pub(super) set_clock_mark: String,
     names: Names,
 }
@@ -37,6 +34,7 @@ pub(super) struct Sql {
 pub(super) struct KindSql {
     pub(super) get: String,
     pub(super) take: String,
+    pub(super) alter: AlterSql,
     pub(super) put: String,
     pub(super) insert: String,
     pub(super) replace: String,
@@ -58,12 +56,6 @@ impl Sql {
             kinds: Kind::ALL.iter().map(|&kind| (kind, KindSql::new(&names.table(kind)))).collect(),
             stats: stats(names),
             clock_mark: format!("SELECT value FROM {meta} WHERE name = 'clock_mark'"),
-            // Nodes move the mark forwards in any order, and by no more than a leap that needs no confirmation.
-            move_clock_mark: format!(
-                "INSERT INTO {meta} AS m (name, value) VALUES ('clock_mark', $1) \
-                 ON CONFLICT (name) DO UPDATE SET value = excluded.value \
-                 WHERE m.value < excluded.value AND excluded.value - m.value <= {MOST_LEAP}"
-            ),
             set_clock_mark: format!(
                 "INSERT INTO {meta} (name, value) VALUES ('clock_mark', $1) \
                  ON CONFLICT (name) DO UPDATE SET value = excluded.value"
@@ -139,6 +131,7 @@ impl KindSql {
             take: format!(
                 "DELETE FROM {table} WHERE key = $1 AND expires_at > $2 RETURNING value, version, expires_at"
             ),
+            alter: AlterSql::new(table),
             put: format!(
                 "INSERT INTO {table} ({columns}) VALUES ($1, $2, $3, $4, $5) \
                  ON CONFLICT (key) DO UPDATE SET {overwrite}"
@@ -241,11 +234,12 @@ mod tests {
         let mut all = vec![sql.carry_out(Kind::ALL)];
         for kind in sql.kinds.into_values() {
             let KindSql { get, take, put, insert, replace, delete, remove, .. } = kind;
+            all.extend(kind.alter.all().map(Clone::clone));
             let KindSql { standing, scan, erase, sweep, lock, claim, share, .. } = KindSql::new("t");
             all.extend([get, take, put, insert, replace, delete, remove]);
             all.extend([standing, scan, erase, sweep, lock, claim, share]);
         }
-        all.extend([sql.stats, sql.clock_mark, sql.move_clock_mark, sql.set_clock_mark]);
+        all.extend([sql.stats, sql.clock_mark, sql.set_clock_mark]);
         all.extend(super::super::schema::steps(names).into_iter().flatten());
         all
     }
@@ -270,6 +264,7 @@ mod tests {
         for statement in [
             &kind.get,
             &kind.take,
+            &kind.alter.swap,
             &kind.put,
             &kind.insert,
             &kind.replace,

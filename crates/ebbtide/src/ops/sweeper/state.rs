@@ -166,7 +166,7 @@ impl Notes<'_> {
             if let Some(turn) = state.turn.filter(|turn| *turn > now.as_millis()) {
                 return Ok(Err(Timestamp::from_millis(turn)?));
             }
-            if self.write(state.renewed(now, turn), version, now).await? {
+            if self.write(state.renewed(now, turn), version).await? {
                 return Ok(Ok(state));
             }
         }
@@ -174,22 +174,20 @@ impl Notes<'_> {
     }
 
     /// Changes the state; writes nothing if nothing changes.
-    pub(super) async fn change(
-        &self,
-        now: Timestamp,
-        change: impl Fn(SweepState) -> SweepState,
-    ) -> Result<()> {
+    pub(super) async fn change(&self, change: impl Fn(SweepState) -> SweepState) -> Result<()> {
         for _ in 0..ATTEMPTS {
             let (state, version) = read_with_version(self.backend).await?;
             let changed = change(state);
-            if changed == state || self.write(changed, version, now).await? {
+            if changed == state || self.write(changed, version).await? {
                 return Ok(());
             }
         }
         Err(crowded())
     }
 
-    async fn write(&self, state: SweepState, expected: Option<Version>, now: Timestamp) -> Result<bool> {
+    async fn write(&self, state: SweepState, expected: Option<Version>) -> Result<bool> {
+        // Neither the record nor the one that it replaces expires, so any time will do.
+        let now = Timestamp::ZERO;
         let record = Record::new(codec::encode(&state), Timestamp::NEVER, self.rng);
         let commit = match expected {
             Some(expected) => self.backend.replace(key()?, expected, record, now).await?,

@@ -11,7 +11,6 @@ use crate::model::secret::Secret;
 use crate::model::write::Write;
 use crate::stores::audit::{AuditContext, Note};
 use crate::stores::grants::{GrantId, Holder, Listed, PAGE, listed_id};
-use crate::stores::shared::paging::Pages;
 use crate::stores::shared::token;
 use crate::stores::shared::update::Step;
 
@@ -57,19 +56,6 @@ impl AccessTokens {
             Ok(step.audited(&self.scope, note))
         });
         update.await
-    }
-
-    /// Revokes every access token of a subject or a client that is under no grant, and returns their number. Those
-    /// under a grant are revoked with it.
-    pub(in crate::stores) async fn revoke_held(&self, holder: Holder<'_>) -> Result<u64> {
-        let prefix = holder.prefix(Listed::AccessTokens, &self.scope)?;
-        let (mut pages, mut revoked) = (Pages::new(&self.stores, &prefix, PAGE), 0);
-        while let Some(items) = pages.next().await? {
-            for (key, _) in items {
-                revoked += u64::from(self.revoke_listed(key, holder).await?);
-            }
-        }
-        Ok(revoked)
     }
 
     /// Revokes the tokens of one page. Returns their number, and the start of the next page.

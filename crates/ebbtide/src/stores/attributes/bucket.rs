@@ -73,7 +73,8 @@ impl Bucket {
             &[owner.as_str().into()],
             &[name.as_str().into()],
         )?;
-        Ok(Self { attributes, owner, name, default_ttl: None })
+        let default_ttl = attributes.stores.bucket_ttl(&owner, &name);
+        Ok(Self { attributes, owner, name, default_ttl })
     }
 
     /// Sets the lifetime of attributes that are set without one.
@@ -81,6 +82,12 @@ impl Bucket {
     pub fn with_default_ttl(mut self, ttl: Option<Ttl>) -> Self {
         self.default_ttl = ttl;
         self
+    }
+
+    /// Lifetime of attributes that are set without one.
+    #[must_use]
+    pub fn default_ttl(&self) -> Option<Ttl> {
+        self.default_ttl
     }
 
     /// Owner.
@@ -98,20 +105,15 @@ impl Bucket {
     /// Stores a value, whether or not there is one. Without a TTL it has the default of the bucket or of the policy;
     /// without those it does not expire.
     pub async fn set(&self, name: &str, value: impl Into<Draft>) -> Result<Stamp> {
-        let (key, now) = (self.key(name)?, self.stores().now()?);
-        let record = self.record(&value.into(), now)?;
-        let stamp = stamp(&record);
         // A put has no condition that could be refused.
-        let _ = self.commit(Write::Put { key, record }, now).await?;
+        let (stamp, _) = self.store(name, &value.into(), |key, record| Write::Put { key, record }).await?;
         Ok(stamp)
     }
 
     /// Stores a value if there is none.
     pub async fn insert(&self, name: &str, value: impl Into<Draft>) -> Result<ChangeOutcome> {
-        let (key, now) = (self.key(name)?, self.stores().now()?);
-        let record = self.record(&value.into(), now)?;
-        let stamp = stamp(&record);
-        let commit = self.commit(Write::Insert { key, record }, now).await?;
+        let write = |key, record| Write::Insert { key, record };
+        let (stamp, commit) = self.store(name, &value.into(), write).await?;
         Ok(if commit.is_applied() { ChangeOutcome::Applied(stamp) } else { ChangeOutcome::Refused })
     }
 
@@ -122,11 +124,35 @@ impl Bucket {
         expected: Version,
         value: impl Into<Draft>,
     ) -> Result<ChangeOutcome> {
-        let (key, now) = (self.key(name)?, self.stores().now()?);
-        let record = self.record(&value.into(), now)?;
-        let stamp = stamp(&record);
-        let commit = self.stores().backend().replace(key, expected, record, now).await?;
+        let write = |key, record| Write::Replace { key, expected, record };
+        let (stamp, commit) = self.store(name, &value.into(), write).await?;
         Ok(if commit.is_applied() { ChangeOutcome::Applied(stamp) } else { ChangeOutcome::Refused })
+    }
+
+    /// Stores a value, linked to what it belongs to.
+    async fn store(
+        &self,
+        name: &str,
+        draft: &Draft,
+        write: impl FnOnce(Key, Record) -> Write,
+    ) -> Result<(Stamp, Commit)> {
+        let key = self.key(name)?;
+        let belongings = self.stores().belongings(self.scope());
+        if let Some(parent) = &draft.belongs_to {
+            belongings.link(parent, &key).await?;
+        }
+        let now = self.stores().now()?;
+        let record = self.record(draft, now)?;
+        let stamp = stamp(&record);
+        let commit = self.commit(write(key.clone(), record), now).await?;
+        if let Some(parent) = &draft.belongs_to
+            && commit.is_applied()
+            && !belongings.is_linked(parent, &key).await?
+        {
+            let _ = self.stores().backend().delete(key, self.stores().now()?).await?;
+            return Err(Error::invalid("what the attribute belongs to was deleted meanwhile"));
+        }
+        Ok((stamp, commit))
     }
 
     /// Stores `new` if the present value is `old`. For one occurrence of the old value, exactly one of any number of

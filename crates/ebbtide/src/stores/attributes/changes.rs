@@ -81,6 +81,9 @@ impl Changes {
         draft: &Draft,
         write: impl FnOnce(Key, Record) -> Write,
     ) -> Self {
+        if draft.belongs_to.is_some() {
+            return self.failed(Error::invalid("an attribute with belongs_to is set alone"));
+        }
         let Some(now) = self.now else { return self };
         match bucket.record(draft, now) {
             Ok(record) => {

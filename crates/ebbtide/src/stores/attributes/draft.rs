@@ -12,6 +12,7 @@ use crate::model::error::{Error, Result};
 use crate::model::record::{Record, Version};
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
+use crate::stores::shared::belongings::Parent;
 use crate::stores::shared::lifetime::{Lifetime, lifetime_setters};
 
 /// Attribute to store: any JSON value, `false`, `0`, `""`, `[]`, `{}` and `null` included.
@@ -37,6 +38,8 @@ pub struct Draft {
     /// Lets each read renew the lifetime, up to `max_ttl_seconds`.
     #[serde(default, rename = "sliding")]
     slides: bool,
+    /// Record that it belongs to, and is removed with.
+    pub belongs_to: Option<Parent>,
 }
 
 fn millis<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<Timestamp>, D::Error> {
@@ -54,7 +57,7 @@ impl Draft {
     /// Stores `data`, which does not expire unless the policy has a default.
     #[must_use]
     pub fn new(data: Value) -> Self {
-        Self { data, timestamp: None, ttl: None, cap: None, slides: false }
+        Self { data, timestamp: None, ttl: None, cap: None, slides: false, belongs_to: None }
     }
 
     /// Stores the value of a JSON text. Of a name that occurs twice in an object, the last one counts; a number that
@@ -65,6 +68,13 @@ impl Draft {
             let (line, column) = (error.line(), error.column());
             Error::invalid(format!("the data is not JSON, or nests too deep, at line {line} column {column}"))
         })
+    }
+
+    /// Names the record that it belongs to, and is removed with.
+    #[must_use]
+    pub fn belongs_to(mut self, parent: Parent) -> Self {
+        self.belongs_to = Some(parent);
+        self
     }
 
     /// Sets the time of the caller.

@@ -8,7 +8,9 @@ use crate::model::kind::Kind;
 use crate::model::write::Write;
 use crate::stores::audit::{AuditContext, Note};
 use crate::stores::grants::Holder;
+use crate::stores::shared::belongings::Parent;
 use crate::stores::shared::deletion::{Deletion, Owned, Progress, Target};
+use crate::stores::shared::epochs::Epoch;
 use crate::stores::shared::tombstones::Principal;
 use crate::stores::shared::update::Step;
 
@@ -34,15 +36,18 @@ impl Clients {
         let note = &note.with_detail("begins");
         let begin = self.stores.retry(|now| async move {
             let begun = self.stores.backend().get(tombstone, now).await?;
-            if !begun.is_some_and(|begun| begun.expires_at.is_never())
-                && self.read(client_id, now).await?.is_none()
-            {
+            let begun = begun.as_ref().map(Epoch::read).transpose()?;
+            if !begun.is_some_and(|begun| begun.deleting) && self.read(client_id, now).await?.is_none() {
                 return Ok(Step::answer(false));
             }
-            let put = principal.begin_tombstone(&self.stores, &self.scope)?;
-            Ok(Step::write(vec![put], true).audited(&self.scope, note.clone()))
+            let (_, _, writes) = self.stores.raise(principal, &self.scope, Some(true), now).await?;
+            Ok(Step::write(writes, true).audited(&self.scope, note.clone()))
         });
-        Ok(begin.await?.then(|| {
+        let begun = begin.await?;
+        if begun {
+            self.stores.pass_lease().await;
+        }
+        Ok(begun.then(|| {
             let (client_id, context) = (client_id.to_owned(), context.clone());
             Deletion::new(ClientRecords { clients: self.clone(), client_id, context })
         }))
@@ -98,6 +103,8 @@ impl Target for ClientRecords {
         let Clients { stores, scope } = &self.clients;
         let holder = Holder::Client(&self.client_id);
         if stage == 2 {
+            let parent = Parent::Client(self.client_id.clone());
+            stores.belongings(scope).remove(&parent, &mut progress.removed).await?;
             self.end(progress).await?;
             return Ok(false);
         }
@@ -123,14 +130,16 @@ impl ClientRecords {
         let note = &note.with_detail(format!("ended, {} revoked", progress.removed.revoked));
         let end = stores.retry(|now| async move {
             let client = clients.read(client_id, now).await?;
-            let tombstone = Principal::Client(client_id).end_tombstone(stores, scope, now)?;
-            let mut writes = vec![tombstone, Write::Delete { key: key.clone() }];
+            let principal = Principal::Client(client_id);
+            let (_, _, mut writes) = stores.raise(principal, scope, Some(false), now).await?;
+            writes.push(Write::Delete { key: key.clone() });
             if let Some(owner) = client.as_ref().and_then(|(_, stored, _)| stored.owner.as_deref()) {
                 writes.push(Write::Delete { key: clients.index_key(owner, digest)? });
             }
             Ok(Step::write(writes, client.is_some()).audited(scope, note.clone()))
         });
         progress.removed.add(Kind::Client, u64::from(end.await?));
+        stores.pass_lease().await;
         Ok(())
     }
 }

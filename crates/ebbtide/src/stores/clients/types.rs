@@ -32,6 +32,11 @@ pub struct ClientRequest {
     pub metadata: Option<Payload>,
     /// `false` for a public client, which has no secret; `true` by default.
     pub confidential: Option<bool>,
+    /// `true` if the client gets no code without a PKCE challenge.
+    pub require_pkce: Option<bool>,
+    /// What the revocation of an access token of the client revokes: the `token` alone, which is the default, or its
+    /// `grant` too.
+    pub revoke: Option<RevokeReach>,
     /// Lifetime; without one, and without a policy that sets one, the client does not expire.
     #[serde(rename = "ttl_seconds")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
@@ -49,12 +54,43 @@ impl ClientRequest {
         Self { confidential: Some(false), ..Self::default() }
     }
 
-    setters!(client_id: String, owner: String, name: String, metadata: Payload, ttl: Ttl);
+    setters!(
+        client_id: String,
+        owner: String,
+        name: String,
+        metadata: Payload,
+        require_pkce: bool,
+        revoke: RevokeReach,
+        ttl: Ttl,
+    );
 
     /// Sets the allowed redirect URIs.
     pub fn redirect_uris(mut self, uris: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.redirect_uris = uris.into_iter().map(Into::into).collect();
         self
+    }
+}
+
+/// Reach of the revocation of an access token (RFC 7009 §2.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum RevokeReach {
+    /// The token alone.
+    #[default]
+    Token,
+    /// The token, and the grant that it is under.
+    Grant,
+}
+
+impl RevokeReach {
+    /// Name, in lower case.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Token => "token",
+            Self::Grant => "grant",
+        }
     }
 }
 
@@ -74,6 +110,10 @@ pub struct Client {
     pub metadata: Option<Payload>,
     /// `true` if the client has a secret.
     pub confidential: bool,
+    /// `true` if the client gets no code without a PKCE challenge.
+    pub require_pkce: bool,
+    /// Reach of the revocation of an access token.
+    pub revoke: RevokeReach,
     /// Time of registration.
     pub created_at: Timestamp,
     /// End of the client.

@@ -6,8 +6,10 @@ use super::{Codes, IssuedCode};
 use crate::model::error::Result;
 use crate::model::secret::Secret;
 use crate::model::ttl::Ttl;
-use crate::stores::check_length;
-use crate::stores::grants::{GrantTtls, check_names};
+use crate::stores::access_tokens::{AccessDraft, asked};
+use crate::stores::check_optional;
+use crate::stores::grants::{GrantTtls, MAX_NAME_BYTES, check_names};
+use crate::stores::shared::confirmation::{Confirmation, Resources};
 use crate::stores::shared::payload::Payload;
 use crate::stores::shared::setters::setters;
 
@@ -24,18 +26,25 @@ pub struct CodeRequest {
     /// Subject that the code speaks for.
     #[cfg_attr(feature = "schema", schema(min_length = 1, example = "alice"))]
     pub subject: String,
-    /// URI that the code is sent to.
+    /// URI that the code is sent to. A redemption that names one must name this one.
     #[cfg_attr(
         feature = "schema",
         schema(min_length = 1, max_length = 4096, example = "https://app.example/cb")
     )]
-    pub redirect_uri: String,
+    pub redirect_uri: Option<String>,
     /// PKCE challenge; the method is S256.
     pub code_challenge: Option<String>,
     /// Thumbprint of the key that the code is bound to.
     pub dpop_jkt: Option<String>,
+    /// Key that the code is bound to, by `jkt` or `x5t#S256`.
+    pub cnf: Option<Confirmation>,
     /// Granted OAuth scope.
     pub scope: Option<String>,
+    /// Resources that its access tokens are meant for (RFC 8707).
+    #[cfg_attr(feature = "schema", schema(value_type = Option<Vec<String>>))]
+    pub resource: Option<Resources>,
+    /// Session that the code comes from; its grant ends with it.
+    pub sid: Option<String>,
     /// Payload, stored sealed; the grant gets it too.
     #[cfg_attr(feature = "schema", schema(value_type = Option<serde_json::Value>))]
     pub data: Option<Payload>,
@@ -43,6 +52,10 @@ pub struct CodeRequest {
     #[serde(rename = "ttl_seconds")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1, maximum = 600))]
     pub ttl: Option<Ttl>,
+    /// Profile of the code, and of its grant unless the redemption names another: `oauth`, `spa`, `mcp`, or a
+    /// configured one.
+    #[cfg_attr(feature = "schema", schema(example = "spa"))]
+    pub profile: Option<String>,
 }
 
 impl CodeRequest {
@@ -55,25 +68,39 @@ impl CodeRequest {
         Self {
             client_id: client_id.into(),
             subject: subject.into(),
-            redirect_uri: redirect_uri.into(),
+            redirect_uri: Some(redirect_uri.into()),
             code_challenge: None,
             dpop_jkt: None,
+            cnf: None,
             scope: None,
+            resource: None,
+            sid: None,
             data: None,
             ttl: None,
+            profile: None,
         }
     }
 
-    setters!(code_challenge: String, dpop_jkt: String, scope: String, data: Payload, ttl: Ttl);
+    setters!(
+        code_challenge: String,
+        dpop_jkt: String,
+        cnf: Confirmation,
+        scope: String,
+        resource: Resources,
+        sid: String,
+        data: Payload,
+        ttl: Ttl,
+        profile: String,
+    );
 
     pub(super) fn check(&self) -> Result<()> {
-        check_length("redirect_uri", &self.redirect_uri, Codes::MAX_URI_BYTES)?;
-        check_names(
-            Some(&self.subject),
-            Some(&self.client_id),
-            self.scope.as_deref(),
-            self.dpop_jkt.as_deref(),
-        )
+        check_optional("redirect_uri", self.redirect_uri.as_deref(), Codes::MAX_URI_BYTES)?;
+        check_optional("sid", self.sid.as_deref(), MAX_NAME_BYTES)?;
+        check_names(Some(&self.subject), Some(&self.client_id), self.scope.as_deref())
+    }
+
+    pub(super) fn key(&self) -> Result<Confirmation> {
+        Confirmation::of(self.dpop_jkt.as_ref(), self.cnf.as_ref())
     }
 }
 
@@ -90,43 +117,51 @@ pub struct Redeem {
     /// Authenticated client that presents the code.
     #[cfg_attr(feature = "schema", schema(example = "app"))]
     pub client_id: String,
-    /// Redirect URI that the client names; it must be the one of the code.
+    /// Redirect URI that the client names; it must be the one of the code. With a PKCE challenge it may be left out.
     #[cfg_attr(feature = "schema", schema(example = "https://app.example/cb"))]
-    pub redirect_uri: String,
+    pub redirect_uri: Option<String>,
     /// PKCE verifier.
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub code_verifier: Option<Secret>,
     /// Thumbprint of the key whose proof came with the code; the grant is bound to it.
     pub dpop_jkt: Option<String>,
+    /// Key that came with the code, by `jkt` or `x5t#S256`; the grant is bound to it.
+    pub cnf: Option<Confirmation>,
     /// Asks for a grant, issued in the commit that redeems the code.
     pub grant: Option<GrantTtls>,
+    /// Asks for an access token, issued in the same commit: `true`, or what differs from the code.
+    #[serde(default, deserialize_with = "asked")]
+    pub access_token: Option<AccessDraft>,
     /// Leaves the code redeemable when something does not match, instead of invalidating it.
     #[serde(skip)]
     pub keep_on_mismatch: bool,
 }
 
 impl Redeem {
-    /// Request of `client_id` to redeem `code`. Every code is bound to a redirect URI: set
+    /// Request of `client_id` to redeem `code`. A code that is bound to a redirect URI, and to no PKCE challenge, needs
     /// [`redirect_uri`](Self::redirect_uri) too.
     pub fn new(code: impl Into<Secret>, client_id: impl Into<String>) -> Self {
         Self {
             code: code.into(),
             client_id: client_id.into(),
-            redirect_uri: String::new(),
+            redirect_uri: None,
             code_verifier: None,
             dpop_jkt: None,
+            cnf: None,
             grant: None,
+            access_token: None,
             keep_on_mismatch: false,
         }
     }
 
-    /// Sets [`redirect_uri`](Self#structfield.redirect_uri).
-    pub fn redirect_uri(mut self, redirect_uri: impl Into<String>) -> Self {
-        self.redirect_uri = redirect_uri.into();
-        self
-    }
-
-    setters!(code_verifier: Secret, dpop_jkt: String, grant: GrantTtls);
+    setters!(
+        redirect_uri: String,
+        code_verifier: Secret,
+        dpop_jkt: String,
+        cnf: Confirmation,
+        grant: GrantTtls,
+        access_token: AccessDraft,
+    );
 
     /// Asks for a grant with the lifetimes of the profile.
     pub fn with_grant(self) -> Self {

@@ -8,6 +8,8 @@ use minicbor::{Decode, Encode};
 use crate::model::error::Result;
 use crate::model::time::Timestamp;
 use crate::stores::grants::GrantId;
+use crate::stores::shared::confirmation::Resources;
+use crate::stores::shared::epochs::{Parties, Stamp};
 use crate::timekeeping::Now;
 
 /// Seconds that a `slow_down` adds to the interval, permanently (RFC 8628 §3.5).
@@ -32,6 +34,11 @@ pub(super) struct Device {
     pub(super) state: DeviceState,
     #[n(7)]
     pub(super) started_at: u64,
+    #[n(8)]
+    pub(super) resource: Option<Resources>,
+    /// Epochs of its client, and of its subject once it is approved.
+    #[n(9)]
+    pub(super) stamp: Option<Stamp>,
 }
 
 #[derive(Encode, Decode)]
@@ -60,8 +67,16 @@ impl Device {
         Timestamp::from_stored(self.valid_until)
     }
 
-    pub(super) fn started_at(&self) -> Result<Timestamp> {
-        Timestamp::from_stored(self.started_at)
+    pub(super) fn stamp(&self) -> Stamp {
+        self.stamp.unwrap_or_default()
+    }
+
+    /// Client of the code, and its subject once it is approved.
+    pub(super) fn parties(&self) -> Parties<'_> {
+        match &self.state {
+            DeviceState::Approved(subject) => Parties::new(subject, &self.client_id),
+            _ => Parties::client(&self.client_id),
+        }
     }
 
     /// Records a poll while nothing is decided. A poll before the interval is over makes the interval longer,
@@ -99,6 +114,8 @@ mod tests {
             polled_at: None,
             state: DeviceState::Pending,
             started_at: 0,
+            resource: None,
+            stamp: None,
         };
         let mut poll = |millis: u64| {
             let at = Timestamp::from_millis(1_800_000_000_000 + millis).unwrap();

@@ -6,8 +6,10 @@ use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::stores::Field;
+use crate::stores::access_tokens::{AccessDraft, asked};
 use crate::stores::codes::Redeemed;
 use crate::stores::grants::{GrantId, GrantTtls};
+use crate::stores::shared::confirmation::{Confirmation, Resources};
 use crate::stores::shared::payload::{Payload, present};
 use crate::stores::shared::setters::setters;
 
@@ -23,6 +25,9 @@ pub struct DeviceRequest {
     pub client_id: String,
     /// Requested OAuth scope.
     pub scope: Option<String>,
+    /// Resources that its access tokens are meant for (RFC 8707).
+    #[cfg_attr(feature = "schema", schema(value_type = Option<Vec<String>>))]
+    pub resource: Option<Resources>,
     /// Payload, stored sealed.
     #[serde(default, deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<serde_json::Value>))]
@@ -39,10 +44,11 @@ pub struct DeviceRequest {
 impl DeviceRequest {
     /// Request of the client on a device.
     pub fn new(client_id: impl Into<String>) -> Self {
-        Self { client_id: client_id.into(), scope: None, data: None, ttl: None, interval_seconds: None }
+        let client_id = client_id.into();
+        Self { client_id, scope: None, resource: None, data: None, ttl: None, interval_seconds: None }
     }
 
-    setters!(scope: String, data: Payload, ttl: Ttl);
+    setters!(scope: String, resource: Resources, data: Payload, ttl: Ttl);
 
     /// Sets [`interval_seconds`](Self#structfield.interval_seconds).
     pub fn interval_seconds(mut self, seconds: u64) -> Self {
@@ -105,19 +111,67 @@ pub struct Deny {
     /// User code, as it was typed.
     #[cfg_attr(feature = "schema", schema(value_type = String, example = "WDJB-MJHT"))]
     pub user_code: Secret,
-    /// Origin of the user code, such as an address or a session: wrong codes are counted by it. Without one, all
-    /// denials are counted together.
-    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
-    pub source: Option<Secret>,
+    /// Origin of the user code, such as an address or a session: wrong codes are counted by it.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
+    pub source: Secret,
 }
 
 impl Deny {
-    /// Denial of `user_code`.
-    pub fn new(user_code: impl Into<Secret>) -> Self {
-        Self { user_code: user_code.into(), source: None }
+    /// Denial of `user_code`, which came from `source`.
+    pub fn new(user_code: impl Into<Secret>, source: impl Into<Secret>) -> Self {
+        Self { user_code: user_code.into(), source: source.into() }
     }
+}
 
-    setters!(source: Secret);
+/// Question what a user code asks for, before the user decides.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+#[must_use]
+pub struct Inspect {
+    /// User code, as it was typed.
+    #[cfg_attr(feature = "schema", schema(value_type = String, example = "WDJB-MJHT"))]
+    pub user_code: Secret,
+    /// Origin of the user code, such as an address or a session: wrong codes are counted by it.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
+    pub source: Secret,
+}
+
+impl Inspect {
+    /// Question about `user_code`, which came from `source`.
+    pub fn new(user_code: impl Into<Secret>, source: impl Into<Secret>) -> Self {
+        Self { user_code: user_code.into(), source: source.into() }
+    }
+}
+
+/// Answer to what a user code asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+#[must_use]
+pub enum InspectOutcome {
+    /// The user has not decided yet.
+    Pending {
+        /// Client of the flow.
+        client_id: String,
+        /// Requested OAuth scope.
+        scope: Option<String>,
+        /// Resources that its access tokens are meant for.
+        resource: Option<Resources>,
+        /// End of the flow.
+        expires_at: Timestamp,
+    },
+    /// The flow was decided before.
+    Used,
+    /// The flow has expired.
+    Expired,
+    /// Not a user code of a live flow in this scope.
+    Unknown,
+    /// Too many wrong codes came from the source. The code was not looked up.
+    TooManyGuesses {
+        /// Time at which the next code is accepted.
+        retry_at: Timestamp,
+    },
 }
 
 /// Decision of the user on a flow.
@@ -155,7 +209,7 @@ impl Decision {
             Self::Approve(Approve { source, subject, .. }) => {
                 Some(source.as_ref().map_or(subject, Secret::expose))
             }
-            Self::Deny(Deny { source, .. }) => source.as_ref().map(Secret::expose),
+            Self::Deny(Deny { source, .. }) => Some(source.expose()),
         }
     }
 }
@@ -234,17 +288,29 @@ pub struct DeviceRedeem {
     pub client_id: String,
     /// Thumbprint of the key whose proof came with the code; the grant is bound to it.
     pub dpop_jkt: Option<String>,
+    /// Key that came with the code, by `jkt` or `x5t#S256`; the grant is bound to it.
+    pub cnf: Option<Confirmation>,
     /// Asks for a grant, issued in the commit that redeems the code.
     pub grant: Option<GrantTtls>,
+    /// Asks for an access token, issued in the same commit: `true`, or what differs from the code.
+    #[serde(default, deserialize_with = "asked")]
+    pub access_token: Option<AccessDraft>,
 }
 
 impl DeviceRedeem {
     /// Request of `client_id` with `device_code`.
     pub fn new(device_code: impl Into<Secret>, client_id: impl Into<String>) -> Self {
-        Self { device_code: device_code.into(), client_id: client_id.into(), dpop_jkt: None, grant: None }
+        Self {
+            device_code: device_code.into(),
+            client_id: client_id.into(),
+            dpop_jkt: None,
+            cnf: None,
+            grant: None,
+            access_token: None,
+        }
     }
 
-    setters!(dpop_jkt: String, grant: GrantTtls);
+    setters!(dpop_jkt: String, cnf: Confirmation, grant: GrantTtls, access_token: AccessDraft);
 
     /// Asks for a grant with the lifetimes of the profile.
     pub fn with_grant(self) -> Self {

@@ -6,11 +6,14 @@ use std::time::Duration;
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 
+use super::windows::Windows;
 use super::{GrantState, Why};
 use crate::keyring::KeyId;
 use crate::model::error::Result;
 use crate::model::time::Timestamp;
 use crate::stores::Field;
+use crate::stores::shared::confirmation::{Confirmation, Resources};
+use crate::stores::shared::epochs::{Parties, Stamp};
 use crate::timekeeping::Now;
 
 /// Value of a grant's record; the record itself expires at the cap of the family. Every field that rotation changes
@@ -54,6 +57,27 @@ pub(crate) struct Family {
     pub(crate) salt: Option<ByteArray<32>>,
     #[n(15)]
     revoked: Option<Revoked>,
+    /// Retry windows before the last one; none in a family of an earlier version that was not rotated since.
+    #[n(16)]
+    windows: Option<Windows>,
+    /// True if every old token is a theft once the answer has arrived.
+    #[n(17)]
+    strict: Option<bool>,
+    /// Thumbprint of the client certificate that the family is bound to.
+    #[n(18)]
+    x5t_s256: Option<String>,
+    /// Resources that its access tokens are meant for.
+    #[n(19)]
+    pub(crate) resource: Option<Resources>,
+    /// Lifetime of its access tokens, where a profile was named.
+    #[n(20)]
+    access_millis: Option<u64>,
+    /// Epochs of its subject and its client.
+    #[n(21)]
+    stamp: Option<Stamp>,
+    /// Session that it came from.
+    #[n(22)]
+    pub(crate) sid: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
@@ -68,13 +92,18 @@ struct Revoked {
 pub(super) struct Beginning {
     pub(super) subject: String,
     pub(super) client_id: String,
-    pub(super) dpop_jkt: Option<String>,
+    pub(super) cnf: Confirmation,
     pub(super) scope: Option<String>,
+    pub(super) resource: Option<Resources>,
     pub(super) data: Option<Vec<u8>>,
     pub(super) key: KeyId,
     pub(super) idle: Duration,
     pub(super) grace: Duration,
+    pub(super) strict: bool,
+    pub(super) access: Option<Duration>,
     pub(super) salt: [u8; 32],
+    pub(super) stamp: Stamp,
+    pub(super) sid: Option<String>,
 }
 
 /// Verdict on a token of a family.
@@ -84,6 +113,8 @@ pub(super) enum FamilyVerdict {
     Advance,
     /// The token is the previous one, and its answer may be lost: give the same successor again.
     Retry,
+    /// The token is an old one within its own window, or the family is rotated faster than its windows end: refuse.
+    Raced,
     /// The token was used before: revoke the family.
     Reuse,
     /// The token belongs to another client or key.
@@ -101,7 +132,7 @@ impl Family {
         let mut family = Self {
             subject: with.subject,
             client_id: with.client_id,
-            dpop_jkt: with.dpop_jkt,
+            dpop_jkt: with.cnf.jkt,
             scope: with.scope,
             data: with.data,
             generation: [0; 8].into(),
@@ -115,20 +146,27 @@ impl Family {
             grace_millis: millis(with.grace),
             salt: Some(with.salt.into()),
             revoked: None,
+            windows: Some(Windows::none()),
+            strict: Some(with.strict),
+            x5t_s256: with.cnf.x5t_s256,
+            resource: with.resource,
+            access_millis: with.access.map(millis),
+            stamp: Some(with.stamp),
+            sid: with.sid,
         };
         family.slide(now, ends_at)?;
         Ok(family)
     }
 
-    /// Judges a token of `generation`, presented by `client_id` with the key of `dpop_jkt`.
+    /// Judges a token of `generation`, presented by `client_id` with the key `cnf`.
     pub(super) fn judge(
         &self,
         generation: u64,
         client_id: &str,
-        dpop_jkt: Option<&str>,
+        cnf: &Confirmation,
         now: Now,
     ) -> Result<FamilyVerdict> {
-        if let Err(field) = self.check_presenter(client_id, dpop_jkt) {
+        if let Err(field) = self.check_presenter(client_id, cnf) {
             return Ok(FamilyVerdict::Mismatch(field));
         }
         match self.state(now)? {
@@ -137,26 +175,54 @@ impl Family {
             GrantState::Active => {}
         }
         let present = self.generation();
-        Ok(if generation == present {
-            FamilyVerdict::Advance
-        } else if generation > present {
-            FamilyVerdict::Unknown
-        } else if present - generation == 1 && self.can_retry(now)? {
-            FamilyVerdict::Retry
-        } else {
-            FamilyVerdict::Reuse
-        })
+        if generation > present {
+            return Ok(FamilyVerdict::Unknown);
+        }
+        let Some(back) = (present - generation).checked_sub(1) else {
+            // A window that is pushed out while it is open would turn a late tab into a thief.
+            let oldest = self.windows().oldest(self.retry_until);
+            return Ok(if is_open(oldest, now)? { FamilyVerdict::Raced } else { FamilyVerdict::Advance });
+        };
+        if back == 0 && self.can_retry(now)? {
+            return Ok(FamilyVerdict::Retry);
+        }
+        let end = usize::try_from(back).ok().and_then(|back| self.windows().end(back, self.retry_until));
+        let is_late = !self.strict.unwrap_or(false) && is_open(end, now)?;
+        Ok(if is_late { FamilyVerdict::Raced } else { FamilyVerdict::Reuse })
+    }
+
+    fn windows(&self) -> Windows {
+        self.windows.unwrap_or_else(Windows::none)
     }
 
     /// Checks the key: a bound family requires its key; any other accepts every key.
-    fn check_presenter(&self, client_id: &str, dpop_jkt: Option<&str>) -> Result<(), Field> {
+    fn check_presenter(&self, client_id: &str, cnf: &Confirmation) -> Result<(), Field> {
         if self.client_id != client_id {
             return Err(Field::ClientId);
         }
-        match &self.dpop_jkt {
-            Some(bound) if dpop_jkt != Some(bound) => Err(Field::DpopJkt),
-            _ => Ok(()),
-        }
+        self.cnf().check(cnf)
+    }
+
+    /// Key that the family is bound to.
+    pub(crate) fn cnf(&self) -> Confirmation {
+        let mut cnf = Confirmation::default();
+        (cnf.jkt, cnf.x5t_s256) = (self.dpop_jkt.clone(), self.x5t_s256.clone());
+        cnf
+    }
+
+    /// Epochs of its subject and its client.
+    pub(crate) fn stamp(&self) -> Stamp {
+        self.stamp.unwrap_or_default()
+    }
+
+    /// Subject, client and session of the family.
+    pub(crate) fn parties(&self) -> Parties<'_> {
+        Parties::new(&self.subject, &self.client_id).session(self.sid.as_deref())
+    }
+
+    /// Lifetime of its access tokens, where a profile was named.
+    pub(crate) fn access(&self) -> Option<Duration> {
+        self.access_millis.map(Duration::from_millis)
     }
 
     fn can_retry(&self, now: Now) -> Result<bool> {
@@ -180,7 +246,12 @@ impl Family {
         self.generation = next.to_be_bytes().into();
         self.key = (*key.as_bytes()).into();
         self.rotated_at = now.latest().as_millis();
-        self.retry_until = now.end_after(Duration::from_millis(self.grace_millis))?.as_millis();
+        let ends = now.end_after(Duration::from_millis(self.grace_millis))?.as_millis();
+        // Nodes' clocks differ a little: a window never ends before an earlier one.
+        let ends = ends.max(self.retry_until);
+        let mut windows = self.windows();
+        windows.push(self.retry_until, ends);
+        (self.windows, self.retry_until) = (Some(windows), ends);
         self.seen = false;
         self.slide(now, ends_at)
     }
@@ -197,6 +268,15 @@ impl Family {
         self.revoked = Some(Revoked { at: now.latest().as_millis(), why });
         self.data = None;
         self.salt = None;
+    }
+
+    /// Ends the family as it was read, for a reason that stands outside of it.
+    pub(super) fn end(&mut self, why: Why, at: Timestamp) {
+        if self.revoked.is_none() {
+            self.revoked = Some(Revoked { at: at.as_millis(), why });
+            self.data = None;
+            self.salt = None;
+        }
     }
 
     /// State of the family; the cap is the expiry of its record.
@@ -229,6 +309,11 @@ impl Family {
     }
 }
 
+/// Returns whether a window with this end is open.
+fn is_open(end: Option<u64>, now: Now) -> Result<bool> {
+    end.map_or(Ok(false), |end| now.before(stored(end)))
+}
+
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -255,13 +340,18 @@ mod tests {
         let beginning = Beginning {
             subject: "ada".into(),
             client_id: "app".into(),
-            dpop_jkt: None,
+            cnf: Confirmation::default(),
             scope: None,
+            resource: None,
             data: Some(b"sealed data".to_vec()),
             key: KeyId::from_bytes([1; 4]),
             idle: Duration::from_secs(100),
             grace: Duration::from_secs(10),
+            strict: false,
+            access: None,
             salt: *b"a salt of exactly thirty-two byt",
+            stamp: Stamp::default(),
+            sid: None,
         };
         Family::begin(beginning, now(0), at(1_000_000)).unwrap()
     }
@@ -286,12 +376,21 @@ mod tests {
     #[test]
     fn a_generation_from_the_future_changes_nothing() {
         let mut family = family();
-        assert_eq!(family.judge(1, "app", None, now(1)).unwrap(), FamilyVerdict::Unknown);
-        assert_eq!(family.judge(u64::MAX, "app", None, now(1)).unwrap(), FamilyVerdict::Unknown);
+        assert_eq!(family.judge(1, "app", &Confirmation::default(), now(1)).unwrap(), FamilyVerdict::Unknown);
+        assert_eq!(
+            family.judge(u64::MAX, "app", &Confirmation::default(), now(1)).unwrap(),
+            FamilyVerdict::Unknown
+        );
         family.advance(KeyId::from_bytes([2; 4]), now(1), at(1_000_000)).unwrap();
-        assert_eq!(family.judge(1, "app", None, now(1)).unwrap(), FamilyVerdict::Advance);
-        assert_eq!(family.judge(0, "app", None, now(10_000)).unwrap(), FamilyVerdict::Retry);
-        assert_eq!(family.judge(0, "app", None, now(10_001)).unwrap(), FamilyVerdict::Reuse);
+        assert_eq!(family.judge(1, "app", &Confirmation::default(), now(1)).unwrap(), FamilyVerdict::Advance);
+        assert_eq!(
+            family.judge(0, "app", &Confirmation::default(), now(10_000)).unwrap(),
+            FamilyVerdict::Retry
+        );
+        assert_eq!(
+            family.judge(0, "app", &Confirmation::default(), now(10_001)).unwrap(),
+            FamilyVerdict::Reuse
+        );
     }
 
     #[test]
@@ -304,6 +403,79 @@ mod tests {
         assert!(!family.is_proved_by(1, now(10_001)).unwrap(), "the window has closed by itself");
         family.prove_receipt();
         assert!(!family.is_proved_by(1, now(2)).unwrap());
-        assert_eq!(family.judge(0, "app", None, now(2)).unwrap(), FamilyVerdict::Reuse);
+        let judge =
+            |family: &Family, millis| family.judge(0, "app", &Confirmation::default(), now(millis)).unwrap();
+        assert_eq!(judge(&family, 2), FamilyVerdict::Raced);
+        assert_eq!(judge(&family, 10_001), FamilyVerdict::Reuse, "its window has ended");
+        family.strict = Some(true);
+        assert_eq!(judge(&family, 2), FamilyVerdict::Reuse, "a strict family takes it for a theft");
+    }
+
+    #[test]
+    fn a_rotation_that_would_push_out_an_open_window_is_raced() {
+        let (mut family, key) = (family(), KeyId::from_bytes([1; 4]));
+        let judge = |family: &Family, generation, millis| {
+            family.judge(generation, "app", &Confirmation::default(), now(millis)).unwrap()
+        };
+        for rotation in 0..16 {
+            assert_eq!(judge(&family, rotation, rotation), FamilyVerdict::Advance);
+            family.advance(key, now(rotation), at(1_000_000)).unwrap();
+        }
+        assert_eq!(judge(&family, 16, 16), FamilyVerdict::Raced);
+        assert_eq!(judge(&family, 0, 9_999), FamilyVerdict::Raced, "the oldest window is open");
+        assert_eq!(judge(&family, 0, 10_000), FamilyVerdict::Reuse);
+        assert_eq!(judge(&family, 1, 10_000), FamilyVerdict::Raced);
+        assert_eq!(judge(&family, 16, 10_000), FamilyVerdict::Advance);
+    }
+
+    /// A family as version 0.1 wrote it.
+    #[test]
+    fn a_family_of_an_earlier_version_is_read() {
+        #[derive(Encode)]
+        struct Earlier(
+            #[n(0)] String,
+            #[n(1)] String,
+            #[n(2)] Option<String>,
+            #[n(3)] Option<String>,
+            #[cbor(n(4), with = "minicbor::bytes")] Option<Vec<u8>>,
+            #[n(5)] ByteArray<8>,
+            #[n(6)] ByteArray<4>,
+            #[n(7)] u64,
+            #[n(8)] u64,
+            #[n(9)] u64,
+            #[n(10)] bool,
+            #[n(11)] u64,
+            #[n(12)] u64,
+            #[n(13)] u64,
+            #[n(14)] Option<ByteArray<32>>,
+            #[n(15)] Option<Revoked>,
+        );
+        let (created, ends) = (at(0).as_millis(), at(10_000).as_millis());
+        let earlier = Earlier(
+            "ada".into(),
+            "app".into(),
+            None,
+            None,
+            None,
+            3_u64.to_be_bytes().into(),
+            [1; 4].into(),
+            created,
+            created,
+            ends,
+            false,
+            100_000,
+            at(100_000).as_millis(),
+            10_000,
+            Some([7; 32].into()),
+            None,
+        );
+        let mut family: Family = codec::decode(&codec::encode(&earlier)).unwrap();
+        let judge = |family: &Family, generation, millis| {
+            family.judge(generation, "app", &Confirmation::default(), now(millis)).unwrap()
+        };
+        assert_eq!(judge(&family, 2, 1), FamilyVerdict::Retry);
+        assert_eq!(judge(&family, 1, 1), FamilyVerdict::Reuse, "its window is not known");
+        family.advance(KeyId::from_bytes([1; 4]), now(1), at(1_000_000)).unwrap();
+        assert_eq!(judge(&family, 2, 2), FamilyVerdict::Raced, "a window is remembered from then on");
     }
 }

@@ -1,7 +1,7 @@
 //! Grants of a subject or a client: listed, revoked and removed together.
 
 use super::family::Family;
-use super::{Grant, GrantId, Grants, Standing, Why, describe, read_standing};
+use super::{Grant, GrantId, GrantState, Grants, Standing, Why, describe, read_standing};
 use crate::admin::AdminExt as _;
 use crate::backend::Cursor;
 use crate::model::digest::Digest;
@@ -13,7 +13,9 @@ use crate::model::scope::Scope;
 use crate::model::write::Write;
 use crate::stores::registry::listed;
 use crate::stores::shared::deletion::Removed;
+use crate::stores::shared::epochs::Stamp;
 use crate::stores::shared::paging::Pages;
+use crate::stores::shared::tombstones::Principal;
 use crate::stores::shared::update::Step;
 
 /// Holder of grants.
@@ -53,6 +55,32 @@ impl Holder<'_> {
 
     pub(crate) fn prefix(self, listed: Listed, scope: &Scope) -> Result<Prefix> {
         Prefix::partition(Kind::GrantIndex, scope, &[self.digest(listed).part()], &[])
+    }
+
+    /// Epoch of the holder in a stamp.
+    pub(crate) fn epoch(self, stamp: &Stamp) -> u64 {
+        match self {
+            Self::Subject(_) => stamp.subject(),
+            Self::Client(_) => stamp.client(),
+        }
+    }
+
+    /// Key of the epoch of the other party, and the epoch of it that `stamp` carries.
+    pub(crate) fn other(
+        self,
+        scope: &Scope,
+        subject: &str,
+        client_id: &str,
+        stamp: &Stamp,
+    ) -> Result<(Key, u64)> {
+        Ok(match self {
+            Self::Client(_) if subject != client_id => {
+                (Principal::Owner(subject).tombstone(scope)?, stamp.subject())
+            }
+            // Where subject and client are one there is no other party.
+            Self::Client(_) => (Principal::Client(client_id).tombstone(scope)?, u64::MAX),
+            Self::Subject(_) => (Principal::Client(client_id).tombstone(scope)?, stamp.client()),
+        })
     }
 
     /// True if a grant of `subject` and `client_id` is theirs.
@@ -101,18 +129,46 @@ impl Grants {
         Ok(GrantPage { items, next })
     }
 
-    /// Revokes every active grant of a subject or a client, and returns their number.
-    pub(super) async fn revoke_listed(&self, holder: Holder<'_>) -> Result<u64> {
+    /// Number of the active grants of a holder, up to about `most`, that a raise of its epoch from `was` has ended.
+    pub(in crate::stores) async fn count_ended(
+        &self,
+        holder: Holder<'_>,
+        was: u64,
+        most: usize,
+    ) -> Result<u64> {
         let prefix = holder.prefix(Listed::Grants, &self.scope)?;
-        let (mut pages, mut revoked) = (Pages::new(&self.stores, &prefix, PAGE), 0);
-        while let Some(items) = pages.next().await? {
-            for (key, _) in items {
-                let is_theirs = |family: &Family| holder.has(&family.subject, &family.client_id);
-                let id = GrantId::from_bytes(listed_id(&key)?);
-                revoked += u64::from(self.revoke_if(id, Why::Requested, None, is_theirs).await?);
+        let (mut pages, mut ended, mut seen) = (Pages::new(&self.stores, &prefix, PAGE), 0, 0);
+        while seen < most
+            && let Some(items) = pages.next().await?
+        {
+            seen += items.len();
+            let now = self.stores.now()?;
+            let keys: Vec<Key> = items
+                .iter()
+                .map(|(key, _)| self.key(GrantId::from_bytes(listed_id(key)?)))
+                .collect::<Result<_>>()?;
+            if keys.is_empty() {
+                continue;
             }
+            let records = self.stores.backend().get_many(&keys, now).await?;
+            let mut live = Vec::with_capacity(records.len());
+            for (key, record) in keys.iter().zip(records) {
+                let Some(Standing { family, .. }) = read_standing(key, record)? else { continue };
+                let is_theirs = holder.has(&family.subject, &family.client_id);
+                let was_live =
+                    holder.epoch(&family.stamp()) == was && family.state(now)? == GrantState::Active;
+                if is_theirs && was_live {
+                    live.push(holder.other(
+                        &self.scope,
+                        &family.subject,
+                        &family.client_id,
+                        &family.stamp(),
+                    )?);
+                }
+            }
+            ended += self.stores.count_live(live, now).await?;
         }
-        Ok(revoked)
+        Ok(ended)
     }
 
     /// Revokes and then removes the grants of one page, with their provider tokens and indexes, and returns the start of

@@ -9,6 +9,9 @@ use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 use crate::model::secret::Secret;
 use crate::model::ttl::Ttl;
+use crate::stores::access_tokens::{AccessDraft, asked};
+use crate::stores::shared::confirmation::{Confirmation, Resources};
+use crate::stores::shared::epochs::check_longest;
 use crate::stores::shared::payload::Payload;
 use crate::stores::shared::setters::setters;
 use crate::stores::{Stores, check_optional};
@@ -32,7 +35,8 @@ pub struct GrantTtls {
     #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
     pub max_ttl: Option<Ttl>,
     /// Time within which a rotation can be retried: 0 is strict, 60 seconds is the most.
-    #[serde(skip)]
+    #[serde(rename = "grace_seconds", default, deserialize_with = "seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 0, maximum = 60))]
     pub grace: Option<Duration>,
 }
 
@@ -41,6 +45,9 @@ pub(super) struct FamilyTtls {
     pub(super) idle: Ttl,
     pub(super) max: Ttl,
     pub(super) grace: Duration,
+    pub(super) strict: bool,
+    /// Lifetime of access tokens, where a profile is named.
+    pub(super) access: Option<Duration>,
 }
 
 impl GrantTtls {
@@ -49,10 +56,16 @@ impl GrantTtls {
 
     setters!(profile: String, idle_ttl: Ttl, max_ttl: Ttl, grace: Duration);
 
-    /// Refuses a profile that does not exist.
+    /// Refuses a profile that does not exist, and a grace that is too long.
     pub(in crate::stores) fn check(&self, stores: &Stores) -> Result<()> {
+        self.grace.map_or(Ok(()), check_grace)?;
         self.profile.as_deref().map_or(Ok(()), |name| stores.profile_named(name).map(|_| ()))
     }
+}
+
+/// Deserializes a number of whole seconds, which may be zero.
+pub(crate) fn seconds<'de, D: serde::Deserializer<'de>>(member: D) -> Result<Option<Duration>, D::Error> {
+    Ok(Option::<u32>::deserialize(member)?.map(|seconds| Duration::from_secs(seconds.into())))
 }
 
 pub(crate) fn check_grace(grace: Duration) -> Result<()> {
@@ -75,9 +88,11 @@ impl Grants {
         // A long idle time without a cap is not cut short by the cap of the profile.
         let max =
             self.stores.ttl(Kind::Grant, &self.scope, request.max_ttl, profile.refresh_max.max(idle))?;
+        check_longest("a grant", max)?;
         let grace = request.grace.unwrap_or(profile.grace);
         check_grace(grace)?;
-        Ok(FamilyTtls { idle, max, grace })
+        let access = request.profile.as_ref().map(|_| profile.access.duration());
+        Ok(FamilyTtls { idle, max, grace, strict: profile.strict, access })
     }
 }
 
@@ -101,6 +116,13 @@ pub struct GrantRequest {
     pub data: Option<Payload>,
     /// Thumbprint of the key that the family is bound to.
     pub dpop_jkt: Option<String>,
+    /// Key that the family is bound to, by `jkt` or `x5t#S256`.
+    pub cnf: Option<Confirmation>,
+    /// Resources that its access tokens are meant for (RFC 8707).
+    #[cfg_attr(feature = "schema", schema(value_type = Option<Vec<String>>))]
+    pub resource: Option<Resources>,
+    /// Session that the grant comes from: when the session is deleted with `revoke_grants`, the grant ends.
+    pub sid: Option<String>,
     /// Profile to use instead of the default: `oauth`, `spa`, `mcp`, or a configured one.
     #[cfg_attr(feature = "schema", schema(example = "spa"))]
     pub profile: Option<String>,
@@ -113,7 +135,8 @@ pub struct GrantRequest {
     #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
     pub max_ttl: Option<Ttl>,
     /// Time within which a rotation can be retried: 0 is strict, 60 seconds is the most.
-    #[serde(skip)]
+    #[serde(rename = "grace_seconds", default, deserialize_with = "seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 0, maximum = 60))]
     pub grace: Option<Duration>,
 }
 
@@ -126,6 +149,9 @@ impl GrantRequest {
             scope: None,
             data: None,
             dpop_jkt: None,
+            cnf: None,
+            resource: None,
+            sid: None,
             profile: None,
             idle_ttl: None,
             max_ttl: None,
@@ -137,6 +163,9 @@ impl GrantRequest {
         scope: String,
         data: Payload,
         dpop_jkt: String,
+        cnf: Confirmation,
+        resource: Resources,
+        sid: String,
         profile: String,
         idle_ttl: Ttl,
         max_ttl: Ttl,
@@ -150,26 +179,20 @@ impl GrantRequest {
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        check_names(
-            Some(&self.subject),
-            Some(&self.client_id),
-            self.scope.as_deref(),
-            self.dpop_jkt.as_deref(),
-        )
+        check_optional("sid", self.sid.as_deref(), MAX_NAME_BYTES)?;
+        check_names(Some(&self.subject), Some(&self.client_id), self.scope.as_deref())
+    }
+
+    pub(super) fn key(&self) -> Result<Confirmation> {
+        Confirmation::of(self.dpop_jkt.as_ref(), self.cnf.as_ref())
     }
 }
 
 /// Refuses names that are empty or too long.
-pub(crate) fn check_names(
-    subject: Option<&str>,
-    client_id: Option<&str>,
-    scope: Option<&str>,
-    dpop_jkt: Option<&str>,
-) -> Result<()> {
+pub(crate) fn check_names(subject: Option<&str>, client_id: Option<&str>, scope: Option<&str>) -> Result<()> {
     check_optional("subject", subject, MAX_NAME_BYTES)?;
     check_optional("client_id", client_id, MAX_NAME_BYTES)?;
-    check_optional("scope", scope, MAX_SCOPE_BYTES)?;
-    check_optional("key thumbprint", dpop_jkt, MAX_THUMBPRINT_BYTES)
+    check_optional("scope", scope, MAX_SCOPE_BYTES)
 }
 
 /// Request to exchange a refresh token for its successor.
@@ -187,15 +210,26 @@ pub struct Rotate {
     pub client_id: String,
     /// Thumbprint of the key whose proof came with it.
     pub dpop_jkt: Option<String>,
+    /// Key that came with it, by `jkt` or `x5t#S256`.
+    pub cnf: Option<Confirmation>,
+    /// Asks for an access token, issued in the commit of the rotation: `true`, or what differs from the grant.
+    #[serde(default, deserialize_with = "asked")]
+    pub access_token: Option<AccessDraft>,
 }
 
 impl Rotate {
     /// Request of `client_id` to rotate a refresh token.
     pub fn new(refresh_token: impl Into<Secret>, client_id: impl Into<String>) -> Self {
-        Self { refresh_token: refresh_token.into(), client_id: client_id.into(), dpop_jkt: None }
+        Self {
+            refresh_token: refresh_token.into(),
+            client_id: client_id.into(),
+            dpop_jkt: None,
+            cnf: None,
+            access_token: None,
+        }
     }
 
-    setters!(dpop_jkt: String);
+    setters!(dpop_jkt: String, cnf: Confirmation, access_token: AccessDraft);
 }
 
 /// Longest subject and client id, in bytes.

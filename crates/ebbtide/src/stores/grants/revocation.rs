@@ -8,6 +8,11 @@ use crate::model::kind::Kind;
 use crate::model::secret::Secret;
 use crate::stores::audit::{AuditContext, Note};
 use crate::stores::shared::token;
+use crate::stores::shared::tombstones::Principal;
+use crate::stores::shared::update::Step;
+
+/// Grants and tokens of a client that are counted when all are revoked.
+const MOST_COUNTED: usize = 1_000;
 
 /// Grants and tokens to revoke.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +29,7 @@ pub enum Revoke<'a> {
         /// unknown one (RFC 7009 §2.1).
         client_id: Option<&'a str>,
     },
-    /// All grants of a subject or a client, and their access tokens without a grant.
+    /// Everything that was issued to a subject or a client.
     Holder(Holder<'a>),
 }
 
@@ -47,11 +52,11 @@ impl<'a> From<Holder<'a>> for Revoke<'a> {
 }
 
 impl Grants {
-    /// Revokes grants and tokens, and returns the number of those that were active until now. With a context, the
-    /// audit log is written too: for one grant or token in the same commit, for a holder before and after.
+    /// Revokes grants and tokens, and returns the number of those that were active until now; of a client's, those
+    /// among the first thousand. With a context, the audit log is written in the same commit.
     ///
-    /// A grant that is issued while the grants of its holder are being revoked may be left out. After an error, some
-    /// may have been revoked: call it again.
+    /// For a holder it is one write, however many there are, and nothing that was issued before it returns works
+    /// afterwards. For a subject it is a [sign-out](crate::stores::owners::Owners::sign_out).
     pub async fn revoke<'a>(
         &self,
         what: impl Into<Revoke<'a>>,
@@ -69,10 +74,7 @@ impl Grants {
                 let tokens = self.stores.access_tokens(&self.scope);
                 Ok(tokens.revoke(token, client_id, context).await?.into())
             }
-            Revoke::Holder(holder) => match context {
-                Some(context) => self.revoke_held_audited(holder, context).await,
-                None => self.revoke_held(holder).await,
-            },
+            Revoke::Holder(holder) => self.revoke_held(holder, context).await,
         }
     }
 
@@ -88,21 +90,33 @@ impl Grants {
         self.revoke_if(id, Why::Requested, note, is_theirs).await
     }
 
-    async fn revoke_held(&self, holder: Holder<'_>) -> Result<u64> {
-        let grants = self.revoke_listed(holder).await?;
-        Ok(grants + self.stores.access_tokens(&self.scope).revoke_held(holder).await?)
-    }
-
-    async fn revoke_held_audited(&self, holder: Holder<'_>, context: &AuditContext) -> Result<u64> {
-        let (kind, name) = match holder {
-            Holder::Subject(subject) => (Kind::Grant, subject),
-            Holder::Client(client_id) => (Kind::Client, client_id),
+    /// Raises the epoch of a holder: everything that was issued to it before is dead, whatever its number.
+    async fn revoke_held(&self, holder: Holder<'_>, context: Option<&AuditContext>) -> Result<u64> {
+        let own;
+        let context = if let Some(context) = context {
+            context
+        } else {
+            own = AuditContext::new("the library", "revoked by holder")?;
+            &own
         };
-        let note = Note::revoked(context)?.about(kind, vec![name.to_owned()]);
-        let audit = self.stores.audit(&self.scope);
-        audit.append(&note.clone().with_detail("all, begins")).await?;
-        let revoked = self.revoke_held(holder).await?;
-        audit.append(&note.with_detail(format!("all, ended, {revoked} revoked"))).await?;
-        Ok(revoked)
+        let client_id = match holder {
+            Holder::Subject(subject) => {
+                let ended = self.stores.owners(&self.scope).sign_out(subject, context).await?;
+                return Ok(ended.grants + ended.access_tokens);
+            }
+            Holder::Client(client_id) => client_id,
+        };
+        let note = Note::revoked(context)?.about(Kind::Client, vec![client_id.to_owned()]);
+        let note = &note.with_detail("everything of the client");
+        let raise = self.stores.retry(|now| async move {
+            let principal = Principal::Client(client_id);
+            let (was, _, writes) = self.stores.raise(principal, &self.scope, None, now).await?;
+            let was = was.map_or(0, |was| was.value);
+            Ok(Step::write(writes, was).audited(&self.scope, note.clone()))
+        });
+        let was = raise.await?;
+        self.stores.pass_lease().await;
+        let grants = self.count_ended(holder, was, MOST_COUNTED).await?;
+        Ok(grants + self.access_tokens().count_ended(holder, was, MOST_COUNTED).await?)
     }
 }

@@ -11,6 +11,8 @@ use crate::model::record::Version;
 use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::stores::Field;
+use crate::stores::access_tokens::IssuedAccessToken;
+use crate::stores::shared::confirmation::Resources;
 use crate::stores::shared::payload::Payload;
 
 /// Id of a grant. It is no secret: no token can be derived from it.
@@ -80,6 +82,15 @@ pub enum Why {
     /// Its code was redeemed a second time.
     #[n(2)]
     CodeReused,
+    /// Its subject was signed out.
+    #[n(3)]
+    SignedOut,
+    /// Everything of its client was revoked.
+    #[n(4)]
+    ClientRevoked,
+    /// Its session was ended.
+    #[n(5)]
+    SessionEnded,
 }
 
 impl Why {
@@ -88,6 +99,9 @@ impl Why {
             Self::Requested => "someone asked for it",
             Self::RefreshReused => "a refresh token of it was used a second time",
             Self::CodeReused => "the code that it came from was redeemed a second time",
+            Self::SignedOut => "its subject was signed out",
+            Self::ClientRevoked => "everything of its client was revoked",
+            Self::SessionEnded => "its session was ended",
         }
     }
 }
@@ -122,6 +136,10 @@ pub struct Grant {
     pub scope: Option<String>,
     /// Thumbprint of the key that it is bound to.
     pub dpop_jkt: Option<String>,
+    /// Thumbprint of the client certificate that it is bound to.
+    pub x5t_s256: Option<String>,
+    /// Resources that its access tokens are meant for.
+    pub resource: Option<Resources>,
     /// Payload; removed when the grant is revoked.
     pub data: Option<Payload>,
     /// Number of rotations.
@@ -134,6 +152,8 @@ pub struct Grant {
     pub expires_at: Timestamp,
     /// End of the grant, however often it is rotated.
     pub ends_at: Timestamp,
+    /// Session that it came from.
+    pub sid: Option<String>,
     /// State of the grant.
     pub state: GrantState,
 }
@@ -168,6 +188,10 @@ pub struct Rotated {
     pub scope: Option<String>,
     /// Thumbprint of the key that it is bound to.
     pub dpop_jkt: Option<String>,
+    /// Resources that its access tokens are meant for.
+    pub resource: Option<Resources>,
+    /// Access token, if one was asked for.
+    pub access_token: Option<IssuedAccessToken>,
     /// Payload of the grant.
     pub data: Option<Payload>,
     /// End of the grant unless it is rotated before.
@@ -185,6 +209,12 @@ pub enum RotateOutcome {
     Rotated(Box<Rotated>),
     /// The token was rotated a moment ago and its successor was not used yet: the same successor again.
     Retried(Box<Rotated>),
+    /// An old token within its own retry window, or one of a family that is rotated faster than its windows end.
+    /// Nothing is changed: read the stored token again, and try once more later.
+    Raced {
+        /// Id of the family.
+        grant_id: GrantId,
+    },
     /// The token was used before. The family is revoked.
     Reused {
         /// Id of the family.

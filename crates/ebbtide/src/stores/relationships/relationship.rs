@@ -17,6 +17,7 @@ use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::stores::approvals::record_setters;
+use crate::stores::shared::belongings::Parent;
 use crate::stores::shared::lifetime::{Lifetime, lifetime_setters};
 
 /// Type of a relationship.
@@ -170,6 +171,8 @@ pub struct Relationship {
     /// Lets each check renew the lifetime, up to `max_ttl_seconds`.
     #[serde(default, rename = "sliding")]
     slides: bool,
+    /// Record that it belongs to, and is removed with.
+    pub belongs_to: Option<Parent>,
     #[serde(skip)]
     pub(super) scope: Option<Scope>,
 }
@@ -209,6 +212,7 @@ impl Relationship {
             metadata: BTreeMap::new(),
             cap: None,
             slides: false,
+            belongs_to: None,
             scope: None,
         }
     }
@@ -231,6 +235,13 @@ impl Relationship {
     pub fn edge(&self) -> Edge {
         let Self { subject, relation, object, relation_type, .. } = self;
         Edge::new(subject, relation, object, relation_type.clone())
+    }
+
+    /// Names the record that it belongs to, and is removed with.
+    #[must_use]
+    pub fn belongs_to(mut self, parent: Parent) -> Self {
+        self.belongs_to = Some(parent);
+        self
     }
 
     lifetime_setters!();

@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use base64ct::{Base64UrlUnpadded, Encoding as _};
-
-use super::{Sessions, StoredSession};
+use super::{Sessions, StoredSession, handle};
 use crate::backend::Cursor;
 use crate::model::codec;
 use crate::model::digest::Digest;
@@ -15,6 +13,7 @@ use crate::model::time::Timestamp;
 use crate::model::write::Write;
 use crate::stores::audit::{AuditContext, Note};
 use crate::stores::grants::{PAGE, listed_id};
+use crate::stores::shared::epochs::Epoch;
 use crate::stores::shared::paging::{Listing, Pages, check_limit};
 use crate::stores::shared::tombstones::Principal;
 use crate::stores::shared::update::Step;
@@ -50,9 +49,10 @@ impl Sessions {
         limit: usize,
     ) -> Result<Listing<SessionInfo>> {
         check_limit(limit)?;
-        if self.stores.is_deleted(&self.scope, &[Principal::Owner(subject)], self.stores.now()?).await? {
+        let stamp = self.stores.subject_stamp(&self.scope, subject, self.stores.now()?).await?;
+        let Some(epoch) = stamp.map(|stamp| stamp.subject()) else {
             return Ok(Listing { items: Vec::new(), next: None });
-        }
+        };
         let (digests, next) = self.digests(subject, after, limit).await?;
         let mut items = Vec::with_capacity(digests.len());
         for digest in digests {
@@ -60,9 +60,10 @@ impl Sessions {
             let Some(record) = self.stores.backend().get(&self.key(&digest)?, now).await? else { continue };
             let stored: StoredSession = codec::decode(&record.value)?;
             // An index entry may be stale: the record names the owner.
-            if stored.subject.as_deref() == Some(subject) && stored.lives(now)? {
+            let is_theirs = stored.subject.as_deref() == Some(subject) && stored.lives(now)?;
+            if is_theirs && stored.stamp.unwrap_or_default().subject() >= epoch {
                 items.push(SessionInfo {
-                    handle: Base64UrlUnpadded::encode_string(digest.as_bytes()),
+                    handle: handle(&digest),
                     subject: subject.to_owned(),
                     created_at: Timestamp::from_stored(stored.created_at)?,
                     expires_at: Timestamp::from_stored(stored.valid_until)?,
@@ -71,6 +72,26 @@ impl Sessions {
             }
         }
         Ok(Listing { items, next })
+    }
+
+    /// Number of the sessions of a subject that a raise of its epoch from `was` has ended.
+    pub(in crate::stores) async fn count_ended(&self, subject: &str, was: u64) -> Result<u64> {
+        let prefix = self.index(subject)?;
+        let (mut pages, mut ended) = (Pages::new(&self.stores, &prefix, PAGE), 0);
+        while let Some(items) = pages.next().await? {
+            let now = self.stores.now()?;
+            let keys: Vec<Key> =
+                items.iter().map(|(key, _)| self.key(&digest(key)?)).collect::<Result<_>>()?;
+            if keys.is_empty() {
+                continue;
+            }
+            for record in self.stores.backend().get_many(&keys, now).await?.into_iter().flatten() {
+                let stored: StoredSession = codec::decode(&record.value)?;
+                let is_theirs = stored.subject.as_deref() == Some(subject) && stored.lives(now)?;
+                ended += u64::from(is_theirs && stored.stamp.unwrap_or_default().subject() == was);
+            }
+        }
+        Ok(ended)
     }
 
     /// Deletes every session of a subject, and returns the number of those that were live. With a context, the
@@ -115,17 +136,18 @@ impl Sessions {
 
     async fn revoke_one(&self, subject: &str, digest: &Digest) -> Result<bool> {
         let is_theirs = |stored: &StoredSession| stored.subject.as_deref() == Some(subject);
-        let was_live = self.remove(digest, is_theirs).await?;
+        let was_live = self.remove(digest, None, is_theirs).await?;
         // The index may have outlived its session.
         let unlist = Write::Delete { key: self.index_key(subject, digest)? };
         let _ = self.stores.backend().commit(unlist.try_into()?, self.stores.now()?).await?;
         Ok(was_live)
     }
 
-    /// Removes a session with its index, and returns whether it was live.
+    /// Removes a session with its index, and returns whether it was live. With a note, its grants end too.
     pub(super) async fn remove(
         &self,
         digest: &Digest,
+        with_grants: Option<Note>,
         condition: impl Fn(&StoredSession) -> bool,
     ) -> Result<bool> {
         let key = self.key(digest)?;
@@ -139,7 +161,12 @@ impl Sessions {
             if let Some(subject) = &stored.subject {
                 writes.push(Write::Delete { key: self.index_key(subject, digest)? });
             }
-            Ok(Step::write(writes, stored.lives(now)?))
+            let lives = stored.lives(now)?;
+            let Some(note) = &with_grants else { return Ok(Step::write(writes, lives)) };
+            let sid = stored.sid(digest);
+            let ended = Epoch::raised(None, false, now).record(&self.stores, now)?;
+            writes.push(Write::Put { key: Principal::Session(&sid).tombstone(&self.scope)?, record: ended });
+            Ok(Step::write(writes, lives).audited(&self.scope, note.clone()))
         });
         remove.await
     }

@@ -21,6 +21,8 @@ pub struct SessionRequest {
     /// Owner of the session.
     #[cfg_attr(feature = "schema", schema(min_length = 1, example = "alice"))]
     pub subject: Option<String>,
+    /// Name that codes and grants refer to the session by; its handle by default.
+    pub sid: Option<String>,
     /// Any JSON value.
     #[serde(default, deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<Value>))]
@@ -51,6 +53,9 @@ pub struct SessionRequest {
     #[serde(rename = "max_ttl_seconds")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
     pub max_ttl: Option<Ttl>,
+    /// Profile whose lifetime is used: `oauth`, `spa`, `mcp`, or a configured one.
+    #[cfg_attr(feature = "schema", schema(example = "oauth"))]
+    pub profile: Option<String>,
 }
 
 impl SessionRequest {
@@ -59,7 +64,7 @@ impl SessionRequest {
         Self::default()
     }
 
-    setters!(subject: String, data: Payload, state: Secret, provider: String, code_verifier: Secret, verified_emails: Vec<String>, token_data: Payload, user_info: Payload, ttl: Ttl, max_ttl: Ttl);
+    setters!(subject: String, sid: String, data: Payload, state: Secret, provider: String, code_verifier: Secret, verified_emails: Vec<String>, token_data: Payload, user_info: Payload, ttl: Ttl, max_ttl: Ttl, profile: String);
 
     /// Contents, as they are sealed.
     pub(super) fn payload(&self) -> Payload {

@@ -14,6 +14,10 @@ pub enum Field {
     CodeVerifier,
     /// Thumbprint of the key: wrong or missing.
     DpopJkt,
+    /// SHA-256 thumbprint of the client certificate: wrong or missing.
+    Certificate,
+    /// Resource that the token is meant for.
+    Resource,
     /// Subject.
     Subject,
     /// Granted OAuth scope.
@@ -28,6 +32,8 @@ impl fmt::Display for Field {
             Self::RedirectUri => "redirect_uri",
             Self::CodeVerifier => "code_verifier",
             Self::DpopJkt => "dpop_jkt",
+            Self::Certificate => "x5t#S256",
+            Self::Resource => "resource",
             Self::Subject => "subject",
             Self::Scope => "scope",
         })

@@ -15,6 +15,7 @@ pub(crate) const API_KEY: &str = "ebk_";
 pub(crate) const SESSION: &str = "ebs_";
 pub(crate) const DEVICE: &str = "ebd_";
 pub(crate) const CLIENT_SECRET: &str = "ebp_";
+pub(crate) const CHALLENGE: &str = "ebh_";
 
 /// Makes a new secret with `prefix`, and its digest.
 pub(crate) fn mint(prefix: &str, parts: &[&[u8]], rng: &dyn Rng) -> (Secret, Digest) {

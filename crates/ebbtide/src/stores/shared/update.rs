@@ -1,11 +1,11 @@
 //! The retry loop of every conditional change: read, judge, commit, and judge again if another writer was faster.
 
+use super::epochs::{Carried, Death, LiveCommit, Parties, Stamp};
 use super::tombstones::{Outcome, Principal, owner_is_deleted, tombstones};
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::record::Record;
 use crate::model::scope::Scope;
-use crate::model::time::Timestamp;
 use crate::model::write::Write;
 use crate::stores::Stores;
 use crate::stores::audit::Note;
@@ -23,11 +23,12 @@ pub(crate) struct Step<T> {
     note: Option<(Scope, Note)>,
 }
 
-/// Principals that must not be deleted when the writes are committed.
-struct Guard<T> {
-    tombstones: Vec<Key>,
-    made_at: Option<Timestamp>,
-    deleted: Option<T>,
+/// Principals that must be as they were when the writes are committed.
+enum Guard<T> {
+    /// None of them is being deleted.
+    Tombstones { keys: Vec<Key>, deleted: Option<T> },
+    /// Their epochs are those that the record carries.
+    Epochs { carried: Vec<Carried>, dead: Box<dyn FnOnce(Death) -> T + Send> },
 }
 
 impl<T> Step<T> {
@@ -43,22 +44,40 @@ impl<T> Step<T> {
 
     /// Commits only if none of `whom` is being deleted. Otherwise the change fails with `Invalid`.
     pub(crate) fn unless_deleted(mut self, scope: &Scope, whom: &[Principal<'_>]) -> Result<Self> {
-        let tombstones = tombstones(scope, whom)?;
-        self.guard = Some(Guard { tombstones, made_at: None, deleted: None });
+        self.guard = Some(Guard::Tombstones { keys: tombstones(scope, whom)?, deleted: None });
         Ok(self)
     }
 
-    /// Commits only if none of `whom` is being deleted, or was deleted since `made_at`. Otherwise answers `deleted`.
-    pub(crate) fn unless_deleted_since(
+    /// Commits only if none of `whom` is being deleted. Otherwise answers `deleted`.
+    pub(crate) fn unless_deleted_or(
         mut self,
         scope: &Scope,
         whom: &[Principal<'_>],
-        made_at: Option<Timestamp>,
         deleted: T,
     ) -> Result<Self> {
-        let tombstones = tombstones(scope, whom)?;
-        self.guard = Some(Guard { tombstones, made_at, deleted: Some(deleted) });
+        self.guard = Some(Guard::Tombstones { keys: tombstones(scope, whom)?, deleted: Some(deleted) });
         Ok(self)
+    }
+
+    /// Commits only if the epochs of `parties` are those of `stamp`. Otherwise answers with `dead`.
+    pub(crate) fn while_live(
+        self,
+        scope: &Scope,
+        parties: Parties<'_>,
+        stamp: Stamp,
+        dead: impl FnOnce(Death) -> T + Send + 'static,
+    ) -> Result<Self> {
+        Ok(self.while_carried(Stores::carried(scope, parties, stamp)?, dead))
+    }
+
+    /// Commits only if the epochs are those that are carried. Otherwise answers with `dead`.
+    pub(crate) fn while_carried(
+        mut self,
+        carried: Vec<Carried>,
+        dead: impl FnOnce(Death) -> T + Send + 'static,
+    ) -> Self {
+        self.guard = Some(Guard::Epochs { carried, dead: Box::new(dead) });
+        self
     }
 
     /// Appends `note` to the audit log of `scope` in the same commit.
@@ -68,13 +87,18 @@ impl<T> Step<T> {
     }
 
     /// Changes the answer, and leaves the writes as they are.
-    pub(crate) fn map<U>(self, change: impl Fn(T) -> U) -> Step<U> {
-        let guard = self.guard.map(|guard| Guard {
-            tombstones: guard.tombstones,
-            made_at: guard.made_at,
-            deleted: guard.deleted.map(&change),
+    pub(crate) fn map<U>(self, change: impl Fn(T) -> U + Send + 'static) -> Step<U>
+    where
+        T: 'static,
+    {
+        let answer = change(self.answer);
+        let guard = self.guard.map(|guard| match guard {
+            Guard::Tombstones { keys, deleted } => Guard::Tombstones { keys, deleted: deleted.map(change) },
+            Guard::Epochs { carried, dead } => {
+                Guard::Epochs { carried, dead: Box::new(move |death| change(dead(death))) }
+            }
         });
-        Step { answer: change(self.answer), writes: self.writes, guard, note: self.note }
+        Step { answer, writes: self.writes, guard, note: self.note }
     }
 }
 
@@ -144,11 +168,26 @@ impl Attempts<'_> {
         if writes.is_empty() {
             return Ok(Some(answer));
         }
-        let (tombstones, made_at, deleted) = match guard {
-            Some(guard) => (guard.tombstones, guard.made_at, guard.deleted),
-            None => (Vec::new(), None, None),
+        let (keys, deleted) = match guard {
+            Some(Guard::Epochs { carried, dead }) => {
+                let commit = self.stores.commit_live(carried, writes, now).await?;
+                if let Some(pending) = pending {
+                    match commit {
+                        LiveCommit::Applied => pending.applied(self.stores),
+                        LiveCommit::Refused { index } if index >= own => pending.lost(self.stores),
+                        LiveCommit::Refused { .. } | LiveCommit::Dead(_) => pending.refused(self.stores),
+                    }
+                }
+                return Ok(match commit {
+                    LiveCommit::Applied => Some(answer),
+                    LiveCommit::Dead(death) => Some(dead(death)),
+                    LiveCommit::Refused { .. } => None,
+                });
+            }
+            Some(Guard::Tombstones { keys, deleted }) => (keys, deleted),
+            None => (Vec::new(), None),
         };
-        let outcome = self.stores.commit_unless(tombstones, made_at, writes, now).await?;
+        let outcome = self.stores.commit_unless(keys, writes, now).await?;
         if let Some(pending) = pending {
             match outcome {
                 Outcome::Applied => pending.applied(self.stores),

@@ -25,7 +25,7 @@ struct Slow {
 #[async_trait]
 impl Backend for Slow {
     delegate!(self => self.inner; get take scan sweep info);
-    provide!(get_many commit_each);
+    provide!(get_many alter commit_each);
 
     async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
         let commit = self.inner.commit(batch, now).await;

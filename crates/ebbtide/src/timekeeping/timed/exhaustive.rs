@@ -109,7 +109,7 @@ impl Backend for Interfered {
     }
 
     delegate!(self => self.inner; sweep info);
-    provide!(get_many commit_each);
+    provide!(get_many alter commit_each);
 }
 
 #[async_trait]

@@ -9,6 +9,7 @@ use super::Embedded;
 use crate::admin::{Admin, Stats};
 use crate::backend::{Backend, Budget, Cursor, Info, Page, Swept};
 use crate::engines::log::cold::ColdStore;
+use crate::model::alteration::{Alteration, Altered};
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
 use crate::model::record::Record;
@@ -52,6 +53,10 @@ impl<C: ColdStore> Backend for Embedded<C> {
 
     async fn take(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
         self.take_record(key, now).await
+    }
+
+    async fn alter(&self, key: &Key, alteration: &Alteration, now: Timestamp) -> Result<Altered> {
+        self.alter_record(key, alteration, now).await
     }
 
     async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {

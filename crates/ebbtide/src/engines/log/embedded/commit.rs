@@ -11,6 +11,7 @@ use crate::engines::log::frame;
 use crate::engines::log::index::{Entry, Locked, Presence};
 use crate::engines::log::position::Position;
 use crate::engines::log::writer::{NotAppended, poisoned};
+use crate::model::alteration::{Alteration, Altered, Outcome};
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::record::Record;
@@ -81,9 +82,7 @@ impl<C: ColdStore> Core<C> {
             return Ok(Attempt::Needs(needs));
         }
         if adds {
-            return Err(Error::unavailable(
-                "the disk is almost full; new records are refused, deletes and revocations are not",
-            ));
+            return Err(almost_full());
         }
         self.append(&mut locked, &changes, Commit::Applied, rests_on, now)
     }
@@ -106,6 +105,35 @@ impl<C: ColdStore> Core<C> {
         let may_be_cold = self.may_be_cold(&standing);
         let change = Change { key, hash, record: None, old: standing.entry(), may_be_cold };
         self.append(&mut locked, &[change], Some(record), standing.position(), now)
+    }
+
+    fn attempt_alter(
+        &self,
+        key: &Key,
+        hash: u64,
+        known: &Known,
+        alteration: &Alteration,
+        now: Timestamp,
+    ) -> Result<Attempt<Altered>> {
+        let mut locked = self.index.lock(&[hash]);
+        let standing = match self.examine(locked.shard(hash), hash, key, known, 0, true)? {
+            Ok(standing) => standing,
+            Err(need) => return Ok(Attempt::Needs(vec![need])),
+        };
+        let live = standing.record()?.filter(|record| record.is_live(now));
+        let (outcome, altered) = alteration.judge(live)?;
+        let record = match &outcome {
+            Outcome::Nothing => return Ok(Attempt::Done(altered, standing.position())),
+            Outcome::Erase => None,
+            Outcome::Store(record) => Some(record),
+        };
+        let adds = record.is_some() && !key.kind().ends_authority() && !standing.is_live(now)?;
+        if adds && self.is_short.load(Ordering::Relaxed) {
+            return Err(almost_full());
+        }
+        let may_be_cold = self.may_be_cold(&standing);
+        let change = Change { key, hash, record, old: standing.entry(), may_be_cold };
+        self.append(&mut locked, &[change], altered, standing.position(), now)
     }
 
     /// Appends the frames of a batch and points the index to them. All are in one group, so that all or none survive.
@@ -176,6 +204,10 @@ impl<C: ColdStore> Core<C> {
     }
 }
 
+fn almost_full() -> Error {
+    Error::unavailable("the disk is almost full; new records are refused, deletes and revocations are not")
+}
+
 /// Returns true if there is or may be something to delete, live or not.
 fn is_present(standing: &Standing) -> bool {
     match standing {
@@ -219,6 +251,26 @@ impl<C: ColdStore> Embedded<C> {
             self.core.log.check()?;
             match self.core.attempt_take(key, hash, &known[0], now)? {
                 Attempt::Done(record, rests_on) => return self.settled(record, rests_on).await,
+                Attempt::Needs(needs) => self.fetch(needs, vec![key.clone()], &mut known).await?,
+                Attempt::NoRoom => self.core.log.room().await?,
+            }
+        }
+    }
+
+    pub(super) async fn alter_record(
+        &self,
+        key: &Key,
+        alteration: &Alteration,
+        now: Timestamp,
+    ) -> Result<Altered> {
+        alteration.check()?;
+        self.core.saw(now);
+        let hash = self.core.hash(key);
+        let mut known = [Known::default()];
+        loop {
+            self.core.log.check()?;
+            match self.core.attempt_alter(key, hash, &known[0], alteration, now)? {
+                Attempt::Done(altered, rests_on) => return self.settled(altered, rests_on).await,
                 Attempt::Needs(needs) => self.fetch(needs, vec![key.clone()], &mut known).await?,
                 Attempt::NoRoom => self.core.log.room().await?,
             }

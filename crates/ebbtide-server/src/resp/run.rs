@@ -1,0 +1,241 @@
+//! Commands on keys, each by the shortest way: a single round trip to the engine where the command allows it.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use ebbtide::stores::records::{
+    BatchOutcome, DeleteOutcome, IncrementTextOutcome, Modification, PutOutcome, PutRecord, RecordCondition,
+    RecordWrite, Records, TouchCondition, TouchOutcome, TouchRecord, WriteAnswer,
+};
+use ebbtide::stores::shared::life::Life;
+use ebbtide::{Batch, Clock, Error};
+
+use super::apply::{add_float, joined, not_an_integer, overflow, record_value};
+use super::data::{Data, End, Set, SetAnswer, Test, When};
+use super::reply::Reply;
+use super::transaction::{address, execute};
+
+/// Most bytes of the values in one reply.
+const MAX_REPLY_BYTES: usize = 32 << 20;
+
+/// Keys that are read at a time, so that a long `MGET` does not hold more than its reply.
+const READ_AT_ONCE: usize = 64;
+
+type Answer = ebbtide::Result<Reply>;
+
+/// Runs one command.
+pub(super) async fn run(records: &Records, data: &Data, clock: &dyn Clock) -> Answer {
+    match data {
+        Data::Get { key } => Ok(Reply::optional(value(records, key).await?)),
+        Data::Set(set) => run_set(records, set, clock).await,
+        Data::GetDel { key } => {
+            let taken = records.take(&address(key)).await?;
+            Ok(Reply::optional(taken.map(|found| found.value.as_bytes().clone())))
+        }
+        Data::GetEx { key, end } => get_ex(records, key, *end).await,
+        Data::MGet { keys } => read_many(records, keys).await,
+        Data::Del { keys } => delete(records, keys).await,
+        Data::DelEx { key, test } => delete_if(records, key, test.as_ref()).await,
+        Data::Exists { keys } => exists(records, keys).await,
+        Data::Expire { key, end, only_if } => expire(records, key, *end, *only_if, data, clock).await,
+        Data::Persist { key } => {
+            let touch = TouchRecord::new(address(key), Life::Never).only_if(TouchCondition::Ends);
+            let touched = records.touch(&touch).await?;
+            Ok(Reply::boolean(matches!(touched, TouchOutcome::Touched(_))))
+        }
+        Data::Ttl { key, form } => {
+            let found = records.get(&address(key)).await?.found();
+            Ok(form.reply(found.map(|found| found.expires_at), clock.now()))
+        }
+        Data::Strlen { key } => {
+            let length = value(records, key).await?.map_or(0, |value| value.len());
+            Ok(Reply::Integer(i64::try_from(length).unwrap_or(i64::MAX)))
+        }
+        Data::Type { key } => {
+            let there = value(records, key).await?.is_some();
+            Ok(Reply::Simple(if there { "string" } else { "none" }))
+        }
+        Data::IncrBy { key, by } => {
+            let id = key.clone().into();
+            Ok(match records.increment_text(Records::REDIS, &id, *by).await? {
+                IncrementTextOutcome::Counted(sum) => Reply::Integer(sum),
+                IncrementTextOutcome::Overflow => overflow(),
+                _ => not_an_integer(),
+            })
+        }
+        Data::IncrByFloat { key, by } => {
+            modify(records, key, |value| add_float(value, *by), Reply::Bulk).await
+        }
+        Data::Append { key, value } => {
+            let length = |bytes: Bytes| Reply::Integer(i64::try_from(bytes.len()).unwrap_or(i64::MAX));
+            modify(records, key, |before| Ok(joined(before, value)), length).await
+        }
+        Data::MSet { .. } => alone(records, data, clock).await,
+    }
+}
+
+/// Runs a command as a transaction of its own.
+async fn alone(records: &Records, data: &Data, clock: &dyn Clock) -> Answer {
+    let replies = execute(records, &[data], &[], clock).await?;
+    let reply = replies.and_then(|mut replies| replies.pop());
+    reply.ok_or_else(|| Error::unavailable("the command has no reply"))
+}
+
+async fn value(records: &Records, key: &Bytes) -> ebbtide::Result<Option<Bytes>> {
+    let found = records.get(&address(key)).await?.found();
+    Ok(found.map(|found| found.value.as_bytes().clone()))
+}
+
+async fn run_set(records: &Records, set: &Set, clock: &dyn Clock) -> Answer {
+    let life = match set.end.map(End::life).transpose()? {
+        None => Life::Default,
+        Some(Some(life)) => life,
+        Some(None) => return alone(records, &Data::Set(Box::new(set.clone())), clock).await,
+    };
+    let condition = match set.when {
+        When::Always => RecordCondition::Any,
+        When::Absent => RecordCondition::Absent,
+        When::Present => RecordCondition::Present,
+    };
+    let put = PutRecord::new(Records::REDIS, set.key.clone(), record_value(&set.value));
+    match records.put(&put.life(life).only_if(condition)).await? {
+        PutOutcome::Stored { previous, .. } => Ok(match set.answer {
+            SetAnswer::Ok => Reply::OK,
+            SetAnswer::Number => Reply::boolean(true),
+            SetAnswer::Previous => Reply::optional(previous.map(|found| found.value.as_bytes().clone())),
+        }),
+        PutOutcome::Conflict => match (set.answer, set.when) {
+            (SetAnswer::Ok, _) => Ok(Reply::Nil),
+            (SetAnswer::Number, _) => Ok(Reply::boolean(false)),
+            (SetAnswer::Previous, When::Present) => Ok(Reply::Nil),
+            // The value that was in the way has to be read with the same step that finds it there.
+            (SetAnswer::Previous, _) => alone(records, &Data::Set(Box::new(set.clone())), clock).await,
+        },
+        // An end that has passed removes the key, if the condition holds.
+        PutOutcome::Expired => alone(records, &Data::Set(Box::new(set.clone())), clock).await,
+        other => Err(Error::unavailable(format!("put was refused: {other:?}"))),
+    }
+}
+
+async fn get_ex(records: &Records, key: &Bytes, end: Option<End>) -> Answer {
+    let Some(end) = end else { return Ok(Reply::optional(value(records, key).await?)) };
+    let touched = match end.life()? {
+        Some(life) => records.touch(&TouchRecord::new(address(key), life)).await?,
+        None => TouchOutcome::Expired,
+    };
+    let found = match touched {
+        TouchOutcome::Touched(found) | TouchOutcome::Kept(found) => Some(found),
+        TouchOutcome::Expired => records.take(&address(key)).await?,
+        _ => None,
+    };
+    Ok(Reply::optional(found.map(|found| found.value.as_bytes().clone())))
+}
+
+async fn read_many(records: &Records, keys: &[Bytes]) -> Answer {
+    let (mut replies, mut size) = (Vec::with_capacity(keys.len()), 0);
+    for part in keys.chunks(READ_AT_ONCE) {
+        let addresses: Vec<_> = part.iter().map(address).collect();
+        for found in records.get_many(&addresses).await? {
+            let reply = Reply::optional(found.map(|found| found.value.as_bytes().clone()));
+            size += reply.size();
+            if size > MAX_REPLY_BYTES {
+                return Err(Error::invalid(format!(
+                    "the values have more than {MAX_REPLY_BYTES} bytes together"
+                )));
+            }
+            replies.push(reply);
+        }
+    }
+    Ok(Reply::Array(replies))
+}
+
+async fn exists(records: &Records, keys: &[Bytes]) -> Answer {
+    let mut there = 0;
+    for part in keys.chunks(READ_AT_ONCE) {
+        let addresses: Vec<_> = part.iter().map(address).collect();
+        there += records.get_many(&addresses).await?.iter().flatten().count();
+    }
+    Ok(Reply::Integer(i64::try_from(there).unwrap_or(i64::MAX)))
+}
+
+/// Deletes keys: up to a hundred in one step, more in several.
+async fn delete(records: &Records, keys: &[Bytes]) -> Answer {
+    if let [key] = keys {
+        let deleted = records.delete(&address(key), RecordCondition::Any).await?;
+        return Ok(Reply::boolean(deleted == DeleteOutcome::Deleted));
+    }
+    let distinct: BTreeSet<&Bytes> = keys.iter().collect();
+    let writes: Vec<_> = distinct
+        .into_iter()
+        .map(|key| RecordWrite::Delete {
+            collection: Records::REDIS.to_owned(),
+            id: key.clone().into(),
+            condition: RecordCondition::Any,
+        })
+        .collect();
+    let mut deleted = 0;
+    for part in writes.chunks(Batch::MAX_WRITES) {
+        let BatchOutcome::Applied(answers) = records.batch(part).await? else {
+            return Err(Error::unavailable("the keys were not deleted"));
+        };
+        deleted += answers.iter().filter(|answer| **answer == WriteAnswer::Deleted(true)).count();
+    }
+    Ok(Reply::Integer(i64::try_from(deleted).unwrap_or(i64::MAX)))
+}
+
+async fn delete_if(records: &Records, key: &Bytes, test: Option<&Test>) -> Answer {
+    let mut deletes = false;
+    let id = key.clone().into();
+    let change = records.modify(Records::REDIS, &id, |found| {
+        deletes = found.is_some_and(|found| test.is_none_or(|test| test.holds(found.value.as_bytes())));
+        Ok(if deletes { Modification::Delete } else { Modification::Keep })
+    });
+    change.await?;
+    Ok(Reply::boolean(deletes))
+}
+
+async fn expire(
+    records: &Records,
+    key: &Bytes,
+    end: End,
+    only_if: Option<TouchCondition>,
+    data: &Data,
+    clock: &dyn Clock,
+) -> Answer {
+    let Some(life) = end.life()? else {
+        return if only_if.is_some() {
+            alone(records, data, clock).await
+        } else {
+            delete(records, std::slice::from_ref(key)).await
+        };
+    };
+    let mut touch = TouchRecord::new(address(key), life);
+    if let Some(condition) = only_if {
+        touch = touch.only_if(condition);
+    }
+    match records.touch(&touch).await? {
+        TouchOutcome::Touched(_) => Ok(Reply::boolean(true)),
+        TouchOutcome::Expired => alone(records, data, clock).await,
+        _ => Ok(Reply::boolean(false)),
+    }
+}
+
+/// Changes a value by a function of it, and keeps its end.
+async fn modify(
+    records: &Records,
+    key: &Bytes,
+    mut change: impl FnMut(Option<&Bytes>) -> Result<Bytes, Reply> + Send,
+    answer: impl Fn(Bytes) -> Reply,
+) -> Answer {
+    let mut outcome = Err(Reply::Nil);
+    let id = key.clone().into();
+    let modified = records.modify(Records::REDIS, &id, |found| {
+        outcome = change(found.map(|found| found.value.as_bytes()));
+        Ok(match &outcome {
+            Ok(bytes) => Modification::Put { value: record_value(bytes), life: Life::Keep },
+            Err(_) => Modification::Keep,
+        })
+    });
+    modified.await?;
+    Ok(outcome.map_or_else(|refused| refused, answer))
+}

@@ -1,0 +1,450 @@
+//! State of one connection: who speaks, the version of the protocol, and an open transaction.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+use ebbtide::stores::api_keys::Role;
+use ebbtide::stores::records::Records;
+use ebbtide::{Clock as _, Scope, Secret, Stopwatch};
+use futures_util::future::join_all;
+
+use super::codec::Bounds;
+use super::data::{Data, Effect};
+use super::parse::{data, wrong_arity};
+use super::reply::{Protocol, Reply};
+use super::run::run;
+use super::specs::{Need, Spec, find};
+use super::transaction::{Watched, execute, watch};
+use crate::app::App;
+use crate::http::auth::Caller;
+
+/// Most commands of a pipeline that run together.
+const MAX_TOGETHER: usize = 64;
+
+/// Bytes of replies beyond which no further command is begun before they are sent.
+const MAX_REPLIES_BYTES: usize = 256 * 1_024;
+
+/// Most commands of a transaction.
+const MAX_QUEUED: usize = 1_000;
+
+/// State of one connection.
+pub(super) struct Session {
+    pub(super) app: App,
+    /// Number of the connection, for `CLIENT ID`.
+    pub(super) id: u64,
+    pub(super) protocol: Protocol,
+    pub(super) name: Bytes,
+    pub(super) login: Option<Login>,
+    /// Fault at the last look at the key, which every command is refused with.
+    fault: Option<Reply>,
+    queue: Option<Queue>,
+    watched: Vec<Watched>,
+    /// True once the connection is to be closed.
+    pub(super) closing: bool,
+}
+
+/// Key that was presented, and its scope.
+pub(super) struct Login {
+    secret: Secret,
+    scope: Option<Scope>,
+    pub(super) user: String,
+    caller: Caller,
+    pub(super) records: Records,
+}
+
+/// Commands behind `MULTI`.
+#[derive(Default)]
+struct Queue {
+    commands: Vec<Queued>,
+    bytes: usize,
+    /// True if a command was refused: `EXEC` then runs nothing.
+    dirty: bool,
+}
+
+enum Queued {
+    Data(Data),
+    Reply(Reply),
+}
+
+/// Commands of a pipeline that run together, with their places among the replies.
+#[derive(Default)]
+struct Group {
+    slots: Vec<Slot>,
+    runs: Vec<(&'static Spec, Data)>,
+}
+
+enum Slot {
+    Ready(Reply),
+    Run(usize),
+}
+
+impl Group {
+    /// Run that `data` may be written in place of: an overwrite of the same key, on which nothing else depends.
+    fn same_overwrite(&self, data: &Data) -> Option<usize> {
+        let Data::Set(set) = data else { return None };
+        if data.effect() != Effect::Overwrite {
+            return None;
+        }
+        self.runs.iter().position(|(_, other)| {
+            other.effect() == Effect::Overwrite && matches!(other, Data::Set(other) if other.key == set.key)
+        })
+    }
+
+    /// Returns true if `data` has to wait for a command of the group.
+    fn conflicts(&self, data: &Data) -> bool {
+        let (keys, effect) = (data.keys(), data.effect());
+        self.runs.iter().any(|(_, other)| {
+            let together = match (effect, other.effect()) {
+                (Effect::Read, Effect::Read) | (Effect::Add, Effect::Add) => true,
+                _ => false,
+            };
+            !together && other.keys().iter().any(|key| keys.contains(key))
+        })
+    }
+}
+
+impl Session {
+    pub(super) fn new(app: App, id: u64) -> Self {
+        Self {
+            app,
+            id,
+            protocol: Protocol::Resp2,
+            name: Bytes::new(),
+            login: None,
+            fault: None,
+            queue: None,
+            watched: Vec::new(),
+            closing: false,
+        }
+    }
+
+    /// Bounds of the next request.
+    pub(super) fn bounds(&self) -> Bounds {
+        if self.login.is_some() {
+            Bounds::of(self.app.edge.limits.body_bytes)
+        } else {
+            Bounds::UNAUTHENTICATED
+        }
+    }
+
+    /// Runs requests in order, and appends their replies to `out`. It leaves some of them if the replies are many: they
+    /// are to be sent first, so that a client that reads slowly costs little memory.
+    pub(super) async fn process(&mut self, requests: &mut VecDeque<Vec<Bytes>>, out: &mut BytesMut) {
+        self.look_at_key().await;
+        let mut group = Group::default();
+        while !self.closing && out.len() < MAX_REPLIES_BYTES {
+            let Some(args) = requests.pop_front() else { break };
+            let reply = match self.parse(&args).await {
+                Err(refused) => {
+                    self.spoil();
+                    refused
+                }
+                Ok((spec, Some(data))) if self.queue.is_none() => {
+                    self.add(&mut group, spec, data, out).await;
+                    continue;
+                }
+                Ok((spec, Some(data))) => self.enqueue(spec, data, &args),
+                Ok((spec, None)) => {
+                    // Everything before takes effect first.
+                    self.flush(&mut group, out).await;
+                    let reply = self.control_or_queue(spec, &args).await;
+                    count(spec.name, &reply);
+                    reply
+                }
+            };
+            group.slots.push(Slot::Ready(reply));
+        }
+        self.flush(&mut group, out).await;
+    }
+
+    /// Command, and its data where it is one on keys; the error is the reply.
+    async fn parse(&mut self, args: &[Bytes]) -> Result<(&'static Spec, Option<Data>), Reply> {
+        let Some(spec) = find(&args[0]) else {
+            // A stranger does not learn what there is.
+            self.check_login()?;
+            return Err(unknown(&args[0]));
+        };
+        self.admit(spec).await?;
+        if !spec.fits(args.len()) {
+            return Err(wrong_arity(spec.name));
+        }
+        Ok((spec, data(spec, args)?))
+    }
+
+    /// Adds a command to the group, after running the group if it has to wait for it.
+    async fn add(&mut self, group: &mut Group, spec: &'static Spec, data: Data, out: &mut BytesMut) {
+        if let Some(run) = group.same_overwrite(&data) {
+            group.runs[run] = (spec, data);
+            group.slots.push(Slot::Run(run));
+            return;
+        }
+        if group.runs.len() >= MAX_TOGETHER || group.conflicts(&data) {
+            self.flush(group, out).await;
+        }
+        group.slots.push(Slot::Run(group.runs.len()));
+        group.runs.push((spec, data));
+    }
+
+    /// Runs the commands of the group together, and appends the replies in order.
+    async fn flush(&mut self, group: &mut Group, out: &mut BytesMut) {
+        let Group { slots, runs } = std::mem::take(group);
+        let replies = self.run_together(&runs).await;
+        for slot in slots {
+            match slot {
+                Slot::Ready(reply) => reply.encode(self.protocol, out),
+                Slot::Run(run) => replies[run].encode(self.protocol, out),
+            }
+        }
+    }
+
+    async fn run_together(&self, runs: &[(&'static Spec, Data)]) -> Vec<Reply> {
+        if runs.is_empty() {
+            return Vec::new();
+        }
+        let Some(login) = &self.login else { return vec![no_auth(); runs.len()] };
+        let wanted = u32::try_from(runs.len()).unwrap_or(u32::MAX);
+        let Ok(_places) = self.app.edge.places.try_acquire_many(wanted) else {
+            let busy = Reply::error("UNAVAILABLE too many requests in flight; this one was not started");
+            return vec![busy; runs.len()];
+        };
+        let guard = self.app.guard.as_ref();
+        let each = runs.iter().map(|(spec, data)| async move {
+            let watch = Stopwatch::start();
+            let reply = run(&login.records, data, guard).await.unwrap_or_else(Reply::from);
+            metrics::histogram!("ebbtide_resp_command_seconds").record(watch.elapsed().as_secs_f64());
+            count(spec.name, &reply);
+            if spec.need == Need::Create && !reply.is_error() {
+                self.app.quotas.added(&login.caller.scope);
+            }
+            reply
+        });
+        join_all(each).await
+    }
+
+    /// Looks at the key again: it may have been revoked since.
+    async fn look_at_key(&mut self) {
+        let Some(login) = &mut self.login else { return };
+        match self.app.caller(&login.secret, login.scope.as_ref()).await {
+            Ok(caller) => {
+                login.caller = caller;
+                self.fault = None;
+            }
+            Err(problem) if problem.kind() == "unavailable" => self.fault = Some(problem.into()),
+            Err(_) => {
+                self.login = None;
+                self.fault = None;
+            }
+        }
+    }
+
+    /// Presents a key. The error is the reply.
+    pub(super) async fn log_in(&mut self, user: &[u8], key: &[u8]) -> Result<(), Reply> {
+        let wrong = || Reply::error("WRONGPASS invalid username-password pair or user is disabled.");
+        let (Ok(user), Ok(key)) = (std::str::from_utf8(user), std::str::from_utf8(key)) else {
+            return Err(wrong());
+        };
+        let scope = match user {
+            "default" => None,
+            scope => Some(scope.parse::<Scope>().map_err(|_| wrong())?),
+        };
+        let secret = Secret::new(key);
+        match self.app.caller(&secret, scope.as_ref()).await {
+            Ok(caller) => {
+                let records = self.app.stores.records(&caller.scope);
+                self.login = Some(Login { secret, scope, user: user.to_owned(), caller, records });
+                self.fault = None;
+                Ok(())
+            }
+            Err(problem) if problem.kind() == "unavailable" => Err(problem.into()),
+            Err(_) => Err(wrong()),
+        }
+    }
+
+    fn check_login(&self) -> Result<&Login, Reply> {
+        match (&self.login, &self.fault) {
+            (None, _) => Err(no_auth()),
+            (Some(_), Some(fault)) => Err(fault.clone()),
+            (Some(login), None) => Ok(login),
+        }
+    }
+
+    /// Checks that the caller may run the command.
+    async fn admit(&self, spec: &Spec) -> Result<(), Reply> {
+        if spec.need == Need::Nothing {
+            return Ok(());
+        }
+        let login = self.check_login()?;
+        login.caller.spend(self.app.guard.now())?;
+        let needs = match spec.need {
+            Need::Nothing | Need::Key | Need::Read => Role::Reader,
+            Need::Write | Need::Create => Role::Writer,
+        };
+        if login.caller.role() < needs {
+            return Err(Reply::error(format!(
+                "NOPERM User {} has no permissions to run the '{}' command",
+                login.user, spec.name
+            )));
+        }
+        if spec.need == Need::Create {
+            let quotas = &self.app.quotas;
+            quotas.check(&self.app.stores, &login.caller.scope, self.app.guard.now()).await?;
+        }
+        Ok(())
+    }
+
+    /// Spoils an open transaction: `EXEC` runs nothing.
+    fn spoil(&mut self) {
+        if let Some(queue) = &mut self.queue {
+            queue.dirty = true;
+        }
+    }
+
+    fn enqueue(&mut self, spec: &Spec, data: Data, args: &[Bytes]) -> Reply {
+        self.push(spec, Queued::Data(data), args.iter().map(Bytes::len).sum())
+    }
+
+    fn push(&mut self, spec: &Spec, queued: Queued, bytes: usize) -> Reply {
+        let most = self.app.edge.limits.body_bytes;
+        let Some(queue) = &mut self.queue else { return Reply::error("ERR no transaction is open") };
+        queue.bytes += bytes;
+        if queue.commands.len() >= MAX_QUEUED || queue.bytes > most {
+            queue.dirty = true;
+            return Reply::error(format!(
+                "ERR a transaction has at most {MAX_QUEUED} commands and {most} bytes; '{}' is not queued",
+                spec.name
+            ));
+        }
+        queue.commands.push(queued);
+        Reply::Simple("QUEUED")
+    }
+
+    async fn control_or_queue(&mut self, spec: &'static Spec, args: &[Bytes]) -> Reply {
+        match spec.name {
+            "multi" if self.queue.is_some() => Reply::error("ERR MULTI calls can not be nested"),
+            "multi" => {
+                self.queue = Some(Queue::default());
+                Reply::OK
+            }
+            "exec" => self.exec().await.unwrap_or_else(|refused| refused),
+            "discard" if self.queue.is_none() => Reply::error("ERR DISCARD without MULTI"),
+            "discard" => {
+                self.end_transaction();
+                Reply::OK
+            }
+            "watch" if self.queue.is_some() => Reply::error("ERR WATCH inside MULTI is not allowed"),
+            "watch" => self.watch(&args[1..]).await.unwrap_or_else(|refused| refused),
+            "unwatch" if self.queue.is_none() => {
+                self.watched.clear();
+                Reply::OK
+            }
+            "quit" => {
+                self.closing = true;
+                Reply::OK
+            }
+            "reset" => {
+                self.end_transaction();
+                (self.login, self.name, self.protocol) = (None, Bytes::new(), Protocol::Resp2);
+                Reply::Simple("RESET")
+            }
+            _ if self.queue.is_none() => self.control(spec, args).await,
+            "ping" | "echo" | "select" | "time" => {
+                let reply = self.control(spec, args).await;
+                let size = reply.size();
+                self.push(spec, Queued::Reply(reply), size)
+            }
+            "unwatch" => self.push(spec, Queued::Reply(Reply::OK), 0),
+            name => {
+                self.spoil();
+                Reply::error(format!("ERR Command not allowed inside a transaction: '{name}'"))
+            }
+        }
+    }
+
+    pub(super) fn end_transaction(&mut self) {
+        self.queue = None;
+        self.watched.clear();
+    }
+
+    async fn watch(&mut self, keys: &[Bytes]) -> Result<Reply, Reply> {
+        let most = ebbtide::Batch::MAX_WRITES;
+        if self.watched.len() + keys.len() > most {
+            return Err(Reply::error(format!("ERR a transaction has at most {most} keys")));
+        }
+        let new: Vec<Bytes> = keys
+            .iter()
+            .filter(|key| !self.watched.iter().any(|watched| watched.key == **key))
+            .cloned()
+            .collect();
+        let login = self.check_login()?;
+        let watched = watch(&login.records, &new).await?;
+        self.watched.extend(watched);
+        Ok(Reply::OK)
+    }
+
+    async fn exec(&mut self) -> Result<Reply, Reply> {
+        let watched = std::mem::take(&mut self.watched);
+        let Some(queue) = self.queue.take() else { return Err(Reply::error("ERR EXEC without MULTI")) };
+        if queue.dirty {
+            return Err(Reply::error("EXECABORT Transaction discarded because of previous errors."));
+        }
+        let login = self.check_login()?;
+        let Ok(_place) = self.app.edge.places.try_acquire() else {
+            return Err(Reply::error("UNAVAILABLE too many requests in flight; this one was not started"));
+        };
+        let commands: Vec<&Data> = queue
+            .commands
+            .iter()
+            .filter_map(|queued| match queued {
+                Queued::Data(data) => Some(data),
+                Queued::Reply(_) => None,
+            })
+            .collect();
+        let executed = execute(&login.records, &commands, &watched, self.app.guard.as_ref()).await?;
+        let Some(replies) = executed else { return Ok(Reply::NilArray) };
+        let mut replies = replies.into_iter();
+        let in_order = queue.commands.into_iter().map(|queued| match queued {
+            Queued::Data(_) => replies.next().unwrap_or(Reply::Nil),
+            Queued::Reply(reply) => reply,
+        });
+        Ok(Reply::Array(in_order.collect()))
+    }
+}
+
+fn no_auth() -> Reply {
+    Reply::error("NOAUTH Authentication required.")
+}
+
+/// Counts a command by its name and outcome.
+fn count(name: &'static str, reply: &Reply) {
+    let outcome = match reply {
+        Reply::Error(message) => match message.split(' ').next() {
+            Some("UNAVAILABLE") => "unavailable",
+            Some("NOAUTH" | "WRONGPASS") => "unauthorized",
+            Some("NOPERM") => "forbidden",
+            _ => "error",
+        },
+        _ => "ok",
+    };
+    metrics::counter!("ebbtide_resp_commands_total", "command" => name, "outcome" => outcome).increment(1);
+}
+
+/// Reply to a command that is not there. It does not repeat the arguments: a slip may have put a secret among them.
+fn unknown(name: &[u8]) -> Reply {
+    let shown: String = String::from_utf8_lossy(name)
+        .chars()
+        .take(32)
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect();
+    let lower = shown.to_ascii_lowercase();
+    let why = match lower.as_str() {
+        "eval" | "evalsha" | "eval_ro" | "evalsha_ro" | "script" | "function" | "fcall" | "fcall_ro" => {
+            "scripts do not run here; SET with NX, GETDEL, DELEX with IFEQ, and MULTI with WATCH are atomic"
+        }
+        "publish" | "subscribe" | "psubscribe" | "ssubscribe" | "spublish" | "unsubscribe"
+        | "punsubscribe" | "pubsub" | "monitor" => "there are no channels",
+        "keys" | "dbsize" | "randomkey" => "walk through the keys with SCAN",
+        "flushdb" | "flushall" => "delete the scope over HTTP, or with `ebbtide scope delete`",
+        _ => "Ebbtide keeps strings and counters; the guide to the Redis protocol lists the commands",
+    };
+    Reply::error(format!("ERR unknown command '{shown}': {why}"))
+}

@@ -1,0 +1,144 @@
+//! Records of frameworks that bring their own ids: sessions, tokens, interactions, counters and leases.
+//!
+//! Ids, second keys and groups are kept as digests under the store's naming key, and values are sealed with the id
+//! inside. A record that has expired is absent to every condition.
+//!
+//! ```
+//! use ebbtide::stores::records::{GetOutcome, PutOutcome, PutRecord, RecordAddress, RecordCondition};
+//! use ebbtide::{Ebbtide, Ttl};
+//! use serde_json::json;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> ebbtide::Result<()> {
+//! let records = Ebbtide::in_memory().scope("tenant:acme")?.records();
+//! let session = PutRecord::new("sessions", "sid-1", json!({"user": "alice"}))
+//!     .life(Ttl::from_secs(600)?)
+//!     .only_if(RecordCondition::Absent);
+//! assert!(matches!(records.put(&session).await?, PutOutcome::Stored { created: true, .. }));
+//! assert_eq!(records.put(&session).await?, PutOutcome::Conflict);
+//!
+//! let address = RecordAddress::id("sessions", "sid-1");
+//! assert!(records.take(&address).await?.is_some());
+//! assert_eq!(records.get(&address).await?, GetOutcome::Unknown);
+//! # Ok(())
+//! # }
+//! ```
+
+mod batch;
+pub mod body;
+mod change;
+mod counters;
+mod groups;
+mod leases;
+mod listing;
+mod naming;
+mod put;
+mod reads;
+mod request;
+mod state;
+mod text;
+mod types;
+
+pub use request::{
+    Acquire, Increment, Modification, PutRecord, RecordAddress, RecordCondition, RecordWrite, TouchCondition,
+    TouchRecord,
+};
+pub use text::TextCounters;
+pub use types::{
+    AcquireOutcome, BatchOutcome, ConsumeOutcome, DeleteOutcome, FoundRecord, GetOutcome, IncrementOutcome,
+    IncrementTextOutcome, ListedRecord, PutOutcome, RecordId, RecordValue, Refusal, ScanPage, TouchOutcome,
+    WriteAnswer,
+};
+
+use std::time::Duration;
+
+use super::Stores;
+use super::registry::{Store, question};
+use super::shared::finding::{Finding, RecordState};
+use super::shared::life::Life;
+use crate::model::error::{Error, Result};
+use crate::model::kind::Kind;
+use crate::model::scope::Scope;
+use crate::model::time::Timestamp;
+use crate::model::ttl::Ttl;
+use crate::timekeeping::Now;
+
+/// Records of one scope.
+#[derive(Debug, Clone)]
+pub struct Records {
+    stores: Stores,
+    scope: Scope,
+}
+
+question! {
+    /// Record to explain.
+    RecordQuestion {
+        collection: String,
+        id: String,
+    }
+}
+
+/// Attempts of a change. Each loss is another writer's gain.
+const ATTEMPTS: usize = 64;
+
+impl Store for Records {
+    const KINDS: &'static [Kind] =
+        &[Kind::Record, Kind::RecordKey, Kind::RecordGroup, Kind::Counter, Kind::Lease];
+    type Question = RecordQuestion;
+
+    async fn explain(&self, question: &RecordQuestion) -> Result<Finding> {
+        let address = RecordAddress::id(&question.collection, question.id.as_str());
+        Ok(match self.get(&address).await? {
+            GetOutcome::Found(record) if record.consumed_at.is_some() => {
+                Finding::new(RecordState::Used, "it was consumed").until(record.expires_at)
+            }
+            GetOutcome::Found(record) => {
+                Finding::new(RecordState::Live, "it is live").until(record.expires_at)
+            }
+            GetOutcome::Expired(record) => {
+                Finding::new(RecordState::Expired, "it has expired, and is retained").until(record.expires_at)
+            }
+            GetOutcome::Unknown => Finding::unknown(
+                "there is no record: it was never written, was taken or deleted, has expired, or its group is revoked",
+            ),
+        })
+    }
+}
+
+impl Records {
+    /// Longest life of a record with a group. The marker of a revoked group lives a day longer, so that no record
+    /// outlives the revocation of its group.
+    pub const GROUP_CAP: Duration = Duration::from_secs(400 * 24 * 3600);
+
+    /// Collection whose records the Redis protocol reads and writes.
+    pub const REDIS: &'static str = "redis";
+
+    pub(super) fn new(stores: Stores, scope: Scope) -> Self {
+        Self { stores, scope }
+    }
+
+    /// End of a record of this kind that is written now; none if the instant that was asked for has passed. `current`
+    /// is the end of the live record.
+    fn end(&self, kind: Kind, life: Life, current: Option<Timestamp>, now: Now) -> Result<Option<Timestamp>> {
+        let asked = match (life, current) {
+            (Life::Keep, Some(current)) => return Ok(Some(current)),
+            (Life::Default | Life::Keep, _) => None,
+            (Life::For(ttl), _) => Some(ttl),
+            (Life::Until(end), _) if !now.may_write(end) => return Ok(None),
+            (Life::Until(end), _) => {
+                let ttl = Ttl::new(end.since(now.latest()))?;
+                // The policy bounds the time that is left.
+                self.stores.expiry(kind, &self.scope, Some(ttl), now)?;
+                return Ok(Some(end));
+            }
+            (Life::Never, _) => {
+                return self.stores.cap(kind, &self.scope, now.latest(), Some(Timestamp::NEVER)).map(Some);
+            }
+        };
+        self.stores.expiry(kind, &self.scope, asked, now).map(Some)
+    }
+}
+
+fn contended() -> Error {
+    Error::unavailable("the record was changed by others at every attempt; try again")
+}

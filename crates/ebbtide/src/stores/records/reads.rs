@@ -1,0 +1,181 @@
+//! Reads.
+
+use super::naming::Naming;
+use super::request::{By, RecordAddress};
+use super::state::Standing;
+use super::types::{FoundRecord, GetOutcome};
+use super::{ATTEMPTS, Records, contended};
+use crate::model::error::{Error, Result};
+use crate::model::key::Key;
+use crate::model::record::Record;
+use crate::timekeeping::Now;
+
+impl Records {
+    /// Most records of one [`get_many`](Self::get_many).
+    pub const MAX_MANY: usize = 1_000;
+
+    /// Reads a record. One round trip, with a group or by second key two.
+    pub async fn get(&self, address: &RecordAddress) -> Result<GetOutcome> {
+        address.check()?;
+        let naming = self.naming().await?;
+        let now = self.stores.now()?;
+        let Some(standing) = self.locate(&naming, address, now).await? else {
+            return Ok(GetOutcome::Unknown);
+        };
+        if self.is_revoked(&naming, &address.collection, &standing, now).await? {
+            return Ok(GetOutcome::Unknown);
+        }
+        judge(&standing, now)
+    }
+
+    /// Reads records, in the order of their names; none for one that is not live. They are no snapshot.
+    pub async fn get_many(&self, addresses: &[RecordAddress]) -> Result<Vec<Option<FoundRecord>>> {
+        if addresses.len() > Self::MAX_MANY {
+            return Err(Error::invalid(format!("at most {} records are read at once", Self::MAX_MANY)));
+        }
+        addresses.iter().try_for_each(RecordAddress::check)?;
+        let naming = self.naming().await?;
+        let now = self.stores.now()?;
+        let mut found = self.locate_many(&naming, addresses, now).await?;
+        let groups = addresses.iter().zip(&found).filter_map(|(address, standing)| {
+            let group = standing.as_ref()?.state.group.as_deref()?;
+            Some(naming.group(&address.collection, group))
+        });
+        let mut markers = groups.collect::<Result<Vec<_>>>()?;
+        if !markers.is_empty() {
+            let revoked = self.stores.backend().get_many(&markers, now).await?;
+            let mut keep = revoked.iter().map(Option::is_some);
+            markers.retain(|_| keep.next() == Some(true));
+            for (address, standing) in addresses.iter().zip(&mut found) {
+                let Some(group) = standing.as_ref().and_then(|standing| standing.state.group.as_deref())
+                else {
+                    continue;
+                };
+                if markers.contains(&naming.group(&address.collection, group)?) {
+                    *standing = None;
+                }
+            }
+        }
+        let read = |standing: Option<Standing>| {
+            standing.map_or(Ok(None), |standing| judge(&standing, now).map(GetOutcome::found))
+        };
+        found.into_iter().map(read).collect()
+    }
+
+    /// Record that the engine holds under an id or a second key. Its group may be revoked.
+    pub(super) async fn locate(
+        &self,
+        naming: &Naming<'_>,
+        address: &RecordAddress,
+        now: Now,
+    ) -> Result<Option<Standing>> {
+        let collection = &address.collection;
+        let name = match &address.by {
+            By::Id(id) => return self.read(&naming.record(collection, id.as_bytes())?, now).await,
+            By::Key(name) => name,
+        };
+        let key = naming.second_key(collection, name)?;
+        let mut looked_at = None;
+        for _ in 0..ATTEMPTS {
+            let Some(entry) = self.stores.backend().get(&key, now).await? else { return Ok(None) };
+            // An entry that has not changed leads to nothing: its record is gone, or does not list the key.
+            if looked_at == Some(entry.version) {
+                return Ok(None);
+            }
+            let id = self.stores.open_entry(&key, &entry)?.id;
+            let standing = self.read(&naming.record(collection, &id)?, now).await?;
+            if let Some(standing) = standing.filter(|standing| leads(&entry, name, standing)) {
+                return Ok(Some(standing));
+            }
+            // The record may have been written, and the entry with it, after the entry was read.
+            looked_at = Some(entry.version);
+        }
+        Err(contended())
+    }
+
+    async fn locate_many(
+        &self,
+        naming: &Naming<'_>,
+        addresses: &[RecordAddress],
+        now: Now,
+    ) -> Result<Vec<Option<Standing>>> {
+        let backend = self.stores.backend();
+        let mut entry_keys = Vec::new();
+        for address in addresses {
+            if let By::Key(name) = &address.by {
+                entry_keys.push(naming.second_key(&address.collection, name)?);
+            }
+        }
+        let entries =
+            if entry_keys.is_empty() { Vec::new() } else { backend.get_many(&entry_keys, now).await? };
+        let mut entries = entry_keys.iter().zip(entries);
+        let mut keys: Vec<Key> = Vec::with_capacity(addresses.len());
+        // Position of each address's record in `keys`, with the version that its second key's entry names.
+        let mut places = Vec::with_capacity(addresses.len());
+        for address in addresses {
+            let (key, version) = match &address.by {
+                By::Id(id) => (naming.record(&address.collection, id.as_bytes())?, None),
+                By::Key(_) => {
+                    let Some((key, Some(entry))) = entries.next() else {
+                        places.push(None);
+                        continue;
+                    };
+                    let id = self.stores.open_entry(key, &entry)?.id;
+                    (naming.record(&address.collection, &id)?, Some(entry.version))
+                }
+            };
+            places.push(Some((keys.len(), version)));
+            keys.push(key);
+        }
+        let records = if keys.is_empty() { Vec::new() } else { backend.get_many(&keys, now).await? };
+        let mut found = Vec::with_capacity(addresses.len());
+        for (address, place) in addresses.iter().zip(places) {
+            let Some((place, version)) = place else {
+                found.push(None);
+                continue;
+            };
+            let record = records.get(place).cloned().flatten();
+            let standing = record.map(|record| self.stores.open_record(&keys[place], record)).transpose()?;
+            let leads = |standing: &Standing| match &address.by {
+                By::Id(_) => true,
+                By::Key(name) => {
+                    version == Some(standing.record.version) && standing.state.keys.contains(name)
+                }
+            };
+            found.push(match standing.filter(leads) {
+                // The record may have been written after the entry was read.
+                None if version.is_some() => self.locate(naming, address, now).await?,
+                standing => standing,
+            });
+        }
+        Ok(found)
+    }
+
+    async fn read(&self, key: &Key, now: Now) -> Result<Option<Standing>> {
+        let record = self.stores.backend().get(key, now).await?;
+        record.map(|record| self.stores.open_record(key, record)).transpose()
+    }
+
+    pub(super) async fn is_revoked(
+        &self,
+        naming: &Naming<'_>,
+        collection: &str,
+        standing: &Standing,
+        now: Now,
+    ) -> Result<bool> {
+        let Some(group) = &standing.state.group else { return Ok(false) };
+        let marker = naming.group(collection, group)?;
+        Ok(self.stores.backend().get(&marker, now).await?.is_some())
+    }
+}
+
+/// Returns true if the entry of a second key is of this write of the record, which lists the key.
+fn leads(entry: &Record, name: &String, standing: &Standing) -> bool {
+    standing.record.version == entry.version && standing.state.keys.contains(name)
+}
+
+/// Answers with a record whose group is not revoked.
+fn judge(standing: &Standing, now: Now) -> Result<GetOutcome> {
+    let found = standing.found()?;
+    Ok(if now.before(found.expires_at)? { GetOutcome::Found(found) } else { GetOutcome::Expired(found) })
+}

@@ -1,0 +1,306 @@
+//! Requests.
+
+use super::types::{RecordId, RecordValue};
+use crate::model::error::{Error, Result};
+use crate::model::record::Version;
+use crate::model::time::Timestamp;
+use crate::model::ttl::Ttl;
+use crate::stores::shared::life::Life;
+
+/// Name of one record: its collection, and its id or one of its second keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordAddress {
+    pub(super) collection: String,
+    pub(super) by: By,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum By {
+    Id(RecordId),
+    Key(String),
+}
+
+impl RecordAddress {
+    /// Names a record by its id.
+    pub fn id(collection: impl Into<String>, id: impl Into<RecordId>) -> Self {
+        Self { collection: collection.into(), by: By::Id(id.into()) }
+    }
+
+    /// Names a record by one of its second keys. Use by second key costs one round trip more.
+    pub fn key(collection: impl Into<String>, key: impl Into<String>) -> Self {
+        Self { collection: collection.into(), by: By::Key(key.into()) }
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        check_collection(&self.collection)?;
+        match &self.by {
+            By::Id(id) => id.check("an id"),
+            By::Key(key) => check_name("a second key", key),
+        }
+    }
+}
+
+/// Condition on the live record. One that has expired, or whose group is revoked, is absent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum RecordCondition {
+    /// Always holds.
+    #[default]
+    Any,
+    /// Holds if there is no live record.
+    Absent,
+    /// Holds if there is a live record.
+    Present,
+    /// Holds if the live record has this version.
+    Version(Version),
+}
+
+/// Record to write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub struct PutRecord {
+    pub(super) collection: String,
+    pub(super) id: RecordId,
+    pub(super) value: RecordValue,
+    pub(super) life: Life,
+    pub(super) condition: RecordCondition,
+    pub(super) keys: Vec<String>,
+    pub(super) group: Option<String>,
+    pub(super) retain: Option<Ttl>,
+    /// End of the live record, which this write keeps.
+    pub(super) kept_end: Option<Timestamp>,
+}
+
+impl PutRecord {
+    /// Most second keys of one record.
+    pub const MAX_KEYS: usize = 16;
+
+    /// Writes `value` at `id`, whatever is there.
+    pub fn new(
+        collection: impl Into<String>,
+        id: impl Into<RecordId>,
+        value: impl Into<RecordValue>,
+    ) -> Self {
+        Self {
+            collection: collection.into(),
+            id: id.into(),
+            value: value.into(),
+            life: Life::Default,
+            condition: RecordCondition::Any,
+            keys: Vec::new(),
+            group: None,
+            retain: None,
+            kept_end: None,
+        }
+    }
+
+    /// Sets the lifetime.
+    pub fn life(mut self, life: impl Into<Life>) -> Self {
+        self.life = life.into();
+        self
+    }
+
+    /// Writes only if the condition holds.
+    pub fn only_if(mut self, condition: RecordCondition) -> Self {
+        self.condition = condition;
+        self
+    }
+
+    /// Sets the second keys, each unique in the collection.
+    pub fn keys<K: Into<String>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
+        self.keys = keys.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets the group, with which the record is revoked.
+    pub fn group(mut self, group: impl Into<String>) -> Self {
+        self.group = Some(group.into());
+        self
+    }
+
+    /// Keeps the record for reading for so long after its end.
+    pub fn retain(mut self, retain: Ttl) -> Self {
+        self.retain = Some(retain);
+        self
+    }
+
+    /// Returns true if the record stands by itself: no second keys, no group, and gone at its end.
+    pub(super) fn is_plain(&self) -> bool {
+        self.keys.is_empty() && self.group.is_none() && self.retain.is_none()
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        check_collection(&self.collection)?;
+        self.id.check("an id")?;
+        self.value.check()?;
+        if self.keys.len() > Self::MAX_KEYS {
+            return Err(Error::invalid(format!("a record has at most {} second keys", Self::MAX_KEYS)));
+        }
+        for (index, key) in self.keys.iter().enumerate() {
+            check_name("a second key", key)?;
+            if self.keys[..index].contains(key) {
+                return Err(Error::invalid("a record has each of its second keys once"));
+            }
+        }
+        self.group.as_ref().map_or(Ok(()), |group| check_name("a group", group))
+    }
+}
+
+/// New end of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub struct TouchRecord {
+    pub(super) address: RecordAddress,
+    pub(super) life: Life,
+    pub(super) only_if: Option<TouchCondition>,
+}
+
+/// Condition on the present end of a record. No end is later than every other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TouchCondition {
+    /// The record has no end.
+    Endless,
+    /// The record has an end.
+    Ends,
+    /// The new end is later.
+    Later,
+    /// The new end is sooner.
+    Sooner,
+}
+
+impl TouchRecord {
+    /// Gives the record this lifetime from now on.
+    pub fn new(address: RecordAddress, life: impl Into<Life>) -> Self {
+        Self { address, life: life.into(), only_if: None }
+    }
+
+    /// Changes the end only if the condition holds.
+    pub fn only_if(mut self, condition: TouchCondition) -> Self {
+        self.only_if = Some(condition);
+        self
+    }
+}
+
+/// Addition to a counter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub struct Increment {
+    pub(super) collection: String,
+    pub(super) id: RecordId,
+    pub(super) by: i64,
+    pub(super) life: Life,
+    pub(super) limit: Option<i64>,
+}
+
+impl Increment {
+    /// Adds one.
+    pub fn new(collection: impl Into<String>, id: impl Into<RecordId>) -> Self {
+        Self { collection: collection.into(), id: id.into(), by: 1, life: Life::Default, limit: None }
+    }
+
+    /// Adds this number.
+    pub fn by(mut self, by: i64) -> Self {
+        self.by = by;
+        self
+    }
+
+    /// Sets the lifetime of the counter, counted from its creation.
+    pub fn life(mut self, life: impl Into<Life>) -> Self {
+        self.life = life.into();
+        self
+    }
+
+    /// Refuses a sum above the limit.
+    pub fn limit(mut self, limit: i64) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+}
+
+/// Lease to acquire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub struct Acquire {
+    pub(super) collection: String,
+    pub(super) id: RecordId,
+    pub(super) life: Life,
+}
+
+impl Acquire {
+    /// Acquires the lease for this time.
+    pub fn new(collection: impl Into<String>, id: impl Into<RecordId>, life: impl Into<Life>) -> Self {
+        Self { collection: collection.into(), id: id.into(), life: life.into() }
+    }
+}
+
+/// One write of a batch. A batch names each id, and each second key, once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RecordWrite {
+    /// Writes a record.
+    Put(PutRecord),
+    /// Deletes a record.
+    Delete {
+        /// Collection of the record.
+        collection: String,
+        /// Id of the record.
+        id: RecordId,
+        /// Condition of the delete.
+        condition: RecordCondition,
+    },
+    /// Writes nothing, and refuses the batch unless the condition holds.
+    Check {
+        /// Collection of the record.
+        collection: String,
+        /// Id of the record.
+        id: RecordId,
+        /// Condition on the record.
+        condition: RecordCondition,
+    },
+}
+
+/// Change that [`modify`](super::Records::modify) makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Modification {
+    /// Writes this value.
+    Put {
+        /// Value to write.
+        value: RecordValue,
+        /// Lifetime of the record.
+        life: Life,
+    },
+    /// Deletes the record.
+    Delete,
+    /// Leaves the record unchanged.
+    Keep,
+}
+
+/// Longest name of a collection, in bytes.
+const MAX_COLLECTION_BYTES: usize = 128;
+
+/// Longest second key or group, in bytes.
+const MAX_NAME_BYTES: usize = 1_024;
+
+pub(super) fn check_collection(collection: &str) -> Result<()> {
+    if collection.is_empty()
+        || collection.len() > MAX_COLLECTION_BYTES
+        || collection.chars().any(char::is_control)
+    {
+        return Err(Error::invalid(format!(
+            "the name of a collection has 1 to {MAX_COLLECTION_BYTES} bytes and no control characters"
+        )));
+    }
+    Ok(())
+}
+
+pub(super) fn check_name(what: &str, name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > MAX_NAME_BYTES {
+        return Err(Error::invalid(format!(
+            "{what} has 1 to {MAX_NAME_BYTES} bytes; this one has {}",
+            name.len()
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! Lifetimes as callers ask for them: `ttl_ms`, `ttl_seconds`, `expires_at` or `keep_ttl`.
+
+use std::time::Duration;
+
+use crate::model::error::{Error, Result};
+use crate::model::time::Timestamp;
+use crate::model::ttl::Ttl;
+
+/// Lifetime that a caller asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Life {
+    /// The one that the policy gives; without a policy, no end.
+    #[default]
+    Default,
+    /// A time to live.
+    For(Ttl),
+    /// An instant.
+    Until(Timestamp),
+    /// The end of the record that is there; without one, as [`Default`](Self::Default).
+    Keep,
+    /// No end, unless an enforced policy sets one.
+    Never,
+}
+
+impl Life {
+    /// Reads the members of a request, of which one may be given.
+    pub fn from_members(
+        ttl_ms: Option<i64>,
+        ttl_seconds: Option<i64>,
+        expires_at: Option<u64>,
+        keep_ttl: bool,
+    ) -> Result<Self> {
+        match (ttl_ms, ttl_seconds, expires_at, keep_ttl) {
+            (None, None, None, false) => Ok(Self::Default),
+            (Some(millis), None, None, false) => {
+                Ttl::new(Duration::from_millis(u64::try_from(millis).unwrap_or(0))).map(Self::For)
+            }
+            (None, Some(seconds), None, false) => Ttl::from_secs(seconds).map(Self::For),
+            (None, None, Some(millis), false) => Timestamp::from_millis(millis).map(Self::Until),
+            (None, None, None, true) => Ok(Self::Keep),
+            _ => Err(Error::invalid(
+                "`ttl_ms`, `ttl_seconds`, `expires_at` and `keep_ttl` exclude each other; give one of them",
+            )),
+        }
+    }
+}
+
+impl From<Ttl> for Life {
+    fn from(ttl: Ttl) -> Self {
+        Self::For(ttl)
+    }
+}
+
+/// Declares a body with the members of a lifetime: `ttl_ms`, `ttl_seconds`, `expires_at` and `keep_ttl`, and
+/// `life()`, which reads them.
+macro_rules! with_life {
+    ($(#[$doc:meta])+ $name:ident { $($(#[$of:meta])* $field:ident: $type:ty,)+ }) => {
+        #[derive(Debug, Clone, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+        $(#[$doc])+
+        #[allow(missing_docs, reason = "the members are those of the HTTP contract")]
+        pub struct $name {
+            $($(#[$of])* pub $field: $type,)+
+            /// Lifetime in milliseconds.
+            #[cfg_attr(feature = "schema", schema(minimum = 1))]
+            pub ttl_ms: Option<i64>,
+            /// Lifetime in seconds.
+            #[cfg_attr(feature = "schema", schema(minimum = 1))]
+            pub ttl_seconds: Option<i64>,
+            /// End, in milliseconds since 1970.
+            pub expires_at: Option<u64>,
+            /// Keeps the end of the record that is there.
+            #[serde(default)]
+            pub keep_ttl: bool,
+        }
+
+        impl $name {
+            /// Lifetime that is asked for.
+            pub fn life(&self) -> $crate::Result<$crate::stores::shared::life::Life> {
+                $crate::stores::shared::life::Life::from_members(
+                    self.ttl_ms,
+                    self.ttl_seconds,
+                    self.expires_at,
+                    self.keep_ttl,
+                )
+            }
+        }
+    };
+}
+pub(crate) use with_life;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_member_at_the_most_is_given() {
+        let read = Life::from_members;
+        assert_eq!(read(None, None, None, false).unwrap(), Life::Default);
+        assert_eq!(
+            read(Some(1_500), None, None, false).unwrap(),
+            Life::For(Ttl::new(Duration::from_millis(1_500)).unwrap())
+        );
+        assert_eq!(read(None, Some(2), None, false).unwrap(), Life::For(Ttl::from_secs(2).unwrap()));
+        assert_eq!(
+            read(None, None, Some(5), false).unwrap(),
+            Life::Until(Timestamp::from_millis(5).unwrap())
+        );
+        assert_eq!(read(None, None, None, true).unwrap(), Life::Keep);
+        for (millis, seconds, until, keep) in [
+            (Some(1), Some(1), None, false),
+            (Some(1), None, Some(1), false),
+            (None, Some(1), None, true),
+            (None, None, Some(1), true),
+        ] {
+            assert!(read(millis, seconds, until, keep).unwrap_err().message().contains("one of them"));
+        }
+        for bad in [0, -1, i64::MIN] {
+            assert!(
+                read(Some(bad), None, None, false).is_err() && read(None, Some(bad), None, false).is_err()
+            );
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Records on the engines of one process.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ebbtide::stores::records::{
+    Acquire, AcquireOutcome, Increment, IncrementTextOutcome, PutOutcome, PutRecord, RecordAddress,
+    RecordCondition, RecordId, RecordValue, Records, TouchCondition, TouchOutcome, TouchRecord,
+};
+use ebbtide::stores::shared::life::Life;
+use ebbtide::{
+    Admin, Backend, Clock as _, ErrorKind, Keyring, ManualClock, Memory, Result, Scope, Stores, SystemRng,
+    Timestamp, Ttl, async_trait, delegate,
+};
+use serde_json::{Value, json};
+
+fn memory() -> (Records, ManualClock) {
+    let clock = ManualClock::at(Timestamp::from_millis(1_000_000).unwrap());
+    let stores = Stores::builder(Arc::new(Memory::default())).clock(clock.clone()).build();
+    (stores.records(&Scope::Global), clock)
+}
+
+fn seconds(seconds: i64) -> Ttl {
+    Ttl::from_secs(seconds).unwrap()
+}
+
+#[tokio::test]
+async fn a_text_that_is_a_number_is_counted_and_keeps_its_end() {
+    let (records, clock) = memory();
+    let id = RecordId::from("hits");
+    let add = |by| records.increment_text(Records::REDIS, &id, by);
+    assert_eq!(add(1).await.unwrap(), IncrementTextOutcome::Counted(1));
+    let put = PutRecord::new(Records::REDIS, "hits", RecordValue::from_bytes("41")).life(seconds(10));
+    assert!(matches!(records.put(&put).await.unwrap(), PutOutcome::Stored { created: false, .. }));
+    assert_eq!(add(1).await.unwrap(), IncrementTextOutcome::Counted(42));
+    let found = records.get(&RecordAddress::id(Records::REDIS, "hits")).await.unwrap().found().unwrap();
+    assert_eq!(found.expires_at.since(clock.now()), Duration::from_secs(10));
+    assert_eq!(found.value.as_bytes().as_ref(), b"42");
+    assert_eq!(add(i64::MAX).await.unwrap(), IncrementTextOutcome::Overflow);
+    let put = PutRecord::new(Records::REDIS, "hits", RecordValue::from_bytes("07"));
+    assert!(matches!(records.put(&put).await.unwrap(), PutOutcome::Stored { .. }));
+    assert_eq!(add(1).await.unwrap(), IncrementTextOutcome::NotANumber);
+}
+
+#[tokio::test]
+async fn additions_of_many_callers_to_a_text_add_up() {
+    let (records, _) = memory();
+    let tasks = (0..64).map(|_| {
+        let records = records.clone();
+        tokio::spawn(async move { records.increment_text("redis", &RecordId::from("n"), 1).await.unwrap() })
+    });
+    let mut counts = Vec::new();
+    for task in tasks.collect::<Vec<_>>() {
+        let IncrementTextOutcome::Counted(count) = task.await.unwrap() else { panic!("it is a number") };
+        counts.push(count);
+    }
+    counts.sort_unstable();
+    assert_eq!(counts, (1..=64).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_scan_gives_every_record_once() {
+    let (records, _) = memory();
+    for n in 0..100 {
+        let put = PutRecord::new("redis", format!("key-{n}"), json!(n));
+        assert!(matches!(records.put(&put).await.unwrap(), PutOutcome::Stored { created: true, .. }));
+        let put = PutRecord::new("other", format!("key-{n}"), json!(n));
+        assert!(matches!(records.put(&put).await.unwrap(), PutOutcome::Stored { created: true, .. }));
+    }
+    let (mut ids, mut cursor) = (Vec::new(), 0);
+    loop {
+        let page = records.scan("redis", cursor, 7).await.unwrap();
+        ids.extend(page.items.into_iter().map(|item| item.id.as_str().unwrap().to_owned()));
+        cursor = page.next;
+        if cursor == 0 {
+            break;
+        }
+    }
+    ids.sort_unstable();
+    let mut all: Vec<_> = (0..100).map(|n| format!("key-{n}")).collect();
+    all.sort_unstable();
+    assert_eq!(ids, all);
+}
+
+#[tokio::test]
+async fn a_touch_may_depend_on_the_present_end() {
+    let (records, _) = memory();
+    let address = RecordAddress::id("redis", "a");
+    let touch = |life: Life, only: TouchCondition| {
+        let touch = TouchRecord::new(address.clone(), life).only_if(only);
+        let records = &records;
+        async move { matches!(records.touch(&touch).await.unwrap(), TouchOutcome::Touched(_)) }
+    };
+    assert!(!touch(seconds(1).into(), TouchCondition::Endless).await, "there is none");
+    let _ = records.put(&PutRecord::new("redis", "a", json!(1))).await.unwrap();
+    assert!(!touch(seconds(10).into(), TouchCondition::Ends).await);
+    assert!(!touch(seconds(10).into(), TouchCondition::Later).await, "no end is later than any");
+    assert!(touch(seconds(10).into(), TouchCondition::Endless).await);
+    assert!(!touch(seconds(10).into(), TouchCondition::Later).await);
+    assert!(touch(seconds(11).into(), TouchCondition::Later).await);
+    assert!(touch(seconds(5).into(), TouchCondition::Sooner).await);
+    let persist = records.touch(&TouchRecord::new(address.clone(), Life::Never)).await.unwrap();
+    assert!(matches!(persist, TouchOutcome::Touched(record) if record.expires_at.is_never()));
+}
+
+/// Engine that counts its calls.
+struct Counted {
+    inner: Memory,
+    calls: AtomicUsize,
+}
+
+impl Counted {
+    async fn count<T>(&self, _: &str, call: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        call.await
+    }
+
+    /// Number of calls since this was asked last.
+    fn made(&self) -> usize {
+        self.calls.swap(0, Ordering::SeqCst)
+    }
+}
+
+#[async_trait]
+impl Backend for Counted {
+    delegate!(self => self.inner, through self.count; get get_many take alter commit commit_each scan sweep);
+    delegate!(self => self.inner; info);
+}
+
+#[async_trait]
+impl Admin for Counted {
+    delegate!(self => self.inner; stats stats_at_hand list count clear erase clock_mark set_clock_mark engine_clock);
+    delegate!(self => self.inner; warnings backup);
+}
+
+#[tokio::test]
+async fn law_9_the_round_trips_of_a_record_are_known() {
+    let engine = Arc::new(Counted { inner: Memory::default(), calls: AtomicUsize::new(0) });
+    let records = Stores::builder(Arc::clone(&engine) as Arc<dyn Admin>).build().records(&Scope::Global);
+    let plain = |id: &str| PutRecord::new("c", id, json!(1)).life(seconds(60));
+    let linked = |id: &str| plain(id).group("g").keys([format!("key-{id}")]);
+    let at = |id: &str| RecordAddress::id("c", id);
+    let version = async |id: &str| records.get(&at(id)).await.unwrap().found().unwrap().version;
+    // The first call of a process looks at the store's naming key.
+    let _ = records.get(&at("none")).await.unwrap();
+    engine.made();
+    let _ = records.put(&plain("a")).await.unwrap();
+    assert_eq!(engine.made(), 1, "put of a new record");
+    let _ = records.put(&plain("a")).await.unwrap();
+    assert_eq!(engine.made(), 1, "put over a record");
+    let _ = records.put(&plain("b").only_if(RecordCondition::Absent)).await.unwrap();
+    assert_eq!(engine.made(), 1, "put if absent");
+    let same = RecordCondition::Version(version("a").await);
+    engine.made();
+    let _ = records.put(&plain("a").only_if(same)).await.unwrap();
+    assert_eq!(engine.made(), 1, "put of a version");
+    let _ = records.get(&at("a")).await.unwrap();
+    assert_eq!(engine.made(), 1, "get");
+    let _ = records.touch(&TouchRecord::new(at("a"), seconds(90))).await.unwrap();
+    assert_eq!(engine.made(), 1, "touch");
+    let _ = records.take(&at("a")).await.unwrap();
+    assert_eq!(engine.made(), 1, "take");
+    let _ = records.delete(&at("b"), RecordCondition::Any).await.unwrap();
+    assert_eq!(engine.made(), 1, "delete");
+    let _ = records.increment(&Increment::new("c", "n").life(seconds(9))).await.unwrap();
+    let _ = records.increment(&Increment::new("c", "n").limit(1)).await.unwrap();
+    assert_eq!(engine.made(), 2, "two increments");
+    let acquired = records.acquire(&Acquire::new("c", "l", seconds(9))).await.unwrap();
+    let AcquireOutcome::Acquired { lease, .. } = acquired else { panic!("it is free") };
+    assert!(records.release("c", "l", &lease).await.unwrap());
+    assert_eq!(engine.made(), 2, "acquire and release");
+
+    let _ = records.put(&linked("x")).await.unwrap();
+    assert_eq!(engine.made(), 2, "put with a group and a key");
+    let _ = records.get(&at("x")).await.unwrap();
+    assert_eq!(engine.made(), 2, "get with a group");
+    let _ = records.touch(&TouchRecord::new(at("x"), seconds(90))).await.unwrap();
+    assert_eq!(engine.made(), 2, "touch with a group and a key");
+    let _ = records.consume(&at("x")).await.unwrap();
+    assert_eq!(engine.made(), 2, "consume");
+    let _ = records.consume(&RecordAddress::key("c", "key-x")).await.unwrap();
+    assert!(engine.made() <= 3, "by a second key one more");
+    assert!(records.take(&at("x")).await.unwrap().is_some());
+    assert_eq!(engine.made(), 2, "take with a group and a key");
+}
+
+#[tokio::test]
+async fn a_ring_of_an_earlier_version_needs_a_naming_key_for_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keyring.json");
+    Keyring::generate(&SystemRng, Timestamp::ZERO).create(&path, &SystemRng).unwrap();
+    let mut file: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    assert!(file.as_object_mut().unwrap().remove("naming_key").is_some(), "a new ring has one");
+    std::fs::write(&path, file.to_string()).unwrap();
+    let backend: Arc<dyn Admin> = Arc::new(Memory::default());
+    let records = || {
+        let keyring = Keyring::load(&path).unwrap();
+        Stores::builder(Arc::clone(&backend)).keyring(keyring).build().records(&Scope::Global)
+    };
+    let put = PutRecord::new("c", "a", json!(1));
+    let error = records().put(&put).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.message().contains("ebbtide keyring add-naming-key"), "{error}");
+    Keyring::edit(&path, |keyring| keyring.add_naming_key(&SystemRng, Timestamp::ZERO)).unwrap();
+    assert!(matches!(records().put(&put).await.unwrap(), PutOutcome::Stored { created: true, .. }));
+    assert!(records().get(&RecordAddress::id("c", "a")).await.unwrap().found().is_some(), "read anew");
+    assert!(Keyring::edit(&path, |keyring| keyring.add_naming_key(&SystemRng, Timestamp::ZERO)).is_err());
+}
