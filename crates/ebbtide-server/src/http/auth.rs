@@ -154,6 +154,9 @@ impl FromRequestParts<App> for Caller {
     }
 }
 
+/// Call that a command of the Redis protocol counts as in a key's list of allowed calls: one on records.
+const REDIS_CALL: &str = "records/redis";
+
 /// Valid keys.
 #[derive(Debug)]
 pub(crate) struct Access {
@@ -240,6 +243,11 @@ impl App {
         }
         if scope == Scope::Global && self.scoping.rules.global_for_admins && who.role() < Role::Admin {
             return Err(Problem::forbidden("the global scope is kept for keys with the role admin"));
+        }
+        if let Who::Key(held) = &who
+            && !held.key.allows(REDIS_CALL)
+        {
+            return Err(Problem::forbidden("the key's list of allowed calls does not have records"));
         }
         Ok(Caller(Arc::new(Admitted { scope, share: who.share(&self.edge), warned: false, who })))
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use ebbtide::stores::records::{FoundRecord, RecordValue, TouchCondition};
 use ebbtide::stores::shared::life::Life;
+use ebbtide::timekeeping::Now;
 use ebbtide::{Timestamp, Version};
 
 use super::data::{Data, End, Set, SetAnswer, When};
@@ -15,7 +16,7 @@ use super::reply::Reply;
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) slots: BTreeMap<Bytes, Slot>,
-    now: Timestamp,
+    now: Now,
 }
 
 /// Key that was read, and its state within the transaction.
@@ -37,7 +38,7 @@ pub(super) struct Value {
 }
 
 impl View {
-    pub(super) fn new(found: impl IntoIterator<Item = (Bytes, Option<FoundRecord>)>, now: Timestamp) -> Self {
+    pub(super) fn new(found: impl IntoIterator<Item = (Bytes, Option<FoundRecord>)>, now: Now) -> Self {
         let slot = |(key, found): (Bytes, Option<FoundRecord>)| {
             let read = found.as_ref().map(|found| found.version);
             let value = found.map(|found| Value {
@@ -110,7 +111,7 @@ impl View {
                 Reply::Integer(i64::try_from(length).unwrap_or(i64::MAX))
             }
             Data::Type { key } => Reply::Simple(if self.value(key).is_some() { "string" } else { "none" }),
-            Data::Ttl { key, form } => form.reply(self.value(key).map(|value| value.end), self.now),
+            Data::Ttl { key, form } => form.reply(self.value(key).map(|value| value.end), self.now.latest()),
             Data::Set(set) => self.set(set)?,
             Data::GetDel { key } => {
                 let value = self.bytes(key);
@@ -200,7 +201,7 @@ impl View {
     fn expire(&mut self, key: &Bytes, end: End, only_if: Option<TouchCondition>) -> ebbtide::Result<Reply> {
         let Some(value) = self.value(key).cloned() else { return Ok(Reply::boolean(false)) };
         // An end that has passed is sooner than any other.
-        let ends_at = reach(end, self.now)?.map_or(self.now, |(_, ends_at)| ends_at);
+        let ends_at = reach(end, self.now)?.map_or(self.now.latest(), |(_, ends_at)| ends_at);
         let holds = match only_if {
             None => true,
             Some(TouchCondition::Endless) => value.end.is_never(),
@@ -217,11 +218,11 @@ impl View {
 }
 
 /// Lifetime and instant of an end; none if it has passed.
-fn reach(end: End, now: Timestamp) -> ebbtide::Result<Option<(Life, Timestamp)>> {
+fn reach(end: End, now: Now) -> ebbtide::Result<Option<(Life, Timestamp)>> {
     let Some(life) = end.life()? else { return Ok(None) };
     Ok(match life {
-        Life::For(ttl) => Some((life, ttl.expires_at(now)?)),
-        Life::Until(at) => (now < at).then_some((life, at)),
+        Life::For(ttl) => Some((life, now.end(ttl)?)),
+        Life::Until(at) => now.before(at)?.then_some((life, at)),
         _ => Some((life, Timestamp::NEVER)),
     })
 }

@@ -1,7 +1,6 @@
 //! Commands about the connection and the server.
 
 use bytes::Bytes;
-use ebbtide::Clock as _;
 use ebbtide::stores::records::Records;
 
 use super::glob;
@@ -26,11 +25,11 @@ impl Session {
                 _ => Err(wrong_arity("ping")),
             },
             "echo" => Ok(Reply::Bulk(args[1].clone())),
-            "time" => {
-                let millis = self.app.guard.now().as_millis();
+            "time" => self.app.now().map_err(Reply::from).map(|now| {
+                let millis = now.latest().as_millis();
                 let parts = [millis / 1_000, millis % 1_000 * 1_000];
-                Ok(Reply::Array(parts.map(|part| Reply::bulk(part.to_string())).into()))
-            }
+                Reply::Array(parts.map(|part| Reply::bulk(part.to_string())).into())
+            }),
             "select" => match integer(&args[1]) {
                 Ok(0) => Ok(Reply::OK),
                 Ok(_) => Err(Reply::error("ERR DB index is out of range")),

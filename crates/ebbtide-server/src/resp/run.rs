@@ -8,7 +8,8 @@ use ebbtide::stores::records::{
     RecordWrite, Records, TouchCondition, TouchOutcome, TouchRecord, WriteAnswer,
 };
 use ebbtide::stores::shared::life::Life;
-use ebbtide::{Batch, Clock, Error};
+use ebbtide::timekeeping::TimeSource;
+use ebbtide::{Batch, Error};
 
 use super::apply::{add_float, joined, not_an_integer, overflow, record_value};
 use super::data::{Data, End, Set, SetAnswer, Test, When};
@@ -24,10 +25,10 @@ const READ_AT_ONCE: usize = 64;
 type Answer = ebbtide::Result<Reply>;
 
 /// Runs one command.
-pub(super) async fn run(records: &Records, data: &Data, clock: &dyn Clock) -> Answer {
+pub(super) async fn run(records: &Records, data: &Data, time: &TimeSource) -> Answer {
     match data {
         Data::Get { key } => Ok(Reply::optional(value(records, key).await?)),
-        Data::Set(set) => run_set(records, set, clock).await,
+        Data::Set(set) => run_set(records, set, time).await,
         Data::GetDel { key } => {
             let taken = records.take(&address(key)).await?;
             Ok(Reply::optional(taken.map(|found| found.value.as_bytes().clone())))
@@ -37,7 +38,7 @@ pub(super) async fn run(records: &Records, data: &Data, clock: &dyn Clock) -> An
         Data::Del { keys } => delete(records, keys).await,
         Data::DelEx { key, test } => delete_if(records, key, test.as_ref()).await,
         Data::Exists { keys } => exists(records, keys).await,
-        Data::Expire { key, end, only_if } => expire(records, key, *end, *only_if, data, clock).await,
+        Data::Expire { key, end, only_if } => expire(records, key, *end, *only_if, data, time).await,
         Data::Persist { key } => {
             let touch = TouchRecord::new(address(key), Life::Never).only_if(TouchCondition::Ends);
             let touched = records.touch(&touch).await?;
@@ -45,7 +46,7 @@ pub(super) async fn run(records: &Records, data: &Data, clock: &dyn Clock) -> An
         }
         Data::Ttl { key, form } => {
             let found = records.get(&address(key)).await?.found();
-            Ok(form.reply(found.map(|found| found.expires_at), clock.now()))
+            Ok(form.reply(found.map(|found| found.expires_at), time.now()?.latest()))
         }
         Data::Strlen { key } => {
             let length = value(records, key).await?.map_or(0, |value| value.len());
@@ -70,13 +71,13 @@ pub(super) async fn run(records: &Records, data: &Data, clock: &dyn Clock) -> An
             let length = |bytes: Bytes| Reply::Integer(i64::try_from(bytes.len()).unwrap_or(i64::MAX));
             modify(records, key, |before| Ok(joined(before, value)), length).await
         }
-        Data::MSet { .. } => alone(records, data, clock).await,
+        Data::MSet { .. } => alone(records, data, time).await,
     }
 }
 
 /// Runs a command as a transaction of its own.
-async fn alone(records: &Records, data: &Data, clock: &dyn Clock) -> Answer {
-    let replies = execute(records, &[data], &[], clock).await?;
+async fn alone(records: &Records, data: &Data, time: &TimeSource) -> Answer {
+    let replies = execute(records, &[data], &[], time).await?;
     let reply = replies.and_then(|mut replies| replies.pop());
     reply.ok_or_else(|| Error::unavailable("the command has no reply"))
 }
@@ -86,11 +87,11 @@ async fn value(records: &Records, key: &Bytes) -> ebbtide::Result<Option<Bytes>>
     Ok(found.map(|found| found.value.as_bytes().clone()))
 }
 
-async fn run_set(records: &Records, set: &Set, clock: &dyn Clock) -> Answer {
+async fn run_set(records: &Records, set: &Set, time: &TimeSource) -> Answer {
     let life = match set.end.map(End::life).transpose()? {
         None => Life::Default,
         Some(Some(life)) => life,
-        Some(None) => return alone(records, &Data::Set(Box::new(set.clone())), clock).await,
+        Some(None) => return alone(records, &Data::Set(Box::new(set.clone())), time).await,
     };
     let condition = match set.when {
         When::Always => RecordCondition::Any,
@@ -109,10 +110,10 @@ async fn run_set(records: &Records, set: &Set, clock: &dyn Clock) -> Answer {
             (SetAnswer::Number, _) => Ok(Reply::boolean(false)),
             (SetAnswer::Previous, When::Present) => Ok(Reply::Nil),
             // The value that was in the way has to be read with the same step that finds it there.
-            (SetAnswer::Previous, _) => alone(records, &Data::Set(Box::new(set.clone())), clock).await,
+            (SetAnswer::Previous, _) => alone(records, &Data::Set(Box::new(set.clone())), time).await,
         },
         // An end that has passed removes the key, if the condition holds.
-        PutOutcome::Expired => alone(records, &Data::Set(Box::new(set.clone())), clock).await,
+        PutOutcome::Expired => alone(records, &Data::Set(Box::new(set.clone())), time).await,
         other => Err(Error::unavailable(format!("put was refused: {other:?}"))),
     }
 }
@@ -200,11 +201,11 @@ async fn expire(
     end: End,
     only_if: Option<TouchCondition>,
     data: &Data,
-    clock: &dyn Clock,
+    time: &TimeSource,
 ) -> Answer {
     let Some(life) = end.life()? else {
         return if only_if.is_some() {
-            alone(records, data, clock).await
+            alone(records, data, time).await
         } else {
             delete(records, std::slice::from_ref(key)).await
         };
@@ -215,7 +216,7 @@ async fn expire(
     }
     match records.touch(&touch).await? {
         TouchOutcome::Touched(_) => Ok(Reply::boolean(true)),
-        TouchOutcome::Expired => alone(records, data, clock).await,
+        TouchOutcome::Expired => alone(records, data, time).await,
         _ => Ok(Reply::boolean(false)),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::{Bytes, BytesMut};
 use ebbtide::stores::api_keys::Role;
 use ebbtide::stores::records::Records;
-use ebbtide::{Clock as _, Scope, Secret, Stopwatch};
+use ebbtide::{Scope, Secret, Stopwatch};
 use futures_util::future::join_all;
 
 use super::codec::Bounds;
@@ -207,10 +207,10 @@ impl Session {
             let busy = Reply::error("UNAVAILABLE too many requests in flight; this one was not started");
             return vec![busy; runs.len()];
         };
-        let guard = self.app.guard.as_ref();
+        let time = self.app.time();
         let each = runs.iter().map(|(spec, data)| async move {
             let watch = Stopwatch::start();
-            let reply = run(&login.records, data, guard).await.unwrap_or_else(Reply::from);
+            let reply = run(&login.records, data, time).await.unwrap_or_else(Reply::from);
             metrics::histogram!("ebbtide_resp_command_seconds").record(watch.elapsed().as_secs_f64());
             count(spec.name, &reply);
             if spec.need == Need::Create && !reply.is_error() {
@@ -274,7 +274,7 @@ impl Session {
             return Ok(());
         }
         let login = self.check_login()?;
-        login.caller.spend(self.app.guard.now())?;
+        login.caller.spend(self.app.time().boot())?;
         let needs = match spec.need {
             Need::Nothing | Need::Key | Need::Read => Role::Reader,
             Need::Write | Need::Create => Role::Writer,
@@ -287,7 +287,7 @@ impl Session {
         }
         if spec.need == Need::Create {
             let quotas = &self.app.quotas;
-            quotas.check(&self.app.stores, &login.caller.scope, self.app.guard.now()).await?;
+            quotas.check(&self.app.stores, &login.caller.scope, self.app.time().boot()).await?;
         }
         Ok(())
     }
@@ -399,7 +399,7 @@ impl Session {
                 Queued::Reply(_) => None,
             })
             .collect();
-        let executed = execute(&login.records, &commands, &watched, self.app.guard.as_ref()).await?;
+        let executed = execute(&login.records, &commands, &watched, self.app.time()).await?;
         let Some(replies) = executed else { return Ok(Reply::NilArray) };
         let mut replies = replies.into_iter();
         let in_order = queue.commands.into_iter().map(|queued| match queued {

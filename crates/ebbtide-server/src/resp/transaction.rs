@@ -7,7 +7,8 @@ use bytes::Bytes;
 use ebbtide::stores::records::{
     BatchOutcome, PutRecord, RecordAddress, RecordCondition, RecordWrite, Records, Refusal,
 };
-use ebbtide::{Batch, Clock, Error, Version};
+use ebbtide::timekeeping::TimeSource;
+use ebbtide::{Batch, Error, Version};
 
 use super::apply::{Slot, View, record_value};
 use super::data::Data;
@@ -43,7 +44,7 @@ pub(super) async fn execute(
     records: &Records,
     commands: &[&Data],
     watched: &[Watched],
-    clock: &dyn Clock,
+    time: &TimeSource,
 ) -> ebbtide::Result<Option<Vec<Reply>>> {
     let mut keys: BTreeSet<&Bytes> = commands.iter().flat_map(|data| data.keys()).collect();
     keys.extend(watched.iter().map(|watched| &watched.key));
@@ -57,7 +58,7 @@ pub(super) async fn execute(
     let addresses: Vec<_> = keys.iter().map(|key| address(key)).collect();
     for _ in 0..ATTEMPTS {
         let found = if addresses.is_empty() { Vec::new() } else { records.get_many(&addresses).await? };
-        let mut view = View::new(keys.iter().map(|key| (*key).clone()).zip(found), clock.now());
+        let mut view = View::new(keys.iter().map(|key| (*key).clone()).zip(found), time.now()?);
         let is_broken =
             |watched: &Watched| view.slots.get(&watched.key).is_some_and(|slot| slot.read != watched.version);
         if watched.iter().any(is_broken) {

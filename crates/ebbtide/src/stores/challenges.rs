@@ -216,7 +216,7 @@ impl Challenges {
         if let VerifyOutcome::Verified(seen) = &answer {
             let subject = [Principal::Owner(&seen.subject)];
             let now = self.stores.now()?;
-            if self.stores.is_deleted_since(&self.scope, &subject, Some(seen.issued_at), now).await? {
+            if self.stores.is_deleted(&self.scope, &subject, now).await? {
                 return Ok(VerifyOutcome::Unknown);
             }
         }
@@ -255,10 +255,9 @@ impl Challenges {
             let record = self.record(&stored)?;
             let replace = Write::Replace { key: key.clone(), expected: standing.version, record };
             let subject = [Principal::Owner(&stored.subject)];
-            Step::write(vec![replace], answer).unless_deleted_since(
+            Step::write(vec![replace], answer).unless_deleted_or(
                 &self.scope,
                 &subject,
-                Some(stored.issued_at()?),
                 VerifyOutcome::Unknown,
             )
         });

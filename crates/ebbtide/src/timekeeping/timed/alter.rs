@@ -17,6 +17,9 @@ impl Timed {
             return self.alter_between(key, alteration, now).await;
         }
         let altered = self.backend.alter(key, alteration, now.earliest()).await?;
+        if altered.applied {
+            self.note_commit().await;
+        }
         let end = match alteration {
             Alteration::Take { .. } => None,
             Alteration::Swap { record } => Some(record.expires_at),
