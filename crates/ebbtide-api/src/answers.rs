@@ -27,6 +27,14 @@ pub struct Listed<T> {
     pub next: Option<String>,
 }
 
+/// Form of the answer "no" to a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AnswerMode {
+    /// 200 in any case; the body has the answer.
+    Always,
+}
+
 /// Number of deleted records.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Deleted {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::access::Counted;
-use crate::answers::{Listed, millis, seconds};
+use crate::answers::{AnswerMode, Listed, millis, seconds};
 
 /// Approval to check.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -27,13 +27,17 @@ pub struct ApprovalCheck {
     /// Ignored: the body of a grant can be sent as it is.
     pub granted_by: Option<String>,
     /// Ignored.
-    pub ttl_seconds: Option<i64>,
+    #[serde(rename = "ttl_seconds")]
+    #[schema(value_type = Option<i64>)]
+    pub ttl: Option<Ttl>,
     /// Ignored.
     pub max_ttl_seconds: Option<i64>,
     /// Ignored.
     pub sliding: Option<bool>,
     /// Ignored.
     pub metadata: Option<BTreeMap<String, String>>,
+    /// With `always`, "no" is answered 200 with `approved: false` instead of 404.
+    pub answer: Option<AnswerMode>,
 }
 
 /// Extension of an approval.
@@ -108,6 +112,22 @@ pub struct ApprovalChecked {
     pub approved: bool,
     #[serde(flatten)]
     pub approval: ApprovalAnswer,
+}
+
+/// Answer to a check: the approval, or `approved: false` if the request asked for an answer in any case.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum ApprovalCheckAnswer {
+    Approved(Box<ApprovalChecked>),
+    NotApproved(NotApproved),
+}
+
+/// Nothing is approved.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NotApproved {
+    #[schema(example = false)]
+    pub approved: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

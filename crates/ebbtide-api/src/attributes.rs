@@ -57,6 +57,122 @@ pub struct AttributeSwap {
     pub ttl: Option<Ttl>,
 }
 
+/// Names of an attribute.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AttributeName {
+    #[schema(min_length = 1, example = "alice")]
+    pub owner: String,
+    #[schema(min_length = 1, example = "settings")]
+    pub bucket: String,
+    #[schema(min_length = 1, example = "theme")]
+    pub name: String,
+}
+
+/// Condition on the present version: `"absent"`, `"present"` or `{"version": "…"}`.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AttributeIf {
+    Absent,
+    Present,
+    Version(String),
+}
+
+/// Attribute to set.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AttributePut {
+    #[schema(min_length = 1, example = "alice")]
+    pub owner: String,
+    #[schema(min_length = 1, example = "settings")]
+    pub bucket: String,
+    #[schema(min_length = 1, example = "theme")]
+    pub name: String,
+    /// Any JSON value, also `false` and `null`.
+    pub data: Value,
+    /// Time of the caller, in milliseconds since 1970. It is stored and returned, and has no effect.
+    pub timestamp: Option<u64>,
+    /// Lifetime.
+    #[serde(rename = "ttl_seconds")]
+    #[schema(value_type = Option<i64>, minimum = 1)]
+    pub ttl: Option<Ttl>,
+    #[serde(rename = "if")]
+    pub condition: Option<AttributeIf>,
+}
+
+/// Attribute to delete.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AttributeDelete {
+    #[schema(min_length = 1, example = "alice")]
+    pub owner: String,
+    #[schema(min_length = 1, example = "settings")]
+    pub bucket: String,
+    #[schema(min_length = 1, example = "theme")]
+    pub name: String,
+    #[serde(rename = "if")]
+    pub condition: Option<AttributeIf>,
+}
+
+/// Change of a named attribute by its value.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AttributeSwapNamed {
+    #[schema(min_length = 1, example = "alice")]
+    pub owner: String,
+    #[schema(min_length = 1, example = "settings")]
+    pub bucket: String,
+    #[schema(min_length = 1, example = "theme")]
+    pub name: String,
+    /// Present value.
+    pub old: Value,
+    pub new: Value,
+    /// Without it, the lifetime stays as it is.
+    #[serde(rename = "ttl_seconds")]
+    #[schema(value_type = Option<i64>, minimum = 1)]
+    pub ttl: Option<Ttl>,
+}
+
+/// Bucket to list.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AttributeList {
+    #[schema(min_length = 1, example = "alice")]
+    pub owner: String,
+    #[schema(min_length = 1, example = "settings")]
+    pub bucket: String,
+    /// 1 to 1,000 items; 100 by default.
+    #[schema(minimum = 1, maximum = 1000)]
+    pub limit: Option<usize>,
+    /// `next` of the previous page.
+    #[schema(pattern = "^[A-Za-z0-9_-]+$")]
+    pub after: Option<String>,
+}
+
+/// Owner whose buckets are listed.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AttributeBuckets {
+    #[schema(min_length = 1, example = "alice")]
+    pub owner: String,
+    /// 1 to 1,000 items; 100 by default.
+    #[schema(minimum = 1, maximum = 1000)]
+    pub limit: Option<usize>,
+    /// `next` of the previous page.
+    #[schema(pattern = "^[A-Za-z0-9_-]+$")]
+    pub after: Option<String>,
+}
+
+/// Owner whose attributes are deleted, all or those of a bucket.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AttributeDeleteAll {
+    #[schema(min_length = 1, example = "alice")]
+    pub owner: String,
+    /// Without it, every bucket.
+    pub bucket: Option<String>,
+}
+
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct AttributeAnswer {
     pub name: String,

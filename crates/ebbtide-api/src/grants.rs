@@ -82,7 +82,14 @@ impl GrantRotated {
 pub enum GrantStateAnswer {
     Active,
     Expired,
-    Revoked { at: Option<u64>, why: String },
+    Revoked(GrantRevoked),
+}
+
+/// Time and reason of a revocation.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct GrantRevoked {
+    pub at: Option<u64>,
+    pub why: String,
 }
 
 /// Name of the reason why a grant was revoked.
@@ -134,7 +141,7 @@ impl From<Grant> for GrantAnswer {
             state: match grant.state {
                 GrantState::Active => GrantStateAnswer::Active,
                 GrantState::Revoked { at, why } => {
-                    GrantStateAnswer::Revoked { at: millis(at), why: reason(why).to_owned() }
+                    GrantStateAnswer::Revoked(GrantRevoked { at: millis(at), why: reason(why).to_owned() })
                 }
                 _ => GrantStateAnswer::Expired,
             },

@@ -32,3 +32,4 @@ pub mod sessions;
 pub mod stats;
 pub mod subjects;
 pub mod tokens;
+pub mod why;

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use ebbtide::Ttl;
 use ebbtide::stores::relationships::{Edge, Related, RelationType};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::access::Counted;
-use crate::answers::{Listed, millis, seconds};
+use crate::answers::{AnswerMode, Listed, millis, seconds};
 
 /// Relationship to check.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -28,7 +29,9 @@ pub struct RelationshipCheck {
     /// Ignored: the body that added it can be sent as it is.
     pub created_by: Option<String>,
     /// Ignored.
-    pub ttl_seconds: Option<i64>,
+    #[serde(rename = "ttl_seconds")]
+    #[schema(value_type = Option<i64>)]
+    pub ttl: Option<Ttl>,
     /// Ignored.
     pub max_ttl_seconds: Option<i64>,
     /// Ignored.
@@ -41,6 +44,8 @@ pub struct RelationshipCheck {
     /// Longest path; 10 by default.
     #[schema(minimum = 1)]
     pub max_depth: Option<usize>,
+    /// With `always`, "no" is answered 200 with `related: false` and an empty path instead of 404.
+    pub answer: Option<AnswerMode>,
 }
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -93,6 +98,6 @@ pub enum RelationshipsAnswer {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct RelationshipFound {
     pub related: bool,
-    /// From the subject to the object.
+    /// From the subject to the object; empty if they are not related.
     pub path: Vec<String>,
 }

@@ -6,9 +6,9 @@ use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    approval, audit, backup, clock, completions, config, copy, doctor, explain, export, import, key, keyring,
-    man, migrate_schema, policy, record, relationship, restore, scope, serve, stats, sweep, table, usage,
-    verify,
+    approval, audit, backup, clock, completions, config, copy, dev, doctor, explain, export, import, key,
+    keyring, man, migrate_schema, policy, record, relationship, restore, scope, serve, stats, sweep, table,
+    usage, verify, why,
 };
 use crate::{logging, store};
 
@@ -38,6 +38,7 @@ fn after_help() -> String {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Args),
+    Dev(dev::Args),
     Config(config::Args),
     Stats(stats::Args),
     Sweep(sweep::Args),
@@ -59,6 +60,7 @@ enum Command {
     Export(export::Args),
     Import(import::Args),
     Verify(verify::Args),
+    Why(why::Args),
     MigrateSchema(migrate_schema::Args),
     Table(table::Args),
     Completions(completions::Args),
@@ -72,11 +74,12 @@ impl Cli {
         if json && !self.command.has_json() {
             bail!("this command has no JSON output: run it without --json");
         }
-        if !matches!(self.command, Command::Serve(_)) {
+        if !matches!(self.command, Command::Serve(_) | Command::Dev(_)) {
             logging::start_plain();
         }
         match self.command {
             Command::Serve(args) => serve::run(args).await,
+            Command::Dev(args) => dev::run(args).await,
             Command::Config(args) => config::run(&args, json),
             Command::Stats(args) => stats::run(args, json).await,
             Command::Sweep(args) => sweep::run(args, json).await,
@@ -98,6 +101,7 @@ impl Cli {
             Command::Export(args) => export::run(args).await,
             Command::Import(args) => import::run(args).await,
             Command::Verify(args) => verify::run(args).await,
+            Command::Why(args) => why::run(args, json).await,
             Command::MigrateSchema(args) => migrate_schema::run(args).await,
             Command::Table(args) => table::run(args).await,
             Command::Completions(args) => completions::run(&args),
@@ -124,11 +128,13 @@ impl Command {
             | Self::Scope(_)
             | Self::Stats(_)
             | Self::Sweep(_)
-            | Self::Usage(_) => true,
+            | Self::Usage(_)
+            | Self::Why(_) => true,
             Self::Backup(_)
             | Self::Restore(_)
             | Self::Completions(_)
             | Self::Copy(_)
+            | Self::Dev(_)
             | Self::Import(_)
             | Self::Keyring(_)
             | Self::Man(_)

@@ -7,6 +7,7 @@ pub(crate) mod clock;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod copy;
+pub(crate) mod dev;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod export;
@@ -27,6 +28,7 @@ pub(crate) mod sweep;
 pub(crate) mod table;
 pub(crate) mod usage;
 pub(crate) mod verify;
+pub(crate) mod why;
 
 use std::process::ExitCode;
 

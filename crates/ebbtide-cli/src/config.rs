@@ -27,6 +27,7 @@ pub(crate) use values::{LogFormat, duration};
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
+    pub(crate) operator_listen: Option<SocketAddr>,
     /// Address of the Redis protocol.
     pub(crate) resp: Option<SocketAddr>,
     pub(crate) store: String,
@@ -35,7 +36,7 @@ pub(crate) struct Config {
     pub(crate) root_key_files: Vec<PathBuf>,
     pub(crate) auto_migrate: bool,
     pub(crate) require_pkce: bool,
-    pub(crate) tls: Option<(PathBuf, PathBuf)>,
+    pub(crate) tls: Option<TlsFiles>,
     pub(crate) sweep_interval: Option<Duration>,
     pub(crate) sweep_budget: Share,
     pub(crate) sweep: SweepSettings,
@@ -59,8 +60,15 @@ impl Config {
     pub(crate) fn read(resolved: &Resolved) -> Result<Self> {
         let config = Self {
             listen: resolved.required("listen", values::address)?,
+            operator_listen: resolved.optional("operator_listen", values::address)?,
             resp: resolved.optional("resp", values::address)?,
-            store: resolved.required("store", values::text)?,
+            store: match resolved.optional("store", values::text)? {
+                Some(store) => store,
+                // A default would give a node that has lost its variable a store of its own, which knows no replay.
+                None => bail!(
+                    "no store: name one with --store, EBBTIDE_STORE or `store` in the file, such as fjall:./data"
+                ),
+            },
             keyring: resolved.optional("keyring", values::path)?,
             root_key_files: resolved.optional("root_key_file", values::paths)?.unwrap_or_default(),
             auto_migrate: resolved.required("auto_migrate", values::switch)?,
@@ -84,9 +92,13 @@ impl Config {
                 body_bytes: resolved.required("limits.body_bytes", values::count)?,
                 body_timeout: resolved.required("limits.body_timeout", duration)?,
                 header_timeout: resolved.required("limits.header_timeout", duration)?,
+                send_timeout: resolved.required("limits.send_timeout", duration)?,
                 resp_idle_timeout: resolved.required("limits.resp_idle_timeout", duration)?,
                 requests: resolved.required("limits.requests", values::count)?,
+                key_requests: resolved.required("limits.key_requests", values::count)?,
+                key_bytes: resolved.required("limits.key_bytes", values::count)?,
                 connections: resolved.required("limits.connections", values::count)?,
+                drain_delay: resolved.required("drain_delay", values::delay)?,
                 shutdown_timeout: resolved.required("limits.shutdown_timeout", duration)?,
             },
             synchronized_file: resolved.required("clock.synchronized_file", values::path)?,
@@ -107,18 +119,31 @@ impl Config {
     }
 }
 
-fn tls(resolved: &Resolved) -> Result<Option<(PathBuf, PathBuf)>> {
+/// PEM files of TLS.
+#[derive(Debug, Clone)]
+pub(crate) struct TlsFiles {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+    pub(crate) client_ca: Option<PathBuf>,
+}
+
+fn tls(resolved: &Resolved) -> Result<Option<TlsFiles>> {
     let certificate = resolved.optional("tls.cert", values::path)?;
     let key = resolved.optional("tls.key", values::path)?;
-    match (certificate, key) {
-        (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
-        (None, None) => Ok(None),
-        (Some(_), None) => {
+    let client_ca = resolved.optional("tls.client_ca", values::path)?;
+    match (certificate, key, client_ca) {
+        (Some(certificate), Some(key), client_ca) => Ok(Some(TlsFiles { certificate, key, client_ca })),
+        (None, None, None) => Ok(None),
+        (Some(_), None, _) => {
             bail!("{}: a certificate needs a key: add --tls-key", resolved.place("tls.cert"))
         }
-        (None, Some(_)) => {
+        (None, Some(_), _) => {
             bail!("{}: a key needs a certificate: add --tls-cert", resolved.place("tls.key"))
         }
+        (None, None, Some(_)) => bail!(
+            "{}: authorities of clients need TLS: add --tls-cert and --tls-key",
+            resolved.place("tls.client_ca")
+        ),
     }
 }
 

@@ -9,7 +9,7 @@ use std::io::IsTerminal as _;
 use anyhow::{Context as _, Result};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
+use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 
 use crate::config::{Config, LogFormat};
 use lines::Lines;
@@ -25,14 +25,22 @@ pub(crate) fn start_plain() {
 #[must_use]
 pub(crate) struct Logging {
     _lines: lines::Flush,
+    filter: reload::Handle<EnvFilter, Registry>,
     #[cfg(feature = "otel")]
     _spans: Option<otel::Flush>,
+}
+
+impl Logging {
+    /// Replaces the filter.
+    pub(crate) fn set_filter(&self, filter: &str) -> Result<()> {
+        Ok(self.filter.reload(EnvFilter::try_new(filter)?)?)
+    }
 }
 
 /// Starts the log of a server.
 pub(crate) fn start(config: &Config) -> Result<Logging> {
     let (lines, flush) = Lines::start().context("cannot start the log thread")?;
-    let filter = EnvFilter::try_new(&config.log_filter)?;
+    let (filter, handle) = reload::Layer::new(EnvFilter::try_new(&config.log_filter)?);
     let layer = fmt::layer().with_writer(lines);
     let layer: Box<dyn Layer<Registry> + Send + Sync> = match config.log_format {
         LogFormat::Text => layer.with_ansi(std::io::stderr().is_terminal()).with_filter(filter).boxed(),
@@ -53,6 +61,7 @@ pub(crate) fn start(config: &Config) -> Result<Logging> {
     registry.init();
     Ok(Logging {
         _lines: flush,
+        filter: handle,
         #[cfg(feature = "otel")]
         _spans: spans,
     })

@@ -26,18 +26,24 @@ fn wait_for_in_flight(server: &Server, count: u32) {
 }
 
 #[test]
-fn requests_beyond_the_limit_are_refused_at_once_and_the_operators_are_not() {
-    let server = Server::start(&["--limits-requests", "2"]);
-    let mut slow = begin(&server);
-    let _other = begin(&server);
-    wait_for_in_flight(&server, 2);
-    let refused = server.post(CHECK, &proof("a")).refused(503, "unavailable");
+fn unfinished_bodies_take_no_place_and_are_bounded_for_each_tenant() {
+    let server = Server::start(&["--limits-requests", "2", "--limits-key-requests", "3"]);
+    let mut slow: Vec<_> = (0..3).map(|_| begin(&server)).collect();
+    wait_for_in_flight(&server, 3);
+    let key = r#"{"scope":"tenant:other","role":"writer","ttl_seconds":60}"#;
+    // The bodies of the root key are at their bound.
+    let refused = server.post("/v1/keys", key).refused(429, "limited");
     assert_eq!(refused.header("retry-after"), Some("1"));
     assert_eq!(server.get("/healthz").status, 200);
     assert_eq!(server.get("/readyz").status, 200);
-    slow.send("3600}");
-    assert_eq!(slow.answer().unwrap().status, 200, "a request in flight is answered");
-    assert_eq!(server.post(CHECK, &proof("a")).status, 200, "the limit is free again");
+    assert_eq!(server.get("/v1/stats").status, 200, "a request without a body is answered");
+    slow[0].send("3600}");
+    assert_eq!(slow[0].answer().unwrap().status, 200, "a request in flight is answered");
+    let other = server.post("/v1/keys", key).ok(201)["key"].as_str().unwrap().to_owned();
+    slow.push(begin(&server));
+    wait_for_in_flight(&server, 3);
+    let answer = Client::new(server.address, &other).post(CHECK, &proof("a"));
+    assert_eq!(answer.status, 200, "another tenant has bounds of its own");
 }
 
 #[test]
@@ -93,8 +99,106 @@ fn a_body_that_is_too_large_is_refused_and_nothing_of_it_kept() {
 }
 
 #[test]
+fn a_server_is_not_ready_before_it_refuses_connections() {
+    let mut server = Server::start(&["--drain-delay", "30s"]);
+    assert_eq!(server.get("/readyz").status, 200);
+    server.signal("-TERM");
+    assert!(until(|| server.get("/readyz").status == 503), "readiness turns first");
+    let answer = server.post(CHECK, &proof("a"));
+    assert_eq!(
+        (answer.status, answer.header("connection")),
+        (200, Some("close")),
+        "requests are still answered"
+    );
+    assert_eq!(server.get("/healthz").status, 200);
+    server.signal("-TERM");
+    assert!(
+        until(|| std::net::TcpStream::connect(server.address).is_err()),
+        "a second signal ends the delay"
+    );
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn a_client_that_does_not_read_is_cut_and_holds_up_no_shutdown() {
+    let mut server = Server::start(&["--limits-send-timeout", "2s", "--drain-delay", "0s"]);
+    let value = format!(r#"{{"data":"{}"}}"#, "x".repeat(200_000));
+    assert_eq!(server.client().call("PUT", "/v1/attributes/o/b/n", &[], &value).status, 200);
+    let unread = || {
+        let mut client = server.client();
+        let get = request("GET", "/v1/attributes/o/b/n", &server.key, &[], "");
+        client.send(&get.repeat(100));
+        client
+    };
+    let _held = unread();
+    let cut = until(|| server.get("/metrics").text.contains("ebbtide_connections_cut_total 1\n"));
+    assert!(cut, "{}", server.get("/metrics").text);
+    let _other = unread();
+    let stopwatch = Stopwatch::start();
+    server.signal("-TERM");
+    assert_eq!(server.wait().code(), Some(0));
+    assert!(stopwatch.elapsed() < Duration::from_secs(20), "{:?}", stopwatch.elapsed());
+}
+
+#[test]
+fn a_refusal_leaves_the_connection_usable_or_says_that_it_closes() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    for _ in 0..3 {
+        let bad = client.call("POST", CHECK, &[("ebbtide-scope", "nonsense")], &proof("a"));
+        assert_eq!(bad.refused(400, "invalid").header("connection"), None);
+    }
+    assert_eq!(client.post(CHECK, &proof("a")).status, 200, "the next request is answered");
+    let limited = r#"{"scope":"global","role":"writer","ttl_seconds":60,"rate_limit":5}"#;
+    let key = server.post("/v1/keys", limited).ok(201)["key"].as_str().unwrap().to_owned();
+    let mut client = Client::new(server.address, &key);
+    let statuses: Vec<_> = (0..60).map(|n| client.post(CHECK, &proof(&n.to_string())).status).collect();
+    assert!(
+        statuses.contains(&429) && statuses.iter().all(|status| [200, 429].contains(status)),
+        "{statuses:?}"
+    );
+    let mut client = Client::new(server.address, "not a key");
+    let answer = client.call("POST", CHECK, &[], &"x".repeat(500_000)).refused(401, "unauthorized");
+    assert_eq!(answer.header("connection"), Some("close"), "a large body is not read");
+}
+
+#[test]
+fn a_hangup_reloads_the_filter_of_the_log_and_kills_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ebbtide.toml");
+    std::fs::write(&file, "[log]\nfilter = \"info\"\n").unwrap();
+    let server = Server::start_in(folder.path(), &["--config", file.to_str().unwrap()]);
+    assert_eq!(server.post(CHECK, &proof("before")).status, 200);
+    std::fs::write(&file, "[log]\nfilter = \"nonsense=nonsense\"\n").unwrap();
+    server.signal("-HUP");
+    server.logged_with(&["cannot reload"]);
+    std::fs::write(&file, "[log]\nfilter = \"info,ebbtide::request=debug\"\n").unwrap();
+    server.signal("-HUP");
+    server.logged_with(&["reloaded the files"]);
+    assert!(!server.logged().contains(CHECK));
+    assert_eq!(server.post(CHECK, &proof("after")).status, 200);
+    server.logged_with(&[CHECK]);
+}
+
+#[test]
+fn the_operators_listener_has_the_metrics_and_the_other_has_not() {
+    let mut server = Server::start(&["--operator-listen", "127.0.0.1:0"]);
+    let operator = server.operator().unwrap();
+    let get = |path: &str| Client::new(operator, "").call("GET", path, &[], "").status;
+    for path in ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"] {
+        assert_eq!(get(path), 200, "{path}");
+    }
+    for path in ["/metrics", "/openapi.json", "/docs"] {
+        server.get(path).refused(404, "not-found");
+    }
+    assert_eq!(server.get("/healthz").status, 200);
+    assert_eq!(get("/v1/stats"), 404);
+    assert_eq!(server.get("/v1/stats").status, 200);
+}
+
+#[test]
 fn a_server_drains_requests_in_flight_at_shutdown() {
-    let mut server = Server::start(&[]);
+    let mut server = Server::start(&["--drain-delay", "0s"]);
     let mut slow = begin(&server);
     let idle = server.client();
     wait_for_in_flight(&server, 1);
@@ -119,7 +223,7 @@ fn a_shutdown_has_a_time_limit() {
 
 #[test]
 fn a_request_id_is_in_the_answer_the_problem_and_the_log() {
-    let server = Server::start(&["--log-format", "json"]);
+    let server = Server::start(&["--log-format", "json", "--log-filter", "info,ebbtide::request=debug"]);
     let mut client = server.client();
     let named =
         client.call("POST", "/v1/replays/check?secret=in-the-query", &[("x-request-id", "mine-1")], "{");
@@ -138,11 +242,37 @@ fn a_request_id_is_in_the_answer_the_problem_and_the_log() {
     assert_eq!((&line("mine-1")["status"], &line("mine-1")["outcome"]), (&400.into(), &"invalid".into()));
     assert_eq!(line(&id)["route"], "/v1/attributes/{owner}/{bucket}/{name}");
     assert!(line(&id)["duration_us"].is_u64());
+    assert_eq!((&line(&id)["key_id"], &line(&id)["scope"]), (&"root".into(), &"global".into()));
+    assert_eq!(line(&id)["cause"], "never-here");
     assert_eq!(line(&id)["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
     assert_eq!(line("mine-1")["trace_id"], serde_json::Value::Null, "only if the caller sends one");
     for secret in ["in-the-query", "alice", &server.key] {
         assert!(!log.contains(secret), "the log holds {secret}: {log}");
     }
+}
+
+#[test]
+fn the_line_of_a_request_is_off_by_default() {
+    let mut server = Server::start(&[]);
+    assert_eq!(server.post(CHECK, &proof("a")).status, 200);
+    server.signal("-TERM");
+    assert_eq!(server.wait().code(), Some(0));
+    assert!(!server.logged().contains("/v1/replays/check"), "{}", server.logged());
+}
+
+#[test]
+fn the_cause_of_a_refusal_is_told_by_its_request_id() {
+    let server = Server::start(&[]);
+    assert_eq!(server.post(CHECK, &proof("a")).status, 200);
+    let refused = server.post(CHECK, &proof("a")).refused(409, "replay");
+    let why = |id: &str| {
+        let why = ["why", id, "--server", &server.url()];
+        ebbtide(&why).env("EBBTIDE_API_KEY", &server.key).output().unwrap()
+    };
+    let told = why(refused.body["request_id"].as_str().unwrap());
+    assert_eq!(told.status.code(), Some(0), "{}", said(&told));
+    assert!(said(&told).contains("409 replay") && said(&told).contains("cause   used"), "{}", said(&told));
+    assert_eq!(why("never").status.code(), Some(1));
 }
 
 #[test]
@@ -200,12 +330,29 @@ fn a_server_does_not_start_with_an_invalid_setting() {
         (&["--config", file], "ebbtide.toml:2: sweep.interval"),
         (&["--tls-cert", file, "--tls-key", file], "ebbtide.toml does not hold certificates"),
         (&["--tls-cert", file], "--tls-cert: a certificate needs a key"),
+        (&["--tls-client-ca", file], "--tls-client-ca: authorities of clients need TLS"),
         (&["--limits-requests", "none"], "--limits-requests"),
     ] {
         let all = [&["serve", "--listen", "127.0.0.1:0", "--store", "memory:"], arguments].concat();
-        let output = ebbtide(&all).env("EBBTIDE_ROOT_KEY", "a key of some length").output().unwrap();
+        let output = ebbtide(&all).env("EBBTIDE_ROOT_KEY", "a-key-of-some-length").output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", said(&output));
         assert!(said(&output).contains(place), "{arguments:?}: {}", said(&output));
+    }
+    let unnamed = ebbtide(&["serve", "--listen", "127.0.0.1:0"]).current_dir(folder.path()).output().unwrap();
+    assert_eq!(unnamed.status.code(), Some(2), "{}", said(&unnamed));
+    assert!(said(&unnamed).contains("no store: name one with --store"), "{}", said(&unnamed));
+    assert!(
+        !folder.path().join("data").exists(),
+        "a node that has lost its variable makes no store of its own"
+    );
+    for key in ["a key of some length\n", " a-key-of-some-length", "a-key-of-some-length\r\n"] {
+        let spaced = ebbtide(&["serve", "--listen", "127.0.0.1:0", "--store", "memory:"])
+            .env("EBBTIDE_ROOT_KEY", key)
+            .output()
+            .unwrap();
+        assert_eq!(spaced.status.code(), Some(2), "{}", said(&spaced));
+        assert!(said(&spaced).contains("EBBTIDE_ROOT_KEY: the key has white space"), "{}", said(&spaced));
+        assert!(!said(&spaced).contains("key-of-some"), "{}", said(&spaced));
     }
     let variable =
         ebbtide(&["serve", "--store", "memory:"]).env("EBBTIDE_SWEEP_INTERVAL", "0").output().unwrap();

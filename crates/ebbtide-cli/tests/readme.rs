@@ -17,6 +17,14 @@ fn blocks(heading: &str) -> Vec<&'static str> {
     section.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
 }
 
+/// An interactive zsh takes a comment for a command.
+#[test]
+fn no_line_to_paste_has_a_comment() {
+    for line in README.split("```sh\n").skip(1).flat_map(|rest| rest.split("```").next().unwrap().lines()) {
+        assert!(!line.contains(" # ") && !line.starts_with('#'), "{line}");
+    }
+}
+
 #[test]
 fn the_first_minute_ends_with_a_replay_a_reused_code_and_a_revoked_family() {
     let folder = tempfile::tempdir().unwrap();
@@ -35,10 +43,10 @@ fn the_first_minute_ends_with_a_replay_a_reused_code_and_a_revoked_family() {
         value["title"].as_str().or(value["outcome"].as_str()).unwrap_or("made").to_owned()
     };
     let outcomes: Vec<_> = text.lines().map(outcome).collect();
-    assert_eq!(outcomes[..6], ["fresh", "replay", "reused", "expired", "reused", "expired"], "{text}");
+    assert_eq!(outcomes[..6], ["fresh", "replay", "reused", "revoked", "reused", "revoked"], "{text}");
     let section = README.split("## The first minute\n").nth(1).unwrap().split("\n## ").next().unwrap();
     let mut rest = section;
-    for refused in ["409 `replay`", "409 `reused`", "410 `expired`", "409 `reused`", "410 `expired`"] {
+    for refused in ["409 `replay`", "409 `reused`", "410 `revoked`", "409 `reused`", "410 `revoked`"] {
         let at = rest.find(refused).unwrap_or_else(|| panic!("the text does not promise {refused}"));
         rest = &rest[at + refused.len()..];
     }

@@ -88,10 +88,71 @@ fn a_key_of_another_certificate_is_reported_with_its_path() {
     let (own, _) = certificate(folder.path(), "own");
     let (_, other) = certificate(folder.path(), "other");
     let (own, other) = (own.to_str().unwrap(), other.to_str().unwrap());
-    let output = ebbtide(&["config", "check", "--tls-cert", own, "--tls-key", other]).output().unwrap();
+    let output = ebbtide(&["config", "check", "--store", "memory:", "--tls-cert", own, "--tls-key", other])
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("other.key is not the key of"), "{}", said(&output));
     let missing =
-        ebbtide(&["config", "check", "--tls-cert", own, "--tls-key", "nowhere.key"]).output().unwrap();
+        ebbtide(&["config", "check", "--store", "memory:", "--tls-cert", own, "--tls-key", "nowhere.key"])
+            .output()
+            .unwrap();
     assert!(said(&missing).contains("nowhere.key"), "{}", said(&missing));
+}
+
+/// Serial number of the certificate that a server presents, as curl prints it.
+fn presented(server: &Server) -> String {
+    let output = Command::new("curl")
+        .args(["--silent", "--insecure", "--output", "/dev/null", "--write-out", "%{certs}"])
+        .arg(format!("{}/healthz", server.url()))
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_hangup_loads_a_new_certificate_and_keeps_the_old_one_if_it_is_bad() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, key_path) = certificate(folder.path(), "own");
+    let server =
+        Server::start(&["--tls-cert", path.to_str().unwrap(), "--tls-key", key_path.to_str().unwrap()]);
+    let first = presented(&server);
+    assert!(first.contains("BEGIN CERTIFICATE"), "{first}");
+    std::fs::write(&path, "no certificate").unwrap();
+    server.signal("-HUP");
+    server.logged_with(&["cannot reload"]);
+    assert_eq!(presented(&server), first);
+    certificate(folder.path(), "own");
+    server.signal("-HUP");
+    server.logged_with(&["reloaded the files"]);
+    assert_ne!(presented(&server), first);
+}
+
+#[test]
+fn with_an_authority_for_clients_a_client_needs_a_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let (own, own_key) = certificate(folder.path(), "own");
+    let (client, client_key) = certificate(folder.path(), "client");
+    let (other, other_key) = certificate(folder.path(), "other");
+    let text = |path: &PathBuf| path.to_str().unwrap().to_owned();
+    let server = Server::start(&[
+        "--tls-cert",
+        &text(&own),
+        "--tls-key",
+        &text(&own_key),
+        "--tls-client-ca",
+        &text(&client),
+    ]);
+    let status = |flags: &[&str]| {
+        let output = Command::new("curl")
+            .args(["--silent", "--insecure", "--output", "/dev/null", "--write-out", "%{http_code}"])
+            .args(flags)
+            .arg(format!("{}/healthz", server.url()))
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(status(&["--cert", &text(&client), "--key", &text(&client_key)]), "200");
+    assert_eq!(status(&[]), "000", "no certificate");
+    assert_eq!(status(&["--cert", &text(&other), "--key", &text(&other_key)]), "000", "another authority");
 }

@@ -13,6 +13,7 @@ use crate::http::edge::Edge;
 use crate::http::limits::Limits;
 use crate::http::quota::Quotas;
 use crate::http::scoping::{ScopeRules, Scoping};
+use crate::http::why::Refusals;
 use crate::metrics::Scrapes;
 use crate::routes::Readiness;
 
@@ -33,6 +34,7 @@ pub struct Parts {
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) access: Arc<Access>,
     pub(crate) quotas: Arc<Quotas>,
+    pub(crate) refusals: Arc<Refusals>,
     pub(crate) scoping: Arc<Scoping>,
     /// Time without a sweep after which `/v1/stats` warns.
     pub(crate) silence: Duration,
@@ -93,6 +95,7 @@ impl App {
             readiness: Arc::default(),
             access: Arc::new(Access::new([root_key])),
             quotas: Arc::default(),
+            refusals: Arc::default(),
             scoping: Arc::default(),
             silence: SILENCE,
         }))
@@ -136,6 +139,11 @@ impl App {
     pub fn with_scope_rules(mut self, rules: ScopeRules) -> Self {
         Arc::make_mut(&mut self.0).scoping = Arc::new(Scoping::new(rules));
         self
+    }
+
+    /// Ends the drain delay of a shutdown.
+    pub fn hurry(&self) {
+        self.edge.hurry.notify_one();
     }
 
     /// The same with a warning after so much time without a sweep.

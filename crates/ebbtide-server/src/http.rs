@@ -1,9 +1,15 @@
 //! HTTP edge: connections, limits, authentication, request bodies and problems.
 
+mod activity;
 pub(crate) mod auth;
 pub(crate) mod body;
+pub mod catalogue;
+mod connection;
 pub(crate) mod edge;
+mod fault;
+mod incoming;
 pub mod limits;
+mod outgoing;
 pub(crate) mod patience;
 pub(crate) mod problem;
 pub mod quota;
@@ -11,8 +17,12 @@ pub(crate) mod request_id;
 pub(crate) mod route;
 pub mod scoping;
 pub(crate) mod serve;
+pub(crate) mod share;
+mod strict;
 pub(crate) mod table;
 pub mod tls;
 pub(crate) mod trace;
+pub(crate) mod why;
+mod work;
 
-pub use serve::{serve, serve_tls};
+pub use serve::{Serving, serve, serve_tls};

@@ -13,21 +13,36 @@ mod routes;
 pub mod upkeep;
 
 use axum::Router;
+use utoipa_axum::router::OpenApiRouter;
 
 pub use app::App;
 use http::edge::EdgeLayer;
 use http::problem::Problem;
 use http::route::Routes;
-pub use http::{serve, serve_tls};
+use http::table::Table;
+pub use http::{Serving, serve, serve_tls};
 
-/// The routes.
+/// All routes.
 pub fn router(app: App) -> Router {
-    let open = routes::open();
+    build(app, routes::open().merge(routes::operator()), routes::v1())
+}
+
+/// All routes but those that are for operators alone: metrics, the description and its page.
+pub fn public_router(app: App) -> Router {
+    build(app, routes::open(), routes::v1())
+}
+
+/// The routes for operators.
+pub fn operator_router(app: App) -> Router {
+    build(app, routes::open().merge(routes::operator()), Table::new())
+}
+
+fn build(app: App, open: OpenApiRouter<App>, guarded: Table) -> Router {
     let templates: Vec<String> = open.get_openapi().paths.paths.keys().cloned().collect();
-    let (guarded, needs) = routes::v1().under(routes::BASE);
+    let (guarded, needs) = guarded.under(routes::BASE);
     let edge = EdgeLayer::new(app.clone(), Routes::new(needs, templates));
     Router::from(open.merge(guarded))
-        .fallback(|| async { Problem::not_found("no such path") })
+        .fallback(|| async { Problem::no_such_path() })
         .method_not_allowed_fallback(|| async { Problem::method_not_allowed() })
         .layer(edge)
         .with_state(app)

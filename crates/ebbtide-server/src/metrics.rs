@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
 use ebbtide::stores::attributes::Usage;
 use ebbtide::timekeeping::{ClockState, ClockStatus};
 use ebbtide::{Kind, Scope, Stopwatch};
@@ -51,9 +52,13 @@ pub fn recorder() -> &'static PrometheusHandle {
 fn describe() {
     describe_counter!("ebbtide_http_requests_total", "Requests, by method, route and outcome.");
     describe_histogram!("ebbtide_http_request_seconds", Unit::Seconds, "Time to answer a request.");
-    describe_gauge!("ebbtide_http_requests_in_flight", "Requests in flight, except operators' requests.");
+    describe_gauge!(
+        "ebbtide_http_requests_in_flight",
+        "Requests in flight, with those whose body has not arrived."
+    );
     describe_gauge!("ebbtide_connections", "Open connections.");
     describe_counter!("ebbtide_connections_refused_total", "Connections beyond the limit.");
+    describe_counter!("ebbtide_connections_cut_total", "Connections whose client did not read its answers.");
     describe_counter!(
         "ebbtide_resp_commands_total",
         "Commands of the Redis protocol, by command and outcome."
@@ -113,6 +118,7 @@ fn describe() {
 /// Initializes counters to zero, so that the first event shows as an increase.
 fn begin() {
     counter!("ebbtide_connections_refused_total").absolute(0);
+    counter!("ebbtide_connections_cut_total").absolute(0);
     for kind in Kind::ALL.iter().filter(|kind| !kind.is_probe()) {
         for name in [
             "ebbtide_records_created_total",
@@ -131,14 +137,25 @@ pub(crate) struct Scrapes(Mutex<Last>);
 
 #[derive(Debug, Default)]
 struct Last {
+    /// Text of the last scrape, and the time at which it began.
+    text: Option<(Stopwatch, Bytes)>,
     read: Option<Stopwatch>,
     shown: BTreeSet<Kind>,
 }
 
 /// All metrics, in Prometheus' text format.
-pub(crate) async fn scrape(app: &App) -> String {
-    show_edge(app);
+///
+/// Scrapes that wait for each other share a text: it needs no key, and costs more than most calls.
+pub(crate) async fn scrape(app: &App) -> Bytes {
+    let arrived = Stopwatch::start();
     let mut last = app.scrapes.0.lock().await;
+    if let Some((begun, text)) = &last.text
+        && begun.elapsed() < arrived.elapsed()
+    {
+        return text.clone();
+    }
+    let begun = Stopwatch::start();
+    show_edge(app);
     if last.read.is_none_or(|read| read.elapsed() >= STATS_AGE) {
         // Failures too are retried only after a while.
         last.read = Some(Stopwatch::start());
@@ -148,13 +165,16 @@ pub(crate) async fn scrape(app: &App) -> String {
             Err(_) => tracing::warn!("timed out reading the store statistics for a scrape"),
         }
     }
-    recorder().render()
+    let text = Bytes::from(recorder().render());
+    last.text = Some((begun, text.clone()));
+    text
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of connections and records are no finer")]
 fn show_edge(app: &App) {
     let edge = &app.edge;
-    let in_flight = edge.limits.requests.saturating_sub(edge.places.available_permits());
+    // Without the scrape itself.
+    let in_flight = edge.in_flight.load(Ordering::Relaxed).saturating_sub(1);
     gauge!("ebbtide_http_requests_in_flight").set(in_flight as f64);
     gauge!("ebbtide_connections").set(edge.connections.load(Ordering::Relaxed) as f64);
     show_clock(&app.time().status());

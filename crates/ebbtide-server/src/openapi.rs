@@ -1,5 +1,7 @@
 //! OpenAPI 3.1 description of the API, generated from the routes.
 
+mod examples;
+
 use std::sync::LazyLock;
 
 use serde::Serialize;
@@ -7,8 +9,9 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use utoipa::openapi::extensions::Extensions;
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn, PathItem};
-use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::openapi::schema::{ObjectBuilder, Schema, SchemaType, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::server::ServerBuilder;
 use utoipa::openapi::{
     Components, Content, Info, License, OpenApi, Ref, RefOr, Required, Response, ResponseBuilder,
 };
@@ -19,8 +22,8 @@ use crate::routes;
 /// Answer other than a success (RFC 9457), as `application/problem+json`.
 #[derive(Serialize, ToSchema)]
 struct Problem {
-    /// `urn:ebbtide:problem:` followed by the title.
-    #[schema(example = "urn:ebbtide:problem:replay")]
+    /// `/problems/` followed by the title: the path of a page on this server with the cause and the remedy.
+    #[schema(example = "/problems/replay")]
     r#type: String,
     /// Stable identifier of the problem.
     #[schema(example = "replay")]
@@ -60,18 +63,26 @@ fn document() -> OpenApi {
     info.license = Some(license);
     let mut api = OpenApi::new(info, utoipa::openapi::Paths::new());
     api.merge(routes::open().into_openapi());
+    api.merge(routes::operator().into_openapi());
     api.merge(routes::v1().under(routes::BASE).0.into_openapi());
-    with_components(api)
+    api.servers =
+        Some(vec![ServerBuilder::new().url("/").description(Some("the server of this description")).build()]);
+    let mut api = with_components(api);
+    examples::add(&mut api);
+    api
 }
 
 fn with_components(mut api: OpenApi) -> OpenApi {
     for operation in api.paths.paths.values_mut().flat_map(operations) {
         for (status, response) in &mut operation.responses.responses {
-            if let RefOr::T(response) = response
-                && !status.starts_with('2')
-                && response.content.is_empty()
-            {
+            let RefOr::T(response) = response else { continue };
+            if !status.starts_with('2') && response.content.is_empty() {
                 response.content.insert(PROBLEM.to_owned(), problem());
+            }
+            // Every response must have one.
+            if response.description.is_empty() {
+                let words = if status == "201" { "created" } else { "success" };
+                words.clone_into(&mut response.description);
             }
         }
     }
@@ -80,6 +91,7 @@ fn with_components(mut api: OpenApi) -> OpenApi {
         .schemas
         .insert(<Problem as ToSchema>::name().into_owned(), <Problem as utoipa::PartialSchema>::schema());
     merge_tagged(components);
+    components.schemas.values_mut().for_each(add_millis);
     let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("an API key, `ebk_…`"));
     components.add_security_scheme(BEARER, SecurityScheme::Http(bearer.build()));
     api
@@ -106,6 +118,26 @@ fn merge_tagged(components: &mut Components) {
             merged.description.clone_from(&parts.description);
             *variant = RefOr::T(Schema::Object(merged));
         }
+    }
+}
+
+/// Adds `ttl_ms` beside `ttl_seconds`: the edge reads either, for every call.
+fn add_millis(schema: &mut RefOr<Schema>) {
+    let members = match schema {
+        RefOr::T(Schema::Object(members)) => members,
+        RefOr::T(Schema::OneOf(variants)) => return variants.items.iter_mut().for_each(add_millis),
+        _ => return,
+    };
+    let lifetimes: Vec<_> =
+        members.properties.keys().filter(|name| name.ends_with("ttl_seconds")).cloned().collect();
+    for seconds in lifetimes {
+        let millis = ObjectBuilder::new()
+            .schema_type(SchemaType::from_iter([Type::Integer, Type::Null]))
+            .minimum(Some(1))
+            .description(Some(format!("In milliseconds, in place of `{seconds}`.")));
+        let name = seconds.replace("ttl_seconds", "ttl_ms");
+        members.properties.insert(name, RefOr::T(Schema::Object(millis.build())));
+        members.required.retain(|required| *required != seconds);
     }
 }
 

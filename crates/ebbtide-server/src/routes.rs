@@ -27,6 +27,7 @@ mod scopes;
 mod sessions;
 mod subjects;
 mod tokens;
+mod why;
 
 use utoipa_axum::router::OpenApiRouter;
 
@@ -37,7 +38,12 @@ use crate::http::table::Table;
 
 /// Routes that need no key.
 pub(crate) fn open() -> OpenApiRouter<App> {
-    docs::routes().merge(health::routes())
+    docs::problems().merge(health::routes())
+}
+
+/// Routes for operators that need no key.
+pub(crate) fn operator() -> OpenApiRouter<App> {
+    docs::routes().merge(health::metrics_routes())
 }
 
 /// Base path of the routes that need a key.
@@ -70,5 +76,6 @@ pub(crate) fn v1() -> Table {
         .merge(scopes::routes())
         .merge(audit::routes())
         .merge(explain::routes())
+        .merge(why::routes())
         .merge(admin::routes())
 }

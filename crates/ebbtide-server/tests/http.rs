@@ -8,6 +8,10 @@ mod api;
 mod audited;
 #[path = "http/belongings.rs"]
 mod belongings;
+#[path = "http/contract.rs"]
+mod contract;
+#[path = "http/errors.rs"]
+mod errors;
 #[path = "http/examples.rs"]
 mod examples;
 #[path = "http/keys.rs"]
@@ -79,7 +83,8 @@ async fn a_code_gives_a_grant_once_and_a_second_redemption_revokes_it() {
     assert_eq!(server.call("GET", &read, &[], Value::Null).await.ok(200)["state"], "active");
     server.post("/v1/codes/redeem", redeem).await.refused(409, "reused");
     let rotate = json!({"refresh_token": grant["refresh_token"], "client_id": "app"});
-    server.post("/v1/grants/rotate", rotate).await.refused(410, "expired");
+    let revoked = server.post("/v1/grants/rotate", rotate).await.refused(410, "revoked");
+    assert_eq!(revoked["revoked"], "code_reused");
 
     let issued = server.post("/v1/codes", request.clone()).await.ok(201);
     let wrong = json!({"code": issued["code"], "client_id": "other", "redirect_uri": "https://app/cb"});
@@ -128,7 +133,7 @@ async fn a_family_rotates_retries_and_dies_of_reuse() {
     server.pass(10);
     server.post("/v1/grants/rotate", rotate(&grant["refresh_token"])).await.refused(409, "reused");
     assert_eq!(server.form("/v1/introspect", &introspect).await.ok(200), json!({"active": false}));
-    server.post("/v1/access-tokens", token).await.refused(410, "expired");
+    server.post("/v1/access-tokens", token).await.refused(410, "revoked");
     server
         .post("/v1/grants/rotate", json!({"refresh_token": "ebr_x", "client_id": "app"}))
         .await
@@ -149,7 +154,7 @@ async fn revoking_reaches_a_subject_a_token_and_nothing_twice() {
     assert_eq!(server.form("/v1/introspect", &token).await.ok(200)["active"], false);
     assert_eq!(revoke(json!({"subject": "bob"})).await.ok(200), json!({"revoked": 1}));
     let rotate = json!({"refresh_token": third["refresh_token"], "client_id": "app"});
-    server.post("/v1/grants/rotate", rotate).await.refused(410, "expired");
+    server.post("/v1/grants/rotate", rotate).await.refused(410, "revoked");
     revoke(json!({})).await.refused(400, "invalid");
     revoke(json!({"subject": "bob", "client_id": "app"})).await.refused(400, "invalid");
     assert_eq!(server.form("/v1/revoke", "token=garbage").await.status, 200, "as RFC 7009 wants it");
@@ -293,7 +298,7 @@ async fn what_cannot_be_read_is_a_problem_that_quotes_nothing() {
     }
     let large = json!({"namespace": "n", "jti": "x".repeat(2 << 20)});
     server.post("/v1/replays/check", large).await.refused(413, "invalid");
-    server.post("/v1/nothing", json!({})).await.refused(404, "unknown");
+    server.post("/v1/nothing", json!({})).await.refused(404, "not-found");
     server.call("GET", "/v1/replays/check", &[], Value::Null).await.refused(405, "invalid");
 }
 

@@ -22,6 +22,116 @@ fn the_description_is_what_is_checked_in() {
     );
 }
 
+/// Whether a path of a request is one of a template's, and the number of names in the template.
+fn matches(template: &str, path: &str) -> Option<usize> {
+    let path = path.split('?').next().unwrap();
+    let (ours, theirs): (Vec<_>, Vec<_>) = (template.split('/').collect(), path.split('/').collect());
+    let fits = |(ours, theirs): (&&str, &&str)| ours.starts_with('{') || ours == theirs;
+    let all = ours.len() == theirs.len() && ours.iter().zip(&theirs).all(fits);
+    all.then(|| ours.iter().filter(|part| !part.starts_with('{')).count())
+}
+
+/// A value of an example, with something to read in place of what differs from run to run.
+fn readable(name: &str, value: &Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            members.iter().map(|(name, value)| (name.clone(), readable(name, value))).collect::<Value>()
+        }
+        Value::Array(items) => items.iter().map(|item| readable(name, item)).collect(),
+        Value::String(text)
+            if text == "$any" && (name == "at" || name.ends_with("_at") || name == "timestamp") =>
+        {
+            1_800_000_000_000_u64.into()
+        }
+        Value::String(text) if text == "$any" || text.starts_with("$keep:") || text.contains("${") => {
+            "…".into()
+        }
+        other => other.clone(),
+    }
+}
+
+/// The first success of each call in `api/examples`.
+fn examples() -> String {
+    let api: Value = serde_json::from_str(ebbtide_server::openapi::text()).unwrap();
+    let mut files: Vec<_> = std::fs::read_dir(file().with_file_name("examples"))
+        .unwrap()
+        .map(|one| one.unwrap().path())
+        .collect();
+    files.sort();
+    let mut examples = std::collections::BTreeMap::new();
+    for path in files.iter().filter(|path| path.extension().is_some_and(|extension| extension == "json")) {
+        let file: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        for step in file["steps"].as_array().unwrap() {
+            let (request, answer) = (&step["request"], &step["answer"]);
+            let (Some(method), Some(path)) = (request["method"].as_str(), request["path"].as_str()) else {
+                continue;
+            };
+            let status = answer["status"].as_u64().unwrap();
+            let templates = api["paths"].as_object().unwrap().keys();
+            let best = templates.filter_map(|template| Some((matches(template, path)?, template))).max();
+            let Some((_, template)) = best.filter(|_| status < 300) else { continue };
+            let example = serde_json::json!({
+                "request": request.get("body").map(|body| readable("", body)),
+                "status": status.to_string(),
+                "answer": answer.get("body").map(|body| readable("", body)),
+            });
+            examples.entry(format!("{method} {template}")).or_insert(example);
+        }
+    }
+    serde_json::to_string_pretty(&examples).unwrap() + "\n"
+}
+
+#[test]
+fn the_examples_of_the_description_are_those_that_the_tests_run() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/openapi/examples.json");
+    let made = examples();
+    if std::env::var_os("EBBTIDE_WRITE_API").is_some() {
+        std::fs::write(&path, &made).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap();
+    assert!(
+        made == kept,
+        "src/openapi/examples.json differs from api/examples; regenerate it with EBBTIDE_WRITE_API=1, twice"
+    );
+}
+
+#[test]
+fn every_response_has_a_description_and_calls_have_examples() {
+    let api: Value = serde_json::from_str(ebbtide_server::openapi::text()).unwrap();
+    assert_eq!(api["servers"][0]["url"], "/");
+    assert_eq!(api["components"]["securitySchemes"]["key"]["scheme"], "bearer");
+    let mut shown = 0;
+    for (path, item) in api["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            for (status, response) in operation["responses"].as_object().unwrap() {
+                assert!(
+                    !response["description"].as_str().unwrap_or_default().is_empty(),
+                    "{method} {path} {status}"
+                );
+                shown += usize::from(!response["content"]["application/json"]["example"].is_null());
+            }
+        }
+    }
+    assert!(shown > 40, "{shown} examples");
+}
+
+#[test]
+fn the_pages_about_problems_are_what_is_checked_in() {
+    let folder = file().with_file_name("../docs/problems");
+    for (name, page) in ebbtide_server::http::catalogue::files() {
+        let path = folder.join(name);
+        if std::env::var_os("EBBTIDE_WRITE_API").is_some() {
+            std::fs::write(&path, &page).unwrap();
+        }
+        let kept = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            kept == page,
+            "{} differs from the catalogue; regenerate it with EBBTIDE_WRITE_API=1",
+            path.display()
+        );
+    }
+}
+
 #[test]
 fn every_call_says_who_may_and_what_it_refuses() {
     let api: Value = serde_json::from_str(ebbtide_server::openapi::text()).unwrap();

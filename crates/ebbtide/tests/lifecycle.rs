@@ -321,7 +321,7 @@ async fn every_index_leads_to_its_record() {
     }
     // The wrong guesses at user codes are no index.
     let device_codes = world.stores.device_codes(&world.scope);
-    let _ = device_codes.decide(Deny::new("BBBB-BBBB")).await.unwrap();
+    let _ = device_codes.decide(Deny::new("BBBB-BBBB", "a browser")).await.unwrap();
     let beside = world.backend.scan_all(&Prefix::kind_wide(Kind::UserCode), world.clock.now()).await.unwrap();
     let (_, device_of) = indexes().into_iter().find(|(kind, _)| *kind == Kind::UserCode).unwrap();
     let leading = beside.iter().filter(|(index, record)| device_of(index, record).is_some()).count();

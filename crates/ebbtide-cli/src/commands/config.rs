@@ -58,8 +58,8 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode> {
 fn check(args: &CheckArgs) -> Result<Vec<Row>> {
     let resolved = Resolved::of(&args.settings)?;
     let config = Config::read(&resolved)?;
-    if let Some((certificate, key)) = &config.tls {
-        tls(certificate, key)?;
+    if let Some(files) = &config.tls {
+        tls(&files.certificate, &files.key, files.client_ca.as_deref())?;
     }
     Ok(resolved.rows())
 }

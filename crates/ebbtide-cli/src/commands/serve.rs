@@ -1,5 +1,6 @@
 //! `ebbtide serve`
 
+use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use ebbtide_server::http::limits::Limits;
 use ebbtide_server::http::quota::Quotas;
 use ebbtide_server::http::tls::tls;
 use ebbtide_server::upkeep::Upkeep;
-use ebbtide_server::{App, metrics, resp, serve, serve_tls};
+use ebbtide_server::{App, Serving, metrics, resp};
+use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -21,7 +23,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::migrate_schema;
-use crate::config::{Config, Resolved, Settings};
+use crate::config::{Config, Resolved, Settings, TlsFiles};
+use crate::logging::Logging;
 use crate::output::outln;
 use crate::store;
 use crate::{logging, root_key};
@@ -30,8 +33,9 @@ use crate::{logging, root_key};
 #[derive(Debug, clap::Args)]
 #[command(
     long_about = "Serve the HTTP API, over HTTP/1.1 and HTTP/2, and with --resp the Redis protocol.\n\n\
-        Prints `listening on URL` to standard output when it is ready, a line for each; the log goes to standard error. On SIGTERM or \
-        SIGINT it drains the requests in flight and ends. The root key comes from EBBTIDE_ROOT_KEY; an embedded store \
+        Prints `listening on URL` to standard output when it is ready, a line for each; the log goes to standard error. On SIGTERM it \
+        is not ready from then on, accepts connections for the drain delay, drains the requests in flight and ends; on SIGINT \
+        without the delay. On SIGHUP it reloads the files of TLS and the filter of the log. The root key comes from EBBTIDE_ROOT_KEY; an embedded store \
         has one in the file root.key of its folder, created at the first start.",
     after_help = "Precedence: flag, variable, file, default.\n\n\
     Examples:\n  \
@@ -46,22 +50,32 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    let config = Config::read(&Resolved::of(&args.settings)?)?;
-    let _logging = logging::start(&config)?;
+    serve(args.settings, |_| Ok(())).await
+}
+
+/// Serves with these settings; `listening` is called with the URL once it listens.
+pub(super) async fn serve(
+    settings: Settings,
+    listening: impl FnOnce(&str) -> Result<()>,
+) -> Result<ExitCode> {
+    // Before anything else: without a handler, SIGHUP ends the process.
+    let hangup = signal(SignalKind::hangup())?;
+    let config = Config::read(&Resolved::of(&settings)?)?;
+    let logging = logging::start(&config)?;
     // Before the first measurement.
     metrics::recorder();
-    let tls = config.tls.as_ref().map(|(certificate, key)| tls(certificate, key)).transpose()?;
+    let tls = config.tls.as_ref().map(load).transpose()?.map(watch::channel);
+    let (files, tls) = tls.unzip();
     let (app, sweeper, engine) = open(&config).await?;
     let app = app.within(within_files(config.limits));
 
-    let listener = TcpListener::bind(config.listen)
-        .await
-        .with_context(|| format!("cannot listen on {}", config.listen))?;
+    let listener = bind(config.listen).await?;
+    let operator = match config.operator_listen {
+        Some(address) => Some(bind(address).await?),
+        None => None,
+    };
     let resp = match config.resp {
-        Some(address) => {
-            let bound = TcpListener::bind(address).await;
-            Some(bound.with_context(|| format!("cannot listen on {address} for the Redis protocol"))?)
-        }
+        Some(address) => Some(bind(address).await.context("the Redis protocol")?),
         None => None,
     };
     let mut terminate = signal(SignalKind::terminate())?;
@@ -72,21 +86,39 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let failed = Arc::<AtomicBool>::default();
     let has_failed = until_failed(Arc::clone(&engine), Arc::clone(&failed));
     let scheme = if tls.is_some() { "https" } else { "http" };
-    outln!("listening on {scheme}://{}", listener.local_addr()?)?;
+    let url = format!("{scheme}://{}", listener.local_addr()?);
+    outln!("listening on {url}")?;
     if let Some(resp) = &resp {
         let scheme = if tls.is_some() { "rediss" } else { "redis" };
         outln!("listening on {scheme}://{}", resp.local_addr()?)?;
     }
+    if let Some(operator) = &operator {
+        outln!("operator listening on http://{}", operator.local_addr()?)?;
+    }
+    listening(&url)?;
     let (stopping, stopped) = watch::channel(());
+    let hurry = app.clone();
     let stop = async move {
         tokio::select! {
             _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-            () = has_failed => return tracing::error!("the store has failed; ending the process"),
+            // A person at a terminal does not wait for a load balancer.
+            _ = interrupt.recv() => hurry.hurry(),
+            () = has_failed => {
+                hurry.hurry();
+                return tracing::error!("the store has failed; ending the process");
+            }
         }
         tracing::info!("shutting down; draining in-flight requests");
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            hurry.hurry();
+        });
         drop(stopping);
     };
+    let reloads = Reloads { settings, logging, files };
     let redis = async {
         let Some(listener) = resp else { return Ok(()) };
         let mut stopped = stopped;
@@ -94,15 +126,14 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             // The sender is dropped, and never sends.
             let _ = stopped.changed().await;
         };
-        resp::serve(listener, app.clone(), tls.clone(), stop).await
+        let tls = tls.as_ref().map(|tls| Arc::clone(&tls.borrow()));
+        resp::serve(listener, app.clone(), tls, stop).await
     };
-    let http = async {
-        match tls.clone() {
-            Some(tls) => serve_tls(listener, app.clone(), tls, stop).await,
-            None => serve(listener, app.clone(), stop).await,
-        }
-    };
-    tokio::try_join!(http, redis)?;
+    let http = Serving { listener, operator, tls: tls.clone() }.run(app.clone(), stop);
+    tokio::select! {
+        served = async { tokio::try_join!(http, redis) } => drop(served?),
+        () = reloads.run(hangup) => {}
+    }
     sweeping.stop().await;
     if failed.load(Ordering::Acquire) {
         bail!(
@@ -111,6 +142,49 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         );
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
+}
+
+fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>> {
+    Ok(tls(&files.certificate, &files.key, files.client_ca.as_deref())?)
+}
+
+/// Reloads on SIGHUP: the files of TLS, and the filter of the log.
+struct Reloads {
+    settings: Settings,
+    logging: Logging,
+    files: Option<watch::Sender<Arc<ServerConfig>>>,
+}
+
+impl Reloads {
+    async fn run(self, mut hangup: Signal) {
+        while hangup.recv().await.is_some() {
+            match self.reload() {
+                Ok(()) => tracing::info!("reloaded the files of TLS and the filter of the log"),
+                Err(error) => {
+                    tracing::error!("cannot reload, the previous settings stay in force: {error:#}");
+                }
+            }
+        }
+        std::future::pending().await
+    }
+
+    fn reload(&self) -> Result<()> {
+        let config = Config::read(&Resolved::of(&self.settings)?)?;
+        // A file that cannot be read changes nothing.
+        let tls = config.tls.as_ref().map(load).transpose()?;
+        self.logging.set_filter(&config.log_filter)?;
+        match (&self.files, tls) {
+            (Some(files), Some(tls)) => drop(files.send_replace(tls)),
+            (None, Some(_)) => tracing::warn!("TLS cannot be turned on while the server runs"),
+            (Some(_), None) => tracing::warn!("TLS cannot be turned off while the server runs"),
+            (None, None) => {}
+        }
+        Ok(())
+    }
 }
 
 /// Time between two looks at the state of the engine.

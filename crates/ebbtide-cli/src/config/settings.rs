@@ -52,7 +52,8 @@ macro_rules! settings {
 settings! {
     "listen" "listen" "EBBTIDE_LISTEN" Some("ADDRESS"), Some("127.0.0.1:7878"), "Address to listen on; port 0 selects a free port";
     "resp" "resp" "EBBTIDE_RESP" Some("ADDRESS"), None, "Address to listen on for the Redis protocol, such as 127.0.0.1:7879; without it, there is none";
-    "store" "store" "EBBTIDE_STORE" Some("URL"), Some("fjall:./data"), "URL of the store";
+    "operator_listen" "operator-listen" "EBBTIDE_OPERATOR_LISTEN" Some("ADDRESS"), None, "Address for health, readiness, metrics and documentation; plain HTTP. Metrics and documentation are then served there alone";
+    "store" "store" "EBBTIDE_STORE" Some("URL"), None, "URL of the store, such as fjall:./data; required";
     "keyring" "keyring" "EBBTIDE_KEYRING" Some("FILE"), None, "Keyring file; an embedded store has one in its folder";
     "root_key_file" "root-key-file" "EBBTIDE_ROOT_KEY_FILE" Some("FILES"), None, "File with the root key; two lines, or two files separated by a comma, while it is rotated";
     "auto_migrate" "auto-migrate" "EBBTIDE_AUTO_MIGRATE" None, Some("false"), "Migrate the schema to the version of this build before serving";
@@ -69,12 +70,17 @@ settings! {
     "quotas" "quotas" "EBBTIDE_QUOTAS" Some("SCOPE=N,…"), None, "Maximum number of records of a scope and the scopes below it, separated by commas";
     "tls.cert" "tls-cert" "EBBTIDE_TLS_CERT" Some("FILE"), None, "Certificate chain for TLS, a PEM file; without it, the server speaks plain HTTP";
     "tls.key" "tls-key" "EBBTIDE_TLS_KEY" Some("FILE"), None, "Private key of the certificate, a PEM file";
+    "tls.client_ca" "tls-client-ca" "EBBTIDE_TLS_CLIENT_CA" Some("FILE"), None, "Certificate authorities of clients, a PEM file; with it, every client must present a certificate";
     "limits.body_bytes" "limits-body-bytes" "EBBTIDE_LIMITS_BODY_BYTES" Some("N"), Some("1048576"), "Maximum size of a request body, in bytes; larger bodies are answered 413";
     "limits.body_timeout" "limits-body-timeout" "EBBTIDE_LIMITS_BODY_TIMEOUT" Some("TIME"), Some("30s"), "Time limit for the body of a request; slower ones are answered 408";
     "limits.header_timeout" "limits-header-timeout" "EBBTIDE_LIMITS_HEADER_TIMEOUT" Some("TIME"), Some("60s"), "Time limit for an idle connection, and for the head of a request";
+    "limits.send_timeout" "limits-send-timeout" "EBBTIDE_LIMITS_SEND_TIMEOUT" Some("TIME"), Some("30s"), "Time limit for a client that does not read its answer; then the connection is closed";
     "limits.resp_idle_timeout" "limits-resp-idle-timeout" "EBBTIDE_LIMITS_RESP_IDLE_TIMEOUT" Some("TIME"), Some("1h"), "Time limit for an idle connection of the Redis protocol";
     "limits.requests" "limits-requests" "EBBTIDE_LIMITS_REQUESTS" Some("N"), Some("4096"), "Maximum number of requests in flight; the rest are answered 503";
+    "limits.key_requests" "limits-key-requests" "EBBTIDE_LIMITS_KEY_REQUESTS" Some("N"), Some("1024"), "Maximum number of requests in flight of one tenant; the rest are answered 429";
+    "limits.key_bytes" "limits-key-bytes" "EBBTIDE_LIMITS_KEY_BYTES" Some("N"), Some("67108864"), "Maximum number of bytes of one tenant's bodies and answers in memory; the rest are answered 429";
     "limits.connections" "limits-connections" "EBBTIDE_LIMITS_CONNECTIONS" Some("N"), Some("16384"), "Maximum number of open connections; the rest are answered 503";
+    "drain_delay" "drain-delay" "EBBTIDE_DRAIN_DELAY" Some("TIME"), Some("2s"), "Time at shutdown in which the server is not ready but still accepts connections; 0s for none";
     "limits.shutdown_timeout" "limits-shutdown-timeout" "EBBTIDE_LIMITS_SHUTDOWN_TIMEOUT" Some("TIME"), Some("30s"), "Time limit to drain requests in flight at shutdown";
     "clock.synchronized_file" "clock-synchronized-file" "EBBTIDE_CLOCK_SYNCHRONIZED_FILE" Some("FILE"), Some(ebbtide::timekeeping::SYNCHRONIZED_FILE), "File that the time service touches at every synchronization; it vouches for the wall clock after a reboot";
     "log.format" "log-format" "EBBTIDE_LOG_FORMAT" Some("FORMAT"), Some("text"), "Format of log lines: text or json";

@@ -12,7 +12,8 @@ fn resolve(text: &str, flags: &[&str]) -> Result<Resolved> {
     fs::write(&path, text).unwrap();
     let file = path.to_str().unwrap();
     let command = Settings::augment_args(Command::new("serve"));
-    let matches = command.get_matches_from([&["serve", "--config", file], flags].concat());
+    let store: &[&str] = if text.starts_with("store") { &[] } else { &["--store", "memory:"] };
+    let matches = command.get_matches_from([&["serve", "--config", file], store, flags].concat());
     Resolved::of(&Settings::from_arg_matches(&matches).unwrap())
 }
 
@@ -32,7 +33,7 @@ fn a_flag_goes_before_the_file_and_the_file_before_the_default() {
     let source = |key: &str| rows.iter().find(|row| row.key == key).unwrap().source.clone();
     assert_eq!(source("listen"), "--listen");
     assert!(source("limits.requests").ends_with("ebbtide.toml:3: limits.requests"));
-    assert_eq!((source("store").as_str(), source("tls.key").as_str()), ("default", "not set"));
+    assert_eq!((source("store").as_str(), source("tls.key").as_str()), ("--store", "not set"));
 }
 
 #[test]

@@ -39,6 +39,11 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Like [`duration`], or `0s` for none.
+pub(super) fn delay(text: &str) -> Result<Duration, String> {
+    if text == "0s" { Ok(Duration::ZERO) } else { duration(text) }
+}
+
 /// A type that parses itself, with the error message of the library.
 pub(super) fn parsed<T: FromStr<Err = ebbtide::Error>>(text: &str) -> Result<T, String> {
     text.parse().map_err(|error: ebbtide::Error| error.message().to_owned())

@@ -80,8 +80,8 @@ impl Server {
             .stderr(std::fs::File::create(&log).unwrap())
             .spawn()
             .unwrap();
-        let mut listening = String::new();
         let mut output = BufReader::new(process.stdout.take().unwrap());
+        let mut listening = String::new();
         output.read_line(&mut listening).unwrap();
         let address = listening.trim().rsplit('/').next().and_then(|address| address.parse().ok());
         let address = address.unwrap_or_else(|| {
@@ -91,6 +91,12 @@ impl Server {
         let key = variables.iter().find(|(name, _)| *name == "EBBTIDE_ROOT_KEY").map(|(_, key)| *key);
         let key = key.unwrap_or_default().to_owned();
         Self { address, listening: listening.trim().to_owned(), log, key, process, output, folder: None }
+    }
+
+    /// Address of the operators' listener, from the next line of the output.
+    pub(crate) fn operator(&mut self) -> Option<SocketAddr> {
+        let line = self.next_line();
+        line.trim().rsplit('/').next().and_then(|address| address.parse().ok())
     }
 
     /// Next line of its output.
@@ -134,6 +140,14 @@ impl Server {
 
     pub(crate) fn wait(&mut self) -> ExitStatus {
         self.process.wait().unwrap()
+    }
+
+    /// Resident memory of the process, in bytes.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     }
 
     /// Processor time that the process has used.
@@ -186,7 +200,7 @@ impl Answer {
     pub(crate) fn refused(self, status: u16, kind: &str) -> Self {
         assert_eq!(self.status, status, "{self:?}");
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
-        assert_eq!(self.body["type"], format!("urn:ebbtide:problem:{kind}"), "{self:?}");
+        assert_eq!(self.body["type"], format!("/problems/{kind}"), "{self:?}");
         self
     }
 
@@ -217,6 +231,13 @@ impl Client {
 
     pub(crate) fn post(&mut self, path: &str, body: &str) -> Answer {
         self.call("POST", path, &[], body)
+    }
+
+    /// Sends a request without a body; returns none if the connection ends.
+    pub(crate) fn try_get(&mut self, path: &str) -> Option<Answer> {
+        let request = request("GET", path, &self.key, &[], "");
+        self.stream.get_mut().write_all(request.as_bytes()).ok()?;
+        self.answer()
     }
 
     /// Sends a request; returns none if the connection ends.

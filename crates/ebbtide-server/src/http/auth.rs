@@ -14,21 +14,38 @@ use ebbtide::stores::audit::{AuditContext, Author};
 use ebbtide::{Digest, Reach, Scope, Secret};
 
 use crate::app::App;
+use crate::http::edge::Edge;
 use crate::http::problem::Problem;
+use crate::http::route::Route;
+use crate::http::share::Share;
 use crate::http::table::Needs;
-use cache::{Cache, Held, LIFE};
+use cache::{Cache, Held, LIFE, Tied};
 
 /// Authorized caller and the scope of the request: the header `Ebbtide-Scope`, else the key's own scope. Only routes
 /// of the [`Table`](crate::http::table::Table) have one.
 #[derive(Debug, Clone)]
-pub(crate) struct Caller {
+pub(crate) struct Caller(Arc<Admitted>);
+
+/// Key and scope of a [`Caller`].
+#[derive(Debug)]
+pub(crate) struct Admitted {
     pub(crate) scope: Scope,
+    /// Part of the node that the caller's tenant uses.
+    pub(crate) share: Arc<Share>,
     /// True if the request names no scope, and the answer warns about it.
     pub(crate) warned: bool,
     who: Who,
 }
 
-#[derive(Debug, Clone)]
+impl std::ops::Deref for Caller {
+    type Target = Admitted;
+
+    fn deref(&self) -> &Admitted {
+        &self.0
+    }
+}
+
+#[derive(Debug)]
 enum Who {
     /// Root key, with its id in the audit log.
     Root(&'static str),
@@ -41,6 +58,13 @@ impl Who {
             // The root key's scope is the whole store.
             Self::Root(_) => &Scope::Global,
             Self::Key(held) => &held.key.scope,
+        }
+    }
+
+    fn share(&self, edge: &Edge) -> Arc<Share> {
+        match self {
+            Self::Root(_) => Arc::clone(&edge.root),
+            Self::Key(held) => Arc::clone(&held.share),
         }
     }
 
@@ -61,6 +85,11 @@ impl Who {
 }
 
 impl Caller {
+    /// Id of the key, for the log; that of the root key is `root`.
+    pub(crate) fn key_id(&self) -> String {
+        self.who.id()
+    }
+
     /// Role of the key.
     pub(crate) fn role(&self) -> Role {
         self.who.role()
@@ -69,7 +98,7 @@ impl Caller {
     /// Counts one request against the key's rate limit.
     pub(crate) fn spend(&self, boot: Duration) -> Result<(), Problem> {
         match &self.who {
-            Who::Root => Ok(()),
+            Who::Root(_) => Ok(()),
             Who::Key(held) => held.spend(boot),
         }
     }
@@ -91,7 +120,7 @@ impl Caller {
     pub(crate) fn author(&self) -> Author {
         match &self.who {
             Who::Root(id) => Author::new(id),
-            Who::Key(held) => Author::new(&held.key.id.to_string()),
+            Who::Key(held) => held.author.clone(),
         }
     }
 
@@ -174,20 +203,20 @@ impl App {
     pub(crate) async fn admit(
         &self,
         needs: Needs,
-        route: &str,
+        route: &Route,
         headers: &HeaderMap,
     ) -> Result<Caller, Problem> {
+        let call = route.call();
         let who = self.identify(headers).await?;
         if let Who::Key(held) = &who {
             held.spend(self.time().boot())?;
         }
-        let call = call_of(route);
         if let Who::Key(held) = &who
-            && !held.key.allows(&call)
+            && !held.key.allows(call)
         {
             return Err(Problem::forbidden("the key's list of allowed calls does not have this one"));
         }
-        let named = matches!(&who, Who::Key(held) if call.ends_with("/extend") && held.key.names(&call));
+        let named = matches!(&who, Who::Key(held) if call.ends_with("/extend") && held.key.names(call));
         if who.role() < needs.role && !named {
             return Err(Problem::forbidden(&format!("this call needs the role {}", needs.role)));
         }
@@ -202,13 +231,13 @@ impl App {
         // Calls of administration concern the whole store, or name their scope otherwise.
         let unscoped = asked.is_none() && scope == Scope::Global && needs.role < Role::Admin;
         if unscoped {
-            self.scoping.note(&who.id(), route, self.now()?.latest())?;
+            self.scoping.note(&who.id(), route.template(), self.now()?.latest())?;
         }
         if needs.adds {
             self.quotas.check(&self.stores, &scope, self.time().boot()).await?;
         }
         let warned = unscoped && self.scoping.rules.warn;
-        Ok(Caller { scope, who, warned })
+        Ok(Caller(Arc::new(Admitted { scope, share: who.share(&self.edge), warned, who })))
     }
 
     /// Authenticates the holder of `key`, for a protocol without headers. The scope is the key's own, unless another one
@@ -227,7 +256,7 @@ impl App {
         {
             return Err(Problem::forbidden("the key's list of allowed calls does not have records"));
         }
-        Ok(Caller { scope, who, warned: false })
+        Ok(Caller(Arc::new(Admitted { scope, share: who.share(&self.edge), warned: false, who })))
     }
 
     async fn identify(&self, headers: &HeaderMap) -> Result<Who, Problem> {
@@ -245,6 +274,12 @@ impl App {
         }
         // Taken before the read: a cached key is never younger than it seems.
         let lease = self.time().lease(LIFE);
+        // Keys that were valid a moment ago do not wait behind invented ones.
+        let known = access.cache.knows(&digest);
+        let _lookup = match (!known).then(|| self.edge.new_keys.try_acquire()) {
+            Some(Err(_)) => return Err(Problem::overloaded()),
+            permit => permit,
+        };
         let found: Option<ApiKey> = self.stores.find_api_key(&Secret::new(key)).await?;
         let ancestors = match &found {
             Some(key) => self.stores.api_key_ancestors(key).await?,
@@ -254,12 +289,13 @@ impl App {
             access.cache.drop(&digest);
             return Err(Problem::unauthorized());
         };
-        Ok(Who::Key(access.cache.hold(&digest, key, ancestors, lease, self.time())))
+        let share = self.edge.shares.of(&key, self.edge.limits);
+        Ok(Who::Key(access.cache.hold(&digest, key, Tied { ancestors, share }, lease, self.time())))
     }
 }
 
 /// Path of a call as `allow` names it: without the version and without parameters.
-fn call_of(route: &str) -> String {
+pub(crate) fn call_of(route: &str) -> String {
     let segments = route.trim_start_matches("/v1/").split('/').filter(|segment| !segment.starts_with('{'));
     segments.collect::<Vec<_>>().join("/")
 }

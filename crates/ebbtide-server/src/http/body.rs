@@ -1,11 +1,10 @@
 //! Extractors of requests, and JSON answers.
 
-use std::error::Error;
-
 use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, FormRejection, JsonRejection, PathRejection, QueryRejection};
-use axum::extract::{self, FromRequest, FromRequestParts, OptionalFromRequest, Request};
-use axum::http::StatusCode;
+use axum::extract::rejection::{BytesRejection, PathRejection};
+use axum::extract::{self, FromRequest, FromRequestParts, OptionalFromRequest, RawPathParams, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use ebbtide::Cursor;
@@ -13,14 +12,14 @@ use ebbtide::stores::shared::paging::Listing;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::http::fault;
 use crate::http::patience::TooSlow;
 use crate::http::problem::Problem;
+use crate::http::strict::{self, Notes};
 use ebbtide_api::answers::Listed;
 pub(crate) use ebbtide_api::answers::millis;
 
 /// JSON body of a request or an answer; a body that cannot be read is a [`Problem`].
-#[derive(FromRequest)]
-#[from_request(via(axum::Json), rejection(Problem))]
 pub(crate) struct Json<T>(pub(crate) T);
 
 impl<T: Serialize> IntoResponse for Json<T> {
@@ -29,72 +28,135 @@ impl<T: Serialize> IntoResponse for Json<T> {
     }
 }
 
+const JSON: &str = "application/json";
+const FORM: &str = "application/x-www-form-urlencoded";
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let is_json = essence(request.headers()).is_some_and(|essence| {
+            let suffix = essence.len().checked_sub(5).and_then(|at| essence.get(at..));
+            essence.eq_ignore_ascii_case(JSON) || suffix.is_some_and(|end| end.eq_ignore_ascii_case("+json"))
+        });
+        if !is_json {
+            return Err(fault::content_type(JSON));
+        }
+        read_json(&Bytes::from_request(request, state).await?).map(Self)
+    }
+}
+
 /// Optional JSON body: an empty body is `None`.
-impl<T, S> OptionalFromRequest<S> for Json<T>
-where
-    T: DeserializeOwned,
-    S: Send + Sync,
-{
+impl<T: DeserializeOwned, S: Send + Sync> OptionalFromRequest<S> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Option<Self>, Problem> {
         let bytes = Bytes::from_request(request, state).await?;
-        if bytes.is_empty() {
-            return Ok(None);
-        }
-        axum::Json::from_bytes(&bytes).map(|axum::Json(body)| Some(Self(body))).map_err(Problem::from)
+        if bytes.is_empty() { Ok(None) } else { read_json(&bytes).map(|body| Some(Self(body))) }
     }
 }
 
+fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let notes = Notes::default();
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    // The body of every call is an object; serde would take an array for a tagged one.
+    let first = bytes.iter().find(|byte| !b" \t\r\n".contains(byte));
+    if first.is_some_and(|byte| b"[\"0123456789-tfn".contains(byte)) {
+        let any: Result<serde_json::Value, _> = serde_json::from_slice(bytes);
+        return Err(match any {
+            Ok(_) => Problem::invalid("the body: expected an object").with("expected", "an object"),
+            Err(error) => fault::of_json(&error, &notes.into_place()),
+        });
+    }
+    let read = strict::deserialize(&mut deserializer, &notes);
+    let read = read.and_then(|body| deserializer.end().map(|()| body));
+    read.map_err(|error| fault::of_json(&error, &notes.into_place()))
+}
+
 /// Form-encoded body.
-#[derive(FromRequest)]
-#[from_request(via(extract::Form), rejection(Problem))]
 pub(crate) struct Form<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Form<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        if !essence(request.headers()).is_some_and(|essence| essence.eq_ignore_ascii_case(FORM)) {
+            return Err(fault::content_type(FORM));
+        }
+        read_pairs("member", &Bytes::from_request(request, state).await?).map(Self)
+    }
+}
+
+/// Query parameters.
+pub(crate) struct Query<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
+        read_pairs("query parameter", parts.uri.query().unwrap_or_default().as_bytes()).map(Self)
+    }
+}
+
+fn read_pairs<T: DeserializeOwned>(noun: &str, text: &[u8]) -> Result<T, Problem> {
+    let notes = Notes::default();
+    let pairs = serde_urlencoded::Deserializer::new(form_urlencoded::parse(text));
+    strict::deserialize(pairs, &notes).map_err(|error| fault::of_pairs(noun, &error, &notes.into_place()))
+}
+
+/// Content type of the body, without parameters.
+fn essence(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    value.split(';').next().map(str::trim)
+}
 
 /// Path parameters.
 #[derive(FromRequestParts)]
 #[from_request(via(extract::Path), rejection(Problem))]
 pub(crate) struct Path<T>(pub(crate) T);
 
-/// Query parameters.
-#[derive(FromRequestParts)]
-#[from_request(via(extract::Query), rejection(Problem))]
-pub(crate) struct Query<T>(pub(crate) T);
+/// The last segments of a path, decoded. The last one may be the name of a route: a bucket may be called like a call.
+pub(crate) struct Segments<const N: usize>(pub(crate) [String; N]);
 
-/// Problem for a request that cannot be read.
-fn unreadable(status: StatusCode, error: &(dyn Error + 'static), detail: &str) -> Problem {
-    if status == StatusCode::PAYLOAD_TOO_LARGE {
-        Problem::too_large()
-    } else if TooSlow::caused(error) {
-        Problem::new(StatusCode::REQUEST_TIMEOUT, "invalid", TooSlow.to_string())
-    } else {
-        Problem::invalid(without_values(detail))
-    }
-}
+impl<const N: usize, S: Send + Sync> FromRequestParts<S> for Segments<N> {
+    type Rejection = Problem;
 
-/// Message of a parser, without the value that it quotes: the value may be a secret. Parsers quote a value only
-/// before `, expected `.
-fn without_values(message: &str) -> String {
-    match message.rsplit_once(", expected ") {
-        Some((_, expected)) => format!("expected {expected}"),
-        None if message.starts_with("Failed to ") => {
-            message.split_once(": ").map_or(message, |(_, cause)| cause).to_owned()
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let invalid = || Problem::invalid("invalid path parameter");
+        let params = RawPathParams::from_request_parts(parts, state).await.map_err(|_| invalid())?;
+        let mut values: Vec<String> = params.iter().map(|(_, value)| value.to_owned()).collect();
+        if values.len() + 1 == N {
+            let last = parts.uri.path().rsplit('/').next().unwrap_or_default();
+            values.push(last.to_owned());
         }
-        None => message.to_owned(),
+        values.try_into().map(Self).map_err(|_| invalid())
     }
 }
 
-macro_rules! rejected {
-    ($($rejection:ty,)+) => {
-        $(impl From<$rejection> for Problem {
-            fn from(rejection: $rejection) -> Self {
-                unreadable(rejection.status(), &rejection, &rejection.body_text())
-            }
-        })+
+/// Refuses `.` and `..` as a name in a path, percent-encoded too: clients and proxies resolve them, and the request
+/// would mean another path.
+pub(crate) fn refuse_dots(path: &str) -> Result<(), Problem> {
+    let is_dots = |segment: &str| {
+        let dots = segment.replace("%2e", ".").replace("%2E", ".");
+        dots == "." || dots == ".."
     };
+    if (path.contains("/.") || path.contains("/%2")) && path.split('/').any(is_dots) {
+        return Err(Problem::invalid("`.` and `..` are not allowed as a name in a path"));
+    }
+    Ok(())
 }
 
-rejected! { BytesRejection, FormRejection, QueryRejection, JsonRejection, }
+impl From<BytesRejection> for Problem {
+    fn from(rejection: BytesRejection) -> Self {
+        if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+            Self::too_large()
+        } else if TooSlow::caused(&rejection) {
+            Self::new(StatusCode::REQUEST_TIMEOUT, "invalid", TooSlow.to_string())
+        } else {
+            Self::invalid("the body could not be read")
+        }
+    }
+}
 
 impl From<PathRejection> for Problem {
     fn from(_: PathRejection) -> Self {
@@ -126,27 +188,4 @@ pub(crate) fn listed<T, A: for<'a> From<&'a T>>(listing: &Listing<T>) -> Listed<
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use ebbtide::stores::replays::Proof;
-
-    fn detail(body: &str) -> String {
-        let rejection = axum::Json::<Proof>::from_bytes(body.as_bytes()).expect_err("a bad body");
-        without_values(&rejection.body_text())
-    }
-
-    #[test]
-    fn a_bad_body_is_described_without_its_values() {
-        assert_eq!(detail("{\"jti\": \"a\"}"), "missing field `namespace` at line 1 column 12");
-        let ttl = detail("{\"namespace\": \"n\", \"jti\": \"a\", \"ttl_seconds\": 0}");
-        assert!(ttl.starts_with("ttl_seconds: a TTL is more than zero"), "{ttl}");
-        for body in
-            ["{\"hunter2\": 1}", "{\"namespace\": \"n\", \"jti\": \"a\", \"ttl_seconds\": \"hunter2\"}"]
-        {
-            let detail = detail(body);
-            assert!(detail.starts_with("expected ") && !detail.contains("hunter2"), "{detail}");
-        }
-        let missing = "Expected request with `Content-Type: application/json`";
-        assert_eq!(without_values(missing), missing);
-    }
-}
+mod tests;

@@ -1,40 +1,95 @@
-//! Middleware around every request: its id, the limit on concurrent requests, metrics, and the access log.
+//! Middleware around every request: its id, its bounds, metrics, and the access log.
 
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
+use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Request};
+use axum::http::{HeaderValue, Version, header};
 use axum::response::{IntoResponse as _, Response};
 use ebbtide::{Stopwatch, SystemRng};
 use http_body::Body as _;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tower::{Layer, Service};
 use tracing::Instrument as _;
 
 use crate::app::App;
+use crate::http::auth::Caller;
+use crate::http::body::refuse_dots;
+use crate::http::incoming::{self, Read};
 use crate::http::limits::Limits;
+use crate::http::outgoing::{Guard, SMALL};
 use crate::http::problem::Problem;
 use crate::http::request_id::{HEADER, RequestId};
 use crate::http::route::{GOOD, Route, Routes, Verb};
 use crate::http::scoping::{Scoping, WARNING};
+use crate::http::share::{Share, Shares};
 use crate::http::trace::Trace;
+use crate::http::why::{Cause, Refusal};
+use crate::http::work::{Walker, Work};
+
+/// Large answers of open routes that are sent at the same time.
+const OPEN_PLACES: usize = 32;
+
+/// Lookups of keys that this node has not seen lately, at the same time. A flood of invented keys takes no more.
+const NEW_KEYS: usize = 64;
 
 /// State of a server's edge, shared by its connections.
 #[derive(Debug)]
 pub(crate) struct Edge {
     pub(crate) limits: Limits,
-    /// One permit for each request in flight; operators' requests need none.
+    /// One permit for each request in a route that needs a key.
     pub(crate) places: Semaphore,
+    /// One permit for each large answer of an open route, until it is sent.
+    open: Arc<Semaphore>,
+    /// One permit for each lookup of a key that is not in the cache.
+    pub(crate) new_keys: Semaphore,
     pub(crate) connections: AtomicUsize,
+    pub(crate) in_flight: AtomicUsize,
+    /// Set at shutdown: not ready, and connections are not kept alive.
+    pub(crate) draining: AtomicBool,
+    /// Ends the drain delay.
+    pub(crate) hurry: Notify,
+    /// Share of the root key.
+    pub(crate) root: Arc<Share>,
+    pub(crate) shares: Shares,
+    walker: Walker,
 }
 
 impl Edge {
     pub(crate) fn new(limits: Limits) -> Self {
-        let places = Semaphore::new(limits.requests.min(Semaphore::MAX_PERMITS));
-        Self { limits, places, connections: AtomicUsize::new(0) }
+        Self {
+            limits,
+            places: Semaphore::new(limits.requests.min(Semaphore::MAX_PERMITS)),
+            open: Arc::new(Semaphore::new(OPEN_PLACES)),
+            new_keys: Semaphore::new(NEW_KEYS),
+            connections: AtomicUsize::new(0),
+            in_flight: AtomicUsize::new(0),
+            draining: AtomicBool::new(false),
+            hurry: Notify::new(),
+            root: Share::new(limits),
+            shares: Shares::default(),
+            walker: Walker::default(),
+        }
+    }
+}
+
+/// Request in flight, for the metric.
+struct InFlight(Arc<Edge>);
+
+impl InFlight {
+    fn begin(edge: &Arc<Edge>) -> Self {
+        edge.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(edge))
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -84,12 +139,14 @@ where
         let app = self.app.clone();
         let id = RequestId::of(request.headers(), &SystemRng);
         let (route, verb) = self.routes.of(&request);
-        let asked = Asked { route, verb };
+        let may_keep_alive = request.version() <= Version::HTTP_11;
+        let mut asked = Asked { route, verb, caller: None };
         let trace = Trace::of(request.headers());
         // Call the instance that was polled ready; keep a clone.
         let copy = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, copy);
         Box::pin(async move {
+            let _in_flight = InFlight::begin(&app.edge);
             let span = tracing::debug_span!(
                 "request",
                 method = asked.verb.name(),
@@ -101,78 +158,185 @@ where
             if let Some(trace) = &trace {
                 trace.adopt(&span);
             }
-            let place = (!asked.is_of_the_operator()).then(|| app.edge.places.try_acquire());
-            let response = if matches!(place, Some(Err(_))) {
-                Problem::overloaded().into_response()
-            } else {
-                asked.answer(&app, request, inner).instrument(span).await?
+            let mut response = match asked.answer(&app, request, inner).instrument(span).await {
+                Ok(response) => response?,
+                Err((problem, body)) => {
+                    let mut response = problem.into_response();
+                    // An unread body would be taken for the next request, or reset the connection.
+                    if may_keep_alive && !incoming::drain(body).await {
+                        close(&mut response);
+                    }
+                    response
+                }
             };
-            Ok(asked.answered(response, id, trace.as_ref(), stopwatch))
+            if may_keep_alive && app.edge.draining.load(Ordering::Relaxed) {
+                close(&mut response);
+            }
+            Ok(asked.answered(&app, response, id, trace.as_ref(), stopwatch))
         })
     }
+}
+
+fn close(response: &mut Response) {
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
 }
 
 /// Loggable parts of a request: never its path, which may name an owner, and never its query.
 struct Asked {
     route: Arc<Route>,
     verb: Verb,
+    /// Set once the caller is admitted.
+    caller: Option<Caller>,
 }
 
+/// Refusal, with the body if it is not read.
+type Refused = (Problem, Body);
+
 impl Asked {
-    /// Returns true for an operator's request, which is answered even if the server is overloaded.
-    fn is_of_the_operator(&self) -> bool {
-        ["/healthz", "/readyz", "/metrics"].contains(&self.route.template())
+    /// Passes the request on to the route, within the bounds of its caller.
+    async fn answer<S>(
+        &mut self,
+        app: &App,
+        request: Request,
+        inner: S,
+    ) -> Result<Result<Response, Infallible>, Refused>
+    where
+        S: Service<Request, Response = Response, Error = Infallible> + Send + 'static,
+        S::Future: Send + 'static,
+    {
+        // A body whose declared size is too large is refused before it is sent.
+        if request.body().size_hint().lower() > app.edge.limits.body_bytes as u64 {
+            return Err((Problem::too_large(), request.into_body()));
+        }
+        match self.route.needs(self.verb) {
+            Some(_) => self.answer_caller(app, request, inner).await,
+            None => self.answer_anyone(app, request, inner).await,
+        }
     }
 
-    /// Authenticates the caller and passes the request on to the route.
-    async fn answer<S>(&self, app: &App, mut request: Request, mut inner: S) -> Result<Response, Infallible>
+    /// Answers a request that needs no key, or that no route takes.
+    async fn answer_anyone<S>(
+        &self,
+        app: &App,
+        request: Request,
+        mut inner: S,
+    ) -> Result<Result<Response, Infallible>, Refused>
     where
         S: Service<Request, Response = Response, Error = Infallible>,
     {
-        let body_bytes = app.edge.limits.body_bytes;
-        // A body whose declared size is too large is refused before it is sent.
-        if request.body().size_hint().lower() > body_bytes as u64 {
-            return Ok(Problem::too_large().into_response());
+        let (parts, body) = request.into_parts();
+        // Health and readiness are small, and always answered.
+        let is_small = !["/metrics", "/openapi.json", "/docs"].contains(&self.route.template());
+        let place = if is_small { None } else { Some(Arc::clone(&app.edge.open).try_acquire_owned()) };
+        if let Some(Err(_)) = place {
+            return Err((Problem::overloaded(), body));
         }
-        DefaultBodyLimit::max(body_bytes).apply(&mut request);
-        let Some(needs) = self.route.needs(self.verb) else { return inner.call(request).await };
-        let caller = match app.admit(needs, self.route.template(), request.headers()).await {
-            Ok(caller) => caller,
-            Err(problem) => return Ok(problem.into_response()),
+        if let Err(body) = incoming::skip(body).await {
+            return Err((Problem::too_large(), body));
+        }
+        let response = inner.call(Request::from_parts(parts, Body::empty())).await;
+        Ok(response.map(|mut response| {
+            if let Some(Ok(place)) = place {
+                response.extensions_mut().insert(Guard::Place(Arc::new(place)));
+            }
+            response
+        }))
+    }
+
+    /// Authenticates the caller, reads the body, takes a place, and answers.
+    async fn answer_caller<S>(
+        &mut self,
+        app: &App,
+        request: Request,
+        mut inner: S,
+    ) -> Result<Result<Response, Infallible>, Refused>
+    where
+        S: Service<Request, Response = Response, Error = Infallible> + Send + 'static,
+        S::Future: Send + 'static,
+    {
+        let Some(needs) = self.route.needs(self.verb) else {
+            return Err((Problem::unauthorized(), Body::empty()));
         };
-        let scope = needs.adds.then(|| caller.scope.clone());
-        let author = caller.author();
-        let warned = caller.warned;
-        request.extensions_mut().insert(caller);
-        let mut response = author.run(inner.call(request)).await?;
-        if warned {
-            response.headers_mut().insert(WARNING, Scoping::warning());
+        let (parts, body) = request.into_parts();
+        let caller = match app.admit(needs, &self.route, &parts.headers).await {
+            Ok(caller) => self.caller.insert(caller),
+            Err(problem) => return Err((problem, body)),
+        };
+        let checked =
+            refuse_dots(parts.uri.path()).and_then(|()| self.route.check_query(self.verb, parts.uri.query()));
+        if let Err(problem) = checked {
+            return Err((problem, body));
         }
-        if let Some(scope) = scope.filter(|_| response.status().is_success()) {
-            app.quotas.added(&scope);
-        }
-        Ok(response)
+        let share = Arc::clone(&caller.share);
+        // The body first: a client that is slow to send it holds no place.
+        let Read { bytes, held: _held } = incoming::read(body, app.edge.limits.body_bytes, &share).await?;
+        let refused = |problem| (problem, Body::empty());
+        let _own = share.place().map_err(refused)?;
+        let _place = app.edge.places.try_acquire().map_err(|_| refused(Problem::overloaded()))?;
+        let mut request = Request::from_parts(parts, Body::from(bytes));
+        // It is bounded already.
+        DefaultBodyLimit::disable().apply(&mut request);
+        request.extensions_mut().insert(caller.clone());
+        let answer = caller.author().run(inner.call(request));
+        let response = match self.route.work(self.verb) {
+            Work::Plain => answer.await,
+            Work::Hash => {
+                let _turn = share.heavy().await.map_err(refused)?;
+                answer.await
+            }
+            Work::Walk => {
+                let _turn = share.heavy().await.map_err(refused)?;
+                app.edge.walker.run(answer).await.map_err(refused)?
+            }
+        };
+        Ok(response.map(|mut response| {
+            if caller.warned {
+                response.headers_mut().insert(WARNING, Scoping::warning());
+            }
+            response
+                .headers_mut()
+                .entry(header::CACHE_CONTROL)
+                .or_insert(HeaderValue::from_static("no-store"));
+            if needs.adds && response.status().is_success() {
+                app.quotas.added(&caller.scope);
+            }
+            let size = response.body().size_hint().lower();
+            if size > SMALL {
+                let taken = share.answer(usize::try_from(size).unwrap_or(usize::MAX));
+                response.extensions_mut().insert(Guard::Bytes(Arc::new(taken)));
+            }
+            response
+        }))
     }
 
     fn answered(
         self,
+        app: &App,
         mut response: Response,
         id: RequestId,
         trace: Option<&Trace>,
         stopwatch: Stopwatch,
     ) -> Response {
-        let outcome = match response.extensions_mut().remove::<Problem>() {
-            Some(problem) => {
-                let outcome = problem.kind();
+        let (outcome, cause) = match response.extensions_mut().remove::<Problem>() {
+            Some(mut problem) => {
+                if problem.kind() == "unavailable" && app.now().is_err() {
+                    problem = problem.because(Cause::Clock);
+                }
+                let (outcome, cause) = (problem.kind(), problem.cause());
+                app.refusals.keep(self.refusal(app, &problem, response.status().as_u16(), id.as_str()));
                 *response.body_mut() = problem.body(id.as_str());
-                outcome
+                (outcome, Some(cause.name()))
             }
-            None if response.status().is_success() => GOOD,
-            None => "other",
+            None if response.status().is_success() => (GOOD, None),
+            None => ("other", None),
         };
         let elapsed = stopwatch.elapsed();
         self.route.count(self.verb, outcome, elapsed.as_secs_f64());
-        tracing::info!(
+        // Naming the key and the scope allocates.
+        let caller = tracing::enabled!(target: "ebbtide::request", tracing::Level::DEBUG)
+            .then(|| self.caller.as_ref().map(|caller| (caller.key_id(), caller.scope.to_string())))
+            .flatten();
+        tracing::debug!(
             target: "ebbtide::request",
             request_id = id.as_str(),
             trace_id = trace.map(Trace::id),
@@ -180,9 +344,27 @@ impl Asked {
             route = self.route.template(),
             status = response.status().as_u16(),
             outcome,
+            cause,
+            key_id = caller.as_ref().map(|(key_id, _)| key_id),
+            scope = caller.as_ref().map(|(_, scope)| scope),
             duration_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
         );
         response.headers_mut().insert(HEADER, id.into_header());
         response
+    }
+
+    fn refusal(&self, app: &App, problem: &Problem, status: u16, request_id: &str) -> Refusal {
+        Refusal {
+            request_id: request_id.to_owned(),
+            at: app.now().map_or(0, |now| now.latest().as_millis()),
+            verb: self.verb,
+            route: Arc::clone(&self.route),
+            status,
+            kind: problem.kind(),
+            cause: problem.cause(),
+            detail: problem.detail().to_owned(),
+            more: problem.members().clone(),
+            caller: self.caller.as_ref().map(|caller| (caller.key_id(), caller.scope.clone())),
+        }
     }
 }

@@ -11,12 +11,20 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// Maximum time for a connection to be idle, or to send the head of a request.
     pub header_timeout: Duration,
+    /// Maximum time in which a client takes nothing of its answer; then the connection is closed.
+    pub send_timeout: Duration,
     /// Maximum time for an authenticated connection of the Redis protocol to be idle.
     pub resp_idle_timeout: Duration,
     /// Maximum number of requests in flight; more are answered 503 at once.
     pub requests: usize,
+    /// Maximum number of requests in flight of one tenant, and of its unfinished bodies; more are answered 429.
+    pub key_requests: usize,
+    /// Maximum number of bytes of one tenant's bodies and answers in memory; more are answered 429.
+    pub key_bytes: usize,
     /// Maximum number of open connections; more are answered 503 and closed.
     pub connections: usize,
+    /// Time at shutdown in which the server is not ready, but still accepts connections.
+    pub drain_delay: Duration,
     /// Maximum time to drain in-flight requests at shutdown.
     pub shutdown_timeout: Duration,
 }
@@ -28,9 +36,13 @@ impl Default for Limits {
             body_bytes: 1 << 20,
             body_timeout: Duration::from_secs(30),
             header_timeout: Duration::from_secs(60),
+            send_timeout: Duration::from_secs(30),
             resp_idle_timeout: Duration::from_secs(3_600),
             requests: 4_096,
+            key_requests: 1_024,
+            key_bytes: 64 << 20,
             connections: 16_384,
+            drain_delay: Duration::from_secs(2),
             shutdown_timeout: Duration::from_secs(30),
         }
     }

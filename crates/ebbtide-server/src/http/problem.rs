@@ -6,6 +6,9 @@ use axum::response::{IntoResponse, Response};
 use ebbtide::{Error, ErrorKind};
 use serde_json::{Map, Value};
 
+use crate::http::catalogue;
+use crate::http::why::Cause;
+
 /// Refusal or fault.
 #[derive(Debug, Clone)]
 pub(crate) struct Problem {
@@ -14,11 +17,19 @@ pub(crate) struct Problem {
     detail: String,
     more: Map<String, Value>,
     retry_after: Option<HeaderValue>,
+    cause: Cause,
 }
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, kind: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, kind, detail: detail.into(), more: Map::new(), retry_after: None }
+        Self {
+            status,
+            kind,
+            detail: detail.into(),
+            more: Map::new(),
+            retry_after: None,
+            cause: Cause::of(kind),
+        }
     }
 
     pub(crate) fn conflict(kind: &'static str, detail: &str) -> Self {
@@ -29,8 +40,26 @@ impl Problem {
         Self::new(StatusCode::GONE, "expired", detail)
     }
 
+    /// Nothing of that name is in the scope.
     pub(crate) fn not_found(detail: &str) -> Self {
         Self::new(StatusCode::NOT_FOUND, "unknown", detail)
+    }
+
+    /// No call has the path.
+    pub(crate) fn no_such_path() -> Self {
+        let detail = "no call has this path; /docs lists the calls";
+        Self::new(StatusCode::NOT_FOUND, "not-found", detail)
+    }
+
+    /// Revoked before its end.
+    pub(crate) fn revoked(detail: &str) -> Self {
+        Self::new(StatusCode::GONE, "revoked", detail)
+    }
+
+    /// Replaces the cause that the type implies, for the operator.
+    pub(crate) fn because(mut self, cause: Cause) -> Self {
+        self.cause = cause;
+        self
     }
 
     pub(crate) fn mismatch(field: impl std::fmt::Display) -> Self {
@@ -64,7 +93,8 @@ impl Problem {
 
     pub(crate) fn overloaded() -> Self {
         let detail = "too many requests in flight; this one was not started";
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail).retry_after(1)
+        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail);
+        problem.retry_after(1).because(Cause::Quota)
     }
 
     pub(crate) fn too_many(kind: &'static str, detail: &str, seconds: u32) -> Self {
@@ -82,15 +112,24 @@ impl Problem {
         self.kind
     }
 
+    pub(crate) fn cause(&self) -> Cause {
+        self.cause
+    }
+
     /// Explanation for the caller.
     pub(crate) fn detail(&self) -> &str {
         &self.detail
     }
 
+    /// Members beside those that every problem has.
+    pub(crate) fn members(&self) -> &Map<String, Value> {
+        &self.more
+    }
+
     /// Body of the answer, with the id of the request.
     pub(crate) fn body(self, request_id: &str) -> Body {
         let mut body = self.more;
-        body.insert("type".to_owned(), format!("urn:ebbtide:problem:{}", self.kind).into());
+        body.insert("type".to_owned(), format!("{}{}", catalogue::BASE, self.kind).into());
         body.insert("title".to_owned(), self.kind.into());
         body.insert("status".to_owned(), self.status.as_u16().into());
         body.insert("detail".to_owned(), self.detail.into());

@@ -7,7 +7,11 @@ use axum::extract::{MatchedPath, Request};
 use axum::http::Method;
 use metrics::{Counter, Histogram, SharedString, counter, histogram};
 
-use crate::http::table::Needs;
+use crate::http::auth::call_of;
+use crate::http::fault;
+use crate::http::problem::Problem;
+use crate::http::table::{Guarded, Needs};
+use crate::http::work::Work;
 
 /// HTTP method for metrics. An unknown one is [`Verb::Other`], so that callers cannot create label values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +60,12 @@ impl Verb {
 #[derive(Debug)]
 pub(crate) struct Route {
     template: Arc<str>,
+    /// Path as the `allow` of a key names it.
+    call: String,
     needs: [Option<Needs>; Verb::COUNT],
+    /// Query parameters of each method that needs a key.
+    query: [Vec<String>; Verb::COUNT],
+    work: [Work; Verb::COUNT],
     meters: [Meter; Verb::COUNT],
 }
 
@@ -78,7 +87,18 @@ pub(crate) const GOOD: &str = "ok";
 
 impl Route {
     fn new(template: &str) -> Self {
-        Self { template: template.into(), needs: Default::default(), meters: Default::default() }
+        Self {
+            template: template.into(),
+            call: call_of(template),
+            needs: Default::default(),
+            query: Default::default(),
+            work: [Work::Plain; Verb::COUNT],
+            meters: Default::default(),
+        }
+    }
+
+    pub(crate) fn call(&self) -> &str {
+        &self.call
     }
 
     pub(crate) fn template(&self) -> &str {
@@ -90,6 +110,24 @@ impl Route {
         // HEAD needs the same role as GET.
         let verb = if verb == Verb::Head { Verb::Get } else { verb };
         self.needs[verb as usize]
+    }
+
+    /// Cost of a call.
+    pub(crate) fn work(&self, verb: Verb) -> Work {
+        let verb = if verb == Verb::Head { Verb::Get } else { verb };
+        self.work[verb as usize]
+    }
+
+    /// Refuses a query parameter that the call does not take.
+    pub(crate) fn check_query(&self, verb: Verb, query: Option<&str>) -> Result<(), Problem> {
+        let Some(query) = query.filter(|query| !query.is_empty()) else { return Ok(()) };
+        let verb = if verb == Verb::Head { Verb::Get } else { verb };
+        let allowed = &self.query[verb as usize];
+        let mut names = form_urlencoded::parse(query.as_bytes()).map(|(name, _)| name);
+        match names.find(|name| !allowed.iter().any(|allowed| allowed == name)) {
+            Some(unknown) => Err(fault::unknown_parameter(&unknown, allowed)),
+            None => Ok(()),
+        }
     }
 
     /// Counts an answer.
@@ -120,17 +158,24 @@ pub(crate) struct Routes {
 }
 
 impl Routes {
-    pub(crate) fn new(needs: Vec<(String, Verb, Needs)>, open: impl IntoIterator<Item = String>) -> Self {
+    pub(crate) fn new(guarded: Vec<Guarded>, open: impl IntoIterator<Item = String>) -> Self {
         let mut routes = HashMap::<String, Route>::new();
         for template in open {
             routes.insert(template.clone(), Route::new(&template));
         }
-        for (template, verb, needs) in needs {
+        for Guarded { template, verb, needs, query } in guarded {
             let route = routes.entry(template).or_insert_with_key(|template| Route::new(template));
             route.needs[verb as usize] = Some(needs);
+            route.work[verb as usize] = Work::of(&route.template, verb, &query);
+            route.query[verb as usize] = query;
         }
         let known = routes.into_iter().map(|(template, route)| (template, Arc::new(route))).collect();
         Self { known, none: Arc::new(Route::new("none")) }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn none(&self) -> Arc<Route> {
+        Arc::clone(&self.none)
     }
 
     /// Route and method of a request.

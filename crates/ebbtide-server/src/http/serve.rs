@@ -3,34 +3,34 @@
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use rustls::ServerConfig;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
-use tower::Service as _;
 
 use crate::app::App;
+use crate::http::connection::Connection;
+pub(crate) use crate::http::connection::Place;
 use crate::http::edge::Edge;
-use crate::http::patience::Patient;
-use crate::router;
+use crate::{operator_router, public_router, router};
 
 /// Maximum size of a request's head.
 const MOST_HEAD_BYTES: usize = 64 * 1_024;
 
+/// Time for connections to end after the requests in flight are answered.
+const STUCK_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Serves on `listener` until `stop` resolves, then drains in-flight requests within the shutdown timeout.
 pub async fn serve(listener: TcpListener, app: App, stop: impl Future<Output = ()> + Send) -> io::Result<()> {
-    run(listener, app, None, stop).await
+    Serving { listener, operator: None, tls: None }.run(app, stop).await
 }
 
 /// Serves TLS only; otherwise like [`serve`].
@@ -40,40 +40,86 @@ pub async fn serve_tls(
     tls: Arc<ServerConfig>,
     stop: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
-    run(listener, app, Some(tls), stop).await
+    let (_files, tls) = watch::channel(tls);
+    Serving { listener, operator: None, tls: Some(tls) }.run(app, stop).await
 }
 
-async fn run(
-    listener: TcpListener,
-    app: App,
-    tls: Option<Arc<ServerConfig>>,
-    stop: impl Future<Output = ()> + Send,
-) -> io::Result<()> {
-    let edge = Arc::clone(&app.edge);
-    let server = Server {
-        edge: Arc::clone(&edge),
-        router: router(app),
-        builder: builder(&edge),
-        tls: tls.map(TlsAcceptor::from),
-    };
-    let graceful = GracefulShutdown::new();
-    let mut stop = pin!(stop);
-    loop {
+/// Listeners of a server.
+#[derive(Debug)]
+pub struct Serving {
+    /// Listener of the API.
+    pub listener: TcpListener,
+    /// Plain listener for operators. With it, metrics, the description and its page are served there alone.
+    pub operator: Option<TcpListener>,
+    /// Configuration of TLS; a new one applies to new connections.
+    pub tls: Option<watch::Receiver<Arc<ServerConfig>>>,
+}
+
+impl Serving {
+    /// Serves until `stop` resolves. From then on the server is not ready; after the drain delay it accepts no more
+    /// connections, and drains the requests in flight.
+    pub async fn run(self, app: App, stop: impl Future<Output = ()> + Send) -> io::Result<()> {
+        let edge = Arc::clone(&app.edge);
+        let (stopping, stopped) = watch::channel(());
+        let api = Server {
+            edge: Arc::clone(&edge),
+            router: if self.operator.is_some() { public_router(app.clone()) } else { router(app.clone()) },
+            builder: builder(&edge),
+            tls: self.tls,
+            stopped: stopped.clone(),
+        };
+        let operator = self.operator.map(|listener| {
+            let own = Arc::new(Edge::new(edge.limits));
+            let server = Server {
+                builder: builder(&own),
+                // Connections of operators have a bound of their own.
+                edge: own,
+                router: operator_router(app),
+                tls: None,
+                stopped,
+            };
+            (listener, server)
+        });
+        let mut stop = pin!(async {
+            stop.await;
+            edge.draining.store(true, Ordering::Relaxed);
+            tokio::select! {
+                () = sleep(edge.limits.drain_delay) => {}
+                () = edge.hurry.notified() => {}
+            }
+        });
+        let operators = async {
+            match &operator {
+                Some((listener, server)) => accept(listener, server).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
-            () = &mut stop => break,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => server.take_on(stream, &graceful),
-                Err(error) => rest(&error).await,
-            },
+            () = &mut stop => {}
+            () = accept(&self.listener, &api) => {}
+            () = operators => {}
+        }
+        // The system refuses new connections from here on, so that clients try another node.
+        drop((self.listener, api, operator));
+        let _ = stopping.send(());
+        if timeout(edge.limits.shutdown_timeout, stopping.closed()).await.is_err() {
+            let connections = edge.connections.load(Ordering::Relaxed);
+            tracing::warn!(
+                connections,
+                "shutdown timeout reached; closing connections with requests in flight"
+            );
+        }
+        Ok(())
+    }
+}
+
+async fn accept(listener: &TcpListener, server: &Server) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => server.take_on(stream),
+            Err(error) => rest(&error).await,
         }
     }
-    // The system refuses new connections from here on, so that clients try another node.
-    drop(listener);
-    if timeout(edge.limits.shutdown_timeout, graceful.shutdown()).await.is_err() {
-        let connections = edge.connections.load(Ordering::Relaxed);
-        tracing::warn!(connections, "shutdown timeout reached; closing connections with requests in flight");
-    }
-    Ok(())
 }
 
 fn builder(edge: &Edge) -> Builder<TokioExecutor> {
@@ -87,6 +133,11 @@ fn builder(edge: &Edge) -> Builder<TokioExecutor> {
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(256)
+        // A connection may have this much in memory that no route has read.
+        .initial_stream_window_size(64 * 1_024)
+        .initial_connection_window_size(256 * 1_024)
+        .max_send_buf_size(64 * 1_024)
+        .max_header_list_size(16 * 1_024)
         // Detects peers that are gone, and frees their connections.
         .keep_alive_interval(edge.limits.header_timeout)
         .keep_alive_timeout(Duration::from_secs(20));
@@ -106,11 +157,12 @@ struct Server {
     edge: Arc<Edge>,
     router: Router,
     builder: Builder<TokioExecutor>,
-    tls: Option<TlsAcceptor>,
+    tls: Option<watch::Receiver<Arc<ServerConfig>>>,
+    stopped: watch::Receiver<()>,
 }
 
 impl Server {
-    fn take_on(&self, stream: TcpStream, graceful: &GracefulShutdown) {
+    fn take_on(&self, stream: TcpStream) {
         let Some(place) = Place::take(&self.edge) else {
             metrics::counter!("ebbtide_connections_refused_total").increment(1);
             // A TLS client could not read a plain answer; close its connection.
@@ -121,14 +173,19 @@ impl Server {
         };
         // Send small answers at once.
         let _ = stream.set_nodelay(true);
-        let connection = Connection { place, router: self.router.clone(), builder: self.builder.clone() };
-        let watcher = graceful.watcher();
-        match self.tls.clone() {
-            None => drop(tokio::spawn(connection.run(stream, watcher))),
+        let connection = Connection {
+            place,
+            router: self.router.clone(),
+            builder: self.builder.clone(),
+            stopped: self.stopped.clone(),
+            stuck_patience: STUCK_PATIENCE,
+        };
+        match self.tls.as_ref().map(|tls| TlsAcceptor::from(Arc::clone(&tls.borrow()))) {
+            None => drop(tokio::spawn(connection.run(stream))),
             Some(tls) => drop(tokio::spawn(async move {
-                let patience = connection.place.0.limits.header_timeout;
+                let patience = connection.place.limits().header_timeout;
                 match timeout(patience, tls.accept(stream)).await {
-                    Ok(Ok(stream)) => connection.run(stream, watcher).await,
+                    Ok(Ok(stream)) => connection.run(stream).await,
                     Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
                     Err(_) => tracing::debug!("TLS handshake timed out"),
                 }
@@ -137,25 +194,8 @@ impl Server {
     }
 }
 
-/// Slot for one of the open connections.
-pub(crate) struct Place(Arc<Edge>);
-
-impl Place {
-    pub(crate) fn take(edge: &Arc<Edge>) -> Option<Self> {
-        let below = |open: usize| (open < edge.limits.connections).then_some(open + 1);
-        let taken = edge.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below);
-        taken.is_ok().then(|| Self(Arc::clone(edge)))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 async fn turn_away(mut stream: TcpStream) {
-    const BODY: &str = r#"{"type":"urn:ebbtide:problem:unavailable","title":"unavailable","status":503,"detail":"too many connections; retry later"}"#;
+    const BODY: &str = r#"{"type":"/problems/unavailable","title":"unavailable","status":503,"detail":"too many connections; retry later"}"#;
     let head = format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n\
          connection: close\r\ncontent-length: {}\r\n\r\n",
@@ -168,38 +208,4 @@ async fn turn_away(mut stream: TcpStream) {
     };
     // Best effort: the client may not read it.
     let _ = timeout(Duration::from_secs(1), answer).await;
-}
-
-struct Connection {
-    place: Place,
-    router: Router,
-    builder: Builder<TokioExecutor>,
-}
-
-impl Connection {
-    async fn run(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, watcher: Watcher) {
-        let Self { place, router, builder } = self;
-        let (header, body) = (place.0.limits.header_timeout, place.0.limits.body_timeout);
-        let begun = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&begun);
-        let service = service_fn(move |request: hyper::Request<Incoming>| {
-            flag.store(true, Ordering::Relaxed);
-            router.clone().call(request.map(|incoming| Body::new(Patient::new(incoming, body))))
-        });
-        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-        let mut connection = pin!(watcher.watch(connection));
-        // No other timer runs until the first bytes have revealed the version of HTTP.
-        let first = tokio::select! {
-            outcome = connection.as_mut() => Some(outcome),
-            () = sleep(header) => None,
-        };
-        let outcome = match first {
-            Some(outcome) => outcome,
-            None if !begun.load(Ordering::Relaxed) => return,
-            None => connection.await,
-        };
-        if let Err(error) = outcome {
-            tracing::debug!(error, "connection closed early");
-        }
-    }
 }

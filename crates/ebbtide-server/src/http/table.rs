@@ -1,8 +1,10 @@
 //! Table of the routes that need a key, each with its role and its OpenAPI description: a route cannot be added
 //! without them.
 
+use axum::routing::MethodRouter;
 use ebbtide::stores::api_keys::Role;
-use utoipa::openapi::path::PathItem;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::path::{Operation, Parameter, ParameterIn, PathItem};
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 
 use crate::app::App;
@@ -18,9 +20,25 @@ pub(crate) struct Needs {
     pub(crate) adds: bool,
 }
 
+/// Method of a route, and what it needs and takes.
+#[derive(Debug)]
+pub(crate) struct Guarded {
+    pub(crate) template: String,
+    pub(crate) verb: Verb,
+    pub(crate) needs: Needs,
+    /// Names of the query parameters.
+    pub(crate) query: Vec<String>,
+}
+
 /// Routes and their needs. They become a router only together, for the edge that enforces the needs.
 #[derive(Default)]
-pub(crate) struct Table(Vec<(Needs, UtoipaMethodRouter<App>)>);
+pub(crate) struct Table(Vec<Row>);
+
+struct Row {
+    needs: Needs,
+    routes: UtoipaMethodRouter<App>,
+    aliases: Vec<(Verb, Needs, Vec<String>)>,
+}
 
 impl Table {
     pub(crate) fn new() -> Self {
@@ -48,7 +66,28 @@ impl Table {
     }
 
     fn put(mut self, role: Role, adds: bool, routes: UtoipaMethodRouter<App>) -> Self {
-        self.0.push((Needs { role, adds }, routes));
+        self.0.push(Row { needs: Needs { role, adds }, routes, aliases: Vec::new() });
+        self
+    }
+
+    /// Adds a method to the last route that belongs to a more general one: a name in the path is also the name of a
+    /// call. It is described with the general route.
+    pub(crate) fn alias(
+        mut self,
+        (verb, role, adds): (Verb, Role, bool),
+        query: &[&str],
+        add: impl FnOnce(MethodRouter<App>) -> MethodRouter<App>,
+    ) -> Self {
+        if let Some(mut row) = self.0.pop() {
+            let (schemas, paths, methods) = row.routes;
+            row.routes = (schemas, paths, add(methods));
+            row.aliases.push((
+                verb,
+                Needs { role, adds },
+                query.iter().copied().map(str::to_owned).collect(),
+            ));
+            self.0.push(row);
+        }
         self
     }
 
@@ -59,14 +98,26 @@ impl Table {
 
     /// Routes under `base` with their description, and the needs of each. A route without needs has no
     /// [`Caller`](crate::http::auth::Caller), and so refuses every request.
-    pub(crate) fn under(self, base: &str) -> (OpenApiRouter<App>, Vec<(String, Verb, Needs)>) {
+    pub(crate) fn under(self, base: &str) -> (OpenApiRouter<App>, Vec<Guarded>) {
         let mut all = Vec::new();
         let router =
-            self.0.into_iter().fold(OpenApiRouter::new(), |router, (needs, (schemas, mut paths, routes))| {
+            self.0.into_iter().fold(OpenApiRouter::new(), |router, Row { needs, routes, aliases }| {
+                let (schemas, mut paths, routes) = routes;
                 let below = |(path, item)| (format!("{base}{path}"), item);
                 paths.paths = std::mem::take(&mut paths.paths).into_iter().map(below).collect();
                 for (path, item) in &mut paths.paths {
-                    all.extend(verbs(item).map(|verb| (path.clone(), verb, needs)));
+                    all.extend(verbs(item).map(|(verb, operation)| Guarded {
+                        template: path.clone(),
+                        verb,
+                        needs,
+                        query: query(operation),
+                    }));
+                    all.extend(aliases.iter().map(|(verb, needs, query)| Guarded {
+                        template: path.clone(),
+                        verb: *verb,
+                        needs: *needs,
+                        query: query.clone(),
+                    }));
                     openapi::guard(item, needs);
                 }
                 router.routes((schemas, paths, routes))
@@ -76,13 +127,23 @@ impl Table {
 }
 
 /// Methods in the description of a path.
-fn verbs(item: &PathItem) -> impl Iterator<Item = Verb> + use<> {
+fn verbs(item: &PathItem) -> impl Iterator<Item = (Verb, &Operation)> {
     let methods = [
-        (Verb::Get, item.get.is_some()),
-        (Verb::Post, item.post.is_some()),
-        (Verb::Put, item.put.is_some()),
-        (Verb::Delete, item.delete.is_some()),
-        (Verb::Patch, item.patch.is_some()),
+        (Verb::Get, &item.get),
+        (Verb::Post, &item.post),
+        (Verb::Put, &item.put),
+        (Verb::Delete, &item.delete),
+        (Verb::Patch, &item.patch),
     ];
-    methods.into_iter().filter_map(|(verb, there)| there.then_some(verb))
+    methods.into_iter().filter_map(|(verb, operation)| Some((verb, operation.as_ref()?)))
+}
+
+/// Names of the query parameters of a call.
+fn query(operation: &Operation) -> Vec<String> {
+    let parameters = operation.parameters.iter().flatten();
+    let name = |parameter: &RefOr<Parameter>| match parameter {
+        RefOr::T(parameter) if parameter.parameter_in == ParameterIn::Query => Some(parameter.name.clone()),
+        _ => None,
+    };
+    parameters.filter_map(name).collect()
 }

@@ -5,8 +5,10 @@ use axum::http::StatusCode;
 use ebbtide::stores::approvals::{Approval, ApprovalFilter, GrantOutcome};
 use ebbtide::stores::shared::extension::{ExtendOutcome, Extension};
 use ebbtide_api::access::Counted;
+use ebbtide_api::answers::AnswerMode;
 use ebbtide_api::approvals::{
-    ApprovalAnswer, ApprovalCheck, ApprovalChecked, ApprovalExtend, ApprovalExtended, ApprovalsAnswer,
+    ApprovalAnswer, ApprovalCheck, ApprovalCheckAnswer, ApprovalChecked, ApprovalExtend, ApprovalExtended,
+    ApprovalsAnswer, NotApproved,
 };
 use serde::Deserialize;
 use utoipa_axum::routes;
@@ -107,20 +109,31 @@ async fn read(
 /// Checks that exactly this is approved
 #[utoipa::path(post, path = "/approvals/check", operation_id = "check_approval", tag = "approvals",
     request_body = ApprovalCheck,
-    responses((status = 200, body = ApprovalChecked), (status = 404, description = "unknown: it is not approved")))]
+    responses(
+        (status = 200, description = "it is approved; or not, with `\"answer\": \"always\"`", body = ApprovalCheckAnswer),
+        (status = 404, description = "unknown: it is not approved"),
+    ))]
 async fn check(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<ApprovalCheck>,
-) -> Result<Json<ApprovalChecked>, Problem> {
+) -> Result<Json<ApprovalCheckAnswer>, Problem> {
     let approvals = app.stores.approvals(&caller.scope);
     let found = if body.below {
         approvals.get_below(&body.identity, &body.resource, &body.action).await?
     } else {
         approvals.get(&body.identity, &body.resource, &body.action).await?
     };
-    let found = found.ok_or_else(unknown)?;
-    Ok(Json(ApprovalChecked { approved: true, approval: ApprovalAnswer::from(&found) }))
+    match found {
+        Some(found) => {
+            let checked = ApprovalChecked { approved: true, approval: ApprovalAnswer::from(&found) };
+            Ok(Json(ApprovalCheckAnswer::Approved(Box::new(checked))))
+        }
+        None if body.answer == Some(AnswerMode::Always) => {
+            Ok(Json(ApprovalCheckAnswer::NotApproved(NotApproved { approved: false })))
+        }
+        None => Err(unknown()),
+    }
 }
 
 /// Extends an approval, and writes to the audit log

@@ -1,34 +1,48 @@
 //! `/v1/attributes`
 
+mod by_body;
+
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ebbtide::Version;
-use ebbtide::stores::attributes::{ChangeOutcome, Draft, SwapOutcome};
+use ebbtide::stores::api_keys::Role;
+use ebbtide::stores::attributes::{Bucket, ChangeOutcome, Draft, SwapOutcome};
 use ebbtide_api::answers::{Deleted, Listed};
 use ebbtide_api::attributes::{AttributeAnswer, AttributeStamp, AttributeSwap, BucketsAnswer};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::http::auth::Caller;
-use crate::http::body::{Json, Path, Query, listed, page};
+use crate::http::body::{Json, Query, Segments, listed, page};
 use crate::http::problem::Problem;
+use crate::http::route::Verb;
 use crate::http::table::Table;
 
 pub(super) fn routes() -> Table {
-    Table::new()
+    let read = (Verb::Get, Role::Reader, false);
+    let buckets =
+        |table: Table| table.alias(read, &["limit", "after", "usage"], |routes| routes.get(list_buckets));
+    let table = Table::new()
         .reader(routes!(list_buckets))
-        .writer(routes!(delete_owner))
         .reader(routes!(list))
-        .writer(routes!(delete_bucket))
-        .reader(routes!(read))
+        .reader(routes!(read_one))
         .creator(routes!(set))
         .writer(routes!(remove))
         .writer(routes!(compare_and_swap))
+        .writer(routes!(delete_owner))
+        .alias(read, &["limit", "after"], |routes| routes.get(list))
+        .writer(routes!(delete_bucket))
+        .alias(read, &[], |routes| routes.get(read_one))
+        .alias((Verb::Put, Role::Writer, true), &[], |routes| routes.put(set))
+        .alias((Verb::Delete, Role::Writer, false), &[], |routes| routes.delete(remove));
+    // An owner may be called like one of these calls.
+    by_body::tables().into_iter().fold(table, |table, call| table.merge(buckets(call)))
 }
 
-type Name = Path<(String, String, String)>;
+type Name = Segments<3>;
 
 fn tagged(version: Version, answer: impl Serialize) -> Response {
     let mut response = Json(answer).into_response();
@@ -49,25 +63,105 @@ fn precondition_failed() -> Problem {
     )
 }
 
-/// Condition of the request on the present version.
+/// Condition of a request on the present version.
 enum Condition {
     None,
     Absent,
-    Version(Version),
+    Present,
+    OneOf(Vec<Version>),
 }
 
+/// Most tags of an `If-Match`.
+const MOST_TAGS: usize = 16;
+
+/// Most attempts to replace an attribute in whichever version it has.
+const MOST_ATTEMPTS: usize = 16;
+
 fn condition(headers: &HeaderMap) -> Result<Condition, Problem> {
-    let text = |name| headers.get(name).map(HeaderValue::to_str).transpose();
+    let list = |name| {
+        let values = headers.get_all(name).iter().map(HeaderValue::to_str);
+        values.collect::<Result<Vec<_>, _>>().map(|values| values.join(","))
+    };
     let unreadable = |_| Problem::invalid("a condition in a header is ASCII");
-    match (text(header::IF_MATCH).map_err(unreadable)?, text(header::IF_NONE_MATCH).map_err(unreadable)?) {
-        (None, None) => Ok(Condition::None),
-        (None, Some("*")) => Ok(Condition::Absent),
-        (Some(tag), None) => {
-            // A tag that is no version of ours matches nothing.
-            let version = tag.trim().trim_matches('"').parse().map_err(|_| precondition_failed())?;
-            Ok(Condition::Version(version))
+    let (if_match, if_none) = (list(header::IF_MATCH), list(header::IF_NONE_MATCH));
+    let (if_match, if_none) = (if_match.map_err(unreadable)?, if_none.map_err(unreadable)?);
+    match (if_match.trim(), if_none.trim()) {
+        ("", "") => Ok(Condition::None),
+        ("", "*") => Ok(Condition::Absent),
+        ("*", "") => Ok(Condition::Present),
+        (tags, "") => {
+            let tags: Vec<_> = tags.split(',').map(str::trim).filter(|tag| !tag.is_empty()).collect();
+            if tags.len() > MOST_TAGS {
+                return Err(Problem::invalid(format!("If-Match takes at most {MOST_TAGS} tags")));
+            }
+            // A weak tag, or one that is no version of ours, matches nothing.
+            Ok(Condition::OneOf(
+                tags.into_iter().filter_map(|tag| tag.trim_matches('"').parse().ok()).collect(),
+            ))
         }
-        _ => Err(Problem::invalid("If-Match takes one tag, and If-None-Match takes *; one of them is given")),
+        _ => {
+            Err(Problem::invalid("If-Match takes * or tags, and If-None-Match takes *; one of them is given"))
+        }
+    }
+}
+
+/// Stores a value if the condition holds.
+async fn write(bucket: &Bucket, name: &str, condition: Condition, draft: Draft) -> Result<Response, Problem> {
+    let change = match condition {
+        Condition::None => ChangeOutcome::Applied(bucket.set(name, draft).await?),
+        Condition::Absent => bucket.insert(name, draft).await?,
+        Condition::Present => {
+            let mut change = ChangeOutcome::Refused;
+            for _ in 0..MOST_ATTEMPTS {
+                let Some(found) = bucket.get(name).await? else { break };
+                change = bucket.replace(name, found.version, draft.clone()).await?;
+                if change != ChangeOutcome::Refused {
+                    break;
+                }
+            }
+            change
+        }
+        Condition::OneOf(versions) => {
+            let mut change = ChangeOutcome::Refused;
+            for version in versions {
+                change = bucket.replace(name, version, draft.clone()).await?;
+                if change != ChangeOutcome::Refused {
+                    break;
+                }
+            }
+            change
+        }
+    };
+    match change {
+        ChangeOutcome::Applied(written) => Ok(tagged(written.version, AttributeStamp::from(written))),
+        ChangeOutcome::Refused => Err(precondition_failed()),
+    }
+}
+
+/// Deletes an attribute if the condition holds.
+async fn erase(bucket: &Bucket, name: &str, condition: Condition) -> Result<StatusCode, Problem> {
+    let (removed, refusal) = match condition {
+        Condition::None => (bucket.delete(name).await?, unknown()),
+        Condition::Present => (bucket.delete(name).await?, precondition_failed()),
+        Condition::OneOf(versions) => {
+            let mut removed = false;
+            for version in versions {
+                removed = removed || bucket.remove_if(name, version).await?;
+            }
+            (removed, precondition_failed())
+        }
+        Condition::Absent => return Err(Problem::invalid("what is absent cannot be deleted")),
+    };
+    if removed { Ok(StatusCode::NO_CONTENT) } else { Err(refusal) }
+}
+
+/// Changes an attribute if its value is the old one.
+async fn swap(bucket: &Bucket, name: &str, old: &Value, draft: Draft) -> Result<Response, Problem> {
+    match bucket.compare_and_swap(name, old, draft).await? {
+        SwapOutcome::Swapped(written) => Ok(tagged(written.version, AttributeStamp::from(written))),
+        SwapOutcome::Conflict { .. } => {
+            Err(Problem::conflict("conflict", "the attribute has another value, or does not exist"))
+        }
     }
 }
 
@@ -78,10 +172,10 @@ fn condition(headers: &HeaderMap) -> Result<Condition, Problem> {
         (status = 200, body = AttributeAnswer, headers(("etag" = String, description = "its version"))),
         (status = 404, description = "unknown"),
     ))]
-async fn read(
+async fn read_one(
     State(app): State<App>,
     caller: Caller,
-    Path((owner, bucket, name)): Name,
+    Segments([owner, bucket, name]): Name,
 ) -> Result<Response, Problem> {
     let found = app.stores.attributes(&caller.scope).bucket(owner, bucket)?.get(&name).await?;
     found.map(|found| tagged(found.version, AttributeAnswer::from(&found))).ok_or_else(unknown)
@@ -91,7 +185,7 @@ async fn read(
 #[utoipa::path(put, path = "/attributes/{owner}/{bucket}/{name}", operation_id = "set_attribute", tag = "attributes",
     params(
         ("owner" = String, Path), ("bucket" = String, Path), ("name" = String, Path),
-        ("if-match" = Option<String>, Header, description = "present version that is required"),
+        ("if-match" = Option<String>, Header, description = "one of these versions is required, or `*`: any"),
         ("if-none-match" = Option<String>, Header, description = "`*`: the attribute must not exist"),
     ),
     request_body = Draft,
@@ -102,20 +196,12 @@ async fn read(
 async fn set(
     State(app): State<App>,
     caller: Caller,
-    Path((owner, bucket, name)): Name,
+    Segments([owner, bucket, name]): Name,
     headers: HeaderMap,
     Json(draft): Json<Draft>,
 ) -> Result<Response, Problem> {
     let bucket = app.stores.attributes(&caller.scope).bucket(owner, bucket)?;
-    let change = match condition(&headers)? {
-        Condition::None => ChangeOutcome::Applied(bucket.set(&name, draft).await?),
-        Condition::Absent => bucket.insert(&name, draft).await?,
-        Condition::Version(expected) => bucket.replace(&name, expected, draft).await?,
-    };
-    match change {
-        ChangeOutcome::Applied(written) => Ok(tagged(written.version, AttributeStamp::from(written))),
-        ChangeOutcome::Refused => Err(precondition_failed()),
-    }
+    write(&bucket, &name, condition(&headers)?, draft).await
 }
 
 /// Deletes an attribute; with a condition, only if it holds
@@ -123,7 +209,7 @@ async fn set(
     tag = "attributes",
     params(
         ("owner" = String, Path), ("bucket" = String, Path), ("name" = String, Path),
-        ("if-match" = Option<String>, Header, description = "present version that is required"),
+        ("if-match" = Option<String>, Header, description = "one of these versions is required, or `*`: any"),
     ),
     responses(
         (status = 204, description = "it is gone"),
@@ -133,18 +219,11 @@ async fn set(
 async fn remove(
     State(app): State<App>,
     caller: Caller,
-    Path((owner, bucket, name)): Name,
+    Segments([owner, bucket, name]): Name,
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     let bucket = app.stores.attributes(&caller.scope).bucket(owner, bucket)?;
-    match condition(&headers)? {
-        Condition::None => bucket.delete(&name).await?.then_some(StatusCode::NO_CONTENT).ok_or_else(unknown),
-        Condition::Version(expected) => {
-            let removed = bucket.remove_if(&name, expected).await?;
-            removed.then_some(StatusCode::NO_CONTENT).ok_or_else(precondition_failed)
-        }
-        Condition::Absent => Err(Problem::invalid("what is absent cannot be deleted")),
-    }
+    erase(&bucket, &name, condition(&headers)?).await
 }
 
 /// Changes an attribute if its value is the old one
@@ -159,17 +238,12 @@ async fn remove(
 async fn compare_and_swap(
     State(app): State<App>,
     caller: Caller,
-    Path((owner, bucket, name)): Name,
+    Segments([owner, bucket, name]): Name,
     Json(body): Json<AttributeSwap>,
 ) -> Result<Response, Problem> {
     let draft = Draft::new(body.new).ttl(body.ttl);
     let bucket = app.stores.attributes(&caller.scope).bucket(owner, bucket)?;
-    match bucket.compare_and_swap(&name, &body.old, draft).await? {
-        SwapOutcome::Swapped(written) => Ok(tagged(written.version, AttributeStamp::from(written))),
-        SwapOutcome::Conflict { .. } => {
-            Err(Problem::conflict("conflict", "the attribute has another value, or does not exist"))
-        }
-    }
+    swap(&bucket, &name, &body.old, draft).await
 }
 
 /// Page of a listing.
@@ -191,7 +265,7 @@ struct AttributePage {
 async fn list(
     State(app): State<App>,
     caller: Caller,
-    Path((owner, bucket)): Path<(String, String)>,
+    Segments([owner, bucket]): Segments<2>,
     Query(asked): Query<AttributePage>,
 ) -> Result<Json<Listed<AttributeAnswer>>, Problem> {
     let (after, limit) = page(asked.limit, asked.after.as_deref())?;
@@ -221,7 +295,7 @@ struct WhichBuckets {
 async fn list_buckets(
     State(app): State<App>,
     caller: Caller,
-    Path(owner): Path<String>,
+    Segments([owner]): Segments<1>,
     Query(asked): Query<WhichBuckets>,
 ) -> Result<Json<BucketsAnswer>, Problem> {
     if asked.usage {
@@ -235,26 +309,27 @@ async fn list_buckets(
 }
 
 /// Deletes a bucket
-#[utoipa::path(delete, path = "/attributes/{owner}/{bucket}", operation_id = "delete_bucket", tag = "attributes",
+#[utoipa::path(post, path = "/attributes/{owner}/{bucket}/delete-all", operation_id = "delete_bucket", tag = "attributes",
     params(("owner" = String, Path), ("bucket" = String, Path)),
     responses((status = 200, body = Deleted)))]
 async fn delete_bucket(
     State(app): State<App>,
     caller: Caller,
-    Path((owner, bucket)): Path<(String, String)>,
+    Segments([owner, bucket]): Segments<2>,
 ) -> Result<Json<Deleted>, Problem> {
     let deleted = app.stores.attributes(&caller.scope).bucket(owner, bucket)?.delete_bucket().await?;
     Ok(Json(Deleted { deleted }))
 }
 
 /// Deletes every attribute of an owner
-#[utoipa::path(delete, path = "/attributes/{owner}", operation_id = "delete_owner_attributes", tag = "attributes",
+#[utoipa::path(post, path = "/attributes/{owner}/delete-all", operation_id = "delete_owner_attributes",
+    tag = "attributes",
     params(("owner" = String, Path)),
     responses((status = 200, body = Deleted)))]
 async fn delete_owner(
     State(app): State<App>,
     caller: Caller,
-    Path(owner): Path<String>,
+    Segments([owner]): Segments<1>,
 ) -> Result<Json<Deleted>, Problem> {
     let deleted = app.stores.attributes(&caller.scope).delete_owner(&owner).await?;
     Ok(Json(Deleted { deleted }))

@@ -6,6 +6,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::app::App;
+use crate::http::body::Path;
+use crate::http::catalogue;
+use crate::http::problem::Problem;
 use crate::openapi;
 
 const PAGE: &str = include_str!("docs.html");
@@ -16,6 +19,10 @@ const POLICY: &str = "default-src 'none'; connect-src 'self'; style-src 'unsafe-
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(description)).routes(routes!(page))
+}
+
+pub(super) fn problems() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(problem))
 }
 
 /// OpenAPI description of this API
@@ -30,4 +37,16 @@ async fn description() -> impl IntoResponse {
     responses((status = 200, body = String, content_type = "text/html")))]
 async fn page() -> impl IntoResponse {
     ([(header::CONTENT_SECURITY_POLICY, POLICY)], Html(PAGE))
+}
+
+/// Page about a type of problem: its cause and its remedy
+#[utoipa::path(get, path = "/problems/{name}", operation_id = "problem", tag = "open",
+    params(("name" = String, Path, example = "replay")),
+    responses(
+        (status = 200, description = "the page", body = String, content_type = "text/plain"),
+        (status = 404, description = "not-found: no such type"),
+    ))]
+async fn problem(Path(name): Path<String>) -> Result<impl IntoResponse, Problem> {
+    let entry = catalogue::find(&name).ok_or_else(Problem::no_such_path)?;
+    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], entry.page()))
 }

@@ -76,9 +76,9 @@ async fn rotate(
     }
 }
 
-/// Problem of a revoked grant: it has ended like an expired one, with the reason.
+/// Problem of a revoked grant, with the reason.
 pub(super) fn revoked(why: Why) -> Problem {
-    Problem::expired("the grant was revoked").with("revoked", reason(why))
+    Problem::revoked("the grant was revoked").with("revoked", reason(why))
 }
 
 /// Exactly one of the first four members is required; `on_behalf_of` and `reason` go into the audit log.

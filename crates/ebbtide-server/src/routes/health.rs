@@ -1,5 +1,6 @@
 //! `/healthz`, `/readyz`, `/metrics`
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -21,7 +22,11 @@ use crate::http::problem::Problem;
 use crate::metrics::scrape;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(health)).routes(routes!(ready)).routes(routes!(metrics))
+    OpenApiRouter::new().routes(routes!(health)).routes(routes!(ready))
+}
+
+pub(super) fn metrics_routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(metrics))
 }
 
 /// Liveness of the process
@@ -62,6 +67,9 @@ const AGE: Duration = Duration::from_secs(1);
 #[utoipa::path(get, path = "/readyz", operation_id = "ready", tag = "open",
     responses((status = 200, body = Ready), (status = 503, description = "unavailable: not ready")))]
 async fn ready(State(app): State<App>) -> Result<Json<Ready>, Problem> {
+    if app.edge.draining.load(Ordering::Relaxed) {
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "shutting down"));
+    }
     if let Err(error) = app.now() {
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", error.message()));
     }

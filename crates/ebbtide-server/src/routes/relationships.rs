@@ -6,6 +6,7 @@ use ebbtide::stores::relationships::{
     AddOutcome, Edge, RelationType, Relationship, RelationshipFilter, Relationships, TransitiveOutcome,
 };
 use ebbtide_api::access::Counted;
+use ebbtide_api::answers::AnswerMode;
 use ebbtide_api::relationships::{
     RelationshipAnswer, RelationshipCheck, RelationshipFound, RelationshipsAnswer,
 };
@@ -141,7 +142,11 @@ async fn check(
 ) -> Result<Json<RelationshipFound>, Problem> {
     let relationships = app.stores.relationships(&caller.scope);
     let depth = body.max_depth.unwrap_or(Relationships::DEFAULT_DEPTH);
-    let not_related = || Problem::not_found("not related");
+    let answer = body.answer;
+    let not_related = |problem: Problem| match answer {
+        Some(AnswerMode::Always) => Ok(Json(RelationshipFound { related: false, path: Vec::new() })),
+        None => Err(problem),
+    };
     let RelationshipCheck { subject, relation, object, relation_type, .. } = body;
     if !body.transitive {
         let found = if body.below {
@@ -153,8 +158,10 @@ async fn check(
         } else {
             relationships.get_of_any_type(&subject, &relation, &object).await?.is_some()
         };
-        let path = vec![subject, object];
-        return found.then_some(Json(RelationshipFound { related: true, path })).ok_or_else(not_related);
+        if !found {
+            return not_related(Problem::not_found("not related"));
+        }
+        return Ok(Json(RelationshipFound { related: true, path: vec![subject, object] }));
     }
     if body.below {
         return Err(Problem::invalid("below and transitive exclude each other"));
@@ -170,5 +177,5 @@ async fn check(
             TransitiveOutcome::NotRelated { depth_reached } => cut_short |= depth_reached,
         }
     }
-    Err(not_related().with("depth_reached", cut_short))
+    not_related(Problem::not_found("not related").with("depth_reached", cut_short))
 }

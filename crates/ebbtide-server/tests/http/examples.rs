@@ -96,7 +96,7 @@ pub(crate) async fn step(
     let problem = answer.head.contains("content-type: application/problem+json");
     assert_eq!(problem, answer.status >= 400, "{place}: what is not a success is a problem");
     if let Some(kind) = expected["problem"].as_str() {
-        assert_eq!(answer.body["type"], format!("urn:ebbtide:problem:{kind}"), "{place}");
+        assert_eq!(answer.body["type"], format!("/problems/{kind}"), "{place}");
         for (name, value) in expected["with"].as_object().into_iter().flatten() {
             compare(value, &answer.body[name], kept, &format!("{place}.{name}"));
         }

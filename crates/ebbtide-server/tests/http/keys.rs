@@ -224,7 +224,7 @@ async fn a_quota_bounds_a_scope_and_what_is_below_it() {
     check("tenant:acme/env:prod", "d").await.refused(429, "quota");
     check("tenant:other", "d").await.ok(200);
     let acme = [("ebbtide-scope", "tenant:acme")];
-    server.call("DELETE", "/v1/attributes/alice", &acme, Value::Null).await.ok(200);
+    server.call("POST", "/v1/attributes/alice/delete-all", &acme, Value::Null).await.ok(200);
     // What has expired is found so by the next count, which runs beside the request that finds it due.
     server.pass(600);
     let mut answers = Vec::new();

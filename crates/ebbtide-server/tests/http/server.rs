@@ -49,7 +49,7 @@ impl Answer {
     pub(crate) fn refused(self, status: u16, kind: &str) -> Value {
         assert_eq!(self.status, status, "{}", self.body);
         assert!(self.head.contains("content-type: application/problem+json"), "{}", self.head);
-        assert_eq!(self.body["type"], format!("urn:ebbtide:problem:{kind}"), "{}", self.body);
+        assert_eq!(self.body["type"], format!("/problems/{kind}"), "{}", self.body);
         assert_eq!(self.body["status"], status);
         self.body
     }

@@ -143,7 +143,7 @@ async fn a_device_polls_with_patience_and_redeems_once() {
     server.post("/v1/grants/rotate", token.clone()).await.ok(200);
     poll(&presented).await.refused(409, "used");
     redeem(json!({})).await.refused(409, "reused");
-    server.post("/v1/grants/rotate", token).await.refused(410, "expired");
+    server.post("/v1/grants/rotate", token).await.refused(410, "revoked");
 
     let device = server.post("/v1/device-codes", start.clone()).await.ok(201);
     server

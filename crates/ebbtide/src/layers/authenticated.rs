@@ -342,7 +342,7 @@ mod tests {
         changed.push(("another version", Record::new(row.value.clone(), ends, &rng)));
         changed.push(("no tag", Record { value: "alice".into(), ..row.clone() }));
         for (case, record) in changed {
-            memory.put(key("a"), record, now).await.unwrap();
+            let _ = memory.put(key("a"), record, now).await.unwrap();
             let error = store.get(&key("a"), now).await.unwrap_err();
             // A changed key id is one that the ring does not have.
             assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unavailable), "{case}: {error}");
@@ -350,9 +350,9 @@ mod tests {
             assert!(store.scan(&prefix, None, 10, now).await.is_err(), "{case}");
             assert!(store.get_many(&[key("a")], now).await.is_err(), "{case}");
         }
-        memory.put(key("b"), row.clone(), now).await.unwrap();
+        let _ = memory.put(key("b"), row.clone(), now).await.unwrap();
         assert_eq!(store.get(&key("b"), now).await.unwrap_err().kind(), ErrorKind::Corrupt, "moved");
-        memory.put(key("a"), row, now).await.unwrap();
+        let _ = memory.put(key("a"), row, now).await.unwrap();
         assert!(store.take(&key("a"), now).await.unwrap().is_some());
     }
 
@@ -366,17 +366,17 @@ mod tests {
         let key =
             |name: &str| Key::new(Kind::Attribute, &Scope::Global, &["o".into()], &[name.into()]).unwrap();
         let old = Record::new("\u{1}old", Timestamp::NEVER, &rng);
-        memory.put(key("old"), old, now).await.unwrap();
+        let _ = memory.put(key("old"), old, now).await.unwrap();
         assert_eq!(
             store.get(&key("old"), now).await.unwrap().unwrap().value.as_ref(),
             b"\x01old",
             "from before"
         );
-        store.put(key("a"), Record::new("hunter2", Timestamp::NEVER, &rng), now).await.unwrap();
+        let _ = store.put(key("a"), Record::new("hunter2", Timestamp::NEVER, &rng), now).await.unwrap();
         let row = memory.get(&key("a"), now).await.unwrap().unwrap();
         assert!(!row.value.windows(7).any(|window| window == b"hunter2"));
         assert_eq!(store.get(&key("a"), now).await.unwrap().unwrap().value.as_ref(), b"hunter2");
-        memory.put(key("b"), row, now).await.unwrap();
+        let _ = memory.put(key("b"), row, now).await.unwrap();
         assert_eq!(store.get(&key("b"), now).await.unwrap_err().kind(), ErrorKind::Corrupt, "moved");
     }
 
@@ -384,7 +384,7 @@ mod tests {
     async fn rows_from_before_are_accepted_until_they_are_refused() {
         let (rng, now) = (SeededRng::new(1), Timestamp::ZERO);
         let memory: Arc<dyn Admin> = Arc::new(Memory::default());
-        memory.put(key("a"), Record::new("\u{1}old", Timestamp::NEVER, &rng), now).await.unwrap();
+        let _ = memory.put(key("a"), Record::new("\u{1}old", Timestamp::NEVER, &rng), now).await.unwrap();
         let ring = SharedKeyring::new(Keyring::generate(&rng, now));
         let store =
             Authenticated::new(Arc::clone(&memory), ring, Arc::new(SeededRng::new(3)), Untagged::Accepted);

@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::de::{self, Deserialize, Deserializer, Visitor};
 
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 
-/// Time to live of a record: at least a millisecond, at most a hundred years. Deserializes from whole seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
-#[serde(try_from = "i64")]
+/// Time to live of a record: at least a millisecond, at most a hundred years.
+///
+/// Deserializes from whole seconds, or from a newtype of whole milliseconds: a deserializer that knows the unit of a
+/// member by its name, such as `ttl_ms`, presents it so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ttl(Duration);
 
 impl Ttl {
@@ -55,6 +57,36 @@ impl TryFrom<i64> for Ttl {
 
     fn try_from(seconds: i64) -> Result<Self> {
         Self::from_secs(seconds)
+    }
+}
+
+impl<'de> Deserialize<'de> for Ttl {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        deserializer.deserialize_i64(TtlVisitor)
+    }
+}
+
+struct TtlVisitor;
+
+impl<'de> Visitor<'de> for TtlVisitor {
+    type Value = Ttl;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an integer")
+    }
+
+    fn visit_i64<E: de::Error>(self, seconds: i64) -> std::result::Result<Ttl, E> {
+        Ttl::from_secs(seconds).map_err(E::custom)
+    }
+
+    fn visit_u64<E: de::Error>(self, seconds: u64) -> std::result::Result<Ttl, E> {
+        Ttl::new(Duration::from_secs(seconds)).map_err(E::custom)
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, millis: D) -> std::result::Result<Ttl, D::Error> {
+        let millis = i64::deserialize(millis)?;
+        let duration = u64::try_from(millis).map(Duration::from_millis);
+        duration.map_or_else(|_| Err(out_of_bounds()), Ttl::new).map_err(de::Error::custom)
     }
 }
 
@@ -164,11 +196,11 @@ impl TtlPolicy {
     pub fn apply(&self, requested: Option<Ttl>) -> Result<Option<Ttl>> {
         let Some(ttl) = requested else { return Ok(self.default) };
         if ttl < self.min || ttl > self.max {
-            let message = format!("a TTL is {} to {} here; {ttl} was asked for", self.min, self.max);
+            let message = format!("a TTL is {} to {} here", self.min, self.max);
             if self.enforce {
                 return Err(Error::invalid(message));
             }
-            tracing::warn!("{message}; the policy is not enforced");
+            tracing::warn!(%ttl, "{message}; the policy is not enforced");
         }
         Ok(Some(ttl))
     }

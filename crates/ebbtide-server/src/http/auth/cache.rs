@@ -6,11 +6,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use ebbtide::stores::api_keys::{ApiKey, KeyId};
+use ebbtide::stores::audit::Author;
 use ebbtide::timekeeping::{Lease, TimeSource};
 use ebbtide::{Digest, Reach};
 
 use super::rate::Rate;
 use crate::http::problem::Problem;
+use crate::http::share::Share;
 
 /// Time for which a key is honoured without another lookup. A key that is revoked on another node is refused after
 /// this time plus the time of a read.
@@ -19,14 +21,25 @@ pub(super) const LIFE: Duration = Duration::from_secs(4);
 /// Maximum number of keys in the cache.
 const MOST: usize = 10_000;
 
+/// Parts of a verified key beside its record.
+#[derive(Debug)]
+pub(super) struct Tied {
+    /// Keys that it ends with.
+    pub(super) ancestors: Vec<KeyId>,
+    pub(super) share: Arc<Share>,
+}
+
 /// Verified key.
 #[derive(Debug)]
 pub(super) struct Held {
+    /// Author of its changes in the audit log.
+    pub(super) author: Author,
     pub(super) key: ApiKey,
     ancestors: Vec<KeyId>,
     /// On the boot-time clock; a doubt about the time ends it.
     lease: Lease,
     rate: Option<Arc<Rate>>,
+    pub(super) share: Arc<Share>,
 }
 
 impl Held {
@@ -56,19 +69,25 @@ impl Cache {
         held.get(digest.as_bytes()).filter(|held| time.holds(&held.lease)).cloned()
     }
 
+    /// Returns true if the key was valid lately.
+    pub(super) fn knows(&self, digest: &Digest) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).contains_key(digest.as_bytes())
+    }
+
     /// Adds a key that was looked up under `lease`; its rate limiter carries over.
     pub(super) fn hold(
         &self,
         digest: &Digest,
         key: ApiKey,
-        ancestors: Vec<KeyId>,
+        Tied { ancestors, share }: Tied,
         lease: Lease,
         time: &TimeSource,
     ) -> Arc<Held> {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let before = all.get(digest.as_bytes()).and_then(|held| held.rate.clone());
         let rate = before.or_else(|| key.rate_limit.map(|limit| Arc::new(Rate::new(limit))));
-        let held = Arc::new(Held { key, ancestors, lease, rate });
+        let author = Author::new(&key.id.to_string());
+        let held = Arc::new(Held { author, key, ancestors, lease, rate, share });
         if all.len() >= MOST && !all.contains_key(digest.as_bytes()) {
             all.retain(|_, held| time.holds(&held.lease));
             if all.len() >= MOST {

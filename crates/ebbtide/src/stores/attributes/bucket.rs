@@ -15,7 +15,7 @@ use crate::model::scope::Scope;
 use crate::model::ttl::Ttl;
 use crate::model::write::{Commit, Write};
 use crate::stores::Stores;
-use crate::stores::shared::paging::{Listing, check_limit};
+use crate::stores::shared::paging::{Listing, bounded, check_limit};
 use crate::stores::shared::tombstones::Principal;
 use crate::stores::shared::update::Step;
 use crate::timekeeping::Now;
@@ -52,8 +52,20 @@ pub enum SwapOutcome {
     },
 }
 
+/// Refuses `.` and `..`: in a path they mean another path, and the name could not be reached, or deletes more.
+fn check_name(name: &str) -> Result<()> {
+    if name == "." || name == ".." {
+        return Err(Error::invalid(
+            "`.` and `..` are not allowed as the name of an owner, a bucket or an attribute",
+        ));
+    }
+    Ok(())
+}
+
 impl Bucket {
     pub(super) fn new(attributes: Attributes, owner: String, name: String) -> Result<Self> {
+        check_name(&owner)?;
+        check_name(&name)?;
         // The key checks the lengths of the names.
         Prefix::partition(
             Kind::Attribute,
@@ -189,7 +201,7 @@ impl Bucket {
         if self.is_deleted(self.stores().now()?).await? {
             return Ok(Listing { items: Vec::new(), next: None });
         }
-        let page = self.stores().backend().scan(&self.prefix()?, after, limit, self.stores().now()?).await?;
+        let page = bounded(self.stores(), &self.prefix()?, after, limit, self.stores().now()?).await?;
         Listing::read(page, |key, record| {
             StoredAttribute::decode(&record)?.attribute(names_of(&key)?.1, &record)
         })
@@ -247,6 +259,7 @@ impl Bucket {
     }
 
     pub(super) fn key(&self, name: &str) -> Result<Key> {
+        check_name(name)?;
         let sort = [self.name.as_str().into(), name.into()];
         Key::new(Kind::Attribute, self.scope(), &[self.owner.as_str().into()], &sort)
     }

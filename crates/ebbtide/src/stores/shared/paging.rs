@@ -34,6 +34,36 @@ pub(crate) fn check_limit(limit: usize) -> Result<()> {
     Ok(())
 }
 
+/// Bytes of values after which a page ends, for kinds whose records may be large.
+const MAX_PAGE_BYTES: usize = 2 << 20;
+
+/// Records that are read before their size is known.
+const FIRST_RECORDS: usize = 16;
+
+/// Reads a page of records that may be large: of at most `limit` records, and of about [`MAX_PAGE_BYTES`].
+pub(crate) async fn bounded(
+    stores: &Stores,
+    prefix: &Prefix,
+    after: Option<&Cursor>,
+    limit: usize,
+    now: Now,
+) -> Result<Page> {
+    let mut page = stores.backend().scan(prefix, after, limit.min(FIRST_RECORDS), now).await?;
+    let bytes = |items: &[(Key, Record)]| items.iter().map(|(_, record)| record.value.len()).sum::<usize>();
+    loop {
+        let (count, used) = (page.items.len(), bytes(&page.items));
+        let Some(next) = page.next.clone().filter(|_| count < limit && used < MAX_PAGE_BYTES) else {
+            return Ok(page);
+        };
+        // As many as fit, if they are as large as those before.
+        let each = (used / count.max(1)).max(1);
+        let fit = ((MAX_PAGE_BYTES - used) / each).clamp(1, limit - count);
+        let more = stores.backend().scan(prefix, Some(&next), fit, now).await?;
+        page.items.extend(more.items);
+        page.next = more.next;
+    }
+}
+
 /// All pages of the live records under a prefix, as of one time.
 pub(crate) struct Pages<'a> {
     stores: &'a Stores,

@@ -1,0 +1,181 @@
+//! Bounds of each tenant: requests, bodies, bytes and heavy work. Whoever is within its own bounds is served, whatever
+//! the others do.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use ebbtide::Scope;
+use ebbtide::stores::api_keys::ApiKey;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::http::limits::Limits;
+use crate::http::problem::Problem;
+
+/// Heavy calls of one tenant that run at the same time.
+const WALKS: usize = 2;
+
+/// Heavy calls of one tenant that wait for their turn.
+const WAITING: usize = 64;
+
+/// Part of a node that one tenant uses.
+#[derive(Debug)]
+pub(crate) struct Share {
+    limits: Limits,
+    /// Requests in a route.
+    places: AtomicUsize,
+    /// Bodies that have not arrived yet.
+    bodies: AtomicUsize,
+    /// Bytes of bodies and of answers in memory.
+    bytes: AtomicUsize,
+    heavy: Arc<Semaphore>,
+    waiting: AtomicUsize,
+}
+
+impl Share {
+    pub(crate) fn new(limits: Limits) -> Arc<Self> {
+        Arc::new(Self {
+            limits,
+            places: AtomicUsize::new(0),
+            bodies: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            heavy: Arc::new(Semaphore::new(WALKS)),
+            waiting: AtomicUsize::new(0),
+        })
+    }
+
+    /// Takes a place for a request whose body has arrived.
+    pub(crate) fn place(self: &Arc<Self>) -> Result<Taken, Problem> {
+        let most = self.limits.key_requests;
+        Taken::take(self, |share| &share.places, 1, most).ok_or_else(|| too_much("requests in flight"))
+    }
+
+    /// Begins to read a body.
+    pub(crate) fn body(self: &Arc<Self>) -> Result<Taken, Problem> {
+        let most = self.limits.key_requests;
+        Taken::take(self, |share| &share.bodies, 1, most).ok_or_else(|| too_much("unfinished bodies"))
+    }
+
+    /// Takes memory for a part of a body.
+    pub(crate) fn bytes(self: &Arc<Self>, count: usize) -> Result<Taken, Problem> {
+        let most = self.limits.key_bytes;
+        Taken::take(self, |share| &share.bytes, count, most).ok_or_else(|| too_much("bytes in memory"))
+    }
+
+    /// Counts the memory of an answer. It exists already, so that there is no refusal; the next request is refused.
+    pub(crate) fn answer(self: &Arc<Self>, count: usize) -> Taken {
+        self.bytes.fetch_add(count, Ordering::AcqRel);
+        Taken { share: Arc::clone(self), of: |share| &share.bytes, count }
+    }
+
+    /// Waits for the turn of a heavy call.
+    pub(crate) async fn heavy(self: &Arc<Self>) -> Result<OwnedSemaphorePermit, Problem> {
+        let refused = || too_much("heavy calls");
+        let _waiting = Taken::take(self, |share| &share.waiting, 1, WAITING).ok_or_else(refused)?;
+        Arc::clone(&self.heavy).acquire_owned().await.map_err(|_| refused())
+    }
+}
+
+fn too_much(what: &str) -> Problem {
+    Problem::too_many(
+        "limited",
+        &format!("too many {what} of this key on this node; this one was not started"),
+        1,
+    )
+}
+
+/// Part of a share, given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    share: Arc<Share>,
+    of: fn(&Share) -> &AtomicUsize,
+    count: usize,
+}
+
+impl Taken {
+    fn take(share: &Arc<Share>, of: fn(&Share) -> &AtomicUsize, count: usize, most: usize) -> Option<Self> {
+        let more = |used: usize| used.checked_add(count).filter(|sum| *sum <= most);
+        of(share).fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
+        Some(Self { share: Arc::clone(share), of, count })
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        (self.of)(&self.share).fetch_sub(self.count, Ordering::AcqRel);
+    }
+}
+
+/// Shares by tenant, while they are used.
+#[derive(Debug, Default)]
+pub(crate) struct Shares(Mutex<HashMap<String, Weak<Share>>>);
+
+impl Shares {
+    /// Share of a key: all keys of a tenant, of an environment or of a custom path's first part have one. Keys of the
+    /// whole store belong to no tenant, and have one each.
+    pub(crate) fn of(&self, key: &ApiKey, limits: Limits) -> Arc<Share> {
+        let scope = key.scope.to_string();
+        let tenant = match key.scope {
+            Scope::Global => format!("key:{}", key.id),
+            _ => scope.split('/').next().unwrap_or_default().to_owned(),
+        };
+        let mut shares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(share) = shares.get(&tenant).and_then(Weak::upgrade) {
+            return share;
+        }
+        shares.retain(|_, share| share.strong_count() > 0);
+        let share = Share::new(limits);
+        shares.insert(tenant, Arc::downgrade(&share));
+        share
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(key_requests: usize, key_bytes: usize) -> Arc<Share> {
+        Share::new(Limits { key_requests, key_bytes, ..Limits::default() })
+    }
+
+    #[test]
+    fn what_is_dropped_is_given_back() {
+        let share = share(2, 100);
+        let (one, two) = (share.place().unwrap(), share.place().unwrap());
+        assert!(share.place().is_err());
+        drop(one);
+        let three = share.place().unwrap();
+        assert!(share.place().is_err());
+        drop((two, three));
+        assert_eq!(share.places.load(Ordering::Relaxed), 0);
+        let held = share.bytes(60).unwrap();
+        assert!(share.bytes(41).is_err());
+        let answer = share.answer(1_000);
+        assert!(share.bytes(1).is_err(), "an answer in memory counts");
+        drop((held, answer));
+        assert!(share.bytes(100).is_ok());
+    }
+
+    #[tokio::test]
+    async fn heavy_calls_wait_for_their_turn_and_a_crowd_is_refused() {
+        let share = share(100, 100);
+        let mut running = Vec::new();
+        for _ in 0..WALKS {
+            running.push(share.heavy().await.unwrap());
+        }
+        let waiting: Vec<_> = (0..WAITING)
+            .map(|_| {
+                let share = Arc::clone(&share);
+                tokio::spawn(async move { share.heavy().await.is_ok() })
+            })
+            .collect();
+        while share.waiting.load(Ordering::Relaxed) < WAITING {
+            tokio::task::yield_now().await;
+        }
+        assert!(share.heavy().await.is_err());
+        drop(running);
+        for one in waiting {
+            assert!(one.await.unwrap());
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Calls on attributes with the names in the body. Names of any form fit there, and stand in no log of a proxy.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use ebbtide::stores::attributes::{Bucket, Draft};
+use ebbtide::{Timestamp, Ttl};
+use ebbtide_api::answers::{Deleted, Listed};
+use ebbtide_api::attributes::{
+    AttributeAnswer, AttributeBuckets, AttributeDelete, AttributeDeleteAll, AttributeIf, AttributeList,
+    AttributeName, AttributePut, AttributeStamp, AttributeSwapNamed,
+};
+use utoipa_axum::routes;
+
+use super::{Condition, erase, swap, tagged, unknown, write};
+use crate::app::App;
+use crate::http::auth::Caller;
+use crate::http::body::{Json, listed, page};
+use crate::http::problem::Problem;
+use crate::http::table::Table;
+
+/// Tables of one call each.
+pub(super) fn tables() -> Vec<Table> {
+    vec![
+        Table::new().reader(routes!(get)),
+        Table::new().creator(routes!(put)),
+        Table::new().writer(routes!(delete)),
+        Table::new().writer(routes!(compare_and_swap)),
+        Table::new().reader(routes!(list)),
+        Table::new().reader(routes!(list_buckets)),
+        Table::new().writer(routes!(delete_all)),
+    ]
+}
+
+fn bucket(app: &App, caller: &Caller, owner: String, bucket: String) -> Result<Bucket, Problem> {
+    Ok(app.stores.attributes(&caller.scope).bucket(owner, bucket)?)
+}
+
+fn condition(given: Option<AttributeIf>) -> Result<Condition, Problem> {
+    Ok(match given {
+        None => Condition::None,
+        Some(AttributeIf::Absent) => Condition::Absent,
+        Some(AttributeIf::Present) => Condition::Present,
+        Some(AttributeIf::Version(version)) => {
+            let invalid = |_| Problem::invalid("`if.version`: expected the `version` of an earlier answer");
+            Condition::OneOf(vec![version.parse().map_err(invalid)?])
+        }
+    })
+}
+
+fn draft(data: serde_json::Value, timestamp: Option<u64>, ttl: Option<Ttl>) -> Result<Draft, Problem> {
+    let draft = Draft::new(data).ttl(ttl);
+    match timestamp {
+        Some(millis) => Ok(draft.timestamp(Timestamp::from_millis(millis)?)),
+        None => Ok(draft),
+    }
+}
+
+/// Reads an attribute by names in the body
+#[utoipa::path(post, path = "/attributes/get", operation_id = "get_attribute_by_body", tag = "attributes",
+    request_body = AttributeName,
+    responses(
+        (status = 200, body = AttributeAnswer, headers(("etag" = String, description = "its version"))),
+        (status = 404, description = "unknown"),
+    ))]
+async fn get(
+    State(app): State<App>,
+    caller: Caller,
+    Json(body): Json<AttributeName>,
+) -> Result<Response, Problem> {
+    let found = bucket(&app, &caller, body.owner, body.bucket)?.get(&body.name).await?;
+    found.map(|found| tagged(found.version, AttributeAnswer::from(&found))).ok_or_else(unknown)
+}
+
+/// Sets an attribute by names in the body; with `if`, only if it holds
+#[utoipa::path(post, path = "/attributes/set", operation_id = "set_attribute_by_body", tag = "attributes",
+    request_body = AttributePut,
+    responses(
+        (status = 200, body = AttributeStamp, headers(("etag" = String, description = "its version"))),
+        (status = 412, description = "conflict: the attribute has another version, or does not exist"),
+    ))]
+async fn put(
+    State(app): State<App>,
+    caller: Caller,
+    Json(body): Json<AttributePut>,
+) -> Result<Response, Problem> {
+    let draft = draft(body.data, body.timestamp, body.ttl)?;
+    let bucket = bucket(&app, &caller, body.owner, body.bucket)?;
+    write(&bucket, &body.name, condition(body.condition)?, draft).await
+}
+
+/// Deletes an attribute by names in the body; with `if`, only if it holds
+#[utoipa::path(post, path = "/attributes/delete", operation_id = "delete_attribute_by_body", tag = "attributes",
+    request_body = AttributeDelete,
+    responses(
+        (status = 204, description = "it is gone"),
+        (status = 404, description = "unknown"),
+        (status = 412, description = "conflict: the attribute has another version, or does not exist"),
+    ))]
+async fn delete(
+    State(app): State<App>,
+    caller: Caller,
+    Json(body): Json<AttributeDelete>,
+) -> Result<StatusCode, Problem> {
+    let bucket = bucket(&app, &caller, body.owner, body.bucket)?;
+    erase(&bucket, &body.name, condition(body.condition)?).await
+}
+
+/// Changes an attribute, by names in the body, if its value is the old one
+#[utoipa::path(post, path = "/attributes/compare-and-swap", operation_id = "swap_attribute_by_body",
+    tag = "attributes",
+    request_body = AttributeSwapNamed,
+    responses(
+        (status = 200, body = AttributeStamp, headers(("etag" = String, description = "its version"))),
+        (status = 409, description = "conflict: the attribute has another value, or does not exist"),
+    ))]
+async fn compare_and_swap(
+    State(app): State<App>,
+    caller: Caller,
+    Json(body): Json<AttributeSwapNamed>,
+) -> Result<Response, Problem> {
+    let draft = draft(body.new, None, body.ttl)?;
+    let bucket = bucket(&app, &caller, body.owner, body.bucket)?;
+    swap(&bucket, &body.name, &body.old, draft).await
+}
+
+/// Lists a bucket by names in the body
+#[utoipa::path(post, path = "/attributes/list", operation_id = "list_bucket_by_body", tag = "attributes",
+    request_body = AttributeList, responses((status = 200, body = Listed<AttributeAnswer>)))]
+async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    Json(body): Json<AttributeList>,
+) -> Result<Json<Listed<AttributeAnswer>>, Problem> {
+    let (after, limit) = page(body.limit, body.after.as_deref())?;
+    let bucket = bucket(&app, &caller, body.owner, body.bucket)?;
+    Ok(Json(listed(&bucket.list(after.as_ref(), limit).await?)))
+}
+
+/// Lists the names of an owner's buckets, with the owner in the body
+#[utoipa::path(post, path = "/attributes/list-buckets", operation_id = "list_buckets_by_body", tag = "attributes",
+    request_body = AttributeBuckets, responses((status = 200, body = Listed<String>)))]
+async fn list_buckets(
+    State(app): State<App>,
+    caller: Caller,
+    Json(body): Json<AttributeBuckets>,
+) -> Result<Json<Listed<String>>, Problem> {
+    let (after, limit) = page(body.limit, body.after.as_deref())?;
+    let listing =
+        app.stores.attributes(&caller.scope).list_buckets(&body.owner, after.as_ref(), limit).await?;
+    Ok(Json(listed::<String, String>(&listing)))
+}
+
+/// Deletes a bucket, or every attribute of an owner, by names in the body
+#[utoipa::path(post, path = "/attributes/delete-all", operation_id = "delete_all_by_body", tag = "attributes",
+    request_body = AttributeDeleteAll, responses((status = 200, body = Deleted)))]
+async fn delete_all(
+    State(app): State<App>,
+    caller: Caller,
+    Json(body): Json<AttributeDeleteAll>,
+) -> Result<Json<Deleted>, Problem> {
+    let deleted = match body.bucket {
+        Some(name) => bucket(&app, &caller, body.owner, name)?.delete_bucket().await?,
+        None => app.stores.attributes(&caller.scope).delete_owner(&body.owner).await?,
+    };
+    Ok(Json(Deleted { deleted }))
+}

@@ -1,0 +1,106 @@
+//! Refusals that say what is wrong, and why.
+
+use serde_json::{Value, json};
+
+use crate::server::{KEY, Server};
+
+#[tokio::test]
+async fn a_query_parameter_that_a_call_does_not_take_is_refused() {
+    let server = Server::start().await;
+    let put = "/v1/attributes/alice/settings/theme?ttl_seconds=60";
+    let problem = server.call("PUT", put, &[], json!({"data": 1})).await.refused(400, "invalid");
+    assert!(problem["detail"].as_str().unwrap().contains("`ttl_seconds`"), "{problem}");
+    let gone = server.call("GET", "/v1/attributes/alice/settings/theme", &[], Value::Null).await;
+    gone.refused(404, "unknown");
+    for path in ["/v1/stats?x=1", "/v1/sweep?x", "/v1/grants/0123456789abcdef0123456789abcdef?x=hunter2"] {
+        let method = if path.contains("sweep") { "POST" } else { "GET" };
+        let problem = server.call(method, path, &[], Value::Null).await.refused(400, "invalid");
+        assert!(!problem.to_string().contains("hunter2"), "{problem}");
+    }
+    let near = server.call("GET", "/v1/keys?limits=5", &[], Value::Null).await.refused(400, "invalid");
+    assert_eq!(near["did_you_mean"], "limit");
+}
+
+#[tokio::test]
+async fn a_wrong_content_type_names_the_wanted_one() {
+    let server = Server::start().await;
+    let authorization = format!("Bearer {KEY}");
+    let key = ("authorization", authorization.as_str());
+    let body = r#"{"namespace": "n", "jti": "j"}"#;
+    for headers in [vec![key], vec![key, ("content-type", "text/plain")]] {
+        let problem = server.send("POST", "/v1/replays/check", &headers, body).await.refused(400, "invalid");
+        assert!(
+            problem["detail"].as_str().unwrap().contains("`Content-Type: application/json`"),
+            "{problem}"
+        );
+    }
+    let good = [key, ("content-type", "Application/JSON; charset=utf-8")];
+    server.send("POST", "/v1/replays/check", &good, body).await.ok(200);
+    let form = server.post("/v1/introspect", json!({"token": "hunter2"})).await.refused(400, "invalid");
+    assert!(form["detail"].as_str().unwrap().contains("application/x-www-form-urlencoded"), "{form}");
+}
+
+#[tokio::test]
+async fn a_tagged_body_is_an_object_too() {
+    let server = Server::start().await;
+    let array = server.post("/v1/explain", json!(["clients", "app"])).await.refused(400, "invalid");
+    assert_eq!(array["expected"], "an object");
+    let unknown = server.post("/v1/explain", json!({"kind": "clients", "client": "app"})).await;
+    let unknown = unknown.refused(400, "invalid");
+    assert_eq!(unknown["did_you_mean"], "client_id", "{unknown}");
+}
+
+#[tokio::test]
+async fn every_problem_has_a_page_behind_its_type() {
+    let server = Server::start().await;
+    for (name, page) in ebbtide_server::http::catalogue::files() {
+        let Some(name) = name.strip_suffix(".md").filter(|name| *name != "README") else { continue };
+        let answer = server.send("GET", &format!("/problems/{name}"), &[], "").await;
+        assert_eq!(answer.status, 200, "{name}");
+        assert!(page.contains("## Cause\n\n") && page.contains("## Remedy\n\n"), "{page}");
+    }
+    server.send("GET", "/problems/hunter2", &[], "").await.refused(404, "not-found");
+}
+
+#[tokio::test]
+async fn an_operator_asks_for_the_cause_of_a_refusal_and_no_other_tenant_does() {
+    let server = Server::start().await;
+    let key = async |scope: &str, role: &str| {
+        let made = json!({"scope": scope, "role": role, "ttl_seconds": 3600});
+        let made = server.post("/v1/keys", made).await.ok(201);
+        (made["id"].as_str().unwrap().to_owned(), made["key"].as_str().unwrap().to_owned())
+    };
+    let (id, writer) = key("tenant:acme", "writer").await;
+    let (_, admin) = key("tenant:acme", "admin").await;
+    let (_, other) = key("tenant:other", "admin").await;
+    let proof = json!({"namespace": "n", "jti": "j"});
+    let check = |request: &'static str| {
+        let (server, writer, proof) = (&server, &writer, proof.clone());
+        async move {
+            server.call_as(writer, "POST", "/v1/replays/check", &[("x-request-id", request)], proof).await
+        }
+    };
+    check("first/1").await.ok(200);
+    check("second/2").await.refused(409, "replay");
+    let why = async |key: &str, id: &str| {
+        server.call_as(key, "GET", &format!("/v1/why/{}", id.replace('/', "%2F")), &[], Value::Null).await
+    };
+    let told = why(&admin, "second/2").await.ok(200);
+    assert_eq!(
+        (&told["title"], &told["cause"], &told["status"]),
+        (&json!("replay"), &json!("used"), &json!(409))
+    );
+    assert_eq!((&told["key_id"], &told["scope"]), (&json!(id), &json!("tenant:acme")));
+    assert_eq!((&told["route"], &told["method"]), (&json!("/v1/replays/check"), &json!("POST")));
+    why(KEY, "second/2").await.ok(200);
+    why(&other, "second/2").await.refused(404, "unknown");
+    why(&writer, "second/2").await.refused(403, "forbidden");
+    why(&admin, "first/1").await.refused(404, "unknown");
+    // Without a valid key, it belongs to nobody's scope.
+    server
+        .call_as("wrong", "GET", "/v1/stats", &[("x-request-id", "third")], Value::Null)
+        .await
+        .refused(401, "unauthorized");
+    why(&admin, "third").await.refused(404, "unknown");
+    assert_eq!(why(KEY, "third").await.ok(200)["cause"], "key");
+}
