@@ -94,10 +94,8 @@ impl Group {
     fn conflicts(&self, data: &Data) -> bool {
         let (keys, effect) = (data.keys(), data.effect());
         self.runs.iter().any(|(_, other)| {
-            let together = match (effect, other.effect()) {
-                (Effect::Read, Effect::Read) | (Effect::Add, Effect::Add) => true,
-                _ => false,
-            };
+            let together =
+                matches!((effect, other.effect()), (Effect::Read, Effect::Read) | (Effect::Add, Effect::Add));
             !together && other.keys().iter().any(|key| keys.contains(key))
         })
     }
