@@ -116,6 +116,7 @@ impl Command {
             | Self::Explain(_)
             | Self::Export(_)
             | Self::Policy(_)
+            | Self::Record(_)
             | Self::Relationship(_)
             | Self::Scope(_)
             | Self::Stats(_)
