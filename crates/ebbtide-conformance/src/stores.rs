@@ -191,7 +191,7 @@ cases! {
         a_retry_gets_the_same_successor_across_a_change_of_keys
         tokens_of_another_ring_are_unknown
         what_is_sealed_under_a_retired_key_is_a_fault
-        a_retired_key_hinders_no_listing_and_no_revocation;
+        a_record_under_a_retired_key_is_unavailable_and_not_lost;
     access_tokens:
         a_token_alone_is_active_until_the_instant
         a_token_takes_after_its_grant

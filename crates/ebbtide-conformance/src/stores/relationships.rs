@@ -175,7 +175,12 @@ pub(super) async fn a_lost_reverse_stands_in_no_ones_way(rig: StoreRig) {
     let alice = add(&relationships, &editor("alice").ttl(secs(60))).await;
     rig.backend.erase_all(&reverse, rig.clock.now()).await.expect("erase");
     assert!(relationships.extend(&alice.edge, &by(5)).await.expect("extend").is_extended());
-    assert_eq!(table(&rig, Kind::Relationship).await, table(&rig, Kind::RelationshipReverse).await, "mended");
+    let forward = relationships.list("alice", None, None, 10).await.expect("list").items;
+    assert_eq!(
+        relationships.list_reverse("doc", None, None, 10).await.expect("list").items,
+        forward,
+        "mended"
+    );
     rig.backend.erase_all(&reverse, rig.clock.now()).await.expect("erase");
     assert!(relationships.remove(&alice.edge, &context()).await.expect("remove"), "it can be removed");
     assert!(!check(&relationships, &alice.edge).await);
