@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::compaction_filter::{CompactionFilter, Decision};
@@ -41,6 +41,8 @@ const BATCH: usize = 1_000;
 /// A RocksDB database behind the log.
 pub struct RocksCold {
     db: Db,
+    /// Names of the column families of windows; RocksDB lists those of a database that is not open.
+    columns: RwLock<BTreeSet<String>>,
     column_options: DbOptions,
     /// Records that expired before this may be dropped by compactions.
     cutoff: Arc<AtomicU64>,
@@ -57,6 +59,7 @@ impl RocksCold {
         }
         // One thread writes, so that no two make one column family.
         self.db.create_cf(name, &self.column_options).map_err(failed)?;
+        self.columns.write().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
         self.column(name).ok_or_else(|| Error::unavailable("a column family is missing after its creation"))
     }
 
@@ -154,7 +157,9 @@ impl ColdStore for RocksCold {
                 db.drop_cf(name).map_err(failed)?;
             }
         }
-        Ok(Self { db, column_options, cutoff })
+        let columns = names.into_iter().filter(|name| name != "default" && db.cf_handle(name).is_some());
+        let columns = RwLock::new(columns.collect());
+        Ok(Self { db, columns, column_options, cutoff })
     }
 
     fn open_old(path: &Path) -> Result<OldRocksDb> {
@@ -162,7 +167,8 @@ impl ColdStore for RocksCold {
     }
 
     fn windows(&self, kind: Kind) -> Vec<Window> {
-        let parsed = self.db.cf_names().into_iter().filter_map(|name| parse(&name));
+        let columns = self.columns.read().unwrap_or_else(PoisonError::into_inner);
+        let parsed = columns.iter().filter_map(|name| parse(name));
         let mut windows: Vec<_> =
             parsed.filter(|(other, _)| *other == kind).map(|(_, window)| window).collect();
         windows.sort_unstable();
@@ -258,6 +264,7 @@ impl ColdStore for RocksCold {
         for name in [name.clone(), format!("{name}{ENDS}")] {
             if self.column(&name).is_some() {
                 self.db.drop_cf(&name).map_err(failed)?;
+                self.columns.write().unwrap_or_else(PoisonError::into_inner).remove(&name);
             }
         }
         Ok(())
@@ -266,7 +273,7 @@ impl ColdStore for RocksCold {
     fn sync(&self) -> Result<()> {
         let mut whole = FlushOptions::default();
         whole.set_wait(true);
-        let names = self.db.cf_names();
+        let names = self.columns.read().unwrap_or_else(PoisonError::into_inner).clone();
         let columns: Vec<_> = names.iter().filter_map(|name| self.column(name)).collect();
         let columns: Vec<&Column<'_>> = columns.iter().collect();
         self.db.flush_cfs_opt(&columns, &whole).map_err(failed)
@@ -337,8 +344,9 @@ struct DropExpired {
 }
 
 impl CompactionFilter for DropExpired {
-    fn filter(&mut self, _level: u32, _key: &[u8], value: &[u8]) -> Decision {
-        let is_expired = self.cutoff > 0 && millis(value).is_some_and(|millis| millis < self.cutoff);
+    fn filter(&mut self, _level: u32, key: &[u8], value: &[u8]) -> Decision {
+        // The number of the last bulk is no record.
+        let is_expired = key != GENERATION && millis(value).is_some_and(|millis| millis < self.cutoff);
         if is_expired { Decision::Remove } else { Decision::Keep }
     }
 
