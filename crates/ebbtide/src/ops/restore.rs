@@ -64,9 +64,9 @@ pub(crate) async fn fence(engine: &dyn crate::admin::Admin, now: Timestamp) -> R
 ///
 /// `log` has lines of an exported audit log, each with the scope that it was exported from.
 pub async fn restore(db: &Ebbtide, log: &[(Scope, Value)]) -> Result<Fenced> {
-    let (engine, now) = (db.engine(), db.time().date());
-    let life = db.stores().profile().replay;
-    let until = life.expires_at(now)?;
+    let engine = db.engine();
+    let present = db.time().now()?;
+    let (now, until) = (present.latest(), present.end(db.stores().profile().replay)?);
     let record = Record::new("", until, &SystemRng);
     let _ = engine.put(place()?, record, now).await?;
     db.stores().set_fence(until);

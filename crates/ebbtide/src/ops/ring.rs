@@ -4,7 +4,8 @@
 //! A store remembers the keys that it was used with. A ring that has none of them, or another secret under the same id,
 //! is a stranger's and is refused at opening.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
@@ -181,7 +182,7 @@ impl<'a> Rings<'a> {
                 let sort = key.sort();
                 let [Part::Bytes(node)] = sort.as_slice() else { continue };
                 nodes.push(NodeRing {
-                    node: node.iter().map(|byte| format!("{byte:02x}")).collect(),
+                    node: hex(node),
                     active: KeyId::from_bytes(*stored.active),
                     keys: stored.keys.iter().map(|id| KeyId::from_bytes(**id)).collect(),
                     at: Timestamp::from_stored(stored.at)?,
@@ -201,12 +202,12 @@ impl<'a> Rings<'a> {
         if without.is_empty() {
             return Ok(());
         }
-        let names: BTreeMap<_, _> = without.iter().map(|node| (node.node.as_str(), ())).collect();
+        let names: BTreeSet<_> = without.iter().map(|node| node.node.as_str()).collect();
         Err(Error::invalid(format!(
             "{} of {} nodes do not have the key {id} yet ({}); copy the keyring to them first",
             without.len(),
             nodes.len(),
-            names.into_keys().collect::<Vec<_>>().join(", ")
+            names.into_iter().collect::<Vec<_>>().join(", ")
         )))
     }
 
@@ -276,4 +277,12 @@ fn same(stored: &StoredRing, keyring: &Keyring) -> Result<()> {
         "this is not the keyring of the store, which was used with the keys {}; name the right file",
         known.join(", ")
     )))
+}
+
+/// Text of an id.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }

@@ -1,5 +1,5 @@
 //! Challenges: a subject proves something with a secret that was sent to it. One-time codes, magic links, password
-//! resets, e-mail verification, the challenges of WebAuthn.
+//! resets, e-mail verification, the challenges of `WebAuthn`.
 //!
 //! A wrong secret is counted in the commit that judges it, and a right one uses the challenge up in that commit: of any
 //! number of callers one wins, and no number of guesses at once passes the limit.

@@ -180,6 +180,7 @@ struct Code {
 }
 
 #[derive(Debug, Encode, Decode)]
+#[expect(clippy::large_enum_variant, reason = "one is decoded at a time, and lives for one judgement")]
 enum CodeState {
     #[n(0)]
     Open(#[n(0)] Binding),
@@ -190,6 +191,9 @@ enum CodeState {
     #[n(2)]
     Burned,
 }
+
+/// Answer to a valid code, the record that replaces it, and the writes that issue its grant.
+type Honoured = (RedeemOutcome, Record, Vec<Write>);
 
 question! {
     /// Code to explain.
@@ -345,7 +349,7 @@ impl Codes {
         (presented, cnf): (&Redeem, &Confirmation),
         valid_until: Timestamp,
         now: Now,
-    ) -> Result<Result<(RedeemOutcome, Record, Vec<Write>), Field>> {
+    ) -> Result<Result<Honoured, Field>> {
         let (marker, stamp) = (binding.marker(), binding.stamp());
         let mut redeemed = Redeemed {
             data: self.stores.open_some(key, binding.data.as_deref())?,

@@ -248,12 +248,12 @@ impl DeviceCodes {
         if let Decision::Approve(approve) = &decision {
             check_length("subject", &approve.subject, MAX_NAME_BYTES)?;
         }
-        if let Err(retry_at) = self.count_guess(decision.source()).await? {
+        if let Err(retry_at) = self.count_guess(Some(decision.source())).await? {
             return Ok(DecideOutcome::TooManyGuesses { retry_at });
         }
         let answer = self.look_and_decide(&decision).await?;
         if answer != DecideOutcome::Unknown {
-            self.uncount_guess(decision.source()).await?;
+            self.uncount_guess(Some(decision.source())).await?;
         }
         Ok(answer)
     }

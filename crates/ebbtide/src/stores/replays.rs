@@ -253,7 +253,7 @@ impl Replays {
             (None, None, Some(iat), window) => {
                 let iat = Timestamp::from_millis(iat.saturating_mul(1_000))?;
                 let window = self.stores.ttl(Kind::Replay, &self.scope, window, default)?;
-                Some(window.expires_at(iat)?)
+                Some(iat.checked_add(window.duration())?)
             }
             _ => {
                 return Err(Error::invalid(

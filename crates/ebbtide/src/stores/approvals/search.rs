@@ -122,12 +122,11 @@ impl Approvals {
             let known = last
                 .as_ref()
                 .filter(|(scope, identity, _)| *scope == granted.scope && *identity == granted.identity);
-            let is_deleted = match known {
-                Some((_, _, is_deleted)) => *is_deleted,
-                None => {
-                    let identity = [Principal::Owner(&granted.identity)];
-                    self.stores.is_deleted(&granted.scope, &identity, now).await?
-                }
+            let is_deleted = if let Some((_, _, is_deleted)) = known {
+                *is_deleted
+            } else {
+                let identity = [Principal::Owner(&granted.identity)];
+                self.stores.is_deleted(&granted.scope, &identity, now).await?
             };
             last = Some((granted.scope.clone(), granted.identity.clone(), is_deleted));
             if !is_deleted {

@@ -66,7 +66,7 @@ impl Stores {
     /// Writes a checkpoint of every scope that this process has audited changes in since the last one.
     pub async fn checkpoint_audit(&self) -> Result<AuditCheckpoint> {
         let mut changed = self.chains().changed();
-        changed.sort_by(|(left, _), (right, _)| left.to_string().cmp(&right.to_string()));
+        changed.sort_by_cached_key(|(scope, _)| scope.to_string());
         let mut checkpoint = AuditCheckpoint::default();
         let mut failed = None;
         for (scope, mut marks) in changed {
@@ -104,7 +104,7 @@ impl Audit {
         }
         let keyring = self.stores.keyring();
         for (number, marks) in (0_u64..).zip(marks.chunks(MOST_CHAINS)) {
-            let key = self.checkpoint_key(&process, number)?;
+            let key = self.checkpoint_key(process, number)?;
             let ends = marks.iter().filter_map(|mark| mark.expires_at).max().unwrap_or_default();
             let record = self.stores.record(signed(&key, marks, &keyring)?, Timestamp::from_stored(ends)?);
             let _ = self.stores.backend().commit(Batch::new(vec![Write::Put { key, record }])?, now).await?;
@@ -112,8 +112,8 @@ impl Audit {
         Ok(())
     }
 
-    fn checkpoint_key(&self, process: &[u8; 8], number: u64) -> Result<Key> {
-        Key::new(Kind::System, &self.scope, &[PARTITION.into()], &[process.into(), number.into()])
+    fn checkpoint_key(&self, process: [u8; 8], number: u64) -> Result<Key> {
+        Key::new(Kind::System, &self.scope, &[PARTITION.into()], &[process.as_slice().into(), number.into()])
     }
 
     /// Ends of chains that every process has checkpointed. A checkpoint of another hand is an error.

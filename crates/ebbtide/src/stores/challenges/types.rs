@@ -26,7 +26,7 @@ pub enum Form {
     /// A token of 256 random bits for a link, with the prefix `ebh_`.
     #[n(1)]
     Token,
-    /// 32 random bytes in base64url, as WebAuthn takes them.
+    /// 32 random bytes in base64url, as `WebAuthn` takes them.
     #[n(2)]
     Bytes32,
 }

@@ -204,12 +204,10 @@ impl Decision {
     }
 
     /// Origin that a wrong code is counted for.
-    pub(super) fn source(&self) -> Option<&str> {
+    pub(super) fn source(&self) -> &str {
         match self {
-            Self::Approve(Approve { source, subject, .. }) => {
-                Some(source.as_ref().map_or(subject, Secret::expose))
-            }
-            Self::Deny(Deny { source, .. }) => Some(source.expose()),
+            Self::Approve(Approve { source, subject, .. }) => source.as_ref().map_or(subject, Secret::expose),
+            Self::Deny(Deny { source, .. }) => source.expose(),
         }
     }
 }

@@ -138,12 +138,11 @@ impl ProviderTokens {
             Tie::AccessToken(token) => token,
         };
         Ok(match self.stores.access_tokens(&self.scope).introspect(token).await? {
-            IntrospectOutcome::Active(found) => Some(match found.grant_id {
-                Some(id) => Active::Grant(id),
-                None => {
-                    let digest = Digest::of("provider-token", &[token.expose().as_bytes()]);
-                    Active::Token { digest, expires_at: found.expires_at }
-                }
+            IntrospectOutcome::Active(found) => Some(if let Some(id) = found.grant_id {
+                Active::Grant(id)
+            } else {
+                let digest = Digest::of("provider-token", &[token.expose().as_bytes()]);
+                Active::Token { digest, expires_at: found.expires_at }
             }),
             IntrospectOutcome::Inactive => None,
         })

@@ -153,7 +153,7 @@ impl Records {
             let key = naming.record(collection, id.as_bytes())?;
             let standing = self.standing(view, &key)?;
             let live = match &standing {
-                Some(standing) => self.is_live(naming, collection, standing, view, now)?,
+                Some(standing) => Self::is_live(naming, collection, standing, view, now)?,
                 None => false,
             };
             let holds = match condition {
@@ -195,7 +195,7 @@ impl Records {
                 }
                 RecordWrite::Delete { .. } => {
                     match &standing {
-                        Some(standing) if live => commit.extend(self.removal(naming, collection, standing)?),
+                        Some(standing) if live => commit.extend(Self::removal(naming, collection, standing)?),
                         _ if condition == RecordCondition::Any => {}
                         Some(standing) => {
                             commit.push(Write::Check { key, expected: standing.record.version });
@@ -239,7 +239,7 @@ impl Records {
             return Ok(Err(Refusal::Expired));
         };
         let state = Self::state_of(put);
-        let ends_at = self.within_cap(&state, ends_at, now)?;
+        let ends_at = Self::within_cap(&state, ends_at, now)?;
         let record = self.stores.seal_record(key, state.clone(), ends_at)?;
         let version = record.version;
         let mut writes = vec![match expected {
@@ -258,7 +258,7 @@ impl Records {
                 let owner = self.standing(view, &naming.record(&put.collection, &id)?)?;
                 if let Some(owner) = owner
                     .filter(|owner| owner.record.version == entry.version && owner.state.keys.contains(name))
-                    && self.is_live(naming, &put.collection, &owner, view, now)?
+                    && Self::is_live(naming, &put.collection, &owner, view, now)?
                 {
                     return Ok(Err(Refusal::Conflict));
                 }
@@ -280,7 +280,6 @@ impl Records {
     }
 
     fn is_live(
-        &self,
         naming: &Naming<'_>,
         collection: &str,
         standing: &Standing,

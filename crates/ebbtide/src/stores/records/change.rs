@@ -98,7 +98,7 @@ impl Records {
             if !holds {
                 return Ok(Verdict::Answer(TouchOutcome::Kept(standing.found()?)));
             }
-            let ends_at = self.within_cap(&standing.state, ends_at, now)?;
+            let ends_at = Self::within_cap(&standing.state, ends_at, now)?;
             Ok(Verdict::Rewrite(standing.state.clone(), ends_at, TouchOutcome::Touched))
         });
         Ok(touched.await?.unwrap_or(TouchOutcome::Unknown))
@@ -171,9 +171,9 @@ impl Records {
                     let revoked = self.is_revoked(&naming, collection, &standing, now).await?;
                     return Ok((!revoked).then_some(answer));
                 }
-                Verdict::Remove(answer) => (self.removal(&naming, collection, &standing)?, answer),
+                Verdict::Remove(answer) => (Self::removal(&naming, collection, &standing)?, answer),
                 Verdict::Rewrite(state, ends_at, answer) => {
-                    let (writes, written) = self.rewrite(&naming, collection, &standing, state, ends_at)?;
+                    let (writes, written) = self.rewrite(&naming, collection, &standing, &state, ends_at)?;
                     (writes, answer(written.found()?))
                 }
             };
@@ -192,12 +192,7 @@ impl Records {
     }
 
     /// Writes that remove a record with the entries of its second keys.
-    pub(super) fn removal(
-        &self,
-        naming: &Naming<'_>,
-        collection: &str,
-        standing: &Standing,
-    ) -> Result<Vec<Write>> {
+    pub(super) fn removal(naming: &Naming<'_>, collection: &str, standing: &Standing) -> Result<Vec<Write>> {
         let expected = standing.record.version;
         let key = naming.record(collection, &standing.state.id)?;
         let mut writes = vec![Write::Remove { key, expected }];
@@ -213,7 +208,7 @@ impl Records {
         naming: &Naming<'_>,
         collection: &str,
         standing: &Standing,
-        state: State,
+        state: &State,
         ends_at: Timestamp,
     ) -> Result<(Vec<Write>, Standing)> {
         let expected = standing.record.version;
@@ -222,7 +217,7 @@ impl Records {
         let mut writes = vec![Write::Replace { key: key.clone(), expected, record: record.clone() }];
         for name in &state.keys {
             let entry_key = naming.second_key(collection, name)?;
-            let entry = self.stores.seal_entry(&entry_key, &state, &record);
+            let entry = self.stores.seal_entry(&entry_key, state, &record);
             writes.push(Write::Replace { key: entry_key, expected, record: entry });
         }
         let written = self.stores.open_record(&key, record)?;
@@ -230,7 +225,7 @@ impl Records {
     }
 
     /// End of a record, within the longest life of one with a group.
-    pub(super) fn within_cap(&self, state: &State, ends_at: Timestamp, now: Now) -> Result<Timestamp> {
+    pub(super) fn within_cap(state: &State, ends_at: Timestamp, now: Now) -> Result<Timestamp> {
         if state.group.is_none() {
             return Ok(ends_at);
         }
