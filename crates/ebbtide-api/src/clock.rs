@@ -1,5 +1,6 @@
 //! The clock of a store.
 
+use ebbtide::Timestamp;
 use ebbtide::timekeeping::{Accepted, ClockStatus};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -33,11 +34,11 @@ impl From<&ClockStatus> for ClockAnswer {
         Self {
             state: status.state.name().to_owned(),
             wall: status.wall.as_millis(),
-            own: status.own.map(|own| own.as_millis()),
+            own: status.own.map(Timestamp::as_millis),
             difference_ms: status.difference_ms,
             engine_difference_ms: status.engine_difference_ms,
             width_ms: millis(status.width),
-            since: status.since.map(|since| since.as_millis()),
+            since: status.since.map(Timestamp::as_millis),
             hold_left_ms: status.hold_left.map(millis),
             summary: status.summary.clone(),
             advice: status.advice.map(str::to_owned),

@@ -10,6 +10,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use ebbtide::ops::sweeper::SweepOutcome;
+use ebbtide::timekeeping::Now;
 use ebbtide::{Budget, Clock as _, Ebbtide, Share, Stats, Stopwatch, SystemClock, Timestamp};
 use lambda_runtime::{Diagnostic, LambdaEvent, service_fn};
 use serde_json::{Map, Value, json};
@@ -53,7 +54,7 @@ async fn open() -> Result<Ebbtide, Diagnostic> {
 
 async fn sweep(db: &Ebbtide, asked: &Asked, deadline: Timestamp) -> Result<Value, Diagnostic> {
     let store = db.engine();
-    let now = || db.time().now().map(|now| now.earliest()).map_err(|error| fault(&error));
+    let now = || db.time().now().map(Now::earliest).map_err(|error| fault(&error));
     if asked.dry_run {
         let stats = store.stats(now()?).await.map_err(|error| fault(&error))?;
         let expired = stats.iter().filter(|(_, stats)| stats.expired > 0);

@@ -4,6 +4,7 @@
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, header};
+use base64ct::{Base64UrlUnpadded, Encoding as _};
 use ebbtide::{Ebbtide, Error, Result, Rng as _, Secret, SystemRng};
 use serde_json::Value;
 use tower::ServiceExt as _;
@@ -36,7 +37,7 @@ impl Local {
     pub fn new(db: &Ebbtide) -> Self {
         let mut bytes = [0; 32];
         SystemRng.fill(&mut bytes);
-        let key = Secret::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+        let key = Secret::new(Base64UrlUnpadded::encode_string(&bytes));
         Self { router: router(App::new(db, &key).local(&key)), key }
     }
 

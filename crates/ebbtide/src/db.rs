@@ -2,6 +2,7 @@
 
 mod builder;
 mod clock;
+pub mod restore;
 mod scoped;
 
 use std::fmt;

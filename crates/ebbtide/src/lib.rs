@@ -27,7 +27,7 @@ pub use admin::{Admin, AdminExt, Cleared, Counted, Erased, KindStats, Stats};
 pub use async_trait::async_trait;
 pub use backend::{Backend, BackendExt, Budget, Cursor, Info, Page, Share, Swept};
 pub use bytes::Bytes;
-pub use db::{Builder, Ebbtide, Scoped, open_engine};
+pub use db::{Builder, Ebbtide, Scoped, open_engine, restore};
 pub use engines::memory::Memory;
 pub use engines::url::StoreUrl;
 pub use keyring::Keyring;

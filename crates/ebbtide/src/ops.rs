@@ -2,7 +2,6 @@
 
 pub mod explain;
 pub mod reseal;
-pub mod restore;
 pub mod ring;
 pub mod sweeper;
 pub mod transfer;

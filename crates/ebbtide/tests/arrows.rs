@@ -13,10 +13,10 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ("backend", &["model"]),
     ("admin", &["backend", "model"]),
     ("engines", &["admin", "backend", "model"]),
-    ("layers", &["admin", "backend", "engines", "model"]),
+    ("layers", &["admin", "backend", "engines", "keyring", "model"]),
     ("timekeeping", &["admin", "backend", "model"]),
-    ("stores", &["admin", "backend", "keyring", "model", "timekeeping"]),
-    ("ops", &["admin", "backend", "engines", "keyring", "model", "stores", "timekeeping"]),
+    ("stores", &["admin", "backend", "keyring", "layers", "model", "timekeeping"]),
+    ("ops", &["admin", "backend", "engines", "keyring", "layers", "model", "stores", "timekeeping"]),
     ("db", &["admin", "backend", "engines", "keyring", "layers", "model", "ops", "stores", "timekeeping"]),
 ];
 
@@ -95,7 +95,8 @@ fn the_command_line_takes_its_json_from_the_api_crate() {
     let cli = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ebbtide-cli/src");
     for path in sources(&cli) {
         for import in imports(&read(&path), "ebbtide_server") {
-            let server_only = ["http", "local", "upkeep", "metrics", "App", "serve", "serve_tls"];
+            let server_only =
+                ["http", "local", "upkeep", "metrics", "resp", "App", "Serving", "serve", "serve_tls"];
             assert!(server_only.contains(&import.as_str()), "{} imports {import}", path.display());
         }
     }

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use ebbtide::ops::restore::restore;
+use ebbtide::restore::restore;
 use ebbtide::stores::api_keys::{KeyRequest, Role};
 use ebbtide::stores::approvals::Approval;
 use ebbtide::stores::audit::AuditContext;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use ebbtide::Scope;
-use ebbtide::ops::restore::restore;
+use ebbtide::restore::restore;
 use serde_json::Value;
 
 use crate::args::Confirmation;

@@ -100,7 +100,7 @@ pub(super) async fn a_secret_is_of_its_purpose_subject_and_scope(rig: StoreRig) 
     for form in FORMS {
         let issued = issue(&rig, request(form)).await;
         let mut other = by_id(&issued);
-        other.purpose = "reset".to_owned();
+        "reset".clone_into(&mut other.purpose);
         assert_eq!(verify(&rig, &other).await, VerifyOutcome::Unknown);
         let alone = Verify::new("reset", &issued.secret).subject("ada");
         assert_eq!(verify(&rig, &alone).await, VerifyOutcome::Unknown);

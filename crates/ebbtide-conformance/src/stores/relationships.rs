@@ -9,8 +9,9 @@ use ebbtide::AdminExt as _;
 use ebbtide::backend::BackendExt;
 use ebbtide::model::key::Prefix;
 use ebbtide::model::kind::Kind;
+use ebbtide::model::record::Version;
 use ebbtide::model::scope::{Reach, Scope};
-use ebbtide::model::time::Clock;
+use ebbtide::model::time::{Clock, Timestamp};
 use ebbtide::stores::audit::Action;
 use ebbtide::stores::relationships::{
     Edge, Related, RelationType, Relationship, Relationships, TransitiveOutcome,
@@ -47,13 +48,12 @@ async fn way(relationships: &Relationships, edge: &Edge, depth: usize) -> Transi
     relationships.check_transitive(edge, depth).await.expect("check")
 }
 
-/// Records of one of the two tables.
-async fn table(rig: &StoreRig, kind: Kind) -> Vec<Related> {
+/// Versions and ends of the records of one of the two tables: a record and its mirror have the same.
+async fn table(rig: &StoreRig, kind: Kind) -> Vec<(Version, Timestamp)> {
     let all = Prefix::reach(kind, &Reach::Below(Scope::Global)).expect("a good prefix");
     let records = rig.backend.scan_all(&all, rig.clock.now()).await.expect("scan");
-    let mut met: Vec<_> =
-        records.iter().map(|(key, record)| Related::read(key, record).expect("it can be read")).collect();
-    met.sort_by_key(|related| (related.edge.subject.clone(), related.edge.object.clone(), related.version));
+    let mut met: Vec<_> = records.iter().map(|(_, record)| (record.version, record.expires_at)).collect();
+    met.sort_by_key(|(version, _)| *version.as_bytes());
     met
 }
 

@@ -32,10 +32,11 @@ async fn next(body: &mut Body) -> Option<Result<Bytes, axum::Error>> {
     loop {
         match poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await? {
             // Trailers are ignored.
-            Ok(frame) => match frame.into_data() {
-                Ok(data) => return Some(Ok(data)),
-                Err(_) => continue,
-            },
+            Ok(frame) => {
+                if let Ok(data) = frame.into_data() {
+                    return Some(Ok(data));
+                }
+            }
             Err(error) => return Some(Err(error)),
         }
     }

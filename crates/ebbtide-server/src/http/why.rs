@@ -125,7 +125,9 @@ impl Refusals {
         {
             refusal.more.clear();
         }
-        refusal.detail.truncate(refusal.detail.floor_char_boundary(1_024));
+        let end =
+            (0..=refusal.detail.len().min(1_024)).rev().find(|end| refusal.detail.is_char_boundary(*end));
+        refusal.detail.truncate(end.unwrap_or(0));
         let caller = refusal.caller.as_ref().map(|(id, _)| id);
         let ring = usize::try_from(self.hasher.hash_one(caller) % RINGS as u64).unwrap_or_default();
         let mut ring = lock(&self.rings[ring]);

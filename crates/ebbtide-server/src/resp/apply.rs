@@ -82,13 +82,13 @@ impl View {
                 Some(before) => (before.life, before.end),
                 None => (Life::Default, Timestamp::NEVER),
             },
-            Some(end) => match reach(end, now)? {
-                Some(reached) => reached,
-                None => {
+            Some(end) => {
+                let Some(reached) = reach(end, now)? else {
                     slot.changed |= slot.value.take().is_some();
                     return Ok(());
-                }
-            },
+                };
+                reached
+            }
         };
         slot.value = Some(Value { bytes, end: ends_at, life });
         slot.changed = true;

@@ -65,22 +65,21 @@ impl Decoder {
     }
 
     fn array(&mut self, buffer: &mut BytesMut, bounds: Bounds) -> Result<Option<Vec<Bytes>>, ProtocolError> {
-        let mut left = match self.left {
-            Some(left) => left,
-            None => {
-                let Some((count, end)) = length(buffer, 1, "invalid multibulk length")? else {
-                    return Ok(None);
-                };
-                if count <= 0 {
-                    buffer.advance(end);
-                    return Ok(Some(Vec::new()));
-                }
-                self.at = end;
-                usize::try_from(count)
-                    .ok()
-                    .filter(|count| *count <= bounds.strings)
-                    .ok_or_else(|| error("invalid multibulk length"))?
+        let mut left = if let Some(left) = self.left {
+            left
+        } else {
+            let Some((count, end)) = length(buffer, 1, "invalid multibulk length")? else {
+                return Ok(None);
+            };
+            if count <= 0 {
+                buffer.advance(end);
+                return Ok(Some(Vec::new()));
             }
+            self.at = end;
+            usize::try_from(count)
+                .ok()
+                .filter(|count| *count <= bounds.strings)
+                .ok_or_else(|| error("invalid multibulk length"))?
         };
         while left > 0 {
             self.left = Some(left);
@@ -152,7 +151,7 @@ fn line(buffer: &mut BytesMut) -> Result<Option<Vec<Bytes>>, ProtocolError> {
     };
     let line = buffer.split_to(end + 1).freeze();
     let words: Vec<Bytes> = line
-        .split(|byte| byte.is_ascii_whitespace())
+        .split(u8::is_ascii_whitespace)
         .filter(|word| !word.is_empty())
         .map(|word| line.slice_ref(word))
         .collect();

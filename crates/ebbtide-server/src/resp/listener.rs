@@ -27,7 +27,8 @@ pub async fn serve(
     stop: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
     let (stopping, stopped) = watch::channel(());
-    let server = Server { tls: tls.map(without_alpn), app, stopped, connections: AtomicU64::new(0) };
+    let server =
+        Server { tls: tls.as_deref().map(without_alpn), app, stopped, connections: AtomicU64::new(0) };
     let mut tasks = JoinSet::new();
     let mut stop = pin!(stop);
     loop {
@@ -55,8 +56,8 @@ pub async fn serve(
 }
 
 /// The same configuration for a protocol that has no name in the handshake.
-fn without_alpn(tls: Arc<ServerConfig>) -> TlsAcceptor {
-    let mut config = ServerConfig::clone(&tls);
+fn without_alpn(tls: &ServerConfig) -> TlsAcceptor {
+    let mut config = tls.clone();
     config.alpn_protocols.clear();
     TlsAcceptor::from(Arc::new(config))
 }
@@ -91,7 +92,7 @@ impl Server {
             Some(tls) => drop(tasks.spawn(async move {
                 match timeout(limits.header_timeout, tls.accept(stream)).await {
                     Ok(Ok(stream)) => {
-                        Connection { stream, session, stop, idle_timeout, begun: None }.run().await
+                        Connection { stream, session, stop, idle_timeout, begun: None }.run().await;
                     }
                     Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
                     Err(_) => tracing::debug!("TLS handshake timed out"),

@@ -78,7 +78,7 @@ pub(super) fn data(spec: &Spec, args: &[Bytes]) -> Result<Option<Data>, Reply> {
         "getex" => Data::GetEx { key: key(), end: getex_end(args)? },
         "mget" => Data::MGet { keys: keys() },
         "mset" | "msetnx" => {
-            if args.len() % 2 == 0 {
+            if args.len().is_multiple_of(2) {
                 return Err(wrong_arity(name));
             }
             let pairs = args[1..].chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();

@@ -72,7 +72,9 @@ impl Reply {
         match (self, protocol) {
             (Self::Array(items), _) => {
                 head(out, b'*', items.len());
-                items.iter().for_each(|item| item.encode(protocol, out));
+                for item in items {
+                    item.encode(protocol, out);
+                }
             }
             (Self::Map(pairs), _) => {
                 match protocol {

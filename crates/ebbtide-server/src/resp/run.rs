@@ -106,9 +106,8 @@ async fn run_set(records: &Records, set: &Set, time: &TimeSource) -> Answer {
             SetAnswer::Previous => Reply::optional(previous.map(|found| found.value.as_bytes().clone())),
         }),
         PutOutcome::Conflict => match (set.answer, set.when) {
-            (SetAnswer::Ok, _) => Ok(Reply::Nil),
+            (SetAnswer::Ok, _) | (SetAnswer::Previous, When::Present) => Ok(Reply::Nil),
             (SetAnswer::Number, _) => Ok(Reply::boolean(false)),
-            (SetAnswer::Previous, When::Present) => Ok(Reply::Nil),
             // The value that was in the way has to be read with the same step that finds it there.
             (SetAnswer::Previous, _) => alone(records, &Data::Set(Box::new(set.clone())), time).await,
         },

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::restore::fence;
 use super::{Ebbtide, Parts, needs_keyring};
 use crate::admin::Admin;
 use crate::engines;
@@ -16,7 +17,6 @@ use crate::model::rng::SystemRng;
 use crate::model::scope::Scope;
 use crate::model::time::{Clock, Timestamp};
 use crate::model::ttl::TtlPolicies;
-use crate::ops::restore::fence;
 use crate::ops::ring::Rings;
 use crate::stores::Stores;
 use crate::stores::attributes::BucketLives;

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::Ebbtide;
 use crate::admin::AdminExt as _;
 use crate::backend::BackendExt as _;
-use crate::db::Ebbtide;
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
