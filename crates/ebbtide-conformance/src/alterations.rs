@@ -64,6 +64,8 @@ pub(super) async fn an_addition_beyond_the_limit_is_refused(rig: Rig) {
     let least = rig.key("least");
     assert!(alter(&rig, &least, &add(i64::MIN, 0, end), now).await.applied);
     assert!(!alter(&rig, &least, &add(-1, 0, end), now).await.applied);
+    let refused = alter(&rig, &least, &add(1, i64::MIN, end), now).await;
+    assert_eq!((refused.applied, count(&refused)), (false, Some(i64::MIN)), "a limit that no sum is within");
     assert!(
         alter(&rig, &least, &add(5, 3, end), now).await.applied,
         "a sum below the limit, where zero is not"

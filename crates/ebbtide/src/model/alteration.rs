@@ -47,13 +47,16 @@ pub struct Add {
 }
 
 impl Add {
-    /// Counts to which the addition may be applied: the sum stays within the limit, and within 64 bits.
+    /// Least and most count to which the addition may be applied: the sum stays within the limit, and within 64 bits.
+    /// The least is above the most if there is no such count.
     #[must_use]
     pub const fn bounds(&self) -> (i64, i64) {
-        if self.by > 0 {
-            (i64::MIN, self.limit.saturating_sub(self.by))
-        } else {
-            (i64::MIN.saturating_sub(self.by), i64::MAX)
+        if self.by <= 0 {
+            return (i64::MIN.saturating_sub(self.by), i64::MAX);
+        }
+        match self.limit.checked_sub(self.by) {
+            Some(most) => (i64::MIN, most),
+            None => (i64::MAX, i64::MIN),
         }
     }
 

@@ -187,7 +187,8 @@ impl DynamoDb {
 /// Addition to an absent or a live counter. One that has expired and is still stored refuses it.
 fn addition(add: &Add, now: Timestamp) -> Update {
     let (least, most) = add.bounds();
-    let mut condition = format!("{EXPIRES} > :now AND {VALUE} BETWEEN :least AND :most");
+    // Not `BETWEEN`, which DynamoDB rejects if the bounds admit no count.
+    let mut condition = format!("{EXPIRES} > :now AND {VALUE} >= :least AND {VALUE} <= :most");
     if add.fits(0) {
         condition = format!("attribute_not_exists({PK}) OR ({condition})");
     }

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 
 use super::*;
 use crate::backend::Backend;
+use crate::model::alteration::Alteration;
 use crate::model::error::ErrorKind;
 use crate::model::kind::Kind;
 use crate::model::rng::SystemRng;
@@ -15,11 +16,12 @@ use crate::model::ttl::Ttl;
 use crate::timekeeping::{EngineClock, ManualClocks};
 use crate::{Memory, delegate, provide};
 
-/// The memory engine, whose commits take long.
+/// The memory engine, whose commits take long, and those of the clock mark too.
 struct Slow {
     inner: Memory,
     clocks: ManualClocks,
     takes: Duration,
+    mark_takes: Duration,
 }
 
 #[async_trait]
@@ -28,8 +30,9 @@ impl Backend for Slow {
     provide!(get_many alter commit_each);
 
     async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
+        let takes = if writes_the_mark(&batch) { self.mark_takes } else { self.takes };
         let commit = self.inner.commit(batch, now).await;
-        self.clocks.advance(self.takes);
+        self.clocks.advance(takes);
         commit
     }
 }
@@ -40,16 +43,28 @@ impl Admin for Slow {
         warnings backup);
 }
 
+/// True for the batch with which the handle writes the clock mark, after a commit of its caller.
+pub(super) fn writes_the_mark(batch: &Batch) -> bool {
+    batch.writes().iter().all(|write| write.key().kind() == Kind::System)
+}
+
 fn handle(takes: Duration) -> (Timed, ManualClocks) {
+    slow(takes, Duration::ZERO)
+}
+
+fn slow(takes: Duration, mark_takes: Duration) -> (Timed, ManualClocks) {
     let clocks = ManualClocks::at(Timestamp::from_millis(1_800_000_000_000).unwrap());
     let time = TimeSource::new(Arc::new(clocks.clone()), EngineClock::None, None);
-    let engine = Slow { inner: Memory::default(), clocks: clocks.clone(), takes };
+    let engine = Slow { inner: Memory::default(), clocks: clocks.clone(), takes, mark_takes };
     (Timed::new(Arc::new(engine), Arc::new(time)), clocks)
 }
 
+fn key(name: &str) -> Key {
+    Key::new(Kind::Probe, &Scope::Global, &[name.into()], &[]).unwrap()
+}
+
 fn insert(name: &str, end: Timestamp) -> Batch {
-    let key = Key::new(Kind::Probe, &Scope::Global, &[name.into()], &[]).unwrap();
-    Write::Insert { key, record: Record::new("", end, &SystemRng) }.try_into().unwrap()
+    Write::Insert { key: key(name), record: Record::new("", end, &SystemRng) }.try_into().unwrap()
 }
 
 fn ttl(seconds: i64) -> Ttl {
@@ -66,6 +81,27 @@ async fn a_commit_that_outlasts_the_record_is_unavailable() {
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     let error = timed.commit_each(vec![insert("c", now.end(ttl(5)).unwrap())], now).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn an_answer_that_the_mark_delays_past_the_end_is_unavailable() {
+    let ten = Duration::from_secs(10);
+    for (seconds, in_time) in [(10, false), (11, true)] {
+        let (timed, clocks) = slow(Duration::ZERO, ten);
+        let now = timed.now().unwrap();
+        let outcome = timed.commit_judged(insert("a", now.end(ttl(seconds)).unwrap()), now).await;
+        assert_eq!(timed.now().unwrap().latest().since(now.latest()), ten, "the mark is written");
+        assert_eq!(outcome.is_ok(), in_time, "{outcome:?}");
+        clocks.advance(ten);
+        let now = timed.now().unwrap();
+        let outcomes = timed.commit_each(vec![insert("b", now.end(ttl(seconds)).unwrap())], now).await;
+        assert_eq!(outcomes.is_ok(), in_time, "{outcomes:?}");
+        clocks.advance(ten);
+        let now = timed.now().unwrap();
+        let record = Record::new("", now.end(ttl(seconds)).unwrap(), &SystemRng);
+        let swapped = timed.alter(&key("c"), &Alteration::Swap { record }, now).await;
+        assert_eq!(swapped.is_ok(), in_time, "{swapped:?}");
+    }
 }
 
 #[tokio::test]
