@@ -90,6 +90,9 @@ struct Held {
     ended: u64,
 }
 
+/// Epoch of a client, as the set has it under a valid lease; none where nothing was raised.
+struct Leased(Option<Epoch>);
+
 impl ClientEpochs {
     fn held(&self) -> MutexGuard<'_, Held> {
         // A panic leaves a set that is at most too old; the lease bounds that.
@@ -124,11 +127,11 @@ impl Stores {
     /// read.
     pub(crate) async fn client_epoch(&self, key: &Key, now: Now) -> Result<Option<Epoch>> {
         if self.client_epochs_from(now) == ClientEpochSource::Lease {
-            if let Some(epoch) = self.held_epoch(key) {
+            if let Some(Leased(epoch)) = self.held_epoch(key) {
                 return Ok(epoch);
             }
             self.read_on(now).await?;
-            if let Some(epoch) = self.held_epoch(key) {
+            if let Some(Leased(epoch)) = self.held_epoch(key) {
                 return Ok(epoch);
             }
             if self.client_epochs_from(self.now()?) == ClientEpochSource::Lease {
@@ -138,9 +141,9 @@ impl Stores {
         self.backend().get(key, now).await?.as_ref().map(Epoch::read).transpose()
     }
 
-    /// Epoch of a client under the lease, which may be none; `None` without a valid lease. A lease that is about to end
+    /// Epoch of a client under the lease; none without a valid lease. A lease that is about to end
     /// is renewed beside the answer.
-    fn held_epoch(&self, key: &Key) -> Option<Option<Epoch>> {
+    fn held_epoch(&self, key: &Key) -> Option<Leased> {
         let time = self.backend().time();
         let (epoch, age) = {
             let held = self.client_epochs().held();
@@ -157,7 +160,7 @@ impl Stores {
                 read
             });
         }
-        Some(epoch)
+        Some(Leased(epoch))
     }
 
     /// Reads on if this process holds the set, or has held it: for the timer of an open store.
