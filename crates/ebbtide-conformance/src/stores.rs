@@ -73,6 +73,7 @@ cases! {
         in_doubt_a_seen_proof_is_a_replay_and_a_new_one_is_not_fresh
         in_doubt_nothing_is_issued_and_what_is_live_at_both_ends_is_honoured
         in_doubt_an_honest_retry_is_no_theft
+        a_doubt_voids_what_a_node_holds_of_revoked_clients
         in_doubt_a_read_renews_nothing
         in_a_hold_a_credential_that_ended_is_refused_and_a_proof_is_not_fresh_again;
     replays:
@@ -116,6 +117,8 @@ cases! {
     epochs:
         a_sign_out_ends_everything_of_its_subject
         a_revocation_by_client_ends_everything_of_the_client
+        a_revocation_by_client_is_known_to_every_node_when_it_is_answered
+        a_node_issues_nothing_to_a_client_that_another_one_deletes
         nothing_survives_a_sign_out_that_races_its_issuers
         a_rotation_that_a_sign_out_overtakes_is_dead
         an_epoch_that_expired_and_was_raised_again_revives_nothing

@@ -9,7 +9,7 @@ use ebbtide::model::time::Clock as _;
 use ebbtide::stores::Stores;
 use ebbtide::stores::attributes::Draft;
 use ebbtide::stores::codes::CodeRequest;
-use ebbtide::stores::grants::{GrantRequest, GrantState, Rotate, RotateOutcome};
+use ebbtide::stores::grants::{GrantRequest, GrantState, Holder, Rotate, RotateOutcome};
 use ebbtide::stores::nonces::{NonceCheck, NonceOutcome, NonceRequest};
 use ebbtide::stores::replays::{Proof, ReplayOutcome};
 use ebbtide::stores::sessions::{SessionOutcome, SessionRequest};
@@ -97,6 +97,26 @@ pub(super) async fn in_doubt_an_honest_retry_is_no_theft(rig: StoreRig) {
     assert_eq!(grant.state, GrantState::Active);
     node.clocks.step_wall_back(Duration::from_secs(60));
     assert!(matches!(grants.rotate(rotate()).await.expect("rotate"), RotateOutcome::Retried(_)));
+}
+
+/// The node's boot-time clock stands still, so that its lease on the epochs of clients would not end by itself.
+pub(super) async fn a_doubt_voids_what_a_node_holds_of_revoked_clients(rig: StoreRig) {
+    let node = Node::new(rig);
+    let grants = node.stores.grants(&node.rig.scope);
+    let issued = grants.issue(GrantRequest::new("alice", "app")).await.expect("issue");
+    let state = async || grants.get(issued.grant_id).await.expect("get").expect("it is there").state;
+    assert_eq!(state().await, GrantState::Active);
+    let elsewhere = node.rig.stores.grants(&node.rig.scope);
+    assert_eq!(elsewhere.revoke(Holder::Client("app"), None).await.expect("revoke"), 1);
+    node.doubt();
+    assert!(matches!(state().await, GrantState::Revoked { .. }), "in doubt the epoch itself is read");
+    node.clocks.step_wall_back(Duration::from_secs(60));
+    assert!(matches!(state().await, GrantState::Revoked { .. }), "after a doubt the set is read again");
+    let again = grants.issue(GrantRequest::new("alice", "app")).await.expect("issue");
+    assert_eq!(elsewhere.revoke(Holder::Client("app"), None).await.expect("revoke"), 1);
+    node.clocks.advance(Duration::from_secs(2));
+    let again = grants.get(again.grant_id).await.expect("get").expect("it is there").state;
+    assert!(matches!(again, GrantState::Revoked { .. }), "after the lease the set is read again");
 }
 
 pub(super) async fn in_doubt_a_read_renews_nothing(rig: StoreRig) {

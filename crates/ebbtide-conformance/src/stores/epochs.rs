@@ -1,10 +1,13 @@
 //! Epochs: a sign-out and a revocation by client end what was issued before, whatever raced.
 
+use super::clients::register;
 use super::rig::{StoreRig, secs};
+use ebbtide::model::error::ErrorKind;
 use ebbtide::model::kind::Kind;
 use ebbtide::model::secret::Secret;
 use ebbtide::stores::access_tokens::{AccessDraft, AccessRequest, IntrospectOutcome, IssueOutcome};
 use ebbtide::stores::audit::AuditContext;
+use ebbtide::stores::clients::ClientRequest;
 use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
 use ebbtide::stores::device_codes::{Approve, DeviceRedeem, DeviceRedeemOutcome, DeviceRequest};
 use ebbtide::stores::grants::{GrantRequest, GrantState, Holder, Rotate, RotateOutcome, Why};
@@ -138,6 +141,40 @@ pub(super) async fn a_revocation_by_client_ends_everything_of_the_client(rig: St
     let answer = rig.stores.access_tokens(&rig.scope).introspect(&machine).await.expect("introspect");
     assert_eq!(answer, IntrospectOutcome::Inactive);
     assert_eq!(works(&rig, &issue(&rig, "ada", "app").await.expect("again"), "app").await.len(), 7);
+}
+
+/// Another node holds what it has read of the clients under a lease. When the raise is answered, the lease has ended.
+pub(super) async fn a_revocation_by_client_is_known_to_every_node_when_it_is_answered(rig: StoreRig) {
+    let other = rig.with_keyring(rig.keyring().clone());
+    for _ in 0..2 {
+        let app = issue(&rig, "ada", "app").await.expect("app");
+        let answer = other.stores.access_tokens(&rig.scope).introspect(&app.alone).await.expect("introspect");
+        assert!(matches!(answer, IntrospectOutcome::Active(_)), "{answer:?}");
+        let grants = rig.stores.grants(&rig.scope);
+        assert_eq!(grants.revoke(Holder::Client("app"), Some(&context())).await.expect("revoke"), 2);
+        assert_eq!(works(&other, &app, "app").await, ["session", "touch"]);
+        rig.pass(1);
+        assert_eq!(works(&rig, &issue(&other, "ada", "app").await.expect("again"), "app").await.len(), 7);
+        let _ = grants.revoke(Holder::Client("app"), Some(&context())).await.expect("revoke");
+        rig.pass(1);
+    }
+}
+
+pub(super) async fn a_node_issues_nothing_to_a_client_that_another_one_deletes(rig: StoreRig) {
+    let other = rig.with_keyring(rig.keyring().clone());
+    let client_id = register(&rig, ClientRequest::confidential()).await.client.client_id;
+    let app = issue(&other, "ada", &client_id).await.expect("app");
+    let clients = rig.stores.clients(&rig.scope);
+    let deletion = clients.delete(&client_id, &context()).await.expect("delete");
+    for node in [&rig, &other] {
+        let request = CodeRequest::new(&client_id, "ada", URI);
+        let error = node.stores.codes(&rig.scope).issue(request).await.expect_err("it is being deleted");
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert_eq!(works(node, &app, &client_id).await, ["session", "touch"]);
+    }
+    let mut deletion = deletion.expect("it is registered");
+    while deletion.step().await.expect("step") {}
+    assert_eq!(works(&other, &app, &client_id).await, ["session", "touch"]);
 }
 
 pub(super) async fn nothing_survives_a_sign_out_that_races_its_issuers(rig: StoreRig) {

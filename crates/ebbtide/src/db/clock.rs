@@ -15,8 +15,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 impl Ebbtide {
     /// Looks at the clocks, compares that of a shared engine and writes the store's clock mark, as far as it is time
-    /// to; logs what has happened to the clock, and writes adoptions of the wall clock to the audit log. The handle does
-    /// this every second by itself where it is opened in a Tokio runtime; call it from a timer of your own elsewhere.
+    /// to; logs what has happened to the clock, and writes adoptions of the wall clock to the audit log. Nodes that
+    /// share a store also renew their lease on the epochs of clients. The handle does this every second by itself where
+    /// it is opened in a Tokio runtime; call it from a timer of your own elsewhere.
     pub async fn tick(&self) {
         if let Err(error) = self.timed().tick().await {
             tracing::warn!(%error, "cannot keep the time of the store");
@@ -32,6 +33,9 @@ impl Ebbtide {
                     tracing::error!(%error, "cannot write an adoption of the wall clock to the audit log");
                 }
             }
+        }
+        if let Err(error) = self.stores().renew_client_epochs().await {
+            tracing::debug!(%error, "cannot read the epochs of clients");
         }
     }
 

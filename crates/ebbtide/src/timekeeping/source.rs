@@ -15,7 +15,7 @@ use super::published::{Plain, Published};
 use super::reading::{Clocks, Reading, micros};
 use super::status::ClockStatus;
 use crate::model::error::{Error, Result};
-use crate::model::time::{Clock, Timestamp};
+use crate::model::time::{Clock, Stopwatch, Timestamp};
 
 /// The time of one process and one store: the clocks of the node behind the rules of the time contract.
 ///
@@ -25,6 +25,8 @@ pub struct TimeSource {
     clocks: Arc<dyn Clocks>,
     /// A clock that is taken at its word.
     trusted: Option<Arc<dyn Clock>>,
+    /// Start of the clock of leases beside a clock that is taken at its word.
+    started: Option<Stopwatch>,
     /// True if several nodes share the engine, and its clock is compared.
     shared: bool,
     bounds: Bounds,
@@ -58,6 +60,7 @@ pub struct EngineQuestion {
 /// A right to rely on what was read before, until a time on the boot-time clock. A doubt voids it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease {
+    begun: Micros,
     until: Micros,
     doubts: u64,
 }
@@ -73,7 +76,7 @@ impl TimeSource {
         let clock: Arc<dyn Clock> = Arc::new(clock);
         let clocks = Arc::new(TrustedClock(Arc::clone(&clock)));
         let source = Self::new(clocks, EngineClock::None, None);
-        Self { trusted: Some(clock), ..source }
+        Self { trusted: Some(clock), started: Some(Stopwatch::start()), ..source }
     }
 
     pub(super) fn bounded(
@@ -86,6 +89,7 @@ impl TimeSource {
         Self {
             clocks,
             trusted: None,
+            started: None,
             shared: engine == EngineClock::Shared,
             bounds,
             published: Published::default(),
@@ -211,7 +215,14 @@ impl TimeSource {
     #[must_use]
     pub fn lease(&self, length: Duration) -> Lease {
         let doubts = self.doubts.load(Ordering::Acquire);
-        Lease { until: micros(self.clocks.boot()).saturating_add(micros(length)), doubts }
+        let begun = self.steady();
+        Lease { begun, until: begun.saturating_add(micros(length)), doubts }
+    }
+
+    /// Time since the lease was taken.
+    #[must_use]
+    pub fn age(&self, lease: &Lease) -> Duration {
+        Duration::from_micros(u64::try_from(self.steady().saturating_sub(lease.begun)).unwrap_or(0))
     }
 
     /// True if the lease is still good: check it after the record was read.
@@ -219,7 +230,16 @@ impl TimeSource {
     pub fn holds(&self, lease: &Lease) -> bool {
         let confirmed = self.now().is_ok_and(Now::is_confirmed);
         let same = self.doubts.load(Ordering::Acquire) == lease.doubts;
-        confirmed && same && micros(self.clocks.boot()) < lease.until
+        confirmed && same && (lease.begun..lease.until).contains(&self.steady())
+    }
+
+    /// The clock of leases: the boot-time clock. A test's clock may stand still while other nodes wait for leases to
+    /// end; beside it leases run on the monotonic clock, by which those wait.
+    fn steady(&self) -> Micros {
+        match &self.started {
+            Some(started) => micros(started.elapsed()),
+            None => micros(self.clocks.boot()),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -38,19 +38,15 @@ impl Clients {
             let begun = self.stores.backend().get(tombstone, now).await?;
             let begun = begun.as_ref().map(Epoch::read).transpose()?;
             if !begun.is_some_and(|begun| begun.deleting) && self.read(client_id, now).await?.is_none() {
-                return Ok(Step::answer(false));
+                return Ok(Step::answer(None));
             }
-            let (_, _, writes) = self.stores.raise(principal, &self.scope, Some(true), now).await?;
-            Ok(Step::write(writes, true).audited(&self.scope, note.clone()))
+            let (_, epoch, writes) = self.stores.raise(principal, &self.scope, Some(true), now).await?;
+            Ok(Step::write(writes, Some(epoch)).audited(&self.scope, note.clone()))
         });
-        let begun = begin.await?;
-        if begun {
-            self.stores.pass_lease().await;
-        }
-        Ok(begun.then(|| {
-            let (client_id, context) = (client_id.to_owned(), context.clone());
-            Deletion::new(ClientRecords { clients: self.clone(), client_id, context })
-        }))
+        let Some(epoch) = begin.await? else { return Ok(None) };
+        self.stores.spread(client_id, &self.scope, epoch).await?;
+        let (client_id, context) = (client_id.to_owned(), context.clone());
+        Ok(Some(Deletion::new(ClientRecords { clients: self.clone(), client_id, context })))
     }
 
     /// Removes a bounded number of the records of an owner's clients. Each client is deleted as it would be alone.
@@ -131,15 +127,15 @@ impl ClientRecords {
         let end = stores.retry(|now| async move {
             let client = clients.read(client_id, now).await?;
             let principal = Principal::Client(client_id);
-            let (_, _, mut writes) = stores.raise(principal, scope, Some(false), now).await?;
+            let (_, epoch, mut writes) = stores.raise(principal, scope, Some(false), now).await?;
             writes.push(Write::Delete { key: key.clone() });
             if let Some(owner) = client.as_ref().and_then(|(_, stored, _)| stored.owner.as_deref()) {
                 writes.push(Write::Delete { key: clients.index_key(owner, digest)? });
             }
-            Ok(Step::write(writes, client.is_some()).audited(scope, note.clone()))
+            Ok(Step::write(writes, (client.is_some(), epoch)).audited(scope, note.clone()))
         });
-        progress.removed.add(Kind::Client, u64::from(end.await?));
-        stores.pass_lease().await;
-        Ok(())
+        let (was_there, epoch) = end.await?;
+        progress.removed.add(Kind::Client, u64::from(was_there));
+        stores.spread(client_id, scope, epoch).await
     }
 }

@@ -110,12 +110,12 @@ impl Grants {
         let note = &note.with_detail("everything of the client");
         let raise = self.stores.retry(|now| async move {
             let principal = Principal::Client(client_id);
-            let (was, _, writes) = self.stores.raise(principal, &self.scope, None, now).await?;
+            let (was, epoch, writes) = self.stores.raise(principal, &self.scope, None, now).await?;
             let was = was.map_or(0, |was| was.value);
-            Ok(Step::write(writes, was).audited(&self.scope, note.clone()))
+            Ok(Step::write(writes, (was, epoch)).audited(&self.scope, note.clone()))
         });
-        let was = raise.await?;
-        self.stores.pass_lease().await;
+        let (was, epoch) = raise.await?;
+        self.stores.spread(client_id, &self.scope, epoch).await?;
         let grants = self.count_ended(holder, was, MOST_COUNTED).await?;
         Ok(grants + self.access_tokens().count_ended(holder, was, MOST_COUNTED).await?)
     }

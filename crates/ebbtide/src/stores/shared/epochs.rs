@@ -15,6 +15,7 @@ use std::time::Duration;
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 
+use super::client_epochs::ClientEpochSource;
 use super::tombstones::{Principal, owner_is_deleted};
 use crate::model::codec;
 use crate::model::error::{Error, Result};
@@ -249,7 +250,11 @@ impl Stores {
                 && !self.clients_are_conditions()
             {
                 let client = carried.swap_remove(place);
-                (stamp.client, stamp.client_version) = (self.client_epoch(&client.key, now).await?, None);
+                let epoch = self.client_epoch(&client.key, now).await?;
+                if epoch.is_some_and(|epoch| epoch.deleting) {
+                    return Err(owner_is_deleted());
+                }
+                (stamp.client, stamp.client_version) = (epoch.map_or(0, |epoch| epoch.value), None);
             }
             let (answer, writes) = build(stamp, now)?;
             let own = writes.len();
@@ -292,9 +297,7 @@ impl Stores {
         for one in carried {
             if one.role == Role::Client && !self.clients_are_conditions() {
                 // After the record was read: the lease covers the time since.
-                let epoch = self.client_epoch(&one.key, now).await?;
-                let epoch = (epoch > 0).then_some(Epoch { value: epoch, deleting: false });
-                if let Some(death) = one.judge(epoch) {
+                if let Some(death) = one.judge(self.client_epoch(&one.key, now).await?) {
                     return Ok(LiveCommit::Dead(death));
                 }
             } else {
@@ -343,14 +346,12 @@ impl Stores {
         stamp: Stamp,
         now: Now,
     ) -> Result<(Option<Record>, Option<Death>)> {
-        let mut carried = parties.conditions(scope, stamp)?;
-        let held = if self.clients_are_conditions() {
-            None
-        } else {
-            carried.iter().position(|one| one.role == Role::Client).map(|place| carried.swap_remove(place))
-        };
+        let carried = parties.conditions(scope, stamp)?;
+        let leased = self.client_epochs_from(now) == ClientEpochSource::Lease;
+        let is_held = |one: &Carried| leased && one.role == Role::Client;
         let has_record = key.is_some();
-        let keys: Vec<Key> = key.into_iter().chain(carried.iter().map(|one| one.key.clone())).collect();
+        let read = carried.iter().filter(|one| !is_held(one)).map(|one| one.key.clone());
+        let keys: Vec<Key> = key.into_iter().chain(read).collect();
         let mut found = match keys.as_slice() {
             [] => Vec::new(),
             [one] => vec![self.backend().get(one, now).await?],
@@ -359,15 +360,14 @@ impl Stores {
         .into_iter();
         let record = if has_record { found.next().flatten() } else { None };
         let mut death = None;
-        for (one, record) in carried.iter().zip(found) {
-            let epoch = record.as_ref().map(Epoch::read).transpose()?;
+        for one in &carried {
+            let epoch = if is_held(one) {
+                // After the record was read: the lease covers the time since.
+                self.client_epoch(&one.key, now).await?
+            } else {
+                found.next().flatten().as_ref().map(Epoch::read).transpose()?
+            };
             death = one.judge(epoch).or(death);
-        }
-        if let Some(one) = held {
-            // After the record was read: the lease covers the time since.
-            let epoch = self.client_epoch(&one.key, now).await?;
-            let epoch = (epoch > 0).then_some(Epoch { value: epoch, deleting: false });
-            death = death.or(one.judge(epoch));
         }
         Ok((record, death))
     }
