@@ -87,7 +87,7 @@ fn every_answer_that_a_client_received_holds_after_kill_9() {
                 redeemed += 1;
             }
             for rotate in &told.revoked {
-                client.post("/v1/grants/rotate", rotate).refused(410, "expired");
+                client.post("/v1/grants/rotate", rotate).refused(410, "revoked");
                 revoked += 1;
             }
         }

@@ -1,7 +1,5 @@
 //! `ebbtide dev`: the command that it prints works, and its store goes with it.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 #[path = "support/server.rs"]
 mod server;
 

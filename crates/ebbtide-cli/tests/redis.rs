@@ -199,7 +199,8 @@ fn insert(port: u16, key: &str, name: usize, acknowledged: &AtomicUsize) -> Vec<
     let mut known = Vec::new();
     for round in 0.. {
         let keys: Vec<_> = (0..PIPELINE).map(|index| format!("{name}:{round}:{index}")).collect();
-        let all: String = keys.iter().map(|key| format!("SET {key} {key} EX 3600 NX\r\n")).collect();
+        let all =
+            keys.iter().map(|key| format!("SET {key} {key} EX 3600 NX\r\n")).collect::<Vec<_>>().concat();
         if stream.write_all(all.as_bytes()).is_err() {
             break;
         }

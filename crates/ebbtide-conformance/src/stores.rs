@@ -33,6 +33,7 @@ mod revocations;
 mod rig;
 mod scopes;
 mod sessions;
+mod stored_records;
 mod yielding;
 
 use std::sync::Arc;
@@ -186,7 +187,8 @@ cases! {
         a_batch_of_records_is_all_or_nothing
         records_of_scopes_and_collections_are_apart
         ids_are_found_through_a_rotation_of_the_ring
-        a_store_has_one_naming_key
+        a_store_has_one_naming_key;
+    stored_records:
         nothing_of_a_record_is_stored_in_clear
         a_listing_has_ids_and_no_values;
     keys:

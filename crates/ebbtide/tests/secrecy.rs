@@ -166,12 +166,13 @@ async fn flow(
     printed.error(&grants.issue(GrantRequest::new("ada", "app").data(large)).await.unwrap_err());
     let plain = CodeRequest::new("app", "ada", "https://a").code_challenge(format!("{}~", given.verifier));
     printed.error(&codes.issue(plain).await.unwrap_err());
-    let others = Stores::builder(backend).clock(clock).build();
+    let others = Stores::builder(backend).clock(clock.clone()).build();
     printed.error(&others.access_tokens(&scope).introspect(&access.access_token).await.unwrap_err());
     printed.error(&others.grants(&scope).get(grant.grant_id).await.unwrap_err());
     printed.error(&given.upstream.parse::<ebbtide::stores::grants::GrantId>().unwrap_err());
 
-    // Reuse, and what it leaves.
+    // Reuse after the retry window, and what it leaves.
+    clock.advance(Duration::from_secs(60));
     let rotation = grants.rotate(Rotate::new(&next.refresh_token, "app")).await.unwrap();
     let RotateOutcome::Rotated(last) = rotation else { panic!("{rotation:?}") };
     secrets.push(secret_of(&last.refresh_token));

@@ -57,7 +57,7 @@ struct Site {
 }
 
 impl Site {
-    async fn new() -> Self {
+    fn new() -> Self {
         let store = Arc::new(Observed::default());
         let clock = ManualClock::at(Timestamp::ZERO.checked_add(1_000_000 * HOUR / 2).unwrap());
         Self { store, clock }
@@ -116,7 +116,7 @@ fn report(turn: SweepOutcome) -> sweeper::Report {
 
 #[tokio::test]
 async fn one_instant_holds_for_all_kinds_and_steps() {
-    let site = Site::new().await;
+    let site = Site::new();
     site.fill(Kind::Replay, 25, HOUR).await;
     site.fill(Kind::Nonce, 15, HOUR).await;
     site.clock.advance(2 * HOUR);
@@ -135,7 +135,7 @@ async fn one_instant_holds_for_all_kinds_and_steps() {
 
 #[tokio::test]
 async fn it_is_strict() {
-    let site = Site::new().await;
+    let site = Site::new();
     site.fill(Kind::Replay, 1, HOUR).await;
     site.clock.advance(HOUR);
     assert_eq!(
@@ -150,7 +150,7 @@ async fn it_is_strict() {
 
 #[tokio::test]
 async fn it_rests_by_its_share() {
-    let site = Site::new().await;
+    let site = Site::new();
     site.fill(Kind::Replay, 100, HOUR).await;
     site.clock.advance(2 * HOUR);
     let rests = Mutex::new(Vec::new());
@@ -170,7 +170,7 @@ async fn it_rests_by_its_share() {
 /// An engine whose steps are long rests within them, and is not made to rest for that time again.
 #[tokio::test]
 async fn what_was_rested_within_a_step_counts() {
-    let site = Site::new().await;
+    let site = Site::new();
     site.fill(Kind::Replay, 100, HOUR).await;
     site.clock.advance(2 * HOUR);
     *site.store.rested.lock().unwrap() = Duration::from_secs(10);
@@ -187,7 +187,7 @@ async fn what_was_rested_within_a_step_counts() {
 
 #[tokio::test]
 async fn steps_that_are_kept_to_a_time_grow_or_shrink_with_it() {
-    let site = Site::new().await;
+    let site = Site::new();
     let step = Budget { records: 1_000, ..Budget::default() };
     for (time, least, most) in [(Duration::from_secs(3_600), 3, 8), (Duration::ZERO, 10, 12)] {
         site.fill(Kind::Replay, 300, HOUR).await;
@@ -201,7 +201,7 @@ async fn steps_that_are_kept_to_a_time_grow_or_shrink_with_it() {
 
 #[tokio::test]
 async fn it_stops_between_steps_and_another_goes_on_up_to_the_same_instant() {
-    let site = Site::new().await;
+    let site = Site::new();
     site.fill(Kind::Replay, 45, HOUR).await;
     site.clock.advance(2 * HOUR);
     let begun = site.clock.now();
@@ -221,7 +221,7 @@ async fn it_stops_between_steps_and_another_goes_on_up_to_the_same_instant() {
 
 #[tokio::test]
 async fn a_large_backlog_is_caught_up_with() {
-    let site = Site::new().await;
+    let site = Site::new();
     site.fill(Kind::AccessToken, 5_000, HOUR).await;
     site.clock.advance(2 * HOUR);
     site.fill(Kind::AccessToken, 7, 1_000 * HOUR).await;
@@ -232,7 +232,7 @@ async fn a_large_backlog_is_caught_up_with() {
 
 #[tokio::test]
 async fn two_take_turns_and_a_dead_one_is_not_waited_for_long() {
-    let site = Site::new().await;
+    let site = Site::new();
     site.fill(Kind::Replay, 45, HOUR).await;
     site.clock.advance(2 * HOUR);
     let (first, second) = (site.sweeper(), site.sweeper());
@@ -271,7 +271,7 @@ async fn two_take_turns_and_a_dead_one_is_not_waited_for_long() {
 
 #[tokio::test]
 async fn a_fault_gives_the_turn_back() {
-    let site = Site::new().await;
+    let site = Site::new();
     site.store.broken.store(true, Ordering::SeqCst);
     assert!(site.sweeper().sweep(never_stop).await.is_err());
     site.store.broken.store(false, Ordering::SeqCst);
@@ -280,7 +280,7 @@ async fn a_fault_gives_the_turn_back() {
 
 #[tokio::test]
 async fn a_clock_that_leaps_ends_a_sweep_between_two_steps() {
-    let site = Site::new().await;
+    let site = Site::new();
     site.fill(Kind::Replay, 25, HOUR).await;
     let clocks = ManualClocks::at(site.clock.now().checked_add(2 * HOUR).unwrap());
     let store = Arc::clone(&site.store) as Arc<dyn Admin>;
@@ -306,7 +306,7 @@ async fn a_clock_that_leaps_ends_a_sweep_between_two_steps() {
 
 #[tokio::test]
 async fn it_runs_at_every_interval_and_not_at_start_up() {
-    let site = Site::new().await;
+    let site = Site::new();
     site.fill(Kind::Replay, 5, HOUR).await;
     site.clock.advance(2 * HOUR);
     let rests = Mutex::new(Vec::new());
@@ -327,7 +327,7 @@ async fn it_runs_at_every_interval_and_not_at_start_up() {
 
 #[tokio::test]
 async fn without_an_interval_nothing_is_swept_and_after_a_day_that_is_told() {
-    let site = Site::new().await;
+    let site = Site::new();
     site.fill(Kind::Replay, 5, HOUR).await;
     site.sweeper().run(None, stop_at(2)).await.unwrap();
     assert_eq!(site.untils(), []);
@@ -344,7 +344,7 @@ async fn without_an_interval_nothing_is_swept_and_after_a_day_that_is_told() {
 
 #[tokio::test]
 async fn sweeps_that_remove_nothing_while_the_overdue_age_grows_are_told_of() {
-    let site = Site::new().await;
+    let site = Site::new();
     site.fill(Kind::Replay, 5, HOUR).await;
     site.store.idle.store(true, Ordering::SeqCst);
     for _ in 0..2 {
@@ -360,7 +360,7 @@ async fn sweeps_that_remove_nothing_while_the_overdue_age_grows_are_told_of() {
 
 #[tokio::test]
 async fn an_interval_of_zero_is_refused() {
-    let site = Site::new().await;
+    let site = Site::new();
     let rested = AtomicUsize::new(0);
     let rest = |_| {
         rested.fetch_add(1, Ordering::SeqCst);
@@ -380,7 +380,7 @@ async fn an_interval_of_zero_is_refused() {
 
 #[tokio::test]
 async fn a_sweep_of_some_kinds_does_not_silence_the_warning_about_the_others() {
-    let site = Site::new().await;
+    let site = Site::new();
     let swept = site.sweeper().sweep_now().await.unwrap();
     assert_eq!(swept.swept.total(), 0);
     site.clock.advance(27 * HOUR);

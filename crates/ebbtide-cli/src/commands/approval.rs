@@ -239,7 +239,8 @@ async fn list(args: &ListArgs, json: bool) -> Result<ExitCode> {
     let operator = args.place.target.operator(Access::Read).await?;
     let names = [("identity", &args.identity), ("resource", &args.resource), ("action", &args.action)];
     let given = names.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
-    let mut query: String = given.map(|(name, value)| format!("&{name}={}", encoded(value))).collect();
+    let given = given.map(|(name, value)| format!("&{name}={}", encoded(value)));
+    let mut query = given.collect::<Vec<_>>().concat();
     if args.below {
         query += "&below=true";
     }

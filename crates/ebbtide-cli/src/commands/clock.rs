@@ -33,9 +33,13 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Show the state of the clock, the reason for it, and the next step
+    #[command(after_help = "Example:\n  ebbtide clock show --store fjall:/var/lib/ebbtide")]
     Show(Show),
     /// Make the wall clock the store's time; this is audited
-    #[command(alias = "confirm")]
+    #[command(
+        alias = "confirm",
+        after_help = "Example:\n  ebbtide clock accept --store fjall:/var/lib/ebbtide --reason 'the time service was down'"
+    )]
     Accept(Accept),
 }
 

@@ -38,6 +38,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, Subcommand)]
+#[expect(clippy::enum_variant_names, reason = "variants are named as the command line names records")]
 enum Record {
     /// A proof, by its namespace and jti
     #[command(

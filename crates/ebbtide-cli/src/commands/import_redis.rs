@@ -86,9 +86,9 @@ fn page(connection: &mut Connection, cursor: u64) -> redis::RedisResult<(u64, Ve
     let (next, names): (u64, Vec<Vec<u8>>) =
         redis::cmd("SCAN").arg(cursor).arg("COUNT").arg(PAGE).query(connection)?;
     let mut types = redis::pipe();
-    names.iter().for_each(|name| {
+    for name in &names {
         types.cmd("TYPE").arg(name);
-    });
+    }
     let kinds: Vec<String> = if names.is_empty() { Vec::new() } else { types.query(connection)? };
     let mut keys = Vec::with_capacity(names.len());
     for (name, kind) in names.into_iter().zip(kinds) {

@@ -209,16 +209,12 @@ async fn show(args: &ShowArgs, json: bool) -> Result<ExitCode> {
     let operator = args.place.target.operator(Access::Read).await?;
     let scope = args.place.scope.name.to_string();
     let path = format!("/v1/policies?kind={}&scope={}", args.kind, encoded(&scope));
-    match operator.call("GET", &path, None, None).await?.found()? {
-        Some(found) => {
-            print(&serde_json::from_value(found)?, json)?;
-            Ok(ExitCode::SUCCESS)
-        }
-        None => {
-            crate::output::errln!("no policy bounds {} in {scope}", args.kind);
-            Ok(ExitCode::from(1))
-        }
-    }
+    let Some(found) = operator.call("GET", &path, None, None).await?.found()? else {
+        crate::output::errln!("no policy bounds {} in {scope}", args.kind);
+        return Ok(ExitCode::from(1));
+    };
+    print(&serde_json::from_value(found)?, json)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn simulate(args: SimulateArgs, json: bool) -> Result<ExitCode> {

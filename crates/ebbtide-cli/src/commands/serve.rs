@@ -169,7 +169,7 @@ impl Reloads {
                 }
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     fn reload(&self) -> Result<()> {

@@ -47,16 +47,13 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
     let operator = args.place.target.operator(Access::Read).await?;
     let scope = args.place.scope();
-    let answer = match &args.owner {
-        Some(owner) => {
-            let path = format!("/v1/attributes/{}?usage=true", encoded(owner));
-            operator.call("GET", &path, Some(scope), None).await?
-        }
-        None => {
-            let scope = scope.to_string();
-            let path = format!("/v1/scopes/{}/usage?below={}", encoded(&scope), args.below);
-            operator.call("GET", &path, None, None).await?
-        }
+    let answer = if let Some(owner) = &args.owner {
+        let path = format!("/v1/attributes/{}?usage=true", encoded(owner));
+        operator.call("GET", &path, Some(scope), None).await?
+    } else {
+        let scope = scope.to_string();
+        let path = format!("/v1/scopes/{}/usage?below={}", encoded(&scope), args.below);
+        operator.call("GET", &path, None, None).await?
     };
     let usage: UsageAnswer = answer.read()?;
     let last = args.last.as_ref().map(read).transpose()?.flatten();

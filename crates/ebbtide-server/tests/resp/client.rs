@@ -61,7 +61,7 @@ pub(crate) struct Client {
 }
 
 pub(crate) fn encoded(args: &[&str]) -> String {
-    let strings = args.iter().map(|arg| format!("${}\r\n{arg}\r\n", arg.len())).collect::<String>();
+    let strings = args.iter().map(|arg| format!("${}\r\n{arg}\r\n", arg.len())).collect::<Vec<_>>().concat();
     format!("*{}\r\n{strings}", args.len())
 }
 

@@ -217,14 +217,21 @@ impl<'a> Rings<'a> {
     async fn is_new(&self, keyring: &Keyring) -> Result<bool> {
         let kinds = Kind::ALL.iter().copied().filter(|kind| is_authenticated(*kind) || is_sealed(*kind));
         let prefixes: Vec<_> = kinds.map(Prefix::kind_wide).collect();
-        let page = self.engine.list(&prefixes, None, 100, self.now).await?;
         let shared = SharedKeyring::new(keyring.clone());
-        if page.items.iter().any(|(key, record)| is_genuine(&shared, key, record)) {
-            return Err(Error::corrupt(
-                "the store has lost the note of its keyring, but has records that this keyring has authenticated",
-            ));
+        let mut after = None;
+        loop {
+            let page = self.engine.list(&prefixes, after.as_ref(), 100, self.now).await?;
+            if page.items.iter().any(|(key, record)| is_genuine(&shared, key, record)) {
+                return Err(Error::corrupt(
+                    "the store has lost the note of its keyring, but has records that this keyring has authenticated",
+                ));
+            }
+            // A page may be empty and still have a next.
+            after = page.next;
+            if !page.items.is_empty() || after.is_none() {
+                return Ok(page.items.is_empty());
+            }
         }
-        Ok(page.items.is_empty() && page.next.is_none())
     }
 
     async fn edit(&self, change: impl Fn(&mut StoredRing)) -> Result<()> {

@@ -70,6 +70,7 @@
 //! # }
 //! ```
 
+mod request;
 mod search;
 
 use std::collections::BTreeMap;
@@ -78,8 +79,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use minicbor::{Decode, Encode};
-use serde::Deserialize;
 
+pub use request::Approval;
 pub use search::ApprovalFilter;
 
 use super::Stores;
@@ -87,7 +88,7 @@ use super::registry::{Store, question};
 use super::shared::deletion::{Owned, Progress};
 use super::shared::extension::{ExtendOutcome, Extension};
 use super::shared::finding::Finding;
-use super::shared::lifetime::{GrantTerms, Lifetime, RecordHandle, Restored, lifetime_setters, restore};
+use super::shared::lifetime::{GrantTerms, Lifetime, RecordHandle, Restored, restore};
 use super::shared::paging::{Listing, check_limit};
 use super::shared::tombstones::Principal;
 use crate::backend::Cursor;
@@ -98,7 +99,6 @@ use crate::model::kind::Kind;
 use crate::model::record::{Record, Version};
 use crate::model::scope::{Reach, Scope};
 use crate::model::time::Timestamp;
-use crate::model::ttl::Ttl;
 use crate::stores::audit::{AuditContext, check_text};
 
 /// Setters of a request that has the members `scope` and `metadata`.
@@ -126,74 +126,6 @@ pub const MAX_METADATA_BYTES: usize = 16 * 1024;
 
 /// Longest name of a grantor or creator, in bytes.
 pub const MAX_GRANTOR_BYTES: usize = 256;
-
-/// Approval to grant.
-#[derive(Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ApprovalGrant))]
-#[non_exhaustive]
-pub struct Approval {
-    /// Identity that may act.
-    #[cfg_attr(feature = "schema", schema(min_length = 1, example = "alice"))]
-    pub identity: String,
-    /// Resource that it may act on.
-    #[cfg_attr(feature = "schema", schema(min_length = 1, example = "doc"))]
-    pub resource: String,
-    /// Action that it may do.
-    #[cfg_attr(feature = "schema", schema(min_length = 1, example = "GET"))]
-    pub action: String,
-    /// Grantor of the approval.
-    #[cfg_attr(feature = "schema", schema(min_length = 1, example = "admin"))]
-    pub granted_by: String,
-    /// Lifetime, in seconds. Without one, the approval does not expire.
-    #[serde(rename = "ttl_seconds")]
-    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
-    pub ttl: Option<Ttl>,
-    /// Notes of the caller.
-    #[serde(default)]
-    pub metadata: BTreeMap<String, String>,
-    /// Longest lifetime, from now on: neither checks nor extensions reach further.
-    #[serde(rename = "max_ttl_seconds")]
-    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
-    cap: Option<Ttl>,
-    /// Lets each check renew the lifetime, up to `max_ttl_seconds`.
-    #[serde(default, rename = "sliding")]
-    slides: bool,
-    #[serde(skip)]
-    scope: Option<Scope>,
-}
-
-impl Approval {
-    /// Lets `identity` do `action` to `resource`, on the word of `granted_by`.
-    pub fn new(
-        identity: impl Into<String>,
-        resource: impl Into<String>,
-        action: impl Into<String>,
-        granted_by: impl Into<String>,
-    ) -> Self {
-        Self {
-            identity: identity.into(),
-            resource: resource.into(),
-            action: action.into(),
-            granted_by: granted_by.into(),
-            ttl: None,
-            metadata: BTreeMap::new(),
-            cap: None,
-            slides: false,
-            scope: None,
-        }
-    }
-
-    lifetime_setters!();
-    record_setters!();
-}
-
-impl fmt::Debug for Approval {
-    /// Without names, which may be private.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Approval({:?}, …)", self.ttl)
-    }
-}
 
 /// Approval that exists.
 #[derive(Clone, PartialEq, Eq)]

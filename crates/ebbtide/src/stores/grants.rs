@@ -1,6 +1,7 @@
 //! Grants: families of refresh tokens, one record each, however often they are rotated (RFC 6749 §6, RFC 9700
 //! §4.14). The state machine is drawn in `docs/grants.md`.
 
+mod answers;
 mod family;
 mod index;
 mod refresh;
@@ -9,6 +10,7 @@ mod revocation;
 mod types;
 mod windows;
 
+use answers::{count_rotation, describe, successor, theft};
 use family::{Beginning, FamilyVerdict};
 use refresh::Refresh;
 
@@ -464,81 +466,4 @@ fn read_standing(key: &Key, record: Option<Record>) -> Result<Option<Standing>> 
     Ok(Some(Standing { key: key.clone(), family: codec::decode(&value)?, version, ends_at: expires_at }))
 }
 
-/// Entry of the audit log about a refresh token that was used again after its window.
-fn theft(id: GrantId, client_id: &str, cnf: &Confirmation, generation: u64, family: &Family) -> Result<Note> {
-    let note = Note::automatic(Action::Theft, "a refresh token was used again; its family is revoked")?;
-    let key = match (&cnf.jkt, &cnf.x5t_s256) {
-        (None, None) => "no key".to_owned(),
-        (jkt, x5t) => format!("the key {}", jkt.as_ref().or(x5t.as_ref()).map_or("", |key| key)),
-    };
-    let present = family.generation();
-    let detail = format!("generation {generation} of {present}, presented by {client_id} with {key}");
-    Ok(note.about(Kind::Grant, vec![id.to_string()]).of_subject(&family.subject).with_detail(detail))
-}
-
-/// Counts and logs the answers that a client developer or an operator may want to know of.
-fn count_rotation(id: GrantId, generation: u64, answer: &RotateOutcome) {
-    let outcome = match answer {
-        RotateOutcome::Rotated(_) => "rotated",
-        RotateOutcome::Retried(_) => {
-            tracing::info!(grant = %id, generation, "a rotation was retried");
-            "retried"
-        }
-        RotateOutcome::Raced { .. } => {
-            tracing::info!(grant = %id, generation, "rotations of a family race");
-            "raced"
-        }
-        RotateOutcome::Reused { .. } => {
-            tracing::warn!(grant = %id, generation, "a refresh token was used twice; its family is revoked");
-            "reused"
-        }
-        _ => "refused",
-    };
-    metrics::counter!("ebbtide_rotations_total", "outcome" => outcome).increment(1);
-}
-
 const ACTIVE_KEY: &str = "a new token is made with the active key, which is in the ring";
-
-fn successor(
-    grant_id: GrantId,
-    (refresh_token, access_token): (Secret, Option<IssuedAccessToken>),
-    standing: Standing,
-    data: Option<Payload>,
-) -> Box<Rotated> {
-    let Standing { family, ends_at, .. } = standing;
-    Box::new(Rotated {
-        refresh_token,
-        generation: family.generation(),
-        grant_id,
-        expires_at: family.idle_until(),
-        ends_at,
-        subject: family.subject,
-        client_id: family.client_id,
-        scope: family.scope,
-        dpop_jkt: family.dpop_jkt,
-        resource: family.resource,
-        access_token,
-        data,
-    })
-}
-
-fn describe(id: GrantId, standing: Standing, data: Option<Payload>, now: Now) -> Result<Grant> {
-    let Standing { family, ends_at, .. } = standing;
-    Ok(Grant {
-        id,
-        data,
-        generation: family.generation(),
-        created_at: family.created_at(),
-        rotated_at: family.rotated_at(),
-        expires_at: family.idle_until(),
-        ends_at,
-        state: family.state(now)?,
-        x5t_s256: family.cnf().x5t_s256,
-        resource: family.resource,
-        sid: family.sid,
-        subject: family.subject,
-        client_id: family.client_id,
-        scope: family.scope,
-        dpop_jkt: family.dpop_jkt,
-    })
-}

@@ -82,12 +82,11 @@ type Written = HashSet<(String, u64)>;
 
 pub(super) async fn run(args: Args) -> Result<ExitCode> {
     let place = &args.place;
-    let source = match place.target.server()? {
-        Some(server) => Source::Remote { server, scope: place.scope.name.to_string() },
-        None => {
-            let db = store::open(place.target.store()?, Access::Read).await?;
-            Source::Local(Box::new(db.at(&place.scope.name).audit()))
-        }
+    let source = if let Some(server) = place.target.server()? {
+        Source::Remote { server, scope: place.scope.name.to_string() }
+    } else {
+        let db = store::open(place.target.store()?, Access::Read).await?;
+        Source::Local(Box::new(db.at(&place.scope.name).audit()))
     };
     let (mut out, mut written) = open(&args.out)?;
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);

@@ -360,9 +360,9 @@ mod tests {
         for lost in ["cold", "log/manifest", "log"] {
             let path = dir.path().join(lost);
             if path.is_dir() {
-                fs::remove_dir_all(path).unwrap()
+                fs::remove_dir_all(path).unwrap();
             } else {
-                fs::remove_file(path).unwrap()
+                fs::remove_file(path).unwrap();
             }
             let error = Folder::take(dir.path(), "fjall").unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Corrupt);

@@ -154,7 +154,8 @@ fn write_progress(path: &Path, done: &[String]) -> Result<()> {
     write().map_err(|error| folder::unusable("cannot write the progress of the move", error))
 }
 
-#[cfg(all(test, feature = "fjall"))]
+#[cfg(feature = "fjall")]
+#[cfg(test)]
 mod tests {
     use fjall::{Database, KeyspaceCreateOptions, PersistMode};
 

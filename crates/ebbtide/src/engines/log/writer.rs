@@ -302,6 +302,9 @@ impl Log {
         }
         acknowledge();
         let wakers = self.queue().written();
+        if let Ok(waiting @ 1..) = u32::try_from(wakers.len()) {
+            metrics::histogram!("ebbtide_committer_group_size").record(waiting);
+        }
         wakers.into_iter().for_each(Waker::wake);
         Ok(true)
     }
