@@ -92,7 +92,7 @@ impl Cli {
             Command::Usage(args) => usage::run(args, json).await,
             Command::Explain(args) => explain::run(args, json).await,
             Command::Audit(args) => audit::run(args, json).await,
-            Command::Keyring(args) => keyring::run(&args).await,
+            Command::Keyring(args) => keyring::run(&args, json).await,
             Command::Clock(args) => clock::run(args, json).await,
             Command::Backup(args) => backup::run(args).await,
             Command::Restore(args) => restore::run(args).await,
@@ -116,6 +116,7 @@ impl Command {
         match self {
             Self::Audit(args) => args.has_json(),
             Self::Key(args) => args.has_json(),
+            Self::Keyring(args) => args.has_json(),
             Self::Approval(_)
             | Self::Clock(_)
             | Self::Config(_)

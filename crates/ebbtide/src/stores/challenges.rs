@@ -18,9 +18,11 @@ use super::grants::MAX_NAME_BYTES;
 use super::registry::{Store, question};
 use super::shared::deletion::{Owned, Progress};
 use super::shared::finding::{Finding, RecordState};
+use super::shared::payload::Resealing;
 use super::shared::tombstones::Principal;
 use super::shared::update::Step;
 use super::{MEMORY, Stores, check_length, check_optional};
+use crate::keyring::KeyId;
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
@@ -67,6 +69,22 @@ impl Store for Challenges {
     const KINDS: &'static [Kind] = &[Kind::Challenge, Kind::ChallengeIndex];
     const DEFAULT_TTL: Option<Ttl> = Some(Ttl::secs(Self::DEFAULT_TTL_SECONDS));
     type Question = ChallengeQuestion;
+
+    fn reseal(stores: &Stores, at: Resealing<'_>, value: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut stored: StoredChallenge = codec::decode(value)?;
+        let moved = stores.reseal_some(at, &mut stored.data)?;
+        Ok(moved.then(|| codec::encode(&stored)))
+    }
+
+    fn depends_on(value: &[u8], id: KeyId) -> Result<bool> {
+        Ok(codec::decode::<StoredChallenge>(value)?.depends_on(id))
+    }
+
+    fn spent(value: &[u8]) -> Result<Option<Vec<u8>>> {
+        let stored: StoredChallenge = codec::decode(value)?;
+        let spent = || codec::encode(&StoredChallenge { state: State::Used, data: None, ..stored });
+        Ok(if stored.state == State::Open { Some(spent()) } else { None })
+    }
 
     async fn explain(&self, question: &ChallengeQuestion) -> Result<Finding> {
         let unknown = || Finding::unknown("not a challenge of this scope, or one from long ago");

@@ -74,7 +74,7 @@ impl StoredChallenge {
         Timestamp::from_stored(self.issued_at)
     }
 
-    /// Compares a presented secret in constant time. Returns `Corrupt` if the key of its MAC is not in the ring: that
+    /// Compares a presented secret in constant time. Returns `Unavailable` if the key of its MAC is not in the ring: that
     /// is no wrong secret.
     pub(super) fn matches(&self, keyring: &Keyring, id: ChallengeId, secret: &Secret) -> Result<bool> {
         let secret = presented(self.form, secret);
@@ -83,11 +83,17 @@ impl StoredChallenge {
             Check::Mac(key_id, mac) => {
                 let key_id = KeyId::from_bytes(**key_id);
                 let expected = keyring.mac(key_id, MAC, &[id.as_bytes(), &secret]).ok_or_else(|| {
-                    Error::corrupt(format!("challenge is bound to key {key_id}, which is not in the keyring"))
+                    Error::unavailable(format!("challenge is bound to key {key_id}, which is not in the keyring"))
                 })?;
                 expected.ct_eq(&**mac).into()
             }
         })
+    }
+
+    /// Returns whether the challenge could not be verified without the key `id`.
+    pub(super) fn depends_on(&self, id: KeyId) -> bool {
+        let mac = matches!(&self.check, Check::Mac(key, _) if KeyId::from_bytes(**key) == id);
+        self.state == State::Open && mac
     }
 
     /// Challenge as its caller sees it.
