@@ -137,7 +137,6 @@ impl Command {
             | Self::Copy(_)
             | Self::Dev(_)
             | Self::Import(_)
-            | Self::Keyring(_)
             | Self::Man(_)
             | Self::MigrateSchema(_)
             | Self::Serve(_)

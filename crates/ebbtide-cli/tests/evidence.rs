@@ -43,7 +43,7 @@ fn a_running_server_follows_its_keyring() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start_in(folder.path(), &[]);
     let grant = server.post("/v1/grants", r#"{"client_id": "app", "subject": "alice"}"#).ok(201);
-    let client = r#"{"client_id": "app", "confidential": true, "metadata": {"a": 1}}"#;
+    let client = r#"{"client_id": "app", "metadata": {"a": 1}}"#;
     let secret = server.post("/v1/clients", client).ok(201)["client_secret"].clone();
     let old = server.get("/readyz").ok(200)["keyring"]["active"].as_str().unwrap().to_owned();
     done(&strs(&keyring(folder.path(), &["add"])));
@@ -70,7 +70,8 @@ fn a_running_server_follows_its_keyring() {
     server.post("/v1/clients/app/verify", &verify).ok(200);
     let rotate = json!({"refresh_token": rotated["refresh_token"], "client_id": "app"}).to_string();
     server.post("/v1/grants/rotate", &rotate).ok(200);
-    let shown: Value = serde_json::from_str(&done(&strs(&keyring(folder.path(), &["show", "--json"])))).unwrap();
+    let shown: Value =
+        serde_json::from_str(&done(&strs(&keyring(folder.path(), &["show", "--json"])))).unwrap();
     assert!(shown["keys"].as_array().unwrap().iter().all(|key| key["id"] != json!(old)), "{shown}");
     stop(server);
 
@@ -128,7 +129,8 @@ fn records_of_a_scope_are_exported_and_imported_into_another() {
     let server = Server::start_in(folder.path(), &[]);
     let scope = [("Ebbtide-Scope", "tenant:acme"), ("Content-Type", "application/json")];
     let mut client = server.client();
-    let put = client.call("PUT", "/v1/attributes/alice/profile/name", &scope, r#"{"data": {"given": "Alice"}}"#);
+    let put =
+        client.call("PUT", "/v1/attributes/alice/profile/name", &scope, r#"{"data": {"given": "Alice"}}"#);
     assert!(put.status < 300, "{}", put.text);
     let approval = r#"{"identity": "alice", "resource": "doc", "action": "GET", "granted_by": "admin", "ttl_seconds": 600}"#;
     assert!(client.call("PUT", "/v1/approvals", &scope, approval).status < 300);

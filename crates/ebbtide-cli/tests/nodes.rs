@@ -277,10 +277,16 @@ fn rotate_ring(engine: &Engine, place: &str) -> Result<(), Failed> {
     };
     assert!(until(|| reported(&old, 2)), "{}", shown());
     assert!(ring(&["add", "--standby"]).status.success());
-    let new = shown()["keys"].as_array().unwrap().iter().find(|key| key["state"] == "accepted").unwrap()["id"].clone();
+    let new =
+        shown()["keys"].as_array().unwrap().iter().find(|key| key["state"] == "accepted").unwrap()["id"]
+            .clone();
     let new = new.as_str().unwrap();
     let refused = ring(&["activate", new, "--store", &url]);
-    assert!(!refused.status.success() && said(&refused).contains("do not have the key"), "{}", said(&refused));
+    assert!(
+        !refused.status.success() && said(&refused).contains("do not have the key"),
+        "{}",
+        said(&refused)
+    );
     std::fs::copy(&files[0], &files[1])?;
     nodes.iter().for_each(|node| node.signal("-HUP"));
     assert!(until(|| reported(new, 2)), "{}", shown());

@@ -155,7 +155,8 @@ async fn a_reseal_that_was_stopped_is_resumed_and_keeps_versions() {
     let rng = SeededRng::new(5);
     let clock = || ManualClock::at(Timestamp::from_millis(1_800_000_000_000).unwrap());
     let backend: Arc<dyn Admin> = Arc::new(Memory::default());
-    let over = |ring: &Keyring| Stores::builder(Arc::clone(&backend)).clock(clock()).keyring(ring.clone()).build();
+    let over =
+        |ring: &Keyring| Stores::builder(Arc::clone(&backend)).clock(clock()).keyring(ring.clone()).build();
     let mut ring = Keyring::generate(&rng, Timestamp::ZERO);
     let (old, acme) = (ring.active(), Scope::tenant("acme").unwrap());
     let bucket = over(&ring).attributes(&acme).bucket("alice", "b").unwrap();
@@ -164,7 +165,7 @@ async fn a_reseal_that_was_stopped_is_resumed_and_keeps_versions() {
         versions.push(bucket.set(&format!("n{number}"), json!(number)).await.unwrap().version);
     }
     let grants = over(&ring).grants(&acme);
-    let grant = grants.issue(GrantRequest::new("app", "alice").data(json!("secret"))).await.unwrap();
+    let grant = grants.issue(GrantRequest::new("alice", "app").data(json!("secret"))).await.unwrap();
     let new = ring.add(&rng, Timestamp::ZERO).unwrap();
     ring.activate(new).unwrap();
     let stores = over(&ring);
@@ -209,7 +210,7 @@ async fn a_token_of_a_key_that_only_other_nodes_have_is_unavailable_and_an_inven
     .unwrap();
     let open = async |name: &str| Ebbtide::builder(&url).keyring_file(file(name)).open().await.unwrap();
     let db = open("two").await;
-    let grant = db.scope("global").unwrap().grants().issue(GrantRequest::new("app", "alice")).await.unwrap();
+    let grant = db.scope("global").unwrap().grants().issue(GrantRequest::new("alice", "app")).await.unwrap();
     drop(db);
     // The copy of this node is signed for by the old key: the note was signed with the new one.
     std::fs::copy(file("two"), file("three")).unwrap();
@@ -224,7 +225,8 @@ async fn a_token_of_a_key_that_only_other_nodes_have_is_unavailable_and_an_inven
     let refused = grants.rotate(Rotate::new(grant.refresh_token, "app")).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
     let stranger = Ebbtide::in_memory();
-    let other = stranger.scope("global").unwrap().grants().issue(GrantRequest::new("app", "alice")).await.unwrap();
+    let other =
+        stranger.scope("global").unwrap().grants().issue(GrantRequest::new("alice", "app")).await.unwrap();
     let unknown = grants.rotate(Rotate::new(other.refresh_token, "app")).await.unwrap();
     assert_eq!(unknown, RotateOutcome::Unknown);
 }

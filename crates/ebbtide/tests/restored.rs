@@ -32,8 +32,12 @@ async fn a_restored_backup_unrevokes_nothing() {
     let context = AuditContext::new("bob", "a drill").unwrap();
     let uri = "https://app/cb";
     let code = acme.codes().issue(CodeRequest::new("app", "alice", uri)).await.unwrap().code;
-    let grant = acme.grants().issue(GrantRequest::new("app", "alice")).await.unwrap();
-    let key = acme.api_keys().create(&KeyRequest::new(Scope::tenant("acme").unwrap(), Role::Admin), &context).await.unwrap();
+    let grant = acme.grants().issue(GrantRequest::new("alice", "app")).await.unwrap();
+    let key = acme
+        .api_keys()
+        .create(&KeyRequest::new(Scope::tenant("acme").unwrap(), Role::Admin), &context)
+        .await
+        .unwrap();
     acme.approvals().grant(&Approval::new("alice", "doc", "GET", "admin")).await.unwrap();
     let (nonces, challenges) = (acme.nonces(), acme.challenges());
     let mut checks = Vec::new();
@@ -73,7 +77,11 @@ async fn a_restored_backup_unrevokes_nothing() {
     assert_eq!(fenced.revoked, 2, "the key and the approval");
     let acme = db.scope(ACME).unwrap();
     let redeemed = acme.codes().redeem(redeem()).await.unwrap();
-    assert_eq!(redeemed, RedeemOutcome::Reused { grant_id: None }, "it was used, and nothing is revoked for it");
+    assert_eq!(
+        redeemed,
+        RedeemOutcome::Reused { grant_id: None },
+        "it was used, and nothing is revoked for it"
+    );
     for check in &checks {
         assert_eq!(acme.nonces().accept(check).await.unwrap(), NonceOutcome::Used);
         assert_eq!(acme.nonces().check(check).await.unwrap(), NonceOutcome::Used);
@@ -81,7 +89,10 @@ async fn a_restored_backup_unrevokes_nothing() {
     assert_eq!(acme.challenges().verify(&link).await.unwrap(), VerifyOutcome::Used);
     for request in [NonceRequest::new("as"), NonceRequest::new("as").stateless()] {
         let new = NonceCheck::new("as", acme.nonces().issue(request).await.unwrap().nonce);
-        assert!(matches!(acme.nonces().accept(&new).await.unwrap(), NonceOutcome::Accepted { .. }), "a new one is good");
+        assert!(
+            matches!(acme.nonces().accept(&new).await.unwrap(), NonceOutcome::Accepted { .. }),
+            "a new one is good"
+        );
     }
     let rotated = acme.grants().rotate(Rotate::new(grant.refresh_token, "app")).await.unwrap();
     assert_eq!(rotated, RotateOutcome::Expired, "everybody signs in again, and nobody is a thief");
@@ -93,7 +104,10 @@ async fn a_restored_backup_unrevokes_nothing() {
     let old = Proof::new("dpop", "k").iat(second - 1);
     assert_eq!(acme.replays().check(&old).await.unwrap_err().kind(), ErrorKind::Unavailable);
     let new = Proof::new("dpop", "k").iat(second + 1);
-    assert!(matches!(acme.replays().check(&new).await.unwrap(), ReplayOutcome::Fresh { .. }), "made after the fence");
+    assert!(
+        matches!(acme.replays().check(&new).await.unwrap(), ReplayOutcome::Fresh { .. }),
+        "made after the fence"
+    );
     assert_eq!(acme.replays().check(&new).await.unwrap(), ReplayOutcome::Replay);
     let theft = acme.audit().list(None, 100).await.unwrap().items;
     assert!(theft.iter().all(|entry| entry.action != Action::Theft));
@@ -131,10 +145,13 @@ async fn a_revocation_from_before_the_backup_is_not_repeated() {
     // A deletion after the backup is repeated.
     acme.owners().delete("alice", &context).await.unwrap().finish().await.unwrap();
     let log = lines(acme.audit().list(None, 100).await.unwrap().items);
-    let log: Vec<_> = log.into_iter().map(|(scope, mut line)| {
-        line["detail"] = json!("begins");
-        (scope, line)
-    }).collect();
+    let log: Vec<_> = log
+        .into_iter()
+        .map(|(scope, mut line)| {
+            line["detail"] = json!("begins");
+            (scope, line)
+        })
+        .collect();
     restore(&restored, &log).await.unwrap();
     assert!(!restored.scope(ACME).unwrap().approvals().check("alice", "doc", "GET").await.unwrap());
 }

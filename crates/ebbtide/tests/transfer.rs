@@ -274,7 +274,8 @@ async fn every_kind_moves_to_another_scope_and_back() {
     let sliding = Draft::new(json!(false)).sliding_ttl(secs(60), secs(600));
     bucket.set("falsy", sliding).await.unwrap();
     let client = ClientRequest::confidential().client_id("app").redirect_uris(["https://app.example/cb"]);
-    let RegisterOutcome::Registered(registered) = source.clients(&acme).register(client).await.unwrap() else {
+    let RegisterOutcome::Registered(registered) = source.clients(&acme).register(client).await.unwrap()
+    else {
         panic!("not registered")
     };
     let secret = registered.client_secret.unwrap();
@@ -302,7 +303,10 @@ async fn every_kind_moves_to_another_scope_and_back() {
     for line in &lines {
         let answer = importer.line(line).await.unwrap();
         if line.contains("\"api_keys\"") {
-            assert_eq!(answer, ImportOutcome::Skipped("api_keys are bound to their scope, tenant:acme".into()));
+            assert_eq!(
+                answer,
+                ImportOutcome::Skipped("api_keys are bound to their scope, tenant:acme".into())
+            );
         } else {
             assert!(matches!(answer, ImportOutcome::Written(_)), "{answer:?}: {line}");
         }

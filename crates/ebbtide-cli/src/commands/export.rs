@@ -45,7 +45,9 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     } else if store::keyring(url).is_some() || url == "memory:" {
         Exporter::KINDS.to_vec()
     } else {
-        errln!("without the keyring of the store only approvals and relationships are exported: set EBBTIDE_KEYRING");
+        errln!(
+            "without the keyring of the store only approvals and relationships are exported: set EBBTIDE_KEYRING"
+        );
         Exporter::READABLE.to_vec()
     };
     let mut exporter = Exporter::of(db.stores().clone(), &reach, &kinds)?;

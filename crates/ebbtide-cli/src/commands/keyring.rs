@@ -185,7 +185,9 @@ fn ring_json(file: &Path) -> Result<Value> {
     let mut keys: Vec<_> = keyring
         .keys()
         .iter()
-        .map(|info| key(info.id.to_string(), info.created_at, if info.active { "active" } else { "accepted" }))
+        .map(|info| {
+            key(info.id.to_string(), info.created_at, if info.active { "active" } else { "accepted" })
+        })
         .collect();
     keys.extend(
         keyring.naming_key().map(|naming| key(naming.id().to_string(), naming.created_at(), "naming")),

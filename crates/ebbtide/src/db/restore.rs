@@ -40,8 +40,7 @@ const ISSUED: [Kind; 6] = [
 ];
 
 /// Kinds of what can be used once: it stays, and is used.
-const ONCE: [Kind; 5] =
-    [Kind::Code, Kind::Nonce, Kind::Challenge, Kind::DeviceCode, Kind::PushedRequest];
+const ONCE: [Kind; 5] = [Kind::Code, Kind::Nonce, Kind::Challenge, Kind::DeviceCode, Kind::PushedRequest];
 
 /// Records of one step.
 const PAGE: usize = 500;
@@ -121,8 +120,7 @@ pub async fn restore(db: &Ebbtide, log: &[(Scope, Value)]) -> Result<Fenced> {
 pub(crate) async fn set(db: &Ebbtide) -> Result<Fenced> {
     let present = db.time().now()?;
     let profile = db.stores().profile();
-    let fence =
-        Fence { at: present.latest(), until: present.end(profile.replay.max(profile.nonce))? };
+    let fence = Fence { at: present.latest(), until: present.end(profile.replay.max(profile.nonce))? };
     write_fence(db, fence, false).await?;
     db.stores().set_fence(fence);
     complete(db, fence).await

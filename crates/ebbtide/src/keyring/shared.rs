@@ -96,7 +96,13 @@ impl SharedKeyring {
 
     fn over(keyring: Keyring, file: Option<PathBuf>) -> Self {
         let loaded = RwLock::new(Arc::new(Loaded::new(keyring)));
-        Self(Arc::new(Inner { loaded, file, read: Mutex::default(), looked: Mutex::default(), known: RwLock::default() }))
+        Self(Arc::new(Inner {
+            loaded,
+            file,
+            read: Mutex::default(),
+            looked: Mutex::default(),
+            known: RwLock::default(),
+        }))
     }
 
     /// Keyring, as it was read last.

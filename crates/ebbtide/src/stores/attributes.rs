@@ -31,8 +31,8 @@ use minicbor::{Decode, Encode};
 
 pub use bucket::{Bucket, ChangeOutcome, SwapOutcome};
 pub use changes::Changes;
-pub use draft::{Attribute, Draft, Stamp};
 pub(crate) use draft::StoredAttribute;
+pub use draft::{Attribute, Draft, Stamp};
 pub use lives::BucketLives;
 pub use usage::Usage;
 

@@ -33,6 +33,7 @@ use crate::model::scope::Scope;
 use crate::model::secret::Secret;
 use crate::model::ttl::Ttl;
 use crate::model::write::{Batch, Write};
+use crate::stores::audit::{Action, Note};
 use crate::timekeeping::Now;
 
 /// Challenges of one scope. The state of a challenge is kept for a day after its end.
@@ -273,11 +274,13 @@ impl Challenges {
             let record = self.record(&stored)?;
             let replace = Write::Replace { key: key.clone(), expected: standing.version, record };
             let subject = [Principal::Owner(&stored.subject)];
-            Step::write(vec![replace], answer).unless_deleted_or(
-                &self.scope,
-                &subject,
-                VerifyOutcome::Unknown,
-            )
+            let mut step = Step::write(vec![replace], answer);
+            if !right && stored.attempts_left == 0 {
+                let note = Note::automatic(Action::Lockout, "the attempts of a challenge are used up")?;
+                let note = note.about(Kind::Challenge, vec![id.to_string()]).of_subject(&stored.subject);
+                step = step.audited(&self.scope, note.with_detail(format!("purpose {}", stored.purpose)));
+            }
+            step.unless_deleted_or(&self.scope, &subject, VerifyOutcome::Unknown)
         });
         update.await
     }

@@ -100,8 +100,7 @@ impl Store for DeviceCodes {
 
     fn spent(value: &[u8]) -> Result<Option<Vec<u8>>> {
         let device: Device = codec::decode(value)?;
-        let spent =
-            || codec::encode(&Device { state: DeviceState::Redeemed(None), data: None, ..device });
+        let spent = || codec::encode(&Device { state: DeviceState::Redeemed(None), data: None, ..device });
         Ok(match device.state {
             DeviceState::Denied | DeviceState::Redeemed(None) => None,
             _ => Some(spent()),

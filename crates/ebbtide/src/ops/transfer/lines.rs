@@ -81,9 +81,9 @@ impl Importer {
 
     /// Scope that a line is imported into.
     fn target(&self, fields: &Map<String, Value>) -> Result<Scope> {
-        let named = fields.get("scope").map(|scope| {
-            scope.as_str().ok_or_else(|| Error::invalid("scope is not text"))?.parse::<Scope>()
-        });
+        let named = fields
+            .get("scope")
+            .map(|scope| scope.as_str().ok_or_else(|| Error::invalid("scope is not text"))?.parse::<Scope>());
         let named = named.transpose()?;
         match (named, &self.scope) {
             (Some(named), _) if self.mapped.contains_key(&named) => Ok(self.mapped[&named].clone()),
@@ -293,7 +293,8 @@ impl Exporter {
 
 fn attribute_json(key: &Key, record: &Record) -> Result<Value> {
     let (partition, sort) = (key.partition(), key.sort());
-    let ([Part::Text(owner)], [Part::Text(bucket), Part::Text(name)]) = (partition.as_slice(), sort.as_slice())
+    let ([Part::Text(owner)], [Part::Text(bucket), Part::Text(name)]) =
+        (partition.as_slice(), sort.as_slice())
     else {
         return Err(Error::corrupt("an attribute is stored under the key of another kind"));
     };

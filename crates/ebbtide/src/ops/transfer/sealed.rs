@@ -94,9 +94,7 @@ pub(super) async fn import(
 
 fn read(stores: &Stores, kind: Kind, fields: &Map<String, Value>) -> Result<(Key, Record)> {
     let wrong = |name: &str| Error::invalid(format!("{name} is malformed"));
-    let bytes = |name: &str| {
-        Base64UrlUnpadded::decode_vec(&text(fields, name)?).map_err(|_| wrong(name))
-    };
+    let bytes = |name: &str| Base64UrlUnpadded::decode_vec(&text(fields, name)?).map_err(|_| wrong(name));
     let key = Key::decode(kind, &bytes("key")?).map_err(|_| wrong("key"))?;
     let version = u128::from_str_radix(&text(fields, "version")?, 16).map_err(|_| wrong("version"))?;
     let expires_at = number(fields, "expires_at")?.map(Timestamp::from_millis).transpose()?;

@@ -83,7 +83,9 @@ impl StoredChallenge {
             Check::Mac(key_id, mac) => {
                 let key_id = KeyId::from_bytes(**key_id);
                 let expected = keyring.mac(key_id, MAC, &[id.as_bytes(), &secret]).ok_or_else(|| {
-                    Error::unavailable(format!("challenge is bound to key {key_id}, which is not in the keyring"))
+                    Error::unavailable(format!(
+                        "challenge is bound to key {key_id}, which is not in the keyring"
+                    ))
                 })?;
                 expected.ct_eq(&**mac).into()
             }

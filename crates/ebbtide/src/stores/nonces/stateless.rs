@@ -67,7 +67,8 @@ impl Stateless {
         let bytes = token::decode::<WHOLE>(token::NONCE, nonce)?;
         let key = KeyId::from_bytes(*bytes.first_chunk()?);
         let (said, mac) = bytes[KEY..].split_at(SAID - KEY);
-        let is_of = |fence| source.parts(fence, said, |parts| source.keyring.verify(key, PURPOSE, parts, mac));
+        let is_of =
+            |fence| source.parts(fence, said, |parts| source.keyring.verify(key, PURPOSE, parts, mac));
         let is_fenced = !is_of(source.fence);
         if is_fenced && (source.fence.is_none() || !is_of(None)) {
             return None;

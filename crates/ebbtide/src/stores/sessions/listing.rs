@@ -166,7 +166,10 @@ impl Sessions {
             if with_grants {
                 let sid = stored.sid(digest);
                 let ended = Epoch::raised(None, false, now).record(&self.stores, now)?;
-                writes.push(Write::Put { key: Principal::Session(&sid).tombstone(&self.scope)?, record: ended });
+                writes.push(Write::Put {
+                    key: Principal::Session(&sid).tombstone(&self.scope)?,
+                    record: ended,
+                });
             }
             let step = Step::write(writes, lives);
             // A session that is over already loses nothing by its removal.
