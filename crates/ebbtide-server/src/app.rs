@@ -122,6 +122,10 @@ impl App {
             Ok(true) => {
                 let ring = self.stores.keyring();
                 tracing::info!(active = %ring.active(), keys = ring.keys().len(), "read the keyring again");
+                // `keyring activate` and `retire` ask for the reports of the nodes.
+                if let Err(error) = self.db.report_keyring(&self.node).await {
+                    tracing::warn!(%error, "cannot report the keyring of this node");
+                }
                 if let Err(error) = self.note_keyring(&ring).await {
                     tracing::warn!(%error, "cannot note the change of the keyring in the audit log");
                 }
