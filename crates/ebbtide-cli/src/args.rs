@@ -175,7 +175,7 @@ impl Confirmation {
 impl AuditArgs {
     /// Parameters of a query.
     pub(crate) fn query(&self) -> String {
-        format!("actor={}&reason={}", encoded(&self.actor), encoded(&self.reason))
+        format!("on_behalf_of={}&reason={}", encoded(&self.actor), encoded(&self.reason))
     }
 
     pub(crate) fn context(self) -> Result<AuditContext> {

@@ -292,7 +292,8 @@ async fn delete_remotely(server: &Client, args: &DeleteArgs, reach: &Reach) -> R
         return Err(Confirmation::missing(&format!("delete {records}")));
     }
     let resume = if args.resume { "&resume=true" } else { "" };
-    let audit = format!("&actor={}&reason={}", encoded(&args.audit.actor), encoded(&args.audit.reason));
+    let audit =
+        format!("&on_behalf_of={}&reason={}", encoded(&args.audit.actor), encoded(&args.audit.reason));
     server.call("DELETE", &format!("{path}{resume}{audit}"), None, None).await?.success()
 }
 

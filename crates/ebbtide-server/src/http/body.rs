@@ -174,9 +174,9 @@ pub(crate) fn page(limit: Option<usize>, after: Option<&str>) -> Result<(Option<
         return Err(Problem::invalid(format!("limit must be 1 to {MOST_ITEMS}")));
     }
     let cursor = |text| {
-        let bytes = Base64UrlUnpadded::decode_vec(text);
-        let bytes = bytes.map_err(|_| Problem::invalid("after must be the `next` of an earlier answer"))?;
-        Ok::<_, Problem>(Cursor::from_bytes(bytes))
+        let bytes = Base64UrlUnpadded::decode_vec(text).ok().filter(|bytes| !bytes.is_empty());
+        let invalid = || Problem::invalid("after must be the `next` of an earlier answer");
+        bytes.map(Cursor::from_bytes).ok_or_else(invalid)
     };
     Ok((after.map(cursor).transpose()?, limit))
 }
