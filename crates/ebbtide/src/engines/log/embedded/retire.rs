@@ -31,6 +31,7 @@ impl<C: ColdStore> Core<C> {
     /// Retires segments that are older than the horizon, or that are too many.
     pub(super) async fn maintain(&self) -> Result<()> {
         self.measure_space();
+        self.write_hints();
         let latest = Timestamp::from_stored(self.latest.load(Ordering::Relaxed))?;
         // A leap of the clock moves no mark: what it would make expire is not dropped.
         let now = self.mark().time.map_or(latest, |mark| mark.min(latest));
@@ -54,9 +55,13 @@ impl<C: ColdStore> Core<C> {
         let Ok(free) = self.disk.free() else { return };
         #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
         metrics::gauge!("ebbtide_disk_free_bytes").set(free as f64);
-        let is_short = free < self.options.reserve_bytes;
+        // Of a small disk the reserve is a quarter: a store on it must be able to begin.
+        let most = self.disk.size().unwrap_or(u64::MAX) / 4;
+        let is_short = free < self.options.reserve_bytes.min(most);
         if self.is_short.swap(is_short, Ordering::Relaxed) != is_short {
             if is_short {
+                // Taken now, while there is space: others may fill the disk to its end.
+                self.log.want_segment();
                 tracing::error!(free, "the disk is almost full; the store accepts no new records");
             } else {
                 tracing::info!(free, "the disk has space again; the store accepts new records");
@@ -101,6 +106,7 @@ impl<C: ColdStore> Core<C> {
         self.remove(leaving);
         self.log.forget(segment.id);
         self.births.lock().unwrap_or_else(PoisonError::into_inner).remove(&segment.id);
+        self.forget_hint(&segment);
         if let Err(error) = self.disk.unlink(&Segment::name(segment.id)) {
             // Opening removes it: the manifest does not name it.
             tracing::warn!(%error, segment = segment.id, "cannot remove a retired segment of the log");
