@@ -18,14 +18,13 @@ use crate::engines::log::position::Position;
 use crate::engines::log::segment::Segment;
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
-use crate::model::record::Record;
 use crate::model::time::Timestamp;
 
-/// Changes of the cold store by kind and window, sorted by key.
-type Bulks = BTreeMap<(Kind, Window), BTreeMap<Box<[u8]>, Option<Record>>>;
+/// Changes of the cold store by kind and window. The index points to one frame of each key, so that no key is there twice.
+type Bulks = BTreeMap<(Kind, Window), Vec<Row>>;
 
-/// Entries that leave the index, with their keys.
-type Leaving = Vec<(Kind, Box<[u8]>, Entry)>;
+/// Entries that leave the index, with the keys of kinds that are listed.
+type Leaving = Vec<(Kind, Option<Box<[u8]>>, Entry)>;
 
 impl<C: ColdStore> Core<C> {
     /// Retires segments that are older than the horizon, or that are too many.
@@ -80,9 +79,9 @@ impl<C: ColdStore> Core<C> {
         for (kind, _) in bulks.keys() {
             self.has_cold[usize::from(kind.code())].store(true, Ordering::SeqCst);
         }
-        for ((kind, window), rows) in bulks {
-            let rows = rows.into_iter().map(|(key, record)| Row { key, record });
-            self.cold.ingest(kind, window, rows.collect())?;
+        for ((kind, window), mut rows) in bulks {
+            rows.sort_unstable_by(|left, right| left.key.cmp(&right.key));
+            self.cold.ingest(kind, window, rows)?;
         }
         self.sync_cold()?;
         let mark = self.mark().time;
@@ -149,16 +148,18 @@ impl<C: ColdStore> Core<C> {
                     && entry.is_live(now)
                 {
                     let window = window_for(stored.expires_at, now, windows);
-                    bulks.entry((kind, window)).or_default().insert(key.into(), Some(stored.record()));
+                    let row = Row { key: key.into(), record: Some(stored.record()) };
+                    bulks.entry((kind, window)).or_default().push(row);
                     home = Some(window);
                 }
                 if (entry.may_be_cold() || is_repeated) && !self.faults().has(Fault::TombstoneDropped) {
                     for window in windows.iter().filter(|window| Some(**window) != home) {
-                        bulks.entry((kind, *window)).or_default().insert(key.into(), None);
+                        let tombstone = Row { key: key.into(), record: None };
+                        bulks.entry((kind, *window)).or_default().push(tombstone);
                     }
                 }
                 windows.extend(home.filter(|window| !windows.contains(window)));
-                leaving.push((kind, key.into(), entry));
+                leaving.push((kind, (self.options.is_listed)(kind).then(|| key.into()), entry));
                 Ok(())
             })?;
             sequence = header.sequence;
@@ -184,7 +185,7 @@ impl<C: ColdStore> Core<C> {
             }
             shard.epoch += 1;
             self.moves.fetch_add(1, Ordering::SeqCst);
-            if let Some(map) = &mut map {
+            if let (Some(map), Some(key)) = (&mut map, key) {
                 map.remove(&key);
             }
         }

@@ -28,16 +28,16 @@ fn records(rig: &Rig, now: u64) -> Vec<u64> {
 #[test]
 fn every_record_of_a_kind_without_a_map_is_listed_once_in_order() {
     let rig = Rig::new(UNLISTED, None);
-    for number in 0..3_000 {
+    for number in 0..1_300 {
         rig.put(number, "old", if number % 5 == 0 { SECOND } else { DAY }, 0);
-        if number == 1_500 {
+        if number == 600 {
             rig.retire(1);
         }
     }
-    for number in (0..3_000).step_by(7) {
+    for number in (0..1_300).step_by(7) {
         assert!(rig.commit(Write::Delete { key: key(number) }, 2));
     }
-    for number in (1..3_000).step_by(50) {
+    for number in (1..1_300).step_by(50) {
         rig.put(number, "new", DAY, 2);
     }
     let expected = |now: u64| -> Vec<u64> {
@@ -45,7 +45,7 @@ fn every_record_of_a_kind_without_a_map_is_listed_once_in_order() {
             let was_put = number % 50 == 1;
             was_put || (number % 7 != 0 && (number % 5 != 0 || now < SECOND))
         };
-        (0..3_000).filter(is_live).collect()
+        (0..1_300).filter(is_live).collect()
     };
     assert_eq!(records(&rig, 3), expected(3));
     assert_eq!(records(&rig, 2 * SECOND), expected(2 * SECOND));
@@ -54,9 +54,9 @@ fn every_record_of_a_kind_without_a_map_is_listed_once_in_order() {
 #[test]
 fn a_walk_sees_what_retires_and_what_is_rewritten_meanwhile() {
     let rig = Rig::new(UNLISTED, None);
-    for number in 0..3_000 {
+    for number in 0..1_300 {
         rig.put(number, "old", DAY, 0);
-        if number == 1_000 {
+        if number == 500 {
             rig.retire(1);
         }
     }
@@ -70,20 +70,20 @@ fn a_walk_sees_what_retires_and_what_is_rewritten_meanwhile() {
         }
         match step % 5 {
             0 => rig.retire(2),
-            1 => (step..3_000).step_by(97).for_each(|number| rig.put(number, "new", DAY, 2)),
+            1 => (step..1_300).step_by(97).for_each(|number| rig.put(number, "new", DAY, 2)),
             2 => drop(rig.store.core.sweep(at(2), &crate::backend::Budget::everything(&[Kind::Probe]))),
             _ => {}
         }
     }
-    assert_eq!(found, (0..3_000).map(key).collect::<Vec<_>>());
+    assert_eq!(found, (0..1_300).map(key).collect::<Vec<_>>());
 }
 
 #[test]
 fn a_removal_passes_over_any_number_of_expired_records() {
     for seed in [0, UNLISTED] {
         let rig = Rig::new(seed, None);
-        for number in 0..3_000 {
-            rig.put(number, "x", if number < 2_900 { SECOND } else { DAY }, 0);
+        for number in 0..1_300 {
+            rig.put(number, "x", if number < 1_200 { SECOND } else { DAY }, 0);
         }
         let erased = rig.drive(rig.store.erase(&all(), at(2 * SECOND))).unwrap();
         assert_eq!((erased.removed, erased.more), (100, false));
