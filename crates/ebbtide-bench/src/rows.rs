@@ -13,6 +13,7 @@ mod postgres;
 mod reclaim;
 mod records;
 mod replays;
+mod resp;
 mod steady;
 mod sweep;
 mod watch;
@@ -49,6 +50,7 @@ pub(crate) const PARTS: &[Part] = parts! {
     replays: "durable replay checks on the embedded engines, beside Redis";
     records: "the rate of replay checks as the store grows to twenty million records, half of them cold, beside Redis";
     http: "durable replay checks over HTTP, beside Redis";
+    resp: "the Redis protocol by redis-benchmark, beside Redis";
     latency: "how long calls take that come by a schedule, beside Redis";
     calls: "redeem, rotate, introspect, attributes, sessions, beside what one does with Redis";
     approvals: "approval and relationship checks beside a raw read; what scope costs";

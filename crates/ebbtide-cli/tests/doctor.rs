@@ -124,7 +124,7 @@ fn what_is_readable_of_a_damaged_store_is_salvaged_and_its_evidence_counts_as_us
     let code = {
         let mut server = Server::start_in(folder.path(), &[]);
         let code = server.post("/v1/codes", r#"{"client_id":"app","subject":"alice"}"#).ok(201);
-        let name = r#"{"value":"Alice"}"#;
+        let name = r#"{"data":"Alice"}"#;
         let put = server.client().call("PUT", "/v1/attributes/alice/profile/name", &[], name);
         assert!(put.status < 300, "{}", put.status);
         server.signal("-TERM");
@@ -158,7 +158,7 @@ fn what_is_readable_of_a_damaged_store_is_salvaged_and_its_evidence_counts_as_us
     let redeemed = server.post("/v1/codes/redeem", &format!(r#"{{"code":"{code}","client_id":"app"}}"#));
     assert!(redeemed.status >= 400, "a code from before the fence works");
     let name = server.get("/v1/attributes/alice/profile/name").ok(200);
-    assert_eq!(name["value"], "Alice", "{name}");
+    assert_eq!(name["data"], "Alice", "{name}");
 }
 
 /// The manifest can no longer be replaced, so that it is not known which one a crash would leave.

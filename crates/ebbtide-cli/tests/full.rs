@@ -55,10 +55,12 @@ fn a_full_disk_refuses_adds_and_lets_authority_end() {
     let grant = client.post("/v1/grants", r#"{"client_id":"app","subject":"alice"}"#).ok(201);
     let grant = format!("/v1/grants/{}", grant["grant_id"].as_str().unwrap());
     let put = |client: &mut server::Client, name: &str| {
-        client.call("PUT", &attribute(name), &[], r#"{"value":"x"}"#).status
+        client.call("PUT", &attribute(name), &[], r#"{"data":"x"}"#).status
     };
     assert!(put(&mut client, "kept") < 300 && put(&mut client, "gone") < 300);
-    // Something else fills the disk to its end.
+    // Once the server has a segment to spare, something else fills the disk to its end.
+    let segments = || std::fs::read_dir(folder.join("data/log")).unwrap().count();
+    assert!(until(|| segments() > 2), "the manifest, a segment, and one to spare");
     let filler = folder.join("filler");
     let mut file = std::fs::File::create(&filler).unwrap();
     while file.write_all(&[1; 65_536]).is_ok() {}

@@ -132,8 +132,7 @@ impl<C: ColdStore> Admin for Embedded<C> {
 
     async fn warnings(&self) -> Result<Vec<String>> {
         let is_short = self.core.is_short.load(std::sync::atomic::Ordering::Relaxed);
-        let short = "the disk is almost full: new records are refused, deletes and revocations are not";
-        Ok(is_short.then(|| short.to_owned()).into_iter().collect())
+        Ok(is_short.then(|| Error::ALMOST_FULL.to_owned()).into_iter().collect())
     }
 
     async fn backup(&self, dir: &Path) -> Result<()> {

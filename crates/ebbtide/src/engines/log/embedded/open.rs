@@ -26,6 +26,10 @@ use crate::model::time::Timestamp;
 /// Time between two looks at the age and the size of the log.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(1);
 
+/// Looks after which the next segment is taken, needed or not: a disk that is full all at once can still revoke. Short
+/// commands take none.
+const SPARE_AFTER: u32 = 5;
+
 /// State that replay builds.
 struct Replay {
     index: Index,
@@ -208,8 +212,13 @@ impl Maintainer {
         let (hinted, core, stopped) = (Arc::clone(core), Arc::clone(core), Arc::clone(&stop));
         let work = move || {
             let mut is_stopped = stopped.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut rounds = 0;
             while !*is_stopped && !core.log.is_poisoned() {
                 drop(is_stopped);
+                rounds += 1;
+                if rounds == SPARE_AFTER {
+                    core.log.want_segment();
+                }
                 if let Err(error) = pollster::block_on(core.maintain()) {
                     let cause = std::error::Error::source(&error).map(ToString::to_string);
                     tracing::error!(%error, cause, "a segment of the log could not be retired");
