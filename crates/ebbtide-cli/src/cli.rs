@@ -96,7 +96,7 @@ impl Cli {
             Command::Clock(args) => clock::run(args, json).await,
             Command::Backup(args) => backup::run(args).await,
             Command::Restore(args) => restore::run(args).await,
-            Command::Doctor(args) => doctor::run(&args, json),
+            Command::Doctor(args) => doctor::run(args, json).await,
             Command::Copy(args) => copy::run(args).await,
             Command::Export(args) => export::run(args).await,
             Command::Import(args) => import::run(args).await,

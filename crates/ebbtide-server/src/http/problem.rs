@@ -157,7 +157,12 @@ impl From<Error> for Problem {
                     ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
                     _ => StatusCode::INTERNAL_SERVER_ERROR,
                 };
-                Self::new(status, "unavailable", "the store has no answer; a write may have happened")
+                let detail = if error.message() == Error::ALMOST_FULL {
+                    Error::ALMOST_FULL
+                } else {
+                    "the store has no answer; a write may have happened"
+                };
+                Self::new(status, "unavailable", detail)
             }
         }
     }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `folder` | lock, format and files of the folder |
 //! | `control` | the socket by which another process asks for a backup |
+//! | [`doctor`], [`salvage`] | examination of a store that is not open; a copy of what is readable |
 //! | `moving` | stores of the old format, moved over when they are opened |
 //! | [`log`](super::log) | the engine |
 
@@ -11,6 +12,7 @@ mod control;
 pub mod doctor;
 mod folder;
 mod moving;
+pub mod salvage;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -219,6 +219,20 @@ impl Log {
         self.segments.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
+    /// All segments up to this one, in order.
+    pub(crate) fn segments_up_to(&self, id: u32) -> Vec<Arc<Segment>> {
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        segments.range(..=id).map(|(_, segment)| Arc::clone(segment)).collect()
+    }
+
+    /// Segments that are no longer written to and are durable, with their last sequences.
+    pub(crate) fn full(&self) -> Vec<(Arc<Segment>, u64)> {
+        let acknowledged = self.acknowledged();
+        let lasts = self.lasts.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let durable = lasts.into_iter().filter(|(_, last)| *last <= acknowledged);
+        durable.filter_map(|(id, last)| Some((self.segment(id)?, last))).collect()
+    }
+
     /// The oldest segment, if it is no longer written to, and its last sequence.
     pub(crate) fn oldest(&self) -> Option<(Arc<Segment>, u64)> {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);

@@ -28,7 +28,7 @@ fn settings(fault: Option<Fault>) -> Settings {
 
 fn open(disk: Arc<dyn Disk>, settings: Settings) -> (Arc<Log>, Vec<u64>) {
     let mut found = Vec::new();
-    let recovered = recovery::open(&disk, &settings, &mut |_, _, frame| {
+    let recovered = recovery::open(&disk, &settings, &[], &mut |_, _, frame| {
         let (kind, key) = frame.key().unwrap();
         let key = Key::decode(kind, key).unwrap();
         let crate::model::key::Part::Int(number) = key.partition()[0] else {
@@ -202,7 +202,7 @@ fn threads_write_what_was_appended_and_seal_at_the_end() {
     });
     let acknowledged = log.acknowledged();
     drop(threads);
-    let scan = recovery::scan(disk.as_ref(), Faults::default(), &mut |_, _, _| Ok(())).unwrap().unwrap();
+    let scan = recovery::scan(disk.as_ref(), Faults::default(), &[], &mut |_, _, _| Ok(())).unwrap().unwrap();
     assert!(scan.floor >= acknowledged, "the seal says that the last group is durable");
     assert!(scan.torn.is_empty());
     assert_eq!(open(disk, large).1, (0..800).collect::<Vec<_>>());
