@@ -53,6 +53,7 @@ use clients::hashing::{HashCost, Hashers};
 use profile::Profile;
 use scopes::Scopes;
 use shared::client_epochs::{ClientEpochSource, ClientEpochs};
+use shared::refusal::RefusalCause;
 
 /// Every store on one backend. Cheap to clone.
 #[derive(Clone)]
@@ -299,6 +300,7 @@ impl Stores {
     pub(crate) fn check_fence(&self, now: Now) -> Result<()> {
         let until = self.0.fence.load(Ordering::Acquire);
         if until > 0 && now.before(Timestamp::from_stored(until)?)? {
+            RefusalCause::Fence.note();
             return Err(Error::unavailable(
                 "a backup was restored: replay checks are refused until proofs from before it have ended",
             ));

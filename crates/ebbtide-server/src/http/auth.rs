@@ -69,10 +69,10 @@ impl Who {
     }
 
     /// Id of the key, for reports.
-    fn id(&self) -> String {
+    fn id(&self) -> &str {
         match self {
-            Self::Root(id) => (*id).to_owned(),
-            Self::Key(held) => held.key.id.to_string(),
+            Self::Root(id) => id,
+            Self::Key(held) => held.author.key_id(),
         }
     }
 
@@ -87,7 +87,7 @@ impl Who {
 impl Caller {
     /// Id of the key, for the log; that of the root key is `root`.
     pub(crate) fn key_id(&self) -> String {
-        self.who.id()
+        self.who.id().to_owned()
     }
 
     /// Role of the key.
@@ -232,7 +232,7 @@ impl App {
         // Calls of administration concern the whole store, or name their scope otherwise.
         let unscoped = asked.is_none() && scope == Scope::Global && needs.role < Role::Admin;
         if unscoped {
-            self.scoping.note(&who.id(), route.template(), self.now()?.latest())?;
+            self.scoping.note(who.id(), route, self.now()?.latest())?;
         }
         if needs.adds {
             self.quotas.check(&self.stores, &scope, self.time().boot()).await?;

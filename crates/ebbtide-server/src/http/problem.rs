@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use ebbtide::stores::shared::refusal::RefusalCause;
 use ebbtide::{Error, ErrorKind};
 use serde_json::{Map, Value};
 
@@ -60,6 +61,11 @@ impl Problem {
     pub(crate) fn because(mut self, cause: Cause) -> Self {
         self.cause = cause;
         self
+    }
+
+    /// Takes over the cause that a store noted, for the operator.
+    pub(crate) fn note(&mut self, noted: RefusalCause) {
+        self.cause = Cause::noted(self.kind, noted).unwrap_or(self.cause);
     }
 
     pub(crate) fn mismatch(field: impl std::fmt::Display) -> Self {

@@ -15,10 +15,15 @@ use crate::app::App;
 use crate::http::auth::Caller;
 use crate::http::body::{Form, Json};
 use crate::http::problem::Problem;
+use crate::http::route::Verb;
 use crate::http::table::Table;
 
 pub(super) fn routes() -> Table {
-    Table::new().creator(routes!(issue)).reader(routes!(introspect)).writer(routes!(revoke))
+    Table::new()
+        .creator(routes!(issue))
+        .reader(routes!(introspect))
+        .hot(Verb::Post, introspect)
+        .writer(routes!(revoke))
 }
 
 /// Issues an access token

@@ -20,6 +20,7 @@ use super::shared::deletion::{Owned, Progress};
 use super::shared::epochs::{Death, Parties, Stamp, check_longest};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
+use super::shared::refusal::RefusalCause;
 use super::shared::setters::setters;
 use super::shared::token;
 use super::shared::update::Step;
@@ -385,7 +386,10 @@ impl AccessTokens {
                 GrantState::Revoked { at, why } => {
                     return Ok(Step::answer(IssueOutcome::Revoked { at, why }));
                 }
-                GrantState::Expired => return Ok(Step::answer(IssueOutcome::Expired)),
+                GrantState::Expired => {
+                    RefusalCause::Idle.note();
+                    return Ok(Step::answer(IssueOutcome::Expired));
+                }
             }
             let mut request = request.clone();
             if let Err(field) = request.inherit(&grant.family) {

@@ -31,6 +31,7 @@ use super::shared::deletion::{Owned, Progress};
 use super::shared::epochs::{Death, Parties, Stamp};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Payload;
+use super::shared::refusal::RefusalCause;
 use super::shared::update::Step;
 use super::{Field, Stores};
 use crate::backend::IndexTarget;
@@ -227,7 +228,10 @@ impl Grants {
                 (standing.family.subject.clone(), client_id.as_str(), standing.family.sid.clone());
             let parties = Parties::new(&subject, client).session(sid.as_deref());
             let dead = |death: Death| match death {
-                Death { deleting: true, .. } => RotateOutcome::Expired,
+                Death { deleting: true, .. } => {
+                    RefusalCause::Deleted.note();
+                    RotateOutcome::Expired
+                }
                 Death { at, why, .. } => RotateOutcome::Revoked { at, why },
             };
             let answer = match standing.family.judge(token.generation, client_id, cnf, now)? {
@@ -271,7 +275,11 @@ impl Grants {
                 FamilyVerdict::Raced => RotateOutcome::Raced { grant_id: id },
                 FamilyVerdict::Mismatch(field) => RotateOutcome::Mismatch(field),
                 FamilyVerdict::Revoked { at, why } => RotateOutcome::Revoked { at, why },
-                FamilyVerdict::Expired => RotateOutcome::Expired,
+                // The record is there until its cap.
+                FamilyVerdict::Expired => {
+                    RefusalCause::Idle.note();
+                    RotateOutcome::Expired
+                }
                 FamilyVerdict::Unknown => RotateOutcome::Unknown,
             };
             Ok(Step::answer(answer))

@@ -13,6 +13,7 @@ pub mod life;
 pub(crate) mod lifetime;
 pub mod paging;
 pub mod payload;
+pub mod refusal;
 pub(crate) mod setters;
 pub(crate) mod token;
 pub mod tombstones;
