@@ -166,7 +166,7 @@ impl Routes {
         for Guarded { template, verb, needs, query } in guarded {
             let route = routes.entry(template).or_insert_with_key(|template| Route::new(template));
             route.needs[verb as usize] = Some(needs);
-            route.work[verb as usize] = Work::of(&route.template, verb, &query);
+            route.work[verb as usize] = Work::of(&route.template, &query);
             route.query[verb as usize] = query;
         }
         let known = routes.into_iter().map(|(template, route)| (template, Arc::new(route))).collect();
