@@ -8,6 +8,7 @@ mod attribute_lives;
 mod attributes;
 mod audit;
 mod challenges;
+mod client_changes;
 mod clients;
 mod clock;
 mod codes;
@@ -268,6 +269,12 @@ cases! {
         six_digits_are_good_until_their_key_is_retired
         challenges_of_a_deleted_subject_are_gone
         challenge_bounds_are_named;
+    client_changes:
+        a_promised_overlap_is_kept_whatever_follows
+        an_imported_hash_verifies_its_secret
+        a_client_is_changed_and_the_change_is_audited
+        a_client_that_nobody_uses_ends
+        an_access_token_takes_its_grant_along_where_that_is_asked_for;
     clients:
         a_client_is_registered_found_and_verified
         an_id_is_taken_once

@@ -8,6 +8,8 @@ mod api;
 mod audited;
 #[path = "http/belongings.rs"]
 mod belongings;
+#[path = "http/clients.rs"]
+mod clients;
 #[path = "http/contract.rs"]
 mod contract;
 #[path = "http/errors.rs"]

@@ -12,6 +12,8 @@ mod crash;
 mod forged;
 #[path = "postgres/gathering.rs"]
 mod gathering;
+#[path = "postgres/oauth.rs"]
+mod oauth;
 #[path = "postgres/processes.rs"]
 mod processes;
 #[path = "postgres/proxy.rs"]
@@ -36,12 +38,16 @@ fn main() -> ExitCode {
     if let Some(race) = processes::Race::from_environment() {
         return race.run();
     }
+    if let Some(pause) = oauth::Pause::from_environment() {
+        return pause.run();
+    }
     let mut trials = support::trials("", service::open);
     let own: &[&[Case]] = &[
         clocks::CASES,
         crash::CASES,
         forged::CASES,
         gathering::CASES,
+        oauth::CASES,
         processes::CASES,
         schemas::CASES,
         sweeping::CASES,

@@ -55,7 +55,7 @@ pub(super) async fn a_client_revokes_its_own_tokens_alone(rig: StoreRig) {
         assert_eq!(
             rig.stores
                 .grants(&rig.scope)
-                .revoke(Revoke::Token { token, client_id: Some("evil") }, None)
+                .revoke(Revoke::Token { token, client_id: Some("evil"), reach: None }, None)
                 .await
                 .expect("revoke"),
             0
@@ -65,7 +65,7 @@ pub(super) async fn a_client_revokes_its_own_tokens_alone(rig: StoreRig) {
     assert_eq!(
         rig.stores
             .grants(&rig.scope)
-            .revoke(Revoke::Token { token: &access, client_id: Some("app") }, None)
+            .revoke(Revoke::Token { token: &access, client_id: Some("app"), reach: None }, None)
             .await
             .expect("revoke"),
         1
@@ -74,7 +74,7 @@ pub(super) async fn a_client_revokes_its_own_tokens_alone(rig: StoreRig) {
     assert_eq!(
         rig.stores
             .grants(&rig.scope)
-            .revoke(Revoke::Token { token: &issued.refresh_token, client_id: Some("app") }, None)
+            .revoke(Revoke::Token { token: &issued.refresh_token, client_id: Some("app"), reach: None }, None)
             .await
             .expect("revoke"),
         1
@@ -330,7 +330,7 @@ pub(super) async fn a_revoked_token_is_told_of_once(rig: StoreRig) {
     let access = access_token(&rig, family.grant_id).await;
     let tokens = [alone.access_token, access, family.refresh_token.clone()];
     let revoke = async |token: &Secret, client_id: Option<&str>| {
-        let what = Revoke::Token { token, client_id };
+        let what = Revoke::Token { token, client_id, reach: None };
         stores.grants(scope).revoke(what, Some(&context())).await.expect("revoke") == 1
     };
     for token in &tokens {

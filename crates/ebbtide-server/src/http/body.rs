@@ -87,6 +87,22 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Form<T> {
     }
 }
 
+/// Body that is form-encoded or JSON.
+pub(crate) struct FormOrJson<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for FormOrJson<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        if essence(request.headers()).is_some_and(|essence| essence.eq_ignore_ascii_case(FORM)) {
+            return <Form<T> as FromRequest<S>>::from_request(request, state)
+                .await
+                .map(|Form(body)| Self(body));
+        }
+        <Json<T> as FromRequest<S>>::from_request(request, state).await.map(|Json(body)| Self(body))
+    }
+}
+
 /// Query parameters.
 pub(crate) struct Query<T>(pub(crate) T);
 

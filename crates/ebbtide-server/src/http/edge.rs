@@ -313,10 +313,6 @@ impl Asked {
         let answer = caller.author().run(RefusalCause::watch(call(request)));
         let (mut response, noted) = match self.route.work(self.verb) {
             Work::Plain => answer.await,
-            Work::Hash => {
-                let _turn = share.heavy().await.map_err(refused)?;
-                answer.await
-            }
             Work::Walk => {
                 let _turn = share.heavy().await.map_err(refused)?;
                 app.edge.walker.run(answer).await.map_err(refused)?

@@ -18,6 +18,8 @@ pub(crate) struct Problem {
     detail: String,
     more: Map<String, Value>,
     retry_after: Option<HeaderValue>,
+    /// Authentication schemes that a 401 names.
+    challenge: &'static str,
     cause: Cause,
 }
 
@@ -29,6 +31,7 @@ impl Problem {
             detail: detail.into(),
             more: Map::new(),
             retry_after: None,
+            challenge: "Bearer",
             cause: Cause::of(kind),
         }
     }
@@ -113,6 +116,12 @@ impl Problem {
         self
     }
 
+    /// Names other authentication schemes than a bearer token.
+    pub(crate) fn challenge(mut self, challenge: &'static str) -> Self {
+        self.challenge = challenge;
+        self
+    }
+
     /// Last part of the problem's type.
     pub(crate) fn kind(&self) -> &'static str {
         self.kind
@@ -182,7 +191,7 @@ impl IntoResponse for Problem {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if self.status == StatusCode::UNAUTHORIZED {
-            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(self.challenge));
         }
         if let Some(seconds) = &self.retry_after {
             headers.insert(header::RETRY_AFTER, seconds.clone());

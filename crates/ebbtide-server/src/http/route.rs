@@ -205,7 +205,7 @@ impl Routes {
         for Guarded { template, verb, needs, query, hot } in guarded {
             let route = routes.entry(template).or_insert_with_key(|template| Route::new(template));
             route.needs[verb as usize] = Some(needs);
-            route.work[verb as usize] = Work::of(&route.template, verb, &query);
+            route.work[verb as usize] = Work::of(&route.template, &query);
             route.query[verb as usize] = query;
             // A parameter is not part of the path, which must be found as it is.
             route.hot[verb as usize] = hot.filter(|_| !route.template.contains('{'));

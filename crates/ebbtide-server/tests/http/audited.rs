@@ -65,6 +65,7 @@ const DECISIONS: &[(&str, Audited)] = &[
     ("POST /v1/clients", Once),
     ("POST /v1/clients/{id}/rotate-secret", Once),
     ("PUT /v1/clients/{id}", Once),
+    ("POST /v1/clients/{id}/update", Once),
     ("DELETE /v1/clients/{id}", BeginAndEnd),
     ("POST /v1/keys", Once),
     ("DELETE /v1/keys/{id}", Once),

@@ -20,7 +20,6 @@ use crate::model::ttl::TtlPolicies;
 use crate::ops::ring::Rings;
 use crate::stores::Stores;
 use crate::stores::attributes::BucketLives;
-use crate::stores::clients::hashing::HashCost;
 use crate::stores::profile::Profile;
 use crate::stores::registry::indexes;
 use crate::timekeeping::{Clocks, SystemClocks, TimeSource, Timed};
@@ -65,7 +64,6 @@ pub struct Builder {
     bucket_lives: BucketLives,
     profile: Profile,
     profiles: Vec<(String, Profile)>,
-    hash_cost: HashCost,
     require_pkce: bool,
 }
 
@@ -84,7 +82,6 @@ impl Builder {
             bucket_lives: BucketLives::default(),
             profile: Profile::default(),
             profiles: Vec::new(),
-            hash_cost: HashCost::default(),
             require_pkce: false,
         }
     }
@@ -165,12 +162,6 @@ impl Builder {
         self
     }
 
-    /// Hashes the secrets of clients at this cost.
-    pub fn hash_cost(mut self, cost: HashCost) -> Self {
-        self.hash_cost = cost;
-        self
-    }
-
     /// Issues no code without a PKCE challenge. A client can be registered with the same setting.
     pub fn require_pkce(mut self, required: bool) -> Self {
         self.require_pkce = required;
@@ -224,7 +215,6 @@ impl Builder {
             .policies(self.policies.with_standard())
             .bucket_lives(self.bucket_lives)
             .profile(self.profile)
-            .hash_cost(self.hash_cost)
             .require_pkce(self.require_pkce);
         for (name, profile) in self.profiles {
             builder = builder.profile_named(name, profile);

@@ -187,6 +187,12 @@ struct StoredKey {
 }
 
 impl ApiKey {
+    /// Returns whether a text has the form of an API key, valid or not.
+    #[must_use]
+    pub fn is_secret(text: &str) -> bool {
+        text.starts_with(super::shared::token::API_KEY)
+    }
+
     /// Returns whether the key may make the call with this path, such as `approvals/extend`.
     #[must_use]
     pub fn allows(&self, call: &str) -> bool {

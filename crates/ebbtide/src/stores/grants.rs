@@ -145,7 +145,9 @@ impl Grants {
             Ok((issued, writes))
         });
         // The id is 16 random bytes: a collision means that the random numbers are broken.
-        issue.await?.ok_or_else(|| Error::unavailable("a new grant's id is taken"))
+        let issued = issue.await?.ok_or_else(|| Error::unavailable("a new grant's id is taken"))?;
+        self.stores.clients(&self.scope).note_use(&client_id);
+        Ok(issued)
     }
 
     /// Access tokens of the scope.
@@ -270,9 +272,13 @@ impl Grants {
                     let reused = RotateOutcome::Reused { grant_id: id };
                     let note = theft(id, client_id, cnf, token.generation, &standing.family)?;
                     let step = Step::write(vec![self.replacement(&standing)], reused);
-                    return Ok(step.audited(&self.scope, note));
+                    // A family that a sign-out has ended is no theft.
+                    return step.audited(scope, note).while_live(scope, parties, stamp, dead);
                 }
-                FamilyVerdict::Raced => RotateOutcome::Raced { grant_id: id },
+                FamilyVerdict::Raced => match self.stores.death(scope, parties, stamp, now).await? {
+                    Some(death) => dead(death),
+                    None => RotateOutcome::Raced { grant_id: id },
+                },
                 FamilyVerdict::Mismatch(field) => RotateOutcome::Mismatch(field),
                 FamilyVerdict::Revoked { at, why } => RotateOutcome::Revoked { at, why },
                 // The record is there until its cap.

@@ -1,7 +1,7 @@
-//! A network between the engine and the server that loses answers when it is told to.
+//! A network between the engine and the server that loses or delays answers when it is told to.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 struct Faults {
     lose_answers: AtomicBool,
     hang: AtomicBool,
+    delay_millis: AtomicU64,
 }
 
 pub(crate) struct Proxy {
@@ -44,6 +45,12 @@ impl Proxy {
         self.faults.lose_answers.store(lose, Ordering::SeqCst);
     }
 
+    /// From now on, every answer comes so much later.
+    pub(crate) fn delay(&self, delay: Duration) {
+        let millis = u64::try_from(delay.as_millis()).unwrap();
+        self.faults.delay_millis.store(millis, Ordering::SeqCst);
+    }
+
     /// From now on, answers on the connections there are go nowhere.
     pub(crate) fn hang(&self, hang: bool) {
         self.faults.hang.store(hang, Ordering::SeqCst);
@@ -65,6 +72,10 @@ async fn answer(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, faults: Arc<Fau
         if faults.hang.load(Ordering::SeqCst) {
             // Neither answered nor closed, until the engine gives it up.
             tokio::time::sleep(Duration::from_secs(60)).await;
+        }
+        let delay = faults.delay_millis.load(Ordering::SeqCst);
+        if delay > 0 {
+            tokio::time::sleep(Duration::from_millis(delay)).await;
         }
         if faults.lose_answers.load(Ordering::SeqCst) || to.write_all(&buffer[..read]).await.is_err() {
             return;

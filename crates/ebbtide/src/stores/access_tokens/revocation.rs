@@ -10,6 +10,7 @@ use crate::model::kind::Kind;
 use crate::model::secret::Secret;
 use crate::model::write::Write;
 use crate::stores::audit::{AuditContext, Note};
+use crate::stores::clients::RevokeReach;
 use crate::stores::grants::{GrantId, Holder, Listed, PAGE, listed_id};
 use crate::stores::shared::token;
 use crate::stores::shared::update::Step;
@@ -26,6 +27,30 @@ impl AccessTokens {
         let Some(digest) = token::read(token::ACCESS, &[], token) else { return Ok(false) };
         let is_theirs = |stored: &StoredToken| client_id.is_none_or(|id| stored.client_id == id);
         self.revoke_if(&digest, context, is_theirs).await
+    }
+
+    /// Grant that the revocation of a token reaches; none if it reaches the token alone. Every token of a revoked grant
+    /// is dead.
+    pub(in crate::stores) async fn grant_to_revoke(
+        &self,
+        token: &Secret,
+        client_id: Option<&str>,
+        reach: Option<RevokeReach>,
+    ) -> Result<Option<GrantId>> {
+        let Some(digest) = token::read(token::ACCESS, &[], token) else { return Ok(None) };
+        if reach == Some(RevokeReach::Token) {
+            return Ok(None);
+        }
+        let record = self.stores.backend().get(&self.key(&digest)?, self.stores.now()?).await?;
+        let Some(record) = record else { return Ok(None) };
+        let stored: StoredToken = codec::decode(&record.value)?;
+        let is_theirs = client_id.is_none_or(|id| stored.client_id == id);
+        let Some(under) = stored.grant.filter(|_| is_theirs) else { return Ok(None) };
+        let reach = match reach {
+            Some(reach) => reach,
+            None => self.stores.clients(&self.scope).revoke_reach(&stored.client_id).await?,
+        };
+        Ok((reach == RevokeReach::Grant).then(|| GrantId::from_bytes(*under.id)))
     }
 
     async fn revoke_if(
