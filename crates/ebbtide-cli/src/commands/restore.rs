@@ -57,9 +57,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             entries.push((scope.clone(), entry));
         }
     }
-    if !args.confirmation.yes {
-        return Err(Confirmation::missing("remove everything that was issued before the backup"));
-    }
+    args.confirmation.ask("remove everything that was issued before the backup")?;
     let db = store::open_signing(&url, Access::Write).await?;
     let fenced = restore(&db, &entries).await.context("the fence is not complete; run it again")?;
     for (kind, count) in &fenced.removed {

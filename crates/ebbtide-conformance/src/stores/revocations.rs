@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::grants::{access_token, get, grace, is_active, is_revoked, issue, request, rotate, rotated};
 use super::owned_records::context;
-use super::rig::StoreRig;
+use super::rig::{StoreRig, secs};
 use ebbtide::model::kind::Kind;
 use ebbtide::model::secret::Secret;
 use ebbtide::stores::access_tokens::{AccessRequest, IssueOutcome};
@@ -127,7 +127,9 @@ pub(super) async fn signing_out_goes_through_every_page(rig: StoreRig) {
 
 pub(super) async fn indexes_end_with_the_family(rig: StoreRig) {
     let grants = rig.stores.grants(&rig.scope);
-    let issued = issue(&rig, GrantTtls::default()).await;
+    // One that is idle for as long as it may be stays until its cap.
+    let ttls = GrantTtls::default().idle_ttl(secs(1_000)).max_ttl(secs(1_000));
+    let issued = issue(&rig, ttls).await;
     rig.go_to(issued.ends_at, 1);
     assert_eq!(grants.list(Holder::Subject("ada"), None, 10).await.expect("list").items.len(), 1);
     rig.go_to(issued.ends_at, 0);

@@ -6,7 +6,7 @@ use ebbtide::Secret;
 use ebbtide::stores::access_tokens::{AccessRequest, IntrospectOutcome, IssueOutcome};
 use ebbtide::stores::clients::RevokeReach;
 use ebbtide::stores::grants::{GrantState, Revoke};
-use ebbtide_api::tokens::{AccessIssued, IntrospectionAnswer};
+use ebbtide_api::tokens::{AccessIssued, AccessRevoke, IntrospectionAnswer};
 use serde::Deserialize;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
@@ -22,6 +22,7 @@ use crate::http::table::Table;
 pub(super) fn routes() -> Table {
     Table::new()
         .creator(routes!(issue))
+        .writer(routes!(revoke_by_id))
         .reader(routes!(introspect))
         .hot(Verb::Post, introspect)
         .writer(routes!(revoke))
@@ -48,6 +49,24 @@ async fn issue(
         IssueOutcome::Expired => Err(Problem::expired("the grant has ended")),
         _ => Err(Problem::not_found("no such grant in this scope")),
     }
+}
+
+/// Revokes an access token by its id, and leaves its grant as it is
+#[utoipa::path(post, path = "/access-tokens/revoke", operation_id = "revoke_access_token", tag = "tokens",
+    request_body = AccessRevoke,
+    responses(
+        (status = 204, description = "it is good no more"),
+        (status = 404, description = "unknown: no live access token of this scope has the id"),
+    ))]
+async fn revoke_by_id(
+    State(app): State<App>,
+    caller: Caller,
+    Json(body): Json<AccessRevoke>,
+) -> Result<StatusCode, Problem> {
+    let context = caller.context(body.on_behalf_of, body.reason)?;
+    let revoked = app.stores.access_tokens(&caller.scope).revoke_by_id(body.jti.parse()?, &context).await?;
+    let unknown = || Problem::not_found("no live access token of this scope has this id");
+    revoked.then_some(StatusCode::NO_CONTENT).ok_or_else(unknown)
 }
 
 /// A token of either kind. Unknown members are ignored, as the RFCs require.

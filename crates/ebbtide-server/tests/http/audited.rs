@@ -50,6 +50,9 @@ const DECISIONS: &[(&str, Audited)] = &[
     ("POST /v1/policies/simulate", Not),
     ("POST /v1/clients/{id}/verify", Not),
     ("POST /v1/sweep", Not),
+    ("POST /v1/belongings", Not),
+    // What it removes has ended already, and a relationship among it leaves an entry of its own.
+    ("POST /v1/belongings/reconcile", Not),
     // Data of applications.
     ("PUT /v1/attributes/", Not),
     ("POST /v1/attributes/", Not),
@@ -71,6 +74,7 @@ const DECISIONS: &[(&str, Audited)] = &[
     ("DELETE /v1/keys/{id}", Once),
     ("DELETE /v1/grants/{id}", Once),
     ("POST /v1/revoke", Once),
+    ("POST /v1/access-tokens/revoke", Once),
     ("POST /v1/policies", Once),
     ("PUT /v1/policies", Once),
     ("DELETE /v1/policies", Once),
@@ -78,6 +82,7 @@ const DECISIONS: &[(&str, Audited)] = &[
     ("POST /v1/clock/accept", Once),
     ("POST /v1/scopes/migrate", BeginAndEnd),
     ("POST /v1/attributes/{owner}/{bucket}/{name}/extend", Once),
+    ("POST /v1/attributes/extend", Once),
     ("POST /v1/approvals/delete-all", BeginAndEnd),
     ("POST /v1/relationships/delete-all", BeginAndEnd),
     ("POST /v1/grants/revoke", BeginAndEnd),

@@ -317,6 +317,35 @@ async fn what_became_of_a_record_is_explained() {
 }
 
 #[tokio::test]
+async fn an_approval_that_has_ended_tells_who_granted_it_and_when() {
+    let server = Server::start().await;
+    let question = json!({"kind": "approvals", "identity": "alice", "resource": "doc", "action": "GET"});
+    let names = json!({"identity": "alice", "resource": "doc", "action": "GET", "granted_by": "bob",
+        "ttl_seconds": 60});
+    server.call("PUT", "/v1/approvals", &[], names).await.ok(200);
+    server.pass(62);
+    let over = server.post("/v1/explain", question.clone()).await.ok(200);
+    assert_eq!((&over["state"], &over["expires_at"]), (&json!("expired"), &json!(1_800_000_060_000_u64)));
+    assert_eq!(over["created_at"], 1_800_000_000_000_u64);
+    let why = "it ended 2 s ago, at 2027-01-15T08:01:00Z; bob granted it at 2027-01-15T08:00:00Z";
+    assert_eq!(over["why"], why);
+    assert_eq!(over["history"][0]["action"], "grant");
+    // Swept or not, the answer is the same.
+    server.post("/v1/sweep", json!({})).await.ok(200);
+    assert_eq!(server.post("/v1/explain", question).await.ok(200)["why"], why);
+    let edge =
+        json!({"subject": "alice", "relation": "member", "object": "team", "relation_type": "membership"});
+    let mut added = edge.clone();
+    (added["created_by"], added["ttl_seconds"]) = (json!("carol"), json!(60));
+    server.call("PUT", "/v1/relationships", &[], added).await.ok(200);
+    server.pass(3_660);
+    let mut question = edge;
+    question["kind"] = json!("relationships");
+    let why = server.post("/v1/explain", question).await.ok(200)["why"].as_str().unwrap().to_owned();
+    assert!(why.starts_with("it ended 1 h ago") && why.contains("carol granted it"), "{why}");
+}
+
+#[tokio::test]
 async fn a_child_never_exceeds_its_parent_and_ends_with_it() {
     let server = Server::start().await;
     let wanted = json!({"scope": "tenant:acme", "role": "admin", "ttl_seconds": 30, "rate_limit": 50,

@@ -194,15 +194,17 @@ impl Grants {
             expires_at: family.idle_until(),
             ends_at,
         };
-        let mut writes =
-            vec![Write::Insert { key, record: self.stores.record(codec::encode(&family), ends_at) }];
+        let mut writes = vec![Write::Insert {
+            key,
+            record: self.stores.record(codec::encode(&family), family.expires_at(ends_at)),
+        }];
         for key in indexes {
             writes.push(Write::Insert { key: key?, record: self.stores.record("", ends_at) });
         }
         Ok((issued, family, writes))
     }
 
-    /// Reads a grant in any state, until its cap.
+    /// Reads a grant in any state: a revoked one until its cap, another until a day after its idle end.
     pub async fn get(&self, id: GrantId) -> Result<Option<Grant>> {
         let now = self.stores.now()?;
         let Some(standing) = self.standing(id, now).await? else { return Ok(None) };
@@ -333,7 +335,7 @@ impl Grants {
     pub(super) async fn explain_grant(&self, id: GrantId) -> Result<Finding> {
         let now = self.stores.now()?;
         let Some(standing) = self.standing(id, now).await? else {
-            return Ok(Finding::unknown("not a grant of this scope, or one that has reached its cap"));
+            return Ok(Finding::unknown("not a grant of this scope, or one that has ended"));
         };
         let family = standing.family;
         let (state, why) = match family.state(now)? {
@@ -461,7 +463,7 @@ impl Grants {
     /// Write that replaces the record that was read.
     fn replacement(&self, standing: &Standing) -> Write {
         let Standing { key, family, version, ends_at } = standing;
-        let record = self.stores.record(codec::encode(family), *ends_at);
+        let record = self.stores.record(codec::encode(family), family.expires_at(*ends_at));
         Write::Replace { key: key.clone(), expected: *version, record }
     }
 
@@ -477,7 +479,9 @@ impl Grants {
 
 fn read_standing(key: &Key, record: Option<Record>) -> Result<Option<Standing>> {
     let Some(Record { value, version, expires_at, .. }) = record else { return Ok(None) };
-    Ok(Some(Standing { key: key.clone(), family: codec::decode(&value)?, version, ends_at: expires_at }))
+    let family: Family = codec::decode(&value)?;
+    let ends_at = family.ends_at(expires_at);
+    Ok(Some(Standing { key: key.clone(), family, version, ends_at }))
 }
 
 const ACTIVE_KEY: &str = "a new token is made with the active key, which is in the ring";

@@ -11,6 +11,7 @@ pub(crate) mod filtered;
 pub(crate) mod finding;
 pub mod life;
 pub(crate) mod lifetime;
+pub(crate) mod owned;
 pub mod paging;
 pub mod payload;
 pub mod refusal;

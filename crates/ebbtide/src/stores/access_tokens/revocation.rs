@@ -1,10 +1,15 @@
 //! Revocation of access tokens: one by one, and those of a holder that are under no grant.
 
+use std::fmt;
+use std::str::FromStr;
+
+use base64ct::{Base64UrlUnpadded, Encoding as _};
+
 use super::{AccessTokens, StoredToken};
 use crate::backend::Cursor;
 use crate::model::codec;
 use crate::model::digest::Digest;
-use crate::model::error::Result;
+use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::kind::Kind;
 use crate::model::secret::Secret;
@@ -15,7 +20,47 @@ use crate::stores::grants::{GrantId, Holder, Listed, PAGE, listed_id};
 use crate::stores::shared::token;
 use crate::stores::shared::update::Step;
 
+/// Id of an access token: the digest that it is stored under, in base64url. It revokes the token, and gives no access.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct TokenId(Digest);
+
+impl TokenId {
+    pub(super) const fn of(digest: Digest) -> Self {
+        Self(digest)
+    }
+}
+
+impl fmt::Display for TokenId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&Base64UrlUnpadded::encode_string(self.0.as_bytes()))
+    }
+}
+
+impl fmt::Debug for TokenId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TokenId({self})")
+    }
+}
+
+impl FromStr for TokenId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let mut bytes = [0; Digest::BYTES];
+        match Base64UrlUnpadded::decode(text, &mut bytes) {
+            Ok(read) if read.len() == Digest::BYTES => Ok(Self(Digest::from_bytes(bytes))),
+            _ => Err(Error::invalid("jti: expected the `jti` of an access token")),
+        }
+    }
+}
+
 impl AccessTokens {
+    /// Revokes the token with an id, and leaves its grant as it is. Appends to the audit log. Returns false if there is
+    /// none.
+    pub async fn revoke_by_id(&self, id: TokenId, context: &AuditContext) -> Result<bool> {
+        self.revoke_if(&id.0, Some(context), |_| true).await
+    }
+
     /// Revokes one token, if it is held by `client_id`, and leaves its grant as it is. With a context, the audit log
     /// names its subject and client. Returns false if it was not there.
     pub(in crate::stores) async fn revoke(

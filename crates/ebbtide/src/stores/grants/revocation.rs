@@ -8,6 +8,8 @@ use crate::model::kind::Kind;
 use crate::model::secret::Secret;
 use crate::stores::audit::{AuditContext, Note};
 use crate::stores::clients::RevokeReach;
+use crate::stores::shared::belongings::Parent;
+use crate::stores::shared::deletion::Removed;
 use crate::stores::shared::token;
 use crate::stores::shared::tombstones::Principal;
 use crate::stores::shared::update::Step;
@@ -94,7 +96,12 @@ impl Grants {
         let note = context.map(Note::revoked).transpose()?;
         let note = note.map(|note| note.about(Kind::Grant, vec![id.to_string()]));
         let is_theirs = |family: &Family| client_id.is_none_or(|client_id| family.client_id == client_id);
-        self.revoke_if(id, Why::Requested, note, is_theirs).await
+        let revoked = self.revoke_if(id, Why::Requested, note, is_theirs).await?;
+        if revoked {
+            let (belongings, parent) = (self.stores.belongings(&self.scope), Parent::Grant(id.to_string()));
+            belongings.remove(&parent, &mut Removed::default()).await?;
+        }
+        Ok(revoked)
     }
 
     /// Raises the epoch of a holder: everything that was issued to it before is dead, whatever its number.

@@ -20,7 +20,7 @@ use rocksdb::{
 };
 
 use super::stored::{GENERATION, behind_generation, decode, encode, end_key, generation, millis};
-use super::{Bound, ColdPage, ColdStore, OldStore, Row, Visit, Window};
+use super::{Bound, ColdPage, ColdStore, OldStore, Row, Tuning, Visit, Window};
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
@@ -134,9 +134,19 @@ impl ColdStore for RocksCold {
     const NAME: &'static str = "rocksdb";
 
     fn open(path: &Path, cache_bytes: u64) -> Result<Self> {
+        Self::open_tuned(path, cache_bytes, Tuning::default())
+    }
+
+    fn open_tuned(path: &Path, cache_bytes: u64, tuning: Tuning) -> Result<Self> {
         let cutoff = Arc::new(AtomicU64::new(0));
-        let column_options = column_options(cache_bytes, Arc::clone(&cutoff));
-        let options = database_options();
+        let mut column_options = column_options(cache_bytes, Arc::clone(&cutoff));
+        if let Some(files) = tuning.level0_trigger {
+            column_options.set_level_zero_file_num_compaction_trigger(files);
+        }
+        let mut options = database_options();
+        if let Some(jobs) = tuning.background_jobs {
+            options.set_max_background_jobs(jobs);
+        }
         let names = list(&options, path)?;
         for name in names.iter().filter(|name| *name != "default") {
             if parse(name.strip_suffix(ENDS).unwrap_or(name)).is_none() {
