@@ -58,6 +58,7 @@ pub struct Builder {
     keyring_file: Option<PathBuf>,
     needs_keyring: bool,
     reads_policies: bool,
+    holds_leases: bool,
     time: TimeFrom,
     metered: bool,
     policies: TtlPolicies,
@@ -76,6 +77,7 @@ impl Builder {
             keyring_file: None,
             needs_keyring: true,
             reads_policies: true,
+            holds_leases: true,
             time: TimeFrom::Clocks(Arc::new(SystemClocks::new())),
             metered: true,
             policies: TtlPolicies::default(),
@@ -162,6 +164,13 @@ impl Builder {
         self
     }
 
+    /// Reads the epoch of a client with each call instead of holding it under a lease: for processes that can be frozen
+    /// between two lines, such as functions.
+    pub fn without_leases(mut self) -> Self {
+        self.holds_leases = false;
+        self
+    }
+
     /// Issues no code without a PKCE challenge. A client can be registered with the same setting.
     pub fn require_pkce(mut self, required: bool) -> Self {
         self.require_pkce = required;
@@ -218,6 +227,9 @@ impl Builder {
             .require_pkce(self.require_pkce);
         for (name, profile) in self.profiles {
             builder = builder.profile_named(name, profile);
+        }
+        if !self.holds_leases {
+            builder = builder.without_leases();
         }
         let stores = builder.build();
         if let Some(until) = fence(engine.as_ref(), date).await? {
