@@ -117,6 +117,11 @@ fn migrate(server: &str) -> Result<(), Failed> {
     assert!(said(&refused).contains("migrate-schema"), "{}", said(&refused));
     assert!(done(&["migrate-schema", "--store", &url]).starts_with("created the schema in version"));
     assert!(done(&["migrate-schema", "--store", &url]).contains("already"));
+    assert!(done(&["migrate-schema", "--store", &url, "--wait", "1m"]).contains("already"));
+    let nobody = ["migrate-schema", "--store", "postgres://u@127.0.0.1:1/d", "--wait", "2s"];
+    let away = ebbtide(&nobody).output()?;
+    assert_eq!(away.status.code(), Some(2), "{}", said(&away));
+    assert!(said(&away).contains("waiting for the database"), "{}", said(&away));
     let other = ebbtide(&["migrate-schema", "--store", "memory:"]).output()?;
     assert_eq!(other.status.code(), Some(2), "only PostgreSQL has a schema");
     Ok(())
