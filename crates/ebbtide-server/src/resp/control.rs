@@ -207,9 +207,7 @@ impl Session {
             }
         }
         let Some(login) = &self.login else { return Err(Reply::error("NOAUTH Authentication required.")) };
-        let Ok(_place) = self.app.edge.places.try_acquire() else {
-            return Err(Reply::error("UNAVAILABLE too many requests in flight; this one was not started"));
-        };
+        let _turn = self.turn(login)?;
         let page = login.records.scan(Records::REDIS, cursor, count).await?;
         let fits = |id: &[u8]| strings && pattern.is_none_or(|pattern| glob::matches(pattern, id));
         let keys = page.items.iter().filter(|item| fits(item.id.as_bytes()));

@@ -21,7 +21,7 @@ use crate::stores::audit::{Action, AuditContext, Note};
 use crate::timekeeping::Now;
 
 /// Divisor of the TTL: a renewal is written after that part of it has passed.
-const WORTH_WRITING: u32 = 10;
+pub(crate) const WORTH_WRITING: u32 = 10;
 
 /// Setters of the lifetime of a request that has the members `ttl`, `cap` and `slides`.
 macro_rules! lifetime_setters {
