@@ -28,6 +28,8 @@ mod oauth;
 mod policies;
 #[path = "http/reach.rs"]
 mod reach;
+#[path = "http/records.rs"]
+mod records;
 #[path = "http/server.rs"]
 mod server;
 #[path = "http/state.rs"]

@@ -21,7 +21,7 @@ use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Write};
 use crate::ops::ring::Rings;
 use crate::stores::Stores;
-use crate::stores::{audit, grants, registry};
+use crate::stores::{audit, challenges, grants, registry};
 
 /// Records of one step.
 const PAGE: usize = 500;
@@ -144,8 +144,8 @@ impl Resealer {
     }
 }
 
-/// Counts the records that depend on the key `id`, by kind: sealed, authenticated, or with refresh tokens derived from
-/// it. It reads the whole store.
+/// Counts the records that depend on the key `id`, by kind: sealed, authenticated, with refresh tokens derived from
+/// it, or a code of six digits that is compared with it. It reads the whole store.
 pub async fn uses(
     stores: &Stores,
     engine: &dyn Admin,
@@ -158,7 +158,11 @@ pub async fn uses(
         for (key, record) in &page.items {
             let tagged = protected_under(key.kind(), &record.value) == Some(id);
             let value = authenticated::value_of(key.kind(), &record.value);
-            let derives = key.kind() == Kind::Grant && grants::derives_with(value) == Some(id);
+            let derives = match key.kind() {
+                Kind::Grant => grants::derives_with(value) == Some(id),
+                Kind::Challenge => challenges::bound_to(value, now) == Some(id),
+                _ => false,
+            };
             if tagged || derives || moved(stores, key, record)?.is_some() {
                 *uses.entry(key.kind()).or_default() += 1;
             }

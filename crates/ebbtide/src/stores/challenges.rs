@@ -21,6 +21,7 @@ use super::shared::finding::{Finding, RecordState};
 use super::shared::tombstones::Principal;
 use super::shared::update::Step;
 use super::{MEMORY, Stores, check_length, check_optional};
+use crate::keyring::KeyId;
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
@@ -29,6 +30,7 @@ use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::scope::Scope;
 use crate::model::secret::Secret;
+use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::{Batch, Write};
 use crate::timekeeping::Now;
@@ -67,6 +69,15 @@ impl Store for Challenges {
     const KINDS: &'static [Kind] = &[Kind::Challenge, Kind::ChallengeIndex];
     const DEFAULT_TTL: Option<Ttl> = Some(Ttl::secs(Self::DEFAULT_TTL_SECONDS));
     type Question = ChallengeQuestion;
+
+    fn reseal(stores: &Stores, key: &Key, value: &[u8]) -> Result<Option<Vec<u8>>> {
+        if key.kind() != Kind::Challenge {
+            return Ok(None);
+        }
+        let mut stored: StoredChallenge = codec::decode(value)?;
+        let moved = stores.reseal_some(key, &mut stored.data)?;
+        Ok(moved.then(|| codec::encode(&stored)))
+    }
 
     async fn explain(&self, question: &ChallengeQuestion) -> Result<Finding> {
         let unknown = || Finding::unknown("not a challenge of this scope, or one from long ago");
@@ -108,6 +119,13 @@ impl Store for Challenges {
         progress.after = page.next;
         Ok(progress.after.is_some())
     }
+}
+
+/// Key of the ring that an open challenge of six digits is bound to until it ends. It cannot be moved to another: the
+/// digits are not known.
+pub(crate) fn bound_to(value: &[u8], now: Timestamp) -> Option<KeyId> {
+    let stored: StoredChallenge = codec::decode(value).ok()?;
+    stored.bound_to().filter(|_| stored.valid_until > now.as_millis())
 }
 
 /// Purposes of a subject that one step of a deletion removes.
@@ -235,7 +253,7 @@ impl Challenges {
                 return Ok(Step::answer(refused));
             }
             let right = match named.secret {
-                Some(secret) => stored.matches(&self.stores.keyring(), id, secret)?,
+                Some(secret) => stored.matches(self.stores.shared_keyring(), id, secret)?,
                 None => true,
             };
             let answer = if right {

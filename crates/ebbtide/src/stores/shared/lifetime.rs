@@ -21,7 +21,7 @@ use crate::stores::audit::{Action, AuditContext, Note};
 use crate::timekeeping::Now;
 
 /// Divisor of the TTL: a renewal is written after that part of it has passed.
-const WORTH_WRITING: u32 = 10;
+pub(crate) const WORTH_WRITING: u32 = 10;
 
 /// Detail of an audit entry about a record that use renews: its end is not in the log.
 pub(crate) const SLIDES: &str = "use renews it";
