@@ -14,10 +14,10 @@ mod failover;
 mod forged;
 #[path = "postgres/gathering.rs"]
 mod gathering;
-#[path = "postgres/oauth.rs"]
-mod oauth;
 #[path = "postgres/giving_up.rs"]
 mod giving_up;
+#[path = "postgres/oauth.rs"]
+mod oauth;
 #[path = "postgres/pooler.rs"]
 mod pooler;
 #[path = "postgres/processes.rs"]

@@ -98,8 +98,7 @@ impl Postgres {
     async fn single(&self, write: Write, now: Timestamp) -> Result<bool> {
         let sql = self.sql.of(write.key().kind());
         let at = millis(now);
-        let run =
-            async |text: &str, params: Params<'_>| self.link.run(Repeat::Write, text, params).await;
+        let run = async |text: &str, params: Params<'_>| self.link.run(Repeat::Write, text, params).await;
         match write {
             Write::Insert { key, record } => self.gatherers[&key.kind()].insert(key, record, now).await,
             Write::Put { key, record } => {
