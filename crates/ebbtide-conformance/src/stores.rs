@@ -187,11 +187,12 @@ cases! {
         a_lease_has_one_holder
         a_batch_of_records_is_all_or_nothing
         records_of_scopes_and_collections_are_apart
-        ids_are_found_through_a_rotation_of_the_ring
-        a_store_has_one_naming_key;
+        ids_are_found_through_a_rotation_of_the_ring;
     stored_records:
         nothing_of_a_record_is_stored_in_clear
-        a_listing_has_ids_and_no_values;
+        a_listing_has_ids_and_no_values
+        a_store_has_one_naming_key
+        a_record_slides_up_to_its_cap;
     keys:
         old_tokens_are_good_until_their_key_is_retired
         a_retry_gets_the_same_successor_across_a_change_of_keys
