@@ -102,7 +102,7 @@ impl Cli {
             Command::Usage(args) => usage::run(args, json).await,
             Command::Explain(args) => explain::run(args, json).await,
             Command::Audit(args) => audit::run(args, json).await,
-            Command::Keyring(args) => keyring::run(&args).await,
+            Command::Keyring(args) => keyring::run(&args, json).await,
             Command::Clock(args) => clock::run(args, json).await,
             Command::Backup(args) => backup::run(args).await,
             Command::Restore(args) => restore::run(args).await,
@@ -126,6 +126,7 @@ impl Command {
         match self {
             Self::Audit(args) => args.has_json(),
             Self::Key(args) => args.has_json(),
+            Self::Keyring(args) => args.has_json(),
             Self::Approval(_)
             | Self::Attribute(_)
             | Self::Belongings(_)
@@ -151,7 +152,6 @@ impl Command {
             | Self::Copy(_)
             | Self::Dev(_)
             | Self::Import(_)
-            | Self::Keyring(_)
             | Self::Man(_)
             | Self::MigrateSchema(_)
             | Self::Serve(_)

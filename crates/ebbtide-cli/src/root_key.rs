@@ -1,7 +1,7 @@
 //! The root key: from the environment, or created at the first start in the folder of an embedded store.
 
 use std::fs::OpenOptions;
-use std::io::{ErrorKind, Write as _};
+use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -31,14 +31,14 @@ pub(crate) fn find(url: &str, files: &[PathBuf]) -> Result<Vec<Secret>> {
     if !keys.is_empty() {
         return Ok(keys);
     }
-    made(url).map(|key| vec![key])
+    made(url)
 }
 
 /// Refuses a key that is too short, or that an editor or a shell has added white space to.
 fn check(key: &Secret) -> Result<()> {
     let text = key.expose();
     if text.len() < MIN_BYTES {
-        bail!("the key is too short: it needs at least {MIN_BYTES} bytes");
+        bail!("the key is incomplete or too short: it needs at least {MIN_BYTES} bytes");
     }
     if text.chars().any(char::is_whitespace) {
         bail!("the key has white space in it or at its end: remove it");
@@ -58,35 +58,16 @@ fn read_lines(path: &Path) -> Result<Vec<Secret>> {
     Ok(keys)
 }
 
-/// Root key in the folder of an embedded store, created where there is none.
-fn made(url: &str) -> Result<Secret> {
+/// Root keys in the folder of an embedded store, one on each line; one is created where there is none.
+fn made(url: &str) -> Result<Vec<Secret>> {
     let Some(folder) = store::folder(url) else {
         bail!(
             "missing root key: set EBBTIDE_ROOT_KEY, or name a file with --root-key-file (only an embedded store creates one, in its folder)"
         );
     };
     let path = folder.join(FILE);
-    read(&path)
-        .transpose()
-        .unwrap_or_else(|| create(&path))
-        .with_context(|| format!("root key {}", path.display()))
-}
-
-fn read(path: &Path) -> Result<Option<Secret>> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => Secret::new(text),
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    let mode = std::fs::metadata(path)?.permissions().mode();
-    if mode & 0o077 != 0 {
-        bail!("only the owner may read it: set its mode to 0600");
-    }
-    let key = text.expose().trim();
-    if key.len() < MIN_BYTES {
-        bail!("the file is incomplete: remove it to have a new key created");
-    }
-    Ok(Some(Secret::new(key)))
+    let keys = if path.exists() { read_lines(&path) } else { create(&path).map(|key| vec![key]) };
+    keys.with_context(|| format!("root key {}", path.display()))
 }
 
 fn create(path: &Path) -> Result<Secret> {

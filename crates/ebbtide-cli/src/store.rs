@@ -81,7 +81,7 @@ async fn open_with_keyring(url: &str, access: Access, tool: ebbtide::Builder) ->
 }
 
 /// Keyring of the store at `url`: the file in `EBBTIDE_KEYRING`, else the one in the folder of an embedded store.
-fn keyring(url: &str) -> Option<PathBuf> {
+pub(crate) fn keyring(url: &str) -> Option<PathBuf> {
     let named = std::env::var_os("EBBTIDE_KEYRING").filter(|path| !path.is_empty()).map(PathBuf::from);
     let beside = || folder(url).map(|folder| folder.join(Keyring::FILE_NAME)).filter(|path| path.exists());
     named.or_else(beside)

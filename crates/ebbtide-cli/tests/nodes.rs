@@ -6,12 +6,13 @@
 mod server;
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::SystemTime;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use serde_json::Value;
-use server::{Answer, Client, Server, ebbtide, proof, said};
+use serde_json::{Value, json};
+use server::{Answer, Client, Server, ebbtide, proof, said, until};
 use tempfile::TempDir;
 
 const KEY: &str = "ebk_the-root-key-of-both-nodes";
@@ -67,6 +68,16 @@ fn main() -> ExitCode {
         if engine.name == "postgres" {
             let at = place.clone();
             add("a_schema_is_created_once_and_found_afterwards", Box::new(move || migrate(&at()?)));
+            let at = place.clone();
+            add(
+                "a_ring_is_rotated_under_load_without_a_failed_request",
+                Box::new(move || rotate_ring(engine, &at()?)),
+            );
+            let at = place.clone();
+            add(
+                "audited_calls_of_one_tenant_are_all_served",
+                Box::new(move || run(engine, &at()?, audited_at_once)),
+            );
             add("the_pool_and_the_clock_are_watched", Box::new(move || run(engine, &place()?, look)));
         }
     }
@@ -215,4 +226,117 @@ fn race_for_a_rotation(nodes: &Nodes, _: usize) {
     assert_eq!(answered.iter().filter(|answer| answer.body["retried"] == false).count(), 1, "{answers:?}");
     let successor = &answered[0].body["refresh_token"];
     assert!(answered.iter().all(|answer| answer.body["refresh_token"] == *successor), "the family forked");
+}
+
+/// Grants of approvals by every client at once: each is served, and the log of the tenant is whole.
+fn audited_at_once(nodes: &Nodes, round: usize) {
+    let start = Arc::new(Barrier::new(CLIENTS));
+    let callers: Vec<_> = (0..CLIENTS)
+        .map(|number| {
+            let (start, mut client) = (Arc::clone(&start), Client::new(nodes.nodes[number % 2].address, KEY));
+            std::thread::spawn(move || {
+                let body = json!({"identity": format!("user-{round}-{number}"), "resource": "doc", "action": "GET",
+                    "granted_by": "admin", "ttl_seconds": 600});
+                let scope = [("Ebbtide-Scope", "tenant:acme"), ("Content-Type", "application/json")];
+                start.wait();
+                client.call("PUT", "/v1/approvals", &scope, &body.to_string())
+            })
+        })
+        .collect();
+    let answers: Vec<_> = callers.into_iter().map(|caller| caller.join().unwrap()).collect();
+    assert!(answers.iter().all(|answer| answer.status == 200), "{answers:?}");
+    let log = nodes.nodes[round % 2].get("/v1/audit/verify?scope=tenant:acme").ok(200);
+    assert_eq!(log["entries"], json!((round + 1) * CLIENTS), "one entry for each: {log}");
+}
+
+/// The documented rotation, with the file copied from node to node, while clients rotate tokens on both.
+fn rotate_ring(engine: &Engine, place: &str) -> Result<(), Failed> {
+    let (url, folder) = ((engine.fresh)(place), tempfile::tempdir()?);
+    let files = ["one.json", "two.json"].map(|name| folder.path().join(name).display().to_string());
+    let ring = |arguments: &[&str]| {
+        let all = [&["keyring", "--keyring", files[0].as_str()], arguments].concat();
+        ebbtide(&all).output().unwrap()
+    };
+    assert!(ring(&["init"]).status.success());
+    std::fs::copy(&files[0], &files[1])?;
+    let nodes = files.each_ref().map(|file| {
+        let arguments = ["--store", &url, "--keyring", file];
+        Server::start_with(folder.path(), &arguments, &[("EBBTIDE_ROOT_KEY", KEY)])
+    });
+    let shown = || -> Value {
+        let output = ring(&["show", "--json", "--store", &url]);
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", said(&output)))
+    };
+    let old = shown()["active"].as_str().unwrap().to_owned();
+    let (over, rotations) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let loads: Vec<_> = (0..8)
+        .map(|number| {
+            let clients = nodes.each_ref().map(|node| Client::new(node.address, KEY));
+            let (over, rotations) = (Arc::clone(&over), Arc::clone(&rotations));
+            std::thread::spawn(move || load(clients, number, &over, &rotations))
+        })
+        .collect();
+    let reported = |id: &str, nodes: usize| {
+        let has = |node: &&Value| node["keys"].as_array().unwrap().contains(&json!(id));
+        shown()["nodes"].as_array().unwrap().iter().filter(has).count() == nodes
+    };
+    assert!(until(|| reported(&old, 2)), "{}", shown());
+    assert!(ring(&["add", "--standby"]).status.success());
+    let new =
+        shown()["keys"].as_array().unwrap().iter().find(|key| key["state"] == "accepted").unwrap()["id"]
+            .clone();
+    let new = new.as_str().unwrap();
+    let refused = ring(&["activate", new, "--store", &url]);
+    assert!(
+        !refused.status.success() && said(&refused).contains("do not have the key"),
+        "{}",
+        said(&refused)
+    );
+    std::fs::copy(&files[0], &files[1])?;
+    nodes.iter().for_each(|node| node.signal("-HUP"));
+    assert!(until(|| reported(new, 2)), "{}", shown());
+    let activated = ring(&["activate", new, "--store", &url]);
+    assert!(activated.status.success(), "{}", said(&activated));
+    let refused = ring(&["retire", &old, "--store", &url]);
+    assert!(!refused.status.success(), "a node still makes tokens with it: {}", said(&refused));
+    std::fs::copy(&files[0], &files[1])?;
+    nodes.iter().for_each(|node| node.signal("-HUP"));
+    let active = |node: &Value| node["active"] == json!(new);
+    assert!(until(|| shown()["nodes"].as_array().unwrap().iter().all(active)), "{}", shown());
+    let before = rotations.load(Ordering::Relaxed);
+    assert!(until(|| rotations.load(Ordering::Relaxed) > before + 64));
+    let resealed = ring(&["reseal", "--store", &url]);
+    assert!(resealed.status.success(), "{}", said(&resealed));
+    let retired = ring(&["retire", &old, "--store", &url]);
+    assert!(retired.status.success(), "{}", said(&retired));
+    std::fs::copy(&files[0], &files[1])?;
+    nodes.iter().for_each(|node| node.signal("-HUP"));
+    let before = rotations.load(Ordering::Relaxed);
+    assert!(until(|| rotations.load(Ordering::Relaxed) > before + 64));
+    over.store(true, Ordering::Relaxed);
+    for load in loads {
+        assert_eq!(load.join().unwrap(), Vec::<String>::new(), "no request fails");
+    }
+    Ok(())
+}
+
+/// Rotates one family on both nodes in turn, and returns the failures.
+fn load(mut clients: [Client; 2], number: usize, over: &AtomicBool, rotations: &AtomicU64) -> Vec<String> {
+    let body = json!({"subject": format!("user-{number}"), "client_id": "app", "data": {"n": number}});
+    let mut token = clients[0].post("/v1/grants", &body.to_string()).ok(201)["refresh_token"].clone();
+    let mut failures = Vec::new();
+    for client in (0..2).cycle() {
+        if over.load(Ordering::Relaxed) {
+            break;
+        }
+        let body = json!({"refresh_token": token, "client_id": "app"}).to_string();
+        let answer = clients[client].post("/v1/grants/rotate", &body);
+        if answer.status == 200 {
+            token = answer.body["refresh_token"].clone();
+            rotations.fetch_add(1, Ordering::Relaxed);
+        } else {
+            failures.push(answer.text);
+        }
+    }
+    failures
 }

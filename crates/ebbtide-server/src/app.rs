@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebbtide::ops::sweeper::SILENCE;
+use ebbtide::stores::audit::{Action, AuditContext, Note};
 use ebbtide::timekeeping::{Now, TimeSource, Timed};
-use ebbtide::{Admin, Ebbtide, Rng as _, Secret, Stores, SystemRng};
+use ebbtide::{Admin, Ebbtide, Keyring, Rng as _, Scope, Secret, Stores, SystemRng};
 
 use crate::http::auth::Access;
 use crate::http::edge::Edge;
@@ -121,9 +122,21 @@ impl App {
             Ok(true) => {
                 let ring = self.stores.keyring();
                 tracing::info!(active = %ring.active(), keys = ring.keys().len(), "read the keyring again");
+                if let Err(error) = self.note_keyring(&ring).await {
+                    tracing::warn!(%error, "cannot note the change of the keyring in the audit log");
+                }
             }
             Err(error) => tracing::warn!(%error, "cannot read the keyring again; keeping the present one"),
         }
+    }
+
+    /// Appends the keys of a keyring that has changed to the audit log.
+    async fn note_keyring(&self, ring: &Keyring) -> ebbtide::Result<()> {
+        let ids: Vec<_> = ring.keys().iter().map(|key| key.id.to_string()).collect();
+        let detail = format!("the key {} is active; the keys are {}", ring.active(), ids.join(", "));
+        let context = AuditContext::because("a node has read its keyring again")?;
+        let note = Note::of(Action::Keyring, &context)?.with_detail(detail);
+        self.stores.audit(&Scope::Global).append(&note).await
     }
 
     /// The same within other limits.

@@ -129,7 +129,8 @@ impl Ebbtide {
         let changed = self.0.stores.shared_keyring().reload()?;
         if changed {
             let ring = self.0.stores.keyring();
-            self.rings().adopt(&ring).await?;
+            let known = self.rings().adopt(&ring).await?;
+            self.0.stores.shared_keyring().set_known(known.keys);
         }
         Ok(changed)
     }
@@ -139,8 +140,11 @@ impl Ebbtide {
     pub async fn report_keyring(&self, node: &[u8; 8]) -> Result<()> {
         let rings = self.rings();
         rings.report(node, &self.0.stores.keyring()).await?;
-        if rings.known().await?.is_some_and(|known| known.authenticated) {
-            self.0.stores.refuse_untagged();
+        if let Some(known) = rings.known().await? {
+            if known.authenticated {
+                self.0.stores.refuse_untagged();
+            }
+            self.0.stores.shared_keyring().set_known(known.keys);
         }
         Ok(())
     }

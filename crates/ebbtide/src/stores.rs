@@ -28,7 +28,6 @@ pub use shared::field::Field;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -54,7 +53,7 @@ use clients::hashing::Hashers;
 use profile::Profile;
 use scopes::Scopes;
 use shared::client_epochs::{ClientEpochSource, ClientEpochs};
-use shared::refusal::RefusalCause;
+use shared::fence::{Fence, FenceState};
 
 /// Every store on one backend. Cheap to clone.
 #[derive(Clone)]
@@ -81,8 +80,8 @@ struct Shared {
     beside: Arc<Semaphore>,
     /// Chains of the audit log that this process writes.
     chains: Chains,
-    /// Milliseconds until which replay checks are refused after a backup was restored; zero without a fence.
-    fence: AtomicU64,
+    /// Fence of a restored backup.
+    fence: FenceState,
     /// Id of the store's naming key, once it was read.
     naming_checked: OnceCell<KeyId>,
     text_counters: records::TextCounters,
@@ -296,21 +295,14 @@ impl Stores {
         let _ = self.0.beside.acquire_many(most).await;
     }
 
-    /// Refuses replay checks until `until`: a backup was restored.
-    pub(crate) fn set_fence(&self, until: Timestamp) {
-        self.0.fence.store(until.as_millis(), Ordering::Release);
+    /// Sets the fence: a backup was restored.
+    pub(crate) fn set_fence(&self, fence: Fence) {
+        self.0.fence.set(fence);
     }
 
-    /// `Unavailable` while a proof from before a restored backup may still be valid.
-    pub(crate) fn check_fence(&self, now: Now) -> Result<()> {
-        let until = self.0.fence.load(Ordering::Acquire);
-        if until > 0 && now.before(Timestamp::from_stored(until)?)? {
-            RefusalCause::Fence.note();
-            return Err(Error::unavailable(
-                "a backup was restored: replay checks are refused until proofs from before it have ended",
-            ));
-        }
-        Ok(())
+    /// Fence of a restored backup; none if there was none.
+    pub(crate) fn fence(&self) -> Option<Fence> {
+        self.0.fence.get()
     }
 
     pub(crate) fn naming_checked(&self) -> &OnceCell<KeyId> {
@@ -476,7 +468,7 @@ impl Builder {
             beside: Arc::new(Semaphore::new(MOST_BESIDE)),
             bucket_lives,
             chains: Chains::default(),
-            fence: AtomicU64::new(0),
+            fence: FenceState::default(),
             naming_checked: OnceCell::new(),
             text_counters: records::TextCounters::default(),
         }))

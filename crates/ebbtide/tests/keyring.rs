@@ -3,9 +3,15 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
+use std::sync::Arc;
 
+use ebbtide::ops::reseal::{Resealer, uses};
 use ebbtide::stores::grants::{GrantRequest, Rotate, RotateOutcome};
-use ebbtide::{Ebbtide, ErrorKind, Keyring, SystemRng, Timestamp};
+use ebbtide::{
+    Admin, Clock as _, Ebbtide, ErrorKind, Keyring, Kind, ManualClock, Memory, Scope, SeededRng, Stores,
+    SystemRng, Timestamp,
+};
+use serde_json::json;
 
 fn make(path: &Path) -> Keyring {
     Keyring::load_or_create(path, &SystemRng, Timestamp::ZERO).unwrap()
@@ -137,4 +143,90 @@ async fn each_store_has_the_keyring_it_needs() {
     let missing =
         Ebbtide::builder("memory:").keyring_file(folder.path().join("none")).open().await.unwrap_err();
     assert!(missing.message().contains("no keyring at"), "a file that was named must be there");
+}
+
+/// Records of the reseal; `EBBTIDE_TEST_RESEAL` asks for another number, such as a million.
+fn records() -> usize {
+    std::env::var("EBBTIDE_TEST_RESEAL").map_or(2_300, |number| number.parse().unwrap())
+}
+
+#[tokio::test]
+async fn a_reseal_that_was_stopped_is_resumed_and_keeps_versions() {
+    let rng = SeededRng::new(5);
+    let clock = || ManualClock::at(Timestamp::from_millis(1_800_000_000_000).unwrap());
+    let backend: Arc<dyn Admin> = Arc::new(Memory::default());
+    let over =
+        |ring: &Keyring| Stores::builder(Arc::clone(&backend)).clock(clock()).keyring(ring.clone()).build();
+    let mut ring = Keyring::generate(&rng, Timestamp::ZERO);
+    let (old, acme) = (ring.active(), Scope::tenant("acme").unwrap());
+    let bucket = over(&ring).attributes(&acme).bucket("alice", "b").unwrap();
+    let mut versions = Vec::new();
+    for number in 0..records() {
+        versions.push(bucket.set(&format!("n{number}"), json!(number)).await.unwrap().version);
+    }
+    let grants = over(&ring).grants(&acme);
+    let grant = grants.issue(GrantRequest::new("alice", "app").data(json!("secret"))).await.unwrap();
+    let new = ring.add(&rng, Timestamp::ZERO).unwrap();
+    ring.activate(new).unwrap();
+    let stores = over(&ring);
+    let now = clock().now();
+    let start = async || Resealer::start(&stores, &backend, Arc::new(SeededRng::new(6)), now).await.unwrap();
+    let mut first = start().await;
+    while first.done().looked < 1_000 {
+        assert!(first.step(now).await.unwrap());
+    }
+    let done = first.done().clone();
+    drop(first);
+    let mut second = start().await;
+    assert_eq!(*second.done(), done, "it goes on where the first one stopped");
+    while second.step(now).await.unwrap() {}
+    assert!(second.done().moved > records() as u64, "{:?}", second.done());
+    // The refresh token is derived with the old key until it is rotated.
+    let left = uses(&stores, backend.as_ref(), old, now).await.unwrap();
+    assert_eq!(left, [(Kind::Grant, 1)].into());
+    let rotated = stores.grants(&acme).rotate(Rotate::new(grant.refresh_token, "app")).await.unwrap();
+    assert!(matches!(rotated, RotateOutcome::Rotated(_)), "{rotated:?}");
+    assert!(uses(&stores, backend.as_ref(), old, now).await.unwrap().is_empty());
+    ring.retire(old).unwrap();
+    let bucket = over(&ring).attributes(&acme).bucket("alice", "b").unwrap();
+    for (number, version) in versions.iter().enumerate() {
+        let found = bucket.get(&format!("n{number}")).await.unwrap().unwrap();
+        assert_eq!((found.data, found.version), (json!(number), *version));
+    }
+}
+
+#[cfg(feature = "fjall")]
+#[tokio::test]
+async fn a_token_of_a_key_that_only_other_nodes_have_is_unavailable_and_an_invented_one_unknown() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("fjall:{}", dir.path().join("data").display());
+    let file = |name: &str| dir.path().join(name);
+    Keyring::generate(&SystemRng, Timestamp::ZERO).create(&file("one"), &SystemRng).unwrap();
+    std::fs::copy(file("one"), file("two")).unwrap();
+    let added = Keyring::edit(&file("two"), |ring| {
+        let id = ring.add(&SystemRng, Timestamp::ZERO)?;
+        ring.activate(id).map(|()| id)
+    })
+    .unwrap();
+    let open = async |name: &str| Ebbtide::builder(&url).keyring_file(file(name)).open().await.unwrap();
+    let db = open("two").await;
+    let grant = db.scope("global").unwrap().grants().issue(GrantRequest::new("alice", "app")).await.unwrap();
+    drop(db);
+    // The copy of this node is signed for by the old key: the note was signed with the new one.
+    std::fs::copy(file("two"), file("three")).unwrap();
+    Keyring::edit(&file("three"), |ring| {
+        let old = ring.keys().iter().find(|key| key.id != added).unwrap().id;
+        ring.activate(old)
+    })
+    .unwrap();
+    drop(open("three").await);
+    let db = open("one").await;
+    let grants = db.scope("global").unwrap().grants();
+    let refused = grants.rotate(Rotate::new(grant.refresh_token, "app")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    let stranger = Ebbtide::in_memory();
+    let other =
+        stranger.scope("global").unwrap().grants().issue(GrantRequest::new("alice", "app")).await.unwrap();
+    let unknown = grants.rotate(Rotate::new(other.refresh_token, "app")).await.unwrap();
+    assert_eq!(unknown, RotateOutcome::Unknown);
 }

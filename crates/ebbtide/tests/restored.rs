@@ -8,11 +8,13 @@ use std::path::Path;
 use ebbtide::restore::restore;
 use ebbtide::stores::api_keys::{KeyRequest, Role};
 use ebbtide::stores::approvals::Approval;
-use ebbtide::stores::audit::AuditContext;
+use ebbtide::stores::audit::{Action, AuditContext, Entry};
+use ebbtide::stores::challenges::{ChallengeRequest, Form, Verify, VerifyOutcome};
 use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
 use ebbtide::stores::grants::{GrantRequest, Rotate, RotateOutcome};
+use ebbtide::stores::nonces::{NonceCheck, NonceOutcome, NonceRequest};
 use ebbtide::stores::replays::{Proof, ReplayOutcome};
-use ebbtide::{Ebbtide, ErrorKind, Scope};
+use ebbtide::{Clock as _, Ebbtide, ErrorKind, Scope, SystemClock};
 use serde_json::json;
 
 const ACME: &str = "tenant:acme";
@@ -30,14 +32,29 @@ async fn a_restored_backup_unrevokes_nothing() {
     let context = AuditContext::new("bob", "a drill").unwrap();
     let uri = "https://app/cb";
     let code = acme.codes().issue(CodeRequest::new("app", "alice", uri)).await.unwrap().code;
-    let grant = acme.grants().issue(GrantRequest::new("app", "alice")).await.unwrap();
-    let key = acme.api_keys().create(&KeyRequest::new(Scope::tenant("acme").unwrap(), Role::Admin), &context).await.unwrap();
+    let grant = acme.grants().issue(GrantRequest::new("alice", "app")).await.unwrap();
+    let key = acme
+        .api_keys()
+        .create(&KeyRequest::new(Scope::tenant("acme").unwrap(), Role::Admin), &context)
+        .await
+        .unwrap();
     acme.approvals().grant(&Approval::new("alice", "doc", "GET", "admin")).await.unwrap();
+    let (nonces, challenges) = (acme.nonces(), acme.challenges());
+    let mut checks = Vec::new();
+    for request in [NonceRequest::new("as"), NonceRequest::new("as").stateless()] {
+        checks.push(NonceCheck::new("as", nonces.issue(request).await.unwrap().nonce));
+    }
+    let link = challenges.issue(ChallengeRequest::new("reset", "alice", Form::Token)).await.unwrap();
+    let link = Verify::new("reset", &link.secret).id(link.id.to_string());
     db.engine().backup(&copy).await.unwrap();
 
     // After the backup, all of it is used or revoked.
     let redeem = || Redeem::new(code.clone(), "app").redirect_uri(uri);
     assert!(matches!(acme.codes().redeem(redeem()).await.unwrap(), RedeemOutcome::Redeemed(_)));
+    for check in &checks {
+        assert!(matches!(nonces.accept(check).await.unwrap(), NonceOutcome::Accepted { .. }));
+    }
+    assert!(matches!(challenges.verify(&link).await.unwrap(), VerifyOutcome::Verified(_)));
     assert_eq!(acme.grants().revoke(grant.grant_id, Some(&context)).await.unwrap(), 1);
     assert!(acme.api_keys().revoke(&key.about.id, &context).await.unwrap());
     assert!(acme.approvals().revoke("alice", "doc", "GET", &context).await.unwrap());
@@ -48,27 +65,93 @@ async fn a_restored_backup_unrevokes_nothing() {
         .iter()
         .map(|entry| {
             let kind = entry.kind.map(ebbtide::Kind::name);
-            (Scope::tenant("acme").unwrap(), json!({"action": entry.action.name(), "kind": kind, "target": entry.target}))
+            let chain = entry.chain.map(|chain| chain.to_string());
+            (Scope::tenant("acme").unwrap(), json!({"chain": chain, "sequence": entry.sequence, "action": entry.action.name(), "kind": kind, "target": entry.target}))
         })
         .collect();
-    drop((acme, db));
+    drop((nonces, challenges, acme, db));
 
     // The backup takes its place.
     let db = open(&copy).await;
     let fenced = restore(&db, &log).await.unwrap();
     assert_eq!(fenced.revoked, 2, "the key and the approval");
     let acme = db.scope(ACME).unwrap();
-    assert!(!matches!(acme.codes().redeem(redeem()).await.unwrap(), RedeemOutcome::Redeemed(_)), "it was used");
+    let redeemed = acme.codes().redeem(redeem()).await.unwrap();
+    assert_eq!(
+        redeemed,
+        RedeemOutcome::Reused { grant_id: None },
+        "it was used, and nothing is revoked for it"
+    );
+    for check in &checks {
+        assert_eq!(acme.nonces().accept(check).await.unwrap(), NonceOutcome::Used);
+        assert_eq!(acme.nonces().check(check).await.unwrap(), NonceOutcome::Used);
+    }
+    assert_eq!(acme.challenges().verify(&link).await.unwrap(), VerifyOutcome::Used);
+    for request in [NonceRequest::new("as"), NonceRequest::new("as").stateless()] {
+        let new = NonceCheck::new("as", acme.nonces().issue(request).await.unwrap().nonce);
+        assert!(
+            matches!(acme.nonces().accept(&new).await.unwrap(), NonceOutcome::Accepted { .. }),
+            "a new one is good"
+        );
+    }
     let rotated = acme.grants().rotate(Rotate::new(grant.refresh_token, "app")).await.unwrap();
     assert_eq!(rotated, RotateOutcome::Expired, "everybody signs in again, and nobody is a thief");
     assert_eq!(db.stores().find_api_key(&key.key).await.unwrap(), None);
     assert!(!acme.approvals().check("alice", "doc", "GET").await.unwrap());
     let refused = acme.replays().check(&proof).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "it was seen, and the backup does not know");
+    let second = SystemClock.now().as_millis() / 1_000;
+    let old = Proof::new("dpop", "k").iat(second - 1);
+    assert_eq!(acme.replays().check(&old).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    let new = Proof::new("dpop", "k").iat(second + 1);
+    assert!(
+        matches!(acme.replays().check(&new).await.unwrap(), ReplayOutcome::Fresh { .. }),
+        "made after the fence"
+    );
+    assert_eq!(acme.replays().check(&new).await.unwrap(), ReplayOutcome::Replay);
+    let theft = acme.audit().list(None, 100).await.unwrap().items;
+    assert!(theft.iter().all(|entry| entry.action != Action::Theft));
     drop((acme, db));
 
     // The fence holds after a restart.
     let db = open(&copy).await;
     let refused = db.scope(ACME).unwrap().replays().check(&proof).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revocation_from_before_the_backup_is_not_repeated() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(&dir.path().join("live")).await;
+    let acme = db.scope(ACME).unwrap();
+    let context = AuditContext::new("bob", "a drill").unwrap();
+    let approval = Approval::new("alice", "doc", "GET", "admin");
+    acme.approvals().grant(&approval).await.unwrap();
+    assert!(acme.approvals().revoke("alice", "doc", "GET", &context).await.unwrap());
+    acme.approvals().grant(&approval).await.unwrap();
+    let lines = |entries: Vec<Entry>| -> Vec<_> {
+        let line = |entry: &Entry| {
+            json!({"chain": entry.chain.map(|chain| chain.to_string()), "sequence": entry.sequence,
+                "action": entry.action.name(), "kind": entry.kind.map(ebbtide::Kind::name), "target": entry.target})
+        };
+        entries.iter().map(|entry| (Scope::tenant("acme").unwrap(), line(entry))).collect()
+    };
+    let log = lines(acme.audit().list(None, 100).await.unwrap().items);
+    let copy = dir.path().join("copy");
+    db.engine().backup(&copy).await.unwrap();
+    let restored = open(&copy).await;
+    assert_eq!(restore(&restored, &log).await.unwrap().revoked, 0);
+    assert!(restored.scope(ACME).unwrap().approvals().check("alice", "doc", "GET").await.unwrap());
+    // A deletion after the backup is repeated.
+    acme.owners().delete("alice", &context).await.unwrap().finish().await.unwrap();
+    let log = lines(acme.audit().list(None, 100).await.unwrap().items);
+    let log: Vec<_> = log
+        .into_iter()
+        .map(|(scope, mut line)| {
+            line["detail"] = json!("begins");
+            (scope, line)
+        })
+        .collect();
+    restore(&restored, &log).await.unwrap();
+    assert!(!restored.scope(ACME).unwrap().approvals().check("alice", "doc", "GET").await.unwrap());
 }

@@ -6,8 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebbtide::ops::transfer::{Copied, Copier, Exporter, ImportOutcome, Importer};
+use ebbtide::stores::api_keys::{KeyRequest, Role};
 use ebbtide::stores::approvals::Approval;
+use ebbtide::stores::attributes::Draft;
+use ebbtide::stores::audit::AuditContext;
+use ebbtide::stores::clients::{ClientRequest, RegisterOutcome, VerifyOutcome};
+use ebbtide::stores::records::{GetOutcome, PutOutcome, PutRecord, RecordAddress, RecordValue};
 use ebbtide::stores::relationships::{Edge, RelationType, Relationship};
+use ebbtide::stores::replays::{Proof, ReplayOutcome};
+use ebbtide::stores::shared::belongings::Parent;
 use ebbtide::stores::shared::extension::Extension;
 use ebbtide::{
     Admin, BackendExt, ErrorKind, Key, Kind, ManualClock, Memory, Prefix, Reach, Record, Scope, Stores,
@@ -255,4 +262,92 @@ async fn lines_of_other_systems_are_read() {
     let broken: Arc<dyn Admin> = faulty;
     let importer = Importer::new(stores(&broken), Scope::Global, false);
     assert_eq!(importer.line(&good[1].to_string()).await.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn every_kind_moves_to_another_scope_and_back() {
+    let (from, to) = (memory(), memory());
+    let (acme, beta) = (scope("tenant:acme"), scope("tenant:beta"));
+    let source = stores(&from);
+    let bucket = source.attributes(&acme).bucket("alice", "profile").unwrap();
+    bucket.set("name", json!({"given": "Alice"})).await.unwrap();
+    let sliding = Draft::new(json!(false)).sliding_ttl(secs(60), secs(600));
+    bucket.set("falsy", sliding).await.unwrap();
+    let client = ClientRequest::confidential().client_id("app").redirect_uris(["https://app.example/cb"]);
+    let RegisterOutcome::Registered(registered) = source.clients(&acme).register(client).await.unwrap()
+    else {
+        panic!("not registered")
+    };
+    let secret = registered.client_secret.unwrap();
+    let record = PutRecord::new("sessions", "id1", json!({"cart": [1, 2]}));
+    assert!(matches!(source.records(&acme).put(&record).await.unwrap(), PutOutcome::Stored { .. }));
+    let proof = Proof::new("dpop", "j");
+    let _ = source.replays(&acme).check(&proof).await.unwrap();
+    let key = KeyRequest::new(acme.clone(), Role::Writer);
+    let key = source.api_keys(&acme).create(&key, &AuditContext::because("a test").unwrap()).await.unwrap();
+
+    let mut exporter = Exporter::of(source, &Reach::Below(acme.clone()), &Exporter::KINDS).unwrap();
+    let mut lines = Vec::new();
+    while let Some(page) = exporter.page().await.unwrap() {
+        lines.extend(page);
+    }
+    let text = lines.join("\n");
+    assert!(!text.contains("cart") && !text.contains(secret.expose()), "sealed: {text}");
+    let target = stores(&to);
+    let foreign = Importer::new(target.clone(), beta.clone(), false);
+    for line in &lines {
+        let ImportOutcome::Skipped(why) = foreign.line(line).await.unwrap() else { panic!("{line}") };
+        assert!(why.contains("tenant:acme"), "a foreign scope is refused: {why}");
+    }
+    let importer = Importer::new(target.clone(), beta.clone(), false).map_scope(acme.clone(), beta.clone());
+    for line in &lines {
+        let answer = importer.line(line).await.unwrap();
+        if line.contains("\"api_keys\"") {
+            assert_eq!(
+                answer,
+                ImportOutcome::Skipped("api_keys are bound to their scope, tenant:acme".into())
+            );
+        } else {
+            assert!(matches!(answer, ImportOutcome::Written(_)), "{answer:?}: {line}");
+        }
+    }
+    let there = target.attributes(&beta).bucket("alice", "profile").unwrap();
+    assert_eq!(there.get("name").await.unwrap().unwrap().data, json!({"given": "Alice"}));
+    assert!(there.get("falsy").await.unwrap().unwrap().slides);
+    let verified = target.clients(&beta).verify("app", &secret).await.unwrap();
+    assert!(matches!(verified, VerifyOutcome::Verified(_)), "{verified:?}");
+    let found = target.records(&beta).get(&RecordAddress::id("sessions", "id1")).await.unwrap();
+    let GetOutcome::Found(found) = found else { panic!("{found:?}") };
+    assert_eq!(found.value, RecordValue::from(json!({"cart": [1, 2]})));
+    assert_eq!(target.replays(&beta).check(&proof).await.unwrap(), ReplayOutcome::Replay);
+    // In its own scope a key is good too.
+    let own = Importer::by_line(target.clone(), false);
+    let line = lines.iter().find(|line| line.contains("\"api_keys\"")).unwrap();
+    assert_eq!(own.line(line).await.unwrap(), ImportOutcome::Written(Kind::ApiKey));
+    assert_eq!(target.find_api_key(&key.key).await.unwrap(), Some(key.about));
+    // A line that was changed, or that another keyring has signed, is refused.
+    let later = line.replacen('{', "{\"expires_at\":4102444800000,", 1);
+    let ImportOutcome::Skipped(why) = own.line(&later).await.unwrap() else { panic!() };
+    assert!(why.contains("changed"), "{why}");
+    let stranger = Importer::by_line(Stores::for_tests(memory()), false);
+    let ImportOutcome::Skipped(why) = stranger.line(line).await.unwrap() else { panic!() };
+    assert!(why.contains("this keyring"), "{why}");
+}
+
+#[tokio::test]
+async fn a_copy_keeps_links_and_checkpoints() {
+    let (from, to) = (memory(), memory());
+    let (source, acme) = (stores(&from), scope("tenant:acme"));
+    source.relationships(&acme).add(&Relationship::trust("a", "t", "b", "admin")).await.unwrap();
+    let trust = Parent::Relationship(Edge::new("a", "t", "b", RelationType::Trust));
+    let bucket = source.attributes(&acme).bucket("b", "tokens").unwrap();
+    bucket.set("of-a", Draft::new(json!(1)).belongs_to(trust)).await.unwrap();
+    source.checkpoint_audit().await.unwrap();
+    assert!(copy(&from, &to, all()).await.unwrap().is_whole());
+    assert_eq!(everything(&to).await, everything(&from).await);
+    let target = stores(&to);
+    let context = AuditContext::because("over").unwrap();
+    let edge = Edge::new("a", "t", "b", RelationType::Trust);
+    assert!(target.relationships(&acme).remove(&edge, &context).await.unwrap());
+    assert!(target.attributes(&acme).bucket("b", "tokens").unwrap().get("of-a").await.unwrap().is_none());
 }

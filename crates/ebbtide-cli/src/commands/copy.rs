@@ -70,8 +70,12 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         copied.verified,
         copied.different,
     )?;
+    let known = target.rings().known().await?.map(|known| known.keys).unwrap_or_default();
+    let keys: Vec<_> = known.iter().map(ToString::to_string).collect();
+    let file = store::keyring(&args.from).map(|path| format!(", {}", path.display())).unwrap_or_default();
     outln!(
-        "serve the copy with the keyring of the source: its records are sealed and authenticated with it"
+        "serve the copy with the keyring of the source{file}: its records are sealed and authenticated with the keys {}",
+        if keys.is_empty() { "of that".to_owned() } else { keys.join(", ") }
     )?;
     Ok(if copied.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }

@@ -5,14 +5,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use ebbtide::ops::transfer::Importer;
 use ebbtide::stores::records::{
     PutOutcome, PutRecord, RecordAddress, RecordCondition, RecordId, RecordValue, Records,
 };
 use ebbtide::stores::shared::life::Life;
-use ebbtide::{ErrorKind, Ttl};
+use ebbtide::{ErrorKind, Scope, Ttl};
 use redis::{Client, Connection};
 
-use crate::args::StoreScope;
+use crate::args::StoreArg;
 use crate::output::outln;
 use crate::store::{self, Access};
 
@@ -32,7 +33,7 @@ struct Key {
 }
 
 /// Reads every string and counter of a Redis server into the records of the Redis protocol.
-pub(super) async fn run(from: &str, place: &StoreScope, dry_run: bool) -> Result<ExitCode> {
+pub(super) async fn run(from: &str, place: &StoreArg, scope: &Scope, dry_run: bool) -> Result<ExitCode> {
     if !from.starts_with("redis://") {
         bail!(
             "--from takes the URL of a Redis server: redis://HOST:PORT; reach one with TLS through a tunnel"
@@ -44,9 +45,14 @@ pub(super) async fn run(from: &str, place: &StoreScope, dry_run: bool) -> Result
     let connect = move || client.get_connection_with_timeout(Duration::from_secs(10));
     let mut connection =
         tokio::task::spawn_blocking(connect).await?.context("cannot connect to the Redis server")?;
-    let access = if dry_run { Access::Read } else { Access::Create };
-    let db = store::open(&place.store.url, access).await?;
-    let scope = &place.scope.name;
+    // Values are sealed: with the keyring of the store, which is made with a new one.
+    let db = if dry_run {
+        store::open(&place.url, Access::Read).await?
+    } else {
+        store::open_signing(&place.url, Access::Create).await?
+    };
+    let importer = Importer::new(db.stores().clone(), scope.clone(), dry_run);
+    importer.note("of a Redis server begins").await?;
     let records = db.stores().records(scope);
     let (mut written, mut skipped, mut cursor) = (0_u64, BTreeMap::<String, u64>::new(), 0);
     loop {
@@ -68,6 +74,7 @@ pub(super) async fn run(from: &str, place: &StoreScope, dry_run: bool) -> Result
             break;
         }
     }
+    importer.note(&format!("of a Redis server ended, {written} records written")).await?;
     outln!(
         "{} {written} keys in {scope}; {} keys skipped",
         if dry_run { "would write" } else { "wrote" },

@@ -9,8 +9,9 @@ use clap::Subcommand;
 use ebbtide::keyring::KeyId;
 use ebbtide::ops::reseal::{Resealer, uses};
 use ebbtide::stores::audit::{Action as AuditAction, AuditContext, Note};
-use ebbtide::{Clock, Ebbtide, Keyring, Scope, SystemClock, SystemRng};
+use ebbtide::{Clock, Ebbtide, Keyring, Scope, SystemClock, SystemRng, Timestamp};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
 
 use crate::output::{errln, outln};
 use crate::store::{self, Access};
@@ -97,7 +98,13 @@ enum Action {
     },
 }
 
-pub(crate) async fn run(args: &Args) -> Result<ExitCode> {
+impl Args {
+    pub(crate) fn has_json(&self) -> bool {
+        matches!(self.action, Action::List | Action::Show)
+    }
+}
+
+pub(crate) async fn run(args: &Args, json: bool) -> Result<ExitCode> {
     let now = SystemClock.now();
     let file = args.file.as_path();
     match args.action {
@@ -121,16 +128,23 @@ pub(crate) async fn run(args: &Args) -> Result<ExitCode> {
             outln!("added the naming key {id}")?;
         }
         Action::Activate { id } => {
-            match &args.store {
-                Some(url) => check_nodes(url, id).await?,
-                None => errln!("without --store it is not checked that every node has the key"),
-            }
+            let checked = match &args.store {
+                Some(url) => check_nodes(url, file, id).await?,
+                None => {
+                    errln!("without --store it is not checked that every node has the key");
+                    None
+                }
+            };
             Keyring::edit(file, |keyring| keyring.activate(id))?;
+            if let Some(db) = checked {
+                append(&db, "keyring activate", format!("the key {id} is active")).await?;
+            }
             outln!("the key {id} is active")?;
         }
-        Action::List => list(file)?,
+        Action::List => list(file, json)?,
+        Action::Show if json => show_json(file, args.store.as_deref()).await?,
         Action::Show => {
-            list(file)?;
+            list(file, false)?;
             if let Some(url) = &args.store {
                 show_nodes(url).await?;
             }
@@ -140,18 +154,71 @@ pub(crate) async fn run(args: &Args) -> Result<ExitCode> {
             reseal(url, file).await?;
         }
         Action::Retire { id } => {
-            match &args.store {
-                Some(url) => check_uses(url, file, id).await?,
-                None => errln!("without --store it is not checked that nothing uses the key"),
+            let checked = match &args.store {
+                Some(url) => Some(check_uses(url, file, id).await?),
+                None => {
+                    errln!("without --store it is not checked that nothing uses the key");
+                    None
+                }
+            };
+            let ring = Keyring::edit(file, |keyring| keyring.retire(id).map(|()| keyring.clone()))?;
+            if let Some(db) = checked {
+                db.rings().forget(id, &ring).await?;
+                append(&db, "keyring retire", format!("the key {id} is retired")).await?;
             }
-            Keyring::edit(file, |keyring| keyring.retire(id))?;
             outln!("retired the key {id}")?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(file: &Path) -> Result<()> {
+/// Appends to the audit log of the whole store.
+async fn append(db: &Ebbtide, reason: &str, detail: String) -> Result<()> {
+    let note = Note::of(AuditAction::Keyring, &AuditContext::because(reason)?)?;
+    Ok(db.at(&Scope::Global).audit().append(&note.with_detail(detail)).await?)
+}
+
+/// Keys of a ring, without the keys themselves.
+fn ring_json(file: &Path) -> Result<Value> {
+    let keyring = Keyring::load(file)?;
+    let key = |id: String, created_at: Timestamp, state| json!({"id": id, "created_at": created_at.as_millis(), "state": state});
+    let mut keys: Vec<_> = keyring
+        .keys()
+        .iter()
+        .map(|info| {
+            key(info.id.to_string(), info.created_at, if info.active { "active" } else { "accepted" })
+        })
+        .collect();
+    keys.extend(
+        keyring.naming_key().map(|naming| key(naming.id().to_string(), naming.created_at(), "naming")),
+    );
+    Ok(json!({"active": keyring.active().to_string(), "keys": keys}))
+}
+
+async fn show_json(file: &Path, url: Option<&str>) -> Result<()> {
+    let mut shown = ring_json(file)?;
+    if let Some(url) = url {
+        let db = store::open(url, Access::Read).await?;
+        let known = db.rings().known().await?;
+        shown["authenticated"] = json!(known.is_some_and(|known| known.authenticated));
+        let ids = |keys: &[KeyId]| keys.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let nodes = db.rings().nodes().await?;
+        let nodes: Vec<_> = nodes
+            .iter()
+            .map(|node| {
+                json!({"node": node.node, "active": node.active.to_string(), "keys": ids(&node.keys),
+                    "at": node.at.as_millis()})
+            })
+            .collect();
+        shown["nodes"] = json!(nodes);
+    }
+    outln!("{shown}")
+}
+
+fn list(file: &Path, json: bool) -> Result<()> {
+    if json {
+        return outln!("{}", ring_json(file)?);
+    }
     let now = SystemClock.now();
     outln!("ID        AGE       STATE")?;
     let keyring = Keyring::load(file)?;
@@ -167,14 +234,15 @@ fn list(file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Refuses while a node does not have the key. A store that a server of this machine has open has that node alone, and
-/// the server reads the file that is changed.
-async fn check_nodes(url: &str, id: KeyId) -> Result<()> {
-    let db = match store::open(url, Access::Read).await {
-        Err(error) if store::is_held(url, &error) => return Ok(()),
+/// Refuses while a node does not have the key, and returns the store. A store that a server of this machine has open
+/// has that node alone, and the server reads the file that is changed and notes the change.
+async fn check_nodes(url: &str, file: &Path, id: KeyId) -> Result<Option<Ebbtide>> {
+    let db = match open(url, file).await {
+        Err(error) if store::is_held(url, &error) => return Ok(None),
         db => db?,
     };
-    Ok(db.rings().check_everywhere(id).await?)
+    db.rings().check_everywhere(id).await?;
+    Ok(Some(db))
 }
 
 async fn show_nodes(url: &str) -> Result<()> {
@@ -215,9 +283,7 @@ async fn reseal(url: &str, file: &Path) -> Result<()> {
     }
     bar.finish_and_clear();
     let done = resealer.done();
-    let note = Note::of(AuditAction::Keyring, &AuditContext::because("keyring reseal")?)?;
-    let note = note.with_detail(format!("{} records moved to the key {to}", done.moved));
-    db.at(&Scope::Global).audit().append(&note).await?;
+    append(&db, "keyring reseal", format!("{} records moved to the key {to}", done.moved)).await?;
     outln!(
         "{} records looked at, {} moved to the key {to}, {} changed meanwhile",
         done.looked,
@@ -227,14 +293,13 @@ async fn reseal(url: &str, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Refuses while a record depends on the key.
-async fn check_uses(url: &str, file: &Path, id: KeyId) -> Result<()> {
+/// Refuses while a node makes tokens with the key, or a record depends on it, and returns the store.
+async fn check_uses(url: &str, file: &Path, id: KeyId) -> Result<Ebbtide> {
     let db = open(url, file).await?;
+    db.rings().check_inactive(id).await?;
     let uses = uses(db.stores(), db.engine().as_ref(), id, db.time().date()).await?;
     if uses.is_empty() {
-        let note = Note::of(AuditAction::Keyring, &AuditContext::because("keyring retire")?)?;
-        db.at(&Scope::Global).audit().append(&note.with_detail(format!("the key {id} is retired"))).await?;
-        return Ok(db.rings().forget(id).await?);
+        return Ok(db);
     }
     let counts: Vec<_> = uses.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
     bail!(

@@ -10,7 +10,6 @@ use ebbtide::Scope;
 use ebbtide::restore::restore;
 use serde_json::Value;
 
-use crate::args::Confirmation;
 use crate::output::{local_time, outln};
 use crate::store::{self, Access};
 
@@ -18,12 +17,13 @@ use crate::store::{self, Access};
 #[derive(Debug, clap::Args)]
 #[command(
     long_about = "Fence a restored backup before it is served.\n\n\
-        A backup does not know what happened since: codes in it may have been used, grants and keys revoked. What was \
-        issued is removed (codes, nonces, device codes, pushed requests, grants, tokens, sessions: everybody signs in \
-        again), replay checks are refused until every proof from before has ended, and the revocations in exported \
-        audit logs are repeated.",
-    after_help = "Example:\n  \
-        ebbtide restore /var/lib/ebbtide --audit tenant:acme=acme.jsonl --yes\n\n\
+        A backup does not know what happened since: codes in it may have been used, grants and keys revoked. Codes, \
+        nonces, challenges, device codes and pushed requests are used from now on; grants, tokens and sessions are over: \
+        everybody signs in again. A replay check is refused until every proof from before has ended, unless its `iat` \
+        is after the fence. Revocations and deletions in exported audit logs are repeated.",
+    after_help = "Examples:\n  \
+        ebbtide restore /var/lib/ebbtide\n  \
+        ebbtide restore /var/lib/ebbtide --audit audit.jsonl\n\n\
         Export the logs with `ebbtide audit export --follow`. Exit status: 0 the fence is set, 2 it is not."
 )]
 pub(crate) struct Args {
@@ -31,18 +31,30 @@ pub(crate) struct Args {
     #[arg(value_name = "DIR")]
     dir: String,
 
-    /// Exported audit log of a scope, whose revocations are repeated
-    #[arg(long, value_name = "SCOPE=FILE", value_parser = log)]
-    audit: Vec<(Scope, PathBuf)>,
+    /// Exported audit log, whose revocations and deletions are repeated; a scope in front of it replaces that of its
+    /// lines
+    #[arg(long, value_name = "[SCOPE=]FILE", value_parser = log)]
+    audit: Vec<(Option<Scope>, PathBuf)>,
 
-    #[command(flatten)]
-    confirmation: Confirmation,
+    /// Accepted for scripts; no confirmation is needed
+    #[arg(long, hide = true)]
+    yes: bool,
 }
 
-/// Reads `SCOPE=FILE`; without a scope, the global one.
-fn log(text: &str) -> Result<(Scope, PathBuf), String> {
-    let (scope, file) = text.split_once('=').unwrap_or(("global", text));
-    Ok((scope.parse().map_err(|error: ebbtide::Error| error.message().to_owned())?, file.into()))
+/// Reads `SCOPE=FILE`, or a file alone.
+fn log(text: &str) -> Result<(Option<Scope>, PathBuf), String> {
+    let Some((scope, file)) = text.split_once('=') else { return Ok((None, text.into())) };
+    let scope = scope.parse().map_err(|error: ebbtide::Error| error.message().to_owned())?;
+    Ok((Some(scope), file.into()))
+}
+
+/// Scope of a line of an exported log: the one that was named, else its own, else the global one.
+fn scope_of(named: Option<&Scope>, entry: &Value) -> Result<Scope> {
+    match (named, entry["scope"].as_str()) {
+        (Some(scope), _) => Ok(scope.clone()),
+        (None, Some(scope)) => Ok(scope.parse()?),
+        (None, None) => Ok(Scope::Global),
+    }
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
@@ -54,10 +66,9 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             let line = line.with_context(|| format!("cannot read {}", path.display()))?;
             let entry: Value = serde_json::from_str(&line)
                 .with_context(|| format!("{} is not JSON lines", path.display()))?;
-            entries.push((scope.clone(), entry));
+            entries.push((scope_of(scope.as_ref(), &entry)?, entry));
         }
     }
-    args.confirmation.ask("remove everything that was issued before the backup")?;
     let db = store::open_signing(&url, Access::Write).await?;
     let fenced = restore(&db, &entries).await.context("the fence is not complete; run it again")?;
     for (kind, count) in &fenced.removed {
@@ -65,7 +76,8 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     }
     outln!("{} revocations repeated", fenced.revoked)?;
     if let Some(until) = fenced.until {
-        outln!("replay checks are refused until {}", local_time(until.as_millis()))?;
+        let until = local_time(until.as_millis());
+        outln!("replay checks without an iat from now on are refused until {until}")?;
     }
     Ok(ExitCode::SUCCESS)
 }

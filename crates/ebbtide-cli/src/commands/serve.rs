@@ -66,7 +66,7 @@ pub(super) async fn serve(
     metrics::recorder();
     let tls = config.tls.as_ref().map(load).transpose()?.map(watch::channel);
     let (files, tls) = tls.unzip();
-    let (app, sweeper, engine) = open(&config).await?;
+    let (app, sweeper, db) = open(&config).await?;
     let app = app.within(within_files(config.limits));
 
     let listener = bind(config.listen).await?;
@@ -84,7 +84,7 @@ pub(super) async fn serve(
     tokio::spawn(Upkeep::new(app.clone()).run());
     let sweeping = Sweeping::start(sweeper, config.sweep_interval);
     let failed = Arc::<AtomicBool>::default();
-    let has_failed = until_failed(Arc::clone(&engine), Arc::clone(&failed));
+    let has_failed = until_failed(Arc::clone(db.engine()), Arc::clone(&failed));
     let scheme = if tls.is_some() { "https" } else { "http" };
     let url = format!("{scheme}://{}", listener.local_addr()?);
     outln!("listening on {url}")?;
@@ -137,6 +137,11 @@ pub(super) async fn serve(
         () = reloads.run(hangup) => {}
     }
     sweeping.stop().await;
+    if !failed.load(Ordering::Acquire)
+        && let Err(error) = db.stores().checkpoint_audit().await
+    {
+        tracing::warn!(%error, "cannot write the last checkpoint of the audit log");
+    }
     // After the last step of a sweep: connections to a shared engine may belong to these threads.
     drop(cores);
     if failed.load(Ordering::Acquire) {
@@ -203,7 +208,7 @@ async fn until_failed(engine: Arc<dyn Admin>, failed: Arc<AtomicBool>) {
 }
 
 /// Opens the store, and builds the application and the sweeper on it.
-async fn open(config: &Config) -> Result<(App, Sweeper, Arc<dyn Admin>)> {
+async fn open(config: &Config) -> Result<(App, Sweeper, Ebbtide)> {
     store::require_engine(&config.store)?;
     if config.auto_migrate && store::has_schema(&config.store) {
         migrate_schema::migrate(&config.store).await?;
@@ -234,7 +239,7 @@ async fn open(config: &Config) -> Result<(App, Sweeper, Arc<dyn Admin>)> {
         .with_quotas(Quotas::new(config.quotas.clone()));
     let sweeper = db.sweeper().share(config.sweep_budget).settings(config.sweep)?;
     let app = app.with_silence(config.sweep.silence).with_scope_rules(config.scope_rules);
-    Ok((app, sweeper, Arc::clone(db.engine())))
+    Ok((app, sweeper, db))
 }
 
 /// Reads the keyring again at each SIGHUP.

@@ -10,6 +10,7 @@ use ebbtide::model::kind::Kind;
 use ebbtide::model::rng::SeededRng;
 use ebbtide::model::secret::Secret;
 use ebbtide::model::time::Clock as _;
+use ebbtide::stores::audit::{Action, Entry};
 use ebbtide::stores::challenges::{
     ChallengeRequest, Challenges, Form, IssuedChallenge, Peek, Siblings, Verify, VerifyOutcome,
 };
@@ -143,6 +144,10 @@ pub(super) async fn wrong_secrets_are_counted_and_close_it(rig: StoreRig) {
         assert_eq!(verify(&rig, &wrong(&issued)).await, VerifyOutcome::Mismatch { attempts_left: 0 });
         assert_eq!(verify(&rig, &wrong(&issued)).await, VerifyOutcome::Exceeded);
         assert_eq!(verify(&rig, &by_id(&issued)).await, VerifyOutcome::Exceeded, "right is too late");
+        let log = rig.stores.audit(&rig.scope).list(None, 1_000).await.expect("read").items;
+        let locked =
+            |entry: &&Entry| entry.action == Action::Lockout && entry.target == [issued.id.to_string()];
+        assert_eq!(log.iter().filter(locked).count(), 1, "the lockout is in the audit log, once");
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct Problem {
     kind: &'static str,
     detail: String,
     more: Map<String, Value>,
-    retry_after: Option<HeaderValue>,
+    retry_after: Option<Box<HeaderValue>>,
     /// Authentication schemes that a 401 names.
     challenge: &'static str,
     cause: Cause,
@@ -112,7 +112,7 @@ impl Problem {
 
     /// Adds a `Retry-After` in seconds.
     pub(crate) fn retry_after(mut self, seconds: impl Into<HeaderValue>) -> Self {
-        self.retry_after = Some(seconds.into());
+        self.retry_after = Some(Box::new(seconds.into()));
         self
     }
 

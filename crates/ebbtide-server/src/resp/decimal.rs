@@ -32,12 +32,11 @@ fn units(text: &[u8]) -> Option<i128> {
         number = number.checked_mul(10)?.checked_add(digit)?;
     }
     let places = PLACES.checked_sub(i32::try_from(fraction.len()).ok()?)?.checked_add(exponent)?;
-    let number = match u32::try_from(places) {
-        Ok(places) => number.checked_mul(10_i128.checked_pow(places)?)?,
-        Err(_) => {
-            let divisor = 10_i128.checked_pow(places.unsigned_abs())?;
-            (number % divisor == 0).then_some(number / divisor)?
-        }
+    let number = if let Ok(places) = u32::try_from(places) {
+        number.checked_mul(10_i128.checked_pow(places)?)?
+    } else {
+        let divisor = 10_i128.checked_pow(places.unsigned_abs())?;
+        (number % divisor == 0).then_some(number / divisor)?
     };
     (number <= MOST).then_some(if negative { -number } else { number })
 }

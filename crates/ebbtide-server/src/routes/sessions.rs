@@ -170,10 +170,11 @@ async fn remove(
 ) -> Result<Json<SessionDeleted>, Problem> {
     let name = one_of(body.session_id.as_ref(), body.handle.as_deref())?;
     let sessions = app.stores.sessions(&caller.scope);
+    let context = caller.context(None, None)?;
     let deleted = if body.revoke_grants {
-        sessions.delete_with_grants(name, &caller.context(None, None)?).await?
+        sessions.delete_with_grants(name, &context).await?
     } else {
-        sessions.delete(name).await?
+        sessions.delete_audited(name, &context).await?
     };
     if deleted { Ok(Json(SessionDeleted { deleted })) } else { Err(unknown()) }
 }

@@ -34,7 +34,6 @@ const DECISIONS: &[(&str, Audited)] = &[
     ("POST /v1/provider-tokens", Not),
     ("DELETE /v1/provider-tokens", Not),
     ("POST /v1/sessions", Not),
-    ("DELETE /v1/sessions/{id}", Not),
     // These read or check.
     ("POST /v1/approvals/check", Not),
     ("POST /v1/explain", Not),
@@ -59,6 +58,8 @@ const DECISIONS: &[(&str, Audited)] = &[
     ("DELETE /v1/attributes/", Not),
     ("POST /v1/records/", Not),
     // Changes of authority.
+    ("POST /v1/records/groups/revoke", Once),
+    ("POST /v1/sessions/delete", Once),
     ("PUT /v1/approvals", Once),
     ("DELETE /v1/approvals", Once),
     ("POST /v1/approvals/extend", Once),

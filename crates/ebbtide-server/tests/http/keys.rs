@@ -426,3 +426,26 @@ async fn a_sweep_of_some_kinds_counts_them_and_leaves_the_others() {
     server.pass(600);
     assert_eq!(server.post("/v1/sweep", Value::Null).await.ok(200), json!({"nonces": 1}));
 }
+
+#[tokio::test]
+async fn children_share_the_rate_of_their_parent() {
+    let server = Server::start().await;
+    let wanted = json!({"scope": "tenant:acme", "role": "admin", "rate_limit": 5});
+    let parent = server.post("/v1/keys", wanted).await.ok(201);
+    let parent = parent["key"].as_str().unwrap();
+    let mut children = Vec::new();
+    for _ in 0..3 {
+        let body = json!({"scope": "tenant:acme", "role": "writer"});
+        let child = server.post_as(parent, "/v1/keys", body).await.ok(201);
+        assert_eq!(child["rate_limit"], 5);
+        children.push(child["key"].as_str().unwrap().to_owned());
+    }
+    server.pass(2);
+    let mut served = 0;
+    for number in 0..30 {
+        let key = &children[number % 3];
+        let answer = server.post_as(key, "/v1/replays/check", proof(&format!("j{number}"))).await;
+        served += usize::from(answer.status == 200);
+    }
+    assert_eq!(served, 5, "three children are as fast as their parent");
+}

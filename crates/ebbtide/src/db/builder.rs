@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::restore::fence;
+use super::restore::{self, read_fence};
 use super::{Ebbtide, Parts, needs_keyring};
 use crate::admin::Admin;
 use crate::engines;
@@ -213,10 +213,12 @@ impl Builder {
             }
             (None, None, None) => (ephemeral(), Some(Untagged::Accepted)),
         };
-        let untagged = match untagged {
-            Some(untagged) => untagged,
-            None if rings.adopt(&keyring.get()).await?.authenticated => Untagged::Refused,
-            None => Untagged::Accepted,
+        let untagged = if let Some(untagged) = untagged {
+            untagged
+        } else {
+            let known = rings.adopt(&keyring.get()).await?;
+            keyring.set_known(known.keys);
+            if known.authenticated { Untagged::Refused } else { Untagged::Accepted }
         };
         let mut builder = Stores::over(timed.clone())
             .shared_keyring(keyring)
@@ -232,13 +234,20 @@ impl Builder {
             builder = builder.without_leases();
         }
         let stores = builder.build();
-        if let Some(until) = fence(engine.as_ref(), date).await? {
-            stores.set_fence(until);
+        let fence = read_fence(engine.as_ref(), date).await?;
+        if let Some((fence, _)) = fence {
+            stores.set_fence(fence);
         }
         if self.reads_policies {
             stores.policies(&Scope::Global).reload().await?;
         }
         let db = Ebbtide(Arc::new(Parts { stores, engine, timed }));
+        // A restore that was interrupted is completed before the first answer.
+        if let Some((fence, false)) = fence
+            && untagged != Untagged::Unread
+        {
+            restore::complete(&db, fence).await?;
+        }
         db.watch_clock();
         Ok(db)
     }

@@ -3,11 +3,12 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Ebbtide, Parts};
+use super::{Ebbtide, Parts, restore};
 use crate::model::error::{Error, Result};
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 use crate::stores::audit::{Action, AuditContext, Note};
+use crate::stores::shared::fence::Fence;
 use crate::timekeeping::{Accepted, Event, Voucher};
 
 /// Interval at which the timer looks at the clocks.
@@ -24,6 +25,11 @@ impl Ebbtide {
         }
         for event in self.time().take_events() {
             tell(event);
+            if let Event::Opened { fence: Some(at), .. } = event
+                && let Err(error) = self.fence_clock(at).await
+            {
+                tracing::error!(%error, "cannot set the fence after time stood still");
+            }
             if let Event::Adopted { from, to, voucher } = event
                 && voucher != Voucher::Operator
             {
@@ -53,6 +59,9 @@ impl Ebbtide {
             )));
         }
         let accepted = self.time().accept()?;
+        if let Some(at) = accepted.fence {
+            self.fence_clock(at).await?;
+        }
         self.timed().write_mark().await?;
         if !self.engine().info().shared {
             self.engine().set_clock_mark(accepted.to).await?;
@@ -62,6 +71,13 @@ impl Ebbtide {
             tell(event);
         }
         Ok(accepted)
+    }
+
+    /// Sets the fence of a restored backup, because own time went back or stood still: what was issued before would
+    /// live longer by that. Replay checks are refused first.
+    async fn fence_clock(&self, at: Timestamp) -> Result<()> {
+        self.stores().set_fence(Fence { at, until: Timestamp::NEVER });
+        restore::set(self).await.map(|_| ())
     }
 
     async fn note_adoption(&self, note: Result<Note>, (from, to): (Timestamp, Timestamp)) -> Result<()> {

@@ -1,17 +1,20 @@
 //! The fence of a restored backup: nothing that was issued, used or revoked before it comes back.
 //!
-//! A backup does not know what happened since. Codes in it may have been used, grants revoked, proofs seen. A restored
-//! store therefore forgets what was issued (a code is refused, a refresh token is answered `Expired`, and everybody signs
-//! in again), and refuses replay checks until every proof from before the fence has ended. Revocations that an exported
-//! audit log knows are repeated.
+//! A backup does not know what happened since. Codes in it may have been used, grants revoked, proofs seen. In a restored
+//! store codes, nonces, challenges, device codes and pushed requests are therefore used, a refresh token is answered
+//! `Expired`, everybody signs in again, and a replay check is refused until every proof from before the fence has ended,
+//! unless the proof was made after it. Revocations and deletions that an exported audit log knows are repeated.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
+use minicbor::{Decode, Encode};
 use serde_json::Value;
 
 use super::Ebbtide;
-use crate::admin::AdminExt as _;
+use crate::admin::{Admin, AdminExt as _};
 use crate::backend::BackendExt as _;
+use crate::layers::authenticated;
+use crate::model::codec;
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
@@ -19,17 +22,15 @@ use crate::model::record::Record;
 use crate::model::rng::SystemRng;
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
+use crate::model::write::{Batch, Write};
 use crate::stores::api_keys::KeyId;
 use crate::stores::audit::{Action, AuditContext, Note};
+use crate::stores::registry;
 use crate::stores::relationships::Edge;
+use crate::stores::shared::fence::Fence;
 
-/// Kinds of what was issued before the fence.
-const ISSUED: [Kind; 11] = [
-    Kind::Code,
-    Kind::Nonce,
-    Kind::DeviceCode,
-    Kind::UserCode,
-    Kind::PushedRequest,
+/// Kinds of what was issued before the fence, and is gone.
+const ISSUED: [Kind; 6] = [
     Kind::AccessToken,
     Kind::ProviderToken,
     Kind::Grant,
@@ -38,74 +39,187 @@ const ISSUED: [Kind; 11] = [
     Kind::SessionIndex,
 ];
 
+/// Kinds of what can be used once: it stays, and is used.
+const ONCE: [Kind; 5] = [Kind::Code, Kind::Nonce, Kind::Challenge, Kind::DeviceCode, Kind::PushedRequest];
+
+/// Records of one step.
+const PAGE: usize = 500;
+
 /// Result of a restore.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Fenced {
-    /// Records that were removed, by kind.
+    /// Records that were removed or used up, by kind.
     pub removed: BTreeMap<Kind, u64>,
-    /// Revocations of the audit log that were repeated.
+    /// Revocations and deletions of the audit log that were repeated.
     pub revoked: u64,
-    /// Time until which replay checks are refused.
+    /// Time until which replay checks without an `iat` after the fence are refused.
     pub until: Option<Timestamp>,
 }
 
+#[derive(Encode, Decode)]
+struct StoredFence {
+    #[n(0)]
+    at: u64,
+    #[n(1)]
+    until: u64,
+    /// False while what was issued before the fence is being ended.
+    #[n(2)]
+    complete: bool,
+}
+
 /// Key of the fence.
-fn place() -> Result<Key> {
+pub(crate) fn place() -> Result<Key> {
     Key::new(Kind::System, &Scope::Global, &["fence".into()], &[])
 }
 
-/// End of the fence that a store has; none if it has none.
-pub(crate) async fn fence(engine: &dyn crate::admin::Admin, now: Timestamp) -> Result<Option<Timestamp>> {
-    Ok(engine.get(&place()?, now).await?.map(|record| record.expires_at))
+/// Fence that a store has, and whether it is complete; none if it has none.
+pub(crate) async fn read_fence(engine: &dyn Admin, now: Timestamp) -> Result<Option<(Fence, bool)>> {
+    let Some(record) = engine.get(&place()?, now).await? else { return Ok(None) };
+    if record.value.is_empty() {
+        // From an earlier version: every proof is refused until its end.
+        let until = record.expires_at;
+        return Ok(Some((Fence { at: until, until }, true)));
+    }
+    let stored: StoredFence = codec::decode(&record.value)?;
+    let (at, until) = (Timestamp::from_stored(stored.at)?, Timestamp::from_stored(stored.until)?);
+    Ok(Some((Fence { at, until }, stored.complete)))
+}
+
+async fn write_fence(db: &Ebbtide, fence: Fence, complete: bool) -> Result<()> {
+    let stored = StoredFence { at: fence.at.as_millis(), until: fence.until.as_millis(), complete };
+    let record = Record::new(codec::encode(&stored), Timestamp::NEVER, &SystemRng);
+    let _ = db.engine().put(place()?, record, db.time().date()).await?;
+    Ok(())
 }
 
 /// Sets the fence of a restored store. Call it before the store is served; after an error, call it again.
 ///
-/// `log` has lines of an exported audit log, each with the scope that it was exported from.
+/// `log` has lines of an exported audit log, each with the scope that it was exported from. Lines that the store's own
+/// log has are from before the backup, and are passed over.
 pub async fn restore(db: &Ebbtide, log: &[(Scope, Value)]) -> Result<Fenced> {
-    let engine = db.engine();
+    let mut fenced = set(db).await?;
+    let mut known = HashMap::new();
+    for (scope, entry) in log {
+        if !known.contains_key(scope) {
+            known.insert(scope.clone(), entries(db, scope).await?);
+        }
+        let place = (entry["chain"].as_str().unwrap_or_default().to_owned(), entry["sequence"].as_u64());
+        if !known[scope].contains(&place) {
+            fenced.revoked += u64::from(repeat(db, scope, entry).await?);
+        }
+    }
+    let note = Note::of(Action::Restore, &AuditContext::because("a backup was restored")?)?;
+    let total: u64 = fenced.removed.values().sum();
+    let note = note.with_detail(format!("{total} records ended, {} revocations repeated", fenced.revoked));
+    db.at(&Scope::Global).audit().append(&note).await?;
+    Ok(fenced)
+}
+
+/// Sets the fence at the present time: what was issued before it is over.
+pub(crate) async fn set(db: &Ebbtide) -> Result<Fenced> {
     let present = db.time().now()?;
-    let (now, until) = (present.latest(), present.end(db.stores().profile().replay)?);
-    let record = Record::new("", until, &SystemRng);
-    let _ = engine.put(place()?, record, now).await?;
-    db.stores().set_fence(until);
-    let mut fenced = Fenced { until: Some(until), ..Fenced::default() };
+    let profile = db.stores().profile();
+    let fence = Fence { at: present.latest(), until: present.end(profile.replay.max(profile.nonce))? };
+    write_fence(db, fence, false).await?;
+    db.stores().set_fence(fence);
+    complete(db, fence).await
+}
+
+/// Ends what was issued before the fence. A part that was done before is passed over.
+pub(crate) async fn complete(db: &Ebbtide, fence: Fence) -> Result<Fenced> {
+    let (engine, now) = (db.engine(), db.time().date());
+    let mut fenced = Fenced { until: Some(fence.until), ..Fenced::default() };
     for kind in ISSUED {
         let removed = engine.erase_all(&Prefix::kind_wide(kind), now).await?;
         if removed > 0 {
             fenced.removed.insert(kind, removed);
         }
     }
-    for (scope, entry) in log {
-        if entry["action"] == "revoke" {
-            fenced.revoked += u64::from(revoke(db, scope, entry).await?);
+    for kind in ONCE {
+        // A record that another caller changes meanwhile is met in the next pass.
+        let mut spent = 0;
+        while let Some(done) = spend(db, kind, now).await? {
+            spent += done;
+        }
+        if spent > 0 {
+            fenced.removed.insert(kind, spent);
         }
     }
-    let note = Note::of(Action::Restore, &AuditContext::because("a backup was restored")?)?;
-    let total: u64 = fenced.removed.values().sum();
-    let note = note.with_detail(format!("{total} records removed, {} revocations repeated", fenced.revoked));
-    db.at(&Scope::Global).audit().append(&note).await?;
+    write_fence(db, fence, true).await?;
     Ok(fenced)
 }
 
-/// Repeats one revocation; false if there is nothing to revoke.
-async fn revoke(db: &Ebbtide, scope: &Scope, entry: &Value) -> Result<bool> {
+/// Uses up the records of a kind, and returns their number; none if there was none.
+async fn spend(db: &Ebbtide, kind: Kind, now: Timestamp) -> Result<Option<u64>> {
+    let (engine, keyring) = (db.engine(), db.stores().shared_keyring());
+    let (mut after, mut met, mut spent) = (None, false, 0);
+    loop {
+        let page = engine.list(&[Prefix::kind_wide(kind)], after.as_ref(), PAGE, now).await?;
+        let mut batches = Vec::new();
+        for (key, record) in page.items {
+            // A record of another hand is refused wherever it is read.
+            let Ok(value) = authenticated::verified(keyring, &key, &record) else { continue };
+            let Some(value) = registry::spent(kind, &value)? else { continue };
+            let mut new = Record::new(value, record.expires_at, &SystemRng);
+            new.value = authenticated::protected(keyring, &key, &new, &SystemRng);
+            batches.push(Batch::new(vec![Write::Replace { key, expected: record.version, record: new }])?);
+        }
+        if !batches.is_empty() {
+            met = true;
+            let commits = engine.commit_each(batches, now).await?;
+            spent += commits.iter().filter(|commit| commit.is_applied()).count() as u64;
+        }
+        after = page.next;
+        if after.is_none() {
+            return Ok(met.then_some(spent));
+        }
+    }
+}
+
+/// Places of the entries that the store's own log has.
+async fn entries(db: &Ebbtide, scope: &Scope) -> Result<HashSet<(String, Option<u64>)>> {
+    let (audit, mut known, mut after) = (db.at(scope).audit(), HashSet::new(), None);
+    loop {
+        let page = audit.list(after.as_ref(), PAGE).await?;
+        known.extend(page.items.iter().map(|entry| {
+            (entry.chain.map(|chain| chain.to_string()).unwrap_or_default(), Some(entry.sequence))
+        }));
+        after = page.next;
+        if after.is_none() {
+            return Ok(known);
+        }
+    }
+}
+
+/// Repeats one revocation or deletion; false if there is nothing to end.
+async fn repeat(db: &Ebbtide, scope: &Scope, entry: &Value) -> Result<bool> {
     let names: Vec<_> = entry["target"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    let context = AuditContext::because("revoked before the backup was restored")?;
+    let context = AuditContext::because("ended before the backup was restored")?;
     let there = db.at(scope);
-    match (entry["kind"].as_str(), names.as_slice()) {
-        (Some("api_keys"), [id]) => {
+    match (entry["action"].as_str(), entry["kind"].as_str(), names.as_slice()) {
+        (Some("revoke"), Some("api_keys"), [id]) => {
             let id: KeyId = id.parse()?;
             db.at(&Scope::Global).api_keys().revoke(&id, &context).await
         }
-        (Some("approvals"), [identity, resource, action]) => {
+        (Some("revoke"), Some("approvals"), [identity, resource, action]) => {
             there.approvals().revoke(identity, resource, action, &context).await
         }
-        (Some("relationships"), [subject, relation_type, relation, object]) => {
+        (Some("revoke"), Some("relationships"), [subject, relation_type, relation, object]) => {
             let relation_type = relation_type.parse().map_err(|_| Error::invalid("no type of relation"))?;
             let edge = Edge::new(*subject, *relation, *object, relation_type);
             there.relationships().remove(&edge, &context).await
+        }
+        // A revocation of everything of a client does not delete it.
+        (Some("revoke"), Some("clients"), [client_id]) if entry["detail"] == "begins" => {
+            match there.clients().delete(client_id, &context).await? {
+                Some(deletion) => deletion.finish().await.map(|_| true),
+                None => Ok(false),
+            }
+        }
+        (Some("delete_owner"), Some("owners"), [owner]) if entry["detail"] == "begins" => {
+            let removed = there.owners().delete(owner, &context).await?.finish().await?;
+            Ok(removed.total() > 0 || removed.revoked > 0)
         }
         _ => Ok(false),
     }

@@ -1,6 +1,6 @@
 //! A keyring that is replaced while it is in use.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,6 +34,8 @@ struct Inner {
     /// State of the file when it was read last.
     read: Mutex<Option<Stamp>>,
     looked: Mutex<Option<Stopwatch>>,
+    /// Ids of the keys that the store was used with: another node may have those that this ring lacks.
+    known: RwLock<BTreeSet<KeyId>>,
 }
 
 /// Keyring with what is derived from its keys once.
@@ -94,7 +96,13 @@ impl SharedKeyring {
 
     fn over(keyring: Keyring, file: Option<PathBuf>) -> Self {
         let loaded = RwLock::new(Arc::new(Loaded::new(keyring)));
-        Self(Arc::new(Inner { loaded, file, read: Mutex::default(), looked: Mutex::default() }))
+        Self(Arc::new(Inner {
+            loaded,
+            file,
+            read: Mutex::default(),
+            looked: Mutex::default(),
+            known: RwLock::default(),
+        }))
     }
 
     /// Keyring, as it was read last.
@@ -131,6 +139,25 @@ impl SharedKeyring {
         self.replace(new);
         *self.0.read.lock().unwrap_or_else(PoisonError::into_inner) = now;
         Ok(true)
+    }
+
+    /// Notes the ids of the keys that the store was used with.
+    pub(crate) fn set_known(&self, ids: impl IntoIterator<Item = KeyId>) {
+        *self.0.known.write().unwrap_or_else(PoisonError::into_inner) = ids.into_iter().collect();
+    }
+
+    /// Keyring for a token that was made with the key `id`. `Unavailable` if the store knows the key and this ring, read
+    /// again, does not have it: no answer is safer than "unknown". A key that the store does not know is an invented or
+    /// a retired one.
+    pub(crate) fn for_token(&self, id: KeyId) -> Result<Arc<Keyring>> {
+        let loaded = self.loaded_with(id);
+        let is_known = || self.0.known.read().unwrap_or_else(PoisonError::into_inner).contains(&id);
+        if !loaded.records.contains_key(&id) && is_known() {
+            return Err(Error::unavailable(format!(
+                "a token was made with the key {id}, which is not in the keyring of this node"
+            )));
+        }
+        Ok(Arc::clone(&loaded.ring))
     }
 
     /// Keyring for a value that was sealed under the key `id`.

@@ -8,7 +8,7 @@ use minicbor::{Decode, Encode};
 
 use crate::admin::Admin;
 use crate::backend::{BackendExt as _, Cursor};
-use crate::keyring::KeyId;
+use crate::keyring::{KeyId, Keyring};
 use crate::layers::authenticated::{self, protected_under};
 use crate::model::codec;
 use crate::model::error::Result;
@@ -21,7 +21,8 @@ use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Write};
 use crate::ops::ring::Rings;
 use crate::stores::Stores;
-use crate::stores::{audit, challenges, grants, registry};
+use crate::stores::shared::payload::Resealing;
+use crate::stores::{audit, grants, registry};
 
 /// Records of one step.
 const PAGE: usize = 500;
@@ -126,7 +127,8 @@ impl Resealer {
         self.done.looked += looked;
         self.after = page.next;
         let Some(after) = &self.after else {
-            Rings::new(self.engine.as_ref(), self.rng.as_ref(), now).set_authenticated().await?;
+            let rings = Rings::new(self.engine.as_ref(), self.rng.as_ref(), now);
+            rings.set_authenticated(&self.stores.keyring()).await?;
             self.stores.refuse_untagged();
             let _ = self.engine.delete(place()?, now).await?;
             return Ok(false);
@@ -156,14 +158,7 @@ pub async fn uses(
     loop {
         let page = engine.list(&prefixes(), after.as_ref(), PAGE, now).await?;
         for (key, record) in &page.items {
-            let tagged = protected_under(key.kind(), &record.value) == Some(id);
-            let value = authenticated::value_of(key.kind(), &record.value);
-            let derives = match key.kind() {
-                Kind::Grant => grants::derives_with(value) == Some(id),
-                Kind::Challenge => challenges::bound_to(value, now) == Some(id),
-                _ => false,
-            };
-            if tagged || derives || moved(stores, key, record)?.is_some() {
+            if depends_on(stores, key, record, id)? {
                 *uses.entry(key.kind()).or_default() += 1;
             }
         }
@@ -174,6 +169,22 @@ pub async fn uses(
     }
 }
 
+/// Returns whether a record depends on the key `id`. One that is sealed under another key than the active one counts for
+/// all keys but that one: `reseal` comes before the first retirement.
+fn depends_on(stores: &Stores, key: &Key, record: &Record, id: KeyId) -> Result<bool> {
+    let kind = key.kind();
+    if protected_under(kind, &record.value) == Some(id) {
+        return Ok(true);
+    }
+    let value = authenticated::value_of(kind, &record.value);
+    let derives = match kind {
+        Kind::Grant => grants::derives_with(value) == Some(id),
+        Kind::ProviderToken => Keyring::sealed_under(value) == Some(id),
+        _ => registry::depends_on(kind, value, id)?,
+    };
+    Ok(derives || moved(stores, key, record)?.is_some())
+}
+
 /// Stored value of a record under the active key; none if it is already.
 fn moved(stores: &Stores, key: &Key, record: &Record) -> Result<Option<Vec<u8>>> {
     if matches!(key.kind(), Kind::Audit | Kind::System) {
@@ -181,7 +192,7 @@ fn moved(stores: &Stores, key: &Key, record: &Record) -> Result<Option<Vec<u8>>>
     }
     let keyring = stores.shared_keyring();
     let value = authenticated::verified(keyring, key, record)?;
-    let resealed = registry::reseal(stores, key, &value)?;
+    let resealed = registry::reseal(stores, Resealing::at(key), &value)?;
     if resealed.is_none() && !authenticated::needs_tag(key, record, &stores.keyring()) {
         return Ok(None);
     }

@@ -28,6 +28,7 @@ use crate::model::write::{Batch, Write};
 const PARTITION: &str = "keyring";
 const NODES: &str = "keyring-nodes";
 const PROOF: &str = "ring";
+const NOTE: &str = "ring-note";
 
 /// Attempts against other nodes that open at the same time.
 const ATTEMPTS: usize = 16;
@@ -51,6 +52,41 @@ struct StoredRing {
     /// True if every record with authority has a tag.
     #[n(1)]
     authenticated: bool,
+    /// Key of the tag.
+    #[n(2)]
+    signer: Option<ByteArray<4>>,
+    /// MAC over the rest: nobody else adds a key, or lets rows without a tag be accepted again.
+    #[n(3)]
+    tag: Option<ByteArray<32>>,
+}
+
+impl StoredRing {
+    fn signed(mut self, keyring: &Keyring) -> Result<Self> {
+        (self.signer, self.tag) = (None, None);
+        let tag = keyring.mac(keyring.active(), NOTE, &[&codec::encode(&self)]);
+        self.tag = Some(tag.ok_or_else(|| Error::corrupt("the keyring lost a key"))?.into());
+        self.signer = Some((*keyring.active().as_bytes()).into());
+        Ok(self)
+    }
+
+    /// `Corrupt` unless a key of the ring has signed the note; `Unavailable` if only other nodes have that key.
+    fn check(&self, keyring: &Keyring) -> Result<()> {
+        let bare = Self { signer: None, tag: None, ..self.clone() };
+        let (Some(signer), Some(tag)) = (&self.signer, &self.tag) else {
+            return Err(Error::corrupt("the note of the keyring in the store is not authenticated"));
+        };
+        let signer = KeyId::from_bytes(**signer);
+        if keyring.keys().iter().all(|key| key.id != signer) {
+            return Err(Error::unavailable(format!(
+                "the note of the keyring in the store is signed with the key {signer}, which this keyring lacks: copy the \
+                 keyring of the other nodes"
+            )));
+        }
+        if keyring.verify(signer, NOTE, &[&codec::encode(&bare)], &tag[..]) {
+            return Ok(());
+        }
+        Err(Error::corrupt("the note of the keyring in the store was not written with this keyring"))
+    }
 }
 
 /// Keyring as a store knows it.
@@ -118,6 +154,7 @@ impl<'a> Rings<'a> {
     pub async fn check(&self, keyring: &Keyring) -> Result<Option<KnownRing>> {
         if let Some((stored, _)) = self.read().await? {
             same(&stored, keyring)?;
+            stored.check(keyring)?;
         }
         self.known().await
     }
@@ -127,11 +164,16 @@ impl<'a> Rings<'a> {
     pub async fn adopt(&self, keyring: &Keyring) -> Result<KnownRing> {
         for _ in 0..ATTEMPTS {
             let read = self.read().await?;
-            let (mut stored, version) = match read {
-                Some((stored, version)) => (stored, Some(version)),
-                None => (StoredRing { keys: Vec::new(), authenticated: self.is_new(keyring).await? }, None),
+            let (mut stored, version) = if let Some((stored, version)) = read {
+                (stored, Some(version))
+            } else {
+                let authenticated = self.is_new(keyring).await?;
+                (StoredRing { keys: Vec::new(), authenticated, signer: None, tag: None }, None)
             };
             same(&stored, keyring)?;
+            if version.is_some() {
+                stored.check(keyring)?;
+            }
             let before = stored.clone();
             for key in keyring.keys() {
                 if !stored.keys.iter().any(|known| *known.id == *key.id.as_bytes()) {
@@ -140,7 +182,9 @@ impl<'a> Rings<'a> {
                         .push(StoredKey { id: (*key.id.as_bytes()).into(), proof: proof(keyring, key.id)? });
                 }
             }
-            if (version.is_some() && stored == before) || self.write(&stored, version).await? {
+            // A key that is retired next must not be the one that the note is signed with.
+            let signed = stored.signer.as_deref() == Some(keyring.active().as_bytes());
+            if (stored == before && signed) || self.write(&stored.clone().signed(keyring)?, version).await? {
                 let keys = stored.keys.iter().map(|key| KeyId::from_bytes(*key.id)).collect();
                 return Ok(KnownRing { keys, authenticated: stored.authenticated });
             }
@@ -149,13 +193,13 @@ impl<'a> Rings<'a> {
     }
 
     /// Marks the store as one whose records with authority all have a tag.
-    pub async fn set_authenticated(&self) -> Result<()> {
-        self.edit(|stored| stored.authenticated = true).await
+    pub async fn set_authenticated(&self, keyring: &Keyring) -> Result<()> {
+        self.edit(keyring, |stored| stored.authenticated = true).await
     }
 
     /// Forgets a key that was retired.
-    pub async fn forget(&self, id: KeyId) -> Result<()> {
-        self.edit(|stored| stored.keys.retain(|key| *key.id != *id.as_bytes())).await
+    pub async fn forget(&self, id: KeyId, keyring: &Keyring) -> Result<()> {
+        self.edit(keyring, |stored| stored.keys.retain(|key| *key.id != *id.as_bytes())).await
     }
 
     /// Reports the keys that this node has.
@@ -211,6 +255,19 @@ impl<'a> Rings<'a> {
         )))
     }
 
+    /// `Invalid` if a node still derives new tokens with the key `id`: they would be unknown after its retirement.
+    pub async fn check_inactive(&self, id: KeyId) -> Result<()> {
+        let nodes = self.nodes().await?;
+        let active = nodes.iter().filter(|node| node.active == id).count();
+        if active == 0 {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "{active} of {} nodes still make tokens with the key {id}; copy the keyring to them first",
+            nodes.len()
+        )))
+    }
+
     /// Returns whether the store has no record that would need a tag. A store without a note of its keyring, but with
     /// records that this ring has authenticated, has lost the note: someone removed it, so that rows without a tag
     /// would be accepted again.
@@ -234,11 +291,12 @@ impl<'a> Rings<'a> {
         }
     }
 
-    async fn edit(&self, change: impl Fn(&mut StoredRing)) -> Result<()> {
+    async fn edit(&self, keyring: &Keyring, change: impl Fn(&mut StoredRing)) -> Result<()> {
         for _ in 0..ATTEMPTS {
             let Some((mut stored, version)) = self.read().await? else { return Ok(()) };
+            stored.check(keyring)?;
             change(&mut stored);
-            if self.write(&stored, Some(version)).await? {
+            if self.write(&stored.signed(keyring)?, Some(version)).await? {
                 return Ok(());
             }
         }
@@ -292,4 +350,53 @@ fn hex(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engines::memory::Memory;
+    use crate::model::error::ErrorKind;
+    use crate::model::rng::SeededRng;
+
+    #[tokio::test]
+    async fn a_note_of_another_hand_is_corrupt() {
+        let (memory, rng, now) = (Memory::default(), SeededRng::new(1), Timestamp::ZERO);
+        let ring = Keyring::generate(&rng, now);
+        let rings = Rings::new(&memory, &rng, now);
+        assert!(rings.adopt(&ring).await.unwrap().authenticated, "a new store");
+        let (genuine, version) = rings.read().await.unwrap().unwrap();
+        let accepting = StoredRing { authenticated: false, ..genuine.clone() };
+        let bare = StoredRing { signer: None, tag: None, ..accepting.clone() };
+        let mut version = version;
+        for forged in [accepting, bare] {
+            assert!(rings.write(&forged, Some(version)).await.unwrap());
+            assert_eq!(rings.adopt(&ring).await.unwrap_err().kind(), ErrorKind::Corrupt);
+            assert_eq!(rings.check(&ring).await.unwrap_err().kind(), ErrorKind::Corrupt);
+            assert_eq!(rings.set_authenticated(&ring).await.unwrap_err().kind(), ErrorKind::Corrupt);
+            version = rings.read().await.unwrap().unwrap().1;
+        }
+        assert!(rings.write(&genuine, Some(version)).await.unwrap());
+        assert!(rings.adopt(&ring).await.unwrap().authenticated);
+    }
+
+    #[tokio::test]
+    async fn the_note_follows_the_active_key_and_a_stranger_is_refused() {
+        let (memory, rng, now) = (Memory::default(), SeededRng::new(2), Timestamp::ZERO);
+        let mut ring = Keyring::generate(&rng, now);
+        let (rings, old) = (Rings::new(&memory, &rng, now), ring.active());
+        rings.adopt(&ring).await.unwrap();
+        let new = ring.add(&rng, now).unwrap();
+        ring.activate(new).unwrap();
+        assert_eq!(rings.adopt(&ring).await.unwrap().keys, [old, new]);
+        ring.retire(old).unwrap();
+        rings.forget(old, &ring).await.unwrap();
+        assert_eq!(rings.adopt(&ring).await.unwrap().keys, [new], "signed with the key that is left");
+        let stranger = Keyring::generate(&rng, now);
+        assert_eq!(rings.adopt(&stranger).await.unwrap_err().kind(), ErrorKind::Invalid);
+        rings.report(&[1; 8], &ring).await.unwrap();
+        assert!(rings.check_inactive(new).await.is_err(), "a node makes tokens with it");
+        assert!(rings.check_inactive(old).await.is_ok());
+        assert!(rings.check_everywhere(old).await.is_err());
+    }
 }

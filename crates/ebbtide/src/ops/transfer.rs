@@ -2,6 +2,7 @@
 
 mod copy;
 mod lines;
+mod sealed;
 
 pub use copy::{Copied, Copier};
 pub use lines::{Exporter, ImportOutcome, Importer};

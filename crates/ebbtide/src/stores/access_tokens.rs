@@ -20,7 +20,7 @@ use super::shared::confirmation::{Confirmation, Resources};
 use super::shared::deletion::{Owned, Progress};
 use super::shared::epochs::{Death, Parties, Stamp, check_longest};
 use super::shared::finding::{Finding, RecordState};
-use super::shared::payload::Payload;
+use super::shared::payload::{Payload, Resealing};
 use super::shared::refusal::RefusalCause;
 use super::shared::setters::setters;
 use super::shared::token;
@@ -336,9 +336,9 @@ impl Store for AccessTokens {
     const DEFAULT_TTL: Option<Ttl> = Some(Ttl::secs(900));
     type Question = AccessTokenQuestion;
 
-    fn reseal(stores: &Stores, key: &Key, value: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn reseal(stores: &Stores, at: Resealing<'_>, value: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut stored: StoredToken = codec::decode(value)?;
-        let moved = stores.reseal_some(key, &mut stored.data)?;
+        let moved = stores.reseal_some(at, &mut stored.data)?;
         Ok(moved.then(|| codec::encode(&stored)))
     }
 

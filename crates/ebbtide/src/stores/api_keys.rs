@@ -426,15 +426,15 @@ impl Stores {
         describe(id, stored, record.expires_at).map(Some)
     }
 
-    /// Ids of the keys above `key`, its parent first; `None` if one of them is not valid any more, and so neither is
-    /// `key`.
-    pub async fn api_key_ancestors(&self, key: &ApiKey) -> Result<Option<Vec<KeyId>>> {
+    /// Keys above `key`, its parent first; `None` if one of them is not valid any more, and so neither is `key`.
+    pub async fn api_key_ancestors(&self, key: &ApiKey) -> Result<Option<Vec<ApiKey>>> {
         let (mut ancestors, mut above) = (Vec::new(), key.parent.clone());
-        while let Some(id) = above {
+        while let Some(id) = above.take() {
             let place = place(&id)?;
             let Some(record) = self.backend().get(&place, self.now()?).await? else { return Ok(None) };
-            above = read(&place, &record)?.parent;
-            ancestors.push(id);
+            let ancestor = read(&place, &record)?;
+            above.clone_from(&ancestor.parent);
+            ancestors.push(ancestor);
             if ancestors.len() > ApiKeys::MAX_DEPTH {
                 return Err(Error::corrupt("the parents of an API key form a circle"));
             }

@@ -31,6 +31,7 @@ use minicbor::{Decode, Encode};
 
 pub use bucket::{Bucket, ChangeOutcome, SwapOutcome};
 pub use changes::Changes;
+pub(crate) use draft::StoredAttribute;
 pub use draft::{Attribute, Draft, Stamp};
 pub use lives::BucketLives;
 pub use usage::Usage;
@@ -205,7 +206,7 @@ impl Attributes {
 
 /// Lifetime of a stored attribute.
 pub(crate) fn lifetime_of(record: &Record) -> Result<Lifetime> {
-    Ok(draft::StoredAttribute::decode(record)?.lifetime())
+    Ok(StoredAttribute::decode(record)?.lifetime())
 }
 
 /// Bucket and name of an attribute.

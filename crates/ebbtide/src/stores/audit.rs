@@ -145,9 +145,9 @@ impl Audit {
         self.stores.retry(|_| ready(Ok(Step::answer(()).audited(&self.scope, note.clone())))).await
     }
 
-    /// Takes a chain, and returns the writes that append `note` to it: the entry, and the head in place of the one
-    /// before.
-    pub(crate) fn append_to(&self, note: &Note, now: Now) -> Result<(Pending, [Write; 2])> {
+    /// Takes a chain, and returns the writes that append `note` to it: the entry, the head in place of the one before,
+    /// and for the first entry of a chain its checkpoint, so that a log that is emptied at once is noticed too.
+    pub(crate) fn append_to(&self, note: &Note, now: Now) -> Result<(Pending, Vec<Write>)> {
         let chain = self.stores.chains().take(&self.scope, self.stores.rng());
         let default = Ttl::from_secs(Self::DEFAULT_RETENTION_SECONDS)?;
         let retention = self.stores.ttl(Kind::Audit, &self.scope, None, default)?;
@@ -168,7 +168,11 @@ impl Audit {
             Some(expected) => Write::Replace { key, expected, record },
             None => Write::Insert { key, record },
         };
-        Ok((Pending { scope: self.scope.clone(), before: chain, after }, [entry, head]))
+        let mut writes = vec![entry, head];
+        if chain.version.is_none() {
+            writes.push(self.first_checkpoint(chain.id, &after.head, &keyring)?);
+        }
+        Ok((Pending { scope: self.scope.clone(), before: chain, after }, writes))
     }
 
     fn log(&self) -> Result<Prefix> {

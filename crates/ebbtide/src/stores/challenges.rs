@@ -18,6 +18,7 @@ use super::grants::MAX_NAME_BYTES;
 use super::registry::{Store, question};
 use super::shared::deletion::{Owned, Progress};
 use super::shared::finding::{Finding, RecordState};
+use super::shared::payload::Resealing;
 use super::shared::tombstones::Principal;
 use super::shared::update::Step;
 use super::{MEMORY, Stores, check_length, check_optional};
@@ -30,9 +31,9 @@ use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::scope::Scope;
 use crate::model::secret::Secret;
-use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::{Batch, Write};
+use crate::stores::audit::{Action, Note};
 use crate::timekeeping::Now;
 
 /// Challenges of one scope. The state of a challenge is kept for a day after its end.
@@ -70,13 +71,20 @@ impl Store for Challenges {
     const DEFAULT_TTL: Option<Ttl> = Some(Ttl::secs(Self::DEFAULT_TTL_SECONDS));
     type Question = ChallengeQuestion;
 
-    fn reseal(stores: &Stores, key: &Key, value: &[u8]) -> Result<Option<Vec<u8>>> {
-        if key.kind() != Kind::Challenge {
-            return Ok(None);
-        }
+    fn reseal(stores: &Stores, at: Resealing<'_>, value: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut stored: StoredChallenge = codec::decode(value)?;
-        let moved = stores.reseal_some(key, &mut stored.data)?;
+        let moved = stores.reseal_some(at, &mut stored.data)?;
         Ok(moved.then(|| codec::encode(&stored)))
+    }
+
+    fn depends_on(value: &[u8], id: KeyId) -> Result<bool> {
+        Ok(codec::decode::<StoredChallenge>(value)?.depends_on(id))
+    }
+
+    fn spent(value: &[u8]) -> Result<Option<Vec<u8>>> {
+        let stored: StoredChallenge = codec::decode(value)?;
+        let spent = || codec::encode(&StoredChallenge { state: State::Used, data: None, ..stored });
+        Ok(if stored.state == State::Open { Some(spent()) } else { None })
     }
 
     async fn explain(&self, question: &ChallengeQuestion) -> Result<Finding> {
@@ -119,13 +127,6 @@ impl Store for Challenges {
         progress.after = page.next;
         Ok(progress.after.is_some())
     }
-}
-
-/// Key of the ring that an open challenge of six digits is bound to until it ends. It cannot be moved to another: the
-/// digits are not known.
-pub(crate) fn bound_to(value: &[u8], now: Timestamp) -> Option<KeyId> {
-    let stored: StoredChallenge = codec::decode(value).ok()?;
-    stored.bound_to().filter(|_| stored.valid_until > now.as_millis())
 }
 
 /// Purposes of a subject that one step of a deletion removes.
@@ -273,11 +274,13 @@ impl Challenges {
             let record = self.record(&stored)?;
             let replace = Write::Replace { key: key.clone(), expected: standing.version, record };
             let subject = [Principal::Owner(&stored.subject)];
-            Step::write(vec![replace], answer).unless_deleted_or(
-                &self.scope,
-                &subject,
-                VerifyOutcome::Unknown,
-            )
+            let mut step = Step::write(vec![replace], answer);
+            if !right && stored.attempts_left == 0 {
+                let note = Note::automatic(Action::Lockout, "the attempts of a challenge are used up")?;
+                let note = note.about(Kind::Challenge, vec![id.to_string()]).of_subject(&stored.subject);
+                step = step.audited(&self.scope, note.with_detail(format!("purpose {}", stored.purpose)));
+            }
+            step.unless_deleted_or(&self.scope, &subject, VerifyOutcome::Unknown)
         });
         update.await
     }

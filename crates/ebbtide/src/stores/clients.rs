@@ -39,7 +39,7 @@ use super::registry::{Store, listed, question};
 use super::shared::deletion::{Owned, Progress};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::paging::{Listing, check_limit};
-use super::shared::payload::Payload;
+use super::shared::payload::{Payload, Resealing};
 use super::shared::token;
 use super::shared::tombstones::Principal;
 use super::{Stores, check_length, check_optional};
@@ -102,9 +102,9 @@ impl Store for Clients {
         &[(Kind::ClientIndex, |index, _| listed(Kind::Client, index))];
     type Question = ClientQuestion;
 
-    fn reseal(stores: &Stores, key: &Key, value: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn reseal(stores: &Stores, at: Resealing<'_>, value: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut stored: StoredClient = codec::decode(value)?;
-        let Some(about) = stores.reseal(key, &[], &stored.about)? else { return Ok(None) };
+        let Some(about) = stores.reseal(at, &[], &stored.about)? else { return Ok(None) };
         stored.about = about;
         Ok(Some(codec::encode(&stored)))
     }

@@ -18,7 +18,7 @@ use super::registry::{Store, question};
 use super::shared::confirmation::{Confirmation, Resources};
 use super::shared::epochs::{Parties, Stamp};
 use super::shared::finding::{Finding, RecordState};
-use super::shared::payload::Payload;
+use super::shared::payload::{Payload, Resealing};
 use super::shared::token;
 use super::shared::update::Step;
 use super::{Field, MEMORY, Stores};
@@ -209,13 +209,19 @@ impl Store for Codes {
     const DEFAULT_TTL: Option<Ttl> = Some(Ttl::secs(60));
     type Question = CodeQuestion;
 
-    fn reseal(stores: &Stores, key: &Key, value: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn reseal(stores: &Stores, at: Resealing<'_>, value: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut code: Code = codec::decode(value)?;
         let moved = match &mut code.state {
-            CodeState::Open(binding) => stores.reseal_some(key, &mut binding.data)?,
+            CodeState::Open(binding) => stores.reseal_some(at, &mut binding.data)?,
             _ => false,
         };
         Ok(moved.then(|| codec::encode(&code)))
+    }
+
+    fn spent(value: &[u8]) -> Result<Option<Vec<u8>>> {
+        let code: Code = codec::decode(value)?;
+        let spent = || codec::encode(&Code { state: CodeState::Burned, ..code });
+        Ok(if matches!(code.state, CodeState::Burned) { None } else { Some(spent()) })
     }
 
     async fn explain(&self, question: &CodeQuestion) -> Result<Finding> {

@@ -21,6 +21,7 @@ use super::registry::{Store, question};
 use super::shared::confirmation::Confirmation;
 use super::shared::epochs::{Carried, Parties, Stamp};
 use super::shared::finding::{Finding, RecordState};
+use super::shared::payload::Resealing;
 use super::shared::token;
 use super::shared::update::Step;
 use super::{Field, MEMORY, Stores, check_length, check_optional};
@@ -91,10 +92,19 @@ impl Store for DeviceCodes {
     const INDEXES: &'static [(Kind, IndexTarget)] = &[(Kind::UserCode, device_of)];
     type Question = DeviceCodeQuestion;
 
-    fn reseal(stores: &Stores, key: &Key, value: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn reseal(stores: &Stores, at: Resealing<'_>, value: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut stored: Device = codec::decode(value)?;
-        let moved = stores.reseal_some(key, &mut stored.data)?;
+        let moved = stores.reseal_some(at, &mut stored.data)?;
         Ok(moved.then(|| codec::encode(&stored)))
+    }
+
+    fn spent(value: &[u8]) -> Result<Option<Vec<u8>>> {
+        let device: Device = codec::decode(value)?;
+        let spent = || codec::encode(&Device { state: DeviceState::Redeemed(None), data: None, ..device });
+        Ok(match device.state {
+            DeviceState::Denied | DeviceState::Redeemed(None) => None,
+            _ => Some(spent()),
+        })
     }
 
     async fn explain(&self, question: &DeviceCodeQuestion) -> Result<Finding> {

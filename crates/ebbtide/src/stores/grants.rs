@@ -30,7 +30,7 @@ use super::shared::confirmation::Confirmation;
 use super::shared::deletion::{Owned, Progress};
 use super::shared::epochs::{Death, Parties, Stamp};
 use super::shared::finding::{Finding, RecordState};
-use super::shared::payload::Payload;
+use super::shared::payload::{Payload, Resealing};
 use super::shared::refusal::RefusalCause;
 use super::shared::update::Step;
 use super::{Field, Stores};
@@ -103,9 +103,9 @@ impl Store for Grants {
     const INDEXES: &'static [(Kind, IndexTarget)] = &[(Kind::GrantIndex, grant_or_token)];
     type Question = GrantQuestion;
 
-    fn reseal(stores: &Stores, key: &Key, value: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn reseal(stores: &Stores, at: Resealing<'_>, value: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut stored: Family = codec::decode(value)?;
-        let moved = stores.reseal_some(key, &mut stored.data)?;
+        let moved = stores.reseal_some(at, &mut stored.data)?;
         Ok(moved.then(|| codec::encode(&stored)))
     }
 
@@ -218,7 +218,7 @@ impl Grants {
     pub async fn rotate(&self, request: Rotate) -> Result<RotateOutcome> {
         let Rotate { refresh_token, client_id, access_token, .. } = &request;
         let cnf = &Confirmation::of(request.dpop_jkt.as_ref(), request.cnf.as_ref())?;
-        let Some(token) = Refresh::read(refresh_token, &self.stores.keyring(), &self.scope) else {
+        let Some(token) = Refresh::read(refresh_token, self.stores.shared_keyring(), &self.scope)? else {
             return Ok(RotateOutcome::Unknown);
         };
         let id = token.grant_id;
@@ -327,7 +327,8 @@ impl Grants {
     /// Finds the grant that this refresh token can be rotated in now; none unless it is the current token of an
     /// active family. Nothing is changed.
     pub async fn find(&self, token: &Secret) -> Result<Option<Grant>> {
-        let Some(token) = Refresh::read(token, &self.stores.keyring(), &self.scope) else { return Ok(None) };
+        let token = Refresh::read(token, self.stores.shared_keyring(), &self.scope)?;
+        let Some(token) = token else { return Ok(None) };
         let grant = self.get(token.grant_id).await?;
         Ok(grant.filter(|grant| grant.state == GrantState::Active && grant.generation == token.generation))
     }
@@ -353,7 +354,7 @@ impl Grants {
     }
 
     async fn explain_token(&self, token: &Secret) -> Result<Finding> {
-        let Some(token) = Refresh::read(token, &self.stores.keyring(), &self.scope) else {
+        let Some(token) = Refresh::read(token, self.stores.shared_keyring(), &self.scope)? else {
             return Ok(Finding::unknown("not a refresh token of this scope"));
         };
         let mut finding = self.explain_grant(token.grant_id).await?;

@@ -20,7 +20,7 @@ mod stateless;
 use minicbor::{Decode, Encode};
 use serde::Deserialize;
 
-use stateless::Stateless;
+use stateless::{Source, Stateless};
 
 use super::registry::Store;
 use super::shared::finding::{Finding, RecordState};
@@ -28,6 +28,7 @@ use super::shared::setters::setters;
 use super::shared::token;
 use super::shared::update::Step;
 use super::{Stores, check_length};
+use crate::keyring::Keyring;
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::Result;
@@ -165,6 +166,11 @@ impl Store for Nonces {
     const DEFAULT_TTL: Option<Ttl> = Some(Ttl::secs(300));
     type Question = NonceCheck;
 
+    fn spent(value: &[u8]) -> Result<Option<Vec<u8>>> {
+        let nonce: Nonce = codec::decode(value)?;
+        Ok((!nonce.used).then(|| codec::encode(&Nonce { used: true, ..nonce })))
+    }
+
     async fn explain(&self, question: &NonceCheck) -> Result<Finding> {
         if let Some(nonce) = self.stateless(question) {
             let finding = match self.check(question).await? {
@@ -206,8 +212,8 @@ impl Nonces {
         let ttl = self.stores.ttl(Kind::Nonce, &self.scope, ttl, profile.nonce)?;
         if mode == NonceMode::Stateless {
             let expires_at = now.end(ttl)?;
-            let (keyring, rng) = (self.stores.keyring(), self.stores.rng());
-            let nonce = Stateless::derive(&keyring, &self.scope, &audience, expires_at, rng);
+            let keyring = self.stores.keyring();
+            let nonce = Stateless::derive(&self.source(&keyring, &audience), expires_at, self.stores.rng());
             return Ok(IssuedNonce { nonce: nonce.to_secret(), expires_at });
         }
         let expires_at = now.end(ttl)?;
@@ -250,7 +256,11 @@ impl Nonces {
     }
 
     fn stateless(&self, check: &NonceCheck) -> Option<Stateless> {
-        Stateless::read(&self.stores.keyring(), &self.scope, &check.audience, &check.nonce)
+        Stateless::read(&self.source(&self.stores.keyring(), &check.audience), &check.nonce)
+    }
+
+    fn source<'a>(&'a self, keyring: &'a Keyring, audience: &'a str) -> Source<'a> {
+        Source { keyring, scope: &self.scope, audience, fence: self.stores.fence() }
     }
 
     /// Accepts a stateless nonce once, by inserting the record that it was used.
@@ -285,7 +295,7 @@ fn judge_stateless(nonce: &Stateless, used: Option<&Record>, now: Now) -> Result
     let expires_at = nonce.valid_until;
     Ok(if !now.before(expires_at)? {
         NonceOutcome::Expired
-    } else if used.is_some() {
+    } else if used.is_some() || nonce.is_fenced {
         NonceOutcome::Used
     } else {
         NonceOutcome::Accepted { expires_at }

@@ -9,7 +9,7 @@ use super::grants::MAX_NAME_BYTES;
 use super::registry::{Store, question};
 use super::shared::epochs::{Parties, Stamp};
 use super::shared::finding::{Finding, RecordState};
-use super::shared::payload::Payload;
+use super::shared::payload::{Payload, Resealing};
 use super::shared::setters::setters;
 use super::shared::token;
 use super::shared::update::Step;
@@ -174,10 +174,15 @@ impl Store for PushedRequests {
     const DEFAULT_TTL: Option<Ttl> = Some(Ttl::secs(90));
     type Question = PushedRequestQuestion;
 
-    fn reseal(stores: &Stores, key: &Key, value: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn reseal(stores: &Stores, at: Resealing<'_>, value: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut stored: StoredRequest = codec::decode(value)?;
-        let moved = stores.reseal_some(key, &mut stored.params)?;
+        let moved = stores.reseal_some(at, &mut stored.params)?;
         Ok(moved.then(|| codec::encode(&stored)))
+    }
+
+    fn spent(value: &[u8]) -> Result<Option<Vec<u8>>> {
+        let stored: StoredRequest = codec::decode(value)?;
+        Ok(stored.params.is_some().then(|| codec::encode(&StoredRequest { params: None, ..stored })))
     }
 
     async fn explain(&self, question: &PushedRequestQuestion) -> Result<Finding> {

@@ -56,8 +56,8 @@ use super::Stores;
 use super::registry::{Store, question};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::life::Life;
+use super::shared::payload::Resealing;
 use crate::model::error::{Error, Result};
-use crate::model::key::Key;
 use crate::model::kind::Kind;
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
@@ -87,13 +87,13 @@ impl Store for Records {
         &[Kind::Record, Kind::RecordKey, Kind::RecordGroup, Kind::Counter, Kind::Lease];
     type Question = RecordQuestion;
 
-    fn reseal(stores: &Stores, key: &Key, value: &[u8]) -> Result<Option<Vec<u8>>> {
-        match (key.kind(), value.split_first()) {
+    fn reseal(stores: &Stores, at: Resealing<'_>, value: &[u8]) -> Result<Option<Vec<u8>>> {
+        match (at.from.kind(), value.split_first()) {
             (Kind::Record, Some((shape, sealed))) => {
-                let sealed = stores.reseal(key, &[*shape], sealed)?;
+                let sealed = stores.reseal(at, &[*shape], sealed)?;
                 Ok(sealed.map(|sealed| [&[*shape], sealed.as_slice()].concat()))
             }
-            (Kind::RecordKey, _) => stores.reseal(key, &[], value),
+            (Kind::RecordKey, _) => stores.reseal(at, &[], value),
             _ => Ok(None),
         }
     }

@@ -12,7 +12,9 @@ use serde::{Deserialize, Deserializer, de};
 use super::Stores;
 use super::shared::deletion::{Owned, Progress};
 use super::shared::finding::Finding;
+use super::shared::payload::Resealing;
 use crate::backend::IndexTarget;
+use crate::keyring::KeyId;
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::kind::Kind;
@@ -40,9 +42,21 @@ pub(crate) trait Store: Sized {
         Ok(Finding::unknown("the store does not explain its records"))
     }
 
-    /// Value of a record with its sealed parts under the active key of the keyring; none if they are already. A store
+    /// Value of a record with its sealed parts under the active key of the keyring and for its key; none if they are
+    /// already. A store
     /// that seals parts of its records has its own.
-    fn reseal(_stores: &Stores, _key: &Key, _value: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn reseal(_stores: &Stores, _at: Resealing<'_>, _value: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
+    /// Returns whether a record needs the key `id` of the keyring in a way that no reseal changes.
+    fn depends_on(_value: &[u8], _id: KeyId) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Value of a record that can be used once, used up; none if it is already, or is of another kind. A restored backup
+    /// does not know what was used since.
+    fn spent(_value: &[u8]) -> Result<Option<Vec<u8>>> {
         Ok(None)
     }
 
@@ -137,11 +151,28 @@ macro_rules! registry {
         }
 
         /// Value of a record with its sealed parts under the active key; none if they are already.
-        pub(crate) fn reseal(stores: &Stores, key: &Key, value: &[u8]) -> Result<Option<Vec<u8>>> {
+        pub(crate) fn reseal(stores: &Stores, at: Resealing<'_>, value: &[u8]) -> Result<Option<Vec<u8>>> {
             // The first kind of a store has its payload. Entries of second keys are sealed too.
-            let first = if key.kind() == Kind::RecordKey { Kind::Record } else { key.kind() };
+            let kind = at.from.kind();
+            let first = if kind == Kind::RecordKey { Kind::Record } else { kind };
             $(if super::$module::$store::KINDS[0] == first {
-                return <super::$module::$store as Store>::reseal(stores, key, value);
+                return <super::$module::$store as Store>::reseal(stores, at, value);
+            })+
+            Ok(None)
+        }
+
+        /// Returns whether a record needs the key `id` of the keyring in a way that no reseal changes.
+        pub(crate) fn depends_on(kind: Kind, value: &[u8], id: KeyId) -> Result<bool> {
+            $(if super::$module::$store::KINDS[0] == kind {
+                return <super::$module::$store as Store>::depends_on(value, id);
+            })+
+            Ok(false)
+        }
+
+        /// Value of a record that can be used once, used up; none if it is already.
+        pub(crate) fn spent(kind: Kind, value: &[u8]) -> Result<Option<Vec<u8>>> {
+            $(if super::$module::$store::KINDS[0] == kind {
+                return <super::$module::$store as Store>::spent(value);
             })+
             Ok(None)
         }

@@ -21,6 +21,7 @@ use serde::Deserialize;
 
 use super::registry::{Store, question};
 use super::shared::finding::{Finding, RecordState};
+use super::shared::refusal::RefusalCause;
 use super::shared::setters::setters;
 use super::{Stores, check_length, check_optional};
 use crate::model::digest::Digest;
@@ -192,7 +193,7 @@ impl Replays {
     /// one is answered `Fresh`.
     pub async fn check(&self, proof: &Proof) -> Result<ReplayOutcome> {
         let (now, key) = (self.stores.now()?, self.key(proof)?);
-        self.stores.check_fence(now)?;
+        self.check_fence(proof, now)?;
         if self.seen_in_doubt(&key, now).await? {
             return Ok(ReplayOutcome::Replay);
         }
@@ -206,7 +207,7 @@ impl Replays {
     /// error, some may have been recorded.
     pub async fn check_batch(&self, proofs: &[Proof]) -> Result<Vec<ReplayOutcome>> {
         let now = self.stores.now()?;
-        self.stores.check_fence(now)?;
+        proofs.iter().try_for_each(|proof| self.check_fence(proof, now))?;
         let keys = proofs.iter().map(|proof| self.key(proof)).collect::<Result<Vec<_>>>()?;
         let mut met = HashSet::with_capacity(keys.len());
         let mut ends = Vec::with_capacity(keys.len());
@@ -234,6 +235,19 @@ impl Replays {
             });
         }
         Ok(outcomes)
+    }
+
+    /// `Unavailable` while a proof from before a restored backup may still be valid, unless this one was made after it.
+    fn check_fence(&self, proof: &Proof, now: Now) -> Result<()> {
+        let Some(fence) = self.stores.fence() else { return Ok(()) };
+        let made = proof.iat.map(|iat| Timestamp::from_millis(iat.saturating_mul(1_000))).transpose()?;
+        if made.is_some_and(|made| made > fence.at) || !now.before(fence.until)? {
+            return Ok(());
+        }
+        RefusalCause::Fence.note();
+        Err(Error::unavailable(
+            "a backup was restored: a proof without an `iat` after that is refused until those from before have ended",
+        ))
     }
 
     /// True if the proof is known to have been seen while the clock is in doubt: nothing new can be recorded then, but

@@ -33,6 +33,7 @@ use super::registry::{Store, listed, question};
 use super::shared::deletion::{Owned, Progress};
 use super::shared::epochs::{Carried, Death, Parties, Stamp, check_longest};
 use super::shared::finding::{Finding, RecordState};
+use super::shared::payload::Resealing;
 use super::shared::refusal::RefusalCause;
 use super::shared::token;
 use super::shared::update::Step;
@@ -238,9 +239,9 @@ impl Store for Sessions {
         &[(Kind::SessionIndex, |index, _| listed(Kind::Session, index))];
     type Question = SessionQuestion;
 
-    fn reseal(stores: &Stores, key: &Key, value: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn reseal(stores: &Stores, at: Resealing<'_>, value: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut stored: StoredSession = codec::decode(value)?;
-        let moved = stores.reseal_some(key, &mut stored.fields)?;
+        let moved = stores.reseal_some(at, &mut stored.fields)?;
         Ok(moved.then(|| codec::encode(&stored)))
     }
 
@@ -389,7 +390,18 @@ impl Sessions {
     /// Deletes a session, and returns whether it was live.
     pub async fn delete<'a>(&self, name: impl Into<SessionName<'a>>) -> Result<bool> {
         let Some(digest) = name.into().digest() else { return Ok(false) };
-        self.remove(&digest, None, |_| true).await
+        self.remove(&digest, None, false, |_| true).await
+    }
+
+    /// Deletes a session as [`delete`](Self::delete) does, and writes to the audit log in the same commit.
+    pub async fn delete_audited<'a>(
+        &self,
+        name: impl Into<SessionName<'a>>,
+        context: &AuditContext,
+    ) -> Result<bool> {
+        let Some(digest) = name.into().digest() else { return Ok(false) };
+        let note = Note::revoked(context)?.about(Kind::Session, vec![handle(&digest)]);
+        self.remove(&digest, Some(note), false, |_| true).await
     }
 
     /// Deletes a session and ends every grant and token that came from it, in one commit, and returns whether it was
@@ -401,7 +413,7 @@ impl Sessions {
     ) -> Result<bool> {
         let Some(digest) = name.into().digest() else { return Ok(false) };
         let note = Note::revoked(context)?.about(Kind::Session, vec![handle(&digest)]);
-        self.remove(&digest, Some(note.with_detail("with its grants")), |_| true).await
+        self.remove(&digest, Some(note.with_detail("with its grants")), true, |_| true).await
     }
 
     /// Returns why a session is dead, if it is.

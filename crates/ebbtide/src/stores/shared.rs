@@ -6,6 +6,7 @@ pub mod confirmation;
 pub mod deletion;
 pub(crate) mod epochs;
 pub mod extension;
+pub(crate) mod fence;
 pub(crate) mod field;
 pub(crate) mod filtered;
 pub(crate) mod finding;

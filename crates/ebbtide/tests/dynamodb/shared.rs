@@ -114,9 +114,8 @@ fn index(name: &str) -> Key {
 
 async fn an_index_record_stays_while_its_record_may_be_live_by_another_clock(site: &Site) {
     const DAY: u64 = 86_400_000;
-    let target = |index: &Key, _: &ebbtide::Record| {
-        Key::new(Kind::Probe, &Scope::Global, &index.partition(), &[]).ok()
-    };
+    let target =
+        |index: &Key, _: &Record| Key::new(Kind::Probe, &Scope::Global, &index.partition(), &[]).ok();
     let store = site.open().await.reconciling(Kind::ProbeIndex, target);
     for name in ["one", "none"] {
         assert!(store.insert(index(name), record("v", 90 * DAY), at(0)).await.unwrap().is_applied());

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ebbtide::engines::postgres;
 use ebbtide::stores::access_tokens::{AccessDraft, AccessRequest, IntrospectOutcome, IssueOutcome};
@@ -14,8 +14,8 @@ use ebbtide::stores::grants::{GrantRequest, Holder, Rotate, RotateOutcome};
 use ebbtide::stores::replays::{Proof, ReplayOutcome};
 use ebbtide::stores::sessions::{SessionRequest, TouchOutcome};
 use ebbtide::{
-    Admin, Backend, Batch, Commit, Keyring, Result, Scope, Secret, SeededRng, Stores, SystemClock, SystemRng,
-    Timestamp, async_trait, delegate,
+    Admin, Backend, Batch, Commit, Keyring, Result, Scope, Secret, SeededRng, Stopwatch, Stores, SystemClock,
+    SystemRng, Timestamp, async_trait, delegate,
 };
 use tokio::sync::Notify;
 
@@ -47,7 +47,7 @@ const LATENCY: Duration = Duration::from_millis(60);
 
 /// Sequential round trips of a call, by its time through a network that delays every answer.
 async fn trips<T>(call: impl Future<Output = T>) -> (u128, T) {
-    let begin = Instant::now();
+    let begin = Stopwatch::start();
     let answer = call.await;
     (begin.elapsed().as_millis() / LATENCY.as_millis(), answer)
 }
@@ -118,7 +118,8 @@ async fn an_answer_costs_the_round_trips_of_the_law() {
     let grant = grants.issue(GrantRequest::new("ada", "app")).await.unwrap();
     *present.borrow_mut() = grant.refresh_token;
     costs!(2, "a rotation after a sign-out", async {
-        let answer = grants.rotate(Rotate::new(present.borrow().clone(), "app")).await.unwrap();
+        let token = present.borrow().clone();
+        let answer = grants.rotate(Rotate::new(token, "app")).await.unwrap();
         let RotateOutcome::Rotated(next) = answer else { panic!() };
         *present.borrow_mut() = next.refresh_token;
     });

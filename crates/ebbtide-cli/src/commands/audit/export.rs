@@ -1,6 +1,6 @@
 //! `ebbtide audit export`
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufReader, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -10,10 +10,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use base64ct::{Base64UrlUnpadded, Encoding as _};
-use ebbtide::stores::audit::Audit;
-use ebbtide::{Clock as _, Cursor, SystemClock};
+use ebbtide::{Clock as _, Cursor, Ebbtide, Scope, SystemClock};
 use ebbtide_api::describe;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
@@ -41,6 +40,10 @@ pub(super) struct Args {
     #[command(flatten)]
     place: ScopeTarget,
 
+    /// Include the logs of the scopes below it
+    #[arg(long)]
+    below: bool,
+
     /// Keep running, and write each new entry
     #[arg(long)]
     follow: bool,
@@ -50,25 +53,41 @@ pub(super) struct Args {
     out: PathBuf,
 }
 
-/// Log to read.
+/// Logs to read.
 enum Source {
-    Local(Box<Audit>),
-    Remote { server: Client, scope: String },
+    Local(Box<Ebbtide>),
+    Remote(Client),
 }
 
 impl Source {
-    async fn page(&self, after: Option<&str>) -> Result<(Vec<Value>, Option<String>)> {
+    /// Scopes whose logs are exported.
+    async fn scopes(&self, scope: &Scope, below: bool) -> Result<BTreeSet<Scope>> {
         match self {
-            Self::Local(audit) => {
+            _ if !below => Ok(BTreeSet::from([scope.clone()])),
+            Self::Local(db) => super::logs_below(db.stores(), scope.clone()).await,
+            Self::Remote(server) => {
+                let mut scopes = BTreeSet::from([scope.clone()]);
+                for (scope, _) in server.scopes(scope).await? {
+                    scopes.insert(scope.parse()?);
+                }
+                Ok(scopes)
+            }
+        }
+    }
+
+    async fn page(&self, scope: &Scope, after: Option<&str>) -> Result<(Vec<Value>, Option<String>)> {
+        match self {
+            Self::Local(db) => {
                 let after = after.map(Base64UrlUnpadded::decode_vec).transpose().ok().flatten();
                 let after = after.map(Cursor::from_bytes);
+                let audit = db.at(scope).audit();
                 let page = audit.list(after.as_ref(), PAGE).await.context("cannot read the audit log")?;
                 let next = page.next.map(|next| Base64UrlUnpadded::encode_string(next.as_bytes()));
                 Ok((page.items.iter().map(describe::entry).collect(), next))
             }
-            Self::Remote { server, scope } => {
+            Self::Remote(server) => {
                 let after = after.map(|after| format!("&after={}", encoded(after))).unwrap_or_default();
-                let path = format!("/v1/audit?limit={PAGE}&scope={}{after}", encoded(scope));
+                let path = format!("/v1/audit?limit={PAGE}&scope={}{after}", encoded(&scope.to_string()));
                 let mut page = server.call("GET", &path, None, None).await?.success()?;
                 let items = page["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
                 Ok((items, page["next"].as_str().map(str::to_owned)))
@@ -77,44 +96,27 @@ impl Source {
     }
 }
 
-/// Entries that were written.
-type Written = HashSet<(String, u64)>;
+/// Entries that were written: scope, chain and number.
+type Written = HashSet<(String, String, u64)>;
+
+fn place(entry: &Value, scope: &str) -> (String, String, u64) {
+    let text = |name: &str| entry[name].as_str().map(str::to_owned);
+    let sequence = entry["sequence"].as_u64().unwrap_or_default();
+    (text("scope").unwrap_or_else(|| scope.to_owned()), text("chain").unwrap_or_default(), sequence)
+}
 
 pub(super) async fn run(args: Args) -> Result<ExitCode> {
-    let place = &args.place;
-    let source = if let Some(server) = place.target.server()? {
-        Source::Remote { server, scope: place.scope.name.to_string() }
-    } else {
-        let db = store::open(place.target.store()?, Access::Read).await?;
-        Source::Local(Box::new(db.at(&place.scope.name).audit()))
+    let (target, scope) = (&args.place.target, &args.place.scope.name);
+    let source = match target.server()? {
+        Some(server) => Source::Remote(server),
+        None => Source::Local(Box::new(store::open(target.store()?, Access::Read).await?)),
     };
-    let (mut out, mut written) = open(&args.out)?;
+    let (mut out, mut written) = open(&args.out, &scope.to_string())?;
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let mut start: Option<String> = None;
+    let mut starts: HashMap<Scope, String> = HashMap::new();
     loop {
-        let mut after = start.clone();
-        loop {
-            let (items, next) = source.page(after.as_deref()).await?;
-            let mut settled = !items.is_empty();
-            for entry in &items {
-                let of = (
-                    entry["chain"].as_str().unwrap_or_default().to_owned(),
-                    entry["sequence"].as_u64().unwrap_or_default(),
-                );
-                let age =
-                    SystemClock.now().as_millis().saturating_sub(entry["at"].as_u64().unwrap_or_default());
-                settled &= u128::from(age) > SETTLED.as_millis();
-                if written.insert(of) {
-                    out.write(format!("{entry}\n").as_bytes())?;
-                }
-            }
-            if settled && next.is_some() {
-                start.clone_from(&next);
-            }
-            after = next;
-            if after.is_none() {
-                break;
-            }
+        for scope in source.scopes(scope, args.below).await? {
+            export(&source, &scope, &mut starts, &mut out, &mut written).await?;
         }
         out.flush()?;
         if !args.follow {
@@ -125,6 +127,34 @@ pub(super) async fn run(args: Args) -> Result<ExitCode> {
             _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
             _ = interrupt.recv() => return Ok(ExitCode::SUCCESS),
         }
+    }
+}
+
+/// Writes the new entries of one log.
+async fn export(
+    source: &Source,
+    scope: &Scope,
+    starts: &mut HashMap<Scope, String>,
+    out: &mut Out,
+    written: &mut Written,
+) -> Result<()> {
+    let (name, mut after) = (scope.to_string(), starts.get(scope).cloned());
+    loop {
+        let (items, next) = source.page(scope, after.as_deref()).await?;
+        let mut settled = !items.is_empty();
+        for mut entry in items {
+            entry["scope"] = json!(name);
+            let age = SystemClock.now().as_millis().saturating_sub(entry["at"].as_u64().unwrap_or_default());
+            settled &= u128::from(age) > SETTLED.as_millis();
+            if written.insert(place(&entry, &name)) {
+                out.write(format!("{entry}\n").as_bytes())?;
+            }
+        }
+        let Some(next) = next else { return Ok(()) };
+        if settled {
+            starts.insert(scope.clone(), next.clone());
+        }
+        after = Some(next);
     }
 }
 
@@ -150,7 +180,7 @@ impl Out {
     }
 }
 
-fn open(path: &Path) -> Result<(Out, Written)> {
+fn open(path: &Path, scope: &str) -> Result<(Out, Written)> {
     if path == Path::new("-") {
         return Ok((Out::Standard, Written::new()));
     }
@@ -159,8 +189,7 @@ fn open(path: &Path) -> Result<(Out, Written)> {
         Ok(file) => {
             for line in BufReader::new(file).lines() {
                 let Ok(entry) = serde_json::from_str::<Value>(&line?) else { continue };
-                let chain = entry["chain"].as_str().unwrap_or_default().to_owned();
-                written.insert((chain, entry["sequence"].as_u64().unwrap_or_default()));
+                written.insert(place(&entry, scope));
             }
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {}

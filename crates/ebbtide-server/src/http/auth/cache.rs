@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use ebbtide::stores::api_keys::{ApiKey, KeyId};
@@ -24,8 +24,8 @@ const MOST: usize = 10_000;
 /// Parts of a verified key beside its record.
 #[derive(Debug)]
 pub(super) struct Tied {
-    /// Keys that it ends with.
-    pub(super) ancestors: Vec<KeyId>,
+    /// Keys that it ends with, and whose rates it spends.
+    pub(super) ancestors: Vec<ApiKey>,
     pub(super) share: Arc<Share>,
 }
 
@@ -38,43 +38,46 @@ pub(super) struct Held {
     ancestors: Vec<KeyId>,
     /// On the boot-time clock; a doubt about the time ends it.
     lease: Lease,
-    rate: Option<Arc<Rate>>,
+    /// Its own rate, and those of the keys above it: whoever makes keys gets no faster by that.
+    rates: Vec<Arc<Rate>>,
     pub(super) share: Arc<Share>,
 }
 
 impl Held {
     /// Counts one request against the key's rate limit.
     pub(super) fn spend(&self, boot: Duration) -> Result<(), Problem> {
-        match self.rate.as_ref().map(|rate| rate.spend(boot)) {
-            Some(Err(wait)) => Err(Problem::too_many("limited", "the key has reached its rate limit", wait)),
-            _ => Ok(()),
-        }
+        let limited = |wait| Problem::too_many("limited", "the key has reached its rate limit", wait);
+        self.rates.iter().try_for_each(|rate| rate.spend(boot).map_err(limited))
     }
 }
 
 /// Cache by digest: the keys themselves are not kept.
 #[derive(Default)]
-pub(super) struct Cache(RwLock<HashMap<[u8; 32], Arc<Held>>>);
+pub(super) struct Cache {
+    held: RwLock<HashMap<[u8; 32], Arc<Held>>>,
+    /// Rate limiters of the keys that are held, and of those above them.
+    rates: Mutex<HashMap<KeyId, Weak<Rate>>>,
+}
 
 impl fmt::Debug for Cache {
     /// Prints the number of keys, not their digests.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Cache({} keys)", self.0.read().unwrap_or_else(PoisonError::into_inner).len())
+        write!(f, "Cache({} keys)", self.held.read().unwrap_or_else(PoisonError::into_inner).len())
     }
 }
 
 impl Cache {
     pub(super) fn get(&self, digest: &Digest, time: &TimeSource) -> Option<Arc<Held>> {
-        let held = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
         held.get(digest.as_bytes()).filter(|held| time.holds(&held.lease)).cloned()
     }
 
     /// Returns true if the key was valid lately.
     pub(super) fn knows(&self, digest: &Digest) -> bool {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).contains_key(digest.as_bytes())
+        self.held.read().unwrap_or_else(PoisonError::into_inner).contains_key(digest.as_bytes())
     }
 
-    /// Adds a key that was looked up under `lease`; its rate limiter carries over.
+    /// Adds a key that was looked up under `lease`; rate limiters carry over, and are shared with other keys.
     pub(super) fn hold(
         &self,
         digest: &Digest,
@@ -83,11 +86,12 @@ impl Cache {
         lease: Lease,
         time: &TimeSource,
     ) -> Arc<Held> {
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let before = all.get(digest.as_bytes()).and_then(|held| held.rate.clone());
-        let rate = before.or_else(|| key.rate_limit.map(|limit| Arc::new(Rate::new(limit))));
+        let mut all = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        // The key itself comes first: what it is refused is not spent of the keys above it.
+        let rates = [&key].into_iter().chain(&ancestors).filter_map(|key| self.rate(key)).collect();
+        let ancestors = ancestors.into_iter().map(|ancestor| ancestor.id).collect();
         let author = Author::new(&key.id.to_string());
-        let held = Arc::new(Held { author, key, ancestors, lease, rate, share });
+        let held = Arc::new(Held { author, key, ancestors, lease, rates, share });
         if all.len() >= MOST && !all.contains_key(digest.as_bytes()) {
             all.retain(|_, held| time.holds(&held.lease));
             if all.len() >= MOST {
@@ -98,13 +102,28 @@ impl Cache {
         held
     }
 
+    /// Rate limiter of a key, one for all that spend it; none without a limit.
+    fn rate(&self, key: &ApiKey) -> Option<Arc<Rate>> {
+        let limit = key.rate_limit?;
+        let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        if rates.len() >= 2 * MOST {
+            rates.retain(|_, rate| rate.strong_count() > 0);
+        }
+        if let Some(rate) = rates.get(&key.id).and_then(Weak::upgrade) {
+            return Some(rate);
+        }
+        let rate = Arc::new(Rate::new(limit));
+        rates.insert(key.id.clone(), Arc::downgrade(&rate));
+        Some(rate)
+    }
+
     pub(super) fn drop(&self, digest: &Digest) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(digest.as_bytes());
+        self.held.write().unwrap_or_else(PoisonError::into_inner).remove(digest.as_bytes());
     }
 
     pub(super) fn forget(&self, id: &KeyId) {
         let keep = |held: &Held| held.key.id != *id && !held.ancestors.contains(id);
-        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|_, held| keep(held));
+        self.held.write().unwrap_or_else(PoisonError::into_inner).retain(|_, held| keep(held));
     }
 
     pub(super) fn forget_scope(&self, reach: &Reach) {
@@ -112,6 +131,6 @@ impl Cache {
             Reach::Exact(scope) => held.key.scope != *scope,
             Reach::Below(scope) => !scope.covers(&held.key.scope),
         };
-        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|_, held| keep(held));
+        self.held.write().unwrap_or_else(PoisonError::into_inner).retain(|_, held| keep(held));
     }
 }

@@ -241,13 +241,10 @@ impl DynamoDb {
                     break;
                 }
                 let start = if let Place::Behind(start) = &*place { Some(start.clone()) } else { None };
-                let (items, last) = match self.send_page(segment, start, look, &mut most).await? {
-                    Some(page) => page,
+                let Some((items, last)) = self.send_page(segment, start, look, &mut most).await? else {
                     // A smaller one is asked for, and those after it are no larger.
-                    None => {
-                        slow = true;
-                        continue;
-                    }
+                    slow = true;
+                    continue;
                 };
                 most = most.map(|most| if slow { most } else { most.saturating_mul(4) });
                 let dealt = if items.is_empty() { Dealt::All } else { deal(items).await? };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::admin::Admin;
 use crate::backend::{BackendExt, Cursor};
 use crate::model::error::Result;
-use crate::model::key::{Key, Prefix};
+use crate::model::key::{Key, Part, Prefix};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::scope::{Reach, Scope};
@@ -21,7 +21,8 @@ const AT_ONCE: usize = 500;
 ///
 /// Existing records of the target are never overwritten: a record of the same version is passed over, so that an
 /// interrupted copy can be resumed by another process; one of another version counts as a conflict. The source should
-/// not be written to meanwhile. Internal state of the store and records of the conformance kit are not copied.
+/// not be written to meanwhile. Of the internal state of the store, links between records, checkpoints of the audit log,
+/// the id of the naming key and the fence of a restored backup are copied. Records of the conformance kit are not.
 pub struct Copier {
     from: Arc<dyn Admin>,
     to: Arc<dyn Admin>,
@@ -92,7 +93,8 @@ impl Copier {
         if self.after.is_none() && !self.verifying {
             self.copy_ring().await?;
         }
-        let page = self.from.list(&self.prefixes, self.after.as_ref(), AT_ONCE, self.now).await?;
+        let mut page = self.from.list(&self.prefixes, self.after.as_ref(), AT_ONCE, self.now).await?;
+        page.items.retain(|(key, _)| key.kind() != Kind::System || is_kept(key));
         let count = page.items.len() as u64;
         if self.verifying {
             self.compare(page.items).await?;
@@ -171,9 +173,16 @@ impl Copier {
     }
 }
 
+/// Internal state that belongs to the records, and not to the process or the engine.
+const KEPT: [&str; 5] = ["belongs-to", "belongings", "audit-checkpoint", "naming-key", "fence"];
+
+fn is_kept(key: &Key) -> bool {
+    matches!(key.partition().first(), Some(Part::Text(name)) if KEPT.contains(&name.as_ref()))
+}
+
 /// Prefixes to copy.
 fn prefixes(reach: &Reach) -> Result<Vec<Prefix>> {
-    let kinds = Kind::ALL.iter().filter(|kind| **kind != Kind::System && !kind.is_probe());
+    let kinds = Kind::ALL.iter().filter(|kind| !kind.is_probe());
     let everything = *reach == Reach::Below(Scope::Global);
     kinds
         .map(|&kind| if everything { Ok(Prefix::kind_wide(kind)) } else { Prefix::reach(kind, reach) })

@@ -1,26 +1,29 @@
-//! Approvals and relationships as JSON lines, without a scope: one object per line.
+//! Records as JSON lines: one object per line.
 //!
 //! An approval has `identity`, `resource`, `action` and `granted_by`; a relationship `subject`, `relation`, `object`,
-//! `relation_type` and `created_by`. Both may have `granted_at` or `created_at`, `expires_at`, `ttl_seconds`,
-//! `cap_at`, `sliding_ttl_ms` and `metadata`. Times are milliseconds since 1970; a number that would be before March
-//! 1973 is taken as seconds. A line may name its `scope`: that of the import, or one that the import maps to it. Any other
-//! member is refused, and so is a cap that is past and a sliding life without a cap. A life that is longer than its cap,
-//! or than an enforced policy allows, is shortened to it; a beginning in the future is now.
+//! `relation_type` and `created_by`; an attribute `owner`, `bucket`, `name` and `data`. They may have `granted_at` or
+//! `created_at`, `expires_at`, `ttl_seconds`, `cap_at`, `sliding_ttl_ms`; the first two `metadata`, an attribute
+//! `timestamp`. Times are milliseconds since 1970; a number that would be before March 1973 is taken as seconds. Other kinds
+//! are [sealed lines](super::sealed). A line may name its `kind`, and its `scope`: that of the import, or one that the
+//! import maps. Any other member is refused, and so is a cap that is past and a sliding life without a cap. A life that is
+//! longer than its cap, or than an enforced policy allows, is shortened to it; a beginning in the future is now.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use super::sealed;
 use crate::backend::Cursor;
 use crate::model::error::{Error, ErrorKind, Result};
-use crate::model::key::{Key, Prefix};
+use crate::model::key::{Key, Part, Prefix};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::scope::{Reach, Scope};
 use crate::model::time::Timestamp;
 use crate::stores::Stores;
 use crate::stores::approvals::{self, Approval, Approvals, Granted};
+use crate::stores::attributes::{Draft, StoredAttribute};
 use crate::stores::audit::{Action, AuditContext, Note};
 use crate::stores::relationships::{Edge, Related, RelationType, Relationship, Relationships};
 use crate::stores::shared::lifetime::{Lifetime, Restored};
@@ -39,33 +42,58 @@ pub enum ImportOutcome {
     Skipped(String),
 }
 
-/// Importer of JSON lines into one scope. Existing records are never overwritten, so a second run writes nothing.
+/// Importer of JSON lines. Existing records are never overwritten, so a second run writes nothing.
 #[derive(Debug)]
 pub struct Importer {
     stores: Stores,
-    scope: Scope,
-    /// Scopes whose lines are imported into `scope`.
-    mapped: Vec<Scope>,
+    /// Scope of the lines that name none; without it every line names its own.
+    scope: Option<Scope>,
+    /// Scopes of lines, and those that they are imported into.
+    mapped: BTreeMap<Scope, Scope>,
     dry_run: bool,
 }
 
-const MEMBERS: [&str; 6] = ["scope", "expires_at", "ttl_seconds", "cap_at", "sliding_ttl_ms", "metadata"];
-const OF_APPROVALS: [&str; 5] = ["identity", "resource", "action", "granted_by", "granted_at"];
-const OF_RELATIONSHIPS: [&str; 6] =
-    ["subject", "relation", "object", "relation_type", "created_by", "created_at"];
+const MEMBERS: [&str; 6] = ["kind", "scope", "expires_at", "ttl_seconds", "cap_at", "sliding_ttl_ms"];
+const OF_APPROVALS: [&str; 6] = ["identity", "resource", "action", "granted_by", "granted_at", "metadata"];
+const OF_RELATIONSHIPS: [&str; 7] =
+    ["subject", "relation", "object", "relation_type", "created_by", "created_at", "metadata"];
+const OF_ATTRIBUTES: [&str; 6] = ["owner", "bucket", "name", "data", "timestamp", "created_at"];
 
 impl Importer {
     /// Creates an importer into `scope`; a dry run writes nothing and answers as if it had.
     #[must_use]
     pub fn new(stores: Stores, scope: Scope, dry_run: bool) -> Self {
-        Self { stores, scope, mapped: Vec::new(), dry_run }
+        Self { stores, scope: Some(scope), mapped: BTreeMap::new(), dry_run }
     }
 
-    /// Takes lines of `from` into the scope of the import too.
+    /// Creates an importer of lines that name their scopes.
     #[must_use]
-    pub fn map_scope(mut self, from: Scope) -> Self {
-        self.mapped.push(from);
+    pub fn by_line(stores: Stores, dry_run: bool) -> Self {
+        Self { stores, scope: None, mapped: BTreeMap::new(), dry_run }
+    }
+
+    /// Takes lines of the scope `from` into the scope `to`.
+    #[must_use]
+    pub fn map_scope(mut self, from: Scope, to: Scope) -> Self {
+        self.mapped.insert(from, to);
         self
+    }
+
+    /// Scope that a line is imported into.
+    fn target(&self, fields: &Map<String, Value>) -> Result<Scope> {
+        let named = fields
+            .get("scope")
+            .map(|scope| scope.as_str().ok_or_else(|| Error::invalid("scope is not text"))?.parse::<Scope>());
+        let named = named.transpose()?;
+        match (named, &self.scope) {
+            (Some(named), _) if self.mapped.contains_key(&named) => Ok(self.mapped[&named].clone()),
+            (Some(named), Some(scope)) if named != *scope => Err(Error::invalid(format!(
+                "it belongs to the scope {named}; map that to {scope} to import it"
+            ))),
+            (Some(scope), _) => Ok(scope),
+            (None, Some(scope)) => Ok(scope.clone()),
+            (None, None) => Err(Error::invalid("it names no scope, and the import has none")),
+        }
     }
 
     /// Appends to the audit log that an import begins or has ended. A dry run is not in the log.
@@ -74,7 +102,8 @@ impl Importer {
             return Ok(());
         }
         let note = Note::of(Action::Import, &AuditContext::because("records were imported")?)?;
-        self.stores.audit(&self.scope).append(&note.with_detail(detail)).await
+        let scope = self.scope.as_ref().unwrap_or(&Scope::Global);
+        self.stores.audit(scope).append(&note.with_detail(detail)).await
     }
 
     /// Imports one line. An invalid line is skipped, with the reason; an error comes from the store, and the import
@@ -92,22 +121,19 @@ impl Importer {
     }
 
     async fn import(&self, fields: &Map<String, Value>) -> Result<ImportOutcome> {
-        let is_approval = fields.contains_key("identity");
-        let own: &[&str] = if is_approval { &OF_APPROVALS } else { &OF_RELATIONSHIPS };
+        let kind = kind_of(fields)?;
+        let scope = &self.target(fields)?;
+        let own: &[&str] = match kind {
+            Kind::Approval => &OF_APPROVALS,
+            Kind::Relationship => &OF_RELATIONSHIPS,
+            Kind::Attribute => &OF_ATTRIBUTES,
+            _ => return sealed::import(&self.stores, kind, fields, scope, self.dry_run).await,
+        };
         let is_known = |name: &str| own.contains(&name) || MEMBERS.contains(&name);
         if let Some(unknown) = fields.keys().find(|name| !is_known(name)) {
             return Err(Error::invalid(format!("unknown member `{unknown}`")));
         }
-        if let Some(named) = fields.get("scope") {
-            let named: Scope = named.as_str().ok_or_else(|| Error::invalid("scope is not text"))?.parse()?;
-            if named != self.scope && !self.mapped.contains(&named) {
-                return Err(Error::invalid(format!(
-                    "it belongs to the scope {named}; map that to {} to import it",
-                    self.scope
-                )));
-            }
-        }
-        let began = if is_approval { "granted_at" } else { "created_at" };
+        let began = if kind == Kind::Approval { "granted_at" } else { "created_at" };
         let (now, dated) = (self.stores.now()?, time(fields, began)?);
         let began_at = dated.unwrap_or_else(|| now.latest()).min(now.latest());
         let (dated, dry_run) = (dated.is_some(), self.dry_run);
@@ -129,8 +155,7 @@ impl Importer {
         if slide.is_some() && cap_at.is_none() {
             return Err(Error::invalid("a life that slides has a cap_at"));
         }
-        let kind = if is_approval { Kind::Approval } else { Kind::Relationship };
-        let longest = self.stores.cap(kind, &self.scope, began_at, cap_at)?;
+        let longest = self.stores.cap(kind, scope, began_at, cap_at)?;
         // A record without an end keeps none, unless it has a cap: policies bound the lives that are given.
         let expires_at = match cap_at {
             Some(cap_at) => expires_at.min(cap_at).min(longest),
@@ -141,23 +166,34 @@ impl Importer {
             return Ok(ImportOutcome::Skipped("it has expired".to_owned()));
         }
         let lifetime = Lifetime::restored(began_at, cap_at, slide);
-        let (kind, restored) = if is_approval {
-            let mut approval = Approval::new(
-                text(fields, "identity")?,
-                text(fields, "resource")?,
-                text(fields, "action")?,
-                text(fields, "granted_by")?,
-            );
-            approval.metadata = metadata(fields)?;
-            let approvals: Approvals = self.stores.approvals(&self.scope);
-            (Kind::Approval, approvals.restore(&approval, lifetime, expires_at, dated, dry_run).await?)
-        } else {
-            let (subject, object) = (text(fields, "subject")?, text(fields, "object")?);
-            let edge = Edge::new(subject, text(fields, "relation")?, object, relation_type(fields)?);
-            let mut relationship = Relationship::new(edge, text(fields, "created_by")?);
-            relationship.metadata = metadata(fields)?;
-            let store: Relationships = self.stores.relationships(&self.scope);
-            (Kind::Relationship, store.restore(&relationship, lifetime, expires_at, dated, dry_run).await?)
+        let restored = match kind {
+            Kind::Approval => {
+                let mut approval = Approval::new(
+                    text(fields, "identity")?,
+                    text(fields, "resource")?,
+                    text(fields, "action")?,
+                    text(fields, "granted_by")?,
+                );
+                approval.metadata = metadata(fields)?;
+                let approvals: Approvals = self.stores.approvals(scope);
+                approvals.restore(&approval, lifetime, expires_at, dated, dry_run).await?
+            }
+            Kind::Relationship => {
+                let (subject, object) = (text(fields, "subject")?, text(fields, "object")?);
+                let edge = Edge::new(subject, text(fields, "relation")?, object, relation_type(fields)?);
+                let mut relationship = Relationship::new(edge, text(fields, "created_by")?);
+                relationship.metadata = metadata(fields)?;
+                let store: Relationships = self.stores.relationships(scope);
+                store.restore(&relationship, lifetime, expires_at, dated, dry_run).await?
+            }
+            _ => {
+                let data = fields.get("data").ok_or_else(|| Error::invalid("missing field data"))?;
+                let mut draft = Draft::new(data.clone());
+                draft.timestamp = time(fields, "timestamp")?;
+                let bucket = text(fields, "bucket")?;
+                let bucket = self.stores.attributes(scope).bucket(text(fields, "owner")?, bucket)?;
+                bucket.restore(&text(fields, "name")?, &draft, lifetime, expires_at, dry_run).await?
+            }
         };
         Ok(match restored {
             Restored::Written => ImportOutcome::Written(kind),
@@ -167,45 +203,114 @@ impl Importer {
     }
 }
 
-/// Exporter of the approvals and relationships of exactly one scope as JSON lines, which [`Importer`] reads back.
+/// Kind of a line: the one that it names, or the one that its members belong to.
+fn kind_of(fields: &Map<String, Value>) -> Result<Kind> {
+    match fields.get("kind") {
+        Some(Value::String(kind)) => kind.parse(),
+        Some(_) => Err(Error::invalid("kind is not text")),
+        None if fields.contains_key("identity") => Ok(Kind::Approval),
+        None if fields.contains_key("owner") => Ok(Kind::Attribute),
+        None => Ok(Kind::Relationship),
+    }
+}
+
+/// Exporter of records as JSON lines, which [`Importer`] reads back.
 #[derive(Debug)]
 pub struct Exporter {
     stores: Stores,
     left: Vec<Prefix>,
     after: Option<Cursor>,
     now: Now,
+    names_scope: bool,
 }
 
 impl Exporter {
-    /// Creates an exporter of `scope` as of now.
+    /// Kinds that are exported. What was issued under the epochs of subjects and clients (codes, grants, tokens,
+    /// sessions) means nothing without them: a [`Copier`](super::Copier) moves it.
+    pub const KINDS: [Kind; 16] = [
+        Kind::Approval,
+        Kind::Relationship,
+        Kind::Attribute,
+        Kind::Client,
+        Kind::ClientIndex,
+        Kind::ApiKey,
+        Kind::Policy,
+        Kind::Record,
+        Kind::RecordKey,
+        Kind::RecordGroup,
+        Kind::Counter,
+        Kind::Replay,
+        Kind::Nonce,
+        Kind::Challenge,
+        Kind::ChallengeIndex,
+        Kind::Lease,
+    ];
+
+    /// Kinds that can be read without the keyring.
+    pub const READABLE: [Kind; 2] = [Kind::Approval, Kind::Relationship];
+
+    /// Creates an exporter of every kind in exactly `scope`, as of now.
     pub fn new(stores: Stores, scope: &Scope) -> Result<Self> {
-        let reach = Reach::Exact(scope.clone());
-        let kinds = [Kind::Relationship, Kind::Approval];
-        let left = kinds.into_iter().map(|kind| Prefix::reach(kind, &reach)).collect::<Result<_>>()?;
+        Self::of(stores, &Reach::Exact(scope.clone()), &Self::KINDS)
+    }
+
+    /// Creates an exporter of some kinds, as of now. With the scopes below a scope, each line names its own.
+    pub fn of(stores: Stores, reach: &Reach, kinds: &[Kind]) -> Result<Self> {
+        if let Some(kind) = kinds.iter().find(|kind| !Self::KINDS.contains(kind)) {
+            return Err(Error::invalid(format!("{kind} are not exported; `ebbtide copy` moves them")));
+        }
+        let left = kinds.iter().rev().map(|kind| Prefix::reach(*kind, reach)).collect::<Result<_>>()?;
         let now = stores.now()?;
-        Ok(Self { stores, left, after: None, now })
+        let names_scope = matches!(reach, Reach::Below(_));
+        Ok(Self { stores, left, after: None, now, names_scope })
     }
 
     /// Returns the next lines; `None` at the end.
     pub async fn page(&mut self) -> Result<Option<Vec<String>>> {
         let Some(prefix) = self.left.last() else { return Ok(None) };
         let page = self.stores.backend().scan(prefix, self.after.as_ref(), 500, self.now).await?;
-        let lines = page.items.iter().map(|(key, record)| line(key, record)).collect::<Result<_>>()?;
+        let lines = page.items.iter().map(|(key, record)| self.line(key, record)).collect::<Result<_>>()?;
         self.after = page.next;
         if self.after.is_none() {
             self.left.pop();
         }
         Ok(Some(lines))
     }
+
+    fn line(&self, key: &Key, record: &Record) -> Result<String> {
+        let mut value = match key.kind() {
+            Kind::Approval => approval_json(&approvals::read(key, record)?),
+            Kind::Relationship => relationship_json(&Related::read(key, record)?),
+            Kind::Attribute => attribute_json(key, record)?,
+            _ => sealed::line(&self.stores, key, record)?,
+        };
+        if self.names_scope {
+            value["scope"] = json!(key.scope().to_string());
+        }
+        Ok(value.to_string())
+    }
 }
 
-fn line(key: &Key, record: &Record) -> Result<String> {
-    let value = if key.kind() == Kind::Approval {
-        approval_json(&approvals::read(key, record)?)
-    } else {
-        relationship_json(&Related::read(key, record)?)
+fn attribute_json(key: &Key, record: &Record) -> Result<Value> {
+    let (partition, sort) = (key.partition(), key.sort());
+    let ([Part::Text(owner)], [Part::Text(bucket), Part::Text(name)]) =
+        (partition.as_slice(), sort.as_slice())
+    else {
+        return Err(Error::corrupt("an attribute is stored under the key of another kind"));
     };
-    Ok(value.to_string())
+    let (data, timestamp, lifetime) = StoredAttribute::exported(record)?;
+    let mut value = json!({
+        "owner": owner,
+        "bucket": bucket,
+        "name": name,
+        "data": data,
+        "created_at": lifetime.began_at()?.as_millis(),
+    });
+    if let Some(timestamp) = timestamp {
+        value["timestamp"] = json!(timestamp);
+    }
+    add_life(&mut value, record.expires_at, lifetime.cap_at()?, lifetime.sliding_ttl(), &BTreeMap::new());
+    Ok(value)
 }
 
 fn approval_json(granted: &Granted) -> Value {
@@ -258,12 +363,12 @@ fn add_life(
     }
 }
 
-fn text(fields: &Map<String, Value>, name: &str) -> Result<String> {
+pub(super) fn text(fields: &Map<String, Value>, name: &str) -> Result<String> {
     let text = fields.get(name).and_then(Value::as_str);
     text.map(str::to_owned).ok_or_else(|| Error::invalid(format!("missing text field {name}")))
 }
 
-fn number(fields: &Map<String, Value>, name: &str) -> Result<Option<u64>> {
+pub(super) fn number(fields: &Map<String, Value>, name: &str) -> Result<Option<u64>> {
     match fields.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => {

@@ -12,9 +12,11 @@ use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
 use crate::model::record::{Record, Version};
 use crate::model::scope::Scope;
+use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::{Commit, Write};
 use crate::stores::Stores;
+use crate::stores::shared::lifetime::{Lifetime, Restored, restore};
 use crate::stores::shared::paging::{Listing, bounded, check_limit};
 use crate::stores::shared::tombstones::Principal;
 use crate::stores::shared::update::Step;
@@ -265,6 +267,24 @@ impl Bucket {
     fn prefix(&self) -> Result<Prefix> {
         let bucket = [self.name.as_str().into()];
         Prefix::partition(Kind::Attribute, self.scope(), &[self.owner.as_str().into()], &bucket)
+    }
+
+    /// Writes an imported attribute if there is none. In a dry run, returns the result without a write.
+    pub(crate) async fn restore(
+        &self,
+        name: &str,
+        draft: &Draft,
+        lifetime: Lifetime,
+        expires_at: Timestamp,
+        dry_run: bool,
+    ) -> Result<Restored> {
+        let key = self.key(name)?;
+        let record = self.stores().record(StoredAttribute::new(draft, lifetime)?.encode(), expires_at);
+        let owner = [Principal::Owner(&self.owner)];
+        restore(self.stores(), vec![key], &owner, record, dry_run, |there| {
+            Ok(StoredAttribute::decode(there)?.attribute(name.to_owned(), there)?.data == draft.data)
+        })
+        .await
     }
 
     /// Record of a draft whose lifetime begins now.

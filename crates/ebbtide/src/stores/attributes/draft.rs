@@ -181,7 +181,7 @@ impl fmt::Debug for Attribute {
 }
 
 #[derive(Encode, Decode)]
-pub(super) struct StoredAttribute {
+pub(crate) struct StoredAttribute {
     #[n(0)]
     #[cbor(with = "minicbor::bytes")]
     json: Vec<u8>,
@@ -206,6 +206,13 @@ impl StoredAttribute {
 
     pub(super) fn decode(record: &Record) -> Result<Self> {
         codec::decode(&record.value)
+    }
+
+    /// Value, time of the caller and lifetime, for an export.
+    pub(crate) fn exported(record: &Record) -> Result<(Value, Option<u64>, Lifetime)> {
+        let stored = Self::decode(record)?;
+        let data = stored.attribute(String::new(), record)?.data;
+        Ok((data, stored.timestamp, stored.lifetime))
     }
 
     pub(super) fn attribute(&self, name: String, record: &Record) -> Result<Attribute> {

@@ -6,7 +6,7 @@
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 
-use super::chain::{ChainId, no_key};
+use super::chain::{ChainId, Head, no_key};
 use super::mark::{ChainMark, Mark};
 use super::{Audit, PAGE};
 use crate::keyring::{KeyId, Keyring};
@@ -110,6 +110,14 @@ impl Audit {
             let _ = self.stores.backend().commit(Batch::new(vec![Write::Put { key, record }])?, now).await?;
         }
         Ok(())
+    }
+
+    /// Checkpoint of the first entry of a chain, for the commit of that entry.
+    pub(super) fn first_checkpoint(&self, chain: ChainId, head: &Head, keyring: &Keyring) -> Result<Write> {
+        let key = Key::new(Kind::System, &self.scope, &[PARTITION.into()], &[chain.as_bytes().into()])?;
+        let mark = head.mark(Some(chain));
+        let record = self.stores.record(signed(&key, &[mark], keyring)?, head.expires_at()?);
+        Ok(Write::Put { key, record })
     }
 
     fn checkpoint_key(&self, process: [u8; 8], number: u64) -> Result<Key> {

@@ -217,6 +217,7 @@ impl Walk<'_> {
             return Ok(Err((None, sequence, why)));
         }
         let live = |expires_at: u64| self.now.before(Timestamp::from_stored(expires_at)?);
+        let mut missing: Option<Fault> = None;
         for (mark, met) in self.marks.iter().zip(&self.met) {
             // A mark that was kept elsewhere does not know when its entry expires; the end of its chain bounds it.
             let expires_at = mark.expires_at.unwrap_or_else(|| {
@@ -226,9 +227,13 @@ impl Walk<'_> {
                     .is_some_and(|(last, _)| last.sequence > mark.sequence);
                 if later { 0 } else { Timestamp::NEVER.as_millis() }
             });
-            if !met && live(expires_at)? {
-                return Ok(Err((mark.chain, mark.sequence, Break::Missing)));
+            let is_first = missing.is_none_or(|(_, sequence, _)| mark.sequence < sequence);
+            if !met && is_first && live(expires_at)? {
+                missing = Some((mark.chain, mark.sequence, Break::Missing));
             }
+        }
+        if let Some(fault) = missing {
+            return Ok(Err(fault));
         }
         for (id, head) in heads {
             let last = self.chains.get(id).map(|(last, _)| last);

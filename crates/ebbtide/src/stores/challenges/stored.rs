@@ -94,12 +94,10 @@ impl StoredChallenge {
         })
     }
 
-    /// Key of the ring without which the secret cannot be compared.
-    pub(super) fn bound_to(&self) -> Option<KeyId> {
-        match &self.check {
-            Check::Mac(key_id, _) if self.state == State::Open => Some(KeyId::from_bytes(**key_id)),
-            _ => None,
-        }
+    /// Returns whether the challenge could not be verified without the key `id`.
+    pub(super) fn depends_on(&self, id: KeyId) -> bool {
+        let mac = matches!(&self.check, Check::Mac(key, _) if KeyId::from_bytes(**key) == id);
+        self.state == State::Open && mac
     }
 
     /// Challenge as its caller sees it.

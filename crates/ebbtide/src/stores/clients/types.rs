@@ -127,6 +127,7 @@ impl ClientUpdate {
 }
 
 /// Deserializes a member that may be `null`, and tells that from one that is left out.
+#[expect(clippy::option_option, reason = "null and absent mean different things")]
 fn given<'de, D: serde::Deserializer<'de>>(member: D) -> Result<Option<Option<String>>, D::Error> {
     Option::deserialize(member).map(Some)
 }

@@ -3,7 +3,9 @@
 use zeroize::Zeroizing;
 
 use super::GrantId;
+use crate::keyring::shared::SharedKeyring;
 use crate::keyring::{KeyId, Keyring};
+use crate::model::error::Result;
 use crate::model::scope::Scope;
 use crate::model::secret::Secret;
 use crate::stores::shared::token;
@@ -35,9 +37,18 @@ impl Refresh {
         Some(token::write(token::REFRESH, bytes.as_slice()))
     }
 
-    /// Reads a token; none unless it was made for this scope under a key of the keyring.
-    pub(super) fn read(secret: &Secret, keyring: &Keyring, scope: &Scope) -> Option<Self> {
-        let bytes = Zeroizing::new(token::decode::<WHOLE>(token::REFRESH, secret)?);
+    /// Reads a token; none unless it was made for this scope under a key of the keyring. `Unavailable` if it was made
+    /// under a key that only other nodes have.
+    pub(super) fn read(secret: &Secret, keyring: &SharedKeyring, scope: &Scope) -> Result<Option<Self>> {
+        let Some(bytes) = token::decode::<WHOLE>(token::REFRESH, secret).map(Zeroizing::new) else {
+            return Ok(None);
+        };
+        let Some(key) = bytes.first_chunk() else { return Ok(None) };
+        let ring = keyring.for_token(KeyId::from_bytes(*key))?;
+        Ok(Self::verified(&bytes, &ring, scope))
+    }
+
+    fn verified(bytes: &[u8; WHOLE], keyring: &Keyring, scope: &Scope) -> Option<Self> {
         let key = KeyId::from_bytes(*bytes.first_chunk()?);
         let (said, mac) = bytes[KEY..].split_at(GENERATION - KEY);
         let scope = scope.to_string();

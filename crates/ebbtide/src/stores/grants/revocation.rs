@@ -71,7 +71,7 @@ impl Grants {
         match what.into() {
             Revoke::Grant(id) => Ok(self.revoke_one(id, None, context).await?.into()),
             Revoke::Token { token, client_id, .. } if token.expose().starts_with(token::REFRESH) => {
-                match Refresh::read(token, &self.stores.keyring(), &self.scope) {
+                match Refresh::read(token, self.stores.shared_keyring(), &self.scope)? {
                     Some(token) => Ok(self.revoke_one(token.grant_id, client_id, context).await?.into()),
                     None => Ok(0),
                 }

@@ -139,7 +139,7 @@ impl Sessions {
 
     async fn revoke_one(&self, subject: &str, digest: &Digest) -> Result<bool> {
         let is_theirs = |stored: &StoredSession| stored.subject.as_deref() == Some(subject);
-        let was_live = self.remove(digest, None, is_theirs).await?;
+        let was_live = self.remove(digest, None, false, is_theirs).await?;
         // The index may have outlived its session.
         let unlist = Write::Delete { key: self.index_key(subject, digest)? };
         let _ = self.stores.backend().commit(unlist.try_into()?, self.stores.now()?).await?;
@@ -150,7 +150,8 @@ impl Sessions {
     pub(super) async fn remove(
         &self,
         digest: &Digest,
-        with_grants: Option<Note>,
+        note: Option<Note>,
+        with_grants: bool,
         condition: impl Fn(&StoredSession) -> bool,
     ) -> Result<bool> {
         let key = self.key(digest)?;
@@ -165,11 +166,23 @@ impl Sessions {
                 writes.push(Write::Delete { key: self.index_key(subject, digest)? });
             }
             let lives = stored.lives(now)?;
-            let Some(note) = &with_grants else { return Ok(Step::write(writes, lives)) };
-            let sid = stored.sid(digest);
-            let ended = Epoch::raised(None, false, now).record(&self.stores, now)?;
-            writes.push(Write::Put { key: Principal::Session(&sid).tombstone(&self.scope)?, record: ended });
-            Ok(Step::write(writes, lives).audited(&self.scope, note.clone()))
+            if with_grants {
+                let sid = stored.sid(digest);
+                let ended = Epoch::raised(None, false, now).record(&self.stores, now)?;
+                writes.push(Write::Put {
+                    key: Principal::Session(&sid).tombstone(&self.scope)?,
+                    record: ended,
+                });
+            }
+            let step = Step::write(writes, lives);
+            // A session that is over already loses nothing by its removal.
+            Ok(match &note {
+                Some(note) if lives || with_grants => {
+                    let subject = stored.subject.clone().into_iter();
+                    step.audited(&self.scope, subject.fold(note.clone(), Note::of_subject))
+                }
+                _ => step,
+            })
         });
         remove.await
     }

@@ -393,7 +393,7 @@ mod tests {
                 let record = stores.record(Vec::new(), Timestamp::NEVER);
                 let now = stores.now().unwrap();
                 let _ = stores.backend().put(key.clone(), record, now).await.unwrap();
-                let kept = belongings.keep_or_take_back(&parent, &[key.clone()]).await;
+                let kept = belongings.keep_or_take_back(&parent, std::slice::from_ref(&key)).await;
                 assert!(kept.is_err(), "{parent:?}");
                 assert_eq!(stores.backend().get(&key, now).await.unwrap(), None);
             }

@@ -55,6 +55,21 @@ pub(crate) fn present<'de, D: Deserializer<'de>>(payload: D) -> Result<Option<Pa
     Payload::deserialize(payload).map(Some)
 }
 
+/// Keys of a record that is sealed anew: the one that its parts are sealed for, and the one that they will be sealed
+/// for, which is another one if the record moves.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Resealing<'a> {
+    pub(crate) from: &'a Key,
+    pub(crate) to: &'a Key,
+}
+
+impl<'a> Resealing<'a> {
+    /// The record stays where it is.
+    pub(crate) fn at(key: &'a Key) -> Self {
+        Self { from: key, to: key }
+    }
+}
+
 impl Stores {
     /// Seals a payload for the record at `key`.
     pub(crate) fn seal(&self, key: &Key, context: &[u8], payload: &Payload) -> Result<Vec<u8>> {
@@ -78,20 +93,20 @@ impl Stores {
         serde_json::from_slice(&text).map(Payload).map_err(|_| Error::corrupt("a sealed payload is not JSON"))
     }
 
-    /// Seals anew what is sealed under another key than the active one; none if it is under that one.
-    pub(crate) fn reseal(&self, key: &Key, context: &[u8], sealed: &[u8]) -> Result<Option<Vec<u8>>> {
+    /// Seals anew what is sealed under another key than the active one, or for another record; none if there is no need.
+    pub(crate) fn reseal(&self, at: Resealing<'_>, context: &[u8], sealed: &[u8]) -> Result<Option<Vec<u8>>> {
         let ring = self.keyring();
-        if Keyring::sealed_under(sealed) == Some(ring.active()) {
+        if at.from == at.to && Keyring::sealed_under(sealed) == Some(ring.active()) {
             return Ok(None);
         }
-        let text = self.keyring_for(sealed).open(key, context, sealed)?;
-        Ok(Some(ring.seal(key, context, &text, self.rng())))
+        let text = self.keyring_for(sealed).open(at.from, context, sealed)?;
+        Ok(Some(ring.seal(at.to, context, &text, self.rng())))
     }
 
-    /// Seals an optional payload anew; true if it was under another key.
-    pub(crate) fn reseal_some(&self, key: &Key, sealed: &mut Option<Vec<u8>>) -> Result<bool> {
+    /// Seals an optional payload anew; true if there was need.
+    pub(crate) fn reseal_some(&self, at: Resealing<'_>, sealed: &mut Option<Vec<u8>>) -> Result<bool> {
         let Some(present) = sealed else { return Ok(false) };
-        let Some(anew) = self.reseal(key, &[], present)? else { return Ok(false) };
+        let Some(anew) = self.reseal(at, &[], present)? else { return Ok(false) };
         *present = anew;
         Ok(true)
     }

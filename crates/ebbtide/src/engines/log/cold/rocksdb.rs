@@ -88,7 +88,7 @@ impl RocksCold {
         self.db.write_opt(batch, &unjournaled).map_err(failed)
     }
 
-    fn iter(&self, column: &Column<'_>, start: Bound<&[u8]>) -> DBRawIteratorWithThreadMode<'_, Db> {
+    fn items_from(&self, column: &Column<'_>, start: Bound<&[u8]>) -> DBRawIteratorWithThreadMode<'_, Db> {
         let mut reading = ReadOptions::default();
         // A walk must not push out what the foreground reads.
         reading.fill_cache(false);
@@ -205,7 +205,7 @@ impl ColdStore for RocksCold {
         let (mut all, start) = (BTreeMap::new(), behind_generation(start));
         for name in self.names(kind) {
             let Some(column) = self.column(&name) else { continue };
-            let mut items = self.iter(&column, start);
+            let mut items = self.items_from(&column, start);
             let mut count = 0;
             while let Some((key, value)) = items.item().filter(|(key, _)| key.starts_with(prefix)) {
                 if count > limit {
@@ -240,7 +240,7 @@ impl ColdStore for RocksCold {
             return Ok(Vec::new());
         };
         let (mut keys, mut past) = (BTreeSet::new(), Vec::new());
-        let mut items = self.iter(&ends, Bound::Unbounded);
+        let mut items = self.items_from(&ends, Bound::Unbounded);
         while let Some(end) = items.key() {
             let Some((expiry, key)) = end.split_first_chunk::<8>() else {
                 return Err(Error::corrupt("an entry of an expiry list is malformed"));
@@ -291,7 +291,7 @@ impl ColdStore for RocksCold {
 
     fn each(&self, kind: Kind, window: Window, visit: Visit<'_>) -> Result<()> {
         let Some(column) = self.column(&name(kind, window)) else { return Ok(()) };
-        let mut items = self.iter(&column, Bound::Excluded(GENERATION));
+        let mut items = self.items_from(&column, Bound::Excluded(GENERATION));
         while let Some((key, value)) = items.item() {
             visit(key, decode(value)?)?;
             items.next();

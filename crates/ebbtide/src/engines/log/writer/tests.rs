@@ -86,8 +86,11 @@ fn callers_that_wait_together_share_one_write_and_one_sync() {
     assert_eq!(log.read(places[3]).unwrap().unwrap(), frames(3));
 }
 
+/// Caller that waits for its group, and the count of its wake-ups.
+type Caller<F> = (Pin<Box<F>>, Arc<Count>);
+
 /// Callers of one thread that wait for one group, each with a count of its own.
-fn crowd(log: &Log, size: u64) -> Vec<(Pin<Box<impl Future<Output = Result<()>>>>, Arc<Count>)> {
+fn crowd(log: &Log, size: u64) -> Vec<Caller<impl Future<Output = Result<()>>>> {
     let caller = |number| {
         let count = Arc::new(Count(AtomicU64::new(0)));
         let mut future = Box::pin(log.durable(log.append(&frames(number)).unwrap()));
@@ -111,14 +114,12 @@ fn a_caller_that_goes_away_before_or_after_it_is_woken_strands_nobody() {
                 drop(callers.remove(gone));
             }
             log.write_next().unwrap();
-            if !before {
-                let woken = callers.iter().position(|(_, count)| is_woken(count)).unwrap();
-                drop(callers.remove(woken));
-            } else {
-                let woken = callers.iter().position(|(_, count)| is_woken(count)).unwrap();
-                let (mut future, count) = callers.remove(woken);
+            let woken = callers.iter().position(|(_, count)| is_woken(count)).unwrap();
+            let (mut future, count) = callers.remove(woken);
+            if before {
                 assert!(matches!(poll(&mut future, &count), Poll::Ready(Ok(()))));
             }
+            drop(future);
             assert!(callers.iter().all(|(_, count)| is_woken(count)), "{before} {gone}");
         }
     }

@@ -38,12 +38,11 @@ impl Crowd {
     /// Removes a caller that goes away. If it is the one that was woken, it wakes the others.
     pub(super) fn leave(&self, waker: &Waker) {
         let mut wakers = self.lock();
-        match wakers.iter().position(|one| one.will_wake(waker)) {
-            Some(place) => drop(wakers.swap_remove(place)),
-            None => {
-                drop(wakers);
-                self.wake_all();
-            }
+        if let Some(place) = wakers.iter().position(|one| one.will_wake(waker)) {
+            drop(wakers.swap_remove(place));
+        } else {
+            drop(wakers);
+            self.wake_all();
         }
     }
 }
