@@ -322,7 +322,8 @@ fn rotate_ring(engine: &Engine, place: &str) -> Result<(), Failed> {
 
 /// Rotates one family on both nodes in turn, and returns the failures.
 fn load(mut clients: [Client; 2], number: usize, over: &AtomicBool, rotations: &AtomicU64) -> Vec<String> {
-    let body = json!({"subject": format!("user-{number}"), "client_id": "app", "data": {"n": number}});
+    let body = json!({"subject": format!("user-{number}"), "client_id": "app", "data": {"n": number},
+        "grace_seconds": 0});
     let mut token = clients[0].post("/v1/grants", &body.to_string()).ok(201)["refresh_token"].clone();
     let mut failures = Vec::new();
     for client in (0..2).cycle() {

@@ -154,8 +154,10 @@ impl Audit {
         // No entry expires before its predecessor, so the entries that are kept are always the end of the chain.
         let expires_at = now.end(retention)?.max(chain.head.expires_at()?);
         let keyring = self.stores.keyring();
-        let link = Link::new(&self.scope, &chain, note, now.latest(), expires_at, &keyring)?;
-        let sort = [now.latest().as_millis().into(), chain.id.as_bytes().into(), link.sequence.into()];
+        // The log is ordered by time, and a chain by its numbers: no entry is earlier than its predecessor.
+        let at = now.latest().max(chain.at);
+        let link = Link::new(&self.scope, &chain, note, at, expires_at, &keyring)?;
+        let sort = [at.as_millis().into(), chain.id.as_bytes().into(), link.sequence.into()];
         let entry = Write::Insert {
             key: Key::new(Kind::Audit, &self.scope, &["log".into()], &sort)?,
             record: self.stores.record(codec::encode(&link), expires_at),
@@ -163,7 +165,7 @@ impl Audit {
         let next = link.head(expires_at);
         let record = self.stores.record(next.signed(&self.scope, chain.id, &keyring)?, expires_at);
         let key = Key::new(Kind::Audit, &self.scope, &["heads".into()], &[chain.id.as_bytes().into()])?;
-        let after = Chain { id: chain.id, head: next, version: Some(record.version) };
+        let after = Chain { id: chain.id, head: next, version: Some(record.version), at };
         let head = match chain.version {
             Some(expected) => Write::Replace { key, expected, record },
             None => Write::Insert { key, record },

@@ -102,6 +102,8 @@ pub(crate) struct Chain {
     pub(super) head: Head,
     /// Version of the stored head; none before the first entry.
     pub(super) version: Option<Version>,
+    /// Time of the last entry. A change that began before it may take the chain after it.
+    pub(super) at: Timestamp,
 }
 
 impl Chains {
@@ -124,7 +126,7 @@ impl Chains {
             id[..8].copy_from_slice(&process);
             id[8..].copy_from_slice(&of.next.to_be_bytes());
             of.next = of.next.wrapping_add(1);
-            Chain { id: ChainId(id), head: Head::genesis(), version: None }
+            Chain { id: ChainId(id), head: Head::genesis(), version: None, at: Timestamp::ZERO }
         })
     }
 
