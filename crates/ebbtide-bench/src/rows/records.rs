@@ -49,7 +49,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
         let records = context.scaled(level);
         if level == last {
             eprintln!("  moving what is there to the cold store");
-            (stores, sides) = (Vec::new(), Vec::new());
+            drop((stores, sides));
             for (engine, folder) in ENGINES.iter().zip(&folders) {
                 chill(engine, folder.path()).await?;
             }
