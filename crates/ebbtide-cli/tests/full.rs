@@ -64,6 +64,7 @@ fn a_full_disk_refuses_adds_and_lets_authority_end() {
     let filler = folder.join("filler");
     let mut file = std::fs::File::create(&filler).unwrap();
     while file.write_all(&[1; 65_536]).is_ok() {}
+    drop(file);
     let mut number = 0;
     let is_refused = || {
         number += 1;

@@ -32,6 +32,10 @@ impl<C: ColdStore> Core<C> {
         self.measure_space();
         self.write_hints();
         let latest = Timestamp::from_stored(self.latest.load(Ordering::Relaxed))?;
+        if latest == Timestamp::ZERO {
+            // Nobody has handed in the time since the opening: no age and no life can be told.
+            return Ok(());
+        }
         // A leap of the clock moves no mark: what it would make expire is not dropped.
         let now = self.mark().time.map_or(latest, |mark| mark.min(latest));
         loop {

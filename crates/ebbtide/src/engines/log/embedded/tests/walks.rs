@@ -12,8 +12,8 @@ fn all() -> Prefix {
 fn records(rig: &Rig, now: u64) -> Vec<u64> {
     let (mut numbers, mut after) = (Vec::new(), None);
     loop {
-        let page = rig.drive(rig.store.scan(&all(), after.as_ref(), 7, at(now))).unwrap();
-        assert!(page.items.len() <= 7);
+        let page = rig.drive(rig.store.scan(&all(), after.as_ref(), 40, at(now))).unwrap();
+        assert!(page.items.len() <= 40);
         for (key, _) in page.items {
             let crate::model::key::Part::Int(number) = key.sort()[0] else { panic!("the tests use numbers") };
             numbers.push(number);
