@@ -194,7 +194,7 @@ impl IntoResponse for Problem {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(self.challenge));
         }
         if let Some(seconds) = &self.retry_after {
-            headers.insert(header::RETRY_AFTER, seconds.clone());
+            headers.insert(header::RETRY_AFTER, HeaderValue::clone(seconds));
         }
         response.extensions_mut().insert(self);
         response
