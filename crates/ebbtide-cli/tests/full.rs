@@ -63,7 +63,7 @@ fn a_full_disk_refuses_adds_and_lets_authority_end() {
     assert!(until(|| segments() > 2), "the manifest, a segment, and one to spare");
     let filler = folder.join("filler");
     let mut file = std::fs::File::create(&filler).unwrap();
-    while file.write_all(&[1; 65_536]).is_ok() {}
+    while file.write_all(&[1; 8_192]).is_ok() {}
     drop(file);
     let mut number = 0;
     let is_refused = || {

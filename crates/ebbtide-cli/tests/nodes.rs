@@ -293,14 +293,18 @@ fn rotate_ring(engine: &Engine, place: &str) -> Result<(), Failed> {
         said(&refused)
     );
     std::fs::copy(&files[0], &files[1])?;
-    nodes.iter().for_each(|node| node.signal("-HUP"));
+    for node in &nodes {
+        node.signal("-HUP");
+    }
     assert!(until(|| reported(new, 2)), "{}", shown());
     let activated = ring(&["activate", new, "--store", &url]);
     assert!(activated.status.success(), "{}", said(&activated));
     let refused = ring(&["retire", &old, "--store", &url]);
     assert!(!refused.status.success(), "a node still makes tokens with it: {}", said(&refused));
     std::fs::copy(&files[0], &files[1])?;
-    nodes.iter().for_each(|node| node.signal("-HUP"));
+    for node in &nodes {
+        node.signal("-HUP");
+    }
     let active = |node: &Value| node["active"] == json!(new);
     assert!(until(|| shown()["nodes"].as_array().unwrap().iter().all(active)), "{}", shown());
     let before = rotations.load(Ordering::Relaxed);
@@ -310,7 +314,9 @@ fn rotate_ring(engine: &Engine, place: &str) -> Result<(), Failed> {
     let retired = ring(&["retire", &old, "--store", &url]);
     assert!(retired.status.success(), "{}", said(&retired));
     std::fs::copy(&files[0], &files[1])?;
-    nodes.iter().for_each(|node| node.signal("-HUP"));
+    for node in &nodes {
+        node.signal("-HUP");
+    }
     let before = rotations.load(Ordering::Relaxed);
     assert!(until(|| rotations.load(Ordering::Relaxed) > before + 64));
     over.store(true, Ordering::Relaxed);

@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "support/server.rs"]
-#[allow(dead_code, reason = "the other tests use the rest")]
 mod server;
 
 use std::io::{Read as _, Write as _};

@@ -36,6 +36,11 @@ pub(crate) fn front(app: App) -> Front {
 }
 
 /// All routes but those that are for operators alone: metrics, the description and its page.
+pub fn public_router(app: App) -> Router {
+    public_front(app).router
+}
+
+/// All routes but those that are for operators alone.
 pub(crate) fn public_front(app: App) -> Front {
     build(app, routes::open(), routes::v1())
 }

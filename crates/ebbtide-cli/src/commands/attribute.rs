@@ -57,6 +57,7 @@ enum Action {
 }
 
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_field_names, reason = "the members are named as the API names them")]
 struct Name {
     /// Owner of the bucket
     owner: String,
