@@ -55,14 +55,17 @@ async fn trips<T>(call: impl Future<Output = T>) -> (u128, T) {
 /// Asserts the round trips of a call. The first ones prepare statements and open connections; a call that the machine
 /// held up is not taken for a dear one.
 macro_rules! costs {
-    ($most:literal, $what:literal, $call:expr) => {{
+    ($dear:ident, $most:literal, $what:literal, $call:expr) => {{
         let (mut least, mut last) = (u128::MAX, None);
         for _ in 0..6 {
             let (trips, answer) = trips($call).await;
             (least, last) = (least.min(trips), Some(answer));
         }
         println!("{}: {least}", $what);
-        assert!(least <= $most, "{} takes {least} round trips", $what);
+        // All of them are measured before the test fails.
+        if least > $most {
+            $dear.push(format!("{} takes {least} round trips", $what));
+        }
         last.unwrap()
     }};
 }
@@ -76,21 +79,22 @@ async fn an_answer_costs_the_round_trips_of_the_law() {
     // A revoked client costs no more than any other.
     let _ = grants.revoke(Holder::Client("app"), Some(&context())).await.unwrap();
     proxy.delay(LATENCY);
+    let mut dear = Vec::<String>::new();
     let number = &AtomicUsize::new(0);
     let subject = || format!("user {}", number.fetch_add(1, Ordering::SeqCst));
-    costs!(1, "a replay check", async {
+    costs!(dear, 1, "a replay check", async {
         let fresh = stores.replays(scope).check(&Proof::new("dpop", subject())).await.unwrap();
         assert!(matches!(fresh, ReplayOutcome::Fresh { .. }));
     });
     let code = || async { codes.issue(CodeRequest::new("app", subject(), URI)).await.unwrap().code };
-    costs!(1, "a code", code());
-    costs!(1, "a grant", async { grants.issue(GrantRequest::new(subject(), "app")).await.unwrap() });
+    costs!(dear, 1, "a code", code());
+    costs!(dear, 1, "a grant", async { grants.issue(GrantRequest::new(subject(), "app")).await.unwrap() });
     let mut redeemed = Vec::new();
     for _ in 0..6 {
         redeemed.push(code().await);
     }
     let redeemed = std::cell::RefCell::new(redeemed);
-    costs!(2, "a redemption with its tokens", async {
+    costs!(dear, 2, "a redemption with its tokens", async {
         let code = redeemed.borrow_mut().pop().unwrap();
         let redeem = Redeem::new(code, "app").redirect_uri(URI).with_grant();
         let answer = codes.redeem(redeem.access_token(AccessDraft::default())).await.unwrap();
@@ -98,18 +102,18 @@ async fn an_answer_costs_the_round_trips_of_the_law() {
     });
     let grant = grants.issue(GrantRequest::new("ada", "app")).await.unwrap();
     let present = std::cell::RefCell::new(grant.refresh_token.clone());
-    let access = costs!(2, "a rotation with an access token", async {
+    let access = costs!(dear, 2, "a rotation with an access token", async {
         let rotate = Rotate::new(present.borrow().clone(), "app").access_token(AccessDraft::default());
         let RotateOutcome::Rotated(next) = grants.rotate(rotate).await.unwrap() else { panic!() };
         *present.borrow_mut() = next.refresh_token;
         next.access_token.unwrap().access_token
     });
-    costs!(2, "an introspection", async {
+    costs!(dear, 2, "an introspection", async {
         let answer = tokens.introspect(&access).await.unwrap();
         assert!(matches!(answer, IntrospectOutcome::Active(_)));
     });
     let session = sessions.create(SessionRequest::new().subject("ada")).await.unwrap().session_id;
-    costs!(2, "a touch of a session", async {
+    costs!(dear, 2, "a touch of a session", async {
         let touched = sessions.touch(&session, None).await.unwrap();
         assert!(matches!(touched, TouchOutcome::Touched { .. }));
     });
@@ -117,12 +121,18 @@ async fn an_answer_costs_the_round_trips_of_the_law() {
     let _ = stores.owners(scope).sign_out("ada", &context()).await.unwrap();
     let grant = grants.issue(GrantRequest::new("ada", "app")).await.unwrap();
     *present.borrow_mut() = grant.refresh_token;
+<<<<<<< HEAD
     costs!(2, "a rotation after a sign-out", async {
         let token = present.borrow().clone();
         let answer = grants.rotate(Rotate::new(token, "app")).await.unwrap();
+=======
+    costs!(dear, 2, "a rotation after a sign-out", async {
+        let answer = grants.rotate(Rotate::new(present.borrow().clone(), "app")).await.unwrap();
+>>>>>>> oauth
         let RotateOutcome::Rotated(next) = answer else { panic!() };
         *present.borrow_mut() = next.refresh_token;
     });
+    assert!(dear.is_empty(), "{dear:#?}");
 }
 
 /// Number of the next multixact of the server: a row that several transactions lock together takes one.

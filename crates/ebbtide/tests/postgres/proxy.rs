@@ -7,6 +7,8 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::Instant;
 
 #[derive(Default)]
 struct Faults {
@@ -66,18 +68,36 @@ async fn pass_on(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
     }
 }
 
-async fn answer(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, faults: Arc<Faults>) {
+/// Passes answers on, each as much later as it is told to: those that come together are not delayed one after another.
+async fn answer(from: OwnedReadHalf, to: OwnedWriteHalf, faults: Arc<Faults>) {
+    let (send, due) = unbounded_channel();
+    tokio::select! {
+        () = listen(from, send, &faults) => {}
+        () = forward(due, to, &faults) => {}
+    }
+}
+
+async fn listen(mut from: OwnedReadHalf, send: UnboundedSender<(Instant, Vec<u8>)>, faults: &Faults) {
     let mut buffer = vec![0; 65_536];
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
         if faults.hang.load(Ordering::SeqCst) {
             // Neither answered nor closed, until the engine gives it up.
             tokio::time::sleep(Duration::from_secs(60)).await;
         }
-        let delay = faults.delay_millis.load(Ordering::SeqCst);
-        if delay > 0 {
-            tokio::time::sleep(Duration::from_millis(delay)).await;
+        let delay = Duration::from_millis(faults.delay_millis.load(Ordering::SeqCst));
+        if send.send((Instant::now() + delay, buffer[..read].to_vec())).is_err() {
+            return;
         }
-        if faults.lose_answers.load(Ordering::SeqCst) || to.write_all(&buffer[..read]).await.is_err() {
+    }
+    // What was read before the end is passed on.
+    drop(send);
+    std::future::pending().await
+}
+
+async fn forward(mut due: UnboundedReceiver<(Instant, Vec<u8>)>, mut to: OwnedWriteHalf, faults: &Faults) {
+    while let Some((at, bytes)) = due.recv().await {
+        tokio::time::sleep_until(at).await;
+        if faults.lose_answers.load(Ordering::SeqCst) || to.write_all(&bytes).await.is_err() {
             return;
         }
     }
