@@ -133,11 +133,7 @@ fn move_kind<C: ColdStore>(old: &impl OldStore, cold: &C, kind: Kind, now: Times
     Ok(count)
 }
 
-fn ingest<C: ColdStore>(
-    cold: &C,
-    kind: Kind,
-    bulks: BTreeMap<Window, Vec<Row>>,
-) -> Result<()> {
+fn ingest<C: ColdStore>(cold: &C, kind: Kind, bulks: BTreeMap<Window, Vec<Row>>) -> Result<()> {
     bulks.into_iter().try_for_each(|(window, rows)| cold.ingest(kind, window, rows))
 }
 

@@ -178,7 +178,8 @@ impl<C: ColdStore> Source<C> {
             let Some((header, body)) = body else {
                 let page = &bytes[at..bytes.len().min(at + PAGE)];
                 if !is_lost && page.iter().any(|byte| *byte != 0) {
-                    let group = header.map_or_else(String::new, |header| format!("group {} ", header.sequence));
+                    let group =
+                        header.map_or_else(String::new, |header| format!("group {} ", header.sequence));
                     self.lose(&name, format!("{group}at byte {at} is damaged"));
                     is_lost = true;
                 }

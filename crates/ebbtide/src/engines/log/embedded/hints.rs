@@ -37,7 +37,9 @@ impl<C: ColdStore> Core<C> {
             let written =
                 hint::write(self.disk.as_ref(), &self.index, self.options.is_listed, &segment, last);
             match written {
-                Err(error) if error.kind() == ErrorKind::Corrupt => return self.found_damage(&segment, &error),
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    return self.found_damage(&segment, &error);
+                }
                 Err(error) => {
                     tracing::warn!(%error, segment = segment.id, "a hint was not written; opening takes longer");
                 }

@@ -37,14 +37,7 @@ fn options(seed: u64, fault: Option<Fault>) -> Options {
     // Kinds with a map in order and without, with every change of the seed.
     let is_listed = if seed.is_multiple_of(2) { |_| true } else { |_| false };
     let (keep_bytes, hint_from) = (0, 0);
-    Options {
-        keep_bytes,
-        hint_from,
-        is_listed,
-        read_threads: 0,
-        walk_threads: 0,
-        ..Options::new(settings)
-    }
+    Options { keep_bytes, hint_from, is_listed, read_threads: 0, walk_threads: 0, ..Options::new(settings) }
 }
 
 /// A store on a simulated disk, and a clock.
