@@ -121,14 +121,9 @@ async fn an_answer_costs_the_round_trips_of_the_law() {
     let _ = stores.owners(scope).sign_out("ada", &context()).await.unwrap();
     let grant = grants.issue(GrantRequest::new("ada", "app")).await.unwrap();
     *present.borrow_mut() = grant.refresh_token;
-<<<<<<< HEAD
-    costs!(2, "a rotation after a sign-out", async {
+    costs!(dear, 2, "a rotation after a sign-out", async {
         let token = present.borrow().clone();
         let answer = grants.rotate(Rotate::new(token, "app")).await.unwrap();
-=======
-    costs!(dear, 2, "a rotation after a sign-out", async {
-        let answer = grants.rotate(Rotate::new(present.borrow().clone(), "app")).await.unwrap();
->>>>>>> oauth
         let RotateOutcome::Rotated(next) = answer else { panic!() };
         *present.borrow_mut() = next.refresh_token;
     });
