@@ -77,6 +77,7 @@ async fn answer(from: OwnedReadHalf, to: OwnedWriteHalf, faults: Arc<Faults>) {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "an answer is due at an instant of the runtime's clock")]
 async fn listen(mut from: OwnedReadHalf, send: UnboundedSender<(Instant, Vec<u8>)>, faults: &Faults) {
     let mut buffer = vec![0; 65_536];
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
@@ -91,7 +92,7 @@ async fn listen(mut from: OwnedReadHalf, send: UnboundedSender<(Instant, Vec<u8>
     }
     // What was read before the end is passed on.
     drop(send);
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 async fn forward(mut due: UnboundedReceiver<(Instant, Vec<u8>)>, mut to: OwnedWriteHalf, faults: &Faults) {
