@@ -3,7 +3,7 @@ export CARGO_TARGET_DIR ?= $(HOME)/.cache/ebbtide/target
 export RUSTFLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-all bench lint
+.PHONY: help run build test test-all proof bench lint
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ test: ## Run every suite but RocksDB's, with the services that they need
 
 test-all: ## Run every suite
 	scripts/test --all
+
+proof: ## Run what is too long for CI, with a summary (STEPS="seeds soak")
+	scripts/proof $(STEPS)
 
 bench: ## Measure beside Redis and PostgreSQL (ROW=part QUICK=1)
 	scripts/bench

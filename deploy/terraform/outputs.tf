@@ -4,6 +4,6 @@ output "store" {
 }
 
 output "table_arn" {
-  description = "For the policy of what serves: GetItem, PutItem, DeleteItem, Query and ConditionCheckItem on it"
+  description = "For the policy of what serves: GetItem, BatchGetItem, PutItem, UpdateItem, DeleteItem, Query and ConditionCheckItem on it"
   value       = aws_dynamodb_table.ebbtide.arn
 }

@@ -18,7 +18,7 @@ locals {
       description = "The table holds more records than it should, as the sweep counted them"
       namespace   = "Ebbtide", metric = "Records", dimensions = { Function = local.function }
       statistic   = "Maximum", period = 86400, periods = 1, threshold = var.records_alarm
-      comparison  = "GreaterThanThreshold", missing = "notBreaching"
+      comparison  = "GreaterThanThreshold", missing = "breaching"
     }
     ttl-silent = {
       description = "The engine's TTL has deleted nothing for three days"
@@ -30,7 +30,7 @@ locals {
       description = "Something expired more than four days ago and is still stored"
       namespace   = "Ebbtide", metric = "OldestOverdue", dimensions = { Function = local.function }
       statistic   = "Maximum", period = 86400, periods = 1, threshold = 345600
-      comparison  = "GreaterThanThreshold", missing = "notBreaching"
+      comparison  = "GreaterThanThreshold", missing = "breaching"
     }
   }
 }

@@ -128,9 +128,10 @@ pub struct RelationshipExtend {
     #[serde(rename = "ttl_seconds")]
     #[schema(value_type = i64, minimum = 1)]
     pub ttl: Ttl,
+    /// Name that the caller acts for.
+    #[serde(alias = "actor")]
     #[schema(min_length = 1, max_length = 256, example = "bob")]
-    #[serde(alias = "on_behalf_of")]
-    pub actor: String,
+    pub on_behalf_of: Option<String>,
     #[schema(min_length = 1, max_length = 1024, example = "the audit goes on")]
     pub reason: String,
 }
@@ -143,9 +144,10 @@ pub struct AttributeExtend {
     #[serde(rename = "ttl_seconds")]
     #[schema(value_type = i64, minimum = 1)]
     pub ttl: Ttl,
+    /// Name that the caller acts for.
+    #[serde(alias = "actor")]
     #[schema(min_length = 1, max_length = 256, example = "bob")]
-    #[serde(alias = "on_behalf_of")]
-    pub actor: String,
+    pub on_behalf_of: Option<String>,
     #[schema(min_length = 1, max_length = 1024, example = "the audit goes on")]
     pub reason: String,
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ebbtide::Ttl;
 use ebbtide::stores::attributes::{Attribute, Stamp, Usage};
+use ebbtide::stores::shared::belongings::Parent;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -96,8 +97,79 @@ pub struct AttributePut {
     #[serde(rename = "ttl_seconds")]
     #[schema(value_type = Option<i64>, minimum = 1)]
     pub ttl: Option<Ttl>,
+    /// Longest lifetime, from now on: neither reads nor extensions reach further.
+    #[serde(rename = "max_ttl_seconds")]
+    #[schema(value_type = Option<i64>, minimum = 1)]
+    pub max_ttl: Option<Ttl>,
+    /// Lets each read renew the lifetime, up to `max_ttl_seconds`.
+    #[serde(default)]
+    pub sliding: bool,
+    /// Record that it belongs to, and is removed with.
+    pub belongs_to: Option<Parent>,
     #[serde(rename = "if")]
     pub condition: Option<AttributeIf>,
+}
+
+/// Attribute whose version is required.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AttributeCheck {
+    #[schema(min_length = 1, example = "alice")]
+    pub owner: String,
+    #[schema(min_length = 1, example = "settings")]
+    pub bucket: String,
+    #[schema(min_length = 1, example = "theme")]
+    pub name: String,
+    /// `version` of an earlier answer.
+    pub version: String,
+}
+
+/// One of several changes.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AttributeWrite {
+    /// Stores a value; `if` is `"absent"` or a version.
+    Set(AttributePut),
+    /// Deletes an attribute; `if` is a version.
+    Delete(AttributeDelete),
+    /// Requires a version, and changes nothing.
+    Check(AttributeCheck),
+}
+
+/// Changes that are made together or not at all: to distinct attributes, up to 90.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AttributeWrites {
+    #[schema(min_items = 1, max_items = 90)]
+    pub writes: Vec<AttributeWrite>,
+}
+
+/// Versions and ends after changes, in the order of the request; null for one that stores no value.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct AttributesWritten {
+    pub items: Vec<Option<AttributeStamp>>,
+}
+
+/// Extension of a named attribute.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AttributeExtendNamed {
+    #[schema(min_length = 1, example = "alice")]
+    pub owner: String,
+    #[schema(min_length = 1, example = "settings")]
+    pub bucket: String,
+    #[schema(min_length = 1, example = "theme")]
+    pub name: String,
+    /// Lifetime from now on.
+    #[serde(rename = "ttl_seconds")]
+    #[schema(value_type = i64, minimum = 1)]
+    pub ttl: Ttl,
+    /// Name that the caller acts for.
+    #[serde(alias = "actor")]
+    #[schema(min_length = 1, max_length = 256, example = "bob")]
+    pub on_behalf_of: Option<String>,
+    #[schema(min_length = 1, max_length = 1024, example = "the audit goes on")]
+    pub reason: String,
 }
 
 /// Attribute to delete.

@@ -23,6 +23,8 @@ pub struct ClientAnswer {
     pub require_pkce: bool,
     /// `token` or `grant`.
     pub revoke: String,
+    /// `false` until the first use of a client that ends without one.
+    pub used: bool,
     pub created_at: Option<u64>,
     pub expires_at: Option<u64>,
 }
@@ -38,6 +40,7 @@ impl From<&Client> for ClientAnswer {
             confidential: client.confidential,
             require_pkce: client.require_pkce,
             revoke: client.revoke.name().to_owned(),
+            used: client.used,
             created_at: millis(client.created_at),
             expires_at: millis(client.expires_at),
         }
@@ -46,7 +49,7 @@ impl From<&Client> for ClientAnswer {
 
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct ClientRegistered {
-    /// Shown only once; a public client has none.
+    /// Shown only once; a public client has none, nor one whose hash was imported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_secret: Option<String>,
     #[serde(flatten)]

@@ -37,6 +37,9 @@ pub struct CodeRedeemed {
     /// Access token, if one was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_token: Option<String>,
+    /// Id of the access token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jti: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_token_expires_at: Option<u64>,
 }
@@ -50,6 +53,7 @@ impl From<Redeemed> for CodeRedeemed {
                 .access_token
                 .as_ref()
                 .and_then(|token| millis(token.expires_at)),
+            jti: redeemed.access_token.as_ref().map(|token| token.jti.to_string()),
             access_token: redeemed.access_token.map(|token| token.access_token.expose().to_owned()),
             subject: redeemed.subject,
             client_id: redeemed.client_id,

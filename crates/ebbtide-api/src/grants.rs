@@ -51,6 +51,9 @@ pub struct GrantRotated {
     /// Access token, if one was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_token: Option<String>,
+    /// Id of the access token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jti: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_token_expires_at: Option<u64>,
 }
@@ -68,6 +71,7 @@ impl GrantRotated {
             scope: rotated.scope,
             aud: rotated.resource.as_ref().map(Audience::from),
             access_token_expires_at: rotated.access_token.as_ref().and_then(|token| millis(token.expires_at)),
+            jti: rotated.access_token.as_ref().map(|token| token.jti.to_string()),
             access_token: rotated.access_token.map(|token| token.access_token.expose().to_owned()),
             data: rotated.data.map(Payload::into_inner),
             expires_at: millis(rotated.expires_at),

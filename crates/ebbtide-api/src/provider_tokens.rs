@@ -2,6 +2,7 @@
 
 use ebbtide::stores::grants::GrantId;
 use ebbtide::stores::provider_tokens::Tie;
+use ebbtide::stores::shared::belongings::Parent;
 use ebbtide::stores::shared::payload::Payload;
 use ebbtide::{Error, Result, Secret, Ttl};
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,8 @@ pub struct ProviderTokenPut {
     #[serde(rename = "ttl_seconds")]
     #[schema(value_type = Option<i64>, minimum = 1)]
     pub ttl: Option<Ttl>,
+    /// Trust, client or owner that they belong to besides, and are removed with.
+    pub belongs_to: Option<Parent>,
 }
 
 /// Tokens to read, to delete, or to refresh.

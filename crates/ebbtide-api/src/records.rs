@@ -31,6 +31,12 @@ pub struct RecordRead {
     pub consumed_at: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
+    /// Latest end that a touch or a read gives; left out without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cap_at: Option<u64>,
+    /// True if reads renew the lifetime.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sliding: bool,
 }
 
 impl TryFrom<FoundRecord> for RecordRead {
@@ -46,6 +52,8 @@ impl TryFrom<FoundRecord> for RecordRead {
             expires_at: millis(record.expires_at),
             consumed_at: record.consumed_at.and_then(millis),
             group: record.group,
+            cap_at: record.cap_at.and_then(millis),
+            sliding: record.slides,
         })
     }
 }

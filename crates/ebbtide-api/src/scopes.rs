@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use ebbtide::stores::scopes::Migrated;
-use ebbtide::{Kind, Reach};
+use ebbtide::stores::scopes::{Migrated, Statistics};
+use ebbtide::{Kind, Reach, Scope};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::answers::by_name;
+use crate::answers::{by_name, millis};
 
 /// Scope that has records.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -26,6 +26,33 @@ pub struct ScopeCounts {
     pub below: bool,
     pub counts: BTreeMap<String, u64>,
     pub total: u64,
+    /// By scope and kind, if they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub statistics: Option<BTreeMap<String, BTreeMap<String, ScopeStatistics>>>,
+}
+
+/// Live records of a kind in a scope.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct ScopeStatistics {
+    pub live: u64,
+    /// Bytes of keys and values.
+    pub bytes: u64,
+    /// Records that do not expire.
+    pub without_end: u64,
+    pub first_ends_at: Option<u64>,
+    pub last_ends_at: Option<u64>,
+}
+
+impl From<&Statistics> for ScopeStatistics {
+    fn from(of: &Statistics) -> Self {
+        Self {
+            live: of.live,
+            bytes: of.bytes,
+            without_end: of.without_end,
+            first_ends_at: of.first_ends_at.and_then(millis),
+            last_ends_at: of.last_ends_at.and_then(millis),
+        }
+    }
 }
 
 /// Deleted records of a scope, by kind.
@@ -46,14 +73,25 @@ impl ScopeCounts {
             below: matches!(reach, Reach::Below(_)),
             counts: by_name(counts),
             total: counts.values().sum(),
+            statistics: None,
         }
+    }
+
+    /// Adds statistics by scope and kind.
+    #[must_use]
+    pub fn with_statistics(mut self, found: &BTreeMap<Scope, BTreeMap<Kind, Statistics>>) -> Self {
+        let kinds = |kinds: &BTreeMap<Kind, Statistics>| {
+            kinds.iter().map(|(kind, of)| (kind.name().to_owned(), of.into())).collect()
+        };
+        self.statistics = Some(found.iter().map(|(scope, of)| (scope.to_string(), kinds(of))).collect());
+        self
     }
 }
 
 impl ScopeDeleted {
     #[must_use]
     pub fn new(reach: &Reach, deleted: &BTreeMap<Kind, u64>) -> Self {
-        let ScopeCounts { scope, below, counts, total } = ScopeCounts::new(reach, deleted);
+        let ScopeCounts { scope, below, counts, total, .. } = ScopeCounts::new(reach, deleted);
         Self { scope, below, deleted: counts, total }
     }
 }

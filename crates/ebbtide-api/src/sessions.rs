@@ -87,7 +87,11 @@ pub struct SessionTouched {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct SessionListed {
     pub handle: String,
+    /// Name that codes and grants refer to the session by.
+    pub sid: String,
     pub subject: String,
+    /// `active`: an ended session is not listed.
+    pub state: String,
     pub created_at: Option<u64>,
     pub expires_at: Option<u64>,
     pub ends_at: Option<u64>,
@@ -97,7 +101,9 @@ impl From<&SessionInfo> for SessionListed {
     fn from(info: &SessionInfo) -> Self {
         Self {
             handle: info.handle.clone(),
+            sid: info.sid.clone(),
             subject: info.subject.clone(),
+            state: "active".to_owned(),
             created_at: millis(info.created_at),
             expires_at: millis(info.expires_at),
             ends_at: millis(info.ends_at),

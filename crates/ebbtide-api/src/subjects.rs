@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::answers::millis;
 use crate::clients::ClientAnswer;
-use crate::grants::GrantAnswer;
+use crate::grants::{GrantAnswer, reason};
 use crate::sessions::SessionListed;
 
 /// Numbers of what a sign-out ended. Outstanding codes and approved device codes are ended too, and not counted.
@@ -39,6 +39,9 @@ pub struct AccessTokenListed {
     pub expires_at: Option<u64>,
     /// `active` or `revoked`.
     pub state: String,
+    /// Reason of the revocation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 impl From<&AccessTokenInfo> for AccessTokenListed {
@@ -50,7 +53,8 @@ impl From<&AccessTokenInfo> for AccessTokenListed {
             scope: token.scope.clone(),
             issued_at: millis(token.issued_at),
             expires_at: millis(token.expires_at),
-            state: if token.active { "active" } else { "revoked" }.to_owned(),
+            state: if token.revoked.is_none() { "active" } else { "revoked" }.to_owned(),
+            why: token.revoked.map(|why| reason(why).to_owned()),
         }
     }
 }

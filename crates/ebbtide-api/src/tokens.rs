@@ -14,13 +14,33 @@ use crate::answers::millis;
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct AccessIssued {
     pub access_token: String,
+    /// Id of the token, which revokes it and gives no access.
+    pub jti: String,
     pub expires_at: Option<u64>,
 }
 
 impl From<IssuedAccessToken> for AccessIssued {
     fn from(issued: IssuedAccessToken) -> Self {
-        Self { access_token: issued.access_token.expose().to_owned(), expires_at: millis(issued.expires_at) }
+        Self {
+            access_token: issued.access_token.expose().to_owned(),
+            jti: issued.jti.to_string(),
+            expires_at: millis(issued.expires_at),
+        }
     }
+}
+
+/// Access token to revoke by its id.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AccessRevoke {
+    /// `jti` of the answer that issued the token, or of an introspection.
+    pub jti: String,
+    /// Name that the caller acts for.
+    #[serde(alias = "actor")]
+    #[schema(min_length = 1, max_length = 256, example = "bob")]
+    pub on_behalf_of: Option<String>,
+    #[schema(min_length = 1, max_length = 1024, example = "it leaked")]
+    pub reason: Option<String>,
 }
 
 /// Confirmation of RFC 9449 §6 or RFC 8705 §3.1.
@@ -63,6 +83,9 @@ pub struct IntrospectionAnswer {
     pub active: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_type: Option<String>,
+    /// Id of an access token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jti: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sub: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,6 +115,7 @@ impl From<Active> for IntrospectionAnswer {
         Self {
             active: true,
             token_type: Some(if active.dpop_jkt.is_some() { "DPoP" } else { "Bearer" }.to_owned()),
+            jti: Some(active.jti.to_string()),
             sub: Some(active.subject),
             client_id: Some(active.client_id),
             scope: active.scope,
@@ -110,6 +134,7 @@ impl From<Grant> for IntrospectionAnswer {
         Self {
             active: true,
             token_type: None,
+            jti: None,
             sub: Some(grant.subject),
             client_id: Some(grant.client_id),
             scope: grant.scope,

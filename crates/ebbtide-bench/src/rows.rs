@@ -3,14 +3,18 @@
 mod approvals;
 mod backlog;
 mod calls;
+mod cold;
 mod families;
 mod http;
 mod latency;
 pub(crate) mod memory;
 mod open;
 mod postgres;
+mod reclaim;
 mod records;
 mod replays;
+mod resp;
+mod steady;
 mod sweep;
 mod watch;
 
@@ -44,13 +48,16 @@ macro_rules! parts {
 /// All parts, in the order of execution and display.
 pub(crate) const PARTS: &[Part] = parts! {
     replays: "durable replay checks on the embedded engines, beside Redis";
-    records: "the rate of replay checks as the store grows to twenty million records, beside Redis";
+    records: "the rate of replay checks as the store grows to twenty million records, half of them cold, beside Redis";
     http: "durable replay checks over HTTP, beside Redis";
+    resp: "the Redis protocol by redis-benchmark, beside Redis";
     latency: "how long calls take that come by a schedule, beside Redis";
     calls: "redeem, rotate, introspect, attributes, sessions, beside what one does with Redis";
     approvals: "approval and relationship checks beside a raw read; what scope costs";
     postgres: "replay checks on PostgreSQL, gathered, beside one INSERT per call";
     sweep: "a million expired among a million live: how fast, beside PostgreSQL, and what callers feel of it";
+    reclaim: "one expired among two million; how long expired records are present";
+    steady: "ten minutes at full rate with lives of 300 s: stalls, latency, memory";
     backlog: "a backlog of five million (PostgreSQL: one million) swept beside live traffic";
     families: "what is stored of a family of refresh tokens, by how often it was rotated";
     open: "opening a store of ten million records, beside an empty one; starting a server";

@@ -1,9 +1,10 @@
 //! Arguments that several commands share.
 
+use std::io::{BufRead, IsTerminal as _, Write, stderr, stdin};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use ebbtide::stores::audit::AuditContext;
 use ebbtide::{Reach, Scope};
@@ -160,25 +161,63 @@ pub(crate) struct AuditArgs {
 /// Confirmation of a change that cannot be undone.
 #[derive(Debug, Args)]
 pub(crate) struct Confirmation {
-    /// Carry out the change; without this flag the command only reports it
+    /// Carry out the change without asking; without this flag and without a terminal the command only reports it
     #[arg(long)]
     pub(crate) yes: bool,
 }
 
 impl Confirmation {
-    /// Error of a command that was run without `--yes`.
-    pub(crate) fn missing(change: &str) -> anyhow::Error {
-        anyhow!("this would {change}: add --yes to do it")
+    /// Asks on a terminal, unless there is `--yes`. Without a terminal the change is refused.
+    pub(crate) fn ask(&self, change: &str) -> Result<()> {
+        confirmed(self.yes, change)
+    }
+}
+
+/// Asks on a terminal, unless `yes`. Without a terminal the change is refused.
+pub(crate) fn confirmed(yes: bool, change: &str) -> Result<()> {
+    if yes {
+        return Ok(());
+    }
+    let (mut input, mut output) = (stdin().lock(), stderr().lock());
+    if !input.is_terminal() || !output.is_terminal() {
+        bail!("this would {change}: add --yes to do it");
+    }
+    ask(change, &mut input, &mut output)
+}
+
+fn ask(change: &str, input: &mut impl BufRead, output: &mut impl Write) -> Result<()> {
+    write!(output, "this will {change}. Continue? [y/N] ")?;
+    output.flush()?;
+    let mut answer = String::new();
+    input.read_line(&mut answer)?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => bail!("not confirmed; nothing was changed"),
     }
 }
 
 impl AuditArgs {
     /// Parameters of a query.
     pub(crate) fn query(&self) -> String {
-        format!("actor={}&reason={}", encoded(&self.actor), encoded(&self.reason))
+        format!("on_behalf_of={}&reason={}", encoded(&self.actor), encoded(&self.reason))
     }
 
     pub(crate) fn context(self) -> Result<AuditContext> {
         Ok(AuditContext::new(self.actor, self.reason)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_made_only_after_a_yes() {
+        for (answer, done) in [("y\n", true), ("yes\n", true), ("n\n", false), ("\n", false), ("", false)] {
+            let mut output = Vec::new();
+            let asked = ask("delete 3 records", &mut answer.as_bytes(), &mut output);
+            assert_eq!(asked.is_ok(), done, "{answer:?}");
+            assert_eq!(output, b"this will delete 3 records. Continue? [y/N] ");
+        }
     }
 }

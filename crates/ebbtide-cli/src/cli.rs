@@ -6,9 +6,9 @@ use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    approval, audit, backup, clock, completions, config, copy, dev, doctor, explain, export, import, key,
-    keyring, man, migrate_schema, policy, record, relationship, restore, scope, serve, stats, sweep, table,
-    usage, verify, why,
+    approval, attribute, audit, backup, belongings, client, clock, completions, config, copy, dev, doctor,
+    explain, export, import, key, keyring, man, migrate_schema, owner, policy, record, relationship, restore,
+    scope, serve, stats, sweep, table, token, usage, verify, why,
 };
 use crate::{logging, store};
 
@@ -47,6 +47,11 @@ enum Command {
     Policy(policy::Args),
     Approval(approval::Args),
     Relationship(relationship::Args),
+    Attribute(attribute::Args),
+    Owner(owner::Args),
+    Client(client::Args),
+    Token(token::Args),
+    Belongings(belongings::Args),
     Usage(usage::Args),
     Record(record::Args),
     Explain(explain::Args),
@@ -89,6 +94,11 @@ impl Cli {
             Command::Record(args) => record::run(args, json).await,
             Command::Approval(args) => approval::run(args, json).await,
             Command::Relationship(args) => relationship::run(args, json).await,
+            Command::Attribute(args) => attribute::run(args, json).await,
+            Command::Owner(args) => owner::run(args, json).await,
+            Command::Client(args) => client::run(args, json).await,
+            Command::Token(args) => token::run(args, json).await,
+            Command::Belongings(args) => belongings::run(args, json).await,
             Command::Usage(args) => usage::run(args, json).await,
             Command::Explain(args) => explain::run(args, json).await,
             Command::Audit(args) => audit::run(args, json).await,
@@ -96,7 +106,7 @@ impl Cli {
             Command::Clock(args) => clock::run(args, json).await,
             Command::Backup(args) => backup::run(args).await,
             Command::Restore(args) => restore::run(args).await,
-            Command::Doctor(args) => doctor::run(&args, json),
+            Command::Doctor(args) => doctor::run(args, json).await,
             Command::Copy(args) => copy::run(args).await,
             Command::Export(args) => export::run(args).await,
             Command::Import(args) => import::run(args).await,
@@ -118,17 +128,22 @@ impl Command {
             Self::Key(args) => args.has_json(),
             Self::Keyring(args) => args.has_json(),
             Self::Approval(_)
+            | Self::Attribute(_)
+            | Self::Belongings(_)
+            | Self::Client(_)
             | Self::Clock(_)
             | Self::Config(_)
             | Self::Doctor(_)
             | Self::Explain(_)
             | Self::Export(_)
+            | Self::Owner(_)
             | Self::Policy(_)
             | Self::Record(_)
             | Self::Relationship(_)
             | Self::Scope(_)
             | Self::Stats(_)
             | Self::Sweep(_)
+            | Self::Token(_)
             | Self::Usage(_)
             | Self::Why(_) => true,
             Self::Backup(_)

@@ -1,8 +1,11 @@
 //! One file for each command: its arguments (`Args`) and its work (`run`).
 
 pub(crate) mod approval;
+pub(crate) mod attribute;
 pub(crate) mod audit;
 pub(crate) mod backup;
+pub(crate) mod belongings;
+pub(crate) mod client;
 pub(crate) mod clock;
 pub(crate) mod completions;
 pub(crate) mod config;
@@ -17,6 +20,7 @@ pub(crate) mod key;
 pub(crate) mod keyring;
 pub(crate) mod man;
 pub(crate) mod migrate_schema;
+pub(crate) mod owner;
 pub(crate) mod policy;
 pub(crate) mod record;
 pub(crate) mod relationship;
@@ -26,6 +30,7 @@ pub(crate) mod serve;
 pub(crate) mod stats;
 pub(crate) mod sweep;
 pub(crate) mod table;
+pub(crate) mod token;
 pub(crate) mod usage;
 pub(crate) mod verify;
 pub(crate) mod why;

@@ -110,6 +110,57 @@ fn a_store_with_a_missing_part_does_not_begin_anew() {
     }
 }
 
+/// Damages one group in the middle of the second segment.
+fn damage(folder: &Path) {
+    let path = segments(folder)[1].clone();
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[20 * 4096 + 60] ^= 1;
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn what_is_readable_of_a_damaged_store_is_salvaged_and_its_evidence_counts_as_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let code = {
+        let mut server = Server::start_in(folder.path(), &[]);
+        let code = server.post("/v1/codes", r#"{"client_id":"app","subject":"alice"}"#).ok(201);
+        let name = r#"{"data":"Alice"}"#;
+        let put = server.client().call("PUT", "/v1/attributes/alice/profile/name", &[], name);
+        assert!(put.status < 300, "{}", put.status);
+        server.signal("-TERM");
+        assert!(server.wait().success());
+        code["code"].as_str().unwrap().to_owned()
+    };
+    used(folder.path());
+    damage(folder.path());
+    assert_eq!(serves(folder.path()).status.code(), Some(2), "a damaged store does not open");
+    let target = folder.path().join("rescued/data");
+    std::fs::create_dir(folder.path().join("rescued")).unwrap();
+    let salvaged = doctor(folder.path(), &["--salvage", target.to_str().unwrap(), "--json"]);
+    assert_eq!(salvaged.status.code(), Some(0), "{}", said(&salvaged));
+    let report: Value = serde_json::from_slice(&salvaged.stdout).unwrap();
+    assert!(!report["damage"].as_array().unwrap().is_empty(), "{report}");
+    assert!(report["salvage"]["records"]["replays"].as_u64().unwrap() > 70, "{report}");
+    let again = doctor(folder.path(), &["--salvage", target.to_str().unwrap()]);
+    assert_eq!(again.status.code(), Some(2), "nothing is written over: {}", said(&again));
+    let rescued = folder.path().join("rescued");
+    let whole = doctor(&rescued, &["--json"]);
+    assert_eq!(whole.status.code(), Some(0), "{}", said(&whole));
+    let report: Value = serde_json::from_slice(&whole.stdout).unwrap();
+    assert_eq!(report["salvaged"], true, "{report}");
+    assert_eq!(doctor(folder.path(), &[]).status.code(), Some(1), "the damaged store stays as it is");
+    let server = Server::start_in(&rescued, &[]);
+    for number in 0..40 {
+        let answer = server.post("/v1/replays/check", &proof(&format!("0-{number}")));
+        assert!([409, 503].contains(&answer.status), "{number} is fresh again");
+    }
+    server.post("/v1/replays/check", &proof("new")).refused(503, "unavailable");
+    let redeemed = server.post("/v1/codes/redeem", &format!(r#"{{"code":"{code}","client_id":"app"}}"#));
+    assert!(redeemed.status >= 400, "a code from before the fence works");
+    let name = server.get("/v1/attributes/alice/profile/name").ok(200);
+    assert_eq!(name["data"], "Alice", "{name}");
+}
+
 /// The manifest can no longer be replaced, so that it is not known which one a crash would leave.
 #[test]
 fn a_store_that_has_failed_ends_the_server_with_a_status_and_a_last_line() {

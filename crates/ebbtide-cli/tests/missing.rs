@@ -103,18 +103,20 @@ fn a_dry_import_reads_an_existing_store_only() {
 }
 
 #[test]
-fn a_store_is_created_by_a_command_that_writes_and_holds_no_keyring_after_reading() {
+fn a_store_is_created_by_a_command_that_writes_and_its_keyring_stays_after_reading() {
     let folder = TempDir::new().unwrap();
     let data = folder.path().join("data");
     let store = format!("fjall:{}", data.display());
     let create = ["key", "create", "--store", &store, "--scope", "global", "--role", "reader"];
     let created = ebbtide(&create).output().unwrap();
     assert!(created.status.success(), "{}", said(&created));
+    let keyring = std::fs::read(data.join("keyring.json")).unwrap();
     for arguments in ON_EXISTING.iter().filter(|arguments| arguments[0] != "verify") {
         let output = ebbtide(arguments).env("EBBTIDE_STORE", &store).output().unwrap();
         assert_ne!(output.status.code(), Some(2), "{arguments:?}: {}", said(&output));
     }
-    assert!(!data.join("keyring.json").exists() && !data.join("root.key").exists());
+    assert_eq!(std::fs::read(data.join("keyring.json")).unwrap(), keyring);
+    assert!(!data.join("root.key").exists());
 }
 
 #[test]

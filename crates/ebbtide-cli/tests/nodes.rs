@@ -128,6 +128,11 @@ fn migrate(server: &str) -> Result<(), Failed> {
     assert!(said(&refused).contains("migrate-schema"), "{}", said(&refused));
     assert!(done(&["migrate-schema", "--store", &url]).starts_with("created the schema in version"));
     assert!(done(&["migrate-schema", "--store", &url]).contains("already"));
+    assert!(done(&["migrate-schema", "--store", &url, "--wait", "1m"]).contains("already"));
+    let nobody = ["migrate-schema", "--store", "postgres://u@127.0.0.1:1/d", "--wait", "2s"];
+    let away = ebbtide(&nobody).output()?;
+    assert_eq!(away.status.code(), Some(2), "{}", said(&away));
+    assert!(said(&away).contains("waiting for the database"), "{}", said(&away));
     let other = ebbtide(&["migrate-schema", "--store", "memory:"]).output()?;
     assert_eq!(other.status.code(), Some(2), "only PostgreSQL has a schema");
     Ok(())
@@ -288,14 +293,18 @@ fn rotate_ring(engine: &Engine, place: &str) -> Result<(), Failed> {
         said(&refused)
     );
     std::fs::copy(&files[0], &files[1])?;
-    nodes.iter().for_each(|node| node.signal("-HUP"));
+    for node in &nodes {
+        node.signal("-HUP");
+    }
     assert!(until(|| reported(new, 2)), "{}", shown());
     let activated = ring(&["activate", new, "--store", &url]);
     assert!(activated.status.success(), "{}", said(&activated));
     let refused = ring(&["retire", &old, "--store", &url]);
     assert!(!refused.status.success(), "a node still makes tokens with it: {}", said(&refused));
     std::fs::copy(&files[0], &files[1])?;
-    nodes.iter().for_each(|node| node.signal("-HUP"));
+    for node in &nodes {
+        node.signal("-HUP");
+    }
     let active = |node: &Value| node["active"] == json!(new);
     assert!(until(|| shown()["nodes"].as_array().unwrap().iter().all(active)), "{}", shown());
     let before = rotations.load(Ordering::Relaxed);
@@ -305,7 +314,9 @@ fn rotate_ring(engine: &Engine, place: &str) -> Result<(), Failed> {
     let retired = ring(&["retire", &old, "--store", &url]);
     assert!(retired.status.success(), "{}", said(&retired));
     std::fs::copy(&files[0], &files[1])?;
-    nodes.iter().for_each(|node| node.signal("-HUP"));
+    for node in &nodes {
+        node.signal("-HUP");
+    }
     let before = rotations.load(Ordering::Relaxed);
     assert!(until(|| rotations.load(Ordering::Relaxed) > before + 64));
     over.store(true, Ordering::Relaxed);

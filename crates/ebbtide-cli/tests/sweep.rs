@@ -9,7 +9,8 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use ebbtide::{BackendExt as _, Clock as _, Key, Kind, Record, Scope, SystemClock, SystemRng, Timestamp};
+use ebbtide::stores::replays::{Proof, ReplayOutcome};
+use ebbtide::{Ebbtide, Ttl};
 
 fn ebbtide(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ebbtide"))
@@ -25,22 +26,19 @@ fn said(output: &Output) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// Creates a store with three expired records and a live one. They expired two minutes ago: engines count by the
-/// minute.
+/// Creates a store with three proofs that have expired when it returns, and a live one.
 fn prepared(dir: &tempfile::TempDir) -> String {
     let url = format!("fjall:{}", dir.path().join("store").display());
     let fill = async {
-        let store = ebbtide::open_engine(&url).await.unwrap();
-        let now = SystemClock.now();
-        let written = Timestamp::from_millis(now.as_millis() - 180_000).unwrap();
-        for (name, seconds) in [("a", 60), ("b", 60), ("c", 60), ("d", 3_600)] {
-            let key = Key::new(Kind::Approval, &Scope::Global, &[name.into()], &[]).unwrap();
-            let ends = written.checked_add(Duration::from_secs(seconds)).unwrap();
-            let put = store.put(key, Record::new("", ends, &SystemRng), written).await.unwrap();
-            assert!(put.is_applied());
+        let db = Ebbtide::open(&url).await.unwrap();
+        for (name, seconds) in [("a", 1), ("b", 1), ("c", 1), ("d", 3_600)] {
+            let proof = Proof::new("test", name).ttl(Ttl::from_secs(seconds).unwrap());
+            let outcome = db.scope("global").unwrap().replays().check(&proof).await.unwrap();
+            assert!(matches!(outcome, ReplayOutcome::Fresh { .. }), "{outcome:?}");
         }
     };
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(fill);
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(fill);
+    std::thread::sleep(Duration::from_millis(1_500));
     url
 }
 
@@ -64,11 +62,11 @@ fn a_dry_run_counts_and_a_sweep_removes_expired_records() {
     for _ in 0..2 {
         let dry = ebbtide(&["sweep", "--store", &url, "--dry-run"]);
         assert_eq!(dry.status.code(), Some(0), "{}", said(&dry));
-        assert!(said(&dry).contains("3 approvals, the oldest expired"), "{}", said(&dry));
+        assert!(said(&dry).contains("3 replays, the oldest expired"), "{}", said(&dry));
     }
     let swept = ebbtide(&["sweep", "--store", &url, "--json", "--budget", "0.5"]);
     assert_eq!(swept.status.code(), Some(0), "{}", said(&swept));
-    assert_eq!(String::from_utf8(swept.stdout).unwrap(), "{\"approvals\":3}\n");
+    assert_eq!(String::from_utf8(swept.stdout).unwrap(), "{\"replays\":3}\n");
     let again = ebbtide(&["sweep", "--store", &url]);
     assert!(said(&again).contains("0 removed"), "{}", said(&again));
 }
@@ -77,12 +75,13 @@ fn a_dry_run_counts_and_a_sweep_removes_expired_records() {
 fn a_sweep_of_one_kind_leaves_the_others() {
     let dir = tempfile::tempdir().unwrap();
     let url = prepared(&dir);
-    let swept = ebbtide(&["sweep", "--store", &url, "--kind", "replays", "--json"]);
-    assert_eq!(String::from_utf8(swept.stdout).unwrap(), "{\"replays\":0}\n");
+    let swept = ebbtide(&["sweep", "--store", &url, "--kind", "approvals", "--json"]);
+    assert_eq!(swept.status.code(), Some(0), "{}", said(&swept));
+    assert_eq!(String::from_utf8(swept.stdout).unwrap(), "{\"approvals\":0}\n");
     let dry = ebbtide(&["sweep", "--store", &url, "--dry-run"]);
-    assert!(said(&dry).contains("3 approvals, the oldest expired"), "{}", said(&dry));
+    assert!(said(&dry).contains("3 replays, the oldest expired"), "{}", said(&dry));
     let swept = ebbtide(&["sweep", "--store", &url, "--kind", "replays,approvals", "--json"]);
-    assert_eq!(String::from_utf8(swept.stdout).unwrap(), "{\"approvals\":3,\"replays\":0}\n");
+    assert_eq!(String::from_utf8(swept.stdout).unwrap(), "{\"approvals\":0,\"replays\":3}\n");
     let unknown = ebbtide(&["sweep", "--store", &url, "--kind", "replay"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(said(&unknown).contains("replays"), "{}", said(&unknown));
@@ -107,7 +106,7 @@ fn the_sweeper_of_the_server_sweeps_at_its_interval_and_stops_with_it() {
     let arguments = ["--store", &url, "--sweep-interval", "700ms", "--sweep-budget", "0.5"];
     let key = [("EBBTIDE_ROOT_KEY", "ebk_the-root-key-of-the-test")];
     let mut server = server::Server::start_with(dir.path(), &arguments, &key);
-    let swept = || server.get("/metrics").text.contains(r#"ebbtide_swept_total{kind="approvals"} 3"#);
+    let swept = || server.get("/metrics").text.contains(r#"ebbtide_swept_total{kind="replays"} 3"#);
     assert!(server::until(swept), "{}", server.get("/metrics").text);
     server.signal("-TERM");
     assert_eq!(server.wait().code(), Some(0), "{}", server.logged());

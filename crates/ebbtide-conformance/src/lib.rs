@@ -134,6 +134,7 @@ cases! {
         a_sweep_beside_extensions_removes_none_of_the_extended
         a_sweep_removes_nothing_that_a_read_would_honour
         a_swept_key_can_be_used_again
+        twenty_of_a_hundred_that_expire_are_gone_within_two_intervals
         sweeping_changes_no_answer
         stats_count_the_live_and_the_overdue;
     scopes:

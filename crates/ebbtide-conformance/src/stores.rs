@@ -8,6 +8,7 @@ mod attribute_lives;
 mod attributes;
 mod audit;
 mod challenges;
+mod client_changes;
 mod clients;
 mod clock;
 mod codes;
@@ -186,11 +187,12 @@ cases! {
         a_lease_has_one_holder
         a_batch_of_records_is_all_or_nothing
         records_of_scopes_and_collections_are_apart
-        ids_are_found_through_a_rotation_of_the_ring
-        a_store_has_one_naming_key;
+        ids_are_found_through_a_rotation_of_the_ring;
     stored_records:
         nothing_of_a_record_is_stored_in_clear
-        a_listing_has_ids_and_no_values;
+        a_listing_has_ids_and_no_values
+        a_store_has_one_naming_key
+        a_record_slides_up_to_its_cap;
     keys:
         old_tokens_are_good_until_their_key_is_retired
         a_retry_gets_the_same_successor_across_a_change_of_keys
@@ -268,6 +270,12 @@ cases! {
         six_digits_are_good_until_their_key_is_retired
         challenges_of_a_deleted_subject_are_gone
         challenge_bounds_are_named;
+    client_changes:
+        a_promised_overlap_is_kept_whatever_follows
+        an_imported_hash_verifies_its_secret
+        a_client_is_changed_and_the_change_is_audited
+        a_client_that_nobody_uses_ends
+        an_access_token_takes_its_grant_along_where_that_is_asked_for;
     clients:
         a_client_is_registered_found_and_verified
         an_id_is_taken_once

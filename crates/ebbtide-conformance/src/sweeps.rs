@@ -270,3 +270,20 @@ pub(super) async fn stats_count_the_live_and_the_overdue(rig: Rig) {
     let after = of(rig.backend.stats(now).await.expect("stats"));
     assert_eq!((after.live, after.expired, after.oldest_overdue), (1, 0, None));
 }
+
+pub(super) async fn twenty_of_a_hundred_that_expire_are_gone_within_two_intervals(rig: Rig) {
+    const INTERVAL: u64 = 30_000;
+    let mut keys = Vec::new();
+    for number in 0..100u64 {
+        let key = rig.sorted_key("p", &[number.into()]);
+        // One in five ends within the first interval, the last of them right before its sweep.
+        let expires = if number % 5 == 0 { INTERVAL - 5 * (95 - number) } else { 10 * INTERVAL };
+        rig.stored(&key, "v", expires).await;
+        keys.push((key, expires));
+    }
+    let swept = rig.sweep(INTERVAL).await.total() + rig.sweep(2 * INTERVAL).await.total();
+    assert_eq!(swept, 20);
+    for (key, expires) in keys {
+        assert_eq!(is_stored(&rig, &key).await, expires > INTERVAL, "{expires}");
+    }
+}

@@ -1,167 +1,45 @@
-//! `ebbtide-lambda`: the scheduled sweep as a function.
+//! `ebbtide-lambda`: the HTTP API and the scheduled sweep as a function.
 //!
-//! `EBBTIDE_STORE` names the store, `EBBTIDE_SWEEP_BUDGET` the share of the time that the sweep may take. The event
-//! is a scheduled one, or `{}`; either may request a dry run or another budget. Initialization does nothing but
-//! request the first event. The answer is the number of removed records by kind, and `"more": true` if the time did
-//! not suffice: the next event resumes the sweep.
+//! `EBBTIDE_STORE` names the store. A scheduled event, or `{}`, sweeps: `EBBTIDE_SWEEP_BUDGET` is the share of the time
+//! that it may take, either may request a dry run or another budget, and the answer is the number of removed records by
+//! kind, with `"more": true` if the time did not suffice: the next event resumes the sweep.
+//!
+//! The event of a function URL or of API Gateway is a request of the HTTP API: `EBBTIDE_ROOT_KEY` is the root key, and
+//! `EBBTIDE_KEYRING_JSON` the keyring, or `EBBTIDE_KEYRING` its file. Initialization does nothing but request the first
+//! event.
 
-use std::cell::Cell;
-use std::ops::ControlFlow;
-use std::time::Duration;
+mod event;
+mod serve;
+mod sweep;
 
-use ebbtide::ops::sweeper::SweepOutcome;
-use ebbtide::timekeeping::Now;
-use ebbtide::{Budget, Clock as _, Ebbtide, Share, Stats, Stopwatch, SystemClock, Timestamp};
 use lambda_runtime::{Diagnostic, LambdaEvent, service_fn};
-use serde_json::{Map, Value, json};
-use tokio::sync::OnceCell;
+use serde_json::Value;
 
-/// Time reserved for the answer, in addition to twice the time of the longest step: no further step begins in it.
-const FOR_THE_ANSWER: Duration = Duration::from_secs(1);
+use serve::Served;
+use sweep::Swept;
 
-/// Target duration of a step.
-const STEP: Duration = Duration::from_millis(500);
-
-type Store = OnceCell<Ebbtide>;
+#[derive(Default)]
+struct Function {
+    served: Served,
+    swept: Swept,
+}
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), lambda_runtime::Error> {
-    let store = Store::new();
-    lambda_runtime::run(service_fn(|event| handle(&store, event))).await
+    let function = Function::default();
+    lambda_runtime::run(service_fn(|event| handle(&function, event))).await
 }
 
-/// Options of an event.
-#[derive(Debug, PartialEq)]
-struct Asked {
-    dry_run: bool,
-    budget: Option<Share>,
-}
-
-async fn handle(store: &Store, event: LambdaEvent<Value>) -> Result<Value, Diagnostic> {
-    let asked = read(&event.payload).map_err(|message| failure("InvalidEvent", message))?;
-    let deadline = Timestamp::from_millis(event.context.deadline).map_err(|error| fault(&error))?;
-    let db = store.get_or_try_init(open).await?;
-    sweep(db, &asked, deadline).await
-}
-
-async fn open() -> Result<Ebbtide, Diagnostic> {
-    let Ok(url) = std::env::var("EBBTIDE_STORE") else {
-        return Err(failure("Misconfigured", "EBBTIDE_STORE is not set".to_owned()));
-    };
-    let tool = Ebbtide::builder(&url).without_keyring().without_stored_policies().without_metrics();
-    tool.open().await.map_err(|error| fault(&error))
-}
-
-async fn sweep(db: &Ebbtide, asked: &Asked, deadline: Timestamp) -> Result<Value, Diagnostic> {
-    let store = db.engine();
-    let now = || db.time().now().map(Now::earliest).map_err(|error| fault(&error));
-    if asked.dry_run {
-        let stats = store.stats(now()?).await.map_err(|error| fault(&error))?;
-        let expired = stats.iter().filter(|(_, stats)| stats.expired > 0);
-        return Ok(expired
-            .map(|(kind, stats)| (kind.name().to_owned(), Value::from(stats.expired)))
-            .collect());
-    }
-    let share = match asked.budget {
-        Some(share) => share,
-        None => configured_share()?,
-    };
-    // On DynamoDB, deleting what the engine's TTL deletes for free must be requested in the URL.
-    let step = Budget { force: !store.info().reclaims_itself, ..Budget::default() };
-    let sweeper = db.sweeper().share(share).step(step);
-    let sweeper = sweeper.step_time(STEP);
-    let turn = sweeper.sweep(until_near(deadline)).await.map_err(|error| fault(&error))?;
-    let report = match turn {
-        SweepOutcome::Swept(report) => report,
-        SweepOutcome::Busy { until } => return Ok(json!({ "more": true, "busy_until": until.as_millis() })),
-    };
-    let stats = store.stats_at_hand(now()?).await.map_err(|error| fault(&error))?;
-    println!("{}", measures(report.swept.total(), report.swept.more, stats.as_ref(), report.until));
-    let removed = report.swept.removed.iter();
-    let mut answer: Map<String, Value> =
-        removed.map(|(kind, count)| (kind.name().to_owned(), (*count).into())).collect();
-    if report.swept.more {
-        answer.insert("more".to_owned(), true.into());
-    }
-    Ok(Value::Object(answer))
-}
-
-/// Rests, and stops the sweep while there is time for the answer.
-fn until_near(
-    deadline: Timestamp,
-) -> impl Fn(Duration) -> std::pin::Pin<Box<dyn Future<Output = ControlFlow<()>>>> {
-    let (step, longest) = (Cell::new(Stopwatch::start()), Cell::new(Duration::ZERO));
-    let shared = std::rc::Rc::new((step, longest));
-    move |rest| {
-        let shared = std::rc::Rc::clone(&shared);
-        Box::pin(async move {
-            let (step, longest) = &*shared;
-            longest.set(longest.get().max(step.get().elapsed()));
-            let left = deadline.since(SystemClock.now());
-            if left < rest + 2 * longest.get() + FOR_THE_ANSWER {
-                return ControlFlow::Break(());
-            }
-            tokio::time::sleep(rest).await;
-            step.set(Stopwatch::start());
-            ControlFlow::Continue(())
-        })
+async fn handle(function: &Function, event: LambdaEvent<Value>) -> Result<Value, Diagnostic> {
+    match event::payload_of(&event.payload) {
+        Some(payload) => function.served.handle(event.payload, payload).await,
+        None => function.swept.handle(&event.payload, event.context.deadline).await,
     }
 }
 
-fn configured_share() -> Result<Share, Diagnostic> {
-    match std::env::var("EBBTIDE_SWEEP_BUDGET") {
-        Ok(text) => text.parse().map_err(|error| fault(&error)),
-        Err(_) => Ok(Share::WHOLE),
-    }
-}
-
-/// Parses a scheduled event, whose detail may hold options, or the options alone.
-fn read(event: &Value) -> Result<Asked, String> {
-    let not_one = "the event must be a scheduled event, or an object with dry_run or budget";
-    let fields = event.as_object().ok_or(not_one)?;
-    let fields = match fields.get("detail-type") {
-        Some(kind) if kind == "Scheduled Event" || kind == "Ebbtide Sweep" => match fields.get("detail") {
-            None => return Ok(Asked { dry_run: false, budget: None }),
-            Some(detail) => detail.as_object().ok_or("the detail of the event is not an object")?,
-        },
-        Some(_) => return Err(not_one.to_owned()),
-        None => fields,
-    };
-    let mut asked = Asked { dry_run: false, budget: None };
-    for (name, value) in fields {
-        match name.as_str() {
-            "dry_run" => asked.dry_run = value.as_bool().ok_or("dry_run must be true or false")?,
-            "budget" => {
-                let share = Share::new(value.as_f64().ok_or("budget must be a number")?);
-                asked.budget = Some(share.map_err(|error| error.message().to_owned())?);
-            }
-            _ => return Err(not_one.to_owned()),
-        }
-    }
-    Ok(asked)
-}
-
-/// Log line in the embedded metric format, from which the platform extracts metrics without a request.
-fn measures(removed: u64, more: bool, stats: Option<&Stats>, at: Timestamp) -> Value {
-    let mut names =
-        vec![json!({"Name": "Removed", "Unit": "Count"}), json!({"Name": "More", "Unit": "Count"})];
-    let mut line = json!({"Removed": removed, "More": u8::from(more)});
-    if let Some(stats) = stats {
-        let sum = |of: fn(&ebbtide::KindStats) -> u64| stats.values().map(of).sum::<u64>();
-        let oldest = stats.values().filter_map(|stats| stats.oldest_overdue).max().unwrap_or_default();
-        line["Records"] = sum(|stats| stats.live + stats.expired).into();
-        line["Overdue"] = sum(|stats| stats.expired).into();
-        line["OldestOverdue"] = oldest.as_secs().into();
-        names.push(json!({"Name": "Records", "Unit": "Count"}));
-        names.push(json!({"Name": "Overdue", "Unit": "Count"}));
-        names.push(json!({"Name": "OldestOverdue", "Unit": "Seconds"}));
-    }
-    line["Function"] = std::env::var("AWS_LAMBDA_FUNCTION_NAME").unwrap_or_default().into();
-    line["_aws"] = json!({
-        "Timestamp": at.as_millis(),
-        "CloudWatchMetrics": [{"Namespace": "Ebbtide", "Dimensions": [["Function"]], "Metrics": names}],
-    });
-    line
+fn store_url() -> Result<String, Diagnostic> {
+    std::env::var("EBBTIDE_STORE")
+        .map_err(|_| failure("Misconfigured", "EBBTIDE_STORE is not set".to_owned()))
 }
 
 fn failure(error_type: &str, error_message: String) -> Diagnostic {
@@ -177,36 +55,4 @@ fn fault(error: &ebbtide::Error) -> Diagnostic {
         cause = error.source();
     }
     failure("StoreError", message)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_scheduled_event_and_its_detail_are_read() {
-        let plain = Asked { dry_run: false, budget: None };
-        let scheduled =
-            json!({"version": "0", "detail-type": "Scheduled Event", "source": "aws.events", "detail": {}});
-        assert_eq!(read(&scheduled).as_ref(), Ok(&plain));
-        assert_eq!(read(&json!({})).as_ref(), Ok(&plain));
-        let asked = json!({"detail-type": "Scheduled Event", "detail": {"dry_run": true, "budget": 0.5}});
-        assert_eq!(read(&asked), Ok(Asked { dry_run: true, budget: Some(Share::new(0.5).unwrap()) }));
-    }
-
-    #[test]
-    fn any_other_event_is_refused() {
-        for event in [
-            json!(null),
-            json!([]),
-            json!("sweep"),
-            json!({"Records": []}),
-            json!({"detail-type": "Object Created", "detail": {}}),
-            json!({"detail-type": "Scheduled Event", "detail": []}),
-            json!({"dry_run": "yes"}),
-            json!({"budget": 2}),
-        ] {
-            assert!(read(&event).is_err(), "{event}");
-        }
-    }
 }

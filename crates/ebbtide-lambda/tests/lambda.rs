@@ -25,11 +25,18 @@ type Case = fn(&str, &str);
 fn main() -> ExitCode {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let needed = (variable("EBBTIDE_TEST_LAMBDA"), variable("EBBTIDE_TEST_DYNAMODB"));
-    let cases: [(&str, Case); 4] = [
+    let cases: [(&str, Case); 8] = [
         ("a_schedule_event_is_answered_with_counts", a_schedule_event_is_answered_with_counts),
         ("a_bad_event_is_refused_and_sweeps_nothing", a_bad_event_is_refused_and_sweeps_nothing),
         ("a_time_out_that_is_near_stops_in_time", a_time_out_that_is_near_stops_in_time),
         ("nothing_is_opened_before_the_first_event", nothing_is_opened_before_the_first_event),
+        ("a_function_url_is_answered_by_the_http_api", a_function_url_is_answered_by_the_http_api),
+        ("a_rest_api_is_answered_by_the_http_api", a_rest_api_is_answered_by_the_http_api),
+        (
+            "a_code_is_redeemed_and_its_client_is_revoked_at_once",
+            a_code_is_redeemed_and_its_client_is_revoked_at_once,
+        ),
+        ("a_function_without_a_keyring_refuses_to_serve", a_function_without_a_keyring_refuses_to_serve),
     ];
     let trials = cases.into_iter().map(|(name, case)| match needed.clone() {
         (Some(emulator), Some(endpoint)) => Trial::test(name, move || {
@@ -56,6 +63,27 @@ fn free_port() -> u16 {
 
 impl Function {
     fn start(emulator: &str, store: &str, timeout: u32) -> Self {
+        Self::start_with(emulator, store, timeout, &[])
+    }
+
+    /// A function that serves.
+    fn serving(emulator: &str, store: &str) -> Self {
+        let variables = [("EBBTIDE_ROOT_KEY", ROOT_KEY), ("EBBTIDE_KEYRING_JSON", &keyring())];
+        Self::start_with(emulator, store, 30, &variables)
+    }
+
+    /// A request over the function's URL: the status, and the body.
+    fn call(&self, path: &str, body: &Value) -> (u64, Value) {
+        let answer = self.invoke(&json!({
+            "version": "2.0", "routeKey": "$default", "rawPath": path, "rawQueryString": "",
+            "headers": {"authorization": format!("Bearer {ROOT_KEY}"), "content-type": "application/json"},
+            "requestContext": {"http": {"method": "POST", "path": path}, "stage": "$default"},
+            "body": body.to_string(), "isBase64Encoded": false,
+        }));
+        answered(&answer)
+    }
+
+    fn start_with(emulator: &str, store: &str, timeout: u32, variables: &[(&str, &str)]) -> Self {
         let (port, runtime) = (free_port(), free_port());
         let mut emulator = Command::new(emulator)
             .args(["--log-level", "error"])
@@ -66,6 +94,7 @@ impl Function {
             .env("AWS_LAMBDA_FUNCTION_TIMEOUT", timeout.to_string())
             .env("AWS_LAMBDA_FUNCTION_NAME", "ebbtide-sweep")
             .env("AWS_REGION", "us-east-1")
+            .envs(variables.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -209,4 +238,90 @@ fn nothing_is_opened_before_the_first_event(emulator: &str, _: &str) {
     assert_eq!(answer["errorType"], "InvalidEvent", "{answer}");
     let answer = function.invoke(&scheduled());
     assert_eq!(answer["errorType"], "StoreError", "{answer}");
+}
+
+const ROOT_KEY: &str = "a root key of the tests of the function";
+
+/// The text of a new keyring.
+fn keyring() -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keyring.json");
+    ebbtide::Keyring::generate(&SystemRng, SystemClock.now()).create(&path, &SystemRng).unwrap();
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// Status and body of an answer in the platform's form.
+fn answered(answer: &Value) -> (u64, Value) {
+    let status = answer["statusCode"].as_u64().unwrap_or_else(|| panic!("no status: {answer}"));
+    let body = answer["body"].as_str().unwrap_or_else(|| panic!("no body: {answer}"));
+    (status, serde_json::from_str(body).unwrap_or_default())
+}
+
+fn a_function_url_is_answered_by_the_http_api(emulator: &str, endpoint: &str) {
+    let (_, url) = on_a_runtime(table(endpoint));
+    let function = Function::serving(emulator, &url);
+    let began = ebbtide::Stopwatch::start();
+    let check = json!({"namespace": "dpop", "jti": "a", "ttl_seconds": 60});
+    let (status, body) = function.call("/v1/replays/check", &check);
+    println!("the first request, with the start of the function: {:?}", began.elapsed());
+    assert_eq!((status, &body["outcome"]), (200, &json!("fresh")), "{body}");
+    let began = ebbtide::Stopwatch::start();
+    let (status, body) = function.call("/v1/replays/check", &check);
+    println!("the second request: {:?}", began.elapsed());
+    assert_eq!(status, 409, "{body}");
+    assert!(body["type"].as_str().unwrap().ends_with("replay"), "{body}");
+    let (status, body) = function.call("/v1/nowhere", &json!({}));
+    assert_eq!(status, 404, "{body}");
+    assert!(body["type"].as_str().unwrap().ends_with("not-found"), "{body}");
+    let (status, body) = function.call("/v1/replays/check", &json!({"namespace": "dpop"}));
+    assert_eq!(status, 400, "{body}");
+    // The same function sweeps.
+    assert!(function.invoke(&scheduled()).get("errorMessage").is_none());
+}
+
+fn a_rest_api_is_answered_by_the_http_api(emulator: &str, endpoint: &str) {
+    let (_, url) = on_a_runtime(table(endpoint));
+    let function = Function::serving(emulator, &url);
+    let request = |method: &str, path: &str, key: &str| {
+        json!({
+            "resource": "/{proxy+}", "path": path, "httpMethod": method,
+            "headers": {"Authorization": format!("Bearer {key}")},
+            "multiValueHeaders": {"Authorization": [format!("Bearer {key}")]},
+            "queryStringParameters": {"limit": "2"}, "multiValueQueryStringParameters": {"limit": ["2"]},
+            "requestContext": {"stage": "prod", "path": format!("/prod{path}")}, "body": null, "isBase64Encoded": false,
+        })
+    };
+    let (status, body) = answered(&function.invoke(&request("GET", "/v1/keys", ROOT_KEY)));
+    assert_eq!((status, &body["items"]), (200, &json!([])), "{body}");
+    let (status, body) = answered(&function.invoke(&request("GET", "/v1/keys", "somebody else's key")));
+    assert_eq!(status, 401, "{body}");
+}
+
+fn a_code_is_redeemed_and_its_client_is_revoked_at_once(emulator: &str, endpoint: &str) {
+    let (_, url) = on_a_runtime(table(endpoint));
+    let function = Function::serving(emulator, &url);
+    let issue = json!({"client_id": "app", "subject": "alice", "redirect_uri": "https://app.example/cb"});
+    let (status, issued) = function.call("/v1/codes", &issue);
+    assert_eq!(status, 201, "{issued}");
+    let redeem = json!({
+        "code": issued["code"], "client_id": "app", "redirect_uri": "https://app.example/cb", "grant": {},
+    });
+    let (status, granted) = function.call("/v1/codes/redeem", &redeem);
+    assert_eq!(status, 200, "{granted}");
+    let token = granted["grant"]["refresh_token"].as_str().unwrap_or_else(|| panic!("no token: {granted}"));
+    let (status, body) = function.call("/v1/grants/revoke", &json!({"client_id": "app"}));
+    assert_eq!(status, 200, "{body}");
+    let (status, body) =
+        function.call("/v1/grants/rotate", &json!({"refresh_token": token, "client_id": "app"}));
+    assert_eq!(status, 410, "{body}");
+}
+
+fn a_function_without_a_keyring_refuses_to_serve(emulator: &str, endpoint: &str) {
+    let (_, url) = on_a_runtime(table(endpoint));
+    let function = Function::start_with(emulator, &url, 30, &[("EBBTIDE_ROOT_KEY", ROOT_KEY)]);
+    let answer = function.invoke(&json!({
+        "rawPath": "/v1/replays/check", "requestContext": {"http": {"method": "POST"}},
+    }));
+    let message = answer["errorMessage"].as_str().unwrap_or_else(|| panic!("it serves: {answer}"));
+    assert!(message.contains("keyring"), "{message}");
 }

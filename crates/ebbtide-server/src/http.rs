@@ -5,6 +5,7 @@ pub(crate) mod auth;
 pub(crate) mod body;
 pub mod catalogue;
 mod connection;
+pub mod cores;
 pub(crate) mod edge;
 mod fault;
 mod incoming;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ebbtide::Scope;
+use ebbtide::stores::shared::belongings::Reconciled;
+use ebbtide::{Reach, Scope};
 use metrics::{counter, gauge};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -16,8 +17,11 @@ const ROUND: Duration = Duration::from_secs(3);
 /// Number of rounds between two checkpoints of the audit log.
 const CHECKPOINT_ROUNDS: u32 = 12;
 
-/// Background work while a server runs: reloads the stored policies, checkpoints the audit log, and gathers the metrics.
-/// The handle of the store looks after the clock by itself.
+/// Number of rounds between two looks at what belongs to what: an hour. They read every link of the store.
+const RECONCILE_ROUNDS: u32 = 1_200;
+
+/// Background work while a server runs: reloads the stored policies, checkpoints the audit log, and gathers the metrics, and removes what
+/// belonged to what has ended. The handle of the store looks after the clock by itself.
 #[derive(Debug)]
 pub struct Upkeep {
     app: App,
@@ -54,7 +58,30 @@ impl Upkeep {
         if self.round.is_multiple_of(CHECKPOINT_ROUNDS) {
             self.checkpoint().await;
         }
+        // Not in the first round: a server is ready before it looks after anything.
+        if self.round % RECONCILE_ROUNDS == RECONCILE_ROUNDS - 1 {
+            self.reconcile().await;
+        }
         self.round = self.round.wrapping_add(1);
+    }
+
+    /// Removes what belonged to a trust, a client or a grant that has ended since. A table whose engine reclaims by
+    /// itself is too large to be read for it.
+    async fn reconcile(&self) {
+        if self.app.db.engine().info().reclaims_itself {
+            return;
+        }
+        match self.app.stores.reconcile_below(&Reach::Below(Scope::Global)).await {
+            Ok(done) if done == Reconciled::default() => {}
+            Ok(done) => {
+                tracing::info!(
+                    links = done.links,
+                    records = done.records,
+                    "removed what belonged to nothing"
+                );
+            }
+            Err(error) => tracing::warn!(%error, "cannot reconcile what belongs to what"),
+        }
     }
 
     /// Checkpoints the audit log, and tells it to the log and the metrics, which an attacker of the store does not

@@ -48,7 +48,7 @@ pub async fn open(url: &StoreUrl, indexes: &[(Kind, IndexTarget)]) -> Result<Arc
             Ok(Arc::new(reconciling))
         }
         #[cfg(feature = "postgres")]
-        StoreUrl::Postgres(url) => Ok(Arc::new(postgres::open(url).await?)),
+        StoreUrl::Postgres(url) => Ok(Arc::new(postgres::open(url, crate::model::rng::SystemRng).await?)),
         #[cfg(not(all(feature = "fjall", feature = "rocksdb", feature = "postgres", feature = "dynamodb")))]
         url => {
             let name = url.engine();

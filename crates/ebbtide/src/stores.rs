@@ -48,7 +48,8 @@ use crate::stores::audit::Chains;
 use crate::timekeeping::{Now, TimeSource, Timed};
 
 use attributes::BucketLives;
-use clients::hashing::{HashCost, Hashers};
+use clients::KnownClients;
+use clients::hashing::Hashers;
 use profile::Profile;
 use scopes::Scopes;
 use shared::client_epochs::{ClientEpochSource, ClientEpochs};
@@ -64,6 +65,7 @@ struct Shared {
     profile: Profile,
     profiles: BTreeMap<String, Profile>,
     hashers: Hashers,
+    known_clients: KnownClients,
     keyring: SharedKeyring,
     authenticated: Arc<Authenticated>,
     bucket_lives: BucketLives,
@@ -110,7 +112,6 @@ impl Stores {
             bucket_lives: BucketLives::default(),
             profile: Profile::default(),
             profiles: BTreeMap::new(),
-            hash_cost: HashCost::default(),
             keyring: None,
             requires_pkce: false,
             holds_leases: true,
@@ -141,6 +142,10 @@ impl Stores {
 
     pub(crate) fn hashers(&self) -> &Hashers {
         &self.0.hashers
+    }
+
+    pub(crate) fn known_clients(&self) -> &KnownClients {
+        &self.0.known_clients
     }
 
     /// The keyring, as it was read last.
@@ -342,7 +347,6 @@ pub struct Builder {
     bucket_lives: BucketLives,
     profile: Profile,
     profiles: BTreeMap<String, Profile>,
-    hash_cost: HashCost,
     keyring: Option<SharedKeyring>,
     untagged: Untagged,
     requires_pkce: bool,
@@ -391,12 +395,6 @@ impl Builder {
         self
     }
 
-    /// Hashes the secrets of clients at this cost.
-    pub fn hash_cost(mut self, cost: HashCost) -> Self {
-        self.hash_cost = cost;
-        self
-    }
-
     /// Derives refresh tokens and seals payloads with `keyring`. Without one, a new one is made up, and its tokens
     /// end with these stores.
     pub fn keyring(self, keyring: Keyring) -> Self {
@@ -438,7 +436,6 @@ impl Builder {
             bucket_lives,
             profile,
             profiles,
-            hash_cost,
             keyring,
             requires_pkce,
             holds_leases,
@@ -461,7 +458,8 @@ impl Builder {
             rng,
             profile,
             profiles,
-            hashers: Hashers::new(hash_cost),
+            hashers: Hashers::new(),
+            known_clients: KnownClients::default(),
             keyring,
             authenticated,
             policies: RwLock::new(Arc::new(policies.clone())),

@@ -9,6 +9,8 @@ mod support;
 
 #[path = "dynamodb/busy.rs"]
 mod busy;
+#[path = "dynamodb/limits.rs"]
+mod limits;
 #[path = "dynamodb/lost.rs"]
 mod lost;
 #[path = "dynamodb/processes.rs"]
@@ -17,6 +19,8 @@ mod processes;
 mod proxy;
 #[path = "dynamodb/requests.rs"]
 mod requests;
+#[path = "dynamodb/shared.rs"]
+mod shared;
 #[path = "dynamodb/site.rs"]
 mod site;
 #[path = "dynamodb/tables.rs"]
@@ -77,11 +81,21 @@ fn of(group: &str, site: &Arc<Site>) -> Vec<Trial> {
         let site = Arc::clone(&opened);
         async move { Arc::new(site.open().await) as Arc<dyn Admin> }
     });
+    // The same behind conflicts of transactions, throttled items and batches that are dealt with in part.
+    let limited = Arc::clone(site);
+    let mut limited = support::trials(&format!("{group}limited::"), move || {
+        let site = Arc::clone(&limited);
+        async move { Arc::new(site.open_limited().await) as Arc<dyn Admin> }
+    });
+    // Crowds that cross on the same items are refused for as long as they try, which is no answer.
+    limited.retain(|trial| !trial.name().contains("races::"));
+    trials.extend(limited);
     for own in [
         busy::trials(group, site),
         lost::trials(group, site),
         processes::trials(group, site),
         requests::trials(group, site),
+        shared::trials(group, site),
         tables::trials(group, site),
         ttl::trials(group, site),
         walks::trials(group, site),

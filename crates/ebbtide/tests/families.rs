@@ -317,6 +317,12 @@ async fn the_cost_of_an_answer_is_known() {
     let (grants, tokens) = (stores.grants(&Scope::Global), stores.access_tokens(&Scope::Global));
     let issued = grants.issue(GrantRequest::new("ada", "app")).await.unwrap();
     assert_eq!(backend.take_counts(), (0, 1), "issuing a grant with its indexes");
+    stores.settle().await;
+    assert_eq!(
+        backend.take_counts(),
+        (1, 0),
+        "beside it, whether its client was used before; not again for a while"
+    );
     let RotateOutcome::Rotated(next) =
         grants.rotate(Rotate::new(&issued.refresh_token, "app")).await.unwrap()
     else {

@@ -180,7 +180,7 @@ async fn a_reseal_that_was_stopped_is_resumed_and_keeps_versions() {
     let mut second = start().await;
     assert_eq!(*second.done(), done, "it goes on where the first one stopped");
     while second.step(now).await.unwrap() {}
-    assert!(second.done().moved >= records() as u64 + 1, "{:?}", second.done());
+    assert!(second.done().moved > records() as u64, "{:?}", second.done());
     // The refresh token is derived with the old key until it is rotated.
     let left = uses(&stores, backend.as_ref(), old, now).await.unwrap();
     assert_eq!(left, [(Kind::Grant, 1)].into());

@@ -12,7 +12,6 @@ use ebbtide::stores::approvals::Approval;
 use ebbtide::stores::attributes::Draft;
 use ebbtide::stores::audit::AuditContext;
 use ebbtide::stores::challenges::{ChallengeRequest, Form};
-use ebbtide::stores::clients::hashing::HashCost;
 use ebbtide::stores::clients::{ClientRequest, RegisterOutcome};
 use ebbtide::stores::codes::CodeRequest;
 use ebbtide::stores::device_codes::{Deny, DeviceRequest};
@@ -77,7 +76,7 @@ impl World {
         let backend = Arc::new(Memory::default());
         let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000).unwrap());
         let builder = Stores::builder(backend.clone()).clock(clock.clone());
-        let stores = builder.hash_cost(HashCost::new(8, 1).unwrap()).build();
+        let stores = builder.build();
         let scope = Scope::tenant("acme").unwrap();
         let mut lives = BTreeMap::new();
 

@@ -8,10 +8,18 @@ mod support;
 mod clocks;
 #[path = "postgres/crash.rs"]
 mod crash;
+#[path = "postgres/failover.rs"]
+mod failover;
 #[path = "postgres/forged.rs"]
 mod forged;
 #[path = "postgres/gathering.rs"]
 mod gathering;
+#[path = "postgres/giving_up.rs"]
+mod giving_up;
+#[path = "postgres/oauth.rs"]
+mod oauth;
+#[path = "postgres/pooler.rs"]
+mod pooler;
 #[path = "postgres/processes.rs"]
 mod processes;
 #[path = "postgres/proxy.rs"]
@@ -36,18 +44,29 @@ fn main() -> ExitCode {
     if let Some(race) = processes::Race::from_environment() {
         return race.run();
     }
+    if let Some(pause) = oauth::Pause::from_environment() {
+        return pause.run();
+    }
     let mut trials = support::trials("", service::open);
-    let own: &[&[Case]] = &[
+    let mut own: Vec<&[Case]> = vec![
         clocks::CASES,
         crash::CASES,
+        failover::CASES,
         forged::CASES,
         gathering::CASES,
+        oauth::CASES,
+        giving_up::CASES,
         processes::CASES,
         schemas::CASES,
         sweeping::CASES,
         tls::CASES,
     ];
-    for &(name, case) in own.iter().copied().flatten() {
+    // The same store behind a transaction pooler, where there is one.
+    if pooler::is_there() {
+        trials.extend(support::trials("pooled::", pooler::open));
+        own.push(pooler::CASES);
+    }
+    for &(name, case) in own.into_iter().flatten() {
         let run = async move || {
             case().await;
             Ok(())

@@ -6,11 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ebbtide::model::kind::Kind;
+use ebbtide::ops::reseal::{Resealer, uses};
+use ebbtide::stores::challenges::{ChallengeRequest, Form, Peek, Verify, VerifyOutcome};
 use ebbtide::stores::records::{
     Acquire, AcquireOutcome, Increment, IncrementTextOutcome, PutOutcome, PutRecord, RecordAddress,
     RecordCondition, RecordId, RecordValue, Records, TouchCondition, TouchOutcome, TouchRecord,
 };
 use ebbtide::stores::shared::life::Life;
+use ebbtide::stores::shared::payload::Payload;
 use ebbtide::{
     Admin, Backend, Clock as _, ErrorKind, Keyring, ManualClock, Memory, Result, Scope, Stores, SystemRng,
     Timestamp, Ttl, async_trait, delegate,
@@ -185,6 +189,43 @@ async fn law_9_the_round_trips_of_a_record_are_known() {
     assert!(engine.made() <= 3, "by a second key one more");
     assert!(records.take(&at("x")).await.unwrap().is_some());
     assert_eq!(engine.made(), 2, "take with a group and a key");
+}
+
+#[tokio::test]
+async fn a_key_is_used_by_challenges_until_they_are_resealed_or_over() {
+    let clock = ManualClock::at(Timestamp::from_millis(1_000_000).unwrap());
+    let engine: Arc<dyn Admin> = Arc::new(Memory::default());
+    let mut ring = Keyring::generate(&SystemRng, clock.now());
+    let old = ring.active();
+    let stores = |ring: &Keyring| {
+        Stores::builder(Arc::clone(&engine)).keyring(ring.clone()).clock(clock.clone()).build()
+    };
+    let issue = |stores: Stores, form| async move {
+        let data = Payload::new(json!({"n": 1}));
+        let request = ChallengeRequest::new("login", "alice", form).data(data);
+        stores.challenges(&Scope::Global).issue(request).await.unwrap()
+    };
+    let token = issue(stores(&ring), Form::Token).await;
+    issue(stores(&ring), Form::Digits6).await;
+    let new = ring.add(&SystemRng, clock.now()).unwrap();
+    ring.activate(new).unwrap();
+    let rotated = stores(&ring);
+    let used = async || uses(&rotated, engine.as_ref(), old, clock.now()).await.unwrap();
+    assert_eq!(used().await.get(&Kind::Challenge), Some(&2));
+    let mut resealer = Resealer::start(&rotated, &engine, Arc::new(SystemRng), clock.now()).await.unwrap();
+    while resealer.step(clock.now()).await.unwrap() {}
+    assert_eq!(used().await.get(&Kind::Challenge), Some(&1), "six digits cannot be moved");
+    clock.advance(Duration::from_secs(600));
+    assert_eq!(used().await.get(&Kind::Challenge), None);
+    ring.retire(old).unwrap();
+    let verify = Verify::new("login", token.secret);
+    let outcome =
+        stores(&ring).challenges(&Scope::Global).peek(&Peek::new("login").id(token.id.to_string())).await;
+    assert_eq!(outcome.unwrap(), VerifyOutcome::Expired);
+    assert_eq!(
+        stores(&ring).challenges(&Scope::Global).verify(&verify).await.unwrap(),
+        VerifyOutcome::Expired
+    );
 }
 
 #[tokio::test]

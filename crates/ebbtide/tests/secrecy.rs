@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use ebbtide::stores::access_tokens::{AccessRequest, IssueOutcome};
-use ebbtide::stores::clients::hashing::HashCost;
 use ebbtide::stores::clients::{ClientRequest, RegisterOutcome, RotateSecretOutcome};
 use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
 use ebbtide::stores::device_codes::{Approve, DeviceRedeem, DeviceRequest};
@@ -91,7 +90,6 @@ async fn flow(
     printed.debug(&keyring.keys());
     let clock = ManualClock::at(now);
     let builder = Stores::builder(Arc::clone(&backend)).clock(clock.clone()).keyring(keyring);
-    let builder = builder.hash_cost(HashCost::new(8, 1).unwrap());
     printed.debug(&builder);
     let stores = builder.build();
     printed.debug(&stores);

@@ -326,7 +326,7 @@ async fn every_kind_moves_to_another_scope_and_back() {
     assert_eq!(own.line(line).await.unwrap(), ImportOutcome::Written(Kind::ApiKey));
     assert_eq!(target.find_api_key(&key.key).await.unwrap(), Some(key.about));
     // A line that was changed, or that another keyring has signed, is refused.
-    let later = line.replacen("{", "{\"expires_at\":4102444800000,", 1);
+    let later = line.replacen('{', "{\"expires_at\":4102444800000,", 1);
     let ImportOutcome::Skipped(why) = own.line(&later).await.unwrap() else { panic!() };
     assert!(why.contains("changed"), "{why}");
     let stranger = Importer::by_line(Stores::for_tests(memory()), false);

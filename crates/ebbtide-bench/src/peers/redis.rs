@@ -94,9 +94,20 @@ impl Redis {
 
     /// `SET NX EX` by Redis's own load generator, one command at a time on each connection, for about `time`.
     pub(crate) fn set_nx(self: &Arc<Self>, connections: usize, time: Duration) -> Side {
+        self.set_nx_piped(connections, 1, time)
+    }
+
+    /// The same with so many commands at a time on each connection.
+    pub(crate) fn set_nx_piped(
+        self: &Arc<Self>,
+        connections: usize,
+        pipeline: usize,
+        time: Duration,
+    ) -> Side {
         let redis = Arc::clone(self);
-        let pace = Arc::new(AtomicU64::new((FIRST_GUESS * connections) as u64));
-        Side::new(self.name(connections), move || {
+        let pace = Arc::new(AtomicU64::new((FIRST_GUESS * connections * pipeline) as u64));
+        let piped = if pipeline == 1 { String::new() } else { format!(", pipeline of {pipeline}") };
+        Side::new(format!("{}{piped}", self.name(connections)), move || {
             let (redis, pace) = (Arc::clone(&redis), Arc::clone(&pace));
             Box::pin(async move {
                 // It counts calls, not time: use the rate of the last round.
@@ -104,7 +115,7 @@ impl Redis {
                 let meter =
                     Meter::start(&[("client", Whose::Children), ("server", Whose::Server(redis.pid))])?;
                 let held = redis.added().await?;
-                let figure = redis.benchmark(connections, calls).await?;
+                let figure = benchmark(redis.port, None, connections, pipeline, calls).await?;
                 pace.store(whole(figure), Ordering::Relaxed);
                 let cpu = meter.stop()?;
                 // An existing key is neither written nor synced, which would favour Redis.
@@ -131,25 +142,36 @@ impl Redis {
         // Without a key there is no such line.
         Ok(number("db0:keys=", ',').unwrap_or(0) + expired)
     }
+}
 
-    async fn benchmark(&self, connections: usize, calls: u64) -> Result<f64> {
-        // Its random numbers follow from the second and its process id, and may repeat those of an earlier round.
-        let key = format!("replay:{:08}:__rand_int__:aaaaaaaaaaaaaaa", next());
-        let output = Command::new("redis-benchmark")
-            .args(["-p", &self.port.to_string(), "-c", &connections.to_string(), "-n", &calls.to_string()])
-            .args(["-r", "1000000000", "--csv"])
-            .args(["SET", &key, "1", "NX", "EX", "60"])
-            .stderr(Stdio::inherit())
-            .kill_on_drop(true)
-            .output()
-            .await?;
-        ensure!(output.status.success(), "redis-benchmark fails");
-        let text = String::from_utf8(output.stdout)?;
-        let row = text.lines().last().context("redis-benchmark says nothing")?;
-        // The command in the first column may contain commas; the rate is the first number after it.
-        let mut fields = row.split("\",\"").map(|field| field.trim_matches('"'));
-        fields.find_map(|field| field.parse().ok()).context("redis-benchmark names no rate")
+/// Commands per second of `SET NX EX` by `redis-benchmark`, on whatever listens on the port.
+pub(crate) async fn benchmark(
+    port: u16,
+    password: Option<&str>,
+    connections: usize,
+    pipeline: usize,
+    calls: u64,
+) -> Result<f64> {
+    // Its random numbers follow from the second and its process id, and may repeat those of an earlier round.
+    let key = format!("replay:{:08}:__rand_int__:aaaaaaaaaaaaaaa", next());
+    let mut command = Command::new("redis-benchmark");
+    command.args(["-p", &port.to_string(), "-c", &connections.to_string(), "-n", &calls.to_string()]);
+    command.args(["-P", &pipeline.to_string(), "-r", "1000000000", "--csv"]);
+    if let Some(password) = password {
+        command.args(["-a", password]);
     }
+    let output = command
+        .args(["SET", &key, "1", "NX", "EX", "60"])
+        .stderr(Stdio::inherit())
+        .kill_on_drop(true)
+        .output()
+        .await?;
+    ensure!(output.status.success(), "redis-benchmark fails");
+    let text = String::from_utf8(output.stdout)?;
+    let row = text.lines().last().context("redis-benchmark says nothing")?;
+    // The command in the first column may contain commas; the rate is the first number after it.
+    let mut fields = row.split("\",\"").map(|field| field.trim_matches('"'));
+    fields.find_map(|field| field.parse().ok()).context("redis-benchmark names no rate")
 }
 
 /// `SET NX EX` of a new key, over a connection of the benchmark.

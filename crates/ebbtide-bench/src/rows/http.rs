@@ -35,7 +35,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
     let figures = alternate(context.rounds(), &mut sides).await?;
     let [peer, one, batch] = figures.try_into().ok().context("a figure for each side")?;
     for (id, what, figure, bar) in [
-        ("http-one", "replay checks over HTTP, one at a time", one, 0.75),
+        ("http-one", "replay checks over HTTP, one at a time", one, 0.9),
         ("http-batch", "replay checks over HTTP, in batches of 32", batch, 3.0),
     ] {
         let draft = Draft {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use ebbtide::{Clock as _, SystemClock, Timestamp, open_engine};
+use ebbtide_bench::results::Bar;
 use tempfile::TempDir;
 use tokio::process::Command;
 
@@ -91,11 +92,10 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
             id: format!("memory-{engine}"),
             what: format!("resident memory with {} records, {}", grouped(filled.records), shown(engine)),
             unit: "MiB",
-            bar: None,
+            bar: Some(Bar::AtMost(0.5)),
             note: format!(
-                "After filling and reading {} of them; at most {:.0} MiB meanwhile. The block cache is bounded (256 MiB \
-                 by default), and so are the memtables; what is mapped of the files is counted by the system as \
-                 resident. Redis keeps every key in memory, without a log here.",
+                "After filling and reading {} of them; at most {:.0} MiB meanwhile. The records are in the log, with \
+                 an entry of the index each; up to 64 MiB of recent groups stay in memory. Redis keeps every key in memory, without a log here.",
                 grouped(READ.min(filled.records)),
                 filled.most_mib
             ),

@@ -49,8 +49,8 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
             let ours = figures.next().expect("a figure for each side");
             let (peer, bar) = match in_flight {
                 1 => (&always_alone, None),
-                64 => (&always, Some(Bar::AtLeast(2.0))),
-                _ => (&always, Some(Bar::AtLeast(5.0))),
+                64 => (&always, Some(Bar::AtLeast(2.5))),
+                _ => (&always, Some(Bar::AtLeast(6.0))),
             };
             let mut row = |id: String, peer: &Figure, bar, note: &str| {
                 let draft = Draft {

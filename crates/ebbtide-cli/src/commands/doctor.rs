@@ -1,5 +1,6 @@
 //! `ebbtide doctor`
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
@@ -15,12 +16,17 @@ use crate::store;
         Reads every group of the log, every table of the cold store and the manifest, and changes nothing. The store must \
         not be open: stop the server first, or examine a backup. Exits with 0 if nothing is damaged and with 1 if \
         something is; such a store does not open, since it would answer as if nothing had been lost. Put a backup in its \
-        place.\n\n\
+        place, or salvage it.\n\n\
+        With --salvage DIR, everything that can be read is copied into a new store in DIR, also from a damaged store. What was \
+        lost may have been a delete or a revocation, so that the copy is fenced as a restored backup is: what was issued is \
+        ended, and replay checks are refused until every proof from before has ended. Repeat revocations from exported audit \
+        logs with `ebbtide restore DIR --audit`. Exits with 0 if the copy is complete and fenced.\n\n\
         A server logs the highest acknowledged group each minute, and has it as the metric ebbtide_log_acknowledged. \
         With --expect SEQ, a log that ends before that group is damaged: the disk lost what it had promised to keep.",
     after_help = "Examples:\n  \
         ebbtide doctor --store fjall:/var/lib/ebbtide\n  \
         ebbtide doctor --store fjall:/var/lib/ebbtide --expect 48213 --json\n  \
+        ebbtide doctor --store fjall:/var/lib/ebbtide --salvage /var/lib/ebbtide-salvaged\n  \
         ebbtide doctor --store fjall:/var/lib/ebbtide --forget-old"
 )]
 pub(crate) struct Args {
@@ -31,25 +37,33 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SEQ")]
     expect: Option<u64>,
 
+    /// Copy what is readable into a new store in DIR, fenced and marked as salvaged
+    #[arg(long, value_name = "DIR", conflicts_with = "forget_old")]
+    salvage: Option<PathBuf>,
+
     /// Remove the files of the old format, which were kept when the store was moved over
     #[arg(long)]
     forget_old: bool,
 }
 
 #[cfg(not(any(feature = "fjall", feature = "rocksdb")))]
-pub(crate) fn run(args: &Args, _json: bool) -> Result<ExitCode> {
-    let _ = (args.expect, args.forget_old);
+#[expect(clippy::unused_async, reason = "other builds wait")]
+pub(crate) async fn run(args: Args, _json: bool) -> Result<ExitCode> {
+    let _ = (args.expect, args.forget_old, &args.salvage);
     store::require_engine(&args.store.url)?;
     anyhow::bail!("only an embedded store can be examined")
 }
 
 #[cfg(any(feature = "fjall", feature = "rocksdb"))]
-pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode> {
+pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
     use ebbtide::engines::embedded::doctor;
 
     store::require_engine(&args.store.url)?;
     let url = args.store.url.parse()?;
     let report = doctor::examine(&url, args.expect).context("cannot examine the store")?;
+    if let Some(dir) = &args.salvage {
+        return salvage(&url, dir, &report, json).await;
+    }
     if json {
         outln!("{}", serde_json::to_string(&report)?)?;
     } else {
@@ -65,6 +79,65 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode> {
             if was_there { "removed the files of the old format" } else { "no files of an old format" }
         );
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Copies what is readable into a directory beside `dir`, fences it, and gives it its name last: what stands in `dir`
+/// is complete.
+#[cfg(any(feature = "fjall", feature = "rocksdb"))]
+async fn salvage(
+    url: &ebbtide::StoreUrl,
+    dir: &std::path::Path,
+    report: &ebbtide::engines::embedded::doctor::Report,
+    json: bool,
+) -> Result<ExitCode> {
+    use ebbtide::engines::embedded::salvage;
+
+    let is_free = match std::fs::read_dir(dir) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", dir.display())),
+    };
+    anyhow::ensure!(is_free, "{} is not empty", dir.display());
+    let mut unfinished = dir.to_owned().into_os_string();
+    unfinished.push(".unfinished");
+    let unfinished = PathBuf::from(unfinished);
+    anyhow::ensure!(
+        !unfinished.exists(),
+        "{} is left from a salvage that did not end; remove it first",
+        unfinished.display()
+    );
+    let salvaged = salvage::salvage(url, &unfinished).context("cannot salvage the store")?;
+    let copy = format!("{}:{}", url.engine(), unfinished.display());
+    let fenced = {
+        let db = store::open_signing(&copy, store::Access::Write).await?;
+        ebbtide::restore::restore(&db, &[]).await.context("the copy is not fenced")?
+    };
+    let placed = std::fs::rename(&unfinished, dir).and_then(|()| {
+        let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+        std::fs::File::open(parent.unwrap_or_else(|| std::path::Path::new(".")))?.sync_all()
+    });
+    placed.with_context(|| format!("cannot give {} its name", dir.display()))?;
+    let until = fenced.until.map(ebbtide::Timestamp::as_millis);
+    if json {
+        let mut value = serde_json::to_value(report)?;
+        value["salvage"] = serde_json::json!({
+            "dir": dir, "records": salvaged.records, "lost": salvaged.lost, "fence_until": until,
+        });
+        outln!("{value}")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    print(report)?;
+    for (kind, count) in &salvaged.records {
+        outln!("{count:>12} {kind}")?;
+    }
+    for lost in &salvaged.lost {
+        outln!("lost: {}: {}", lost.place, lost.problem)?;
+    }
+    if let Some(until) = until {
+        outln!("replay checks are refused until {}", crate::output::local_time(until))?;
+    }
+    outln!("salvaged into {}; repeat revocations with `ebbtide restore --audit`", dir.display())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -86,6 +159,9 @@ fn print(report: &ebbtide::engines::embedded::doctor::Report) -> Result<()> {
     }
     if report.has_old {
         outln!("old format: kept in the directory `old`; remove it with --forget-old")?;
+    }
+    if report.salvaged {
+        outln!("salvaged: copied from a damaged store; deletes and revocations may be missing")?;
     }
     for damage in &report.damage {
         outln!("damaged: {}: {}", damage.place, damage.problem)?;

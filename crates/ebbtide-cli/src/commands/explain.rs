@@ -6,16 +6,15 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use ebbtide::Secret;
-use ebbtide::ops::explain::{Question, RecordState};
+use ebbtide::ops::explain::RecordState;
 use ebbtide::stores::api_keys::KeyId;
 use ebbtide::stores::grants::GrantId;
 use ebbtide::stores::relationships::RelationType;
-use ebbtide_api::describe;
 use serde_json::{Value, json};
 
 use crate::args::ScopeTarget;
-use crate::output::outln;
-use crate::store::{self, Access};
+use crate::output::{local_time, outln, when};
+use crate::store::Access;
 
 /// Explain the state of a record: live, expired, used or revoked, and its history
 #[derive(Debug, clap::Args)]
@@ -164,20 +163,18 @@ enum Record {
 }
 
 pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
-    let scope = &args.place.scope.name;
-    let (explanation, known) = if let Some(server) = args.place.target.server()? {
-        let answer = server.call("POST", "/v1/explain", Some(scope), Some(request(args.record)?)).await?;
-        let Some(explanation) = answer.found()? else {
-            outln!("nothing is known about this record in {scope}")?;
-            return Ok(ExitCode::from(1));
-        };
-        (explanation, true)
-    } else {
-        let question: Question = serde_json::from_value(request(args.record)?)?;
-        let db = store::open(args.place.target.store()?, Access::Read).await?;
-        let explanation = db.at(scope).explain().explain(&question).await.context("cannot read the store")?;
-        (describe::explanation(&explanation), explanation.state != RecordState::Unknown)
-    };
+    let scope = args.place.scope();
+    let operator = args.place.target.operator(Access::Read).await?;
+    let question = request(args.record)?;
+    let kind = question["kind"].clone();
+    let answer = operator.call("POST", "/v1/explain", Some(scope), Some(question)).await?;
+    let why = answer.body["detail"].clone();
+    let found = answer.found()?;
+    let known = found.is_some();
+    let explanation = found.unwrap_or_else(|| {
+        json!({"kind": kind, "scope": scope.to_string(), "state": RecordState::Unknown.name(), "why": why,
+            "history": []})
+    });
     if json {
         outln!("{explanation}")?;
     } else {
@@ -229,11 +226,9 @@ fn secret() -> Result<Secret> {
 fn print(explanation: &Value) -> Result<()> {
     let text = |name: &str| explanation[name].as_str().unwrap_or_default();
     outln!("{} in {}: {}\n  {}", text("kind"), text("scope"), text("state"), text("why"))?;
-    for (label, name) in
-        [("created at", "created_at"), ("expires at", "expires_at"), ("never later than", "cap_at")]
-    {
+    for (label, name) in [("created", "created_at"), ("ends", "expires_at"), ("never later than", "cap_at")] {
         if let Some(time) = explanation[name].as_u64() {
-            outln!("  {label} {time}")?;
+            outln!("  {label} {}", when(Some(time)))?;
         } else if name == "expires_at" && text("state") == RecordState::Live.name() {
             outln!("  {label} never")?;
         }
@@ -243,8 +238,9 @@ fn print(explanation: &Value) -> Result<()> {
     }
     for entry in explanation["history"].as_array().into_iter().flatten() {
         let text = |name: &str| entry[name].as_str().unwrap_or_default();
-        let until = entry["after"].as_u64().map(|after| format!(" until {after}")).unwrap_or_default();
-        outln!("  {} {}{until} by {}: {}", entry["at"], text("action"), text("actor"), text("reason"))?;
+        let until = entry["after"].as_u64().map(|after| format!(" until {}", local_time(after)));
+        let (at, until) = (when(entry["at"].as_u64()), until.unwrap_or_default());
+        outln!("  {at}: {}{until} by {}: {}", text("action"), text("actor"), text("reason"))?;
     }
     Ok(())
 }

@@ -217,17 +217,13 @@ async fn revoke(args: RevokeArgs) -> Result<ExitCode> {
     };
     let name = key.name.map(|name| format!(" named {name}")).unwrap_or_default();
     let key = format!("the {} of {}{name}", key.role, key.scope);
-    if !args.confirmation.yes {
-        return Err(Confirmation::missing(&format!("revoke {key}")));
-    }
+    args.confirmation.ask(&format!("revoke {key}"))?;
     if keys.revoke(&args.id, &args.audit.context()?).await? { revoked(&key) } else { not_found() }
 }
 
 async fn revoke_remotely(server: &Client, args: &RevokeArgs) -> Result<ExitCode> {
     let key = format!("the key {}", args.id);
-    if !args.confirmation.yes {
-        return Err(Confirmation::missing(&format!("revoke {key}")));
-    }
+    args.confirmation.ask(&format!("revoke {key}"))?;
     let path = format!("/v1/keys/{}", encoded(&args.id.to_string()));
     match server.call("DELETE", &path, None, None).await?.found()? {
         Some(_) => revoked(&key),

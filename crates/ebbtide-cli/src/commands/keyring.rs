@@ -128,12 +128,11 @@ pub(crate) async fn run(args: &Args, json: bool) -> Result<ExitCode> {
             outln!("added the naming key {id}")?;
         }
         Action::Activate { id } => {
-            let checked = match &args.store {
-                Some(url) => check_nodes(url, file, id).await?,
-                None => {
-                    errln!("without --store it is not checked that every node has the key");
-                    None
-                }
+            let checked = if let Some(url) = &args.store {
+                check_nodes(url, file, id).await?
+            } else {
+                errln!("without --store it is not checked that every node has the key");
+                None
             };
             Keyring::edit(file, |keyring| keyring.activate(id))?;
             if let Some(db) = checked {
@@ -154,12 +153,11 @@ pub(crate) async fn run(args: &Args, json: bool) -> Result<ExitCode> {
             reseal(url, file).await?;
         }
         Action::Retire { id } => {
-            let checked = match &args.store {
-                Some(url) => Some(check_uses(url, file, id).await?),
-                None => {
-                    errln!("without --store it is not checked that nothing uses the key");
-                    None
-                }
+            let checked = if let Some(url) = &args.store {
+                Some(check_uses(url, file, id).await?)
+            } else {
+                errln!("without --store it is not checked that nothing uses the key");
+                None
             };
             let ring = Keyring::edit(file, |keyring| keyring.retire(id).map(|()| keyring.clone()))?;
             if let Some(db) = checked {

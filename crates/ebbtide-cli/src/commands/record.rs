@@ -85,6 +85,14 @@ struct PutArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     ttl: Option<Duration>,
 
+    /// Longest lifetime: neither reads nor touches reach further
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    max_ttl: Option<Duration>,
+
+    /// Let each read renew the lifetime, up to --max-ttl
+    #[arg(long, requires_all = ["ttl", "max_ttl"])]
+    sliding: bool,
+
     /// Write only where there is no live record
     #[arg(long)]
     if_absent: bool,
@@ -147,6 +155,12 @@ async fn put(args: &PutArgs, json: bool) -> Result<ExitCode> {
     let mut body = json!({"collection": args.collection, "id": args.id, "value": value});
     if let Some(ttl) = args.ttl {
         body["ttl_ms"] = json!(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+    }
+    if let Some(cap) = args.max_ttl {
+        body["max_ttl_ms"] = json!(u64::try_from(cap.as_millis()).unwrap_or(u64::MAX));
+    }
+    if args.sliding {
+        body["sliding"] = json!(true);
     }
     if args.if_absent {
         body["if"] = json!("absent");

@@ -5,17 +5,18 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use ebbtide::stores::scopes::{Scopes, Statistics};
-use ebbtide::{Kind, Reach, Scope, Timestamp};
+use ebbtide::stores::scopes::Scopes;
+use ebbtide::{Kind, Reach, Scope};
 use ebbtide_api::access::ScopeAccessAnswer;
 use ebbtide_api::describe;
-use ebbtide_api::scopes::{ScopeMigrate, ScopeMigrated};
+use ebbtide_api::scopes::{ScopeCounts, ScopeMigrate, ScopeMigrated};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::args::{AuditArgs, Confirmation, ScopeTarget, Target};
 use crate::client::{Client, encoded};
-use crate::output::{errln, outln};
+use crate::operator::Operator;
+use crate::output::{errln, outln, table, when};
 use crate::store::{self, Access};
 
 /// List, count and delete scopes
@@ -151,89 +152,40 @@ async fn open(place: &ScopeTarget, access: Access) -> Result<Scopes> {
 }
 
 async fn stats(args: StatsArgs, json: bool) -> Result<ExitCode> {
-    let place = &args.place;
-    if let Some(server) = place.target.server()? {
-        return stats_remotely(&server, &args, json).await;
-    }
-    let scopes = open(place, Access::Read).await?.statistics(&place.reach(args.below)).await;
-    let scopes = scopes.context("cannot read the scope")?;
+    let operator = args.place.target.operator(Access::Read).await?;
+    let path = format!("{}&statistics=true", path(&args.place, args.below));
+    let counts: ScopeCounts = operator.call("GET", &path, None, None).await?.read()?;
+    let scopes = counts.statistics.unwrap_or_default();
     if json {
-        let scopes: Map<_, _> =
-            scopes.iter().map(|(scope, kinds)| (scope.to_string(), by_kind(kinds))).collect();
-        outln!("{}", Value::Object(scopes))?;
+        outln!("{}", json!(scopes))?;
         return Ok(ExitCode::SUCCESS);
     }
-    outln!(
-        "{:<24}  {:<21}  {:>10}  {:>12}  {:>11}  {:>13}  {:>13}",
-        "SCOPE",
-        "KIND",
-        "LIVE",
-        "BYTES",
-        "WITHOUT END",
-        "FIRST ENDS AT",
-        "LAST ENDS AT"
-    )?;
-    let time = |time: Option<Timestamp>| time.map_or("-".to_owned(), |time| time.to_string());
-    for (scope, kinds) in &scopes {
-        let scope = scope.to_string();
+    let time = |time: Option<u64>| time.map_or("-".to_owned(), |time| when(Some(time)));
+    let mut rows = Vec::new();
+    for (scope, kinds) in scopes {
         for (kind, of) in kinds {
-            outln!(
-                "{scope:<24}  {:<21}  {:>10}  {:>12}  {:>11}  {:>13}  {:>13}",
-                kind.name(),
-                of.live,
-                of.bytes,
-                of.without_end,
-                time(of.first_ends_at),
-                time(of.last_ends_at)
-            )?;
+            let (first, last) = (time(of.first_ends_at), time(of.last_ends_at));
+            let (live, bytes) = (of.live.to_string(), of.bytes.to_string());
+            rows.push([scope.clone(), kind, live, bytes, of.without_end.to_string(), first, last]);
         }
     }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn by_kind(kinds: &BTreeMap<Kind, Statistics>) -> Value {
-    let of = |of: &Statistics| {
-        json!({
-            "live": of.live,
-            "bytes": of.bytes,
-            "without_end": of.without_end,
-            "first_ends_at": of.first_ends_at.map(describe::millis),
-            "last_ends_at": of.last_ends_at.map(describe::millis),
-        })
-    };
-    Value::Object(kinds.iter().map(|(kind, statistics)| (kind.name().to_owned(), of(statistics))).collect())
-}
-
-async fn stats_remotely(server: &Client, args: &StatsArgs, json: bool) -> Result<ExitCode> {
-    let counts = server.call("GET", &path(&args.place, args.below), None, None).await?.success()?;
-    if json {
-        outln!("{counts}")?;
-    } else {
-        let total = print_counts(&counts["counts"])?;
-        outln!("{total} live")?;
-    }
+    table(["SCOPE", "KIND", "LIVE", "BYTES", "WITHOUT END", "FIRST ENDS", "LAST ENDS"], rows)?;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn list(place: &ScopeTarget, json: bool) -> Result<ExitCode> {
-    let scopes: Vec<(String, u64)> = if let Some(server) = place.target.server()? {
-        server.scopes(&place.scope.name).await?
-    } else {
-        let scopes = open(place, Access::Read).await?.statistics(&place.reach(true)).await;
-        let records = |kinds: BTreeMap<Kind, Statistics>| kinds.values().map(|of| of.live).sum();
-        let scopes = scopes.context("cannot read the scopes")?.into_iter();
-        scopes.map(|(scope, kinds)| (scope.to_string(), records(kinds))).collect()
-    };
-    if !json {
-        outln!("     RECORDS  SCOPE")?;
-    }
-    for (scope, records) in scopes {
-        if json {
-            outln!("{}", json!({"scope": scope, "records": records}))?;
-        } else {
-            outln!("{records:>12}  {scope}")?;
+    let operator = place.target.operator(Access::Read).await?;
+    let path = format!("/v1/scopes?scope={}", encoded(&place.scope.name.to_string()));
+    let found = operator.call("GET", &path, None, None).await?.success()?;
+    let items = found["items"].as_array().into_iter().flatten();
+    if json {
+        for item in items {
+            outln!("{item}")?;
         }
+        return Ok(ExitCode::SUCCESS);
     }
+    let text = |item: &Value| item["scope"].as_str().unwrap_or_default().to_owned();
+    table(["RECORDS", "SCOPE"], items.map(|item| [item["records"].to_string(), text(item)]))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -260,7 +212,7 @@ async fn delete_locally(args: DeleteArgs, reach: &Reach) -> Result<Value> {
         let counts = scopes.count(reach).await.context("cannot read the scope")?;
         let goes = |kind: &Kind| Scopes::deletable().any(|deletable| deletable == *kind);
         let records: u64 = counts.iter().filter(|(kind, _)| goes(kind)).map(|(_, count)| count).sum();
-        return Err(Confirmation::missing(&format!("delete {records} records {}", extent(reach))));
+        args.confirmation.ask(&format!("delete {records} records {}", extent(reach)))?;
     }
     let context = args.audit.context()?;
     let resumed = if args.resume { scopes.resume_delete(reach, &context).await? } else { None };
@@ -289,16 +241,31 @@ async fn delete_remotely(server: &Client, args: &DeleteArgs, reach: &Reach) -> R
     if !args.confirmation.yes {
         let counts = server.call("GET", &path, None, None).await?.success()?;
         let records = format!("most of {} records {}", counts["total"], extent(reach));
-        return Err(Confirmation::missing(&format!("delete {records}")));
+        args.confirmation.ask(&format!("delete {records}"))?;
     }
     let resume = if args.resume { "&resume=true" } else { "" };
-    let audit = format!("&actor={}&reason={}", encoded(&args.audit.actor), encoded(&args.audit.reason));
+    let audit =
+        format!("&on_behalf_of={}&reason={}", encoded(&args.audit.actor), encoded(&args.audit.reason));
     server.call("DELETE", &format!("{path}{resume}{audit}"), None, None).await?.success()
 }
 
 async fn migrate(args: MigrateArgs, json: bool) -> Result<ExitCode> {
     let operator = args.target.operator(Access::Write).await?;
-    let dry_run = !args.confirmation.yes;
+    if !args.confirmation.yes {
+        let (total, _) = migrate_all(&*operator, &args, true, json).await?;
+        args.confirmation.ask(&format!("move {total} records"))?;
+    }
+    let (_, conflicts) = migrate_all(&*operator, &args, false, json).await?;
+    Ok(if conflicts == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Moves every record, or counts them, and returns the number of those and of conflicts.
+async fn migrate_all(
+    operator: &dyn Operator,
+    args: &MigrateArgs,
+    dry_run: bool,
+    json: bool,
+) -> Result<(u64, u64)> {
     let (mut moved, mut conflicts, mut after) = (BTreeMap::<String, u64>::new(), 0, None);
     loop {
         let body = ScopeMigrate {
@@ -337,10 +304,7 @@ async fn migrate(args: MigrateArgs, json: bool) -> Result<ExitCode> {
         )?;
         print_unscoped(&unscoped)?;
     }
-    if dry_run {
-        return Err(Confirmation::missing(&format!("move {total} records")));
-    }
-    Ok(if conflicts == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    Ok((total, conflicts))
 }
 
 async fn unscoped(target: &Target, json: bool) -> Result<ExitCode> {
@@ -361,14 +325,14 @@ fn print_unscoped(found: &Value) -> Result<()> {
     let items = found["items"].as_array().into_iter().flatten();
     let rows: Vec<_> = items
         .map(|item| {
-            let last = crate::output::when(item["last_at"].as_u64());
+            let last = when(item["last_at"].as_u64());
             [text(item, "key"), text(item, "route"), item["count"].to_string(), last]
         })
         .collect();
     if rows.is_empty() {
         return outln!("no request without a scope since the start of the server");
     }
-    crate::output::table(["KEY", "ROUTE", "UNSCOPED REQUESTS", "LAST"], rows)
+    table(["KEY", "ROUTE", "UNSCOPED REQUESTS", "LAST"], rows)
 }
 
 fn access(args: &AccessArgs, json: bool) -> Result<ExitCode> {

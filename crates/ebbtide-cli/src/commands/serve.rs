@@ -14,7 +14,7 @@ use ebbtide_server::http::limits::Limits;
 use ebbtide_server::http::quota::Quotas;
 use ebbtide_server::http::tls::tls;
 use ebbtide_server::upkeep::Upkeep;
-use ebbtide_server::{App, Serving, metrics, resp};
+use ebbtide_server::{App, Cores, Serving, metrics, resp};
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -129,7 +129,9 @@ pub(super) async fn serve(
         let tls = tls.as_ref().map(|tls| Arc::clone(&tls.borrow()));
         resp::serve(listener, app.clone(), tls, stop).await
     };
-    let http = Serving { listener, operator, tls: tls.clone() }.run(app.clone(), stop);
+    let cores = Arc::new(Cores::start_all().context("cannot start the threads of the server")?);
+    let http = Serving { listener, operator, tls: tls.clone(), cores: Some(Arc::clone(&cores)) };
+    let http = http.run(app.clone(), stop);
     tokio::select! {
         served = async { tokio::try_join!(http, redis) } => drop(served?),
         () = reloads.run(hangup) => {}
@@ -140,6 +142,8 @@ pub(super) async fn serve(
     {
         tracing::warn!(%error, "cannot write the last checkpoint of the audit log");
     }
+    // After the last step of a sweep: connections to a shared engine may belong to these threads.
+    drop(cores);
     if failed.load(Ordering::Acquire) {
         bail!(
             "a write to the store failed, so that it answers no more; look at the disk, then start again: \

@@ -61,7 +61,7 @@ settings! {
     "require_pkce" "require-pkce" "EBBTIDE_REQUIRE_PKCE" None, Some("false"), "Issue no authorization code without a PKCE challenge";
     "sweep.interval" "sweep-interval" "EBBTIDE_SWEEP_INTERVAL" Some("TIME"), None, "Interval between sweeps, such as 500ms, 30s, 5m or 1h; without it, this server does not sweep";
     "sweep.budget" "sweep-budget" "EBBTIDE_SWEEP_BUDGET" Some("SHARE"), Some("0.25"), "Share of the time that sweeps may use, 0.01 to 1";
-    "sweep.turn" "sweep-turn" "EBBTIDE_SWEEP_TURN" Some("TIME"), Some("10m"), "Lease of a sweep; another process takes over after it if the sweeper has died";
+    "sweep.turn" "sweep-turn" "EBBTIDE_SWEEP_TURN" Some("TIME"), Some("1m"), "Lease of a sweep; another process takes over after it if the sweeper has died";
     "sweep.silence" "sweep-silence" "EBBTIDE_SWEEP_SILENCE" Some("TIME"), Some("26h"), "Time without a sweep after which a warning is due";
     "sweep.overdue" "sweep-overdue" "EBBTIDE_SWEEP_OVERDUE" Some("TIME"), None, "Age of an overdue record from which a sweep that removes nothing is a fault; by default that of the engine";
     "warn_unscoped" "warn-unscoped" "EBBTIDE_WARN_UNSCOPED" None, Some("true"), "Warn about requests that name no scope: log, metric and a header of the answer";

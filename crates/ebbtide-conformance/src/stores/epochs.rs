@@ -178,14 +178,23 @@ pub(super) async fn a_node_issues_nothing_to_a_client_that_another_one_deletes(r
 }
 
 pub(super) async fn nothing_survives_a_sign_out_that_races_its_issuers(rig: StoreRig) {
-    for _ in 0..4 {
-        let all = rig.together(64, |rig, number| async move {
-            if number == 32 {
-                let _ = rig.stores.owners(&rig.scope).sign_out("ada", &context()).await.expect("sign out");
+    // Two nodes. `EBBTIDE_TEST_ROUNDS=1000` is for a long look.
+    let other = &rig.with_keyring(rig.keyring().clone());
+    let rounds = std::env::var("EBBTIDE_TEST_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
+    for _ in 0..rounds.unwrap_or(4) {
+        let before = issue(&rig, "ada", "app").await.expect("all");
+        let all = rig.together(64, |rig, number| {
+            let rig = if number % 2 == 0 { rig } else { other.clone() };
+            async move {
+                if number == 32 {
+                    let owners = rig.stores.owners(&rig.scope);
+                    let _ = owners.sign_out("ada", &context()).await.expect("sign out");
+                }
+                issue(&rig, "ada", "app").await
             }
-            issue(&rig, "ada", "app").await
         });
         let all = all.await;
+        assert_eq!(works(other, &before, "app").await, Vec::<&str>::new());
         rig.pass(1);
         let _ = rig.stores.owners(&rig.scope).sign_out("ada", &context()).await.expect("sign out");
         for issued in all.iter().flatten() {

@@ -25,11 +25,11 @@ pub(super) fn records(rig: &StoreRig) -> Records {
     rig.stores.records(&rig.scope)
 }
 
-fn at(id: &str) -> RecordAddress {
+pub(super) fn at(id: &str) -> RecordAddress {
     RecordAddress::id(C, id)
 }
 
-fn by(key: &str) -> RecordAddress {
+pub(super) fn by(key: &str) -> RecordAddress {
     RecordAddress::key(C, key)
 }
 
@@ -494,12 +494,4 @@ pub(super) async fn ids_are_found_through_a_rotation_of_the_ring(rig: StoreRig) 
     records(&rotated).revoke_group(C, "g", None).await.expect("revoke");
     let refused = put(&records(&standby), &record("late", json!(1)).group("g")).await;
     assert_eq!(refused, PutOutcome::Revoked);
-}
-
-pub(super) async fn a_store_has_one_naming_key(rig: StoreRig) {
-    stored(&records(&rig), &record("a", json!(1))).await;
-    let stranger = ebbtide::Keyring::generate(&ebbtide::SystemRng, rig.clock.now());
-    let error = records(&rig.with_keyring(stranger)).get(&at("a")).await.expect_err("another naming key");
-    assert_eq!(error.kind(), ebbtide::ErrorKind::Unavailable);
-    assert!(error.message().contains("named with the key"), "{error}");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::grants::{access_token, get, grace, is_active, is_revoked, issue, request, rotate, rotated};
 use super::owned_records::context;
-use super::rig::StoreRig;
+use super::rig::{StoreRig, secs};
 use ebbtide::model::kind::Kind;
 use ebbtide::model::secret::Secret;
 use ebbtide::stores::access_tokens::{AccessRequest, IssueOutcome};
@@ -55,7 +55,7 @@ pub(super) async fn a_client_revokes_its_own_tokens_alone(rig: StoreRig) {
         assert_eq!(
             rig.stores
                 .grants(&rig.scope)
-                .revoke(Revoke::Token { token, client_id: Some("evil") }, None)
+                .revoke(Revoke::Token { token, client_id: Some("evil"), reach: None }, None)
                 .await
                 .expect("revoke"),
             0
@@ -65,7 +65,7 @@ pub(super) async fn a_client_revokes_its_own_tokens_alone(rig: StoreRig) {
     assert_eq!(
         rig.stores
             .grants(&rig.scope)
-            .revoke(Revoke::Token { token: &access, client_id: Some("app") }, None)
+            .revoke(Revoke::Token { token: &access, client_id: Some("app"), reach: None }, None)
             .await
             .expect("revoke"),
         1
@@ -74,7 +74,7 @@ pub(super) async fn a_client_revokes_its_own_tokens_alone(rig: StoreRig) {
     assert_eq!(
         rig.stores
             .grants(&rig.scope)
-            .revoke(Revoke::Token { token: &issued.refresh_token, client_id: Some("app") }, None)
+            .revoke(Revoke::Token { token: &issued.refresh_token, client_id: Some("app"), reach: None }, None)
             .await
             .expect("revoke"),
         1
@@ -127,7 +127,9 @@ pub(super) async fn signing_out_goes_through_every_page(rig: StoreRig) {
 
 pub(super) async fn indexes_end_with_the_family(rig: StoreRig) {
     let grants = rig.stores.grants(&rig.scope);
-    let issued = issue(&rig, GrantTtls::default()).await;
+    // One that is idle for as long as it may be stays until its cap.
+    let ttls = GrantTtls::default().idle_ttl(secs(1_000)).max_ttl(secs(1_000));
+    let issued = issue(&rig, ttls).await;
     rig.go_to(issued.ends_at, 1);
     assert_eq!(grants.list(Holder::Subject("ada"), None, 10).await.expect("list").items.len(), 1);
     rig.go_to(issued.ends_at, 0);
@@ -330,7 +332,7 @@ pub(super) async fn a_revoked_token_is_told_of_once(rig: StoreRig) {
     let access = access_token(&rig, family.grant_id).await;
     let tokens = [alone.access_token, access, family.refresh_token.clone()];
     let revoke = async |token: &Secret, client_id: Option<&str>| {
-        let what = Revoke::Token { token, client_id };
+        let what = Revoke::Token { token, client_id, reach: None };
         stores.grants(scope).revoke(what, Some(&context())).await.expect("revoke") == 1
     };
     for token in &tokens {

@@ -17,7 +17,6 @@ use ebbtide::model::scope::Scope;
 use ebbtide::model::time::{Clock, ManualClock, Timestamp};
 use ebbtide::model::ttl::Ttl;
 use ebbtide::stores::Stores;
-use ebbtide::stores::clients::hashing::HashCost;
 use ebbtide::stores::profile::Profile;
 use ebbtide::timekeeping::TimeSource;
 
@@ -52,8 +51,7 @@ impl StoreRig {
 
     pub(crate) fn stores_on(&self, backend: Arc<dyn Admin>) -> Stores {
         let builder = Stores::builder(backend).clock(self.clock.clone()).keyring(self.keyring.clone());
-        let cheap = HashCost::new(8, 1).expect("the least that there is");
-        builder.rng(Arc::clone(&self.rng)).hash_cost(cheap).build()
+        builder.rng(Arc::clone(&self.rng)).build()
     }
 
     /// Stores on the same engine with a time of their own.

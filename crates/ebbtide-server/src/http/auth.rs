@@ -1,5 +1,6 @@
 //! Authentication and authorization of requests.
 
+mod basic;
 mod cache;
 mod rate;
 
@@ -19,6 +20,7 @@ use crate::http::problem::Problem;
 use crate::http::route::Route;
 use crate::http::share::Share;
 use crate::http::table::Needs;
+use basic::{Basic, ClientCache, ClientCaller};
 use cache::{Cache, Held, LIFE, Tied};
 
 /// Authorized caller and the scope of the request: the header `Ebbtide-Scope`, else the key's own scope. Only routes
@@ -50,6 +52,8 @@ enum Who {
     /// Root key, with its id in the audit log.
     Root(&'static str),
     Key(Arc<Held>),
+    /// Client that has authenticated itself, for two calls.
+    Client(ClientCaller),
 }
 
 impl Who {
@@ -58,6 +62,7 @@ impl Who {
             // The root key's scope is the whole store.
             Self::Root(_) => &Scope::Global,
             Self::Key(held) => &held.key.scope,
+            Self::Client(client) => &client.scope,
         }
     }
 
@@ -65,14 +70,16 @@ impl Who {
         match self {
             Self::Root(_) => Arc::clone(&edge.root),
             Self::Key(held) => Arc::clone(&held.share),
+            Self::Client(client) => Arc::clone(&client.share),
         }
     }
 
     /// Id of the key, for reports.
-    fn id(&self) -> String {
+    fn id(&self) -> &str {
         match self {
-            Self::Root(id) => (*id).to_owned(),
-            Self::Key(held) => held.key.id.to_string(),
+            Self::Root(id) => id,
+            Self::Key(held) => held.author.key_id(),
+            Self::Client(client) => client.author.key_id(),
         }
     }
 
@@ -80,6 +87,7 @@ impl Who {
         match self {
             Self::Root(_) => Role::Admin,
             Self::Key(held) => held.key.role,
+            Self::Client(_) => Role::Writer,
         }
     }
 }
@@ -87,7 +95,7 @@ impl Who {
 impl Caller {
     /// Id of the key, for the log; that of the root key is `root`.
     pub(crate) fn key_id(&self) -> String {
-        self.who.id()
+        self.who.id().to_owned()
     }
 
     /// Role of the key.
@@ -98,8 +106,8 @@ impl Caller {
     /// Counts one request against the key's rate limit.
     pub(crate) fn spend(&self, boot: Duration) -> Result<(), Problem> {
         match &self.who {
-            Who::Root(_) => Ok(()),
             Who::Key(held) => held.spend(boot),
+            Who::Root(_) | Who::Client(_) => Ok(()),
         }
     }
 
@@ -121,6 +129,15 @@ impl Caller {
         match &self.who {
             Who::Root(id) => Author::new(id),
             Who::Key(held) => held.author.clone(),
+            Who::Client(client) => client.author.clone(),
+        }
+    }
+
+    /// Id of the client that has authenticated itself, if it was one.
+    pub(crate) fn client_id(&self) -> Option<&str> {
+        match &self.who {
+            Who::Client(client) => Some(&client.client_id),
+            Who::Root(_) | Who::Key(_) => None,
         }
     }
 
@@ -128,6 +145,7 @@ impl Caller {
     pub(crate) fn may_extend(&self, call: &str) -> bool {
         match &self.who {
             Who::Root(_) => true,
+            Who::Client(_) => false,
             Who::Key(held) => held.key.names(call) || held.key.role == Role::Admin && held.key.allows(call),
         }
     }
@@ -165,13 +183,14 @@ pub(crate) struct Access {
     root_keys: Vec<Digest>,
     root_id: &'static str,
     cache: Cache,
+    clients: ClientCache,
 }
 
 impl Access {
     /// Keeps only digests of the root keys.
     pub(crate) fn new<'a>(root_keys: impl IntoIterator<Item = &'a Secret>) -> Self {
         let root_keys = root_keys.into_iter().map(|key| digest(key.expose())).collect();
-        Self { root_keys, root_id: Author::ROOT, cache: Cache::default() }
+        Self { root_keys, root_id: Author::ROOT, cache: Cache::default(), clients: ClientCache::default() }
     }
 
     /// Keys of a process that has the store open itself.
@@ -187,6 +206,11 @@ impl Access {
     /// Drops the keys of a deleted scope from this node's cache at once.
     pub(crate) fn forget_scope(&self, reach: &Reach) {
         self.cache.forget_scope(reach);
+    }
+
+    /// Drops a client whose secret or registration has ended from this node's cache at once.
+    pub(crate) fn forget_client(&self, scope: &Scope, client_id: &str) {
+        self.clients.forget(scope, client_id);
     }
 
     /// Drops a key, and the keys below it, from this node's cache at once.
@@ -208,7 +232,7 @@ impl App {
         headers: &HeaderMap,
     ) -> Result<Caller, Problem> {
         let call = route.call();
-        let who = self.identify(headers).await?;
+        let who = self.identify(headers, call).await?;
         if let Who::Key(held) = &who {
             held.spend(self.time().boot())?;
         }
@@ -232,7 +256,7 @@ impl App {
         // Calls of administration concern the whole store, or name their scope otherwise.
         let unscoped = asked.is_none() && scope == Scope::Global && needs.role < Role::Admin;
         if unscoped {
-            self.scoping.note(&who.id(), route.template(), self.now()?.latest())?;
+            self.scoping.note(who.id(), route, self.now()?.latest())?;
         }
         if needs.adds {
             self.quotas.check(&self.stores, &scope, self.time().boot()).await?;
@@ -260,7 +284,16 @@ impl App {
         Ok(Caller(Arc::new(Admitted { scope, share: who.share(&self.edge), warned: false, who })))
     }
 
-    async fn identify(&self, headers: &HeaderMap) -> Result<Who, Problem> {
+    async fn identify(&self, headers: &HeaderMap, call: &str) -> Result<Who, Problem> {
+        if basic::CALLS.contains(&call)
+            && let Some(basic) = Basic::read(headers)
+        {
+            if ApiKey::is_secret(basic.key()) || self.access.is_root(&digest(basic.key())) {
+                return self.identify_key(basic.key()).await;
+            }
+            let scope = requested(headers)?.unwrap_or(Scope::Global);
+            return self.identify_client(basic, &scope).await.map(Who::Client);
+        }
         self.identify_key(bearer(headers).ok_or_else(Problem::unauthorized)?).await
     }
 

@@ -87,6 +87,22 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Form<T> {
     }
 }
 
+/// Body that is form-encoded or JSON.
+pub(crate) struct FormOrJson<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for FormOrJson<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        if essence(request.headers()).is_some_and(|essence| essence.eq_ignore_ascii_case(FORM)) {
+            return <Form<T> as FromRequest<S>>::from_request(request, state)
+                .await
+                .map(|Form(body)| Self(body));
+        }
+        <Json<T> as FromRequest<S>>::from_request(request, state).await.map(|Json(body)| Self(body))
+    }
+}
+
 /// Query parameters.
 pub(crate) struct Query<T>(pub(crate) T);
 
@@ -174,9 +190,9 @@ pub(crate) fn page(limit: Option<usize>, after: Option<&str>) -> Result<(Option<
         return Err(Problem::invalid(format!("limit must be 1 to {MOST_ITEMS}")));
     }
     let cursor = |text| {
-        let bytes = Base64UrlUnpadded::decode_vec(text);
-        let bytes = bytes.map_err(|_| Problem::invalid("after must be the `next` of an earlier answer"))?;
-        Ok::<_, Problem>(Cursor::from_bytes(bytes))
+        let bytes = Base64UrlUnpadded::decode_vec(text).ok().filter(|bytes| !bytes.is_empty());
+        let invalid = || Problem::invalid("after must be the `next` of an earlier answer");
+        bytes.map(Cursor::from_bytes).ok_or_else(invalid)
     };
     Ok((after.map(cursor).transpose()?, limit))
 }

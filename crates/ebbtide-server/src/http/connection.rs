@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::http::Version;
 use hyper::body::Incoming;
@@ -15,10 +14,9 @@ use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
-use tower::Service as _;
 
 use crate::http::activity::{Activity, State, Watched};
-use crate::http::edge::Edge;
+use crate::http::edge::{Edge, Front};
 use crate::http::limits::Limits;
 use crate::http::outgoing::Outgoing;
 use crate::http::patience::Patient;
@@ -46,7 +44,7 @@ impl Drop for Place {
 
 pub(super) struct Connection {
     pub(super) place: Place,
-    pub(super) router: Router,
+    pub(super) front: Front,
     pub(super) builder: Builder<TokioExecutor>,
     /// Changes at shutdown.
     pub(super) stopped: watch::Receiver<()>,
@@ -60,17 +58,18 @@ const LOOK: Duration = Duration::from_secs(5);
 impl Connection {
     /// Serves the connection to its end.
     pub(super) async fn run(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let Self { place, router, builder, mut stopped, stuck_patience } = self;
+        let Self { place, front, builder, mut stopped, stuck_patience } = self;
         let limits = *place.limits();
         let activity = Activity::new();
         let of_requests = Arc::clone(&activity);
+        let front = Arc::new(front);
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             let working = of_requests.begin();
             let held_back = request.version() == Version::HTTP_2;
-            let mut router = router.clone();
+            let front = Arc::clone(&front);
             async move {
                 let request = request.map(|body| Body::new(Patient::new(body, limits.body_timeout)));
-                let response = router.call(request).await?;
+                let response = front.answer(request).await;
                 let (mut parts, body) = response.into_parts();
                 let body = Outgoing::new(body, working.answered(held_back), &mut parts.extensions);
                 Ok::<_, std::convert::Infallible>(axum::http::Response::from_parts(parts, body))

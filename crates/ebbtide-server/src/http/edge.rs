@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
+use axum::Router;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::{HeaderValue, Version, header};
 use axum::response::{IntoResponse as _, Response};
+use ebbtide::stores::shared::refusal::RefusalCause;
 use ebbtide::{Stopwatch, SystemRng};
 use http_body::Body as _;
 use tokio::sync::{Notify, Semaphore};
@@ -27,6 +29,7 @@ use crate::http::request_id::{HEADER, RequestId};
 use crate::http::route::{GOOD, Route, Routes, Verb};
 use crate::http::scoping::{Scoping, WARNING};
 use crate::http::share::{Share, Shares};
+use crate::http::table::Needs;
 use crate::http::trace::Trace;
 use crate::http::why::{Cause, Refusal};
 use crate::http::work::{Walker, Work};
@@ -101,8 +104,8 @@ pub(crate) struct EdgeLayer {
 }
 
 impl EdgeLayer {
-    pub(crate) fn new(app: App, routes: Routes) -> Self {
-        Self { app, routes: Arc::new(routes) }
+    pub(crate) fn new(app: App, routes: Arc<Routes>) -> Self {
+        Self { app, routes }
     }
 }
 
@@ -135,46 +138,82 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let stopwatch = Stopwatch::start();
-        let app = self.app.clone();
-        let id = RequestId::of(request.headers(), &SystemRng);
         let (route, verb) = self.routes.of(&request);
-        let may_keep_alive = request.version() <= Version::HTTP_11;
-        let mut asked = Asked { route, verb, caller: None };
-        let trace = Trace::of(request.headers());
         // Call the instance that was polled ready; keep a clone.
         let copy = self.inner.clone();
-        let inner = std::mem::replace(&mut self.inner, copy);
-        Box::pin(async move {
-            let _in_flight = InFlight::begin(&app.edge);
-            let span = tracing::debug_span!(
-                "request",
-                method = asked.verb.name(),
-                route = asked.route.template(),
-                request_id = id.as_str(),
-                trace_id = trace.as_ref().map(Trace::id)
-            );
-            #[cfg(feature = "otel")]
-            if let Some(trace) = &trace {
-                trace.adopt(&span);
-            }
-            let mut response = match asked.answer(&app, request, inner).instrument(span).await {
-                Ok(response) => response?,
-                Err((problem, body)) => {
-                    let mut response = problem.into_response();
-                    // An unread body would be taken for the next request, or reset the connection.
-                    if may_keep_alive && !incoming::drain(body).await {
-                        close(&mut response);
-                    }
-                    response
-                }
-            };
-            if may_keep_alive && app.edge.draining.load(Ordering::Relaxed) {
+        let mut inner = std::mem::replace(&mut self.inner, copy);
+        let call = move |request| {
+            let answer = inner.call(request);
+            async move { answer.await.unwrap_or_else(|never| match never {}) }
+        };
+        let answer = answer(self.app.clone(), route, verb, request, call);
+        Box::pin(async move { Ok(answer.await) })
+    }
+}
+
+/// Routes of a listener, and their edge.
+#[derive(Debug, Clone)]
+pub(crate) struct Front {
+    pub(crate) app: App,
+    pub(crate) routes: Arc<Routes>,
+    /// All routes, within an [`EdgeLayer`].
+    pub(crate) router: Router,
+}
+
+impl Front {
+    /// Answers a request. Frequent calls are found by their path; the others are looked for by the router.
+    pub(crate) async fn answer(&self, request: Request) -> Response {
+        let Some((route, verb, hot)) = self.routes.hot(&request) else {
+            return self.router.clone().call(request).await.unwrap_or_else(|never| match never {});
+        };
+        let app = self.app.clone();
+        answer(self.app.clone(), route, verb, request, move |request| hot.call(request, app)).await
+    }
+}
+
+/// Answers a request of a route with `call`, within the bounds of its caller.
+async fn answer<F>(
+    app: App,
+    route: Arc<Route>,
+    verb: Verb,
+    request: Request,
+    call: impl FnOnce(Request) -> F + Send,
+) -> Response
+where
+    F: Future<Output = Response> + Send + 'static,
+{
+    let stopwatch = Stopwatch::start();
+    let id = RequestId::of(request.headers(), &SystemRng);
+    let may_keep_alive = request.version() <= Version::HTTP_11;
+    let mut asked = Asked { route, verb, caller: None };
+    let trace = Trace::of(request.headers());
+    let _in_flight = InFlight::begin(&app.edge);
+    let span = tracing::debug_span!(
+        "request",
+        method = asked.verb.name(),
+        route = asked.route.template(),
+        request_id = id.as_str(),
+        trace_id = trace.as_ref().map(Trace::id)
+    );
+    #[cfg(feature = "otel")]
+    if let Some(trace) = &trace {
+        trace.adopt(&span);
+    }
+    let mut response = match asked.answer(&app, request, call).instrument(span).await {
+        Ok(response) => response,
+        Err((problem, body)) => {
+            let mut response = problem.into_response();
+            // An unread body would be taken for the next request, or reset the connection.
+            if may_keep_alive && !incoming::drain(body).await {
                 close(&mut response);
             }
-            Ok(asked.answered(&app, response, id, trace.as_ref(), stopwatch))
-        })
+            response
+        }
+    };
+    if may_keep_alive && app.edge.draining.load(Ordering::Relaxed) {
+        close(&mut response);
     }
+    asked.answered(&app, response, id, trace.as_ref(), stopwatch)
 }
 
 fn close(response: &mut Response) {
@@ -194,35 +233,34 @@ type Refused = (Problem, Body);
 
 impl Asked {
     /// Passes the request on to the route, within the bounds of its caller.
-    async fn answer<S>(
+    async fn answer<F>(
         &mut self,
         app: &App,
         request: Request,
-        inner: S,
-    ) -> Result<Result<Response, Infallible>, Refused>
+        call: impl FnOnce(Request) -> F + Send,
+    ) -> Result<Response, Refused>
     where
-        S: Service<Request, Response = Response, Error = Infallible> + Send + 'static,
-        S::Future: Send + 'static,
+        F: Future<Output = Response> + Send + 'static,
     {
         // A body whose declared size is too large is refused before it is sent.
         if request.body().size_hint().lower() > app.edge.limits.body_bytes as u64 {
             return Err((Problem::too_large(), request.into_body()));
         }
         match self.route.needs(self.verb) {
-            Some(_) => self.answer_caller(app, request, inner).await,
-            None => self.answer_anyone(app, request, inner).await,
+            Some(needs) => self.answer_caller(app, needs, request, call).await,
+            None => self.answer_anyone(app, request, call).await,
         }
     }
 
     /// Answers a request that needs no key, or that no route takes.
-    async fn answer_anyone<S>(
+    async fn answer_anyone<F>(
         &self,
         app: &App,
         request: Request,
-        mut inner: S,
-    ) -> Result<Result<Response, Infallible>, Refused>
+        call: impl FnOnce(Request) -> F + Send,
+    ) -> Result<Response, Refused>
     where
-        S: Service<Request, Response = Response, Error = Infallible>,
+        F: Future<Output = Response> + Send + 'static,
     {
         let (parts, body) = request.into_parts();
         // Health and readiness are small, and always answered.
@@ -234,29 +272,24 @@ impl Asked {
         if let Err(body) = incoming::skip(body).await {
             return Err((Problem::too_large(), body));
         }
-        let response = inner.call(Request::from_parts(parts, Body::empty())).await;
-        Ok(response.map(|mut response| {
-            if let Some(Ok(place)) = place {
-                response.extensions_mut().insert(Guard::Place(Arc::new(place)));
-            }
-            response
-        }))
+        let mut response = call(Request::from_parts(parts, Body::empty())).await;
+        if let Some(Ok(place)) = place {
+            response.extensions_mut().insert(Guard::Place(Arc::new(place)));
+        }
+        Ok(response)
     }
 
     /// Authenticates the caller, reads the body, takes a place, and answers.
-    async fn answer_caller<S>(
+    async fn answer_caller<F>(
         &mut self,
         app: &App,
+        needs: Needs,
         request: Request,
-        mut inner: S,
-    ) -> Result<Result<Response, Infallible>, Refused>
+        call: impl FnOnce(Request) -> F + Send,
+    ) -> Result<Response, Refused>
     where
-        S: Service<Request, Response = Response, Error = Infallible> + Send + 'static,
-        S::Future: Send + 'static,
+        F: Future<Output = Response> + Send + 'static,
     {
-        let Some(needs) = self.route.needs(self.verb) else {
-            return Err((Problem::unauthorized(), Body::empty()));
-        };
         let (parts, body) = request.into_parts();
         let caller = match app.admit(needs, &self.route, &parts.headers).await {
             Ok(caller) => self.caller.insert(caller),
@@ -277,36 +310,32 @@ impl Asked {
         // It is bounded already.
         DefaultBodyLimit::disable().apply(&mut request);
         request.extensions_mut().insert(caller.clone());
-        let answer = caller.author().run(inner.call(request));
-        let response = match self.route.work(self.verb) {
+        let answer = caller.author().run(RefusalCause::watch(call(request)));
+        let (mut response, noted) = match self.route.work(self.verb) {
             Work::Plain => answer.await,
-            Work::Hash => {
-                let _turn = share.heavy().await.map_err(refused)?;
-                answer.await
-            }
             Work::Walk => {
                 let _turn = share.heavy().await.map_err(refused)?;
                 app.edge.walker.run(answer).await.map_err(refused)?
             }
         };
-        Ok(response.map(|mut response| {
-            if caller.warned {
-                response.headers_mut().insert(WARNING, Scoping::warning());
-            }
-            response
-                .headers_mut()
-                .entry(header::CACHE_CONTROL)
-                .or_insert(HeaderValue::from_static("no-store"));
-            if needs.adds && response.status().is_success() {
-                app.quotas.added(&caller.scope);
-            }
-            let size = response.body().size_hint().lower();
-            if size > SMALL {
-                let taken = share.answer(usize::try_from(size).unwrap_or(usize::MAX));
-                response.extensions_mut().insert(Guard::Bytes(Arc::new(taken)));
-            }
-            response
-        }))
+        if let Some(noted) = noted
+            && let Some(problem) = response.extensions_mut().get_mut::<Problem>()
+        {
+            problem.note(noted);
+        }
+        if caller.warned {
+            response.headers_mut().insert(WARNING, Scoping::warning());
+        }
+        response.headers_mut().entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+        if needs.adds && response.status().is_success() {
+            app.quotas.added(&caller.scope);
+        }
+        let size = response.body().size_hint().lower();
+        if size > SMALL {
+            let taken = share.answer(usize::try_from(size).unwrap_or(usize::MAX));
+            response.extensions_mut().insert(Guard::Bytes(Arc::new(taken)));
+        }
+        Ok(response)
     }
 
     fn answered(
@@ -319,7 +348,8 @@ impl Asked {
     ) -> Response {
         let (outcome, cause) = match response.extensions_mut().remove::<Problem>() {
             Some(mut problem) => {
-                if problem.kind() == "unavailable" && app.now().is_err() {
+                let is_of_engine = problem.kind() == "unavailable" && problem.cause() == Cause::Engine;
+                if is_of_engine && app.now().is_err() {
                     problem = problem.because(Cause::Clock);
                 }
                 let (outcome, cause) = (problem.kind(), problem.cause());

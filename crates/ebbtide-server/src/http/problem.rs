@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use ebbtide::stores::shared::refusal::RefusalCause;
 use ebbtide::{Error, ErrorKind};
 use serde_json::{Map, Value};
 
@@ -16,7 +17,9 @@ pub(crate) struct Problem {
     kind: &'static str,
     detail: String,
     more: Map<String, Value>,
-    retry_after: Option<HeaderValue>,
+    retry_after: Option<Box<HeaderValue>>,
+    /// Authentication schemes that a 401 names.
+    challenge: &'static str,
     cause: Cause,
 }
 
@@ -28,6 +31,7 @@ impl Problem {
             detail: detail.into(),
             more: Map::new(),
             retry_after: None,
+            challenge: "Bearer",
             cause: Cause::of(kind),
         }
     }
@@ -60,6 +64,11 @@ impl Problem {
     pub(crate) fn because(mut self, cause: Cause) -> Self {
         self.cause = cause;
         self
+    }
+
+    /// Takes over the cause that a store noted, for the operator.
+    pub(crate) fn note(&mut self, noted: RefusalCause) {
+        self.cause = Cause::noted(self.kind, noted).unwrap_or(self.cause);
     }
 
     pub(crate) fn mismatch(field: impl std::fmt::Display) -> Self {
@@ -103,7 +112,13 @@ impl Problem {
 
     /// Adds a `Retry-After` in seconds.
     pub(crate) fn retry_after(mut self, seconds: impl Into<HeaderValue>) -> Self {
-        self.retry_after = Some(seconds.into());
+        self.retry_after = Some(Box::new(seconds.into()));
+        self
+    }
+
+    /// Names other authentication schemes than a bearer token.
+    pub(crate) fn challenge(mut self, challenge: &'static str) -> Self {
+        self.challenge = challenge;
         self
     }
 
@@ -157,7 +172,12 @@ impl From<Error> for Problem {
                     ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
                     _ => StatusCode::INTERNAL_SERVER_ERROR,
                 };
-                Self::new(status, "unavailable", "the store has no answer; a write may have happened")
+                let detail = if error.message() == Error::ALMOST_FULL {
+                    Error::ALMOST_FULL
+                } else {
+                    "the store has no answer; a write may have happened"
+                };
+                Self::new(status, "unavailable", detail)
             }
         }
     }
@@ -171,10 +191,10 @@ impl IntoResponse for Problem {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if self.status == StatusCode::UNAUTHORIZED {
-            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(self.challenge));
         }
         if let Some(seconds) = &self.retry_after {
-            headers.insert(header::RETRY_AFTER, seconds.clone());
+            headers.insert(header::RETRY_AFTER, HeaderValue::clone(seconds));
         }
         response.extensions_mut().insert(self);
         response

@@ -1,12 +1,16 @@
 //! Metadata of routes: the needs of each method, and its metrics.
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 use axum::extract::{MatchedPath, Request};
+use axum::handler::Handler;
 use axum::http::Method;
+use axum::response::Response;
 use metrics::{Counter, Histogram, SharedString, counter, histogram};
 
+use crate::app::App;
 use crate::http::auth::call_of;
 use crate::http::fault;
 use crate::http::problem::Problem;
@@ -29,7 +33,7 @@ pub(crate) enum Verb {
 impl Verb {
     const COUNT: usize = Self::Other as usize + 1;
 
-    fn of(method: &Method) -> Self {
+    pub(crate) fn of(method: &Method) -> Self {
         match *method {
             Method::GET => Self::Get,
             Method::POST => Self::Post,
@@ -56,6 +60,31 @@ impl Verb {
     }
 }
 
+/// Handler of a frequent call.
+#[derive(Clone)]
+pub(crate) struct Hot(Arc<Call>);
+
+/// Answer of a [`Hot`] handler.
+pub(crate) type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
+
+type Call = dyn Fn(Request, App) -> Answering + Send + Sync;
+
+impl Hot {
+    pub(crate) fn new<H: Handler<T, App>, T: 'static>(handler: H) -> Self {
+        Self(Arc::new(move |request, app| Box::pin(handler.clone().call(request, app))))
+    }
+
+    pub(crate) fn call(&self, request: Request, app: App) -> Answering {
+        (self.0)(request, app)
+    }
+}
+
+impl std::fmt::Debug for Hot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hot")
+    }
+}
+
 /// Route by its template, such as `/v1/sessions/{handle}`.
 #[derive(Debug)]
 pub(crate) struct Route {
@@ -67,6 +96,8 @@ pub(crate) struct Route {
     query: [Vec<String>; Verb::COUNT],
     work: [Work; Verb::COUNT],
     meters: [Meter; Verb::COUNT],
+    hot: [Option<Hot>; Verb::COUNT],
+    unscoped: OnceLock<Counter>,
 }
 
 /// Metrics of one method, registered with its first answer.
@@ -94,6 +125,8 @@ impl Route {
             query: Default::default(),
             work: [Work::Plain; Verb::COUNT],
             meters: Default::default(),
+            hot: Default::default(),
+            unscoped: OnceLock::new(),
         }
     }
 
@@ -130,6 +163,12 @@ impl Route {
         }
     }
 
+    /// Counts a request that names no scope.
+    pub(crate) fn count_unscoped(&self) {
+        let counter = || counter!("ebbtide_unscoped_requests_total", "route" => SharedString::from(Arc::clone(&self.template)));
+        self.unscoped.get_or_init(counter).increment(1);
+    }
+
     /// Counts an answer.
     pub(crate) fn count(&self, verb: Verb, outcome: &'static str, seconds: f64) {
         let label = || SharedString::from(Arc::clone(&self.template));
@@ -163,11 +202,13 @@ impl Routes {
         for template in open {
             routes.insert(template.clone(), Route::new(&template));
         }
-        for Guarded { template, verb, needs, query } in guarded {
+        for Guarded { template, verb, needs, query, hot } in guarded {
             let route = routes.entry(template).or_insert_with_key(|template| Route::new(template));
             route.needs[verb as usize] = Some(needs);
-            route.work[verb as usize] = Work::of(&route.template, verb, &query);
+            route.work[verb as usize] = Work::of(&route.template, &query);
             route.query[verb as usize] = query;
+            // A parameter is not part of the path, which must be found as it is.
+            route.hot[verb as usize] = hot.filter(|_| !route.template.contains('{'));
         }
         let known = routes.into_iter().map(|(template, route)| (template, Arc::new(route))).collect();
         Self { known, none: Arc::new(Route::new("none")) }
@@ -176,6 +217,13 @@ impl Routes {
     #[cfg(test)]
     pub(crate) fn none(&self) -> Arc<Route> {
         Arc::clone(&self.none)
+    }
+
+    /// Route and handler of a frequent call.
+    pub(crate) fn hot(&self, request: &Request) -> Option<(Arc<Route>, Verb, Hot)> {
+        let (route, verb) = (self.known.get(request.uri().path())?, Verb::of(request.method()));
+        let hot = route.hot[verb as usize].clone()?;
+        Some((Arc::clone(route), verb, hot))
     }
 
     /// Route and method of a request.

@@ -1,14 +1,15 @@
 //! Requests that name no scope: warnings, refusals, and a report of them.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock};
 
 use axum::http::HeaderValue;
 use ebbtide::Timestamp;
 use ebbtide_api::scopes::UnscopedAnswer;
-use metrics::counter;
 
 use crate::http::problem::Problem;
+use crate::http::route::Route;
 
 /// Header of an answer to a request without a scope.
 pub(crate) const WARNING: &str = "ebbtide-warning";
@@ -38,13 +39,50 @@ impl Default for ScopeRules {
 #[derive(Debug, Default)]
 pub(crate) struct Scoping {
     pub(crate) rules: ScopeRules,
-    seen: Mutex<HashMap<(String, String), Seen>>,
+    seen: RwLock<Seen>,
 }
 
-#[derive(Debug, Clone, Copy)]
+/// Requests without a scope.
+#[derive(Debug, Default)]
 struct Seen {
-    count: u64,
-    last_at: Timestamp,
+    /// By key, then by route.
+    entries: HashMap<String, HashMap<String, Entry>>,
+    count: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    count: AtomicU64,
+    /// In milliseconds.
+    last_at: AtomicU64,
+}
+
+impl Entry {
+    fn note(&self, now: Timestamp) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.last_at.fetch_max(now.as_millis(), Ordering::Relaxed);
+    }
+}
+
+impl Seen {
+    fn entry(&self, key: &str, route: &str) -> Option<&Entry> {
+        self.entries.get(key)?.get(route)
+    }
+
+    /// Adds an entry, if there is room. Answers whether it did.
+    fn add(&mut self, key: &str, route: &str, now: Timestamp) -> bool {
+        if let Some(entry) = self.entry(key, route) {
+            entry.note(now);
+            return false;
+        }
+        if self.count >= MOST_ENTRIES {
+            return false;
+        }
+        self.count += 1;
+        let entry = Entry { count: AtomicU64::new(1), last_at: AtomicU64::new(now.as_millis()) };
+        self.entries.entry(key.to_owned()).or_default().insert(route.to_owned(), entry);
+        true
+    }
 }
 
 impl Scoping {
@@ -53,19 +91,21 @@ impl Scoping {
     }
 
     /// Counts a request without a scope, and refuses it if one is required.
-    pub(crate) fn note(&self, key: &str, route: &str, now: Timestamp) -> Result<(), Problem> {
+    pub(crate) fn note(&self, key: &str, route: &Route, now: Timestamp) -> Result<(), Problem> {
         if self.rules.warn {
-            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            let names = (key.to_owned(), route.to_owned());
-            if seen.len() < MOST_ENTRIES || seen.contains_key(&names) {
-                let entry = seen.entry(names).or_insert_with(|| {
-                    tracing::warn!(key, route, "a request names no scope; send the header Ebbtide-Scope");
-                    Seen { count: 0, last_at: now }
-                });
-                (entry.count, entry.last_at) = (entry.count + 1, now);
-            }
+            let template = route.template();
+            let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
+            let is_known = seen.entry(key, template).map(|entry| entry.note(now)).is_some();
+            let is_new = !is_known && seen.count < MOST_ENTRIES;
             drop(seen);
-            counter!("ebbtide_unscoped_requests_total", "route" => route.to_owned()).increment(1);
+            if is_new && self.seen.write().unwrap_or_else(PoisonError::into_inner).add(key, template, now) {
+                tracing::warn!(
+                    key,
+                    route = template,
+                    "a request names no scope; send the header Ebbtide-Scope"
+                );
+            }
+            route.count_unscoped();
         }
         if self.rules.require {
             return Err(Problem::invalid("the request names no scope; send the header Ebbtide-Scope"));
@@ -75,16 +115,17 @@ impl Scoping {
 
     /// Requests without a scope, most frequent first.
     pub(crate) fn report(&self) -> Vec<UnscopedAnswer> {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut all: Vec<_> = seen
-            .iter()
-            .map(|((key, route), seen)| UnscopedAnswer {
+        let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
+        let routes = seen.entries.iter().flat_map(|(key, routes)| routes.iter().map(move |one| (key, one)));
+        let mut all: Vec<_> = routes
+            .map(|(key, (route, entry))| UnscopedAnswer {
                 key: key.clone(),
                 route: route.clone(),
-                count: seen.count,
-                last_at: seen.last_at.as_millis(),
+                count: entry.count.load(Ordering::Relaxed),
+                last_at: entry.last_at.load(Ordering::Relaxed),
             })
             .collect();
+        drop(seen);
         all.sort_by(|one, other| {
             other.count.cmp(&one.count).then_with(|| (&one.key, &one.route).cmp(&(&other.key, &other.route)))
         });

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use rustls::ServerConfig;
@@ -19,8 +18,9 @@ use tokio_rustls::TlsAcceptor;
 use crate::app::App;
 use crate::http::connection::Connection;
 pub(crate) use crate::http::connection::Place;
-use crate::http::edge::Edge;
-use crate::{operator_router, public_router, router};
+use crate::http::cores::{Cores, Handles};
+use crate::http::edge::{Edge, Front};
+use crate::{front, operator_front, public_front};
 
 /// Maximum size of a request's head.
 const MOST_HEAD_BYTES: usize = 64 * 1_024;
@@ -30,7 +30,7 @@ const STUCK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Serves on `listener` until `stop` resolves, then drains in-flight requests within the shutdown timeout.
 pub async fn serve(listener: TcpListener, app: App, stop: impl Future<Output = ()> + Send) -> io::Result<()> {
-    Serving { listener, operator: None, tls: None }.run(app, stop).await
+    Serving { listener, operator: None, tls: None, cores: None }.run(app, stop).await
 }
 
 /// Serves TLS only; otherwise like [`serve`].
@@ -41,7 +41,7 @@ pub async fn serve_tls(
     stop: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
     let (_files, tls) = watch::channel(tls);
-    Serving { listener, operator: None, tls: Some(tls) }.run(app, stop).await
+    Serving { listener, operator: None, tls: Some(tls), cores: None }.run(app, stop).await
 }
 
 /// Listeners of a server.
@@ -53,6 +53,8 @@ pub struct Serving {
     pub operator: Option<TcpListener>,
     /// Configuration of TLS; a new one applies to new connections.
     pub tls: Option<watch::Receiver<Arc<ServerConfig>>>,
+    /// Threads that serve the connections of the API; without them, the current runtime does.
+    pub cores: Option<Arc<Cores>>,
 }
 
 impl Serving {
@@ -61,9 +63,11 @@ impl Serving {
     pub async fn run(self, app: App, stop: impl Future<Output = ()> + Send) -> io::Result<()> {
         let edge = Arc::clone(&app.edge);
         let (stopping, stopped) = watch::channel(());
+        let here = Handles::current();
         let api = Server {
+            cores: self.cores.as_ref().map_or_else(|| Arc::clone(&here), |cores| cores.handles()),
             edge: Arc::clone(&edge),
-            router: if self.operator.is_some() { public_router(app.clone()) } else { router(app.clone()) },
+            front: if self.operator.is_some() { public_front(app.clone()) } else { front(app.clone()) },
             builder: builder(&edge),
             tls: self.tls,
             stopped: stopped.clone(),
@@ -71,10 +75,12 @@ impl Serving {
         let operator = self.operator.map(|listener| {
             let own = Arc::new(Edge::new(edge.limits));
             let server = Server {
+                // Operators are answered while the threads of the API are busy.
+                cores: here,
                 builder: builder(&own),
                 // Connections of operators have a bound of their own.
                 edge: own,
-                router: operator_router(app),
+                front: operator_front(app),
                 tls: None,
                 stopped,
             };
@@ -154,8 +160,9 @@ pub(crate) async fn rest(error: &io::Error) {
 }
 
 struct Server {
+    cores: Arc<Handles>,
     edge: Arc<Edge>,
-    router: Router,
+    front: Front,
     builder: Builder<TokioExecutor>,
     tls: Option<watch::Receiver<Arc<ServerConfig>>>,
     stopped: watch::Receiver<()>,
@@ -175,21 +182,21 @@ impl Server {
         let _ = stream.set_nodelay(true);
         let connection = Connection {
             place,
-            router: self.router.clone(),
+            front: self.front.clone(),
             builder: self.builder.clone(),
             stopped: self.stopped.clone(),
             stuck_patience: STUCK_PATIENCE,
         };
         match self.tls.as_ref().map(|tls| TlsAcceptor::from(Arc::clone(&tls.borrow()))) {
-            None => drop(tokio::spawn(connection.run(stream))),
-            Some(tls) => drop(tokio::spawn(async move {
+            None => self.cores.serve(stream, |stream| connection.run(stream)),
+            Some(tls) => self.cores.serve(stream, |stream| async move {
                 let patience = connection.place.limits().header_timeout;
                 match timeout(patience, tls.accept(stream)).await {
                     Ok(Ok(stream)) => connection.run(stream).await,
                     Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
                     Err(_) => tracing::debug!("TLS handshake timed out"),
                 }
-            })),
+            }),
         }
     }
 }

@@ -119,6 +119,19 @@ impl Shares {
             Scope::Global => format!("key:{}", key.id),
             _ => scope.split('/').next().unwrap_or_default().to_owned(),
         };
+        self.named(tenant, limits)
+    }
+
+    /// Share of a client that has authenticated itself: that of its tenant, and one of its own without a tenant.
+    pub(crate) fn of_client(&self, scope: &Scope, client_id: &str, limits: Limits) -> Arc<Share> {
+        let tenant = match scope {
+            Scope::Global => format!("client:{client_id}"),
+            _ => scope.to_string().split('/').next().unwrap_or_default().to_owned(),
+        };
+        self.named(tenant, limits)
+    }
+
+    fn named(&self, tenant: String, limits: Limits) -> Arc<Share> {
         let mut shares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(share) = shares.get(&tenant).and_then(Weak::upgrade) {
             return share;

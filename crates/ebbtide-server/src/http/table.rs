@@ -1,6 +1,7 @@
 //! Table of the routes that need a key, each with its role and its OpenAPI description: a route cannot be added
 //! without them.
 
+use axum::handler::Handler;
 use axum::routing::MethodRouter;
 use ebbtide::stores::api_keys::Role;
 use utoipa::openapi::RefOr;
@@ -8,7 +9,7 @@ use utoipa::openapi::path::{Operation, Parameter, ParameterIn, PathItem};
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 
 use crate::app::App;
-use crate::http::route::Verb;
+use crate::http::route::{Hot, Verb};
 use crate::openapi;
 
 /// Needs of a route.
@@ -28,6 +29,8 @@ pub(crate) struct Guarded {
     pub(crate) needs: Needs,
     /// Names of the query parameters.
     pub(crate) query: Vec<String>,
+    /// Handler, if the call is a frequent one.
+    pub(crate) hot: Option<Hot>,
 }
 
 /// Routes and their needs. They become a router only together, for the edge that enforces the needs.
@@ -38,6 +41,7 @@ struct Row {
     needs: Needs,
     routes: UtoipaMethodRouter<App>,
     aliases: Vec<(Verb, Needs, Vec<String>)>,
+    hot: Option<(Verb, Hot)>,
 }
 
 impl Table {
@@ -66,7 +70,7 @@ impl Table {
     }
 
     fn put(mut self, role: Role, adds: bool, routes: UtoipaMethodRouter<App>) -> Self {
-        self.0.push(Row { needs: Needs { role, adds }, routes, aliases: Vec::new() });
+        self.0.push(Row { needs: Needs { role, adds }, routes, aliases: Vec::new(), hot: None });
         self
     }
 
@@ -91,6 +95,15 @@ impl Table {
         self
     }
 
+    /// Marks a method of the last route as a frequent call: the edge finds its handler by the path, and calls it without
+    /// the layers of the router. It is the same handler behind the same edge.
+    pub(crate) fn hot<H: Handler<T, App>, T: 'static>(mut self, verb: Verb, handler: H) -> Self {
+        if let Some(row) = self.0.last_mut() {
+            row.hot = Some((verb, Hot::new(handler)));
+        }
+        self
+    }
+
     pub(crate) fn merge(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         self
@@ -101,7 +114,7 @@ impl Table {
     pub(crate) fn under(self, base: &str) -> (OpenApiRouter<App>, Vec<Guarded>) {
         let mut all = Vec::new();
         let router =
-            self.0.into_iter().fold(OpenApiRouter::new(), |router, Row { needs, routes, aliases }| {
+            self.0.into_iter().fold(OpenApiRouter::new(), |router, Row { needs, routes, aliases, hot }| {
                 let (schemas, mut paths, routes) = routes;
                 let below = |(path, item)| (format!("{base}{path}"), item);
                 paths.paths = std::mem::take(&mut paths.paths).into_iter().map(below).collect();
@@ -111,12 +124,14 @@ impl Table {
                         verb,
                         needs,
                         query: query(operation),
+                        hot: hot.as_ref().filter(|(of, _)| *of == verb).map(|(_, hot)| hot.clone()),
                     }));
                     all.extend(aliases.iter().map(|(verb, needs, query)| Guarded {
                         template: path.clone(),
                         verb: *verb,
                         needs: *needs,
                         query: query.clone(),
+                        hot: None,
                     }));
                     openapi::guard(item, needs);
                 }

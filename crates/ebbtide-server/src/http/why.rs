@@ -5,13 +5,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ebbtide::Scope;
+use ebbtide::stores::shared::refusal::RefusalCause;
 use serde_json::{Map, Value};
 
 use crate::http::route::{Route, Verb};
 
 /// Cause of a refusal. The list is closed: a refusal has exactly one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(dead_code, reason = "some stores do not tell these causes apart yet")]
 pub(crate) enum Cause {
     /// The lifetime without use has ended.
     Idle,
@@ -66,6 +66,17 @@ impl Cause {
             Self::Request => "request",
             Self::Key => "key",
             Self::Engine => "engine",
+        }
+    }
+
+    /// Cause that a store noted for a problem of this type. A note that does not belong to the type is of something that
+    /// the request did not fail of.
+    pub(crate) fn noted(kind: &str, noted: RefusalCause) -> Option<Self> {
+        match (kind, noted) {
+            ("expired", RefusalCause::Idle) => Some(Self::Idle),
+            ("expired" | "invalid" | "unknown", RefusalCause::Deleted) => Some(Self::Deleted),
+            ("expired" | "unavailable", RefusalCause::Fence) => Some(Self::Fence),
+            _ => None,
         }
     }
 

@@ -1,5 +1,5 @@
-//! Heavy calls: those that walk many records, and those that hash passwords. Walks run on a thread of their own, so that
-//! they take no thread from other calls.
+//! Heavy calls: those that walk many records. They run on a thread of their own, so that they take no thread from other
+//! calls.
 
 use std::sync::OnceLock;
 
@@ -7,7 +7,6 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
 use crate::http::problem::Problem;
-use crate::http::route::Verb;
 use axum::http::StatusCode;
 
 /// Cost of a call.
@@ -17,13 +16,11 @@ pub(crate) enum Work {
     Plain,
     /// Reads any number of records.
     Walk,
-    /// Hashes a secret with a costly function, in the store's own workers.
-    Hash,
 }
 
 impl Work {
     /// Cost of a call by its template. Calls that list are walks.
-    pub(crate) fn of(template: &str, verb: Verb, query: &[String]) -> Self {
+    pub(crate) fn of(template: &str, query: &[String]) -> Self {
         const WALKS: [&str; 12] = [
             "/v1/relationships/check",
             "/v1/relationships/reachable",
@@ -38,10 +35,7 @@ impl Work {
             "/v1/sweep",
             "/v1/policies/simulate",
         ];
-        let hashes = [("/v1/clients", Verb::Post), ("/v1/clients/{id}/verify", Verb::Post)];
-        if hashes.contains(&(template, verb)) || template == "/v1/clients/{id}/rotate-secret" {
-            Self::Hash
-        } else if query.iter().any(|name| name == "limit")
+        if query.iter().any(|name| name == "limit")
             || WALKS.contains(&template)
             || template.starts_with("/v1/scopes")
             || template.starts_with("/v1/owners")

@@ -9,6 +9,7 @@ use ebbtide::timekeeping::Now;
 use ebbtide::{Timestamp, Version};
 
 use super::data::{Data, End, Set, SetAnswer, When};
+use super::decimal;
 use super::parse::{NOT_A_FLOAT, NOT_AN_INTEGER, float, integer};
 use super::reply::Reply;
 
@@ -162,15 +163,13 @@ impl View {
                     }
                 }
             }
-            Data::IncrByFloat { key, by } => {
-                match add_float(self.value(key).map(|value| &value.bytes), *by) {
-                    Err(refused) => refused,
-                    Ok(sum) => {
-                        self.write(key, sum.clone(), Some(End::Keep))?;
-                        Reply::Bulk(sum)
-                    }
+            Data::IncrByFloat { key, by } => match add_float(self.value(key).map(|value| &value.bytes), by) {
+                Err(refused) => refused,
+                Ok(sum) => {
+                    self.write(key, sum.clone(), Some(End::Keep))?;
+                    Reply::Bulk(sum)
                 }
-            }
+            },
             Data::Append { key, value } => {
                 let joined = joined(self.value(key).map(|value| &value.bytes), value);
                 let length = joined.len();
@@ -208,6 +207,7 @@ impl View {
             Some(TouchCondition::Ends) => !value.end.is_never(),
             Some(TouchCondition::Later) => ends_at > value.end,
             Some(TouchCondition::Sooner) => ends_at < value.end,
+            Some(TouchCondition::Shortens) => !value.end.is_never() && ends_at < value.end,
             Some(_) => false,
         };
         if holds {
@@ -232,9 +232,13 @@ pub(super) fn overflow() -> Reply {
 }
 
 /// Sum of a value and a number with a fraction, as text.
-pub(super) fn add_float(value: Option<&Bytes>, by: f64) -> Result<Bytes, Reply> {
-    let number = value.map_or(Ok(0.0), |value| float(value)).map_err(|_| NOT_A_FLOAT)?;
-    let sum = number + by;
+pub(super) fn add_float(value: Option<&Bytes>, by: &Bytes) -> Result<Bytes, Reply> {
+    let before = value.map_or(Ok(0.0), |value| float(value)).map_err(|_| NOT_A_FLOAT)?;
+    let text = value.map_or(&b"0"[..], |value| value);
+    if let Some(sum) = decimal::sum(text, by) {
+        return Ok(sum.into());
+    }
+    let sum = before + float(by)?;
     if !sum.is_finite() {
         return Err(Reply::error("ERR increment would produce NaN or Infinity"));
     }

@@ -8,6 +8,8 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use redis_protocol::resp2::decode::decode_bytes_mut;
 use redis_protocol::resp2::types::BytesFrame;
 
+use super::inline;
+
 /// Bounds of one request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
@@ -150,11 +152,7 @@ fn line(buffer: &mut BytesMut) -> Result<Option<Vec<Bytes>>, ProtocolError> {
         return if buffer.len() >= MAX_LINE_BYTES { Err(error("too big inline request")) } else { Ok(None) };
     };
     let line = buffer.split_to(end + 1).freeze();
-    let words: Vec<Bytes> = line
-        .split(u8::is_ascii_whitespace)
-        .filter(|word| !word.is_empty())
-        .map(|word| line.slice_ref(word))
-        .collect();
+    let words = inline::words(&line).ok_or_else(|| error("unbalanced quotes in request"))?;
     // A browser that was talked into sending these would otherwise run the lines of its body.
     if let Some(first) = words.first()
         && (first.eq_ignore_ascii_case(b"POST") || first.eq_ignore_ascii_case(b"Host:"))
@@ -206,6 +204,7 @@ mod tests {
             ("*1\r\n$9999999\r\n", "invalid bulk length"),
             ("*1\r\n$1\r\nab\r\n", "expected CRLF"),
             ("POST / HTTP/1.1\r\n", "not HTTP"),
+            ("SET a \"b\r\n", "unbalanced quotes"),
         ] {
             for step in [1, bytes.len()] {
                 let error = all(bytes.as_bytes(), step).unwrap_err();

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use super::codec::{Decoder, ProtocolError};
 use super::reply::Reply;
 use super::session::Session;
+use crate::http::share::Taken;
 
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 16 * 1_024;
@@ -22,6 +23,9 @@ const MAX_AT_ONCE: usize = 512;
 /// Capacity above which an empty buffer is given back.
 const KEPT_CAPACITY: usize = 64 * 1_024;
 
+/// Bytes that are read behind an error.
+const MAX_DRAINED_BYTES: usize = 1 << 20;
+
 /// Connection with its buffers.
 pub(super) struct Connection<S> {
     pub(super) stream: S,
@@ -31,6 +35,8 @@ pub(super) struct Connection<S> {
     pub(super) idle_timeout: Duration,
     /// Time since a request began to arrive that is not complete yet.
     pub(super) begun: Option<Stopwatch>,
+    /// Memory of an unfinished request.
+    pub(super) held: Option<Taken>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
@@ -49,17 +55,54 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     return;
                 }
             }
-            if let Some(ProtocolError(message)) = &malformed {
-                metrics::counter!("ebbtide_resp_protocol_errors_total").increment(1);
-                Reply::error(message.clone()).encode(self.session.protocol, &mut output);
+            let refused = match malformed {
+                Some(ProtocolError(message)) => {
+                    metrics::counter!("ebbtide_resp_protocol_errors_total").increment(1);
+                    Some(Reply::error(message))
+                }
+                None => self.hold(&input).err(),
+            };
+            if let Some(refused) = refused {
+                refused.encode(self.session.protocol, &mut output);
                 self.write(&mut output).await;
+                self.drain().await;
+                return;
             }
-            if malformed.is_some() || self.session.closing || !some && !self.read(&mut input).await {
+            if self.session.closing || !some && !self.read(&mut input).await {
                 break;
             }
         }
         // Best effort: the peer may be gone.
         let _ = timeout(Duration::from_secs(1), self.stream.shutdown()).await;
+    }
+
+    /// Counts the memory of an unfinished request against the caller. The error is the reply.
+    fn hold(&mut self, input: &BytesMut) -> Result<(), Reply> {
+        self.held = None;
+        if input.len() > READ_BYTES
+            && let Some(share) = self.session.share()
+        {
+            self.held = Some(share.bytes(input.capacity())?);
+        }
+        Ok(())
+    }
+
+    /// Ends the connection behind an error. What the peer still sends is read for a while: otherwise the system would
+    /// answer it with a reset, which may overtake the error.
+    async fn drain(&mut self) {
+        let drained = timeout(Duration::from_secs(1), async {
+            self.stream.shutdown().await?;
+            let (mut left, mut bytes) = (MAX_DRAINED_BYTES, [0; 4_096]);
+            loop {
+                let read = self.stream.read(&mut bytes).await?;
+                left = match left.checked_sub(read) {
+                    Some(left) if read > 0 => left,
+                    _ => return std::io::Result::Ok(()),
+                };
+            }
+        });
+        // Best effort: the peer may be gone.
+        let _ = drained.await;
     }
 
     /// Takes the requests that are complete from the buffer. Returns what is wrong with the one behind them.
@@ -92,6 +135,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             return true;
         }
         let patience = self.session.app.edge.limits.body_timeout;
+        let _counted = self
+            .session
+            .share()
+            .filter(|_| output.len() > READ_BYTES)
+            .map(|share| share.answer(output.len()));
         let sent = timeout(patience, async {
             self.stream.write_all(output).await?;
             self.stream.flush().await

@@ -33,7 +33,7 @@ impl Session {
             "select" => match integer(&args[1]) {
                 Ok(0) => Ok(Reply::OK),
                 Ok(_) => Err(Reply::error("ERR DB index is out of range")),
-                Err(_) => Err(Reply::error("ERR invalid DB index")),
+                Err(refused) => Err(refused),
             },
             "auth" => self.auth(args).await,
             "hello" => self.hello(args).await,
@@ -71,14 +71,14 @@ impl Session {
         }
         let (mut login, mut name) = (None, None);
         while let Some(option) = options.next() {
+            let wrong = || Reply::error(format!("ERR Syntax error in HELLO option '{}'", shown(option)));
             if option.eq_ignore_ascii_case(b"auth") {
-                let (Some(user), Some(key)) = (options.next(), options.next()) else { return Err(SYNTAX) };
+                let (Some(user), Some(key)) = (options.next(), options.next()) else { return Err(wrong()) };
                 login = Some((user, key));
             } else if option.eq_ignore_ascii_case(b"setname") {
-                name = Some(options.next().ok_or(SYNTAX)?);
+                name = Some(options.next().ok_or_else(wrong)?);
             } else {
-                let option = String::from_utf8_lossy(option).into_owned();
-                return Err(Reply::error(format!("ERR Syntax error in HELLO option '{option}'")));
+                return Err(wrong());
             }
         }
         if let Some((user, key)) = login {
@@ -207,9 +207,7 @@ impl Session {
             }
         }
         let Some(login) = &self.login else { return Err(Reply::error("NOAUTH Authentication required.")) };
-        let Ok(_place) = self.app.edge.places.try_acquire() else {
-            return Err(Reply::error("UNAVAILABLE too many requests in flight; this one was not started"));
-        };
+        let _turn = self.turn(login)?;
         let page = login.records.scan(Records::REDIS, cursor, count).await?;
         let fits = |id: &[u8]| strings && pattern.is_none_or(|pattern| glob::matches(pattern, id));
         let keys = page.items.iter().filter(|item| fits(item.id.as_bytes()));

@@ -25,7 +25,7 @@ pub(super) enum Data {
     Persist { key: Bytes },
     Ttl { key: Bytes, form: TtlForm },
     IncrBy { key: Bytes, by: i64 },
-    IncrByFloat { key: Bytes, by: f64 },
+    IncrByFloat { key: Bytes, by: Bytes },
     Append { key: Bytes, value: Bytes },
     Strlen { key: Bytes },
     Type { key: Bytes },
@@ -116,12 +116,8 @@ impl TtlForm {
             return Reply::Integer(-1);
         }
         let millis = if self.absolute { u128::from(end.as_millis()) } else { end.since(now).as_millis() };
-        let shown = match (self.millis, self.absolute) {
-            (true, _) => millis,
-            (false, true) => millis / 1_000,
-            // The nearest second, as Redis has it.
-            (false, false) => (millis + 500) / 1_000,
-        };
+        // The nearest second, as Redis has it.
+        let shown = if self.millis { millis } else { (millis + 500) / 1_000 };
         Reply::Integer(i64::try_from(shown).unwrap_or(i64::MAX))
     }
 }
@@ -146,6 +142,11 @@ impl Data {
             Self::MSet { pairs, .. } => pairs.iter().map(|(key, _)| key).collect(),
             Self::MGet { keys } | Self::Del { keys } | Self::Exists { keys } => keys.iter().collect(),
         }
+    }
+
+    /// Returns true if the reply may have many values.
+    pub(super) fn reads_many(&self) -> bool {
+        matches!(self, Self::MGet { keys } if keys.len() > 16)
     }
 
     /// Effect on its keys, which decides whether two commands may run together.

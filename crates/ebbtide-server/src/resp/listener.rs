@@ -86,13 +86,15 @@ impl Server {
         let idle_timeout = limits.resp_idle_timeout;
         match self.tls.clone() {
             None => drop(tasks.spawn(async move {
-                Connection { stream, session, stop, idle_timeout, begun: None }.run().await;
+                Connection { stream, session, stop, idle_timeout, begun: None, held: None }.run().await;
                 drop(place);
             })),
             Some(tls) => drop(tasks.spawn(async move {
                 match timeout(limits.header_timeout, tls.accept(stream)).await {
                     Ok(Ok(stream)) => {
-                        Connection { stream, session, stop, idle_timeout, begun: None }.run().await;
+                        Connection { stream, session, stop, idle_timeout, begun: None, held: None }
+                            .run()
+                            .await;
                     }
                     Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
                     Err(_) => tracing::debug!("TLS handshake timed out"),

@@ -103,7 +103,10 @@ pub(super) fn data(spec: &Spec, args: &[Bytes]) -> Result<Option<Data>, Reply> {
             let by = integer(&args[2])?.checked_neg();
             Data::IncrBy { key: key(), by: by.ok_or_else(|| Reply::error("ERR decrement would overflow"))? }
         }
-        "incrbyfloat" => Data::IncrByFloat { key: key(), by: float(&args[2])? },
+        "incrbyfloat" => {
+            float(&args[2])?;
+            Data::IncrByFloat { key: key(), by: args[2].clone() }
+        }
         "append" => Data::Append { key: key(), value: args[2].clone() },
         "strlen" => Data::Strlen { key: key() },
         "type" => Data::Type { key: key() },
@@ -160,26 +163,42 @@ fn delex_test(args: &[Bytes]) -> Result<Option<Test>, Reply> {
 }
 
 fn expire(args: &[Bytes], make: fn(i64) -> Option<End>, name: &str) -> Result<Data, Reply> {
+    let only_if = expire_condition(&args[3..])?;
     let number = integer(&args[2])?;
     let end = make(number).filter(|end| end.life().is_ok()).ok_or_else(|| invalid_expiry(name))?;
-    let mut only_if = None;
-    for option in &args[3..] {
-        let condition = match () {
-            () if option.eq_ignore_ascii_case(b"nx") => TouchCondition::Endless,
-            () if option.eq_ignore_ascii_case(b"xx") => TouchCondition::Ends,
-            () if option.eq_ignore_ascii_case(b"gt") => TouchCondition::Later,
-            () if option.eq_ignore_ascii_case(b"lt") => TouchCondition::Sooner,
+    Ok(Data::Expire { key: args[1].clone(), end, only_if })
+}
+
+/// Condition of an `EXPIRE`. `XX` goes together with `GT` or `LT`, and everything else excludes each other.
+fn expire_condition(options: &[Bytes]) -> Result<Option<TouchCondition>, Reply> {
+    let (mut nx, mut xx, mut gt, mut lt) = (false, false, false, false);
+    for option in options {
+        match () {
+            () if option.eq_ignore_ascii_case(b"nx") => nx = true,
+            () if option.eq_ignore_ascii_case(b"xx") => xx = true,
+            () if option.eq_ignore_ascii_case(b"gt") => gt = true,
+            () if option.eq_ignore_ascii_case(b"lt") => lt = true,
             () => {
                 let option = String::from_utf8_lossy(option);
                 return Err(Reply::error(format!("ERR Unsupported option {option}")));
             }
-        };
-        if only_if.is_some_and(|other| other != condition) {
+        }
+    }
+    Ok(match (nx, xx, gt, lt) {
+        (false, false, false, false) => None,
+        (true, false, false, false) => Some(TouchCondition::Endless),
+        (true, ..) => {
             return Err(Reply::error("ERR NX and XX, GT or LT options at the same time are not compatible"));
         }
-        only_if = Some(condition);
-    }
-    Ok(Data::Expire { key: args[1].clone(), end, only_if })
+        (_, _, true, true) => {
+            return Err(Reply::error("ERR GT and LT options at the same time are not compatible"));
+        }
+        // No end is later than every other: a record without one is never given a later one.
+        (_, _, true, _) => Some(TouchCondition::Later),
+        (_, true, _, true) => Some(TouchCondition::Shortens),
+        (_, _, _, true) => Some(TouchCondition::Sooner),
+        (_, true, ..) => Some(TouchCondition::Ends),
+    })
 }
 
 #[cfg(test)]
@@ -250,6 +269,17 @@ mod tests {
             parse("expire k -1").unwrap(),
             Some(Data::Expire { key: "k".into(), end: End::In(-1_000), only_if: None })
         );
+        for (line, condition) in [
+            ("expire k 1 xx gt", TouchCondition::Later),
+            ("expire k 1 lt xx", TouchCondition::Shortens),
+            ("expire k 1 LT lt", TouchCondition::Sooner),
+        ] {
+            let parsed = parse(line).unwrap();
+            assert!(
+                matches!(parsed, Some(Data::Expire { only_if: Some(it), .. }) if it == condition),
+                "{line}"
+            );
+        }
         assert_eq!(parse("decr k").unwrap(), Some(Data::IncrBy { key: "k".into(), by: -1 }));
         assert_eq!(parse("ping").unwrap(), None);
     }

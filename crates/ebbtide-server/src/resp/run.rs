@@ -65,7 +65,7 @@ pub(super) async fn run(records: &Records, data: &Data, time: &TimeSource) -> An
             })
         }
         Data::IncrByFloat { key, by } => {
-            modify(records, key, |value| add_float(value, *by), Reply::Bulk).await
+            modify(records, key, |value| add_float(value, by), Reply::Bulk).await
         }
         Data::Append { key, value } => {
             let length = |bytes: Bytes| Reply::Integer(i64::try_from(bytes.len()).unwrap_or(i64::MAX));

@@ -1,15 +1,17 @@
 //! State of one connection: who speaks, the version of the protocol, and an open transaction.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use ebbtide::stores::api_keys::Role;
-use ebbtide::stores::records::Records;
+use ebbtide::stores::records::{RecordValue, Records};
 use ebbtide::{Scope, Secret, Stopwatch};
 use futures_util::future::join_all;
+use tokio::sync::SemaphorePermit;
 
 use super::codec::Bounds;
-use super::data::{Data, Effect};
+use super::data::{Data, Effect, Set};
 use super::parse::{data, wrong_arity};
 use super::reply::{Protocol, Reply};
 use super::run::run;
@@ -17,6 +19,7 @@ use super::specs::{Need, Spec, find};
 use super::transaction::{Watched, execute, watch};
 use crate::app::App;
 use crate::http::auth::Caller;
+use crate::http::share::{Share, Taken};
 
 /// Most commands of a pipeline that run together.
 const MAX_TOGETHER: usize = 64;
@@ -52,6 +55,12 @@ pub(super) struct Login {
     pub(super) records: Records,
 }
 
+/// Places that are held while commands run.
+pub(super) struct Turn<'a> {
+    _own: [Taken; 2],
+    _place: SemaphorePermit<'a>,
+}
+
 /// Commands behind `MULTI`.
 #[derive(Default)]
 struct Queue {
@@ -62,7 +71,7 @@ struct Queue {
 }
 
 enum Queued {
-    Data(Data),
+    Data(&'static Spec, Data),
     Reply(Reply),
 }
 
@@ -85,13 +94,22 @@ impl Group {
         if data.effect() != Effect::Overwrite {
             return None;
         }
+        // Only where both are answered the same: with the same end, and a value that is not refused.
+        let fits = |other: &Set| {
+            let longest = set.value.len().max(other.value.len());
+            other.key == set.key && other.end == set.end && longest <= RecordValue::MAX_BYTES
+        };
         self.runs.iter().position(|(_, other)| {
-            other.effect() == Effect::Overwrite && matches!(other, Data::Set(other) if other.key == set.key)
+            other.effect() == Effect::Overwrite && matches!(other, Data::Set(other) if fits(other))
         })
     }
 
     /// Returns true if `data` has to wait for a command of the group.
     fn conflicts(&self, data: &Data) -> bool {
+        // The replies of two long reads are not held at the same time.
+        if data.reads_many() && self.runs.iter().any(|(_, other)| other.reads_many()) {
+            return true;
+        }
         let (keys, effect) = (data.keys(), data.effect());
         self.runs.iter().any(|(_, other)| {
             let together =
@@ -200,23 +218,42 @@ impl Session {
             return Vec::new();
         }
         let Some(login) = &self.login else { return vec![no_auth(); runs.len()] };
-        let wanted = u32::try_from(runs.len()).unwrap_or(u32::MAX);
-        let Ok(_places) = self.app.edge.places.try_acquire_many(wanted) else {
-            let busy = Reply::error("UNAVAILABLE too many requests in flight; this one was not started");
-            return vec![busy; runs.len()];
+        // Commands that share a commit share a place, as those of one batch over HTTP do.
+        let _turn = match self.turn(login) {
+            Ok(turn) => turn,
+            Err(refused) => return vec![refused; runs.len()],
         };
         let time = self.app.time();
         let each = runs.iter().map(|(spec, data)| async move {
             let watch = Stopwatch::start();
             let reply = run(&login.records, data, time).await.unwrap_or_else(Reply::from);
             metrics::histogram!("ebbtide_resp_command_seconds").record(watch.elapsed().as_secs_f64());
-            count(spec.name, &reply);
-            if spec.need == Need::Create && !reply.is_error() {
-                self.app.quotas.added(&login.caller.scope);
-            }
+            self.note(login, spec, &reply);
             reply
         });
         join_all(each).await
+    }
+
+    /// Counts a command, and the record that it may have made.
+    fn note(&self, login: &Login, spec: &Spec, reply: &Reply) {
+        count(spec.name, reply);
+        if spec.need == Need::Create && !reply.is_error() {
+            self.app.quotas.added(&login.caller.scope);
+        }
+    }
+
+    /// Takes a place of the server, and one of the caller's own.
+    pub(super) fn turn(&self, login: &Login) -> Result<Turn<'_>, Reply> {
+        let share = &login.caller.share;
+        let own = [share.place()?, share.bytes(0)?];
+        let place = self.app.edge.places.try_acquire();
+        let busy = || Reply::error("UNAVAILABLE too many requests in flight; this one was not started");
+        Ok(Turn { _own: own, _place: place.map_err(|_| busy())? })
+    }
+
+    /// Share of the caller in the memory of the node; none before a key was presented.
+    pub(super) fn share(&self) -> Option<&Arc<Share>> {
+        self.login.as_ref().map(|login| &login.caller.share)
     }
 
     /// Looks at the key again: it may have been revoked since.
@@ -297,8 +334,8 @@ impl Session {
         }
     }
 
-    fn enqueue(&mut self, spec: &Spec, data: Data, args: &[Bytes]) -> Reply {
-        self.push(spec, Queued::Data(data), args.iter().map(Bytes::len).sum())
+    fn enqueue(&mut self, spec: &'static Spec, data: Data, args: &[Bytes]) -> Reply {
+        self.push(spec, Queued::Data(spec, data), args.iter().map(Bytes::len).sum())
     }
 
     fn push(&mut self, spec: &Spec, queued: Queued, bytes: usize) -> Reply {
@@ -374,7 +411,9 @@ impl Session {
             .cloned()
             .collect();
         let login = self.check_login()?;
+        let turn = self.turn(login)?;
         let watched = watch(&login.records, &new).await?;
+        drop(turn);
         self.watched.extend(watched);
         Ok(Reply::OK)
     }
@@ -386,14 +425,12 @@ impl Session {
             return Err(Reply::error("EXECABORT Transaction discarded because of previous errors."));
         }
         let login = self.check_login()?;
-        let Ok(_place) = self.app.edge.places.try_acquire() else {
-            return Err(Reply::error("UNAVAILABLE too many requests in flight; this one was not started"));
-        };
+        let _turn = self.turn(login)?;
         let commands: Vec<&Data> = queue
             .commands
             .iter()
             .filter_map(|queued| match queued {
-                Queued::Data(data) => Some(data),
+                Queued::Data(_, data) => Some(data),
                 Queued::Reply(_) => None,
             })
             .collect();
@@ -401,7 +438,11 @@ impl Session {
         let Some(replies) = executed else { return Ok(Reply::NilArray) };
         let mut replies = replies.into_iter();
         let in_order = queue.commands.into_iter().map(|queued| match queued {
-            Queued::Data(_) => replies.next().unwrap_or(Reply::Nil),
+            Queued::Data(spec, _) => {
+                let reply = replies.next().unwrap_or(Reply::Nil);
+                self.note(login, spec, &reply);
+                reply
+            }
             Queued::Reply(reply) => reply,
         });
         Ok(Reply::Array(in_order.collect()))

@@ -161,7 +161,8 @@ async fn extend_relationship(
     caller: Caller,
     Json(body): Json<RelationshipExtend>,
 ) -> Result<Json<ApprovalExtended>, Problem> {
-    let extension = Extension::from_now(body.ttl, body.actor, body.reason)?;
+    let context = caller.context(body.on_behalf_of, Some(body.reason))?;
+    let extension = Extension::from_now_in(body.ttl, context);
     let edge = Edge::new(body.subject, body.relation, body.object, body.relation_type);
     let outcome = app.stores.relationships(&caller.scope).extend(&edge, &extension).await?;
     extended(outcome, "no such relationship")
@@ -183,7 +184,8 @@ async fn extend_attribute(
     Path((owner, bucket, name)): Path<(String, String, String)>,
     Json(body): Json<AttributeExtend>,
 ) -> Result<Json<ApprovalExtended>, Problem> {
-    let extension = Extension::from_now(body.ttl, body.actor, body.reason)?;
+    let context = caller.context(body.on_behalf_of, Some(body.reason))?;
+    let extension = Extension::from_now_in(body.ttl, context);
     let bucket = app.stores.attributes(&caller.scope).bucket(owner, bucket)?;
     extended(bucket.extend(&name, &extension).await?, "no such attribute")
 }

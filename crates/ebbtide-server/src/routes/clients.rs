@@ -5,7 +5,9 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::Secret;
-use ebbtide::stores::clients::{ClientRequest, RegisterOutcome, RotateSecretOutcome, VerifyOutcome};
+use ebbtide::stores::clients::{
+    ClientRequest, ClientUpdate, RegisterOutcome, RotateSecretOutcome, UpdateOutcome, VerifyOutcome,
+};
 use ebbtide_api::answers::{Listed, millis};
 use ebbtide_api::clients::{ClientAnswer, ClientDeleted, ClientRegistered, ClientRotated, ClientVerified};
 use serde::Deserialize;
@@ -23,6 +25,8 @@ pub(super) fn routes() -> Table {
         .creator(routes!(register))
         .reader(routes!(list))
         .reader(routes!(read))
+        .writer(routes!(put))
+        .writer(routes!(update))
         .writer(routes!(remove))
         .reader(routes!(verify))
         .writer(routes!(rotate_secret))
@@ -82,6 +86,39 @@ async fn list(
     Ok(Json(listed(&app.stores.clients(&caller.scope).list(&whose.owner, after.as_ref(), limit).await?)))
 }
 
+/// Changes a client
+///
+/// What is left out stays as it is.
+#[utoipa::path(post, path = "/clients/{id}/update", operation_id = "update_client", tag = "clients",
+    params(("id" = String, Path)),
+    request_body = ClientUpdate,
+    responses((status = 200, body = ClientAnswer), (status = 404, description = "unknown")))]
+async fn update(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Json(update): Json<ClientUpdate>,
+) -> Result<Json<ClientAnswer>, Problem> {
+    match app.stores.clients(&caller.scope).update(&id, update).await? {
+        UpdateOutcome::Updated(client) => Ok(Json(ClientAnswer::from(client.as_ref()))),
+        _ => Err(unknown()),
+    }
+}
+
+/// Changes a client, like `update`
+#[utoipa::path(put, path = "/clients/{id}", operation_id = "put_client", tag = "clients",
+    params(("id" = String, Path)),
+    request_body = ClientUpdate,
+    responses((status = 200, body = ClientAnswer), (status = 404, description = "unknown")))]
+async fn put(
+    app: State<App>,
+    caller: Caller,
+    id: Path<String>,
+    change: Json<ClientUpdate>,
+) -> Result<Json<ClientAnswer>, Problem> {
+    update(app, caller, id, change).await
+}
+
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ClientVerify {
@@ -116,7 +153,7 @@ async fn verify(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ClientRotate {
-    /// Time for which the old secret stays valid; 0 by default.
+    /// Time for which the present secret stays valid; 0 by default, which ends all old ones.
     overlap_seconds: Option<u64>,
 }
 
@@ -127,7 +164,7 @@ struct ClientRotate {
     responses(
         (status = 200, body = ClientRotated),
         (status = 404, description = "unknown"),
-        (status = 409, description = "conflict: a public client has no secret"),
+        (status = 409, description = "conflict: a public client has no secret; or too many old ones are valid yet"),
     ))]
 async fn rotate_secret(
     State(app): State<App>,
@@ -138,10 +175,15 @@ async fn rotate_secret(
     let overlap = body.and_then(|Json(body)| body.overlap_seconds).unwrap_or_default();
     match app.stores.clients(&caller.scope).rotate_secret(&id, Duration::from_secs(overlap)).await? {
         RotateSecretOutcome::Rotated { client_secret, old_until } => {
+            app.access.forget_client(&caller.scope, &id);
             let client_secret = client_secret.expose().to_owned();
             Ok(Json(ClientRotated { client_secret, old_expires_at: millis(old_until) }))
         }
         RotateSecretOutcome::Public => Err(Problem::conflict("conflict", "a public client has no secret")),
+        RotateSecretOutcome::TooMany => Err(Problem::conflict(
+            "conflict",
+            "too many old secrets are valid yet; rotate without an overlap",
+        )),
         _ => Err(unknown()),
     }
 }
@@ -169,6 +211,7 @@ async fn remove(
 ) -> Result<Json<ClientDeleted>, Problem> {
     let context = caller.context(why.actor, why.reason)?;
     let deletion = app.stores.clients(&caller.scope).delete(&id, &context).await?;
+    app.access.forget_client(&caller.scope, &id);
     let removed = deletion.ok_or_else(unknown)?.finish().await?;
     Ok(Json(ClientDeleted::from(&removed)))
 }

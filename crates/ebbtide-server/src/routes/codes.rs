@@ -11,10 +11,15 @@ use crate::app::App;
 use crate::http::auth::Caller;
 use crate::http::body::Json;
 use crate::http::problem::Problem;
+use crate::http::route::Verb;
 use crate::http::table::Table;
 
 pub(super) fn routes() -> Table {
-    Table::new().creator(routes!(issue)).writer(routes!(redeem))
+    Table::new()
+        .creator(routes!(issue))
+        .hot(Verb::Post, issue)
+        .writer(routes!(redeem))
+        .hot(Verb::Post, redeem)
 }
 
 /// Issues an authorization code

@@ -15,12 +15,15 @@ use crate::app::App;
 use crate::http::auth::Caller;
 use crate::http::body::{Json, Path, Query, listed, page};
 use crate::http::problem::Problem;
+use crate::http::route::Verb;
 use crate::http::table::Table;
+use crate::http::why::Cause;
 
 pub(super) fn routes() -> Table {
     Table::new()
         .creator(routes!(issue))
         .writer(routes!(rotate))
+        .hot(Verb::Post, rotate)
         .writer(routes!(revoke))
         .reader(routes!(read))
         .reader(routes!(list))
@@ -78,7 +81,12 @@ async fn rotate(
 
 /// Problem of a revoked grant, with the reason.
 pub(super) fn revoked(why: Why) -> Problem {
-    Problem::revoked("the grant was revoked").with("revoked", reason(why))
+    let cause = match why {
+        Why::RefreshReused | Why::CodeReused => Cause::Reused,
+        Why::SignedOut => Cause::SignOut,
+        _ => Cause::Revoked,
+    };
+    Problem::revoked("the grant was revoked").with("revoked", reason(why)).because(cause)
 }
 
 /// Exactly one of the first four members is required; `on_behalf_of` and `reason` go into the audit log.

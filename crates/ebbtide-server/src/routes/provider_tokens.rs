@@ -45,7 +45,11 @@ async fn put(
 ) -> Result<Json<ProviderTokenStored>, Problem> {
     let tie = tie(body.grant_id.as_deref(), body.access_token.as_ref())?;
     let tokens = app.stores.provider_tokens(&caller.scope);
-    match tokens.put_for(&tie, &body.provider, &body.data, body.ttl).await? {
+    let outcome = match &body.belongs_to {
+        Some(parent) => tokens.put_belonging(&tie, &body.provider, &body.data, body.ttl, parent).await?,
+        None => tokens.put_for(&tie, &body.provider, &body.data, body.ttl).await?,
+    };
+    match outcome {
         AttachOutcome::Kept { expires_at } => {
             Ok(Json(ProviderTokenStored { expires_at: millis(expires_at) }))
         }

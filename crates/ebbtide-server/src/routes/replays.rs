@@ -11,10 +11,11 @@ use crate::app::App;
 use crate::http::auth::Caller;
 use crate::http::body::Json;
 use crate::http::problem::Problem;
+use crate::http::route::Verb;
 use crate::http::table::Table;
 
 pub(super) fn routes() -> Table {
-    Table::new().creator(routes!(check)).creator(routes!(check_batch))
+    Table::new().creator(routes!(check)).hot(Verb::Post, check).creator(routes!(check_batch))
 }
 
 /// Records a proof, unless it was seen before

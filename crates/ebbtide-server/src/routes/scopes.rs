@@ -72,6 +72,9 @@ struct ScopeReach {
     /// Includes the scopes that it covers.
     #[serde(default)]
     below: bool,
+    /// Adds bytes and ends by scope and kind; reads every record.
+    #[serde(default)]
+    statistics: bool,
 }
 
 /// Counts the live records of a scope, by kind
@@ -86,7 +89,12 @@ async fn count(
 ) -> Result<Json<ScopeCounts>, Problem> {
     let reach = reach(&caller, &scope, far.below)?;
     let counts = app.stores.scopes(&caller.scope).count(&reach).await?;
-    Ok(Json(ScopeCounts::new(&reach, &counts)))
+    let answer = ScopeCounts::new(&reach, &counts);
+    if far.statistics {
+        let found = app.stores.scopes(&caller.scope).statistics(&reach).await?;
+        return Ok(Json(answer.with_statistics(&found)));
+    }
+    Ok(Json(answer))
 }
 
 /// Extent of a deletion, with the actor and the reason.

@@ -14,6 +14,7 @@ use crate::app::App;
 use crate::http::auth::Caller;
 use crate::http::body::{Json, Query, listed, page};
 use crate::http::problem::Problem;
+use crate::http::route::Verb;
 use crate::http::table::Table;
 
 pub(super) fn routes() -> Table {
@@ -24,6 +25,7 @@ pub(super) fn routes() -> Table {
         .reader(routes!(read))
         .writer(routes!(remove))
         .writer(routes!(touch))
+        .hot(Verb::Post, touch)
         .writer(routes!(claim))
 }
 

@@ -21,7 +21,8 @@ pub(super) fn routes() -> Table {
 struct SignOut {
     #[schema(min_length = 1, example = "alice")]
     subject: String,
-    /// Actor for the audit log; the API key by default.
+    /// Name that the caller claims to act for; the audit log has it beside the API key.
+    #[serde(rename = "on_behalf_of", alias = "actor")]
     actor: Option<String>,
     /// Reason for the audit log.
     reason: Option<String>,

@@ -59,6 +59,9 @@ async fn deleting_a_client_leaves_no_trust_and_no_permission() {
     let answer = server.call("DELETE", &format!("/v1/clients/{id}"), &[], Value::Null).await;
     assert!(answer.status < 300, "{}", answer.body);
     assert_eq!((server.trusts().await, server.permission("bob").await), (false, 404));
+    let log = server.call("GET", "/v1/audit?limit=100", &[], Value::Null).await.ok(200);
+    let told = |entry: &Value| entry["action"] == "revoke" && entry["kind"] == "relationships";
+    assert!(log["items"].as_array().unwrap().iter().any(told), "the trust ended with an entry: {log}");
 }
 
 #[tokio::test]
@@ -91,4 +94,81 @@ async fn a_link_is_changed_and_reconciled() {
     let done = server.post("/v1/belongings/reconcile", Value::Null).await.ok(200);
     assert_eq!(done, json!({"links": 1, "records": 1}));
     assert_eq!(server.permission("bob").await, 404);
+}
+
+#[tokio::test]
+async fn removing_a_trust_or_all_of_them_leaves_no_provider_token() {
+    let server = Server::start().await;
+    let grant = server.post("/v1/grants", json!({"subject": "alice", "client_id": "app"})).await.ok(201);
+    let name = json!({"grant_id": grant["grant_id"], "provider": "google"});
+    let mut put = name.clone();
+    (put["data"], put["belongs_to"]) = (json!({"access_token": "ya29"}), json!({"relationship": trust()}));
+    for delete_all in [false, true] {
+        server.add_trust(Value::Null).await;
+        server.add_permission("bob", json!({"relationship": trust()})).await;
+        server.post("/v1/provider-tokens/put", put.clone()).await.ok(200);
+        let listed = server.post("/v1/belongings", json!({"relationship": trust()})).await.ok(200);
+        assert_eq!(listed["items"].as_array().unwrap().len(), 2, "{listed}");
+        if delete_all {
+            server.post("/v1/relationships/delete-all", json!({})).await.ok(200);
+        } else {
+            assert_eq!(server.call("DELETE", TRUST, &[], Value::Null).await.status, 204);
+        }
+        server.post("/v1/provider-tokens/get", name.clone()).await.refused(404, "unknown");
+        assert_eq!(server.permission("bob").await, 404);
+    }
+}
+
+#[tokio::test]
+async fn what_belongs_to_a_grant_goes_with_its_revocation_or_is_reconciled() {
+    let server = Server::start().await;
+    for revoked in [true, false] {
+        let grant = server.post("/v1/grants", json!({"subject": "alice", "client_id": "app"})).await.ok(201);
+        let id = grant["grant_id"].as_str().unwrap();
+        server.add_permission("bob", json!({"grant": id})).await;
+        let listed = server.post("/v1/belongings", json!({"grant": id})).await.ok(200);
+        assert_eq!(listed["items"].as_array().unwrap().len(), 1, "{listed}");
+        if revoked {
+            server.post("/v1/grants/revoke", json!({"grant_id": id})).await.ok(200);
+        } else {
+            // One write ends every grant of the subject.
+            server.post("/v1/subjects/sign-out", json!({"subject": "alice"})).await.ok(200);
+            server.post("/v1/belongings/reconcile", Value::Null).await.ok(200);
+        }
+        assert_eq!(server.permission("bob").await, 404, "{revoked}");
+    }
+    let wrong = json!({"data": 1, "belongs_to": {"grant": "nonsense"}});
+    server.call("PUT", "/v1/attributes/alice/b/n", &[], wrong).await.refused(400, "invalid");
+}
+
+#[tokio::test]
+async fn the_dry_run_of_an_owner_lists_what_its_deletion_removes() {
+    let server = Server::start().await;
+    server.add_trust(Value::Null).await;
+    // A permission of a peer about bob, and a subscription of carol to him.
+    server.add_permission("bob", json!({"peer": "bob"})).await;
+    let subscription = json!({"data": 1, "belongs_to": {"relationship": trust()}});
+    server.call("PUT", "/v1/attributes/carol/subscriptions/bob", &[], subscription).await.ok(200);
+    server.call("PUT", "/v1/attributes/bob/settings/theme", &[], json!({"data": 1})).await.ok(200);
+    let approval = json!({"identity": "bob", "resource": "doc", "action": "GET", "granted_by": "x"});
+    server.call("PUT", "/v1/approvals", &[], approval).await.ok(200);
+    server.post("/v1/grants", json!({"subject": "bob", "client_id": "app"})).await.ok(201);
+    server.post("/v1/sessions", json!({"subject": "bob", "data": {}})).await.ok(201);
+    let client = server.post("/v1/clients", json!({"owner": "bob", "name": "app"})).await.ok(201);
+    let of_client = json!({"data": 1, "belongs_to": {"client": client["client_id"]}});
+    server.call("PUT", "/v1/attributes/_oauth/client_index/app", &[], of_client).await.ok(200);
+    let listed = server.post("/v1/belongings", json!({"owner": "bob"})).await.ok(200);
+    let kinds = listed["items"].as_array().unwrap().iter().map(|item| item["kind"].as_str().unwrap());
+    let mut kinds: Vec<_> = kinds.collect();
+    kinds.sort_unstable();
+    let (four, rest) = kinds.split_at(5);
+    assert_eq!(four, ["approvals", "attributes", "attributes", "attributes", "attributes"], "{listed}");
+    assert_eq!(rest, ["clients", "grants", "relationships", "sessions"], "{listed}");
+    server.call("DELETE", "/v1/owners/bob", &[], Value::Null).await.ok(200);
+    let left = server.post("/v1/belongings", json!({"owner": "bob"})).await.ok(200);
+    assert_eq!(left["items"], json!([]));
+    for path in ["alice/trust_permissions/bob", "carol/subscriptions/bob", "_oauth/client_index/app"] {
+        let path = format!("/v1/attributes/{path}");
+        server.call("GET", &path, &[], Value::Null).await.refused(404, "unknown");
+    }
 }

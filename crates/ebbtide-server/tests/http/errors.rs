@@ -104,3 +104,36 @@ async fn an_operator_asks_for_the_cause_of_a_refusal_and_no_other_tenant_does() 
     why(&admin, "third").await.refused(404, "unknown");
     assert_eq!(why(KEY, "third").await.ok(200)["cause"], "key");
 }
+
+#[tokio::test]
+async fn an_operator_tells_an_idle_grant_from_one_that_was_signed_out_stolen_or_revoked() {
+    let server = Server::start().await;
+    let issue = async || {
+        let grant = json!({"subject": "alice", "client_id": "app", "grace_seconds": 0});
+        server.post("/v1/grants", grant).await.ok(201)
+    };
+    let rotate = async |grant: &Value, id: &str| {
+        let body = json!({"refresh_token": grant["refresh_token"], "client_id": "app"});
+        server.call_as(KEY, "POST", "/v1/grants/rotate", &[("x-request-id", id)], body).await
+    };
+    let cause = async |id: &str| {
+        server.call_as(KEY, "GET", &format!("/v1/why/{id}"), &[], Value::Null).await.ok(200)["cause"].clone()
+    };
+    let stolen = issue().await;
+    rotate(&stolen, "rotated").await.ok(200);
+    rotate(&stolen, "stolen").await.refused(409, "reused");
+    rotate(&stolen, "after").await.refused(410, "revoked");
+    assert_eq!((cause("stolen").await, cause("after").await), (json!("reused"), json!("reused")));
+    let revoked = issue().await;
+    server.post("/v1/grants/revoke", json!({"grant_id": revoked["grant_id"]})).await.ok(200);
+    rotate(&revoked, "revoked").await.refused(410, "revoked");
+    assert_eq!(cause("revoked").await, "revoked");
+    let signed_out = issue().await;
+    server.post("/v1/subjects/sign-out", json!({"subject": "alice"})).await.ok(200);
+    rotate(&signed_out, "signed-out").await.refused(410, "revoked");
+    assert_eq!(cause("signed-out").await, "sign-out");
+    let idle = issue().await;
+    server.pass(15 * 24 * 3_600);
+    rotate(&idle, "idle").await.refused(410, "expired");
+    assert_eq!(cause("idle").await, "idle");
+}

@@ -17,7 +17,7 @@ struct Asker {
 
 /// These concern the whole store.
 fn is_global(call: &Call) -> bool {
-    ["/v1/sweep", "/v1/stats", "/v1/unscoped-requests"].contains(&call.path.as_str())
+    ["/v1/sweep", "/v1/stats", "/v1/unscoped-requests", "/v1/clock"].contains(&call.path.as_str())
 }
 
 fn unless(role: &str, call: &Call) -> Option<u16> {

@@ -153,7 +153,7 @@ async fn a_sign_out_ends_codes_device_codes_sessions_and_tokens() {
     let ended =
         server.post("/v1/subjects/sign-out", json!({"subject": "alice", "reason": "lost"})).await.ok(200);
     assert_eq!(ended, json!({"grants": 1, "access_tokens": 0, "sessions": 1, "revoked": 2}));
-    rotate(&server, &grant["refresh_token"]).await.refused(410, "expired");
+    rotate(&server, &grant["refresh_token"]).await.refused(410, "revoked");
     assert_eq!(introspect(&server, &access["access_token"]).await, json!({"active": false}));
     let redeem = json!({"code": code["code"], "client_id": "app", "redirect_uri": URI, "grant": {}});
     server.post("/v1/codes/redeem", redeem).await.refused(404, "unknown");
@@ -173,7 +173,7 @@ async fn a_client_is_revoked_with_everything_that_was_issued_to_it() {
     let code = server.post("/v1/codes", code).await.ok(201);
     let revoked = server.post("/v1/grants/revoke", json!({"client_id": "app"})).await.ok(200);
     assert_eq!(revoked, json!({"revoked": 1}));
-    rotate(&server, &grant["refresh_token"]).await.refused(410, "expired");
+    rotate(&server, &grant["refresh_token"]).await.refused(410, "revoked");
     let redeem = json!({"code": code["code"], "client_id": "app", "redirect_uri": URI, "grant": {}});
     server.post("/v1/codes/redeem", redeem).await.refused(404, "unknown");
     assert_eq!(state(&server, &grant).await["revoked"]["why"], "client_revoked");

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebbtide::stores::clients::hashing::HashCost;
 use ebbtide::{
     BackendExt as _, Clock as _, Ebbtide, Keyring, Kind, ManualClock, Memory, Prefix, Secret, SeededRng,
     Timestamp,
@@ -71,10 +70,7 @@ impl Server {
     }
 
     async fn node(backend: Arc<Memory>, clock: ManualClock, quotas: Quotas) -> Self {
-        let db = Ebbtide::over(backend.clone())
-            .clock(clock.clone())
-            .keyring(keyring())
-            .hash_cost(HashCost::new(8, 1).unwrap());
+        let db = Ebbtide::over(backend.clone()).clock(clock.clone()).keyring(keyring());
         let app = App::new(&db.open().await.unwrap(), &Secret::new(KEY)).with_quotas(quotas);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();

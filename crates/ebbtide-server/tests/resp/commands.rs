@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use ebbtide::stores::records::{PutOutcome, PutRecord, RecordAddress, RecordValue, Records};
+
 use crate::client::{Server, encoded};
 
 async fn conversation(lines: &[(&str, &str)]) {
@@ -136,6 +138,71 @@ async fn taking_deleting_and_counting() {
         ("GET s", "$4\r\nabcd\r\n"),
     ])
     .await;
+}
+
+#[tokio::test]
+async fn options_of_expire_go_together_as_in_redis() {
+    conversation(&[
+        ("SET k v", "+OK\r\n"),
+        ("EXPIRE k 100 XX LT", ":0\r\n"),
+        ("EXPIRE k 100 XX GT", ":0\r\n"),
+        ("EXPIRE k 100 LT", ":1\r\n"),
+        ("EXPIRE k 200 XX GT", ":1\r\n"),
+        ("EXPIRE k 150 XX GT", ":0\r\n"),
+        ("EXPIRE k 50 XX LT", ":1\r\n"),
+        ("TTL k", ":50\r\n"),
+        ("EXPIRE k 1 GT LT", "-ERR GT and LT options at the same time are not compatible\r\n"),
+        ("EXPIRE k 1 NX GT", "-ERR NX and XX, GT or LT options at the same time are not compatible\r\n"),
+        ("EXPIRE k x NO", "-ERR Unsupported option NO\r\n"),
+        ("MULTI", "+OK\r\n"),
+        ("PERSIST k", "+QUEUED\r\n"),
+        ("EXPIRE k 100 XX LT", "+QUEUED\r\n"),
+        ("EXEC", "*2\r\n:1\r\n:0\r\n"),
+        ("SET k v PXAT 1800000100499", "+OK\r\n"),
+        ("EXPIRETIME k", ":1800000100\r\n"),
+        ("SET k v PXAT 1800000100500", "+OK\r\n"),
+        ("EXPIRETIME k", ":1800000101\r\n"),
+        ("SET f 0.1", "+OK\r\n"),
+        ("INCRBYFLOAT f 0.2", "$3\r\n0.3\r\n"),
+        ("INCRBYFLOAT f 5.0e3", "$6\r\n5000.3\r\n"),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn a_line_may_have_quotes() {
+    let server = Server::start().await;
+    let mut client = server.client().await;
+    client.write(b"SET k \"two words\\x21\"\r\nGET 'k'\r\n").await;
+    assert_eq!([client.reply().await, client.reply().await], ["+OK\r\n", "$10\r\ntwo words!\r\n"]);
+    client.write(b"SET k \"open\r\n").await;
+    assert_eq!(client.rest().await, "-ERR Protocol error: unbalanced quotes in request\r\n");
+}
+
+#[tokio::test]
+async fn a_value_that_is_refused_is_not_hidden_by_the_next_one() {
+    let server = Server::start().await;
+    let mut client = server.client().await;
+    let long = "x".repeat(262_145);
+    let all = encoded(&["SET", "k", &long]) + &encoded(&["SET", "k", "v"]) + &encoded(&["GET", "k"]);
+    client.write(all.as_bytes()).await;
+    assert!(client.reply().await.starts_with("-ERR the value of a record"));
+    assert_eq!([client.reply().await, client.reply().await], ["+OK\r\n", "$1\r\nv\r\n"]);
+}
+
+#[tokio::test]
+async fn a_change_by_a_command_keeps_the_group_and_keys_of_a_record() {
+    let server = Server::start().await;
+    let records = server.db.scope("global").unwrap().records();
+    let put = PutRecord::new(Records::REDIS, "n", RecordValue::from_bytes("1")).group("g").keys(["k"]);
+    let PutOutcome::Stored { .. } = records.put(&put).await.unwrap() else { panic!() };
+    let mut client = server.client().await;
+    assert_eq!(client.line("INCR n").await, ":2\r\n");
+    assert_eq!(client.line("APPEND n 0").await, ":2\r\n");
+    let by_key = records.get(&RecordAddress::key(Records::REDIS, "k")).await.unwrap().found().unwrap();
+    assert_eq!((by_key.value.as_bytes().as_ref(), by_key.group.as_deref()), (&b"20"[..], Some("g")));
+    records.revoke_group(Records::REDIS, "g", None).await.unwrap();
+    assert_eq!(client.line("GET n").await, "$-1\r\n");
 }
 
 #[tokio::test]

@@ -81,8 +81,10 @@ async fn a_key_is_good_for_its_scope_and_role() {
     // A revoked key ends on connections that are open.
     let context = AuditContext::new("root", "a test").unwrap();
     assert!(server.db.stores().api_keys(&Scope::Global).revoke(&id, &context).await.unwrap());
-    server.clock.advance(Duration::from_secs(5));
-    assert_eq!(client.line("GET k").await, NOAUTH);
+    // The lease under which it was looked up runs on the monotonic clock, whatever the test's clock does.
+    while client.line("GET k").await != NOAUTH {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
     assert_eq!(client.line("SET k v").await, NOAUTH);
 }
 
@@ -122,10 +124,44 @@ async fn malformed_requests_end_the_connection_with_an_error() {
             assert!(rest.starts_with("-ERR Protocol error: ") && rest.contains(error), "{rest}");
         }
     }
+    // Also if much of it was never read.
+    let mut client = server.client().await;
+    client.write(&vec![b'x'; 500_000]).await;
+    assert_eq!(client.rest().await, "-ERR Protocol error: too big inline request\r\n");
     // What came before is answered.
     let mut client = server.client().await;
     client.write(b"*1\r\n$4\r\nPING\r\n*1\r\n:1\r\n").await;
     assert!(client.rest().await.starts_with("+PONG\r\n-ERR Protocol error"));
+}
+
+#[tokio::test]
+async fn a_pipeline_takes_one_place_of_the_server_and_of_its_key() {
+    let server = Server::within(Limits { requests: 1, key_requests: 1, ..Limits::default() }).await;
+    let mut client = server.client().await;
+    let all = (0..64).map(|n| encoded(&["SET", &format!("k{n}"), "v"])).collect::<String>();
+    client.write(all.as_bytes()).await;
+    for _ in 0..64 {
+        assert_eq!(client.reply().await, "+OK\r\n");
+    }
+    let closed = Server::within(Limits { key_requests: 0, ..Limits::default() }).await;
+    let mut client = closed.client().await;
+    for line in ["GET k", "SCAN 0", "WATCH k"] {
+        let refused = client.line(line).await;
+        assert!(refused.starts_with("-ERR too many requests in flight of this key"), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn an_unfinished_request_counts_against_the_memory_of_its_key() {
+    let server = Server::within(Limits { key_bytes: 100_000, ..Limits::default() }).await;
+    let mut client = server.client().await;
+    client.write(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$200000\r\n").await;
+    client.write(&vec![b'x'; 50_000]).await;
+    let refused = client.rest().await;
+    assert!(refused.starts_with("-ERR too many bytes in memory of this key"), "{refused}");
+    let mut client = server.client().await;
+    assert_eq!(client.line("PING").await, "+PONG\r\n");
+    assert_eq!(client.line("SET k v").await, "+OK\r\n", "what is over is given back");
 }
 
 #[tokio::test]

@@ -20,7 +20,6 @@ use crate::model::ttl::TtlPolicies;
 use crate::ops::ring::Rings;
 use crate::stores::Stores;
 use crate::stores::attributes::BucketLives;
-use crate::stores::clients::hashing::HashCost;
 use crate::stores::profile::Profile;
 use crate::stores::registry::indexes;
 use crate::timekeeping::{Clocks, SystemClocks, TimeSource, Timed};
@@ -59,13 +58,13 @@ pub struct Builder {
     keyring_file: Option<PathBuf>,
     needs_keyring: bool,
     reads_policies: bool,
+    holds_leases: bool,
     time: TimeFrom,
     metered: bool,
     policies: TtlPolicies,
     bucket_lives: BucketLives,
     profile: Profile,
     profiles: Vec<(String, Profile)>,
-    hash_cost: HashCost,
     require_pkce: bool,
 }
 
@@ -78,13 +77,13 @@ impl Builder {
             keyring_file: None,
             needs_keyring: true,
             reads_policies: true,
+            holds_leases: true,
             time: TimeFrom::Clocks(Arc::new(SystemClocks::new())),
             metered: true,
             policies: TtlPolicies::default(),
             bucket_lives: BucketLives::default(),
             profile: Profile::default(),
             profiles: Vec::new(),
-            hash_cost: HashCost::default(),
             require_pkce: false,
         }
     }
@@ -165,9 +164,10 @@ impl Builder {
         self
     }
 
-    /// Hashes the secrets of clients at this cost.
-    pub fn hash_cost(mut self, cost: HashCost) -> Self {
-        self.hash_cost = cost;
+    /// Reads the epoch of a client with each call instead of holding it under a lease: for processes that can be frozen
+    /// between two lines, such as functions.
+    pub fn without_leases(mut self) -> Self {
+        self.holds_leases = false;
         self
     }
 
@@ -213,13 +213,12 @@ impl Builder {
             }
             (None, None, None) => (ephemeral(), Some(Untagged::Accepted)),
         };
-        let untagged = match untagged {
-            Some(untagged) => untagged,
-            None => {
-                let known = rings.adopt(&keyring.get()).await?;
-                keyring.set_known(known.keys);
-                if known.authenticated { Untagged::Refused } else { Untagged::Accepted }
-            }
+        let untagged = if let Some(untagged) = untagged {
+            untagged
+        } else {
+            let known = rings.adopt(&keyring.get()).await?;
+            keyring.set_known(known.keys);
+            if known.authenticated { Untagged::Refused } else { Untagged::Accepted }
         };
         let mut builder = Stores::over(timed.clone())
             .shared_keyring(keyring)
@@ -227,10 +226,12 @@ impl Builder {
             .policies(self.policies.with_standard())
             .bucket_lives(self.bucket_lives)
             .profile(self.profile)
-            .hash_cost(self.hash_cost)
             .require_pkce(self.require_pkce);
         for (name, profile) in self.profiles {
             builder = builder.profile_named(name, profile);
+        }
+        if !self.holds_leases {
+            builder = builder.without_leases();
         }
         let stores = builder.build();
         let fence = read_fence(engine.as_ref(), date).await?;

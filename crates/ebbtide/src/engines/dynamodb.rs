@@ -6,6 +6,7 @@
 
 mod alter;
 mod attempt;
+mod batch_get;
 mod client;
 mod commit;
 mod condition;
@@ -58,8 +59,8 @@ pub struct DynamoDb {
     tally: Mutex<Tally>,
     /// Time of the last scan of the table, by the kinds it covered.
     looked: Mutex<HashMap<Vec<Kind>, Timestamp>>,
-    /// Counts of the last scan.
-    found: Mutex<Option<Stats>>,
+    /// Counts of the last whole scan, or of a part of the first one.
+    found: Mutex<Option<(Stats, bool)>>,
 }
 
 impl fmt::Debug for DynamoDb {
@@ -154,7 +155,11 @@ impl Backend for DynamoDb {
         }
     }
 
-    provide!(get_many commit_each);
+    async fn get_many(&self, keys: &[Key], now: Timestamp) -> Result<Vec<Option<Record>>> {
+        self.read_many(keys, now).await
+    }
+
+    provide!(commit_each);
 
     fn info(&self) -> Info {
         // The engine's TTL begins an hour after the expiry, and may take some days.
@@ -171,9 +176,10 @@ impl Admin for DynamoDb {
         self.count_all(now).await
     }
 
-    /// Counts of the last scan of the table.
+    /// Counts of the last scan of the table; of the part that is known, during the first.
     async fn stats_at_hand(&self, _now: Timestamp) -> Result<Option<Stats>> {
-        Ok(self.found.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(found.as_ref().map(|(stats, _)| stats.clone()))
     }
 
     async fn list(

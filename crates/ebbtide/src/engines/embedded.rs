@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `folder` | lock, format and files of the folder |
 //! | `control` | the socket by which another process asks for a backup |
+//! | [`doctor`], [`salvage`] | examination of a store that is not open; a copy of what is readable |
 //! | `moving` | stores of the old format, moved over when they are opened |
 //! | [`log`](super::log) | the engine |
 
@@ -11,6 +12,7 @@ mod control;
 pub mod doctor;
 mod folder;
 mod moving;
+pub mod salvage;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +23,7 @@ pub(crate) use folder::Folder;
 use folder::State;
 pub(super) use folder::is_store;
 
-use super::log::cold::ColdStore;
+use super::log::cold::{ColdStore, Tuning};
 use super::log::disk::Disk;
 use super::log::disk::real::RealDisk;
 use super::log::embedded::Embedded;
@@ -43,6 +45,8 @@ pub struct Options {
     pub path: PathBuf,
     /// Most memory for cached blocks of the cold store.
     pub cache_bytes: u64,
+    /// Settings of the compactions of RocksDB.
+    pub tuning: Tuning,
     /// Bytes of the log beyond which segments retire early.
     pub log_bytes: u64,
     /// Time after which a segment of the log retires.
@@ -60,6 +64,7 @@ impl Options {
         Self {
             path: path.into(),
             cache_bytes: 256 << 20,
+            tuning: Tuning::default(),
             log_bytes: 4 << 30,
             horizon: super::log::cold::HORIZON,
             reserve_bytes: 256 << 20,
@@ -68,7 +73,7 @@ impl Options {
     }
 
     /// Reads the part of a URL behind its scheme: `PATH?cache_mib=…&log_mib=…&horizon_seconds=…&reserve_mib=…
-    /// &clock_leap_seconds=…`. The options `sweep_share_percent` and `sweep_overdue_seconds` of earlier versions are
+    /// &clock_leap_seconds=…`, for RocksDB `level0_trigger` and `background_jobs` too. The options `sweep_share_percent` and `sweep_overdue_seconds` of earlier versions are
     /// accepted and have no effect: a sweep costs what has expired.
     pub fn parse(rest: &str) -> Result<Self> {
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -80,8 +85,14 @@ impl Options {
                     || Error::invalid(format!("{name} in the store URL must be a whole number above zero"));
                 value.parse().ok().filter(|number| *number > 0 && *number < 1 << 32).ok_or_else(wrong)
             };
+            let small = |number: u64| -> Result<i32> {
+                let wrong = || Error::invalid(format!("{name} in the store URL must be at most 1024"));
+                i32::try_from(number).ok().filter(|number| *number <= 1_024).ok_or_else(wrong)
+            };
             match name {
                 "cache_mib" => options.cache_bytes = number()? << 20,
+                "level0_trigger" => options.tuning.level0_trigger = Some(small(number()?)?),
+                "background_jobs" => options.tuning.background_jobs = Some(small(number()?)?),
                 "log_mib" => options.log_bytes = number()? << 20,
                 "horizon_seconds" => options.horizon = Duration::from_secs(number()?),
                 "reserve_mib" => options.reserve_bytes = number()? << 20,
@@ -93,7 +104,8 @@ impl Options {
                 _ => {
                     return Err(Error::invalid(format!(
                         "no option {name} in the URL of an embedded store; there are cache_mib, log_mib, \
-                         horizon_seconds, reserve_mib and clock_leap_seconds"
+                         horizon_seconds, reserve_mib, clock_leap_seconds, and for rocksdb: level0_trigger and \
+                         background_jobs"
                     )));
                 }
             }
@@ -143,7 +155,7 @@ fn open<C: ColdStore>(rest: &str) -> Result<Embedded<C>> {
     }
     let disk = RealDisk::open(&folder.log())
         .map_err(|error| folder::unusable("cannot open the directory of the log", error))?;
-    let cold = || C::open(&folder.cold(), options.cache_bytes);
+    let cold = || C::open_tuned(&folder.cold(), options.cache_bytes, options.tuning);
     let store = Embedded::open(Arc::new(disk) as Arc<dyn Disk>, &options.of_log(), cold)?;
     match state {
         State::New => folder.finish()?,
@@ -173,6 +185,9 @@ mod tests {
             "a URL of the version before still opens"
         );
         assert!(Options::parse("data?colour=red").unwrap_err().message().contains("log_mib"));
+        let tuned = Options::parse("data?level0_trigger=2&background_jobs=4").unwrap().tuning;
+        assert_eq!((tuned.level0_trigger, tuned.background_jobs), (Some(2), Some(4)));
+        assert!(Options::parse("data?background_jobs=5000").is_err());
         assert!(Options::parse("data?cache_mib=0").is_err());
     }
 }

@@ -6,6 +6,7 @@
 //! | `group`, `frame`, `segment`, `position` | the byte layout |
 //! | `manifest` | the list of files, kinds and keyrings that must be there |
 //! | `recovery` | opening: the floor, damage, the torn tail |
+//! | `hint` | entries of full segments, for a quick opening |
 //! | `index`, `ordered` | keys of the log: a keyed hash, and maps in order for kinds that users list |
 //! | `cold` | the cold store behind the log, and its windows |
 //! | `embedded` | the engine: commits, reads, listings, retirement, sweeps |
@@ -29,6 +30,7 @@ pub mod embedded;
 pub mod faults;
 pub(crate) mod frame;
 pub(crate) mod group;
+pub(crate) mod hint;
 pub(crate) mod index;
 pub(crate) mod manifest;
 pub(crate) mod ordered;

@@ -1,11 +1,15 @@
 //! PostgreSQL: one store for many nodes. See `docs/engines/postgres.md`.
 //!
-//! A write is one statement with its condition inside; a batch is one transaction in one round trip; inserts that
-//! arrive together are one statement. No statement asks the server for the time.
+//! A write is one statement with its condition inside; a batch is one transaction in one round trip; inserts and gets
+//! that arrive together are one statement. No statement asks the server for the time.
 
 mod alter;
 mod batch;
+mod connect;
+mod flight;
 mod gather;
+mod gets;
+mod lanes;
 mod link;
 mod names;
 mod params;
@@ -14,6 +18,7 @@ mod settings;
 mod sql;
 mod sweep;
 mod tls;
+mod wire;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,14 +33,16 @@ use crate::model::error::Result;
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
+use crate::model::rng::Rng;
 use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Commit, Write};
 use crate::provide;
 
 use gather::Gatherer;
+use gets::Getter;
 use link::{Link, Repeat};
 use names::Names;
-use params::{Bytea, column, malformed, millis, only, record, timestamp};
+use params::{Bytea, Params, column, malformed, millis, only, record, timestamp};
 pub use schema::Migrated;
 use settings::Settings;
 use sql::Sql;
@@ -56,21 +63,24 @@ pub struct Postgres {
     link: Arc<Link>,
     sql: Arc<Sql>,
     gatherers: BTreeMap<Kind, Arc<Gatherer>>,
+    getters: BTreeMap<Kind, Arc<Getter>>,
     names: Names,
 }
 
-/// Opens a store whose schema exists in this build's version.
-pub async fn open(url: &str) -> Result<Postgres> {
+/// Opens a store whose schema exists in this build's version, or in a newer one that this build can use. `rng` spreads
+/// the pauses between attempts.
+pub async fn open(url: &str, rng: impl Rng) -> Result<Postgres> {
     let settings = Settings::parse(url)?;
-    let link = Link::new(&settings)?;
+    let link = Link::new(&settings, rng).await?;
     schema::check(&link, &settings.names).await?;
     Ok(Postgres::new(link, settings.names))
 }
 
-/// Creates the schema, or migrates it to this build's version. If several processes race, one does it.
+/// Creates the schema, or migrates it to this build's version. If several processes race, one does it. A newer schema
+/// that this build can use is left unchanged.
 pub async fn migrate(url: &str) -> Result<Migrated> {
     let settings = Settings::parse(url)?;
-    schema::migrate(&Link::new(&settings)?, &settings.names).await
+    schema::migrate(&Link::new(&settings, crate::model::rng::SystemRng).await?, &settings.names).await
 }
 
 impl Postgres {
@@ -78,34 +88,35 @@ impl Postgres {
         let (link, sql) = (Arc::new(link), Arc::new(Sql::new(&names)));
         let gatherer =
             |&kind: &Kind| (kind, Arc::new(Gatherer::new(kind, Arc::clone(&link), Arc::clone(&sql))));
+        let getter = |&kind: &Kind| (kind, Arc::new(Getter::new(kind, Arc::clone(&link), Arc::clone(&sql))));
         let gatherers = Kind::ALL.iter().map(gatherer).collect();
-        Self { link, sql, gatherers, names }
+        let getters = Kind::ALL.iter().map(getter).collect();
+        Self { link, sql, gatherers, getters, names }
     }
 
     /// Commits one write: a statement with its condition inside. Returns true if it was applied.
     async fn single(&self, write: Write, now: Timestamp) -> Result<bool> {
         let sql = self.sql.of(write.key().kind());
         let at = millis(now);
-        let run =
-            async |text: &str, params: link::Params<'_>| self.link.run(Repeat::Write, text, params).await;
+        let run = async |text: &str, params: Params<'_>| self.link.run(Repeat::Write, text, params).await;
         match write {
             Write::Insert { key, record } => self.gatherers[&key.kind()].insert(key, record, now).await,
             Write::Put { key, record } => {
                 let (value, version) = (Bytea(&record.value), Bytea(record.version.as_bytes()));
                 let expires_at = millis(record.expires_at);
-                let params: link::Params<'_> = &[&Bytea(key.as_bytes()), &value, &version, &expires_at, &at];
+                let params: Params<'_> = &[&Bytea(key.as_bytes()), &value, &version, &expires_at, &at];
                 run(&sql.put, params).await.map(|_| true)
             }
             Write::Replace { key, expected, record } => {
                 let (value, version) = (Bytea(&record.value), Bytea(record.version.as_bytes()));
                 let (expected, expires_at) = (Bytea(expected.as_bytes()), millis(record.expires_at));
-                let params: link::Params<'_> =
+                let params: Params<'_> =
                     &[&Bytea(key.as_bytes()), &expected, &at, &value, &version, &expires_at];
                 Ok(run(&sql.replace, params).await?.affected == 1)
             }
             Write::Delete { key } => run(&sql.delete, &[&Bytea(key.as_bytes())]).await.map(|_| true),
             Write::Remove { key, expected } => {
-                let params: link::Params<'_> = &[&Bytea(key.as_bytes()), &Bytea(expected.as_bytes()), &at];
+                let params: Params<'_> = &[&Bytea(key.as_bytes()), &Bytea(expected.as_bytes()), &at];
                 Ok(run(&sql.remove, params).await?.affected == 1)
             }
             Write::Check { key, expected } => {
@@ -126,14 +137,12 @@ impl Postgres {
 #[async_trait]
 impl Backend for Postgres {
     async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
-        let sql = &self.sql.of(key.kind()).get;
-        let rows = self.link.read(sql, &[&Bytea(key.as_bytes()), &millis(now)]).await?;
-        rows.first().map(|row| record(row, 0)).transpose()
+        self.getters[&key.kind()].get(key.clone(), now).await
     }
 
     async fn take(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
         let sql = &self.sql.of(key.kind()).take;
-        let params: link::Params<'_> = &[&Bytea(key.as_bytes()), &millis(now)];
+        let params: Params<'_> = &[&Bytea(key.as_bytes()), &millis(now)];
         let answer = self.link.run(Repeat::Write, sql, params).await?;
         answer.rows.first().map(|row| record(row, 0)).transpose()
     }
@@ -169,7 +178,7 @@ impl Backend for Postgres {
         // Expired rows that are not swept yet are examined too, up to a limit.
         let most = i64::try_from((2 * limit + 1_000).min(MOST_LOOKED_AT)).expect("a small number");
         let place = i64::try_from(limit).expect("a small number");
-        let params: link::Params<'_> = &[&Bytea(start), &end, &millis(now), &most, &place, &MOST_PAGE_BYTES];
+        let params: Params<'_> = &[&Bytea(start), &end, &millis(now), &most, &place, &MOST_PAGE_BYTES];
         let rows = self.link.read(&self.sql.of(prefix.kind()).scan, params).await?;
         let mut page = Page::default();
         let mut summary = None;
@@ -224,7 +233,7 @@ impl Admin for Postgres {
     async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {
         let end = prefix.end();
         let end = Bytea(end.as_deref().unwrap_or(AFTER_ALL_KEYS));
-        let params: link::Params<'_> = &[&Bytea(prefix.as_bytes()), &end, &millis(now), &ERASE_STEP];
+        let params: Params<'_> = &[&Bytea(prefix.as_bytes()), &end, &millis(now), &ERASE_STEP];
         let answer = self.link.run(Repeat::Write, &self.sql.of(prefix.kind()).erase, params).await?;
         let row = only(&answer.rows)?;
         let (gone, live): (i64, i64) = (column(row, 0)?, column(row, 1)?);

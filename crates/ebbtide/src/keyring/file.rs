@@ -59,6 +59,11 @@ impl Keyring {
         })
     }
 
+    /// Reads a keyring from the text of its file, for platforms that hand out secrets without files.
+    pub fn from_text(text: &str) -> Result<Self> {
+        parse(text).map_err(|error| Error::corrupt("cannot read the keyring").caused_by(error))
+    }
+
     /// Reads the keyring at `path`, or creates one if there is none. If several processes race, one creates it and
     /// the others read it.
     pub fn load_or_create(path: &Path, rng: &dyn Rng, now: Timestamp) -> Result<Self> {

@@ -43,6 +43,10 @@ pub struct Error {
 }
 
 impl Error {
+    /// Message of an `Unavailable` for whoever would add to an embedded store on a disk that is almost full. Nothing was written.
+    pub const ALMOST_FULL: &'static str =
+        "the disk is almost full; new records are refused, deletes and revocations are not";
+
     /// Creates an error. The message is in lower case and has no full stop.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), source: None }

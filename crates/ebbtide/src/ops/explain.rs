@@ -29,6 +29,7 @@ use crate::stores::audit::{Action, Entry};
 use crate::stores::grants::GrantId;
 pub use crate::stores::registry::Question;
 pub use crate::stores::shared::finding::RecordState;
+use crate::stores::shared::lifetime::SLIDES;
 use crate::timekeeping::Now;
 
 /// Answer to a [`Question`].
@@ -97,21 +98,69 @@ impl Explain {
 }
 
 impl Explanation {
-    /// Takes the state of an absent record from the audit log.
+    /// Takes the state of an absent record from the audit log: who granted and extended it, and since when it is over.
     fn recall(&mut self, now: Now) -> Result<()> {
         let Some(last) = self.history.last() else { return Ok(()) };
+        let told = self.history.iter().filter_map(told).collect::<Vec<_>>().join(", ");
         match (last.action, last.after) {
             (Action::Revoke, _) => {
                 self.state = RecordState::Revoked;
-                self.why = format!("it was revoked at {}, and there is no record since", last.at);
+                self.why = format!("it was revoked {}; {told}", ago(last.at, now));
             }
-            (Action::Extend, Some(after)) if !now.before(after)? => {
+            (Action::Grant | Action::Extend, Some(after)) if !now.before(after)? => {
                 self.state = RecordState::Expired;
-                self.why = format!("its last extension was until {after}, and there is no record since");
+                // Renewal by use is not in the log.
+                let least = if self.history.iter().any(slides) { "at the earliest " } else { "" };
+                self.why = format!("it ended {least}{}; {told}", ago(after, now));
                 self.expires_at = Some(after);
+            }
+            (Action::Grant | Action::Extend, _) => {
+                self.why = format!("there is no record, though {told}: its owner or its scope was deleted");
             }
             _ => {}
         }
+        let granted = self.history.iter().rev().find(|entry| entry.action == Action::Grant);
+        self.created_at = granted.map(|entry| entry.at);
         Ok(())
+    }
+}
+
+/// Words about an entry: the actor and the time.
+fn told(entry: &Entry) -> Option<String> {
+    let did = match entry.action {
+        Action::Grant => "granted",
+        Action::Extend => "extended",
+        Action::Revoke => "revoked",
+        _ => return None,
+    };
+    Some(format!("{} {did} it at {}", entry.actor, rfc3339(entry.at)))
+}
+
+fn slides(entry: &Entry) -> bool {
+    entry.detail.as_deref() == Some(SLIDES)
+}
+
+/// Distance from a time to now, and the time.
+fn ago(at: Timestamp, now: Now) -> String {
+    format!("{} ago, at {}", span(now.latest().since(at).as_secs()), rfc3339(at))
+}
+
+/// Time in UTC.
+fn rfc3339(at: Timestamp) -> String {
+    let time = i64::try_from(at.as_millis()).ok().and_then(|at| jiff::Timestamp::from_millisecond(at).ok());
+    time.map_or_else(|| at.to_string(), |time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+}
+
+/// Duration for people: its largest unit, and the next one where it matters.
+fn span(seconds: u64) -> String {
+    const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];
+    let Some(at) = UNITS.iter().position(|(size, _)| seconds >= *size) else { return "0 s".to_owned() };
+    let (size, unit) = UNITS[at];
+    let (whole, rest) = (seconds / size, seconds % size);
+    match UNITS.get(at + 1) {
+        Some((smaller, name)) if whole < 10 && rest / smaller > 0 => {
+            format!("{whole} {unit} {} {name}", rest / smaller)
+        }
+        _ => format!("{whole} {unit}"),
     }
 }

@@ -146,8 +146,8 @@ impl Resealer {
     }
 }
 
-/// Counts the records that depend on the key `id`, by kind: sealed, authenticated, or with refresh tokens derived from
-/// it. It reads the whole store.
+/// Counts the records that depend on the key `id`, by kind: sealed, authenticated, with refresh tokens derived from
+/// it, or a code of six digits that is compared with it. It reads the whole store.
 pub async fn uses(
     stores: &Stores,
     engine: &dyn Admin,

@@ -164,12 +164,11 @@ impl<'a> Rings<'a> {
     pub async fn adopt(&self, keyring: &Keyring) -> Result<KnownRing> {
         for _ in 0..ATTEMPTS {
             let read = self.read().await?;
-            let (mut stored, version) = match read {
-                Some((stored, version)) => (stored, Some(version)),
-                None => {
-                    let authenticated = self.is_new(keyring).await?;
-                    (StoredRing { keys: Vec::new(), authenticated, signer: None, tag: None }, None)
-                }
+            let (mut stored, version) = if let Some((stored, version)) = read {
+                (stored, Some(version))
+            } else {
+                let authenticated = self.is_new(keyring).await?;
+                (StoredRing { keys: Vec::new(), authenticated, signer: None, tag: None }, None)
             };
             same(&stored, keyring)?;
             if version.is_some() {

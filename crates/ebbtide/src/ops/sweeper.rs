@@ -36,8 +36,9 @@ const WATCH_EVERY: Duration = Duration::from_secs(60);
 /// Maximum number of records in the first, and smallest, step if steps are bounded in time.
 const FIRST_STEP: u64 = 32;
 
-/// Maximum age of an interrupted sweep that is resumed; after that a new one begins.
-const RESUMED_WITHIN: Duration = Duration::from_secs(86_400);
+/// Maximum age of an interrupted sweep that is resumed; after that a new one begins. A walk through a large table of
+/// DynamoDB goes on over several days.
+const RESUMED_WITHIN: Duration = Duration::from_secs(8 * 86_400);
 
 /// Time without a sweep after which a warning is due by default. A daily job may be two hours late.
 pub const SILENCE: Duration = Duration::from_secs(26 * 3_600);
@@ -54,9 +55,9 @@ pub struct SweepSettings {
 }
 
 impl Default for SweepSettings {
-    /// Ten minutes, 26 hours, and the bound of the engine.
+    /// A minute, 26 hours, and the bound of the engine.
     fn default() -> Self {
-        Self { turn: Duration::from_secs(600), silence: SILENCE, overdue: None }
+        Self { turn: Duration::from_secs(60), silence: SILENCE, overdue: None }
     }
 }
 

@@ -12,6 +12,7 @@ use serde::Deserialize;
 pub use draft::AccessDraft;
 pub(crate) use draft::asked;
 pub use listing::AccessTokenInfo;
+pub use revocation::TokenId;
 
 use super::grants::{Family, GrantId, GrantState, Holder, Why, check_names};
 use super::registry::{Store, question};
@@ -20,6 +21,7 @@ use super::shared::deletion::{Owned, Progress};
 use super::shared::epochs::{Death, Parties, Stamp, check_longest};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::{Payload, Resealing};
+use super::shared::refusal::RefusalCause;
 use super::shared::setters::setters;
 use super::shared::token;
 use super::shared::update::Step;
@@ -198,6 +200,8 @@ fn is_within(asked: &str, granted: &str) -> bool {
 pub struct IssuedAccessToken {
     /// The token.
     pub access_token: Secret,
+    /// Id, which revokes it and gives no access.
+    pub jti: TokenId,
     /// End of the token, if its grant does not end before.
     pub expires_at: Timestamp,
 }
@@ -227,6 +231,8 @@ pub enum IssueOutcome {
 /// Content of an active token.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Active {
+    /// Id of the token.
+    pub jti: TokenId,
     /// Subject that it speaks for.
     pub subject: String,
     /// Client that holds it.
@@ -385,7 +391,10 @@ impl AccessTokens {
                 GrantState::Revoked { at, why } => {
                     return Ok(Step::answer(IssueOutcome::Revoked { at, why }));
                 }
-                GrantState::Expired => return Ok(Step::answer(IssueOutcome::Expired)),
+                GrantState::Expired => {
+                    RefusalCause::Idle.note();
+                    return Ok(Step::answer(IssueOutcome::Expired));
+                }
             }
             let mut request = request.clone();
             if let Err(field) = request.inherit(&grant.family) {
@@ -439,7 +448,7 @@ impl AccessTokens {
             resource: request.resource,
         };
         let record = self.stores.record(codec::encode(&stored), expires_at);
-        let issued = IssuedAccessToken { access_token, expires_at };
+        let issued = IssuedAccessToken { access_token, jti: TokenId::of(digest), expires_at };
         Ok((issued, Write::Insert { key, record }, digest, stored))
     }
 
@@ -471,6 +480,7 @@ impl AccessTokens {
             return Ok(IntrospectOutcome::Inactive);
         }
         Ok(IntrospectOutcome::Active(Box::new(Active {
+            jti: TokenId::of(digest),
             data: self.stores.open_some(&key, stored.data.as_deref())?,
             subject: stored.subject,
             client_id: stored.client_id,

@@ -187,6 +187,12 @@ struct StoredKey {
 }
 
 impl ApiKey {
+    /// Returns whether a text has the form of an API key, valid or not.
+    #[must_use]
+    pub fn is_secret(text: &str) -> bool {
+        text.starts_with(super::shared::token::API_KEY)
+    }
+
     /// Returns whether the key may make the call with this path, such as `approvals/extend`.
     #[must_use]
     pub fn allows(&self, call: &str) -> bool {
@@ -423,11 +429,11 @@ impl Stores {
     /// Keys above `key`, its parent first; `None` if one of them is not valid any more, and so neither is `key`.
     pub async fn api_key_ancestors(&self, key: &ApiKey) -> Result<Option<Vec<ApiKey>>> {
         let (mut ancestors, mut above) = (Vec::new(), key.parent.clone());
-        while let Some(id) = above {
+        while let Some(id) = above.take() {
             let place = place(&id)?;
             let Some(record) = self.backend().get(&place, self.now()?).await? else { return Ok(None) };
             let ancestor = read(&place, &record)?;
-            above = ancestor.parent.clone();
+            above.clone_from(&ancestor.parent);
             ancestors.push(ancestor);
             if ancestors.len() > ApiKeys::MAX_DEPTH {
                 return Err(Error::corrupt("the parents of an API key form a circle"));

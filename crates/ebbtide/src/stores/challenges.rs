@@ -254,7 +254,7 @@ impl Challenges {
                 return Ok(Step::answer(refused));
             }
             let right = match named.secret {
-                Some(secret) => stored.matches(&self.stores.keyring(), id, secret)?,
+                Some(secret) => stored.matches(self.stores.shared_keyring(), id, secret)?,
                 None => true,
             };
             let answer = if right {

@@ -1,5 +1,4 @@
-//! Registered clients: found by id, listed by owner, with secrets that are stored as Argon2id hashes and rotated with
-//! an overlap.
+//! Registered clients: found by id, listed by owner, with secrets that are stored as hashes and rotated with an overlap.
 //!
 //! ```
 //! use ebbtide::Ebbtide;
@@ -17,11 +16,11 @@
 //! # }
 //! ```
 
+mod change;
 mod deletion;
-pub mod hashing;
+pub(crate) mod hashing;
 mod types;
-
-use std::time::Duration;
+mod usage;
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use minicbor::{Decode, Encode};
@@ -30,8 +29,10 @@ use serde_json::{Map, Value};
 pub use deletion::ClientDeletion;
 use hashing::SecretHash;
 pub use types::{
-    Client, ClientRequest, RegisterOutcome, RegisteredClient, RevokeReach, RotateSecretOutcome, VerifyOutcome,
+    Client, ClientRequest, ClientUpdate, RegisterOutcome, RegisteredClient, RevokeReach, RotateSecretOutcome,
+    UpdateOutcome, VerifyOutcome,
 };
+pub(crate) use usage::KnownClients;
 
 use super::grants::{MAX_NAME_BYTES, PAGE, listed_id};
 use super::registry::{Store, listed, question};
@@ -41,7 +42,6 @@ use super::shared::paging::{Listing, check_limit};
 use super::shared::payload::{Payload, Resealing};
 use super::shared::token;
 use super::shared::tombstones::Principal;
-use super::shared::update::Step;
 use super::{Stores, check_length, check_optional};
 use crate::backend::{Cursor, IndexTarget};
 use crate::model::codec;
@@ -84,6 +84,9 @@ struct StoredClient {
     /// True if the revocation of an access token revokes its grant too.
     #[n(6)]
     revokes_grants: Option<bool>,
+    /// End that the client gets with its first use, while there was none; the record ends before.
+    #[n(7)]
+    used_until: Option<u64>,
 }
 
 question! {
@@ -123,12 +126,6 @@ impl Store for Clients {
 }
 
 impl Clients {
-    /// Longest overlap of an old and a new secret.
-    pub const MAX_OVERLAP: Duration = Duration::from_secs(30 * 24 * 3600);
-
-    /// Maximum number of secrets that are valid at once.
-    const MOST_SECRETS: usize = 3;
-
     pub(super) fn new(stores: Stores, scope: Scope) -> Self {
         Self { stores, scope }
     }
@@ -139,14 +136,31 @@ impl Clients {
         let client_id = request.client_id.unwrap_or_else(new_id);
         check_length("client_id", &client_id, MAX_NAME_BYTES)?;
         check_optional("owner", request.owner.as_deref(), MAX_NAME_BYTES)?;
-        let (client_secret, secrets) = if request.confidential.unwrap_or(true) {
-            let (secret, hash) = self.mint_secret().await?;
-            (Some(secret), vec![hash])
-        } else {
-            (None, Vec::new())
+        let (client_secret, secrets) = match (&request.client_secret_hash, request.confidential) {
+            (Some(_), Some(false)) => {
+                return Err(Error::invalid("a public client has no secret: leave out client_secret_hash"));
+            }
+            (Some(imported), _) => (None, vec![SecretHash::imported(imported)?]),
+            (None, Some(false)) => (None, Vec::new()),
+            (None, _) => {
+                let (secret, hash) = self.mint_secret();
+                (Some(secret), vec![hash])
+            }
         };
         let now = self.stores.now()?;
-        let expires_at = self.stores.expiry(Kind::Client, &self.scope, request.ttl, now)?;
+        let used_until = self.stores.expiry(Kind::Client, &self.scope, request.ttl, now)?;
+        let (expires_at, used_until) = match request.unused_ttl {
+            Some(ttl) => {
+                usage::check_unused_ttl(ttl)?;
+                let unused_until = now.end(ttl)?;
+                if unused_until < used_until {
+                    (unused_until, Some(used_until.as_millis()))
+                } else {
+                    (used_until, None)
+                }
+            }
+            None => (used_until, None),
+        };
         let (key, digest) = self.key(&client_id)?;
         let about = write_about(request.name.as_deref(), &request.redirect_uris, request.metadata.as_ref());
         let stored = StoredClient {
@@ -157,7 +171,9 @@ impl Clients {
             created_at: now.latest().as_millis(),
             require_pkce: request.require_pkce,
             revokes_grants: request.revoke.map(|reach| reach == RevokeReach::Grant),
+            used_until,
         };
+        self.forget_use(&digest);
         let record = self.stores.record(codec::encode(&stored), expires_at);
         let client = self.open(&key, &stored, &record)?;
         let mut writes = vec![Write::Insert { key, record }];
@@ -188,63 +204,37 @@ impl Clients {
     }
 
     /// Verifies a secret against the client's newest one, and those that a rotation has left valid. A public client has
-    /// none. The hash is computed on a thread of its own.
+    /// none. An imported hash is computed on a thread of its own. The first success is the first use of the client.
     pub async fn verify(&self, client_id: &str, secret: &Secret) -> Result<VerifyOutcome> {
         let now = self.stores.now()?;
         let Some((key, stored, record)) = self.standing(client_id, now).await? else {
             return Ok(VerifyOutcome::Unknown);
         };
-        // Text that is no client secret is not worth a hash.
-        if token::decode::<32>(token::CLIENT_SECRET, secret).is_none() {
+        let good = good_secrets(&stored, now)?;
+        if !self.stores.hashers().fits(&self.scope, secret, good).await? {
             return Ok(VerifyOutcome::Mismatch);
         }
-        let good = good_secrets(&stored, now)?;
-        Ok(if self.stores.hashers().fits(secret, good).await? {
-            VerifyOutcome::Verified(Box::new(self.open(&key, &stored, &record)?))
-        } else {
-            VerifyOutcome::Mismatch
-        })
+        let mut client = self.open(&key, &stored, &record)?;
+        if stored.used_until.is_some() {
+            match self.mark_used(client_id).await? {
+                Some(expires_at) => (client.expires_at, client.used) = (expires_at, true),
+                None => return Ok(VerifyOutcome::Unknown),
+            }
+        }
+        Ok(VerifyOutcome::Verified(Box::new(client)))
     }
 
-    /// Gives a client a new secret. The old one stays valid for `overlap`, which may be zero.
-    pub async fn rotate_secret(&self, client_id: &str, overlap: Duration) -> Result<RotateSecretOutcome> {
-        if overlap > Self::MAX_OVERLAP {
-            return Err(Error::invalid(format!(
-                "an overlap is 0 to {} seconds",
-                Self::MAX_OVERLAP.as_secs()
-            )));
-        }
-        let Some((_, stored, _)) = self.standing(client_id, self.stores.now()?).await? else {
-            return Ok(RotateSecretOutcome::Unknown);
-        };
-        if stored.secrets.is_empty() {
-            return Ok(RotateSecretOutcome::Public);
-        }
-        let (client_secret, hash) = self.mint_secret().await?;
-        let (secret, hash) = (&client_secret, &hash);
-        let rotate = self.stores.retry(|now| async move {
-            let Some((key, mut stored, record)) = self.standing(client_id, now).await? else {
-                return Ok(Step::answer(RotateSecretOutcome::Unknown));
-            };
-            let old_until = now.end_after(overlap)?;
-            for kept in &mut stored.secrets {
-                let until = kept.valid_until.unwrap_or(u64::MAX).min(old_until.as_millis());
-                kept.valid_until = Some(until);
-            }
-            stored.secrets.insert(0, hash.clone());
-            stored.secrets = good_secrets(&stored, now)?;
-            stored.secrets.truncate(Self::MOST_SECRETS);
-            let renewed = self.stores.record(codec::encode(&stored), record.expires_at);
-            let replace = Write::Replace { key, expected: record.version, record: renewed };
-            let rotated = RotateSecretOutcome::Rotated { client_secret: secret.clone(), old_until };
-            let client = [Principal::Client(client_id)];
-            let unknown = RotateSecretOutcome::Unknown;
-            let note = Note::automatic(Action::RotateSecret, "the secret of a client was replaced")?
-                .about(Kind::Client, vec![client_id.to_owned()]);
-            let step = Step::write(vec![replace], rotated).audited(&self.scope, note);
-            step.unless_deleted_or(&self.scope, &client, unknown)
-        });
-        rotate.await
+    /// Returns whether a client gets no code without a PKCE challenge. It is one read.
+    pub(super) async fn requires_pkce(&self, client_id: &str) -> Result<bool> {
+        let client = self.read(client_id, self.stores.now()?).await?;
+        Ok(client.is_some_and(|(_, stored, _)| stored.require_pkce == Some(true)))
+    }
+
+    /// Reach of the revocation of an access token of a client. It is one read.
+    pub(super) async fn revoke_reach(&self, client_id: &str) -> Result<RevokeReach> {
+        let client = self.read(client_id, self.stores.now()?).await?;
+        let reaches_grant = client.is_some_and(|(_, stored, _)| stored.revokes_grants == Some(true));
+        Ok(if reaches_grant { RevokeReach::Grant } else { RevokeReach::Token })
     }
 
     /// Lists up to `limit` clients of an owner after `after`. A page may have fewer items and still a next page.
@@ -269,10 +259,10 @@ impl Clients {
         Ok(Listing { items, next })
     }
 
-    async fn mint_secret(&self) -> Result<(Secret, SecretHash)> {
+    fn mint_secret(&self) -> (Secret, SecretHash) {
         let (secret, _) = token::mint(token::CLIENT_SECRET, &[], self.stores.rng());
-        let hash = self.stores.hashers().hash(&secret, self.stores.rng()).await?;
-        Ok((secret, hash))
+        let hash = SecretHash::minted(&secret);
+        (secret, hash)
     }
 
     /// Reads a client, unless it or its owner is being deleted.
@@ -309,6 +299,7 @@ impl Clients {
             confidential: !stored.secrets.is_empty(),
             require_pkce: stored.require_pkce.unwrap_or(false),
             revoke: if stored.revokes_grants == Some(true) { RevokeReach::Grant } else { RevokeReach::Token },
+            used: stored.used_until.is_none(),
             created_at: Timestamp::from_stored(stored.created_at)?,
             expires_at: record.expires_at,
         })

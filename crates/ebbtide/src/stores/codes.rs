@@ -5,6 +5,7 @@ mod request;
 
 use std::time::Duration;
 
+use futures_util::future::try_join;
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 
@@ -260,10 +261,11 @@ impl Codes {
     /// Issues a code. Its lifetime is 60 seconds unless the profile or the request sets another.
     pub async fn issue(&self, request: CodeRequest) -> Result<IssuedCode> {
         request.check()?;
-        if request.code_challenge.is_none() && self.needs_challenge(&request.client_id).await? {
-            return Err(Error::invalid(
-                "code_challenge is required: this server or client accepts no code without PKCE",
-            ));
+        let challenge_missing = || {
+            Error::invalid("code_challenge is required: this server or client accepts no code without PKCE")
+        };
+        if request.code_challenge.is_none() && self.stores.requires_pkce() {
+            return Err(challenge_missing());
         }
         let profile = self.stores.profile_or_default(request.profile.as_deref())?;
         let ttl = self.stores.ttl(Kind::Code, &self.scope, request.ttl, profile.code)?;
@@ -285,7 +287,13 @@ impl Codes {
             // The key is the digest of 32 random bytes: no record is overwritten.
             Ok((issued, vec![Write::Put { key: key.clone(), record }]))
         });
-        issue.await?.ok_or_else(|| Error::unavailable("a new code is taken"))
+        // Beside the commit, so that it costs no time: nobody learns of a code that must not be.
+        let (issued, refused) = try_join(issue, self.lacks_challenge(&request)).await?;
+        if refused {
+            return Err(challenge_missing());
+        }
+        self.stores.clients(&self.scope).note_use(&request.client_id);
+        issued.ok_or_else(|| Error::unavailable("a new code is taken"))
     }
 
     /// Redeems a code. Of any number of redemptions of one code at most one is answered `Redeemed`; every later one
@@ -387,14 +395,12 @@ impl Codes {
         Ok(Ok((RedeemOutcome::Redeemed(Box::new(redeemed)), record, writes)))
     }
 
-    /// Returns whether the server or the client accepts no code without a PKCE challenge. The client is read only for a
-    /// code without one.
-    async fn needs_challenge(&self, client_id: &str) -> Result<bool> {
-        if self.stores.requires_pkce() {
-            return Ok(true);
+    /// Returns whether the code has no PKCE challenge and its client must have one.
+    async fn lacks_challenge(&self, request: &CodeRequest) -> Result<bool> {
+        if request.code_challenge.is_some() {
+            return Ok(false);
         }
-        let client = self.stores.clients(&self.scope).find(client_id).await?;
-        Ok(client.is_some_and(|client| client.require_pkce))
+        self.stores.clients(&self.scope).requires_pkce(&request.client_id).await
     }
 
     /// Record of a code, kept for a day after the end of the code, or until `keep_until` if that is later.

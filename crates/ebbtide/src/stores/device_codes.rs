@@ -199,6 +199,7 @@ impl DeviceCodes {
                 Ok((expires_at, vec![insert, Write::Insert { key: user_key.clone(), record: listed }]))
             });
             if let Some(expires_at) = issue.await? {
+                self.stores.clients(&self.scope).note_use(&request.client_id);
                 let user_code = user_code.to_secret();
                 return Ok(StartedDevice { device_code, user_code, interval_seconds, expires_at });
             }
@@ -372,7 +373,7 @@ impl DeviceCodes {
     }
 
     /// Redeems an approved code. Of any number of redemptions of one code at most one is answered `Redeemed`; every
-    /// later one revokes its grant, since two parties have the code. A redemption before the approval counts as a poll.
+    /// later one of its client revokes its grant, since two parties have the code. A redemption before the approval counts as a poll.
     ///
     /// After an error the code may have been redeemed, as with [codes](super::codes::Codes::redeem).
     pub async fn redeem(&self, presented: DeviceRedeem) -> Result<DeviceRedeemOutcome> {
@@ -392,7 +393,9 @@ impl DeviceCodes {
             let device = &mut standing.device;
             let subject = match &device.state {
                 DeviceState::Redeemed(id) => {
-                    let grant_id = id.as_ref().map(|id| GrantId::from_bytes(**id));
+                    // Who has only the code revokes nothing, as with authorization codes.
+                    let fits = device.client_id == presented.client_id;
+                    let grant_id = id.as_ref().filter(|_| fits).map(|id| GrantId::from_bytes(**id));
                     return Ok(Step::answer(DeviceRedeemOutcome::Reused { grant_id }));
                 }
                 DeviceState::Approved(subject)

@@ -31,6 +31,7 @@ use super::shared::deletion::{Owned, Progress};
 use super::shared::epochs::{Death, Parties, Stamp};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::{Payload, Resealing};
+use super::shared::refusal::RefusalCause;
 use super::shared::update::Step;
 use super::{Field, Stores};
 use crate::backend::IndexTarget;
@@ -144,7 +145,9 @@ impl Grants {
             Ok((issued, writes))
         });
         // The id is 16 random bytes: a collision means that the random numbers are broken.
-        issue.await?.ok_or_else(|| Error::unavailable("a new grant's id is taken"))
+        let issued = issue.await?.ok_or_else(|| Error::unavailable("a new grant's id is taken"))?;
+        self.stores.clients(&self.scope).note_use(&client_id);
+        Ok(issued)
     }
 
     /// Access tokens of the scope.
@@ -191,15 +194,17 @@ impl Grants {
             expires_at: family.idle_until(),
             ends_at,
         };
-        let mut writes =
-            vec![Write::Insert { key, record: self.stores.record(codec::encode(&family), ends_at) }];
+        let mut writes = vec![Write::Insert {
+            key,
+            record: self.stores.record(codec::encode(&family), family.expires_at(ends_at)),
+        }];
         for key in indexes {
             writes.push(Write::Insert { key: key?, record: self.stores.record("", ends_at) });
         }
         Ok((issued, family, writes))
     }
 
-    /// Reads a grant in any state, until its cap.
+    /// Reads a grant in any state: a revoked one until its cap, another until a day after its idle end.
     pub async fn get(&self, id: GrantId) -> Result<Option<Grant>> {
         let now = self.stores.now()?;
         let Some(standing) = self.standing(id, now).await? else { return Ok(None) };
@@ -227,7 +232,10 @@ impl Grants {
                 (standing.family.subject.clone(), client_id.as_str(), standing.family.sid.clone());
             let parties = Parties::new(&subject, client).session(sid.as_deref());
             let dead = |death: Death| match death {
-                Death { deleting: true, .. } => RotateOutcome::Expired,
+                Death { deleting: true, .. } => {
+                    RefusalCause::Deleted.note();
+                    RotateOutcome::Expired
+                }
                 Death { at, why, .. } => RotateOutcome::Revoked { at, why },
             };
             let answer = match standing.family.judge(token.generation, client_id, cnf, now)? {
@@ -266,12 +274,20 @@ impl Grants {
                     let reused = RotateOutcome::Reused { grant_id: id };
                     let note = theft(id, client_id, cnf, token.generation, &standing.family)?;
                     let step = Step::write(vec![self.replacement(&standing)], reused);
-                    return Ok(step.audited(&self.scope, note));
+                    // A family that a sign-out has ended is no theft.
+                    return step.audited(scope, note).while_live(scope, parties, stamp, dead);
                 }
-                FamilyVerdict::Raced => RotateOutcome::Raced { grant_id: id },
+                FamilyVerdict::Raced => match self.stores.death(scope, parties, stamp, now).await? {
+                    Some(death) => dead(death),
+                    None => RotateOutcome::Raced { grant_id: id },
+                },
                 FamilyVerdict::Mismatch(field) => RotateOutcome::Mismatch(field),
                 FamilyVerdict::Revoked { at, why } => RotateOutcome::Revoked { at, why },
-                FamilyVerdict::Expired => RotateOutcome::Expired,
+                // The record is there until its cap.
+                FamilyVerdict::Expired => {
+                    RefusalCause::Idle.note();
+                    RotateOutcome::Expired
+                }
                 FamilyVerdict::Unknown => RotateOutcome::Unknown,
             };
             Ok(Step::answer(answer))
@@ -320,7 +336,7 @@ impl Grants {
     pub(super) async fn explain_grant(&self, id: GrantId) -> Result<Finding> {
         let now = self.stores.now()?;
         let Some(standing) = self.standing(id, now).await? else {
-            return Ok(Finding::unknown("not a grant of this scope, or one that has reached its cap"));
+            return Ok(Finding::unknown("not a grant of this scope, or one that has ended"));
         };
         let family = standing.family;
         let (state, why) = match family.state(now)? {
@@ -448,7 +464,7 @@ impl Grants {
     /// Write that replaces the record that was read.
     fn replacement(&self, standing: &Standing) -> Write {
         let Standing { key, family, version, ends_at } = standing;
-        let record = self.stores.record(codec::encode(family), *ends_at);
+        let record = self.stores.record(codec::encode(family), family.expires_at(*ends_at));
         Write::Replace { key: key.clone(), expected: *version, record }
     }
 
@@ -464,7 +480,9 @@ impl Grants {
 
 fn read_standing(key: &Key, record: Option<Record>) -> Result<Option<Standing>> {
     let Some(Record { value, version, expires_at, .. }) = record else { return Ok(None) };
-    Ok(Some(Standing { key: key.clone(), family: codec::decode(&value)?, version, ends_at: expires_at }))
+    let family: Family = codec::decode(&value)?;
+    let ends_at = family.ends_at(expires_at);
+    Ok(Some(Standing { key: key.clone(), family, version, ends_at }))
 }
 
 const ACTIVE_KEY: &str = "a new token is made with the active key, which is in the ring";

@@ -132,12 +132,8 @@ impl Relationships {
             handle.grant(present, (lifetime, &record), &terms, added, longer)
         });
         let outcome = update.await?;
-        if let Some(parent) = &relationship.belongs_to
-            && !belongings.is_linked(parent, &handle.keys[0]).await?
-        {
-            let deletes = keys(&there.scope, &edge)?.map(|key| Write::Delete { key });
-            let _ = self.stores.backend().commit(Batch::new(deletes.into())?, self.stores.now()?).await?;
-            return Err(Error::invalid("what the relationship belongs to was deleted meanwhile"));
+        if let (Some(parent), AddOutcome::Added(_)) = (&relationship.belongs_to, &outcome) {
+            belongings.keep_or_take_back(parent, &keys(&there.scope, &edge)?).await?;
         }
         Ok(outcome)
     }
@@ -247,6 +243,7 @@ impl Relationships {
         // Checks read the forward record: it is removed first, where an engine keeps kinds apart.
         let kinds = vec![Kind::Relationship, Kind::RelationshipReverse];
         let removed = scopes.delete_kinds(kinds, &reach, context).await?.finish().await?;
+        let _ = self.stores.reconcile_below(&reach).await?;
         Ok(removed.records.get(&Kind::Relationship).copied().unwrap_or_default())
     }
 
@@ -293,16 +290,17 @@ impl Relationships {
             stores: &self.stores,
             scope: &self.scope,
             keys: keys(&self.scope, edge)?.into(),
-            target: vec![
-                edge.subject.clone(),
-                edge.relation_type.to_string(),
-                edge.relation.clone(),
-                edge.object.clone(),
-            ],
+            target: target_of(edge),
             whose: principals(edge).into(),
             lifetime: lifetime_of,
         })
     }
+}
+
+/// Names of a relationship in the audit log.
+pub(crate) fn target_of(edge: &Edge) -> Vec<String> {
+    let Edge { subject, relation, object, relation_type } = edge.clone();
+    vec![subject, relation_type.to_string(), relation, object]
 }
 
 /// Lifetime of a stored relationship.

@@ -21,6 +21,7 @@ use serde::Deserialize;
 
 use super::registry::{Store, question};
 use super::shared::finding::{Finding, RecordState};
+use super::shared::refusal::RefusalCause;
 use super::shared::setters::setters;
 use super::{Stores, check_length, check_optional};
 use crate::model::digest::Digest;
@@ -243,6 +244,7 @@ impl Replays {
         if made.is_some_and(|made| made > fence.at) || !now.before(fence.until)? {
             return Ok(());
         }
+        RefusalCause::Fence.note();
         Err(Error::unavailable(
             "a backup was restored: a proof without an `iat` after that is refused until those from before have ended",
         ))

@@ -34,6 +34,7 @@ use super::shared::deletion::{Owned, Progress};
 use super::shared::epochs::{Carried, Death, Parties, Stamp, check_longest};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Resealing;
+use super::shared::refusal::RefusalCause;
 use super::shared::token;
 use super::shared::update::Step;
 use super::{Stores, check_optional};
@@ -436,6 +437,10 @@ impl Sessions {
         } else if stored.lives(now)? {
             Ok(FoundSession { key, digest, stored, version: record.version })
         } else {
+            // Before its cap, another touch would have kept it.
+            if stored.valid_until < stored.ends_at {
+                RefusalCause::Idle.note();
+            }
             Err(Gone::Expired)
         })
     }

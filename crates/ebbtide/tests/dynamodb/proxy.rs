@@ -1,6 +1,6 @@
 //! A proxy between the SDK and the endpoint that counts requests, loses answers and makes errors up.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+
+use crate::limits::{Limits, Verdict, with_left};
 
 type Hook = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
@@ -48,6 +50,7 @@ impl Act {
 struct State {
     requests: HashMap<String, usize>,
     acts: HashMap<String, VecDeque<Act>>,
+    limits: Option<Limits>,
 }
 
 pub(crate) struct Proxy {
@@ -83,6 +86,18 @@ impl Proxy {
         Self { address, state, accepting }
     }
 
+    /// From now on, the endpoint has the limits of the service.
+    pub(crate) fn limit(&self) {
+        self.state.lock().unwrap().limits = Some(Limits::default());
+    }
+
+    /// Conflicts, throttled writes and batches that were dealt with in part, so far.
+    pub(crate) fn limited(&self) -> (usize, usize, usize) {
+        let state = self.state.lock().unwrap();
+        let limits = state.limits.as_ref().expect("the proxy has limits");
+        (limits.conflicts, limits.throttled, limits.partial)
+    }
+
     pub(crate) fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -100,6 +115,11 @@ impl Proxy {
     /// How many requests there were of that operation.
     pub(crate) fn requests(&self, operation: &str) -> usize {
         self.state.lock().unwrap().requests.get(operation).copied().unwrap_or(0)
+    }
+
+    /// How many requests there were of each operation, since this was last asked.
+    pub(crate) fn counts(&self) -> BTreeMap<String, usize> {
+        self.state.lock().unwrap().requests.drain().collect()
     }
 
     /// How many requests there were in all, since this was last asked.
@@ -132,11 +152,42 @@ async fn serve(mut client: TcpStream, upstream: &str, state: &Mutex<State>) -> i
                 made_up(200, &left)
             }
             Some(Act::Fail(status, body)) => made_up(status, &body),
-            None => forward(&head, &body, upstream).await?,
+            None => within_limits(&head, &body, &operation, upstream, state).await?,
         };
         client.write_all(&answer).await?;
     }
     Ok(())
+}
+
+/// Passes a request on if the limits of the service permit it.
+async fn within_limits(
+    head: &str,
+    body: &[u8],
+    operation: &str,
+    upstream: &str,
+    state: &Mutex<State>,
+) -> io::Result<Vec<u8>> {
+    let verdict = state.lock().unwrap().limits.as_mut().map(|limits| limits.judge(operation, body));
+    match verdict {
+        None => forward(head, body, upstream).await,
+        Some(Verdict::Refuse(error)) => Ok(made_up(400, &error)),
+        Some(Verdict::Pass(taken)) => {
+            let answer = forward(head, body, upstream).await;
+            if let Some(limits) = state.lock().unwrap().limits.as_mut() {
+                limits.release(&taken);
+            }
+            answer
+        }
+        Some(Verdict::Part { body, left }) => {
+            let mut lines: Vec<String> = head.lines().map(str::to_owned).collect();
+            lines.retain(|line| !line.to_ascii_lowercase().starts_with("content-length:"));
+            lines.push(format!("content-length: {}", body.len()));
+            let answer = forward(&lines.join("\r\n"), &body, upstream).await?;
+            let end =
+                answer.windows(4).position(|window| window == b"\r\n\r\n").expect("an answer has a body");
+            Ok(made_up(200, &String::from_utf8_lossy(&with_left(&answer[end + 4..], left))))
+        }
+    }
 }
 
 fn made_up(status: u16, body: &str) -> Vec<u8> {

@@ -16,11 +16,12 @@ pub(crate) struct Site {
     endpoint: String,
     table: OnceCell<String>,
     own_tables: Mutex<Vec<String>>,
+    proxies: Mutex<Vec<Proxy>>,
 }
 
 impl Site {
     pub(crate) fn new(endpoint: String) -> Self {
-        Self { endpoint, table: OnceCell::new(), own_tables: Mutex::default() }
+        Self { endpoint, table: OnceCell::new(), own_tables: Mutex::default(), proxies: Mutex::default() }
     }
 
     /// Deletes the tables that the tests used.
@@ -81,12 +82,26 @@ impl Site {
         open(&self.url().await).await
     }
 
+    /// A store of its own behind the limits of the service.
+    pub(crate) async fn open_limited(&self) -> DynamoDb {
+        let (proxy, store, _) = self.proxied().await;
+        proxy.limit();
+        self.proxies.lock().unwrap().push(proxy);
+        store
+    }
+
     /// The same store twice: through a proxy, and past it.
     pub(crate) async fn proxied(&self) -> (Proxy, DynamoDb, DynamoDb) {
         let url = self.url().await;
         let proxy = Proxy::start(&self.endpoint).await;
         let through = open(&url.replace(&self.endpoint, &proxy.endpoint())).await;
         (proxy, through, open(&url).await)
+    }
+
+    /// The URL of a store of its own, through a proxy.
+    pub(crate) async fn url_through(&self, proxy: &Proxy) -> String {
+        credentials();
+        self.url().await.replace(&self.endpoint, &proxy.endpoint())
     }
 
     /// The store at a URL without its endpoint.

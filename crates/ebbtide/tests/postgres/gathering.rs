@@ -33,7 +33,8 @@ struct Held {
 
 impl Held {
     async fn new(options: &str) -> Self {
-        let url = format!("{}{options}", migrated().await);
+        // A held table holds up no statement for long enough to be noticed.
+        let url = format!("{}&lock_timeout_ms=600000{options}", migrated().await);
         let (store, schema, spy) = (open_at(&url).await, schema_of(&url), connect(&server()).await);
         let count = format!(
             "CREATE TABLE {schema}.statements (); \

@@ -1,17 +1,20 @@
-//! A network between the engine and the server that loses answers when it is told to.
+//! A network between the engine and the server that loses or delays answers when it is told to.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::Instant;
 
 #[derive(Default)]
 struct Faults {
     lose_answers: AtomicBool,
     hang: AtomicBool,
+    delay_millis: AtomicU64,
 }
 
 pub(crate) struct Proxy {
@@ -44,6 +47,12 @@ impl Proxy {
         self.faults.lose_answers.store(lose, Ordering::SeqCst);
     }
 
+    /// From now on, every answer comes so much later.
+    pub(crate) fn delay(&self, delay: Duration) {
+        let millis = u64::try_from(delay.as_millis()).unwrap();
+        self.faults.delay_millis.store(millis, Ordering::SeqCst);
+    }
+
     /// From now on, answers on the connections there are go nowhere.
     pub(crate) fn hang(&self, hang: bool) {
         self.faults.hang.store(hang, Ordering::SeqCst);
@@ -59,14 +68,37 @@ async fn pass_on(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
     }
 }
 
-async fn answer(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, faults: Arc<Faults>) {
+/// Passes answers on, each as much later as it is told to: those that come together are not delayed one after another.
+async fn answer(from: OwnedReadHalf, to: OwnedWriteHalf, faults: Arc<Faults>) {
+    let (send, due) = unbounded_channel();
+    tokio::select! {
+        () = listen(from, send, &faults) => {}
+        () = forward(due, to, &faults) => {}
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "an answer is due at an instant of the runtime's clock")]
+async fn listen(mut from: OwnedReadHalf, send: UnboundedSender<(Instant, Vec<u8>)>, faults: &Faults) {
     let mut buffer = vec![0; 65_536];
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
         if faults.hang.load(Ordering::SeqCst) {
             // Neither answered nor closed, until the engine gives it up.
             tokio::time::sleep(Duration::from_secs(60)).await;
         }
-        if faults.lose_answers.load(Ordering::SeqCst) || to.write_all(&buffer[..read]).await.is_err() {
+        let delay = Duration::from_millis(faults.delay_millis.load(Ordering::SeqCst));
+        if send.send((Instant::now() + delay, buffer[..read].to_vec())).is_err() {
+            return;
+        }
+    }
+    // What was read before the end is passed on.
+    drop(send);
+    std::future::pending::<()>().await;
+}
+
+async fn forward(mut due: UnboundedReceiver<(Instant, Vec<u8>)>, mut to: OwnedWriteHalf, faults: &Faults) {
+    while let Some((at, bytes)) = due.recv().await {
+        tokio::time::sleep_until(at).await;
+        if faults.lose_answers.load(Ordering::SeqCst) || to.write_all(&bytes).await.is_err() {
             return;
         }
     }

@@ -11,6 +11,8 @@ use crate::service::{
 cases! {
     a_store_without_a_schema_is_refused_and_the_command_named
     a_newer_schema_is_refused
+    a_newer_schema_that_fits_older_builds_is_served
+    a_schema_that_says_nothing_of_older_builds_fits_its_own_alone
     an_older_schema_is_refused_and_the_command_named
     a_migration_is_done_once_by_many_at_once
     every_statement_honours_schema_and_prefix
@@ -34,8 +36,39 @@ async fn a_newer_schema_is_refused() {
     let url = migrated().await;
     let meta = format!("{}.meta", schema_of(&url));
     sql(&server(), &format!("UPDATE {meta} SET value = 99 WHERE name = 'schema_version'")).await;
+    sql(&server(), &format!("UPDATE {meta} SET value = 98 WHERE name = 'min_compatible'")).await;
     assert!(refused(&url).await.message().contains("99"));
     assert!(migrate(&url).await.unwrap_err().message().contains("newer build"), "and not migrated backwards");
+}
+
+/// What the next release does to a store while nodes of this one serve it: a table more, and a column with a default.
+async fn a_newer_schema_that_fits_older_builds_is_served() {
+    let url = migrated().await;
+    let (running, schema) = (open_at(&url).await, schema_of(&url));
+    put(&running, key("a"), record("v", 10)).await;
+    let expand = format!(
+        "BEGIN; CREATE TABLE {schema}.of_tomorrow (key bytea PRIMARY KEY); \
+         ALTER TABLE {schema}.probes ADD COLUMN extra bigint NOT NULL DEFAULT 0; \
+         UPDATE {schema}.meta SET value = 3 WHERE name = 'schema_version'; COMMIT"
+    );
+    sql(&server(), &expand).await;
+    let restarted = open_at(&url).await;
+    for (store, name) in [(&running, "b"), (&restarted, "c")] {
+        assert!(store.insert(key(name), record("v", 10), at(0)).await.unwrap().is_applied());
+        assert!(store.get(&key("a"), at(0)).await.unwrap().is_some());
+        put(store, key(name), record("w", 10)).await;
+    }
+    let migrated = migrate(&url).await.unwrap();
+    assert_eq!((migrated.from, migrated.to), (3, 3), "it is left as it is");
+}
+
+async fn a_schema_that_says_nothing_of_older_builds_fits_its_own_alone() {
+    let url = migrated().await;
+    let meta = format!("{}.meta", schema_of(&url));
+    sql(&server(), &format!("DELETE FROM {meta} WHERE name = 'min_compatible'")).await;
+    open_at(&url).await;
+    sql(&server(), &format!("UPDATE {meta} SET value = 3 WHERE name = 'schema_version'")).await;
+    refused(&url).await;
 }
 
 async fn an_older_schema_is_refused_and_the_command_named() {

@@ -106,7 +106,9 @@ pub(crate) struct OwnServer {
 
 impl OwnServer {
     pub(crate) fn start() -> Self {
-        let dir = std::env::temp_dir().join(format!("ebbtide-postgres-{}", std::process::id()));
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::SeqCst);
+        let dir = std::env::temp_dir().join(format!("ebbtide-postgres-{}-{number}", std::process::id()));
         let mut server = Self { dir, url: String::new() };
         let variables = server.script("start");
         let url = variables.lines().find_map(|line| line.strip_prefix("EBBTIDE_TEST_POSTGRES="));

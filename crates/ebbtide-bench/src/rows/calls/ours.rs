@@ -70,7 +70,8 @@ pub(super) fn redeeming(stores: &Stores, stock: &Stock) -> Vec<impl Caller + use
     let redeem = Call(move || {
         let (codes, code) = (codes.clone(), stock.lock().unwrap_or_else(PoisonError::into_inner).pop());
         async move {
-            let presented = Redeem::new(code.context("no code is left")?, CLIENT).redirect_uri(REDIRECT);
+            let presented =
+                Redeem::new(code.context("no code is left")?, CLIENT).redirect_uri(REDIRECT).with_grant();
             match codes.redeem(presented.clone()).await? {
                 RedeemOutcome::Redeemed(_) => Ok(()),
                 other => bail!("a good code is refused: {other:?}"),

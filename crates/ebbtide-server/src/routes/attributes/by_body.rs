@@ -3,15 +3,20 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use ebbtide::stores::attributes::{Bucket, Draft};
-use ebbtide::{Timestamp, Ttl};
+use ebbtide::stores::attributes::{Bucket, Changes, Draft};
+use ebbtide::stores::shared::belongings::Parent;
+use ebbtide::stores::shared::extension::Extension;
+use ebbtide::{Commit, Timestamp, Ttl, Version};
 use ebbtide_api::answers::{Deleted, Listed};
+use ebbtide_api::approvals::ApprovalExtended;
 use ebbtide_api::attributes::{
-    AttributeAnswer, AttributeBuckets, AttributeDelete, AttributeDeleteAll, AttributeIf, AttributeList,
-    AttributeName, AttributePut, AttributeStamp, AttributeSwapNamed,
+    AttributeAnswer, AttributeBuckets, AttributeDelete, AttributeDeleteAll, AttributeExtendNamed,
+    AttributeIf, AttributeList, AttributeName, AttributePut, AttributeStamp, AttributeSwapNamed,
+    AttributeWrite, AttributeWrites, AttributesWritten,
 };
 use utoipa_axum::routes;
 
+use super::super::approvals::extended;
 use super::{Condition, erase, swap, tagged, unknown, write};
 use crate::app::App;
 use crate::http::auth::Caller;
@@ -29,6 +34,9 @@ pub(super) fn tables() -> Vec<Table> {
         Table::new().reader(routes!(list)),
         Table::new().reader(routes!(list_buckets)),
         Table::new().writer(routes!(delete_all)),
+        Table::new().writer(routes!(take)),
+        Table::new().creator(routes!(commit)),
+        Table::new().admin(routes!(extend)),
     ]
 }
 
@@ -54,6 +62,12 @@ fn draft(data: serde_json::Value, timestamp: Option<u64>, ttl: Option<Ttl>) -> R
         Some(millis) => Ok(draft.timestamp(Timestamp::from_millis(millis)?)),
         None => Ok(draft),
     }
+}
+
+/// Adds the rest of a request to a draft.
+fn full(draft: Draft, cap: Option<Ttl>, slides: bool, parent: Option<Parent>) -> Draft {
+    let draft = draft.renewal(cap, slides);
+    if let Some(parent) = parent { draft.belongs_to(parent) } else { draft }
 }
 
 /// Reads an attribute by names in the body
@@ -84,8 +98,9 @@ async fn put(
     caller: Caller,
     Json(body): Json<AttributePut>,
 ) -> Result<Response, Problem> {
-    let draft = draft(body.data, body.timestamp, body.ttl)?;
     let bucket = bucket(&app, &caller, body.owner, body.bucket)?;
+    let draft =
+        full(draft(body.data, body.timestamp, body.ttl)?, body.max_ttl, body.sliding, body.belongs_to);
     write(&bucket, &body.name, condition(body.condition)?, draft).await
 }
 
@@ -164,4 +179,108 @@ async fn delete_all(
         None => app.stores.attributes(&caller.scope).delete_owner(&body.owner).await?,
     };
     Ok(Json(Deleted { deleted }))
+}
+
+/// Reads an attribute and removes it: of any number of callers, one gets it
+#[utoipa::path(post, path = "/attributes/take", operation_id = "take_attribute", tag = "attributes",
+    request_body = AttributeName,
+    responses((status = 200, body = AttributeAnswer), (status = 404, description = "unknown")))]
+async fn take(
+    State(app): State<App>,
+    caller: Caller,
+    Json(body): Json<AttributeName>,
+) -> Result<Response, Problem> {
+    let taken = bucket(&app, &caller, body.owner, body.bucket)?.take(&body.name).await?;
+    taken.map(|taken| tagged(taken.version, AttributeAnswer::from(&taken))).ok_or_else(unknown)
+}
+
+/// Makes several changes together, or none
+///
+/// They are to distinct attributes.
+#[utoipa::path(post, path = "/attributes/commit", operation_id = "commit_attributes", tag = "attributes",
+    request_body = AttributeWrites,
+    responses(
+        (status = 200, body = AttributesWritten),
+        (status = 409, description = "conflict: `index` names the first change whose condition did not hold"),
+    ))]
+async fn commit(
+    State(app): State<App>,
+    caller: Caller,
+    Json(body): Json<AttributeWrites>,
+) -> Result<Json<AttributesWritten>, Problem> {
+    if body.writes.len() > MOST_WRITES {
+        return Err(Problem::invalid(format!("writes: at most {MOST_WRITES} are made together")));
+    }
+    let mut changes = app.stores.attributes(&caller.scope).changes();
+    for write in body.writes {
+        changes = add(changes, &app, &caller, write)?;
+    }
+    let stamps = changes.stamps();
+    match changes.commit().await? {
+        Commit::Applied => Ok(Json(AttributesWritten {
+            items: stamps.into_iter().map(|stamp| stamp.map(Into::into)).collect(),
+        })),
+        Commit::Refused { index } => {
+            let problem =
+                Problem::conflict("conflict", "the condition of a change did not hold; none was made");
+            Err(problem.with("index", index))
+        }
+    }
+}
+
+/// Most changes of one commit; a batch also checks their owners.
+const MOST_WRITES: usize = 90;
+
+fn version(text: &str) -> Result<Version, Problem> {
+    text.parse().map_err(|_| Problem::invalid("version: expected the `version` of an earlier answer"))
+}
+
+fn add(changes: Changes, app: &App, caller: &Caller, write: AttributeWrite) -> Result<Changes, Problem> {
+    let present = || Problem::invalid("`if`: expected \"absent\" or a version in a commit");
+    Ok(match write {
+        AttributeWrite::Set(body) => {
+            let bucket = bucket(app, caller, body.owner, body.bucket)?;
+            let draft = draft(body.data, body.timestamp, body.ttl)?;
+            let draft = full(draft, body.max_ttl, body.sliding, body.belongs_to);
+            match body.condition {
+                None => changes.set(&bucket, &body.name, draft),
+                Some(AttributeIf::Absent) => changes.insert(&bucket, &body.name, draft),
+                Some(AttributeIf::Version(text)) => {
+                    changes.replace(&bucket, &body.name, version(&text)?, draft)
+                }
+                Some(AttributeIf::Present) => return Err(present()),
+            }
+        }
+        AttributeWrite::Delete(body) => {
+            let bucket = bucket(app, caller, body.owner, body.bucket)?;
+            match body.condition {
+                None => changes.delete(&bucket, &body.name),
+                Some(AttributeIf::Version(text)) => changes.remove_if(&bucket, &body.name, version(&text)?),
+                Some(_) => return Err(present()),
+            }
+        }
+        AttributeWrite::Check(body) => {
+            let bucket = bucket(app, caller, body.owner, body.bucket)?;
+            changes.check(&bucket, &body.name, version(&body.version)?)
+        }
+    })
+}
+
+/// Extends an attribute by names in the body, and writes to the audit log
+#[utoipa::path(post, path = "/attributes/extend", operation_id = "extend_attribute_by_body", tag = "attributes",
+    request_body = AttributeExtendNamed,
+    responses(
+        (status = 200, body = ApprovalExtended),
+        (status = 404, description = "unknown: no such attribute"),
+        (status = 409, description = "conflict: it does not expire before that, or its cap is sooner"),
+    ))]
+async fn extend(
+    State(app): State<App>,
+    caller: Caller,
+    Json(body): Json<AttributeExtendNamed>,
+) -> Result<Json<ApprovalExtended>, Problem> {
+    let context = caller.context(body.on_behalf_of, Some(body.reason))?;
+    let bucket = bucket(&app, &caller, body.owner, body.bucket)?;
+    let outcome = bucket.extend(&body.name, &Extension::from_now_in(body.ttl, context)).await?;
+    extended(outcome, "no such attribute")
 }

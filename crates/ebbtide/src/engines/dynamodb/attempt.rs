@@ -10,6 +10,7 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 
 use crate::model::error::Error;
 use crate::model::rng::Rng;
+use crate::model::time::Stopwatch;
 
 /// Failure of an attempt.
 #[derive(Debug)]
@@ -39,6 +40,9 @@ pub(super) struct Patience {
 /// Attempts while the endpoint is busy: about a second and a half in all, four at the most.
 const BUSY_ATTEMPTS: u32 = 10;
 
+/// Time after which no further attempt begins: a caller of a login waits for no more than this and one attempt.
+const NO_MORE: Duration = Duration::from_secs(4);
+
 /// Attempts at a request whose answers are lost.
 const LOST_ATTEMPTS: u32 = 3;
 
@@ -51,7 +55,7 @@ impl Patience {
     }
 
     pub(super) fn begin(&self) -> Attempts<'_> {
-        Attempts { patience: self, busy: 0, lost: 0 }
+        Attempts { patience: self, busy: 0, lost: 0, stopwatch: Stopwatch::start() }
     }
 
     /// Sends a request that is safe to repeat until it is answered or the attempts are used up.
@@ -74,6 +78,7 @@ pub(super) struct Attempts<'a> {
     patience: &'a Patience,
     busy: u32,
     lost: u32,
+    stopwatch: Stopwatch,
 }
 
 impl Attempts<'_> {
@@ -85,7 +90,7 @@ impl Attempts<'_> {
             Fault::Lost(_) => self.lost += 1,
             Fault::Failed(error) => return Err(error),
         }
-        if self.busy >= BUSY_ATTEMPTS || self.lost >= LOST_ATTEMPTS {
+        if self.busy >= BUSY_ATTEMPTS || self.lost >= LOST_ATTEMPTS || self.stopwatch.elapsed() >= NO_MORE {
             return Err(fault.into_error());
         }
         let longest = FIRST_PAUSE.saturating_mul(1 << (self.busy + self.lost).min(10)).min(LONGEST_PAUSE);
@@ -174,9 +179,19 @@ fn unsent(message: &str, error: &(dyn StdError + 'static)) -> Error {
 
 /// Returns true if there was no connection, and so no request.
 fn was_refused(error: &(dyn StdError + 'static)) -> bool {
-    chain(error)
-        .filter_map(|error| error.downcast_ref::<io::Error>())
-        .any(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    const NO_CONNECTION: [io::ErrorKind; 4] = [
+        io::ErrorKind::ConnectionRefused,
+        io::ErrorKind::HostUnreachable,
+        io::ErrorKind::NetworkUnreachable,
+        io::ErrorKind::AddrNotAvailable,
+    ];
+    // The SDK names its own timeout of the connection, and the resolver of names, by these texts alone.
+    let told = ["HTTP connect timeout", "dns error", "failed to lookup address"];
+    chain(error).any(|error| {
+        let io = error.downcast_ref::<io::Error>();
+        io.is_some_and(|error| NO_CONNECTION.contains(&error.kind()))
+            || told.iter().any(|text| error.to_string().contains(text))
+    })
 }
 
 fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {

@@ -11,7 +11,7 @@ use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::interceptors::BeforeDeserializationInterceptorContextRef;
-use aws_sdk_dynamodb::config::{ConfigBag, Intercept, RuntimeComponents};
+use aws_sdk_dynamodb::config::{Builder as Config, ConfigBag, Intercept, RuntimeComponents};
 use aws_sdk_dynamodb::error::BoxError;
 use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 use aws_smithy_http_client::Builder;
@@ -22,9 +22,12 @@ use super::location::Location;
 use crate::model::error::{Error, Result};
 use crate::model::time::Timestamp;
 
-/// Timeout of an attempt. A write that takes longer counts as lost.
-const ATTEMPT: Duration = Duration::from_secs(5);
-const CONNECT: Duration = Duration::from_secs(2);
+/// Timeout of an attempt. A write that takes longer counts as lost. Three of them are within the time of a login.
+const ATTEMPT: Duration = Duration::from_millis(1_500);
+const CONNECT: Duration = Duration::from_secs(1);
+
+/// Timeout of a request that reads a page of the whole table, which nobody waits for at a login.
+const PAGE: Duration = Duration::from_secs(10);
 
 /// Idle timeout of a connection: shorter than the service's, so that no request is sent into a closing connection.
 const IDLE: Duration = Duration::from_secs(15);
@@ -50,6 +53,12 @@ pub(super) async fn connect(location: &Location) -> Result<Client> {
         return Err(Error::invalid("no region; set region=… in the store URL, AWS_REGION, or a profile"));
     }
     Ok(Client::new(&config))
+}
+
+/// Timeouts of a request that reads a page of the whole table.
+pub(super) fn for_a_page() -> Config {
+    let timeouts = TimeoutConfig::builder().connect_timeout(CONNECT).operation_attempt_timeout(PAGE).build();
+    Config::new().timeout_config(timeouts)
 }
 
 /// Region of the URL, else of the environment, else of the profile. Never asks the instance metadata service.

@@ -20,6 +20,7 @@ use crate::backend::{Budget, Cursor, Swept};
 use crate::model::error::{Error, Result};
 use crate::model::key::Prefix;
 use crate::model::kind::Kind;
+use crate::model::record::Record;
 use crate::model::time::Timestamp;
 
 /// Concurrent deletes in each segment.
@@ -30,6 +31,9 @@ const ERASED_AT_ONCE: u64 = 10_000;
 
 /// Maximum number of deletes in one request.
 const BATCH: usize = 25;
+
+/// Time past its end after which a target is as good as absent. No clock is wrong by so much without being noticed.
+const LONG_PAST: Duration = Duration::from_secs(31 * 86_400);
 
 /// Minimum interval between two full scans by a process that does not delete.
 const LOOK_EVERY: Duration = Duration::from_secs(86_400);
@@ -107,9 +111,11 @@ impl DynamoDb {
         if !swept.more {
             self.looked.lock().unwrap_or_else(PoisonError::into_inner).insert(budget.kinds.clone(), until);
         }
-        if is_seen_whole {
-            self.report();
-        }
+        let found = {
+            let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
+            if is_seen_whole { std::mem::take(&mut *tally).0 } else { tally.0.clone() }
+        };
+        self.report(found, is_seen_whole, &walk);
         Ok(swept)
     }
 
@@ -118,15 +124,16 @@ impl DynamoDb {
         looked.get(kinds).is_none_or(|&last| until.since(last) >= LOOK_EVERY)
     }
 
-    fn report(&self) {
-        let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = std::mem::take(&mut *tally).0;
+    /// Updates the metrics from the first step of a walk on: a large table takes days.
+    fn report(&self, found: Stats, whole: bool, walk: &Walk) {
+        let share = f64::from(number(walk.segments_over())) / f64::from(number(walk.segments()).max(1));
+        metrics::gauge!("ebbtide_walk_progress").set(share);
         for (kind, stats) in &found {
             let seconds = stats.oldest_overdue.unwrap_or_default().as_secs_f64();
             let overdue = u32::try_from(stats.expired).unwrap_or(u32::MAX);
             metrics::gauge!("ebbtide_overdue_records", "kind" => kind.name()).set(f64::from(overdue));
             metrics::gauge!("ebbtide_oldest_overdue_seconds", "kind" => kind.name()).set(seconds);
-            if stats.expired > 0 {
+            if whole && stats.expired > 0 {
                 tracing::info!(
                     kind = kind.name(),
                     overdue = stats.expired,
@@ -135,16 +142,21 @@ impl DynamoDb {
                 );
             }
         }
-        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+        let mut last = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        // Until a walk was whole, the part of it that is known.
+        if whole || !last.as_ref().is_some_and(|(_, whole)| *whole) {
+            *last = Some((found, whole));
+        }
     }
 
-    /// Removes an index record whose record is gone, and returns its kind; counts any other. Both are written in one
-    /// commit, so a record that is missing after its index was read has been removed.
+    /// Removes an index record whose record is absent or long past, and returns its kind; counts any other. Both are
+    /// written in one commit, so a record that is missing after its index was read has been removed. One that has just
+    /// expired by this clock may be live by another: the engine's TTL removes it, and then the index record goes.
     async fn remove_orphan(&self, item: &Item, now: Timestamp) -> Result<Option<Kind>> {
         let kind = self.space.kind_of(item)?;
         if let Some((_, target)) = self.links.iter().find(|(index, _)| *index == kind)
             && let Some(target) = target(&self.space.key_of(item)?, &record_of(item)?)
-            && self.read(&target).await?.is_none_or(|record| !record.is_live(now))
+            && self.read(&target).await?.is_none_or(|record| is_long_past(&record, now))
             && self.delete_if(item, &same_version(version_of(item)?)).await?
         {
             return Ok(Some(kind));
@@ -375,6 +387,10 @@ impl DynamoDb {
         };
         self.step(walk, look, &Allowance::new(u64::MAX), deal).await
     }
+}
+
+fn is_long_past(record: &Record, now: Timestamp) -> bool {
+    !record.is_live(now) && now.since(record.expires_at) >= LONG_PAST
 }
 
 /// Cursor tag of a deletion whose positions are kept in the table.

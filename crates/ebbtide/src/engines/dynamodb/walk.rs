@@ -1,7 +1,7 @@
 //! Walk through the whole table in parallel segments, for sweeping, erasing, counting and listing.
 //!
 //! A walk proceeds in steps of a bounded number of requests. Between the steps its position is kept in the table for
-//! a day, by its purpose and its time: any process with the same two resumes it. A walk whose position is lost starts
+//! nine days, by its purpose and its time: any process with the same two resumes it. A walk whose position is lost starts
 //! again, which costs reads and changes no answer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +11,7 @@ use futures_util::future::try_join_all;
 
 use super::DynamoDb;
 use super::attempt::{Fault, fault};
+use super::client::for_a_page;
 use super::condition::Asked;
 use super::item::{Item, PK, SK, bytes_of, item_key, only_key};
 use crate::backend::BackendExt as _;
@@ -29,8 +30,12 @@ pub(super) const SEGMENTS: usize = 4;
 /// Requests per step, each of which reads up to a megabyte: about a second of work.
 const REQUESTS: u64 = 32;
 
-/// Lifetime of a position in the table.
-const KEPT: Duration = Duration::from_secs(86_400);
+/// Lifetime of a position in the table: a walk goes on over several periods of a daily schedule.
+const KEPT: Duration = Duration::from_secs(9 * 86_400);
+
+/// Number of items of the first page, and of the smallest, after a page that took too long.
+const SMALLER_PAGE: usize = 1_000;
+const SMALLEST_PAGE: usize = 10;
 
 /// Position of a walk in one segment.
 #[derive(Debug, Clone, PartialEq)]
@@ -229,16 +234,19 @@ impl DynamoDb {
         let requests = AtomicU64::new(look.requests);
         let (requests, deal) = (&requests, &deal);
         let segments = walk.places.iter_mut().enumerate().map(|(segment, place)| async move {
-            let mut most = look.at_first;
+            let (mut most, mut slow) = (look.at_first, false);
             while *place != Place::End && !allowance.is_spent() {
                 let one = |left: u64| left.checked_sub(1);
                 if requests.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one).is_err() {
                     break;
                 }
                 let start = if let Place::Behind(start) = &*place { Some(start.clone()) } else { None };
-                let (items, last) =
-                    self.patience.repeat(|| self.send_walk(segment, start.clone(), look, most)).await?;
-                most = most.map(|most| most.saturating_mul(4));
+                let Some((items, last)) = self.send_page(segment, start, look, &mut most).await? else {
+                    // A smaller one is asked for, and those after it are no larger.
+                    slow = true;
+                    continue;
+                };
+                most = most.map(|most| if slow { most } else { most.saturating_mul(4) });
                 let dealt = if items.is_empty() { Dealt::All } else { deal(items).await? };
                 *place = match dealt {
                     Dealt::All => last.map_or(Place::End, Place::Behind),
@@ -249,6 +257,29 @@ impl DynamoDb {
             Ok(())
         });
         try_join_all(segments).await.map(drop)
+    }
+
+    /// Reads a page. None if it took too long: `most` is then smaller, until it cannot be.
+    async fn send_page(
+        &self,
+        segment: usize,
+        start: Option<Item>,
+        look: &Look,
+        most: &mut Option<usize>,
+    ) -> Result<Option<(Vec<Item>, Option<Item>)>> {
+        match self.send_walk(segment, start.clone(), look, *most).await {
+            Ok(page) => Ok(Some(page)),
+            Err(Fault::Lost(_)) if most.is_none_or(|most| most > SMALLEST_PAGE) => {
+                *most = Some(most.map_or(SMALLER_PAGE, |most| (most / 8).clamp(SMALLEST_PAGE, SMALLER_PAGE)));
+                Ok(None)
+            }
+            Err(fault) => {
+                let mut attempts = self.patience.begin();
+                attempts.pause(fault).await?;
+                let again = || self.send_walk(segment, start.clone(), look, *most);
+                self.patience.repeat(again).await.map(Some)
+            }
+        }
     }
 
     async fn send_walk(
@@ -272,6 +303,8 @@ impl DynamoDb {
             // Beyond this, the engine's own limit of a megabyte applies first.
             .set_limit(most.map(|most| number(most.min(100_000))))
             .set_exclusive_start_key(start)
+            .customize()
+            .config_override(for_a_page())
             .send()
             .await
             .map_err(fault)?;

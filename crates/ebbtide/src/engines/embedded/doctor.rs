@@ -43,6 +43,8 @@ pub struct Report {
     pub damage: Vec<Damage>,
     /// True if files of the old format are kept in the directory `old`.
     pub has_old: bool,
+    /// True if the store was salvaged from a damaged one: deletes and revocations may be missing from it.
+    pub salvaged: bool,
 }
 
 /// One place that is damaged.
@@ -94,6 +96,7 @@ fn examine_in<C: ColdStore>(rest: &str, expect: Option<u64>) -> Result<Report> {
     }
     let mut report = Report { engine: C::NAME.to_owned(), ..Report::default() };
     report.has_old = options.path.join("old").is_dir();
+    report.salvaged = options.path.join(folder::SALVAGED).is_file();
     match Folder::take(&options.path, C::NAME) {
         Ok((folder, State::Store)) => {
             let manifest = examine_log(&folder, &mut report)?;
@@ -137,7 +140,7 @@ fn examine_log(folder: &Folder, report: &mut Report) -> Result<Option<Manifest>>
     };
     report.segments = manifest.segments.len();
     // The rules of opening, which decide.
-    match recovery::scan(&disk, Faults::default(), &mut |_, _, _| Ok(())) {
+    match recovery::scan(&disk, Faults::default(), &[], &mut |_, _, _| Ok(())) {
         Ok(Some(scan)) => {
             report.last_sequence = scan.last_sequence();
             report.durable_to = scan.floor;
@@ -229,7 +232,7 @@ fn examine_cold<C: ColdStore>(
 }
 
 /// The message of an error with its causes.
-fn in_full(error: &Error) -> String {
+pub(super) fn in_full(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {

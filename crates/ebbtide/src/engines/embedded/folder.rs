@@ -21,8 +21,10 @@ const FORMAT_FILE: &str = "FORMAT";
 const FORMAT_NEW: &str = "FORMAT.new";
 const LOCK_FILE: &str = "LOCK";
 const CREATING: &str = "CREATING";
-const LOG: &str = "log";
-const COLD: &str = "cold";
+pub(super) const LOG: &str = "log";
+pub(super) const COLD: &str = "cold";
+/// Mark of a store that was salvaged from a damaged one, with what was lost.
+pub(super) const SALVAGED: &str = "SALVAGED";
 /// Folder of the engine's files in the old format.
 const OLD_DATA: &str = "data";
 /// Folder that keeps the files of the old format after the move.
@@ -165,16 +167,7 @@ impl Folder {
         if fs::read_dir(target).map_err(unwritable)?.next().is_some() {
             return Err(Error::invalid("the directory of a backup must be empty"));
         }
-        for entry in fs::read_dir(&self.path).map_err(unwritable)? {
-            let entry = entry.map_err(unwritable)?;
-            let name = entry.file_name();
-            let is_own = [FORMAT_FILE, FORMAT_NEW, LOCK_FILE, CREATING].iter().any(|own| name == *own);
-            if !is_own && entry.file_type().map_err(unwritable)?.is_file() {
-                // Keys stand beside the data; a copy keeps their mode.
-                fs::copy(entry.path(), target.join(&name)).map_err(unwritable)?;
-                File::open(target.join(name)).and_then(|file| file.sync_all()).map_err(unwritable)?;
-            }
-        }
+        copy_beside(&self.path, target)?;
         Ok((target.join(LOG), target.join(COLD)))
     }
 
@@ -198,12 +191,29 @@ pub(super) fn forget_old(path: &Path) -> Result<bool> {
     }
 }
 
+/// Copies the files beside the data, durably. Keys stand there; a copy keeps their mode.
+pub(super) fn copy_beside(from: &Path, target: &Path) -> Result<()> {
+    let copy = || {
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let is_own = [FORMAT_FILE, FORMAT_NEW, LOCK_FILE, CREATING].iter().any(|own| name == *own);
+            if !is_own && entry.file_type()?.is_file() {
+                fs::copy(entry.path(), target.join(&name))?;
+                File::open(target.join(name))?.sync_all()?;
+            }
+        }
+        Ok(())
+    };
+    copy().map_err(|error| unusable("cannot write the copy", error))
+}
+
 /// Creates a folder for its owner alone, unless it exists.
 pub(super) fn create_dir(path: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-fn new_file(path: &Path) -> std::io::Result<File> {
+pub(super) fn new_file(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
@@ -276,6 +286,7 @@ fn holds_something_else(path: &Path) -> Result<bool> {
         OLD,
         CREATING,
         FORMAT_NEW,
+        SALVAGED,
         "keyring.json",
         "root.key",
         "lost+found",
@@ -283,7 +294,7 @@ fn holds_something_else(path: &Path) -> Result<bool> {
     Ok(names.into_iter().any(|name| !expected.iter().any(|known| name == *known)))
 }
 
-fn lock(path: &Path) -> Result<File> {
+pub(super) fn lock(path: &Path) -> Result<File> {
     let cannot = |error| unusable("cannot lock the directory of the store", error);
     let mut options = OpenOptions::new();
     let file = options.create(true).truncate(false).write(true).mode(0o600).open(path.join(LOCK_FILE));

@@ -5,6 +5,7 @@
 //! the kind that it was at. The new format is written when log and cold store are durable; until then the old files are
 //! the store, and afterwards they stay in `PATH/old`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;
@@ -86,9 +87,31 @@ fn move_in_steps<C: ColdStore>(
     Ok(())
 }
 
+/// Fills a new folder with all records of `source`, and returns their numbers by kind. The caller finishes the folder.
+pub(super) fn write_new<C: ColdStore>(
+    folder: &Folder,
+    options: &Options,
+    source: &impl OldStore,
+) -> Result<BTreeMap<String, u64>> {
+    let cannot = |error| folder::unusable("cannot create the directory of the cold store", error);
+    folder::create_dir(&folder.cold()).map_err(cannot)?;
+    let cold = C::open(&folder.cold(), options.cache_bytes)?;
+    let mark = source.clock_mark()?;
+    let mut counts = BTreeMap::new();
+    for &kind in Kind::ALL {
+        let count = move_kind(source, &cold, kind, mark.unwrap_or(Timestamp::ZERO))?;
+        if count > 0 {
+            counts.insert(kind.name().to_owned(), count);
+        }
+    }
+    cold.sync()?;
+    write_manifest(folder, &cold, mark)?;
+    Ok(counts)
+}
+
 /// Moves the records of one kind, and returns their number.
-fn move_kind<C: ColdStore>(old: &C::Old, cold: &C, kind: Kind, now: Timestamp) -> Result<u64> {
-    let mut bulks: std::collections::BTreeMap<Window, Vec<Row>> = std::collections::BTreeMap::new();
+fn move_kind<C: ColdStore>(old: &impl OldStore, cold: &C, kind: Kind, now: Timestamp) -> Result<u64> {
+    let mut bulks: BTreeMap<Window, Vec<Row>> = BTreeMap::new();
     let mut windows = cold.windows(kind);
     let (mut bytes, mut count) = (0, 0);
     old.each(kind, &mut |key: &[u8], record: Record| {
@@ -110,11 +133,7 @@ fn move_kind<C: ColdStore>(old: &C::Old, cold: &C, kind: Kind, now: Timestamp) -
     Ok(count)
 }
 
-fn ingest<C: ColdStore>(
-    cold: &C,
-    kind: Kind,
-    bulks: std::collections::BTreeMap<Window, Vec<Row>>,
-) -> Result<()> {
+fn ingest<C: ColdStore>(cold: &C, kind: Kind, bulks: BTreeMap<Window, Vec<Row>>) -> Result<()> {
     bulks.into_iter().try_for_each(|(window, rows)| cold.ingest(kind, window, rows))
 }
 

@@ -15,7 +15,7 @@ use std::ops::Bound;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::model::error::Result;
+use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::time::Timestamp;
@@ -55,6 +55,15 @@ pub trait OldStore {
     fn each(&self, kind: Kind, visit: Visit<'_>) -> Result<()>;
 }
 
+/// Settings of the compactions of a cold store; its own where there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tuning {
+    /// Files of level 0 from which they are compacted.
+    pub level0_trigger: Option<i32>,
+    /// Most compactions and flushes at a time.
+    pub background_jobs: Option<i32>,
+}
+
 /// An engine for records that have left the log. One thread writes to it; reads come from any.
 pub trait ColdStore: Sized + Send + Sync + 'static {
     /// Reader of stores that this engine wrote before there was a log.
@@ -65,6 +74,17 @@ pub trait ColdStore: Sized + Send + Sync + 'static {
 
     /// Opens or creates the store in the folder `path`.
     fn open(path: &Path, cache_bytes: u64) -> Result<Self>;
+
+    /// Opens or creates the store with settings of its compactions. An engine that has none refuses them.
+    fn open_tuned(path: &Path, cache_bytes: u64, tuning: Tuning) -> Result<Self> {
+        if tuning != Tuning::default() {
+            return Err(Error::invalid(format!(
+                "level0_trigger and background_jobs are options of rocksdb: in the store URL, and not of {}:",
+                Self::NAME
+            )));
+        }
+        Self::open(path, cache_bytes)
+    }
 
     /// Opens the files of the old format in `path`.
     fn open_old(path: &Path) -> Result<Self::Old>;

@@ -38,6 +38,9 @@ pub trait Disk: Send + Sync + 'static {
 
     /// Bytes that can still be written.
     fn free(&self) -> io::Result<u64>;
+
+    /// Bytes of the whole disk, used or not.
+    fn size(&self) -> io::Result<u64>;
 }
 
 /// One open file.

@@ -7,8 +7,10 @@
 mod backend;
 mod backup;
 mod commit;
+mod hints;
 mod lookup;
 mod open;
+mod passes;
 pub(crate) mod retire;
 mod scan;
 mod sweep;
@@ -45,6 +47,8 @@ pub struct Options {
     pub cap_bytes: u64,
     /// Time after which a segment retires.
     pub horizon: Duration,
+    /// Length from which segments get a hint.
+    pub hint_from: u32,
     /// Free bytes of the disk below which nothing is added.
     pub reserve_bytes: u64,
     /// Furthest that one commit moves the clock mark.
@@ -67,6 +71,7 @@ impl Options {
             keep_bytes: 64 << 20,
             cap_bytes: 4 << 30,
             horizon: super::cold::HORIZON,
+            hint_from: 8 << 20,
             reserve_bytes: 256 << 20,
             clock_leap: Duration::from_secs(24 * 3_600),
             is_listed: |kind| {
@@ -103,11 +108,16 @@ pub(crate) struct Core<C> {
     retiring: AtomicU32,
     /// Counts removals of entries by retirement, for walks.
     moves: AtomicU64,
+    /// Counts sweeps that removed cold records.
+    removals: AtomicU64,
+    /// The last pass over the log for each kind without a map.
+    passes: Mutex<BTreeMap<Kind, Arc<passes::Pass>>>,
     mark: Mutex<Mark>,
     /// Latest time that was handed in.
     latest: AtomicU64,
     /// Time at which maintenance first saw a segment.
     births: Mutex<BTreeMap<u32, Timestamp>>,
+    hints: Mutex<hints::Hints>,
     /// True while the disk has less free than the reserve: what is left is for writes that end authority.
     is_short: AtomicBool,
     /// True once the store is being closed: sweeps and counts end early, and rest no more.
@@ -157,7 +167,12 @@ pub struct Embedded<C: ColdStore> {
     control: Option<Control>,
     maintainer: Option<Maintainer>,
     reads: Pool,
+    /// Listings of users.
     walks: Pool,
+    /// Listings of kinds without a map, on one thread.
+    passes: Pool,
+    /// Sweeps, counts and backups: they rest and wait for each other, and nobody's listing waits for them.
+    chores: Pool,
     threads: Option<Threads>,
     pub(crate) core: Arc<Core<C>>,
     /// The folder that it is in, locked; none on a disk of tests.
@@ -174,14 +189,14 @@ impl<C: ColdStore> Drop for Embedded<C> {
 /// The thread that retires segments which are too old or too many.
 struct Maintainer {
     stop: Arc<(Mutex<bool>, Condvar)>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Drop for Maintainer {
     fn drop(&mut self) {
         *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.stop.1.notify_all();
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }

@@ -54,6 +54,20 @@ impl Entry {
         self.hash
     }
 
+    /// Number of the shard that it belongs to.
+    pub(crate) fn shard(&self) -> usize {
+        shard_number(self.hash)
+    }
+
+    /// The entry as it stands in a hint.
+    pub(crate) fn words(&self) -> [u64; 3] {
+        [self.hash, self.place, self.state]
+    }
+
+    pub(crate) fn from_words([hash, place, state]: [u64; 3]) -> Self {
+        Self { hash, place, state }
+    }
+
     pub(crate) fn kind_code(&self) -> u8 {
         (self.place >> 56) as u8
     }
@@ -120,6 +134,14 @@ impl Shard {
         self.entries.insert_unique(new.hash, new, |entry| entry.hash);
     }
 
+    /// Fills an empty shard with entries of distinct keys.
+    pub(crate) fn fill(&mut self, entries: impl ExactSizeIterator<Item = Entry>) {
+        self.entries = HashTable::with_capacity(entries.len());
+        for entry in entries {
+            self.entries.insert_unique(entry.hash, entry, |entry| entry.hash);
+        }
+    }
+
     /// Removes exactly this entry, and answers whether it was there.
     pub(crate) fn remove(&mut self, old: Entry) -> bool {
         match self.entries.find_entry(old.hash, |entry| *entry == old) {
@@ -152,6 +174,8 @@ impl Shard {
 pub(crate) struct Index {
     shards: Box<[Mutex<Shard>]>,
     hasher: SipHasher13,
+    /// A second hash, for hints.
+    checker: SipHasher13,
     /// Bits of the hash that count: tests let keys collide.
     mask: u64,
 }
@@ -161,6 +185,7 @@ impl Index {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hasher: SipHasher13::new_with_key(seed),
+            checker: SipHasher13::new_with_key(&seed.map(|byte| !byte)),
             mask: u64::MAX,
         }
     }
@@ -177,6 +202,14 @@ impl Index {
         hasher.write_u8(kind.code());
         hasher.write(key);
         hasher.finish() & self.mask
+    }
+
+    /// Second hash of a key, independent of the first.
+    pub(crate) fn check(&self, kind: Kind, key: &[u8]) -> u64 {
+        let mut hasher = self.checker;
+        hasher.write_u8(kind.code());
+        hasher.write(key);
+        hasher.finish()
     }
 
     /// Locks the shard with this number.

@@ -25,6 +25,7 @@ pub(crate) use scan::{Scan, scan};
 use super::disk::Disk;
 use super::faults::Faults;
 use super::frame::Frame;
+use super::hint::Hint;
 use super::manifest::{self, Manifest, ManifestFile};
 use super::position::Position;
 use super::segment::{Segment, check_len, failed};
@@ -63,10 +64,17 @@ pub(crate) struct Recovered {
 }
 
 /// Opens the log on `disk`, or creates one on an empty disk.
-pub(crate) fn open(disk: &Arc<dyn Disk>, settings: &Settings, visit: Visit<'_>) -> Result<Recovered> {
+///
+/// Segments with a hint, the oldest ones, are not read: the caller has their entries.
+pub(crate) fn open(
+    disk: &Arc<dyn Disk>,
+    settings: &Settings,
+    hints: &[Hint],
+    visit: Visit<'_>,
+) -> Result<Recovered> {
     check_len(settings.segment_len)?;
     check_len(settings.first_len)?;
-    let scan = match scan(disk.as_ref(), settings.faults, visit)? {
+    let scan = match scan(disk.as_ref(), settings.faults, hints, visit)? {
         Some(scan) => scan,
         None => create(disk, settings)?,
     };

@@ -9,6 +9,7 @@ mod queue;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod waiters;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,6 +18,7 @@ use std::task::{Context, Poll, Waker};
 
 use queue::Queue;
 pub(crate) use threads::Threads;
+use waiters::{Crowd, Waiters};
 
 use super::disk::Disk;
 use super::faults::Fault;
@@ -143,34 +145,8 @@ impl Log {
 
     /// Waits until the frame at `at` is durable.
     pub(crate) async fn durable(&self, at: Position) -> Result<()> {
-        let mut registered = None;
-        std::future::poll_fn(|context| self.poll_durable(at, context, &mut registered)).await
-    }
-
-    fn poll_durable(
-        &self,
-        at: Position,
-        context: &Context<'_>,
-        registered: &mut Option<Waker>,
-    ) -> Poll<Result<()>> {
-        if at < self.durable_end() {
-            return Poll::Ready(Ok(()));
-        }
-        if registered.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) && !self.is_poisoned() {
-            return Poll::Pending;
-        }
-        let mut queue = self.queue();
-        // The thread that writes moves the end before it takes the wakers under this lock.
-        if at < self.durable_end() {
-            return Poll::Ready(Ok(()));
-        }
-        if self.is_poisoned() {
-            return Poll::Ready(Err(poisoned()));
-        }
-        let Some(wakers) = queue.wakers(at) else { return Poll::Ready(Err(poisoned())) };
-        wakers.push(context.waker().clone());
-        *registered = Some(context.waker().clone());
-        Poll::Pending
+        let mut waiting = Waiting { log: self, at, joined: None };
+        std::future::poll_fn(|context| waiting.poll(context)).await
     }
 
     /// Waits until a prepared segment is at hand; fails if none can be made.
@@ -217,6 +193,20 @@ impl Log {
     /// The open segment with this number.
     pub(crate) fn segment(&self, id: u32) -> Option<Arc<Segment>> {
         self.segments.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    /// All segments up to this one, in order.
+    pub(crate) fn segments_up_to(&self, id: u32) -> Vec<Arc<Segment>> {
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        segments.range(..=id).map(|(_, segment)| Arc::clone(segment)).collect()
+    }
+
+    /// Segments that are no longer written to and are durable, with their last sequences.
+    pub(crate) fn full(&self) -> Vec<(Arc<Segment>, u64)> {
+        let acknowledged = self.acknowledged();
+        let lasts = self.lasts.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let durable = lasts.into_iter().filter(|(_, last)| *last <= acknowledged);
+        durable.filter_map(|(id, last)| Some((self.segment(id)?, last))).collect()
     }
 
     /// The oldest segment, if it is no longer written to, and its last sequence.
@@ -290,8 +280,7 @@ impl Log {
         let mut written = segment.file.write_at(&group.bytes, group.start.offset().into());
         if faults.has(Fault::AcknowledgedBeforeSync) && written.is_ok() {
             acknowledge();
-            let wakers = self.queue().written();
-            wakers.into_iter().for_each(Waker::wake);
+            self.wake_written();
         }
         if written.is_ok() && !faults.has(Fault::SyncSkipped) {
             written = segment.file.sync_data();
@@ -301,12 +290,19 @@ impl Log {
             return Err(failed("cannot write to the log", error));
         }
         acknowledge();
-        let wakers = self.queue().written();
-        if let Ok(waiting @ 1..) = u32::try_from(wakers.len()) {
+        if let Ok(waiting @ 1..) = u32::try_from(self.wake_written()) {
             metrics::histogram!("ebbtide_committer_group_size").record(waiting);
         }
-        wakers.into_iter().for_each(Waker::wake);
         Ok(true)
+    }
+
+    /// Wakes the callers of the group that was written, and returns their number.
+    fn wake_written(&self) -> usize {
+        let waiters = self.queue().written();
+        let count = waiters.wake_first();
+        let before = self.queue().woken(waiters);
+        before.wake_all();
+        count
     }
 
     /// Writes an empty group behind the last one, whose header says that the last one is durable. Answers whether it did:
@@ -334,14 +330,62 @@ impl Log {
         tracing::error!(reason, "the log is closed until it is reopened");
         self.poisoned.store(true, Ordering::Release);
         let mut queue = self.queue();
-        let wakers = queue.all_wakers();
+        let (waiters, room) = queue.all_waiters();
         drop(queue);
-        wakers.into_iter().for_each(Waker::wake);
+        waiters.iter().for_each(Waiters::wake_all);
+        room.into_iter().for_each(Waker::wake);
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
         // Every change is made after all that could panic.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Caller that waits for a frame.
+struct Waiting<'a> {
+    log: &'a Log,
+    at: Position,
+    joined: Option<(Waker, Arc<Crowd>)>,
+}
+
+impl Waiting<'_> {
+    fn poll(&mut self, context: &Context<'_>) -> Poll<Result<()>> {
+        if self.at < self.log.durable_end() {
+            return Poll::Ready(Ok(()));
+        }
+        let is_joined = self.joined.as_ref().is_some_and(|(waker, _)| waker.will_wake(context.waker()));
+        if is_joined && !self.log.is_poisoned() {
+            return Poll::Pending;
+        }
+        let mut queue = self.log.queue();
+        // The thread that writes moves the end before it takes the callers under this lock.
+        if self.at < self.log.durable_end() {
+            return Poll::Ready(Ok(()));
+        }
+        if self.log.is_poisoned() {
+            return Poll::Ready(Err(poisoned()));
+        }
+        let Some(waiters) = queue.waiters(self.at) else { return Poll::Ready(Err(poisoned())) };
+        let crowd = waiters.join(context.waker());
+        drop(queue);
+        if let Some((waker, crowd)) = self.joined.replace((context.waker().clone(), crowd)) {
+            crowd.leave(&waker);
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Waiting<'_> {
+    /// Wakes the other callers of the thread, if the group is durable.
+    fn drop(&mut self) {
+        if let Some((waker, crowd)) = self.joined.take() {
+            if self.at < self.log.durable_end() || self.log.is_poisoned() {
+                crowd.wake_all();
+            } else {
+                crowd.leave(&waker);
+            }
+        }
     }
 }
 

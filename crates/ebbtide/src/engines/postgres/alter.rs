@@ -1,8 +1,8 @@
 //! Changes that answer with the record: one statement each.
 
 use super::Postgres;
-use super::link::{Params, Repeat};
-use super::params::{Bytea, column, millis, record};
+use super::link::Repeat;
+use super::params::{Bytea, Params, column, millis, record};
 use crate::model::alteration::{Add, Alteration, Altered};
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;

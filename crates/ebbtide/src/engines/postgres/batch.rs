@@ -11,8 +11,8 @@
 //! The commit follows in the same round trip. A refused batch has written nothing but placeholders, and removes those
 //! that it holds alone.
 
-use super::link::{Link, Params};
-use super::params::{Bytea, column, malformed, millis, only};
+use super::link::Link;
+use super::params::{Bytea, Param, Params, column, malformed, millis, only};
 use super::sql::{ABSENT, ALWAYS, ERASE, NOTHING, STORE, Sql, VERSION};
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
@@ -47,7 +47,7 @@ pub(super) async fn commit(link: &Link, sql: &Sql, batch: &Batch, now: Timestamp
         &now,
         &count,
     ];
-    let params: Vec<[&(dyn tokio_postgres::types::ToSql + Sync); 1]> = locks
+    let params: Vec<[&dyn Param; 1]> = locks
         .iter()
         .map(|step| match step {
             Step::Lock(_, keys) => [keys as _],

@@ -1,27 +1,25 @@
-//! Gathering of single inserts: those that arrive together go out as one statement.
+//! Gathering of single inserts: those that arrive together go out as one statement. Each caller gets the answer for
+//! its own row.
 //!
-//! A lone caller does not wait: if no statement is in flight, its own goes out at once. Inserts that arrive meanwhile
-//! are gathered, and go out when that one returns. Each caller gets the answer for its own row.
+//! A row that another transaction has locked holds up its own callers alone: the statement gives up soon, its rows are
+//! tried one by one, and no other statement takes a key that is still tried.
 
 use std::collections::{HashMap, HashSet};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
-use super::link::{Link, Repeat};
-use super::params::{Bytea, column, millis, only};
+use super::lanes::{Lanes, Pick};
+use super::link::{Link, Patient, Repeat};
+use super::params::{Bytea, Param, column, millis, only};
 use super::sql::Sql;
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::key::Key;
 use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::time::Timestamp;
-
-/// Maximum number of statements of one kind in flight.
-const LANES: usize = 2;
-
-/// Number of waiting rows for which a further statement goes out beside one in flight.
-const ENOUGH_FOR_A_LANE: usize = 16;
 
 /// Maximum number of rows, and of bytes, in one statement.
 const MOST_ROWS: usize = 512;
@@ -32,13 +30,9 @@ pub(super) struct Gatherer {
     kind: Kind,
     link: Arc<Link>,
     sql: Arc<Sql>,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    waiting: Vec<Insert>,
-    lanes: usize,
+    lanes: Lanes<Insert>,
+    /// Keys of the statements in flight.
+    in_flight: Mutex<HashSet<Key>>,
 }
 
 /// Insert of one caller, and the channel for its answer.
@@ -51,39 +45,46 @@ struct Insert {
 
 impl Gatherer {
     pub(super) fn new(kind: Kind, link: Arc<Link>, sql: Arc<Sql>) -> Self {
-        Self { kind, link, sql, state: Mutex::default() }
+        let lanes = Lanes::new(link.lanes());
+        Self { kind, link, sql, lanes, in_flight: Mutex::default() }
     }
 
     /// Returns true if the record was written, because no record was live at its key.
     pub(super) async fn insert(self: &Arc<Self>, key: Key, record: Record, now: Timestamp) -> Result<bool> {
         let (answer, answered) = oneshot::channel();
-        let opens_a_lane = {
-            let mut state = self.state();
-            state.waiting.push(Insert { key, record, now, answer });
-            let opens = state.lanes == 0 || (state.lanes < LANES && state.waiting.len() >= ENOUGH_FOR_A_LANE);
-            state.lanes += usize::from(opens);
-            opens
-        };
-        if opens_a_lane {
-            // A separate task: a caller that is dropped does not cancel the other callers' answers.
-            tokio::spawn(Arc::clone(self).drive());
+        if self.lanes.push(Insert { key, record, now, answer }) {
+            self.open_a_lane();
         }
         answered.await.unwrap_or_else(|_| {
             Err(Error::unavailable("the statement was abandoned; the write may have happened"))
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while the queue is in an inconsistent state.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A separate task: a caller that is dropped does not cancel the other callers' answers.
+    fn open_a_lane(self: &Arc<Self>) {
+        tokio::spawn(Arc::clone(self).drive());
+    }
+
+    fn in_flight(&self) -> MutexGuard<'_, HashSet<Key>> {
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends waiting inserts until none is left.
     async fn drive(self: Arc<Self>) {
-        // Closed on drop even if a statement panics: the next caller opens the lane again.
-        let mut lane = Lane { gatherer: &self, open: true };
-        while let Some(group) = lane.next() {
-            self.send(group).await;
+        let mut lane = self.lanes.lane();
+        loop {
+            let mut keys = Taken { gatherer: Arc::clone(&self), keys: HashSet::new() };
+            let Some(group) = lane.next(keys.picker()) else { return };
+            {
+                let mut sent = pin!(self.send(group, keys));
+                if timeout(self.link.stall(), sent.as_mut()).await.is_err() {
+                    if lane.stall() {
+                        self.open_a_lane();
+                    }
+                    sent.await;
+                    lane.go_on();
+                }
+            }
             // Let callers that were just answered enqueue their next insert, to share the next statement: yield a few
             // times for them to wake and reach the queue. This waits for nothing.
             for _ in 0..4 {
@@ -92,58 +93,147 @@ impl Gatherer {
         }
     }
 
-    async fn send(&self, group: Vec<Insert>) {
+    async fn send(self: &Arc<Self>, group: Vec<Insert>, keys: Taken) {
         let (first, followers) = split(group);
-        let outcome = self.write(&first).await;
-        match outcome {
-            Ok(written) => {
-                let mut verdicts = HashMap::with_capacity(if followers.is_empty() { 0 } else { first.len() });
-                for insert in first {
-                    let written = written.holds(&insert.key);
-                    if !followers.is_empty() {
-                        verdicts.insert(
-                            insert.key,
-                            Verdict { written, now: insert.now, expires_at: insert.record.expires_at },
-                        );
-                    }
-                    let _ = insert.answer.send(Ok(written));
-                }
-                self.answer_followers(followers, &verdicts);
+        match self.write(&first, Patience::Little).await {
+            Ok(Some(written)) => self.tell(first, followers, &written),
+            Ok(None) => {
+                let gatherer = Arc::clone(self);
+                tokio::spawn(async move { gatherer.send_each(first, followers, keys).await });
             }
-            Err(error) => {
-                for insert in first.into_iter().chain(followers) {
-                    let _ = insert.answer.send(Err(again(&error)));
-                }
-            }
+            Err(error) => fail(first.into_iter().chain(followers), &error),
         }
     }
 
-    /// Executes the statement, and returns the inserts it wrote.
-    async fn write(&self, inserts: &[Insert]) -> Result<Written> {
+    /// Sends each of the inserts by itself: one of their rows is locked.
+    async fn send_each(self: Arc<Self>, first: Vec<Insert>, followers: Vec<Insert>, keys: Taken) {
+        let mut of: HashMap<Key, Vec<Insert>> = HashMap::new();
+        for insert in followers {
+            of.entry(insert.key.clone()).or_default().push(insert);
+        }
+        let alone = first.into_iter().map(|insert| {
+            let followers = of.remove(&insert.key).unwrap_or_default();
+            self.send_alone(insert, followers)
+        });
+        futures_util::future::join_all(alone).await;
+        drop(keys);
+    }
+
+    async fn send_alone(&self, insert: Insert, followers: Vec<Insert>) {
+        let mut all = std::iter::once(&insert).chain(&followers);
+        if all.all(|insert| insert.answer.is_closed()) {
+            return;
+        }
+        let one = [insert];
+        match self.write(&one, Patience::Full).await {
+            Ok(Some(written)) => self.tell(one.into(), followers, &written),
+            Ok(None) => {
+                let error = Error::unavailable("another transaction holds a lock on the record; retry");
+                fail(one.into_iter().chain(followers), &error);
+            }
+            Err(error) => fail(one.into_iter().chain(followers), &error),
+        }
+    }
+
+    fn tell(&self, first: Vec<Insert>, followers: Vec<Insert>, written: &Written) {
+        let mut verdicts = HashMap::with_capacity(if followers.is_empty() { 0 } else { first.len() });
+        for Insert { key, record, now, answer } in first {
+            let written = written.holds(&key);
+            if !followers.is_empty() {
+                verdicts.insert(key, Verdict { written, now, expires_at: record.expires_at });
+            }
+            let _ = answer.send(Ok(written));
+        }
+        self.answer_followers(followers, &verdicts);
+    }
+
+    /// Executes the statement, and returns the inserts it wrote; none if one of its rows is locked.
+    async fn write(&self, inserts: &[Insert], patience: Patience) -> Result<Option<Written>> {
         let keys: Vec<_> = inserts.iter().map(|insert| Bytea(insert.key.as_bytes())).collect();
         let values: Vec<_> = inserts.iter().map(|insert| Bytea(&insert.record.value)).collect();
         let versions: Vec<_> = inserts.iter().map(|insert| Bytea(insert.record.version.as_bytes())).collect();
         let expires_at: Vec<_> = inserts.iter().map(|insert| millis(insert.record.expires_at)).collect();
         let nows: Vec<_> = inserts.iter().map(|insert| millis(insert.now)).collect();
-        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
-            [&keys, &values, &versions, &expires_at, &nows];
-        let answer = self.link.run(Repeat::Write, &self.sql.of(self.kind).insert, &params).await?;
+        let params: [&dyn Param; 5] = [&keys, &values, &versions, &expires_at, &nows];
+        let sql = &self.sql.of(self.kind).insert;
+        let answer = match patience {
+            Patience::Full => self.link.run(Repeat::Write, sql, &params).await?,
+            Patience::Little => match self.link.run_quick(Repeat::Write, sql, &params).await? {
+                Patient::Answered(answer) => answer,
+                Patient::LockedOut => return Ok(None),
+            },
+        };
         let some: Option<Vec<Option<Vec<u8>>>> = column(only(&answer.rows)?, 0)?;
-        Ok(match some {
+        Ok(Some(match some {
             None => Written::All,
             Some(keys) => Written::Some(keys.into_iter().flatten().collect()),
-        })
+        }))
     }
 
     /// Answers later inserts of the same key as if they came right after the first, if that settles them; the others
-    /// go to the server with the next statement.
+    /// go to the server with a later statement.
     fn answer_followers(&self, followers: Vec<Insert>, verdicts: &HashMap<Key, Verdict>) {
         for insert in followers {
             if verdicts.get(&insert.key).is_some_and(|first| first.refuses(insert.now)) {
                 let _ = insert.answer.send(Ok(false));
             } else {
-                self.state().waiting.push(insert);
+                self.lanes.put_back(insert);
             }
+        }
+    }
+}
+
+/// Time that a statement waits for a locked row.
+#[derive(Clone, Copy)]
+enum Patience {
+    Little,
+    Full,
+}
+
+/// Keys of a statement in flight.
+struct Taken {
+    gatherer: Arc<Gatherer>,
+    keys: HashSet<Key>,
+}
+
+impl Taken {
+    /// Picks the inserts of the next statement, and notes their keys.
+    fn picker(&mut self) -> impl FnMut(&Insert) -> Pick {
+        let (mut rows, mut bytes) = (0, 0);
+        move |insert| {
+            if insert.answer.is_closed() {
+                return Pick::Drop;
+            }
+            bytes += insert.key.as_bytes().len() + insert.record.value.len();
+            if rows == MOST_ROWS || (rows > 0 && bytes > MOST_BYTES) {
+                return Pick::Stop;
+            }
+            if !self.keys.contains(&insert.key) {
+                if !self.gatherer.in_flight().insert(insert.key.clone()) {
+                    return Pick::Leave;
+                }
+                self.keys.insert(insert.key.clone());
+            }
+            rows += 1;
+            Pick::Take
+        }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if self.keys.is_empty() {
+            return;
+        }
+        {
+            let mut in_flight = self.gatherer.in_flight();
+            for key in &self.keys {
+                in_flight.remove(key);
+            }
+        }
+        // Others may have waited for these keys.
+        if self.gatherer.lanes.nudge() {
+            self.gatherer.open_a_lane();
         }
     }
 }
@@ -183,39 +273,6 @@ impl Verdict {
     }
 }
 
-/// Slot for one of the statements in flight.
-struct Lane<'a> {
-    gatherer: &'a Gatherer,
-    open: bool,
-}
-
-impl Lane<'_> {
-    /// Takes the next inserts. If none waits, the lane closes in the same step, so that the next caller opens one.
-    fn next(&mut self) -> Option<Vec<Insert>> {
-        let mut state = self.gatherer.state();
-        if state.waiting.is_empty() {
-            state.lanes -= 1;
-            self.open = false;
-            return None;
-        }
-        let mut bytes = 0;
-        let fits = |insert: &&Insert| {
-            bytes += insert.key.as_bytes().len() + insert.record.value.len();
-            bytes <= MOST_BYTES
-        };
-        let count = state.waiting.iter().take(MOST_ROWS).take_while(fits).count().max(1);
-        Some(state.waiting.drain(..count).collect())
-    }
-}
-
-impl Drop for Lane<'_> {
-    fn drop(&mut self) {
-        if self.open {
-            self.gatherer.state().lanes -= 1;
-        }
-    }
-}
-
 /// Splits off the first insert of each key, in the order of the keys, in which the server takes them; the rest keep
 /// the order in which they arrived.
 fn split(group: Vec<Insert>) -> (Vec<Insert>, Vec<Insert>) {
@@ -226,10 +283,16 @@ fn split(group: Vec<Insert>) -> (Vec<Insert>, Vec<Insert>) {
     (first, followers)
 }
 
+fn fail(inserts: impl Iterator<Item = Insert>, error: &Error) {
+    for insert in inserts {
+        let _ = insert.answer.send(Err(again(error)));
+    }
+}
+
 /// Copies an error for a further caller.
-fn again(error: &Error) -> Error {
+pub(super) fn again(error: &Error) -> Error {
     let kind = match error.kind() {
-        // The statement holds the inserts of many callers: none of them can fix it.
+        // The statement holds the work of many callers: none of them can fix it.
         ErrorKind::Invalid => ErrorKind::Unavailable,
         kind => kind,
     };

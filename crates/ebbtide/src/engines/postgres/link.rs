@@ -1,22 +1,22 @@
-//! Connections to the server: a pool, one round trip for a statement or a whole transaction, and retries.
+//! Connections to the server: two pools, retries, and what becomes of callers that give up.
 
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
-use std::task::Poll;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod};
-use futures_util::TryStreamExt as _;
 use tokio::time::{sleep, timeout};
-use tokio_postgres::Row;
-use tokio_postgres::error::SqlState;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::{Config, Row};
 
-use super::settings::Settings;
+use super::connect::Hosts;
+use super::flight::{Flight, Ways, purge};
+use super::params::Params;
+use super::settings::{Pooler, Settings};
 use super::tls;
-use crate::model::error::{Error, ErrorKind, Result};
-
-pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+pub(super) use super::wire::{Answer, Repeat, explain};
+use super::wire::{Failure, Job};
+use crate::model::error::{Error, Result};
+use crate::model::rng::Rng;
 
 /// Attempts at a statement that the server has rolled back.
 const ATTEMPTS: u32 = 8;
@@ -24,55 +24,77 @@ const ATTEMPTS: u32 = 8;
 /// Additional time allowed for the network, beyond the server's statement timeout.
 const NETWORK: Duration = Duration::from_secs(5);
 
-/// Maximum number of prepared statements per connection. Batches over different sets of kinds are different
-/// statements.
-const MOST_PREPARED: usize = 512;
+/// Minimum bound of the wait for a free connection.
+const LEAST_WAIT: Duration = Duration::from_secs(5);
+
+/// Share of the lock timeout after which a gathered statement gives up: each of its rows is then tried by itself.
+const QUICK_SHARE: u32 = 8;
+
+/// Share of the lock timeout after which the next gathered statement no longer waits for one in flight.
+const STALL_SHARE: u32 = 100;
 
 /// Connections to one store.
 pub(super) struct Link {
-    pool: Pool,
-    patience: Duration,
+    /// Connections for all work that may wait for the lock of a row.
+    general: Lines,
+    /// Connections that are kept for gathered gets and inserts.
+    quick: Option<Lines>,
+    pooled: Arc<AtomicBool>,
+    stall: Duration,
+    rng: Arc<dyn Rng>,
 }
 
-/// Result of a statement.
-pub(super) struct Answer {
-    pub(super) rows: Vec<Row>,
-    pub(super) affected: u64,
+/// One pool.
+struct Lines {
+    ways: Ways,
+    /// Settings of a transaction behind a pooler.
+    local: String,
 }
 
-/// Repeatability of a statement.
+/// Pool that serves a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Repeat {
-    /// Always: it changes nothing.
-    Read,
-    /// Only if it certainly did not happen. A write whose answer was lost may have.
-    Write,
+pub(super) enum Lane {
+    /// Single rows, gathered.
+    Quick,
+    /// Everything else.
+    General,
+}
+
+/// Outcome of a statement that waits for no row for long.
+pub(super) enum Patient {
+    Answered(Answer),
+    /// Another transaction has locked one of its rows: it did nothing.
+    LockedOut,
 }
 
 impl Link {
-    pub(super) fn new(settings: &Settings) -> Result<Self> {
-        let connector = tls::connector(&settings.trust)?;
-        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(settings.driver.clone(), connector, recycling);
-        let set_up = session(settings.statement_timeout);
-        let wait = settings.driver.get_connect_timeout().copied();
-        let pool = Pool::builder(manager)
-            .max_size(settings.pool)
-            .runtime(deadpool_postgres::Runtime::Tokio1)
-            .wait_timeout(wait)
-            .create_timeout(wait)
-            .post_create(Hook::async_fn(move |client, _| {
-                let set_up = set_up.clone();
-                Box::pin(async move { client.batch_execute(&set_up).await.map_err(HookError::Backend) })
-            }))
-            .build()
-            .map_err(|error| Error::invalid("cannot create the connection pool").caused_by(error))?;
-        Ok(Self { pool, patience: settings.statement_timeout + NETWORK })
+    pub(super) async fn new(settings: &Settings, rng: impl Rng) -> Result<Self> {
+        let hosts = Hosts::new(&settings.driver, tls::connector(&settings.trust)?, settings.connect_timeout);
+        let pooled = match settings.pooler {
+            Pooler::None => false,
+            Pooler::Transaction => true,
+            Pooler::Detect => hosts.are_pooled().await.map_err(|error| explain(&error))?,
+        };
+        if pooled {
+            tracing::info!("a transaction pooler is in front of the database; no prepared statements");
+        }
+        let pooled = Arc::new(AtomicBool::new(pooled));
+        let lines = |size: usize, lock: Duration| Lines::new(settings, &hosts, &pooled, size, lock);
+        let quick = settings.pool / 4;
+        Ok(Self {
+            general: lines(settings.pool - quick, settings.lock_timeout)?,
+            quick: (quick > 0).then(|| lines(quick, settings.lock_timeout / QUICK_SHARE)).transpose()?,
+            pooled,
+            stall: settings.lock_timeout / STALL_SHARE,
+            rng: Arc::new(rng),
+        })
     }
 
     /// Runs one statement, which is a transaction by itself.
     pub(super) async fn run(&self, repeat: Repeat, sql: &str, params: Params<'_>) -> Result<Answer> {
-        self.repeatedly(repeat, Job::Statement(sql, params)).await
+        self.repeatedly(Lane::General, repeat, Job::Statement(sql, params))
+            .await
+            .map_err(Failure::into_error)?
     }
 
     /// Runs a statement that reads, and returns its rows.
@@ -80,184 +102,179 @@ impl Link {
         Ok(self.run(Repeat::Read, sql, params).await?.rows)
     }
 
+    /// Runs a statement for gathered callers, on a connection that is kept for them.
+    pub(super) async fn run_quick(&self, repeat: Repeat, sql: &str, params: Params<'_>) -> Result<Patient> {
+        match self.repeatedly(Lane::Quick, repeat, Job::Statement(sql, params)).await {
+            Ok(answer) => answer.map(Patient::Answered),
+            Err(failure) if failure.was_locked_out() => Ok(Patient::LockedOut),
+            Err(failure) => Err(failure.into_error()),
+        }
+    }
+
     /// Runs a transaction, sent at once with its `COMMIT`: the steps contain their own conditions. Returns the result
     /// of the last step.
     pub(super) async fn transact(&self, steps: &[(&str, Params<'_>)]) -> Result<Answer> {
-        self.repeatedly(Repeat::Write, Job::Transaction(steps)).await
+        let job = Job::Transaction(steps);
+        self.repeatedly(Lane::General, Repeat::Write, job).await.map_err(Failure::into_error)?
     }
 
     /// Leases a connection for work of another shape.
     pub(super) async fn lease(&self) -> Result<Object> {
-        self.pool.get().await.map_err(no_connection)
+        self.general.lease().await
     }
 
-    /// Updates the metrics of the pool.
+    /// Time after which a statement in flight no longer holds up the next.
+    pub(super) fn stall(&self) -> Duration {
+        self.stall
+    }
+
+    /// Maximum number of gathered statements of one kind in flight: one connection is left to the other kinds.
+    pub(super) fn lanes(&self) -> usize {
+        self.quick.as_ref().map_or(1, |lines| (lines.ways.pool.status().max_size - 1).max(1))
+    }
+
+    /// Updates the metrics of the pools.
     pub(super) fn report_pool(&self) {
         #[expect(clippy::cast_precision_loss, reason = "a pool is small")]
         let set = |state: &'static str, connections: usize| {
             metrics::gauge!("ebbtide_pool_connections", "state" => state).set(connections as f64);
         };
-        let status = self.pool.status();
-        set("most", status.max_size);
-        set("idle", status.available);
-        set("in_use", status.size.saturating_sub(status.available));
-        set("waited_for", status.waiting);
+        let all = [Some(&self.general), self.quick.as_ref()].into_iter().flatten();
+        let all: Vec<_> = all.map(|lines| lines.ways.pool.status()).collect();
+        set("most", all.iter().map(|status| status.max_size).sum());
+        set("idle", all.iter().map(|status| status.available).sum());
+        set("in_use", all.iter().map(|status| status.size.saturating_sub(status.available)).sum());
+        set("waited_for", all.iter().map(|status| status.waiting).sum());
     }
 
-    async fn repeatedly(&self, repeat: Repeat, job: Job<'_>) -> Result<Answer> {
+    async fn repeatedly(&self, lane: Lane, repeat: Repeat, job: Job<'_>) -> Result<Result<Answer>, Failure> {
+        let lines = match (lane, &self.quick) {
+            (Lane::Quick, Some(quick)) => quick,
+            _ => &self.general,
+        };
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let client = self.lease().await?;
-            let Ok(outcome) = timeout(self.patience, job.run(&client)).await else {
-                // A late answer on this connection would be taken for the answer to another statement.
-                drop(Object::take(client));
-                return Err(Error::unavailable("the database did not answer in time"));
+            let pooled = self.pooled.load(Ordering::Relaxed);
+            let client = match lines.lease().await {
+                Ok(client) => client,
+                Err(error) => return Ok(Err(error)),
+            };
+            let flight = Flight::new(client, Ways { cancels: !pooled, ..lines.ways.clone() });
+            let running = async {
+                if pooled {
+                    job.run_pooled(flight.client(), &lines.local).await
+                } else {
+                    job.run(flight.client()).await
+                }
+            };
+            let Ok(outcome) = timeout(lines.ways.patience, running).await else {
+                // A late answer on this connection would be taken for the answer to another statement. The others to
+                // the same server will not be answered either.
+                flight.discard();
+                self.purge();
+                return Ok(Err(Error::unavailable("the database did not answer in time")));
             };
             let failure = match outcome {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    flight.land();
+                    return Ok(Ok(answer));
+                }
                 Err(failure) => failure,
             };
-            if !failure.was_rolled_back() {
+            if failure.was_rolled_back() || failure.was_locked_out() {
+                flight.land();
+            } else {
                 // The connection may be to a standby, to a changed schema, or in a broken state.
-                drop(Object::take(client));
+                flight.discard();
             }
-            if attempt == ATTEMPTS || !failure.may_be_repeated(repeat) {
-                return Err(failure.into_error());
+            if failure.lost_the_connection() {
+                self.purge();
             }
-            sleep(Duration::from_millis(1 << attempt)).await;
+            let pooler = !pooled && failure.shows_a_pooler();
+            if pooler {
+                tracing::warn!(
+                    "a transaction pooler is in front of the database; no prepared statements from now on"
+                );
+                self.pooled.store(true, Ordering::Relaxed);
+                self.purge();
+            }
+            if attempt == ATTEMPTS || !(pooler || failure.may_be_repeated(repeat)) {
+                return Err(failure);
+            }
+            sleep(self.pause(attempt)).await;
+        }
+    }
+
+    /// A growing, random pause, so that colliding writers do not collide again.
+    fn pause(&self, attempt: u32) -> Duration {
+        let share = f64::from(u32::from_be_bytes(self.rng.bytes())) / f64::from(u32::MAX);
+        Duration::from_millis(2 << attempt).mul_f64(share)
+    }
+
+    fn purge(&self) {
+        for lines in [Some(&self.general), self.quick.as_ref()].into_iter().flatten() {
+            purge(&lines.ways.pool);
         }
     }
 }
 
-/// Session settings of every connection. A setting that the server does not know is skipped.
-fn session(statement_timeout: Duration) -> String {
-    let millis = statement_timeout.as_millis();
+impl Lines {
+    fn new(
+        settings: &Settings,
+        hosts: &Hosts,
+        pooled: &Arc<AtomicBool>,
+        size: usize,
+        lock_timeout: Duration,
+    ) -> Result<Self> {
+        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = Manager::from_connect(Config::new(), hosts.clone(), recycling);
+        let values = |local| session(settings.statement_timeout, lock_timeout, local);
+        let (set_up, pooled) = (values(false), Arc::clone(pooled));
+        // Every host may be tried, in turn.
+        let wait = Some((hosts.all_tried() + Duration::from_secs(1)).max(LEAST_WAIT));
+        let pool = Pool::builder(manager)
+            .max_size(size)
+            .runtime(deadpool_postgres::Runtime::Tokio1)
+            .wait_timeout(wait)
+            .create_timeout(wait)
+            .post_create(Hook::async_fn(move |client, _| {
+                // Behind a pooler, the settings would stay on a connection that others are given.
+                let set_up = if pooled.load(Ordering::Relaxed) { String::new() } else { set_up.clone() };
+                Box::pin(async move { client.batch_execute(&set_up).await.map_err(HookError::Backend) })
+            }))
+            .build()
+            .map_err(|error| Error::invalid("cannot create the connection pool").caused_by(error))?;
+        let ways = Ways {
+            pool,
+            tls: hosts.tls(),
+            connect: hosts.bound(),
+            patience: settings.statement_timeout + NETWORK,
+            cancels: true,
+        };
+        Ok(Self { ways, local: values(true) })
+    }
+
+    async fn lease(&self) -> Result<Object> {
+        self.ways.pool.get().await.map_err(no_connection)
+    }
+}
+
+/// Settings of every connection, or of a transaction. A setting that the server does not know is skipped.
+fn session(statement_timeout: Duration, lock_timeout: Duration, local: bool) -> String {
+    let (statement, lock) = (statement_timeout.as_millis(), lock_timeout.as_millis().max(1));
     // Every statement walks an index. A plan that was made while a table was small would otherwise keep reading all
     // of it after it has grown.
     format!(
-        "SELECT set_config(name, value, false) FROM (VALUES \
+        "SELECT set_config(name, value, {local}) FROM (VALUES \
          ('default_transaction_isolation', 'read committed'), \
-         ('statement_timeout', '{millis}'), \
-         ('idle_in_transaction_session_timeout', '{millis}'), \
+         ('statement_timeout', '{statement}'), ('lock_timeout', '{lock}'), \
+         ('idle_in_transaction_session_timeout', '{statement}'), \
          ('enable_seqscan', 'off'), ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off'), ('jit', 'off') \
          ) AS word (name, value) WHERE current_setting(name, true) IS NOT NULL; \
-         SELECT set_config('synchronous_commit', 'on', false) \
+         SELECT set_config('synchronous_commit', 'on', {local}) \
          WHERE current_setting('synchronous_commit', true) = 'off'"
     )
-}
-
-enum Job<'a> {
-    Statement(&'a str, Params<'a>),
-    Transaction(&'a [(&'a str, Params<'a>)]),
-}
-
-impl Job<'_> {
-    async fn run(&self, client: &Object) -> Result<Answer, Failure> {
-        if client.statement_cache.size() > MOST_PREPARED {
-            client.statement_cache.clear();
-        }
-        match *self {
-            Self::Statement(sql, params) => {
-                let prepared = client.prepare_cached(sql).await.map_err(Failure::before)?;
-                query(client, &prepared, params).await.map_err(Failure::after)
-            }
-            Self::Transaction(steps) => transaction(client, steps).await,
-        }
-    }
-}
-
-async fn query(
-    client: &Object,
-    prepared: &tokio_postgres::Statement,
-    params: Params<'_>,
-) -> Result<Answer, tokio_postgres::Error> {
-    let mut stream = pin!(client.query_raw(prepared, params.iter().copied()).await?);
-    let mut rows = Vec::new();
-    while let Some(row) = stream.try_next().await? {
-        rows.push(row);
-    }
-    Ok(Answer { rows, affected: stream.rows_affected().unwrap_or(0) })
-}
-
-type Sent<'a> = Pin<Box<dyn Future<Output = Result<Answer, tokio_postgres::Error>> + Send + 'a>>;
-
-async fn transaction(client: &Object, steps: &[(&str, Params<'_>)]) -> Result<Answer, Failure> {
-    let mut prepared = Vec::with_capacity(steps.len());
-    for (sql, _) in steps {
-        prepared.push(client.prepare_cached(sql).await.map_err(Failure::before)?);
-    }
-    let mut sending: Vec<Sent<'_>> = Vec::with_capacity(steps.len() + 2);
-    sending.push(command(client, "BEGIN ISOLATION LEVEL READ COMMITTED"));
-    for (statement, (_, params)) in prepared.iter().zip(steps) {
-        sending.push(Box::pin(query(client, statement, params)));
-    }
-    sending.push(command(client, "COMMIT"));
-    // The first poll of each future puts it on the wire, in this order and with no point in between at which this
-    // future could be dropped: no transaction is left open, and no step is left out before the commit.
-    let mut done = Vec::with_capacity(sending.len());
-    for sent in &mut sending {
-        match poll_fn(|context| Poll::Ready(sent.as_mut().poll(context))).await {
-            Poll::Ready(Err(error)) => {
-                let _ = client.batch_execute("ROLLBACK").await;
-                return Err(Failure::before(error));
-            }
-            Poll::Ready(Ok(answer)) => done.push(Some(answer)),
-            Poll::Pending => done.push(None),
-        }
-    }
-    let last = steps.len();
-    let mut answer = None;
-    for (index, (sent, done)) in sending.into_iter().zip(done).enumerate() {
-        let done = match done {
-            Some(done) => done,
-            None => sent.await.map_err(Failure::after)?,
-        };
-        if index == last {
-            answer = Some(done);
-        }
-    }
-    Ok(answer.expect("a transaction has a last step"))
-}
-
-fn command<'a>(client: &'a Object, text: &'static str) -> Sent<'a> {
-    Box::pin(async move {
-        client.batch_execute(text).await?;
-        Ok(Answer { rows: Vec::new(), affected: 0 })
-    })
-}
-
-/// Failure of a statement.
-struct Failure {
-    error: tokio_postgres::Error,
-    sent: bool,
-}
-
-impl Failure {
-    /// Failure before anything that writes was sent.
-    fn before(error: tokio_postgres::Error) -> Self {
-        Self { error, sent: false }
-    }
-
-    fn after(error: tokio_postgres::Error) -> Self {
-        Self { error, sent: true }
-    }
-
-    /// Returns true if the server reports that the transaction was rolled back.
-    fn was_rolled_back(&self) -> bool {
-        let rolled_back = [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED];
-        self.error.code().is_some_and(|code| rolled_back.contains(code))
-    }
-
-    fn may_be_repeated(&self, repeat: Repeat) -> bool {
-        // The server sends 57P01 to 57P03 when it ends a connection.
-        let connection_lost = self.error.code().is_none_or(|code| code.code().starts_with("57P0"));
-        self.was_rolled_back() || (connection_lost && (repeat == Repeat::Read || !self.sent))
-    }
-
-    fn into_error(self) -> Error {
-        explain(&self.error)
-    }
 }
 
 fn no_connection(error: PoolError) -> Error {
@@ -268,26 +285,4 @@ fn no_connection(error: PoolError) -> Error {
         }
         error => Error::unavailable("cannot connect to the database").caused_by(error.to_string()),
     }
-}
-
-/// Maps the driver's error. Of the server's own error only the code and the message are kept: its details may quote a
-/// key.
-pub(super) fn explain(error: &tokio_postgres::Error) -> Error {
-    let Some(server) = error.as_db_error() else {
-        let cause = std::error::Error::source(error).map_or_else(String::new, |cause| format!(": {cause}"));
-        return Error::unavailable("the database cannot be reached").caused_by(format!("{error}{cause}"));
-    };
-    let code = server.code().code();
-    let (kind, message) = match code {
-        _ if code.starts_with("28") => (ErrorKind::Invalid, "the database refuses this user"),
-        "3D000" => (ErrorKind::Invalid, "the database of the store URL does not exist"),
-        "42501" => (ErrorKind::Invalid, "the database user lacks a privilege"),
-        "57014" => (ErrorKind::Unavailable, "the statement timed out in the database"),
-        // Tables that do not match the schema version, and data that the server itself finds damaged.
-        _ if code.starts_with("42") || code.starts_with("XX") => {
-            (ErrorKind::Corrupt, "the tables do not match the schema version, or are damaged")
-        }
-        _ => (ErrorKind::Unavailable, "the database failed to execute the statement"),
-    };
-    Error::new(kind, message).caused_by(format!("{} ({code})", server.message()))
 }

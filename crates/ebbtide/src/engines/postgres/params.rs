@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use tokio_postgres::Row;
 use tokio_postgres::types::{IsNull, ToSql, Type, accepts, to_sql_checked};
 
-use super::link::explain;
+use super::wire::explain;
 use crate::model::error::{Error, Result};
 use crate::model::record::{Record, Version};
 use crate::model::time::Timestamp;
@@ -29,6 +29,39 @@ impl ToSql for Bytea<'_> {
 
     accepts!(BYTEA);
     to_sql_checked!();
+}
+
+/// A parameter that names its type, so that a statement needs no round trip to learn it.
+pub(super) trait Param: ToSql + Sync {
+    fn of_type(&self) -> Type;
+
+    fn as_sql(&self) -> &(dyn ToSql + Sync);
+}
+
+pub(super) type Params<'a> = &'a [&'a dyn Param];
+
+macro_rules! param {
+    ($($type:ty => $name:ident)+) => {
+        $(impl Param for $type {
+            fn of_type(&self) -> Type {
+                Type::$name
+            }
+
+            fn as_sql(&self) -> &(dyn ToSql + Sync) {
+                self
+            }
+        })+
+    };
+}
+
+param! {
+    i64 => INT8
+    Bytea<'_> => BYTEA
+    Vec<i16> => INT2_ARRAY
+    Vec<i64> => INT8_ARRAY
+    Vec<Option<i64>> => INT8_ARRAY
+    Vec<Bytea<'_>> => BYTEA_ARRAY
+    Vec<Option<Bytea<'_>>> => BYTEA_ARRAY
 }
 
 /// Encodes a time.

@@ -3,18 +3,37 @@
 use std::ops::RangeInclusive;
 
 use deadpool_postgres::GenericClient as _;
+use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
 
-use super::link::{Link, explain};
+use super::link::Link;
 use super::names::Names;
+use super::params::column;
+use super::wire::explain;
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 
-/// Kinds whose tables each version of the schema adds, by their codes. A new kind is a new line.
-const KINDS: &[RangeInclusive<u8>] = &[1..=25, 26..=63];
+/// A version of the schema.
+struct Step {
+    /// Codes of the kinds whose tables it adds.
+    kinds: RangeInclusive<u8>,
+    /// Oldest build, by its own version, that can use a store of this one. An *expand* step, such as a table or a
+    /// column with a default, keeps that of the step before: nodes of both builds serve side by side. What older builds
+    /// need goes in a *contract* step, of a later release, which raises it.
+    min_compatible: i64,
+}
+
+/// Versions of the schema, from 1. A new kind is a new line.
+const STEPS: &[Step] =
+    &[Step { kinds: 1..=25, min_compatible: 1 }, Step { kinds: 26..=63, min_compatible: 1 }];
 
 /// Schema version of this build.
 pub(super) const VERSION: i64 = 2;
+
+/// Names of the values in the table of the schema version.
+const VERSION_NAME: &str = "schema_version";
+const MIN_COMPATIBLE: &str = "min_compatible";
 
 /// Result of a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,11 +46,11 @@ pub struct Migrated {
 
 /// Statements of every step, in order.
 pub(super) fn steps(names: &Names) -> Vec<Vec<String>> {
-    let of = |codes: &RangeInclusive<u8>| {
-        let kinds = codes.clone().filter_map(Kind::from_code);
+    let of = |step: &Step| {
+        let kinds = step.kinds.clone().filter_map(Kind::from_code);
         kinds.flat_map(|kind| create(names, kind)).collect()
     };
-    KINDS.iter().map(of).collect()
+    STEPS.iter().map(of).collect()
 }
 
 fn create(names: &Names, kind: Kind) -> [String; 2] {
@@ -65,22 +84,28 @@ pub(super) async fn migrate(link: &Link, names: &Names) -> Result<Migrated> {
 async fn take_steps(transaction: &deadpool_postgres::Transaction<'_>, names: &Names) -> Result<Migrated> {
     let run = async |sql: String| transaction.batch_execute(&sql).await.map_err(|error| explain(&error));
     // Other migrations wait for as long as it takes.
-    run("SET LOCAL statement_timeout = 0".to_owned()).await?;
+    run("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0".to_owned()).await?;
     run(format!("SELECT pg_advisory_xact_lock({})", names.lock("migrate"))).await?;
     let there = transaction
-        .query_opt("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1", &[&names.schema()])
+        .query_typed(
+            "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1",
+            &[(&names.schema(), Type::TEXT)],
+        )
         .await
         .map_err(|error| explain(&error))?;
-    if there.is_none() {
+    if there.is_empty() {
         // Create the schema only if it is missing: it takes a privilege that an application's user seldom has.
         run(format!("CREATE SCHEMA {}", names.quoted_schema())).await?;
     }
     let meta = names.meta();
     run(format!("CREATE TABLE IF NOT EXISTS {meta} (name text PRIMARY KEY, value bigint NOT NULL)")).await?;
-    let row = transaction.query_opt(&select_version(names), &[]).await.map_err(|error| explain(&error))?;
-    let from = row.map_or(0, |row| row.get(0));
-    if from > VERSION {
-        return Err(newer(from));
+    let rows =
+        transaction.query_typed(&select_versions(names), &[]).await.map_err(|error| explain(&error))?;
+    let found = Found::read(&rows)?;
+    let from = found.as_ref().map_or(0, |found| found.version);
+    if let Some(found) = found.filter(|found| found.version > VERSION) {
+        found.check()?;
+        return Ok(Migrated { from, to: from });
     }
     for (number, statements) in (1i64..).zip(steps(names)) {
         if number > from {
@@ -89,19 +114,58 @@ async fn take_steps(transaction: &deadpool_postgres::Transaction<'_>, names: &Na
             }
         }
     }
+    let min_compatible = STEPS.last().map_or(VERSION, |step| step.min_compatible);
     run(format!(
-        "INSERT INTO {meta} (name, value) VALUES ('schema_version', {VERSION}) \
-         ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+        "INSERT INTO {meta} (name, value) VALUES ('{VERSION_NAME}', {VERSION}), \
+         ('{MIN_COMPATIBLE}', {min_compatible}) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
     ))
     .await?;
     Ok(Migrated { from, to: VERSION })
 }
 
-/// Refuses a schema of another version than this build's.
+/// Versions that a store has.
+struct Found {
+    version: i64,
+    min_compatible: i64,
+}
+
+impl Found {
+    /// Reads the versions; none if there is no schema.
+    fn read(rows: &[Row]) -> Result<Option<Self>> {
+        let (mut version, mut least) = (None, None);
+        for row in rows {
+            let (name, value): (&str, i64) = (column(row, 0)?, column(row, 1)?);
+            *(if name == VERSION_NAME { &mut version } else { &mut least }) = Some(value);
+        }
+        // A schema of an earlier build fits that build alone.
+        Ok(version.map(|version| Self { version, min_compatible: least.unwrap_or(version) }))
+    }
+
+    /// Refuses a schema that this build cannot use.
+    fn check(&self) -> Result<()> {
+        let found = self.version;
+        if found < VERSION {
+            return Err(Error::invalid(format!(
+                "the store's schema has version {found}; this build needs {VERSION}; \
+                 run ebbtide migrate-schema --store URL"
+            )));
+        }
+        if self.min_compatible > VERSION {
+            return Err(Error::invalid(format!(
+                "the store's schema has version {found}, for builds from {}; this build supports {VERSION}; \
+                 use a newer build",
+                self.min_compatible
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a schema that is missing, older than this build, or for newer builds alone.
 pub(super) async fn check(link: &Link, names: &Names) -> Result<()> {
     let client = link.lease().await?;
-    let found = match client.query_opt(&select_version(names), &[]).await {
-        Ok(row) => row.map(|row| row.get::<_, i64>(0)),
+    let found = match client.query_typed(&select_versions(names), &[]).await {
+        Ok(rows) => Found::read(&rows)?,
         Err(error) => match error.code() {
             Some(code) if *code == SqlState::UNDEFINED_TABLE || *code == SqlState::INVALID_SCHEMA_NAME => {
                 None
@@ -110,24 +174,14 @@ pub(super) async fn check(link: &Link, names: &Names) -> Result<()> {
         },
     };
     match found {
-        Some(VERSION) => Ok(()),
-        Some(found) if found > VERSION => Err(newer(found)),
-        Some(found) => Err(Error::invalid(format!(
-            "the store's schema has version {found}; this build needs {VERSION}; \
-             run ebbtide migrate-schema --store URL"
-        ))),
+        Some(found) => found.check(),
         None => Err(Error::invalid("the store has no schema; run ebbtide migrate-schema --store URL")),
     }
 }
 
-fn newer(found: i64) -> Error {
-    Error::invalid(format!(
-        "the store's schema has version {found}; this build supports {VERSION}; use a newer build"
-    ))
-}
-
-fn select_version(names: &Names) -> String {
-    format!("SELECT value FROM {} WHERE name = 'schema_version'", names.meta())
+fn select_versions(names: &Names) -> String {
+    let meta = names.meta();
+    format!("SELECT name, value FROM {meta} WHERE name IN ('{VERSION_NAME}', '{MIN_COMPATIBLE}')")
 }
 
 #[cfg(test)]
@@ -137,11 +191,12 @@ mod tests {
     #[test]
     fn every_kind_has_a_table() {
         let names = Names::new("s", "").unwrap();
-        assert_eq!(i64::try_from(KINDS.len()).unwrap(), VERSION, "a new line of KINDS is a new version");
+        assert_eq!(i64::try_from(STEPS.len()).unwrap(), VERSION, "a new line of STEPS is a new version");
+        assert!(STEPS.is_sorted_by_key(|step| step.min_compatible), "no step makes older builds fit again");
         let all = steps(&names).concat().join("\n");
         for &kind in Kind::ALL {
             let table = format!("CREATE TABLE {} ", names.table(kind));
-            assert_eq!(all.matches(&table).count(), 1, "{kind}: a new kind is a new line of KINDS");
+            assert_eq!(all.matches(&table).count(), 1, "{kind}: a new kind is a new line of STEPS");
         }
     }
 }

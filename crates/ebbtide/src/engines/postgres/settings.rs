@@ -15,7 +15,23 @@ pub(super) struct Settings {
     pub(super) names: Names,
     pub(super) pool: usize,
     pub(super) statement_timeout: Duration,
+    /// Bound of the wait for the lock of a row.
+    pub(super) lock_timeout: Duration,
+    /// Bound of a whole handshake with one host.
+    pub(super) connect_timeout: Duration,
+    pub(super) pooler: Pooler,
     pub(super) trust: Trust,
+}
+
+/// Pooler between this process and the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pooler {
+    /// Detected when the store is opened.
+    Detect,
+    /// None, or one that pools by session.
+    None,
+    /// One that pools by transaction.
+    Transaction,
 }
 
 /// Verification of the server's certificate.
@@ -36,11 +52,12 @@ pub(super) enum Roots {
     File(PathBuf),
 }
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
 const DEFAULT_POOL: usize = 16;
 const MOST_POOL: usize = 1_000;
 const DEFAULT_STATEMENT_TIMEOUT_MS: u64 = 10_000;
+const DEFAULT_LOCK_TIMEOUT_MS: u64 = 2_000;
 const MOST_STATEMENT_TIMEOUT_MS: u64 = 600_000;
 
 impl Settings {
@@ -63,6 +80,7 @@ impl Settings {
         if driver.get_hosts().is_empty() && driver.get_hostaddrs().is_empty() {
             return Err(Error::invalid("the store URL names no host"));
         }
+        check_hosts(&driver)?;
         driver.ssl_mode(match own.ssl {
             Ssl::Disable => SslMode::Disable,
             Ssl::Prefer => SslMode::Prefer,
@@ -70,9 +88,9 @@ impl Settings {
         });
         // A standby would return stale reads.
         driver.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        if driver.get_connect_timeout().is_none() {
-            driver.connect_timeout(CONNECT_TIMEOUT);
-        }
+        let connect_timeout =
+            driver.get_connect_timeout().copied().filter(|bound| !bound.is_zero()).unwrap_or(CONNECT_TIMEOUT);
+        driver.connect_timeout(connect_timeout);
         if driver.get_tcp_user_timeout().is_none() {
             driver.tcp_user_timeout(TCP_USER_TIMEOUT);
         }
@@ -86,8 +104,19 @@ impl Settings {
             Ssl::VerifyCa => Trust::Authority { roots, host: false },
             Ssl::VerifyFull => Trust::Authority { roots, host: true },
         };
-        Ok(Self { driver, names, pool: own.pool, statement_timeout: own.statement_timeout, trust })
+        let Own { pool, statement_timeout, lock_timeout, pooler, .. } = own;
+        Ok(Self { driver, names, pool, statement_timeout, lock_timeout, connect_timeout, pooler, trust })
     }
+}
+
+/// Refuses lists of hosts, addresses and ports that do not fit each other.
+fn check_hosts(driver: &Config) -> Result<()> {
+    let (hosts, addresses, ports) =
+        (driver.get_hosts().len(), driver.get_hostaddrs().len(), driver.get_ports().len());
+    if (hosts > 0 && addresses > 0 && hosts != addresses) || (ports > 1 && ports != hosts.max(addresses)) {
+        return Err(Error::invalid("host, hostaddr and port of the store URL must list the same number"));
+    }
+    Ok(())
 }
 
 impl std::fmt::Debug for Settings {
@@ -111,6 +140,8 @@ struct Own {
     prefix: String,
     pool: usize,
     statement_timeout: Duration,
+    lock_timeout: Duration,
+    pooler: Pooler,
     ssl: Ssl,
     roots: Option<Roots>,
 }
@@ -122,6 +153,8 @@ impl Default for Own {
             prefix: String::new(),
             pool: DEFAULT_POOL,
             statement_timeout: Duration::from_millis(DEFAULT_STATEMENT_TIMEOUT_MS),
+            lock_timeout: Duration::from_millis(DEFAULT_LOCK_TIMEOUT_MS),
+            pooler: Pooler::Detect,
             ssl: Ssl::Prefer,
             roots: None,
         }
@@ -138,6 +171,18 @@ impl Own {
             "statement_timeout_ms" => {
                 let millis = number(name, value, 1, MOST_STATEMENT_TIMEOUT_MS)?;
                 self.statement_timeout = Duration::from_millis(millis);
+            }
+            "lock_timeout_ms" => {
+                let millis = number(name, value, 1, MOST_STATEMENT_TIMEOUT_MS)?;
+                self.lock_timeout = Duration::from_millis(millis);
+            }
+            "pooler" => {
+                self.pooler = match value {
+                    "detect" => Pooler::Detect,
+                    "none" => Pooler::None,
+                    "transaction" => Pooler::Transaction,
+                    _ => return Err(Error::invalid("pooler must be detect, none or transaction")),
+                }
             }
             "sslmode" => {
                 self.ssl = match value {
@@ -230,6 +275,9 @@ mod tests {
             ("pool=0", "pool"),
             ("pool=x", "pool"),
             ("statement_timeout_ms=0", "statement_timeout_ms"),
+            ("lock_timeout_ms=0", "lock_timeout_ms"),
+            ("pooler=session", "pooler"),
+            ("hostaddr=127.0.0.1,127.0.0.2", "hostaddr"),
             ("sslmode=maybe", "sslmode"),
             ("sslrootcert=%zz", "sslrootcert"),
             ("sslrootcert=%", "sslrootcert"),

@@ -18,6 +18,7 @@ impl AccessTokens {
             .issue(&self.scope, parties, |stamp, now| self.prepare_alone(request.clone(), stamp, now));
         // The key is the digest of 32 random bytes: a collision means that the random numbers are broken.
         let issued = issue.await?.ok_or_else(|| Error::unavailable("a new access token is taken"))?;
+        self.stores.clients(&self.scope).note_use(&client_id);
         Ok(IssueOutcome::Issued(issued))
     }
 

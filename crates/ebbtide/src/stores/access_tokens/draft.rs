@@ -1,6 +1,9 @@
 //! Access tokens that are issued in the commit of a redemption or a rotation.
 
+use std::time::Duration;
+
 use serde::Deserialize;
+use serde::de::Error as _;
 
 use super::{Above, AccessRequest, AccessTokens, IssuedAccessToken, Under};
 use crate::model::error::Result;
@@ -56,20 +59,41 @@ impl AccessDraft {
 
 /// Deserializes `true`, `false` or a draft.
 pub(crate) fn asked<'de, D: serde::Deserializer<'de>>(member: D) -> Result<Option<AccessDraft>, D::Error> {
+    /// Draft with the milliseconds that the edge reads wherever it knows the members.
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Draft {
+        scope: Option<String>,
+        resource: Option<Resources>,
+        data: Option<Payload>,
+        ttl_seconds: Option<Ttl>,
+        ttl_ms: Option<u64>,
+        profile: Option<String>,
+    }
     #[derive(Deserialize)]
     #[serde(
         untagged,
-        expecting = "expected true, or an object with scope, resource, data, ttl_seconds or profile"
+        expecting = "expected true, or an object with scope, resource, data, ttl_seconds, ttl_ms or profile"
     )]
     enum Asked {
         Flag(bool),
-        Draft(AccessDraft),
+        Draft(Draft),
     }
-    Ok(match Option::<Asked>::deserialize(member)? {
-        Some(Asked::Flag(true)) => Some(AccessDraft::default()),
-        Some(Asked::Draft(draft)) => Some(draft),
-        Some(Asked::Flag(false)) | None => None,
-    })
+    let Draft { scope, resource, data, ttl_seconds, ttl_ms, profile } =
+        match Option::<Asked>::deserialize(member)? {
+            Some(Asked::Flag(true)) => return Ok(Some(AccessDraft::default())),
+            Some(Asked::Draft(draft)) => draft,
+            Some(Asked::Flag(false)) | None => return Ok(None),
+        };
+    let ttl = match (ttl_seconds, ttl_ms) {
+        (Some(_), Some(_)) => return Err(D::Error::custom("ttl_seconds and ttl_ms exclude each other")),
+        (ttl, None) => ttl,
+        (None, Some(millis)) => {
+            let ttl = Ttl::new(Duration::from_millis(millis));
+            Some(ttl.map_err(|error| D::Error::custom(error.message()))?)
+        }
+    };
+    Ok(Some(AccessDraft { scope, resource, data, ttl, profile }))
 }
 
 impl AccessTokens {

@@ -11,7 +11,7 @@ use crate::model::error::Result;
 use crate::model::key::Key;
 use crate::model::record::Record;
 use crate::model::time::Timestamp;
-use crate::stores::grants::{Holder, Listed, PAGE, listed_id};
+use crate::stores::grants::{Holder, Listed, PAGE, Why, listed_id};
 use crate::stores::shared::paging::Pages;
 
 /// Access token without a grant, in a listing. It gives no access.
@@ -30,8 +30,8 @@ pub struct AccessTokenInfo {
     pub issued_at: Timestamp,
     /// End of the token.
     pub expires_at: Timestamp,
-    /// True unless its subject was signed out, or everything of its client was revoked, since.
-    pub active: bool,
+    /// Reason why it is dead: its subject was signed out, or everything of its client was revoked, since.
+    pub revoked: Option<Why>,
 }
 
 impl fmt::Debug for AccessTokenInfo {
@@ -62,7 +62,7 @@ impl AccessTokens {
                 scope: stored.scope,
                 issued_at: Timestamp::from_stored(stored.issued_at)?,
                 expires_at: record.expires_at,
-                active: death.is_none(),
+                revoked: death.map(|death| death.why),
             });
         }
         Ok((items, page.next.is_some()))

@@ -1,20 +1,66 @@
 //! Revocation of access tokens: one by one, and those of a holder that are under no grant.
 
+use std::fmt;
+use std::str::FromStr;
+
+use base64ct::{Base64UrlUnpadded, Encoding as _};
+
 use super::{AccessTokens, StoredToken};
 use crate::backend::Cursor;
 use crate::model::codec;
 use crate::model::digest::Digest;
-use crate::model::error::Result;
+use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::kind::Kind;
 use crate::model::secret::Secret;
 use crate::model::write::Write;
 use crate::stores::audit::{AuditContext, Note};
+use crate::stores::clients::RevokeReach;
 use crate::stores::grants::{GrantId, Holder, Listed, PAGE, listed_id};
 use crate::stores::shared::token;
 use crate::stores::shared::update::Step;
 
+/// Id of an access token: the digest that it is stored under, in base64url. It revokes the token, and gives no access.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct TokenId(Digest);
+
+impl TokenId {
+    pub(super) const fn of(digest: Digest) -> Self {
+        Self(digest)
+    }
+}
+
+impl fmt::Display for TokenId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&Base64UrlUnpadded::encode_string(self.0.as_bytes()))
+    }
+}
+
+impl fmt::Debug for TokenId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TokenId({self})")
+    }
+}
+
+impl FromStr for TokenId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let mut bytes = [0; Digest::BYTES];
+        match Base64UrlUnpadded::decode(text, &mut bytes) {
+            Ok(read) if read.len() == Digest::BYTES => Ok(Self(Digest::from_bytes(bytes))),
+            _ => Err(Error::invalid("jti: expected the `jti` of an access token")),
+        }
+    }
+}
+
 impl AccessTokens {
+    /// Revokes the token with an id, and leaves its grant as it is. Appends to the audit log. Returns false if there is
+    /// none.
+    pub async fn revoke_by_id(&self, id: TokenId, context: &AuditContext) -> Result<bool> {
+        self.revoke_if(&id.0, Some(context), |_| true).await
+    }
+
     /// Revokes one token, if it is held by `client_id`, and leaves its grant as it is. With a context, the audit log
     /// names its subject and client. Returns false if it was not there.
     pub(in crate::stores) async fn revoke(
@@ -26,6 +72,30 @@ impl AccessTokens {
         let Some(digest) = token::read(token::ACCESS, &[], token) else { return Ok(false) };
         let is_theirs = |stored: &StoredToken| client_id.is_none_or(|id| stored.client_id == id);
         self.revoke_if(&digest, context, is_theirs).await
+    }
+
+    /// Grant that the revocation of a token reaches; none if it reaches the token alone. Every token of a revoked grant
+    /// is dead.
+    pub(in crate::stores) async fn grant_to_revoke(
+        &self,
+        token: &Secret,
+        client_id: Option<&str>,
+        reach: Option<RevokeReach>,
+    ) -> Result<Option<GrantId>> {
+        let Some(digest) = token::read(token::ACCESS, &[], token) else { return Ok(None) };
+        if reach == Some(RevokeReach::Token) {
+            return Ok(None);
+        }
+        let record = self.stores.backend().get(&self.key(&digest)?, self.stores.now()?).await?;
+        let Some(record) = record else { return Ok(None) };
+        let stored: StoredToken = codec::decode(&record.value)?;
+        let is_theirs = client_id.is_none_or(|id| stored.client_id == id);
+        let Some(under) = stored.grant.filter(|_| is_theirs) else { return Ok(None) };
+        let reach = match reach {
+            Some(reach) => reach,
+            None => self.stores.clients(&self.scope).revoke_reach(&stored.client_id).await?,
+        };
+        Ok((reach == RevokeReach::Grant).then(|| GrantId::from_bytes(*under.id)))
     }
 
     async fn revoke_if(

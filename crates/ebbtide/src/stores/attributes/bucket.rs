@@ -149,10 +149,8 @@ impl Bucket {
         let commit = self.commit(write(key.clone(), record), now).await?;
         if let Some(parent) = &draft.belongs_to
             && commit.is_applied()
-            && !belongings.is_linked(parent, &key).await?
         {
-            let _ = self.stores().backend().delete(key, self.stores().now()?).await?;
-            return Err(Error::invalid("what the attribute belongs to was deleted meanwhile"));
+            belongings.keep_or_take_back(parent, &[key]).await?;
         }
         Ok((stamp, commit))
     }

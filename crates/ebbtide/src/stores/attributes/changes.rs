@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Attributes;
 use super::bucket::Bucket;
-use super::draft::Draft;
+use super::draft::{Draft, Stamp};
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::record::{Record, Version};
@@ -62,6 +62,18 @@ impl Changes {
     /// Requires that the present version is `expected`, and changes nothing.
     pub fn check(self, bucket: &Bucket, name: &str, expected: Version) -> Self {
         self.push(bucket, name, |key| Write::Check { key, expected })
+    }
+
+    /// Version and expiry that each change gives, in their order; none for one that stores no value.
+    #[must_use]
+    pub fn stamps(&self) -> Vec<Option<Stamp>> {
+        let stamp = |write: &Write| match write {
+            Write::Put { record, .. } | Write::Insert { record, .. } | Write::Replace { record, .. } => {
+                Some(Stamp { version: record.version, expires_at: record.expires_at })
+            }
+            _ => None,
+        };
+        self.writes.iter().flatten().map(stamp).collect()
     }
 
     /// Commits all changes, or none. A refusal names the first change whose condition did not hold. Returns `Invalid`

@@ -84,6 +84,13 @@ impl Draft {
         self
     }
 
+    /// Sets the longest lifetime, and whether reads renew it up to there.
+    #[must_use]
+    pub fn renewal(mut self, cap: Option<Ttl>, slides: bool) -> Self {
+        (self.cap, self.slides) = (cap, slides);
+        self
+    }
+
     lifetime_setters!();
 
     /// Refuses a value that is too deep or too long.

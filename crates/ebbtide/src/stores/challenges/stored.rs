@@ -6,6 +6,7 @@ use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
 use super::types::{Challenge, ChallengeId, Form};
+use crate::keyring::shared::SharedKeyring;
 use crate::keyring::{KeyId, Keyring};
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
@@ -74,14 +75,15 @@ impl StoredChallenge {
         Timestamp::from_stored(self.issued_at)
     }
 
-    /// Compares a presented secret in constant time. Returns `Unavailable` if the key of its MAC is not in the ring: that
-    /// is no wrong secret.
-    pub(super) fn matches(&self, keyring: &Keyring, id: ChallengeId, secret: &Secret) -> Result<bool> {
+    /// Compares a presented secret in constant time. Returns `Unavailable` if the key of its MAC is not in the ring:
+    /// that is no wrong secret.
+    pub(super) fn matches(&self, keyring: &SharedKeyring, id: ChallengeId, secret: &Secret) -> Result<bool> {
         let secret = presented(self.form, secret);
         Ok(match &self.check {
             Check::Digest(digest) => secret_digest(&secret).as_bytes().ct_eq(&**digest).into(),
             Check::Mac(key_id, mac) => {
                 let key_id = KeyId::from_bytes(**key_id);
+                let keyring = keyring.with_key(key_id);
                 let expected = keyring.mac(key_id, MAC, &[id.as_bytes(), &secret]).ok_or_else(|| {
                     Error::unavailable(format!(
                         "challenge is bound to key {key_id}, which is not in the keyring"

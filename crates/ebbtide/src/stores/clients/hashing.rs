@@ -1,9 +1,17 @@
-//! Argon2id hashes of client secrets, computed on threads of their own.
+//! Hashes of client secrets.
+//!
+//! Minted secrets have 256 random bits: one SHA-256 of them cannot be guessed, and verifying it costs nothing. Imported
+//! hashes are of secrets that people may have chosen. They stay as they are, Argon2, and are verified on threads of
+//! their own: one at a time for each scope, so that the guesses in one scope take no time from another.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 
+use argon2::password_hash::phc::PasswordHash;
+use argon2::password_hash::{Error as HashError, PasswordVerifier};
 use argon2::{Algorithm, Argon2, Params, Version};
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
@@ -11,40 +19,29 @@ use subtle::ConstantTimeEq;
 use tokio::sync::{Semaphore, oneshot};
 use zeroize::Zeroizing;
 
+use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
-use crate::model::rng::Rng;
+use crate::model::scope::Scope;
 use crate::model::secret::Secret;
+use crate::stores::shared::token;
 
 /// Maximum number of concurrent hashes: each takes a core, and its memory.
 const AT_ONCE: usize = 2;
 
-/// Cost of a new hash. Each hash stores its own cost, so the cost can be changed at any time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HashCost {
-    memory_kib: u32,
-    passes: u32,
-}
+/// Verifications of one scope that wait for their turn, with the one whose turn it is.
+const MOST_WAITING: usize = 64;
 
-impl HashCost {
-    /// Cost of that much memory and that many passes; at least 8 KiB and one pass.
-    pub fn new(memory_kib: u32, passes: u32) -> Result<Self> {
-        let cost = Self { memory_kib, passes };
-        params(cost)
-            .map_err(|error| Error::invalid("invalid cost of a hash").caused_by(error.to_string()))?;
-        Ok(cost)
-    }
-}
+/// Most memory of an imported hash, in KiB.
+const MOST_MEMORY_KIB: u32 = 256 * 1024;
 
-impl Default for HashCost {
-    /// 19 MiB and two passes: the recommended minimum for Argon2id.
-    fn default() -> Self {
-        Self { memory_kib: 19 * 1024, passes: 2 }
-    }
-}
+/// Most work of an imported hash: KiB of memory times passes.
+const MOST_WORK: u64 = 1024 * 1024;
 
-fn params(cost: HashCost) -> Result<Params, argon2::Error> {
-    Params::new(cost.memory_kib, cost.passes, 1, Some(32))
-}
+/// Longest PHC string, in bytes.
+const MAX_PHC_BYTES: usize = 512;
+
+/// Longest secret that is compared with an imported hash, in bytes.
+const MAX_SECRET_BYTES: usize = 1_024;
 
 /// Stored hash of a client secret.
 #[derive(Clone, Encode, Decode)]
@@ -53,6 +50,7 @@ pub(super) struct SecretHash {
     salt: ByteArray<16>,
     #[n(1)]
     hash: ByteArray<32>,
+    /// Cost of Argon2id, as earlier versions hashed minted secrets; zero for SHA-256.
     #[n(2)]
     memory_kib: u32,
     #[n(3)]
@@ -60,102 +58,294 @@ pub(super) struct SecretHash {
     /// End of validity, once there is a newer secret.
     #[n(4)]
     pub(super) valid_until: Option<u64>,
+    /// Imported hash in the PHC string format, in place of the others.
+    #[n(5)]
+    phc: Option<String>,
 }
 
-/// Computes hashes on threads of its own, a few at once. It needs no async runtime.
-pub(crate) struct Hashers {
-    cost: HashCost,
-    turns: Arc<Semaphore>,
-}
-
-impl Hashers {
-    pub(crate) fn new(cost: HashCost) -> Self {
-        Self { cost, turns: Arc::new(Semaphore::new(AT_ONCE)) }
+impl SecretHash {
+    /// Hash of a minted secret.
+    pub(super) fn minted(secret: &Secret) -> Self {
+        Self {
+            salt: [0; 16].into(),
+            hash: digest(secret).into(),
+            memory_kib: 0,
+            passes: 0,
+            valid_until: None,
+            phc: None,
+        }
     }
 
-    /// Hashes a new secret.
-    pub(super) async fn hash(&self, secret: &Secret, rng: &dyn Rng) -> Result<SecretHash> {
-        let (cost, salt, secret) = (self.cost, rng.bytes::<16>(), secret.clone());
-        let hash = self.aside(move || derive(&secret, &salt, cost)).await??;
-        Ok(SecretHash {
-            salt: salt.into(),
-            hash: (*hash).into(),
-            memory_kib: cost.memory_kib,
-            passes: cost.passes,
+    /// Hash that another system has made: Argon2 in the PHC string format, of a bounded cost.
+    pub(super) fn imported(phc: &Secret) -> Result<Self> {
+        let invalid = |why: &str| Err(Error::invalid(format!("client_secret_hash: {why}")));
+        let text = phc.expose();
+        if text.len() > MAX_PHC_BYTES {
+            return invalid("the hash is too long");
+        }
+        let Ok(hash) = PasswordHash::new(text) else {
+            return invalid("expected a PHC string, such as $argon2id$v=19$m=19456,t=2,p=1$salt$hash");
+        };
+        if Algorithm::new(hash.algorithm.as_str()).is_err() {
+            return invalid("expected argon2id, argon2i or argon2d");
+        }
+        let (Ok(params), Some(_), Some(_)) = (Params::try_from(&hash), &hash.salt, &hash.hash) else {
+            return invalid("expected the parameters m, t and p, a salt and a hash");
+        };
+        let work = u64::from(params.m_cost()) * u64::from(params.t_cost());
+        if params.m_cost() > MOST_MEMORY_KIB || work > MOST_WORK {
+            return invalid("m is at most 262144 (256 MiB), and m times t at most 1048576");
+        }
+        let phc = Some(text.to_owned());
+        Ok(Self {
+            salt: [0; 16].into(),
+            hash: [0; 32].into(),
+            memory_kib: 0,
+            passes: 0,
             valid_until: None,
+            phc,
         })
     }
 
-    /// Compares `secret` with each of `hashes`, in constant time.
-    pub(super) async fn fits(&self, secret: &Secret, hashes: Vec<SecretHash>) -> Result<bool> {
+    /// Returns whether verifying it takes no more than a digest.
+    fn is_quick(&self) -> bool {
+        self.phc.is_none() && self.passes == 0
+    }
+
+    /// Returns whether it may be the hash of a secret of this form.
+    fn may_be_of(&self, secret: &Secret) -> bool {
+        match self.phc {
+            Some(_) => (1..=MAX_SECRET_BYTES).contains(&secret.expose().len()),
+            // Text that is no minted secret is not worth a hash.
+            None => token::decode::<32>(token::CLIENT_SECRET, secret).is_some(),
+        }
+    }
+
+    /// Verifies a secret, at the cost of the hash.
+    fn fits(&self, secret: &Secret) -> Result<bool> {
+        let broken = || Error::corrupt("the hash of a client secret cannot be read");
+        let secret = secret.expose().as_bytes();
+        if let Some(phc) = &self.phc {
+            let hash = PasswordHash::new(phc).map_err(|error| broken().caused_by(error.to_string()))?;
+            return match Argon2::default().verify_password(secret, &hash) {
+                Ok(()) => Ok(true),
+                Err(HashError::PasswordInvalid) => Ok(false),
+                Err(error) => Err(broken().caused_by(error.to_string())),
+            };
+        }
+        let params = Params::new(self.memory_kib, self.passes, 1, Some(32));
+        let params = params.map_err(|error| broken().caused_by(error.to_string()))?;
+        let mut hash = Zeroizing::new([0; 32]);
+        Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
+            .hash_password_into(secret, self.salt.as_slice(), hash.as_mut_slice())
+            .map_err(|error| broken().caused_by(error.to_string()))?;
+        Ok(hash.as_slice().ct_eq(self.hash.as_slice()).into())
+    }
+}
+
+fn digest(secret: &Secret) -> [u8; 32] {
+    *Digest::of("client secret", &[secret.expose().as_bytes()]).as_bytes()
+}
+
+/// Verifies imported hashes on threads of its own, a few at once, one at a time for each scope. It needs no async
+/// runtime.
+pub(crate) struct Hashers {
+    turns: Arc<Semaphore>,
+    queues: Mutex<HashMap<Scope, Weak<Queue>>>,
+}
+
+/// Verifications of one scope.
+struct Queue {
+    turn: Arc<Semaphore>,
+    waiting: AtomicUsize,
+}
+
+/// Place in a queue, given back when it is dropped.
+struct Waiting(Arc<Queue>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Hashers {
+    pub(crate) fn new() -> Self {
+        Self { turns: Arc::new(Semaphore::new(AT_ONCE)), queues: Mutex::default() }
+    }
+
+    /// Compares `secret` with each of `hashes`, in constant time. `Unavailable` if too many verifications of the scope
+    /// are waiting.
+    pub(super) async fn fits(&self, scope: &Scope, secret: &Secret, hashes: Vec<SecretHash>) -> Result<bool> {
+        let (quick, slow): (Vec<_>, Vec<_>) = hashes.into_iter().partition(SecretHash::is_quick);
+        let digest = digest(secret);
+        // All of them are compared, so that the time does not tell which one is near.
+        let quick = quick.iter().filter(|kept| bool::from(digest.ct_eq(kept.hash.as_slice())));
+        if quick.count() > 0 {
+            return Ok(true);
+        }
+        let slow: Vec<_> = slow.into_iter().filter(|kept| kept.may_be_of(secret)).collect();
+        if slow.is_empty() {
+            return Ok(false);
+        }
         let secret = secret.clone();
-        let judge = move || -> Result<bool> {
-            for kept in &hashes {
-                let cost = HashCost { memory_kib: kept.memory_kib, passes: kept.passes };
-                let hash = derive(&secret, kept.salt.as_slice(), cost)?;
-                if bool::from(hash.as_slice().ct_eq(kept.hash.as_slice())) {
+        self.aside(scope, move || {
+            for kept in &slow {
+                if kept.fits(&secret)? {
                     return Ok(true);
                 }
             }
             Ok(false)
-        };
-        self.aside(judge).await?
+        })
+        .await?
     }
 
-    async fn aside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    fn queue(&self, scope: &Scope) -> Option<Waiting> {
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = queues.get(scope).and_then(Weak::upgrade).unwrap_or_else(|| {
+            queues.retain(|_, queue| queue.strong_count() > 0);
+            let queue = Arc::new(Queue { turn: Arc::new(Semaphore::new(1)), waiting: AtomicUsize::new(0) });
+            queues.insert(scope.clone(), Arc::downgrade(&queue));
+            queue
+        });
+        let more = |waiting: usize| (waiting < MOST_WAITING).then_some(waiting + 1);
+        queue.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
+        Some(Waiting(queue))
+    }
+
+    async fn aside<T: Send + 'static>(
+        &self,
+        scope: &Scope,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T> {
         let failed = || Error::unavailable("a secret could not be hashed");
+        let crowd = || Error::unavailable("too many imported secrets of this scope are being verified");
+        let waiting = self.queue(scope).ok_or_else(crowd)?;
+        let own = Arc::clone(&waiting.0.turn).acquire_owned().await.map_err(|_| failed())?;
         let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| failed())?;
         let (tell, told) = oneshot::channel();
         let hasher = thread::Builder::new().name("ebbtide-hash".to_owned());
         hasher
             .spawn(move || {
-                // The caller may have gone; the permit is held until the work is done.
+                // The caller may have gone; the permits are held until the work is done.
                 let _ = tell.send(work());
-                drop(turn);
+                drop((turn, own, waiting));
             })
             .map_err(|error| failed().caused_by(error))?;
         told.await.map_err(|_| failed())
     }
 }
 
-fn derive(secret: &Secret, salt: &[u8], cost: HashCost) -> Result<Zeroizing<[u8; 32]>> {
-    let broken = |error: argon2::Error| {
-        Error::corrupt("the hash of a secret has an invalid cost").caused_by(error.to_string())
-    };
-    let argon = Argon2::new(Algorithm::Argon2id, Version::V0x13, params(cost).map_err(broken)?);
-    let mut hash = Zeroizing::new([0; 32]);
-    argon.hash_password_into(secret.expose().as_bytes(), salt, hash.as_mut_slice()).map_err(broken)?;
-    Ok(hash)
-}
-
 impl fmt::Debug for Hashers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Hashers({:?})", self.cost)
+        f.write_str("Hashers(…)")
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::rng::SeededRng;
+
+    /// Hash at the least cost that there is, which claims another one.
+    fn phc(secret: &str, cost: &str) -> Secret {
+        let params = Params::new(8, 1, 1, Some(32)).unwrap();
+        let mut hash = [0; 32];
+        let argon = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+        argon.hash_password_into(secret.as_bytes(), b"0123456789abcdef", &mut hash).unwrap();
+        let encode = |bytes: &[u8]| {
+            use base64ct::{Base64Unpadded, Encoding as _};
+            Base64Unpadded::encode_string(bytes)
+        };
+        Secret::new(format!("$argon2id$v=19${cost}${}${}", encode(b"0123456789abcdef"), encode(&hash)))
+    }
+
+    fn earlier(secret: &Secret) -> SecretHash {
+        let mut hash = [0; 32];
+        let params = Params::new(8, 1, 1, Some(32)).unwrap();
+        let argon = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+        argon.hash_password_into(secret.expose().as_bytes(), &[7; 16], &mut hash).unwrap();
+        let (memory_kib, passes) = (8, 1);
+        SecretHash {
+            salt: [7; 16].into(),
+            hash: hash.into(),
+            memory_kib,
+            passes,
+            valid_until: None,
+            phc: None,
+        }
+    }
 
     #[tokio::test]
     async fn a_secret_fits_its_own_hash_and_no_other() {
-        let rng = SeededRng::new(1);
-        let hashers = Hashers::new(HashCost::new(8, 1).unwrap());
-        let (one, other) = (Secret::new("one"), Secret::new("other"));
-        let hash = hashers.hash(&one, &rng).await.unwrap();
-        assert!(hashers.fits(&one, vec![hash.clone()]).await.unwrap());
-        assert!(!hashers.fits(&other, vec![hash.clone()]).await.unwrap());
-        let second = hashers.hash(&one, &rng).await.unwrap();
-        assert_ne!(*second.hash, *hash.hash, "salted");
-        let dearer = Hashers::new(HashCost::new(16, 2).unwrap());
-        assert!(dearer.fits(&one, vec![second]).await.unwrap(), "each hash remembers its cost");
+        let (hashers, scope) = (Hashers::new(), Scope::Global);
+        let secret = token::write(token::CLIENT_SECRET, &[1; 32]);
+        let other = token::write(token::CLIENT_SECRET, &[2; 32]);
+        let imported = SecretHash::imported(&phc("correct horse", "m=8,t=1,p=1")).unwrap();
+        let all = vec![earlier(&secret), SecretHash::minted(&other), imported.clone()];
+        for (presented, fits) in [
+            (secret.clone(), true),
+            (other.clone(), true),
+            (Secret::new("correct horse"), true),
+            (Secret::new("correct hors"), false),
+            (Secret::new(""), false),
+            (token::write(token::CLIENT_SECRET, &[3; 32]), false),
+        ] {
+            let answer = hashers.fits(&scope, &presented, all.clone()).await.unwrap();
+            assert_eq!(answer, fits, "{}", presented.expose());
+        }
+        let bytes = crate::model::codec::encode(&imported);
+        let read: SecretHash = crate::model::codec::decode(&bytes).unwrap();
+        assert!(hashers.fits(&scope, &Secret::new("correct horse"), vec![read]).await.unwrap());
     }
 
     #[test]
-    fn a_cost_that_is_none_is_refused() {
-        assert!(HashCost::new(7, 1).is_err() && HashCost::new(8, 0).is_err());
-        assert_eq!(HashCost::default(), HashCost::new(19_456, 2).unwrap());
+    fn an_imported_hash_is_argon2_of_a_bounded_cost() {
+        let read = |text: &Secret| SecretHash::imported(text).map(|_| ());
+        assert!(read(&phc("x", "m=65536,t=3,p=4")).is_ok());
+        for bad in [
+            phc("x", "m=262145,t=1,p=1"),
+            phc("x", "m=262144,t=5,p=1"),
+            phc("x", "m=65536,t=4000000,p=1"),
+            phc("x", "m=1,t=1,p=1"),
+            Secret::new("$argon2id$v=19$m=8,t=1,p=1"),
+            Secret::new("$scrypt$ln=16,r=8,p=1$c2FsdHNhbHQ$aGFzaGhhc2hoYXNo"),
+            Secret::new("$2b$12$abcdefghijklmnopqrstuv"),
+            Secret::new("plain"),
+            Secret::new(""),
+            Secret::new("$".repeat(600)),
+        ] {
+            let error = read(&bad).unwrap_err();
+            assert!(error.message().starts_with("client_secret_hash: "), "{error}");
+            assert!(!error.message().contains(bad.expose()) || bad.expose().is_empty(), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_scope_that_is_crowded_takes_no_turn_from_another() {
+        let hashers = Arc::new(Hashers::new());
+        let (busy, calm) = (Scope::Global, "tenant:acme".parse::<Scope>().unwrap());
+        let (go, gone) = std::sync::mpsc::channel::<()>();
+        let first = tokio::spawn({
+            let (hashers, busy) = (Arc::clone(&hashers), busy.clone());
+            async move { hashers.aside(&busy, move || gone.recv().is_ok()).await }
+        });
+        let rest: Vec<_> = (1..MOST_WAITING)
+            .map(|_| {
+                let (hashers, busy) = (Arc::clone(&hashers), busy.clone());
+                tokio::spawn(async move { hashers.aside(&busy, || ()).await })
+            })
+            .collect();
+        while hashers.queue(&busy).is_some() {
+            tokio::task::yield_now().await;
+        }
+        hashers.aside(&calm, || ()).await.unwrap();
+        let error = hashers.aside(&busy, || ()).await.unwrap_err();
+        assert!(error.message().contains("too many imported secrets"), "{error}");
+        go.send(()).unwrap();
+        assert!(first.await.unwrap().unwrap());
+        for one in rest {
+            one.await.unwrap().unwrap();
+        }
+        hashers.aside(&busy, || ()).await.unwrap();
     }
 }

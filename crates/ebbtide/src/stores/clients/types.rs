@@ -32,6 +32,10 @@ pub struct ClientRequest {
     pub metadata: Option<Payload>,
     /// `false` for a public client, which has no secret; `true` by default.
     pub confidential: Option<bool>,
+    /// Hash of a secret that the client has already: Argon2 in the PHC string format. Without it a secret is minted.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>,
+        example = "$argon2id$v=19$m=19456,t=2,p=1$c2FsdHNhbHQ$uGkhPtkwbnHHd2VjFUUxbBIaWpS7LBpm7aHbwOdJL9Q"))]
+    pub client_secret_hash: Option<Secret>,
     /// `true` if the client gets no code without a PKCE challenge.
     pub require_pkce: Option<bool>,
     /// What the revocation of an access token of the client revokes: the `token` alone, which is the default, or its
@@ -41,6 +45,11 @@ pub struct ClientRequest {
     #[serde(rename = "ttl_seconds")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
     pub ttl: Option<Ttl>,
+    /// Lifetime until the first use: a verified secret, or a code, device code, grant or access token that is issued to
+    /// the client. At least 60 seconds.
+    #[serde(rename = "unused_ttl_seconds")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 60))]
+    pub unused_ttl: Option<Ttl>,
 }
 
 impl ClientRequest {
@@ -59,9 +68,11 @@ impl ClientRequest {
         owner: String,
         name: String,
         metadata: Payload,
+        client_secret_hash: Secret,
         require_pkce: bool,
         revoke: RevokeReach,
         ttl: Ttl,
+        unused_ttl: Ttl,
     );
 
     /// Sets the allowed redirect URIs.
@@ -69,6 +80,56 @@ impl ClientRequest {
         self.redirect_uris = uris.into_iter().map(Into::into).collect();
         self
     }
+}
+
+/// Change of a client. What is left out stays as it is.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+#[must_use]
+pub struct ClientUpdate {
+    /// Name for people; `null` removes it.
+    #[serde(default, deserialize_with = "given")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+    pub name: Option<Option<String>>,
+    /// Allowed redirect URIs, instead of the present ones.
+    pub redirect_uris: Option<Vec<String>>,
+    /// Any JSON value, instead of the present one.
+    #[serde(default, deserialize_with = "present")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<serde_json::Value>))]
+    pub metadata: Option<Payload>,
+    /// `true` if the client gets no code without a PKCE challenge.
+    pub require_pkce: Option<bool>,
+    /// Reach of the revocation of an access token: `token` or `grant`.
+    pub revoke: Option<RevokeReach>,
+}
+
+impl ClientUpdate {
+    /// Creates a change of nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    setters!(metadata: Payload, require_pkce: bool, revoke: RevokeReach);
+
+    /// Sets the name.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(Some(name.into()));
+        self
+    }
+
+    /// Sets the allowed redirect URIs.
+    pub fn redirect_uris(mut self, uris: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.redirect_uris = Some(uris.into_iter().map(Into::into).collect());
+        self
+    }
+}
+
+/// Deserializes a member that may be `null`, and tells that from one that is left out.
+#[expect(clippy::option_option, reason = "null and absent mean different things")]
+fn given<'de, D: serde::Deserializer<'de>>(member: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(member).map(Some)
 }
 
 /// Reach of the revocation of an access token (RFC 7009 §2.1).
@@ -114,6 +175,8 @@ pub struct Client {
     pub require_pkce: bool,
     /// Reach of the revocation of an access token.
     pub revoke: RevokeReach,
+    /// `false` until the first use of a client that ends without one.
+    pub used: bool,
     /// Time of registration.
     pub created_at: Timestamp,
     /// End of the client.
@@ -126,7 +189,7 @@ pub struct Client {
 pub struct RegisteredClient {
     /// Client.
     pub client: Client,
-    /// Secret of a confidential client. It cannot be read again.
+    /// Minted secret of a confidential client. It cannot be read again.
     pub client_secret: Option<Secret>,
 }
 
@@ -168,6 +231,19 @@ pub enum RotateSecretOutcome {
     },
     /// A public client has no secret to rotate.
     Public,
+    /// Too many old secrets are valid yet: each keeps the end that was promised for it.
+    TooMany,
+    /// There is no such client in this scope, or it is being deleted.
+    Unknown,
+}
+
+/// Answer to a change of a client.
+#[derive(Debug, Clone, PartialEq)]
+#[must_use = "the client may not have been changed"]
+#[non_exhaustive]
+pub enum UpdateOutcome {
+    /// The client is changed.
+    Updated(Box<Client>),
     /// There is no such client in this scope, or it is being deleted.
     Unknown,
 }

@@ -12,6 +12,7 @@ use crate::model::record::Record;
 use crate::model::scope::Scope;
 use crate::model::write::Write;
 use crate::stores::registry::listed;
+use crate::stores::shared::belongings::Parent;
 use crate::stores::shared::deletion::Removed;
 use crate::stores::shared::epochs::Stamp;
 use crate::stores::shared::paging::Pages;
@@ -187,6 +188,8 @@ impl Grants {
             let attached = Prefix::partition(Kind::ProviderToken, &self.scope, &[id.as_bytes().into()], &[])?;
             let tokens = self.stores.admin().erase_all(&attached, self.stores.now()?.earliest()).await?;
             removed.add(Kind::ProviderToken, tokens);
+            let parent = Parent::Grant(id.to_string());
+            self.stores.belongings(&self.scope).remove(&parent, removed).await?;
             removed.add(Kind::Grant, u64::from(self.remove(id, holder).await?));
         }
         Ok(next)

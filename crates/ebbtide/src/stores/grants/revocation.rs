@@ -7,6 +7,9 @@ use crate::model::error::Result;
 use crate::model::kind::Kind;
 use crate::model::secret::Secret;
 use crate::stores::audit::{AuditContext, Note};
+use crate::stores::clients::RevokeReach;
+use crate::stores::shared::belongings::Parent;
+use crate::stores::shared::deletion::Removed;
 use crate::stores::shared::token;
 use crate::stores::shared::tombstones::Principal;
 use crate::stores::shared::update::Step;
@@ -21,13 +24,16 @@ const MOST_COUNTED: usize = 1_000;
 pub enum Revoke<'a> {
     /// A grant, with every access token and provider token under it.
     Grant(GrantId),
-    /// A token (RFC 7009): a refresh token of any generation with its whole family, an access token alone.
+    /// A token (RFC 7009): a refresh token of any generation with its whole family, an access token alone or with its
+    /// grant.
     Token {
         /// The token.
         token: &'a Secret,
         /// Client that must hold the token. The token of another client is left as it is, and answered like an
         /// unknown one (RFC 7009 §2.1).
         client_id: Option<&'a str>,
+        /// Reach of the revocation of an access token; the setting of its client by default.
+        reach: Option<RevokeReach>,
     },
     /// Everything that was issued to a subject or a client.
     Holder(Holder<'a>),
@@ -41,7 +47,7 @@ impl From<GrantId> for Revoke<'_> {
 
 impl<'a> From<&'a Secret> for Revoke<'a> {
     fn from(token: &'a Secret) -> Self {
-        Self::Token { token, client_id: None }
+        Self::Token { token, client_id: None, reach: None }
     }
 }
 
@@ -64,14 +70,17 @@ impl Grants {
     ) -> Result<u64> {
         match what.into() {
             Revoke::Grant(id) => Ok(self.revoke_one(id, None, context).await?.into()),
-            Revoke::Token { token, client_id } if token.expose().starts_with(token::REFRESH) => {
+            Revoke::Token { token, client_id, .. } if token.expose().starts_with(token::REFRESH) => {
                 match Refresh::read(token, self.stores.shared_keyring(), &self.scope)? {
                     Some(token) => Ok(self.revoke_one(token.grant_id, client_id, context).await?.into()),
                     None => Ok(0),
                 }
             }
-            Revoke::Token { token, client_id } => {
+            Revoke::Token { token, client_id, reach } => {
                 let tokens = self.stores.access_tokens(&self.scope);
+                if let Some(id) = tokens.grant_to_revoke(token, client_id, reach).await? {
+                    return Ok(self.revoke_one(id, client_id, context).await?.into());
+                }
                 Ok(tokens.revoke(token, client_id, context).await?.into())
             }
             Revoke::Holder(holder) => self.revoke_held(holder, context).await,
@@ -87,7 +96,12 @@ impl Grants {
         let note = context.map(Note::revoked).transpose()?;
         let note = note.map(|note| note.about(Kind::Grant, vec![id.to_string()]));
         let is_theirs = |family: &Family| client_id.is_none_or(|client_id| family.client_id == client_id);
-        self.revoke_if(id, Why::Requested, note, is_theirs).await
+        let revoked = self.revoke_if(id, Why::Requested, note, is_theirs).await?;
+        if revoked {
+            let (belongings, parent) = (self.stores.belongings(&self.scope), Parent::Grant(id.to_string()));
+            belongings.remove(&parent, &mut Removed::default()).await?;
+        }
+        Ok(revoked)
     }
 
     /// Raises the epoch of a holder: everything that was issued to it before is dead, whatever its number.

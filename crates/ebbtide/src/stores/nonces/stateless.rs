@@ -38,7 +38,7 @@ impl Source<'_> {
     fn parts<R>(&self, fence: Option<Fence>, said: &[u8], with: impl FnOnce(&[&[u8]]) -> R) -> R {
         let (scope, fence) = (self.scope.to_string(), fence.map(|fence| fence.at.as_millis().to_be_bytes()));
         let mut parts = vec![scope.as_bytes(), self.audience.as_bytes(), said];
-        parts.extend(fence.as_ref().map(|fence| fence.as_slice()));
+        parts.extend(fence.as_ref().map(<[u8; 8]>::as_slice));
         with(&parts)
     }
 }

@@ -53,25 +53,35 @@ pub struct Overview {
 impl Owners {
     /// Ends every grant, access token, session, outstanding code and approved device code of a subject. Nothing that was
     /// issued before this returns works afterwards, whatever raced: their epoch is raised in one write, with the audit
-    /// entry.
+    /// entry, and once more after the count, for what was issued meanwhile.
     pub async fn sign_out(&self, subject: &str, context: &AuditContext) -> Result<SignedOut> {
         check_length("subject", subject, MAX_NAME_BYTES)?;
         let note =
             &Note::revoked(context)?.about(Kind::Owner, vec![subject.to_owned()]).with_detail("sign-out");
-        let raise = self.stores.retry(|now| async move {
-            let principal = Principal::Owner(subject);
-            let (was, _, writes) = self.stores.raise(principal, &self.scope, None, now).await?;
-            let was = was.map_or(0, |was| was.value);
-            Ok(Step::write(writes, was).audited(&self.scope, note.clone()))
-        });
-        let was = raise.await?;
+        let was = self.raise(subject, Some(note)).await?;
         let Self { stores, scope } = self;
         let holder = Holder::Subject(subject);
-        Ok(SignedOut {
+        let ended = SignedOut {
             grants: stores.grants(scope).count_ended(holder, was, usize::MAX).await?,
             access_tokens: stores.access_tokens(scope).count_ended(holder, was, usize::MAX).await?,
             sessions: stores.sessions(scope).count_ended(subject, was).await?,
-        })
+        };
+        self.raise(subject, None).await?;
+        Ok(ended)
+    }
+
+    /// Raises the epoch of a subject, and returns the one before.
+    async fn raise(&self, subject: &str, note: Option<&Note>) -> Result<u64> {
+        let raise = self.stores.retry(|now| async move {
+            let principal = Principal::Owner(subject);
+            let (was, _, writes) = self.stores.raise(principal, &self.scope, None, now).await?;
+            let step = Step::write(writes, was.map_or(0, |was| was.value));
+            Ok(match note {
+                Some(note) => step.audited(&self.scope, note.clone()),
+                None => step,
+            })
+        });
+        raise.await
     }
 
     /// Lists what a subject has, without payloads. It changes and renews nothing.

@@ -12,6 +12,7 @@ use crate::model::ttl::Ttl;
 use crate::stores::access_tokens::IntrospectOutcome;
 use crate::stores::check_length;
 use crate::stores::grants::GrantId;
+use crate::stores::shared::belongings::Parent;
 use crate::stores::shared::payload::Payload;
 use crate::stores::shared::update::Step;
 
@@ -82,6 +83,23 @@ impl ProviderTokens {
         // A put has no condition that could be refused.
         let _ = self.stores.backend().put(key, record, now).await?;
         Ok(AttachOutcome::Kept { expires_at })
+    }
+
+    /// Stores the tokens of a provider that belong to a trust, a client or an owner besides: they are removed with it.
+    pub async fn put_belonging(
+        &self,
+        tie: &Tie,
+        provider: &str,
+        tokens: &Payload,
+        ttl: Option<Ttl>,
+        parent: &Parent,
+    ) -> Result<AttachOutcome> {
+        let Some(active) = self.resolve(tie).await? else { return Ok(AttachOutcome::Inactive) };
+        let (key, belongings) = (self.key_of(&active, provider)?, self.stores.belongings(&self.scope));
+        belongings.link(parent, &key).await?;
+        let outcome = self.put_for(tie, provider, tokens, ttl).await?;
+        belongings.keep_or_take_back(parent, &[key]).await?;
+        Ok(outcome)
     }
 
     /// Reads the tokens of a provider, if what they are tied to is active.

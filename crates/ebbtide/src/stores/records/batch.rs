@@ -12,6 +12,7 @@ use crate::model::key::Key;
 use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::write::{Batch, Write};
+use crate::stores::shared::life::Life;
 use crate::timekeeping::Now;
 
 /// Answer to one write that is committed.
@@ -238,7 +239,19 @@ impl Records {
         let Some(ends_at) = end else {
             return Ok(Err(Refusal::Expired));
         };
-        let state = Self::state_of(put);
+        let mut state = Self::state_of(put);
+        let inherits = live.filter(|_| put.kept_end.is_some());
+        if let Some(cap) = put.cap {
+            let cap_at = self.stores.cap(Kind::Record, &self.scope, now.latest(), Some(now.end(cap)?))?;
+            let slide = match put.life {
+                Life::For(ttl) if put.slides => Some(ttl.duration()),
+                _ => None,
+            };
+            state.bound(cap_at, slide);
+        }
+        if let Some(live) = inherits {
+            state = state.inheriting(&live.state);
+        }
         let ends_at = Self::within_cap(&state, ends_at, now)?;
         let record = self.stores.seal_record(key, state.clone(), ends_at)?;
         let version = record.version;
@@ -246,9 +259,14 @@ impl Records {
             Some(expected) => Write::Replace { key: key.clone(), expected, record: record.clone() },
             None => Write::Insert { key: key.clone(), record: record.clone() },
         }];
-        for name in &put.keys {
+        for name in &state.keys {
             let entry_key = naming.second_key(&put.collection, name)?;
             let sealed = self.stores.seal_entry(&entry_key, &state, &record);
+            if let Some(live) = inherits {
+                let expected = live.record.version;
+                writes.push(Write::Replace { key: entry_key, expected, record: sealed });
+                continue;
+            }
             let Some(entry) = view.records.get(&entry_key) else {
                 writes.push(Write::Insert { key: entry_key, record: sealed });
                 continue;
@@ -267,7 +285,7 @@ impl Records {
         }
         // Entries of keys that the record no longer has.
         if let Some(live) = live {
-            for name in live.state.keys.iter().filter(|name| !put.keys.contains(name)) {
+            for name in live.state.keys.iter().filter(|name| !state.keys.contains(name)) {
                 let key = naming.second_key(&put.collection, name)?;
                 writes.push(Write::Remove { key, expected: live.record.version });
             }

@@ -63,6 +63,13 @@ with_life! {
         /// Time for which the record can be read after its end.
         #[cfg_attr(feature = "schema", schema(minimum = 1))]
         retain_seconds: Option<i64>,
+        /// Longest lifetime, from now on: neither reads nor touches reach further.
+        #[serde(rename = "max_ttl_seconds")]
+        #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
+        max_ttl: Option<Ttl>,
+        /// Lets each read renew the lifetime, up to `max_ttl_seconds`.
+        #[serde(default)]
+        sliding: bool,
     }
 }
 
@@ -89,6 +96,7 @@ impl TryFrom<PutBody> for PutRecord {
         if let Some(seconds) = body.retain_seconds {
             put = put.retain(Ttl::from_secs(seconds)?);
         }
+        (put.cap, put.slides) = (body.max_ttl, body.sliding);
         Ok(put)
     }
 }

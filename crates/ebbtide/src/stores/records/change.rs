@@ -85,7 +85,11 @@ impl Records {
         }
         let touched = self.change(address, first, |standing, now| {
             let current = standing.ends_at()?;
-            let Some(ends_at) = self.end(Kind::Record, *life, Some(current), now)? else {
+            let asked = match (life, standing.state.slide()) {
+                (Life::Default, Some(slide)) => Some(now.end_after(slide)?),
+                _ => self.end(Kind::Record, *life, Some(current), now)?,
+            };
+            let Some(ends_at) = asked else {
                 return Ok(Verdict::Answer(TouchOutcome::Expired));
             };
             let holds = match only_if {
@@ -94,6 +98,7 @@ impl Records {
                 Some(TouchCondition::Ends) => !current.is_never(),
                 Some(TouchCondition::Later) => ends_at > current,
                 Some(TouchCondition::Sooner) => ends_at < current,
+                Some(TouchCondition::Shortens) => !current.is_never() && ends_at < current,
             };
             if !holds {
                 return Ok(Verdict::Answer(TouchOutcome::Kept(standing.found()?)));
@@ -203,7 +208,7 @@ impl Records {
     }
 
     /// Writes that replace a record, and the entries of its second keys with it.
-    fn rewrite(
+    pub(super) fn rewrite(
         &self,
         naming: &Naming<'_>,
         collection: &str,
@@ -224,8 +229,9 @@ impl Records {
         Ok((writes, written))
     }
 
-    /// End of a record, within the longest life of one with a group.
+    /// End of a record, within its cap and the longest life of one with a group.
     pub(super) fn within_cap(state: &State, ends_at: Timestamp, now: Now) -> Result<Timestamp> {
+        let ends_at = state.cap_at()?.map_or(ends_at, |cap_at| ends_at.min(cap_at));
         if state.group.is_none() {
             return Ok(ends_at);
         }

@@ -1,5 +1,7 @@
 //! Reads.
 
+use std::time::Duration;
+
 use super::naming::Naming;
 use super::request::{By, RecordAddress};
 use super::state::Standing;
@@ -8,13 +10,15 @@ use super::{ATTEMPTS, Records, contended};
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::record::Record;
+use crate::model::write::{Batch, Write};
+use crate::stores::shared::lifetime::WORTH_WRITING;
 use crate::timekeeping::Now;
 
 impl Records {
     /// Most records of one [`get_many`](Self::get_many).
     pub const MAX_MANY: usize = 1_000;
 
-    /// Reads a record. One round trip, with a group or by second key two.
+    /// Reads a record, and renews one that slides. One round trip, with a group or by second key two.
     pub async fn get(&self, address: &RecordAddress) -> Result<GetOutcome> {
         address.check()?;
         let naming = self.naming().await?;
@@ -25,7 +29,37 @@ impl Records {
         if self.is_revoked(&naming, &address.collection, &standing, now).await? {
             return Ok(GetOutcome::Unknown);
         }
-        judge(&standing, now)
+        let outcome = judge(&standing, now)?;
+        if let (GetOutcome::Found(_), Some(slide)) = (&outcome, standing.state.slide())
+            && let Some(renewed) = self.renew(&naming, &address.collection, &standing, slide, now).await?
+        {
+            return Ok(GetOutcome::Found(renewed));
+        }
+        Ok(outcome)
+    }
+
+    /// Renews the lifetime of a record that was read, if that is worth a write. None if it is not, or another writer was
+    /// faster.
+    async fn renew(
+        &self,
+        naming: &Naming<'_>,
+        collection: &str,
+        standing: &Standing,
+        slide: Duration,
+        now: Now,
+    ) -> Result<Option<FoundRecord>> {
+        // Renewal by reading is skipped while the clock is in doubt.
+        let Ok(full) = now.end_after(slide) else { return Ok(None) };
+        let (ends_at, current) = (Self::within_cap(&standing.state, full, now)?, standing.ends_at()?);
+        if ends_at <= current || full.since(current) < slide / WORTH_WRITING {
+            return Ok(None);
+        }
+        let (mut writes, written) = self.rewrite(naming, collection, standing, &standing.state, ends_at)?;
+        if let Some(group) = &standing.state.group {
+            writes.push(Write::Absent { key: naming.group(collection, group)? });
+        }
+        let renewed = self.stores.backend().commit(Batch::new(writes)?, now).await?.is_applied();
+        if renewed { written.found().map(Some) } else { Ok(None) }
     }
 
     /// Reads records, in the order of their names; none for one that is not live. They are no snapshot.

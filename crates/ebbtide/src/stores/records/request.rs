@@ -67,6 +67,8 @@ pub struct PutRecord {
     pub(super) keys: Vec<String>,
     pub(super) group: Option<String>,
     pub(super) retain: Option<Ttl>,
+    pub(super) cap: Option<Ttl>,
+    pub(super) slides: bool,
     /// End of the live record, which this write keeps.
     pub(super) kept_end: Option<Timestamp>,
 }
@@ -90,6 +92,8 @@ impl PutRecord {
             keys: Vec::new(),
             group: None,
             retain: None,
+            cap: None,
+            slides: false,
             kept_end: None,
         }
     }
@@ -124,15 +128,39 @@ impl PutRecord {
         self
     }
 
-    /// Returns true if the record stands by itself: no second keys, no group, and gone at its end.
+    /// Ends the record after `cap` at the latest: no touch reaches further.
+    pub fn cap(mut self, cap: Ttl) -> Self {
+        self.cap = Some(cap);
+        self
+    }
+
+    /// Lets each read renew the lifetime, which is a TTL, up to `cap`.
+    pub fn sliding(mut self, cap: Ttl) -> Self {
+        (self.cap, self.slides) = (Some(cap), true);
+        self
+    }
+
+    /// Returns true if the record stands by itself: no second keys, no group, no cap, and gone at its end.
     pub(super) fn is_plain(&self) -> bool {
-        self.keys.is_empty() && self.group.is_none() && self.retain.is_none()
+        self.keys.is_empty() && self.group.is_none() && self.retain.is_none() && self.cap.is_none()
+    }
+
+    fn check_lifetime(&self) -> Result<()> {
+        match (self.life, self.cap) {
+            (Life::For(ttl), Some(cap)) if ttl > cap => {
+                Err(Error::invalid(format!("a TTL of {ttl} is longer than its cap of {cap}")))
+            }
+            (Life::For(_), Some(_)) => Ok(()),
+            _ if self.slides => Err(Error::invalid("a life that use renews needs a TTL and a longest TTL")),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn check(&self) -> Result<()> {
         check_collection(&self.collection)?;
         self.id.check("an id")?;
         self.value.check()?;
+        self.check_lifetime()?;
         if self.keys.len() > Self::MAX_KEYS {
             return Err(Error::invalid(format!("a record has at most {} second keys", Self::MAX_KEYS)));
         }
@@ -167,6 +195,8 @@ pub enum TouchCondition {
     Later,
     /// The new end is sooner.
     Sooner,
+    /// The record has an end, and the new one is sooner.
+    Shortens,
 }
 
 impl TouchRecord {

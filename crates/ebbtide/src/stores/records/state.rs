@@ -1,5 +1,7 @@
 //! Records as they are stored: a byte of shape, then the sealed state.
 
+use std::time::Duration;
+
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 
@@ -38,6 +40,12 @@ pub(super) struct State {
     ends_at: Option<u64>,
     #[n(7)]
     pub(super) retain_millis: Option<u64>,
+    /// Latest end that a touch or a renewal gives.
+    #[n(8)]
+    cap_at: Option<u64>,
+    /// Lifetime that a read renews.
+    #[n(9)]
+    slide_millis: Option<u64>,
 }
 
 impl State {
@@ -51,11 +59,32 @@ impl State {
             keys: Vec::new(),
             ends_at: None,
             retain_millis: None,
+            cap_at: None,
+            slide_millis: None,
         }
     }
 
+    /// Bounds the lifetime, and lets reads renew it for `slide`.
+    pub(super) fn bound(&mut self, cap_at: Timestamp, slide: Option<Duration>) {
+        self.cap_at = Some(cap_at.as_millis());
+        self.slide_millis = slide.map(|slide| u64::try_from(slide.as_millis()).unwrap_or(u64::MAX));
+    }
+
+    /// Takes over all but the value from the record that it replaces.
+    pub(super) fn inheriting(self, from: &Self) -> Self {
+        Self { value: self.value, json: self.json, ..from.clone() }
+    }
+
+    pub(super) fn cap_at(&self) -> Result<Option<Timestamp>> {
+        self.cap_at.map(Timestamp::from_stored).transpose()
+    }
+
+    pub(super) fn slide(&self) -> Option<Duration> {
+        self.slide_millis.map(Duration::from_millis)
+    }
+
     pub(super) fn is_linked(&self) -> bool {
-        self.group.is_some() || !self.keys.is_empty() || self.retain_millis.is_some()
+        self.group.is_some() || !self.keys.is_empty() || self.retain_millis.is_some() || self.cap_at.is_some()
     }
 
     pub(super) fn id(&self) -> RecordId {
@@ -93,6 +122,8 @@ impl Standing {
             expires_at: self.ends_at()?,
             consumed_at: self.state.consumed_at()?,
             group: group.clone(),
+            cap_at: self.state.cap_at()?,
+            slides: self.state.slide().is_some(),
         })
     }
 
@@ -143,7 +174,7 @@ impl Stores {
         let mut expires_at = ends_at;
         if let Some(retain) = state.retain_millis {
             state.ends_at = Some(ends_at.as_millis());
-            expires_at = ends_at.checked_add(std::time::Duration::from_millis(retain))?;
+            expires_at = ends_at.checked_add(Duration::from_millis(retain))?;
         }
         let linked = state.is_linked();
         let shape = if linked { LINKED } else { PLAIN };
@@ -160,7 +191,7 @@ impl Stores {
             .split_first()
             .filter(|(shape, _)| matches!(**shape, PLAIN | LINKED))
             .ok_or_else(|| Error::corrupt("a record has a shape that this build does not know"))?;
-        let state = codec::decode(&self.keyring().open(key, &[*shape], sealed)?)?;
+        let state = codec::decode(&self.keyring_for(sealed).open(key, &[*shape], sealed)?)?;
         Ok(Standing { record, state })
     }
 
@@ -172,6 +203,6 @@ impl Stores {
     }
 
     pub(super) fn open_entry(&self, key: &Key, record: &Record) -> Result<KeyEntry> {
-        codec::decode(&self.keyring().open(key, &[], &record.value)?)
+        codec::decode(&self.keyring_for(&record.value).open(key, &[], &record.value)?)
     }
 }

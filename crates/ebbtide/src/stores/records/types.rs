@@ -163,6 +163,10 @@ pub struct FoundRecord {
     pub consumed_at: Option<Timestamp>,
     /// Group of the record.
     pub group: Option<String>,
+    /// Latest end that a touch or a renewal gives.
+    pub cap_at: Option<Timestamp>,
+    /// True if reads renew the lifetime.
+    pub slides: bool,
 }
 
 /// Answer to [`put`](super::Records::put).

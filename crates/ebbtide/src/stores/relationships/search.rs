@@ -160,6 +160,7 @@ impl Relationships {
     }
 
     /// Deletes every relationship of the scope, and of those that it covers if `below`, and appends to the audit log.
+    /// What belongs to them is removed with them.
     pub async fn delete_all(&self, below: bool, context: &AuditContext) -> Result<u64> {
         let scope = self.scope.clone();
         let reach = if below { Reach::Below(scope) } else { Reach::Exact(scope) };
@@ -167,6 +168,7 @@ impl Relationships {
         let kinds = vec![Kind::Relationship, Kind::RelationshipReverse];
         let scopes = self.stores.scopes(&self.scope);
         let removed = scopes.delete_kinds(kinds, &reach, context).await?.finish().await?;
+        let _ = self.stores.reconcile_below(&reach).await?;
         Ok(removed.records.get(&Kind::Relationship).copied().unwrap_or_default())
     }
 }

@@ -80,6 +80,11 @@ impl Scopes {
         if from == to {
             return Err(Error::invalid("a scope is not moved to itself"));
         }
+        let note = |detail: String| Ok::<_, Error>(Note::of(Action::Operate, context)?.with_detail(detail));
+        if place.is_none() && !dry_run {
+            let begins = note(format!("begins to move records from {from} to {to}"))?;
+            self.stores.audit(to).append(&begins).await?;
+        }
         let place = place.unwrap_or(MigrationPlace { kind: 0, after: None });
         let kind = MOVED[place.kind];
         let prefix = Prefix::reach(kind, &Reach::Exact(from.clone()))?;
@@ -106,9 +111,8 @@ impl Scopes {
         };
         let moved: u64 = migrated.moved.values().sum();
         if moved > 0 && !dry_run {
-            let note = Note::of(Action::Operate, context)?;
-            let detail = format!("moved {moved} {kind} from {from} to {to}");
-            self.stores.audit(to).append(&note.with_detail(detail)).await?;
+            let moved = note(format!("moved {moved} {kind} from {from} to {to}"))?;
+            self.stores.audit(to).append(&moved).await?;
         }
         Ok(migrated)
     }

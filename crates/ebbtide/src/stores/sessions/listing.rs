@@ -24,6 +24,8 @@ use crate::stores::shared::update::Step;
 pub struct SessionInfo {
     /// Digest of the session id, in base64url.
     pub handle: String,
+    /// Name that codes and grants refer to the session by.
+    pub sid: String,
     /// Owner of the session.
     pub subject: String,
     /// Time of creation.
@@ -63,6 +65,7 @@ impl Sessions {
             let is_theirs = stored.subject.as_deref() == Some(subject) && stored.lives(now)?;
             if is_theirs && stored.stamp.unwrap_or_default().subject() >= epoch {
                 items.push(SessionInfo {
+                    sid: stored.sid(&digest),
                     handle: handle(&digest),
                     subject: subject.to_owned(),
                     created_at: Timestamp::from_stored(stored.created_at)?,

@@ -21,7 +21,10 @@ use crate::stores::audit::{Action, AuditContext, Note};
 use crate::timekeeping::Now;
 
 /// Divisor of the TTL: a renewal is written after that part of it has passed.
-const WORTH_WRITING: u32 = 10;
+pub(crate) const WORTH_WRITING: u32 = 10;
+
+/// Detail of an audit entry about a record that use renews: its end is not in the log.
+pub(crate) const SLIDES: &str = "use renews it";
 
 /// Setters of the lifetime of a request that has the members `ttl`, `cap` and `slides`.
 macro_rules! lifetime_setters {
@@ -270,7 +273,9 @@ impl RecordHandle<'_> {
     ) -> Result<Step<T>> {
         let (lifetime, record) = new;
         let note = |reason| {
-            Ok(Note::new(Action::Grant, terms.granted_by, reason)?.about(self.kind(), self.target.clone()))
+            let note =
+                Note::new(Action::Grant, terms.granted_by, reason)?.about(self.kind(), self.target.clone());
+            Ok(if lifetime.slides() { note.with_detail(SLIDES) } else { note })
         };
         let (writes, note) = match present {
             None => {

@@ -8,6 +8,7 @@
 use futures_util::future::try_join_all;
 
 use super::epochs::Epoch;
+use super::refusal::RefusalCause;
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
@@ -65,6 +66,7 @@ impl Outcome {
 }
 
 pub(crate) fn owner_is_deleted() -> Error {
+    RefusalCause::Deleted.note();
     Error::invalid("owner or client is being deleted; no new records are accepted")
 }
 

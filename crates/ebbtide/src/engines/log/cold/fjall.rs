@@ -219,7 +219,8 @@ impl ColdStore for FjallCold {
         let space = self.space_or_new(kind, window)?;
         let ends = rows.iter().filter_map(|row| Some((row.record.as_ref()?.expires_at, &row.key)));
         let ends = ends.filter(|(expires_at, _)| !expires_at.is_never());
-        let ends: BTreeSet<Vec<u8>> = ends.map(|(expires_at, key)| end_key(expires_at, key)).collect();
+        let mut ends: Vec<Vec<u8>> = ends.map(|(expires_at, key)| end_key(expires_at, key)).collect();
+        ends.sort_unstable();
         if let Some(first) = ends.first() {
             self.sweep_from(kind, window, first);
             bulk(&space.ends, ends.iter().map(|end| (end, Some(Vec::new()))))?;

@@ -20,7 +20,7 @@ use rocksdb::{
 };
 
 use super::stored::{GENERATION, behind_generation, decode, encode, end_key, generation, millis};
-use super::{Bound, ColdPage, ColdStore, OldStore, Row, Visit, Window};
+use super::{Bound, ColdPage, ColdStore, OldStore, Row, Tuning, Visit, Window};
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
@@ -88,7 +88,7 @@ impl RocksCold {
         self.db.write_opt(batch, &unjournaled).map_err(failed)
     }
 
-    fn iter(&self, column: &Column<'_>, start: Bound<&[u8]>) -> DBRawIteratorWithThreadMode<'_, Db> {
+    fn items_from(&self, column: &Column<'_>, start: Bound<&[u8]>) -> DBRawIteratorWithThreadMode<'_, Db> {
         let mut reading = ReadOptions::default();
         // A walk must not push out what the foreground reads.
         reading.fill_cache(false);
@@ -134,9 +134,19 @@ impl ColdStore for RocksCold {
     const NAME: &'static str = "rocksdb";
 
     fn open(path: &Path, cache_bytes: u64) -> Result<Self> {
+        Self::open_tuned(path, cache_bytes, Tuning::default())
+    }
+
+    fn open_tuned(path: &Path, cache_bytes: u64, tuning: Tuning) -> Result<Self> {
         let cutoff = Arc::new(AtomicU64::new(0));
-        let column_options = column_options(cache_bytes, Arc::clone(&cutoff));
-        let options = database_options();
+        let mut column_options = column_options(cache_bytes, Arc::clone(&cutoff));
+        if let Some(files) = tuning.level0_trigger {
+            column_options.set_level_zero_file_num_compaction_trigger(files);
+        }
+        let mut options = database_options();
+        if let Some(jobs) = tuning.background_jobs {
+            options.set_max_background_jobs(jobs);
+        }
         let names = list(&options, path)?;
         for name in names.iter().filter(|name| *name != "default") {
             if parse(name.strip_suffix(ENDS).unwrap_or(name)).is_none() {
@@ -195,7 +205,7 @@ impl ColdStore for RocksCold {
         let (mut all, start) = (BTreeMap::new(), behind_generation(start));
         for name in self.names(kind) {
             let Some(column) = self.column(&name) else { continue };
-            let mut items = self.iter(&column, start);
+            let mut items = self.items_from(&column, start);
             let mut count = 0;
             while let Some((key, value)) = items.item().filter(|(key, _)| key.starts_with(prefix)) {
                 if count > limit {
@@ -230,7 +240,7 @@ impl ColdStore for RocksCold {
             return Ok(Vec::new());
         };
         let (mut keys, mut past) = (BTreeSet::new(), Vec::new());
-        let mut items = self.iter(&ends, Bound::Unbounded);
+        let mut items = self.items_from(&ends, Bound::Unbounded);
         while let Some(end) = items.key() {
             let Some((expiry, key)) = end.split_first_chunk::<8>() else {
                 return Err(Error::corrupt("an entry of an expiry list is malformed"));
@@ -281,7 +291,7 @@ impl ColdStore for RocksCold {
 
     fn each(&self, kind: Kind, window: Window, visit: Visit<'_>) -> Result<()> {
         let Some(column) = self.column(&name(kind, window)) else { return Ok(()) };
-        let mut items = self.iter(&column, Bound::Excluded(GENERATION));
+        let mut items = self.items_from(&column, Bound::Excluded(GENERATION));
         while let Some((key, value)) = items.item() {
             visit(key, decode(value)?)?;
             items.next();

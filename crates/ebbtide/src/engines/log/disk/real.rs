@@ -70,6 +70,11 @@ impl Disk for RealDisk {
         let found = rustix::fs::fstatvfs(&self.directory)?;
         Ok(found.f_bavail.saturating_mul(found.f_frsize))
     }
+
+    fn size(&self) -> io::Result<u64> {
+        let found = rustix::fs::fstatvfs(&self.directory)?;
+        Ok(found.f_blocks.saturating_mul(found.f_frsize))
+    }
 }
 
 impl File for StdFile {

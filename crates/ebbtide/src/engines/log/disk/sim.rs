@@ -303,6 +303,10 @@ impl Disk for SimDisk {
     fn free(&self) -> io::Result<u64> {
         Ok(self.state().free)
     }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(u64::MAX)
+    }
 }
 
 struct SimFile {

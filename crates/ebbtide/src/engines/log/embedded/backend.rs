@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::Embedded;
-use crate::admin::{Admin, Stats};
+use crate::admin::{Admin, Erased, Stats};
 use crate::backend::{Backend, Budget, Cursor, Info, Page, Swept};
 use crate::engines::log::cold::ColdStore;
 use crate::model::alteration::{Alteration, Altered};
@@ -14,8 +14,11 @@ use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
 use crate::model::record::Record;
 use crate::model::time::Timestamp;
-use crate::model::write::{Batch, Commit};
+use crate::model::write::{Batch, Commit, Write};
 use crate::provide;
+
+/// Records of a kind without a map that one call of [`Admin::erase`] removes.
+const ERASED_BY_PASS: u64 = 20_000;
 
 impl<C: ColdStore> Embedded<C> {
     /// Retires the oldest segment at `now`, and answers whether there was one to retire.
@@ -72,7 +75,8 @@ impl<C: ColdStore> Backend for Embedded<C> {
     ) -> Result<Page> {
         self.core.log.check()?;
         let (core, prefix, after) = (Arc::clone(&self.core), prefix.clone(), after.cloned());
-        let walked = self.walks.run(move || core.page(&prefix, after.as_ref(), limit, now));
+        let pool = if (core.options.is_listed)(prefix.kind()) { &self.walks } else { &self.passes };
+        let walked = pool.run(move || core.page(&prefix, after.as_ref(), limit, now));
         let (page, rests_on) = walked.await??;
         if let Some(at) = rests_on {
             self.core.log.durable(at).await?;
@@ -82,7 +86,7 @@ impl<C: ColdStore> Backend for Embedded<C> {
 
     async fn sweep(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
         let (core, budget) = (Arc::clone(&self.core), budget.clone());
-        self.walks.run(move || core.sweep(until, &budget)).await?
+        self.chores.run(move || core.sweep(until, &budget)).await?
     }
 
     provide!(get_many commit_each);
@@ -94,11 +98,31 @@ impl<C: ColdStore> Backend for Embedded<C> {
 
 #[async_trait]
 impl<C: ColdStore> Admin for Embedded<C> {
-    provide!(list count clear erase engine_clock);
+    provide!(list count clear engine_clock);
+
+    /// Follows the listing past pages of expired records. Where a listing begins with a pass over the log, one call removes
+    /// many.
+    async fn erase(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {
+        let most = if (self.core.options.is_listed)(prefix.kind()) { 1 } else { ERASED_BY_PASS };
+        let (mut removed, mut after) = (0, None);
+        loop {
+            let page = self.scan(prefix, after.as_ref(), Batch::MAX_WRITES, now).await?;
+            let deletes: Vec<_> = page.items.into_iter().map(|(key, _)| Write::Delete { key }).collect();
+            removed += deletes.len() as u64;
+            if !deletes.is_empty() {
+                // A delete has no condition that could be refused.
+                let _ = self.commit(Batch::new(deletes)?, now).await?;
+            }
+            after = page.next;
+            if after.is_none() || removed >= most {
+                return Ok(Erased { removed, more: after.is_some() });
+            }
+        }
+    }
 
     async fn stats(&self, now: Timestamp) -> Result<Stats> {
         let core = Arc::clone(&self.core);
-        self.walks.run(move || core.count_stats(now)).await?
+        self.chores.run(move || core.count_stats(now)).await?
     }
 
     async fn stats_at_hand(&self, now: Timestamp) -> Result<Option<Stats>> {
@@ -108,14 +132,13 @@ impl<C: ColdStore> Admin for Embedded<C> {
 
     async fn warnings(&self) -> Result<Vec<String>> {
         let is_short = self.core.is_short.load(std::sync::atomic::Ordering::Relaxed);
-        let short = "the disk is almost full: new records are refused, deletes and revocations are not";
-        Ok(is_short.then(|| short.to_owned()).into_iter().collect())
+        Ok(is_short.then(|| Error::ALMOST_FULL.to_owned()).into_iter().collect())
     }
 
     async fn backup(&self, dir: &Path) -> Result<()> {
         let folder = self.folder.clone().ok_or_else(|| Error::invalid("the store is in no folder"))?;
         let (core, dir) = (Arc::clone(&self.core), dir.to_owned());
-        self.walks.run(move || core.copy_into(&folder, &dir)).await?
+        self.chores.run(move || core.copy_into(&folder, &dir)).await?
     }
 
     async fn clock_mark(&self) -> Result<Option<Timestamp>> {

@@ -205,7 +205,7 @@ impl<C: ColdStore> Core<C> {
 }
 
 fn almost_full() -> Error {
-    Error::unavailable("the disk is almost full; new records are refused, deletes and revocations are not")
+    Error::unavailable(Error::ALMOST_FULL)
 }
 
 /// Returns true if there is or may be something to delete, live or not.

@@ -147,7 +147,7 @@ impl<C: ColdStore> Core<C> {
     }
 
     /// Reads from the disk what is needed for one key.
-    fn fetch(&self, need: &Need, key: &Key, known: &mut Known) -> Result<()> {
+    pub(super) fn fetch(&self, need: &Need, key: &Key, known: &mut Known) -> Result<()> {
         for at in &need.frames {
             // A segment that is gone was retired: the next look finds no entry in it.
             if let Some(frame) = self.log.read(*at)? {
@@ -160,7 +160,7 @@ impl<C: ColdStore> Core<C> {
         Ok(())
     }
 
-    fn look(&self, hash: u64, key: &Key, known: &Known) -> Result<Result<Standing, Need>> {
+    pub(super) fn look(&self, hash: u64, key: &Key, known: &Known) -> Result<Result<Standing, Need>> {
         self.examine(&self.index.shard_of(hash), hash, key, known, 0, true)
     }
 

@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::hints::Hints;
 use super::{Core, Embedded, Maintainer, Mark, Options};
 use crate::engines::log::cold::{ColdStore, Window};
 use crate::engines::log::disk::Disk;
 use crate::engines::log::frame::Frame;
+use crate::engines::log::hint::{self, Hint};
 use crate::engines::log::index::{Entry, Index, Presence};
 use crate::engines::log::manifest::Manifest;
 use crate::engines::log::ordered::Ordered;
@@ -24,6 +26,10 @@ use crate::model::time::Timestamp;
 /// Time between two looks at the age and the size of the log.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(1);
 
+/// Looks after which the next segment is taken, needed or not: a disk that is full all at once can still revoke. Short
+/// commands take none.
+const SPARE_AFTER: u32 = 5;
+
 /// State that replay builds.
 struct Replay {
     index: Index,
@@ -33,6 +39,38 @@ struct Replay {
 }
 
 impl Replay {
+    /// Loads what hints have. Without any, and if one is damaged, nothing.
+    fn begin(disk: &dyn Disk, manifest: Option<&Manifest>, options: &Options) -> Result<(Self, Vec<Hint>)> {
+        let seed = manifest.map(|manifest| manifest.hash_seed).unwrap_or_default();
+        let new = || Self {
+            index: new_index(&seed, options),
+            ordered: Ordered::new(options.is_listed),
+            mark: None,
+            segments: BTreeMap::new(),
+        };
+        let mut replay = new();
+        let Some(manifest) = manifest else { return Ok((replay, Vec::new())) };
+        let mut hints = hint::find(disk, &manifest.segments, options.is_listed, manifest.first_sequence);
+        let is_loaded = hint::load(&replay.index, &hints, &mut |entry, key| {
+            if let Some(kind) = Kind::from_code(entry.kind_code()) {
+                replay.ordered.lock(std::iter::once(kind)).set(kind, key, entry);
+            }
+        });
+        if !is_loaded {
+            tracing::warn!("a hint of the log is damaged; the log is read instead");
+            hints.clear();
+            replay = new();
+        }
+        for entry in &manifest.segments[..hints.len()] {
+            replay.segments.insert(entry.id, Arc::new(Segment::open(disk, entry)?));
+        }
+        replay.mark = match hints.iter().rev().find_map(|hint| hint.mark) {
+            Some(mark) => Some(mark),
+            None => manifest.clock_mark.map(Timestamp::from_stored).transpose()?,
+        };
+        Ok((replay, hints))
+    }
+
     fn apply(&mut self, segment: &Arc<Segment>, at: Position, frame: Frame<'_>) -> Result<()> {
         self.segments.entry(segment.id).or_insert_with(|| Arc::clone(segment));
         let (kind, key, presence, may_be_cold) = match frame {
@@ -80,6 +118,12 @@ fn check_windows(manifest: &Manifest, cold: &impl ColdStore) -> Result<()> {
     Ok(())
 }
 
+fn hinted(manifest: &Manifest, hints: &[Hint]) -> Hints {
+    let ids = manifest.segments.iter().map(|entry| entry.id);
+    let unread: Vec<_> = ids.zip(hints.iter().map(|hint| (hint.first, hint.last, hint.end))).collect();
+    Hints { tried: unread.iter().map(|(id, _)| *id).collect(), unread }
+}
+
 fn new_index(seed: &[u8; 16], options: &Options) -> Index {
     let index = Index::new(seed);
     #[cfg(test)]
@@ -96,17 +140,12 @@ impl<C: ColdStore> Embedded<C> {
         if found.is_none() && Kind::ALL.iter().any(|kind| !cold.windows(*kind).is_empty()) {
             return Err(Error::corrupt("the log is missing beside its cold store"));
         }
-        let (seed, mark) =
-            found.map(|manifest| (manifest.hash_seed, manifest.clock_mark)).unwrap_or_default();
-        let mut replay = Replay {
-            index: new_index(&seed, options),
-            ordered: Ordered::new(options.is_listed),
-            mark: mark.map(Timestamp::from_stored).transpose()?,
-            segments: BTreeMap::new(),
-        };
+        let seed = found.as_ref().map(|manifest| manifest.hash_seed).unwrap_or_default();
+        let (mut replay, hints) = Replay::begin(disk.as_ref(), found.as_ref(), options)?;
         let settings = options.settings.clone();
-        let recovered =
-            recovery::open(&disk, &settings, &mut |segment, at, frame| replay.apply(segment, at, frame))?;
+        let recovered = recovery::open(&disk, &settings, &hints, &mut |segment, at, frame| {
+            replay.apply(segment, at, frame)
+        })?;
         let manifest = recovered.manifest.current().clone();
         let Replay { mut index, ordered, mark, .. } = replay;
         if manifest.hash_seed != seed {
@@ -132,9 +171,12 @@ impl<C: ColdStore> Embedded<C> {
             swept_until: (0..=u8::MAX).map(|_| AtomicU64::new(0)).collect(),
             retiring: AtomicU32::new(retiring),
             moves: AtomicU64::new(0),
+            removals: AtomicU64::new(0),
+            passes: Mutex::default(),
             mark: Mutex::new(Mark { time: mark, at: None }),
             latest: AtomicU64::new(0),
             births: Mutex::default(),
+            hints: Mutex::new(hinted(&manifest, &hints)),
             is_short: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
             counted: Mutex::default(),
@@ -150,6 +192,8 @@ impl<C: ColdStore> Embedded<C> {
             maintainer: has_threads.then(|| Maintainer::start(&core)).transpose()?,
             reads: Pool::new("ebbtide-reads", options.read_threads)?,
             walks: Pool::new("ebbtide-walks", options.walk_threads)?,
+            passes: Pool::new("ebbtide-passes", options.walk_threads.min(1))?,
+            chores: Pool::new("ebbtide-chores", options.walk_threads)?,
             threads: has_threads.then(|| Threads::start(&log)).transpose()?,
             core,
         })
@@ -157,18 +201,23 @@ impl<C: ColdStore> Embedded<C> {
 
     /// Runs one waiting job of the pools, for stores without threads.
     pub(crate) fn step_pools(&self) -> bool {
-        self.reads.step() || self.walks.step()
+        self.reads.step() || self.walks.step() || self.passes.step() || self.chores.step()
     }
 }
 
 impl Maintainer {
     fn start<C: ColdStore>(core: &Arc<Core<C>>) -> Result<Self> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let (core, stopped) = (Arc::clone(core), Arc::clone(&stop));
+        let (hinted, core, stopped) = (Arc::clone(core), Arc::clone(core), Arc::clone(&stop));
         let work = move || {
             let mut is_stopped = stopped.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut rounds = 0;
             while !*is_stopped && !core.log.is_poisoned() {
                 drop(is_stopped);
+                rounds += 1;
+                if rounds == SPARE_AFTER {
+                    core.log.want_segment();
+                }
                 if let Err(error) = pollster::block_on(core.maintain()) {
                     let cause = std::error::Error::source(&error).map(ToString::to_string);
                     tracing::error!(%error, cause, "a segment of the log could not be retired");
@@ -180,7 +229,14 @@ impl Maintainer {
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("ebbtide-retire".to_owned()).spawn(work);
-        Ok(Self { stop, thread: Some(thread.map_err(|error| failed("cannot start a thread", error))?) })
+        let start = |name: &str, work: Box<dyn FnOnce() + Send>| {
+            let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+            thread.map_err(|error| failed("cannot start a thread", error))
+        };
+        let mut threads = vec![start("ebbtide-retire", Box::new(work))?];
+        if !hinted.hints().unread.is_empty() {
+            threads.push(start("ebbtide-verify", Box::new(move || hinted.read_hinted()))?);
+        }
+        Ok(Self { stop, threads })
     }
 }

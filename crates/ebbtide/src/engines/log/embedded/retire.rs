@@ -18,20 +18,24 @@ use crate::engines::log::position::Position;
 use crate::engines::log::segment::Segment;
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
-use crate::model::record::Record;
 use crate::model::time::Timestamp;
 
-/// Changes of the cold store by kind and window, sorted by key.
-type Bulks = BTreeMap<(Kind, Window), BTreeMap<Box<[u8]>, Option<Record>>>;
+/// Changes of the cold store by kind and window. The index points to one frame of each key, so that no key is there twice.
+type Bulks = BTreeMap<(Kind, Window), Vec<Row>>;
 
-/// Entries that leave the index, with their keys.
-type Leaving = Vec<(Kind, Box<[u8]>, Entry)>;
+/// Entries that leave the index, with the keys of kinds that are listed.
+type Leaving = Vec<(Kind, Option<Box<[u8]>>, Entry)>;
 
 impl<C: ColdStore> Core<C> {
     /// Retires segments that are older than the horizon, or that are too many.
     pub(super) async fn maintain(&self) -> Result<()> {
         self.measure_space();
+        self.write_hints();
         let latest = Timestamp::from_stored(self.latest.load(Ordering::Relaxed))?;
+        if latest == Timestamp::ZERO {
+            // Nobody has handed in the time since the opening: no age and no life can be told.
+            return Ok(());
+        }
         // A leap of the clock moves no mark: what it would make expire is not dropped.
         let now = self.mark().time.map_or(latest, |mark| mark.min(latest));
         loop {
@@ -54,9 +58,13 @@ impl<C: ColdStore> Core<C> {
         let Ok(free) = self.disk.free() else { return };
         #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
         metrics::gauge!("ebbtide_disk_free_bytes").set(free as f64);
-        let is_short = free < self.options.reserve_bytes;
+        // Of a small disk the reserve is a quarter: a store on it must be able to begin.
+        let most = self.disk.size().unwrap_or(u64::MAX) / 4;
+        let is_short = free < self.options.reserve_bytes.min(most);
         if self.is_short.swap(is_short, Ordering::Relaxed) != is_short {
             if is_short {
+                // Taken now, while there is space: others may fill the disk to its end.
+                self.log.want_segment();
                 tracing::error!(free, "the disk is almost full; the store accepts no new records");
             } else {
                 tracing::info!(free, "the disk has space again; the store accepts new records");
@@ -75,9 +83,9 @@ impl<C: ColdStore> Core<C> {
         for (kind, _) in bulks.keys() {
             self.has_cold[usize::from(kind.code())].store(true, Ordering::SeqCst);
         }
-        for ((kind, window), rows) in bulks {
-            let rows = rows.into_iter().map(|(key, record)| Row { key, record });
-            self.cold.ingest(kind, window, rows.collect())?;
+        for ((kind, window), mut rows) in bulks {
+            rows.sort_unstable_by(|left, right| left.key.cmp(&right.key));
+            self.cold.ingest(kind, window, rows)?;
         }
         self.sync_cold()?;
         let mark = self.mark().time;
@@ -101,6 +109,7 @@ impl<C: ColdStore> Core<C> {
         self.remove(leaving);
         self.log.forget(segment.id);
         self.births.lock().unwrap_or_else(PoisonError::into_inner).remove(&segment.id);
+        self.forget_hint(&segment);
         if let Err(error) = self.disk.unlink(&Segment::name(segment.id)) {
             // Opening removes it: the manifest does not name it.
             tracing::warn!(%error, segment = segment.id, "cannot remove a retired segment of the log");
@@ -143,16 +152,18 @@ impl<C: ColdStore> Core<C> {
                     && entry.is_live(now)
                 {
                     let window = window_for(stored.expires_at, now, windows);
-                    bulks.entry((kind, window)).or_default().insert(key.into(), Some(stored.record()));
+                    let row = Row { key: key.into(), record: Some(stored.record()) };
+                    bulks.entry((kind, window)).or_default().push(row);
                     home = Some(window);
                 }
                 if (entry.may_be_cold() || is_repeated) && !self.faults().has(Fault::TombstoneDropped) {
                     for window in windows.iter().filter(|window| Some(**window) != home) {
-                        bulks.entry((kind, *window)).or_default().insert(key.into(), None);
+                        let tombstone = Row { key: key.into(), record: None };
+                        bulks.entry((kind, *window)).or_default().push(tombstone);
                     }
                 }
                 windows.extend(home.filter(|window| !windows.contains(window)));
-                leaving.push((kind, key.into(), entry));
+                leaving.push((kind, (self.options.is_listed)(kind).then(|| key.into()), entry));
                 Ok(())
             })?;
             sequence = header.sequence;
@@ -178,7 +189,7 @@ impl<C: ColdStore> Core<C> {
             }
             shard.epoch += 1;
             self.moves.fetch_add(1, Ordering::SeqCst);
-            if let Some(map) = &mut map {
+            if let (Some(map), Some(key)) = (&mut map, key) {
                 map.remove(&key);
             }
         }

@@ -8,7 +8,7 @@ use super::Core;
 use crate::backend::{Cursor, Page};
 use crate::engines::log::cold::{ColdPage, ColdStore};
 use crate::engines::log::frame::Frame;
-use crate::engines::log::index::{Entry, SHARDS};
+use crate::engines::log::index::Entry;
 use crate::engines::log::position::Position;
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
@@ -19,17 +19,14 @@ use crate::model::time::Timestamp;
 /// Tries before a walk keeps retirement from moving records.
 const TRIES: usize = 4;
 
-/// Entries that a walk of an unlisted kind reads before it lets others have the processor.
-const YIELD_EVERY: usize = 256;
-
 /// Range of a page.
-struct Range<'a> {
-    kind: Kind,
-    prefix: &'a [u8],
-    start: Bound<&'a [u8]>,
-    limit: usize,
+pub(super) struct Range<'a> {
+    pub(super) kind: Kind,
+    pub(super) prefix: &'a [u8],
+    pub(super) start: Bound<&'a [u8]>,
+    pub(super) limit: usize,
     /// Most records that are looked at, expired ones included.
-    most: usize,
+    pub(super) most: usize,
 }
 
 /// Keys of the log in a range, in order, and whether there are more.
@@ -54,6 +51,9 @@ impl<C: ColdStore> Core<C> {
         let limit = limit.max(1);
         let most = limit.saturating_mul(2).saturating_add(1_000);
         let range = Range { kind: prefix.kind(), prefix: prefix.as_bytes(), start, limit, most };
+        if !(self.options.is_listed)(range.kind) {
+            return self.unlisted_page(&range, now);
+        }
         for _ in 0..TRIES {
             if let Some(page) = self.try_page(&range, now)? {
                 return Ok(page);
@@ -71,7 +71,7 @@ impl<C: ColdStore> Core<C> {
         } else {
             ColdPage::default()
         };
-        let Some(keys) = self.keys(range, moves)? else { return Ok(None) };
+        let Some(keys) = self.keys(range, moves) else { return Ok(None) };
         // The part of the range that both sides have seen to its end.
         let cold_end = cold.rows.last().filter(|_| cold.more).map(|(key, _)| key.clone());
         let log_end = keys.entries.keys().next_back().filter(|_| keys.more).cloned();
@@ -113,11 +113,11 @@ impl<C: ColdStore> Core<C> {
     }
 
     /// Keys of the log in a range; none if retirement moved records since `moves`.
-    fn keys(&self, range: &Range<'_>, moves: u64) -> Result<Option<Keys>> {
-        let Some(map) = self.ordered.read(range.kind) else { return self.unlisted_keys(range, moves) };
+    fn keys(&self, range: &Range<'_>, moves: u64) -> Option<Keys> {
+        let map = self.ordered.read(range.kind)?;
         // Retirement counts its moves while it has locked the map.
         if self.moves.load(Ordering::SeqCst) != moves {
-            return Ok(None);
+            return None;
         }
         let mut entries: BTreeMap<Box<[u8]>, Entry> = map
             .range::<[u8], _>((range.start, Bound::Unbounded))
@@ -129,39 +129,7 @@ impl<C: ColdStore> Core<C> {
         if more {
             entries.pop_last();
         }
-        Ok(Some(Keys { entries, more }))
-    }
-
-    /// Keys of a kind without a map: all its frames are read, in the order of the log.
-    fn unlisted_keys(&self, range: &Range<'_>, moves: u64) -> Result<Option<Keys>> {
-        let mut all: Vec<Entry> = Vec::new();
-        for number in 0..SHARDS {
-            let shard = self.index.shard(number);
-            all.extend(shard.iter().filter(|entry| entry.kind_code() == range.kind.code()));
-        }
-        all.sort_unstable_by_key(Entry::position);
-        let mut entries = BTreeMap::new();
-        let mut more = false;
-        for (number, entry) in all.into_iter().enumerate() {
-            if number % YIELD_EVERY == YIELD_EVERY - 1 {
-                std::thread::yield_now();
-            }
-            let Some(frame) = self.frame(entry.position())? else { return Ok(None) };
-            let Some((_, key)) = Frame::read(&frame)?.0.key() else { continue };
-            let is_behind = match range.start {
-                Bound::Excluded(after) => key > after,
-                _ => true,
-            };
-            if !is_behind || !key.starts_with(range.prefix) {
-                continue;
-            }
-            entries.insert(Box::from(key), entry);
-            if entries.len() > range.most {
-                entries.pop_last();
-                more = true;
-            }
-        }
-        Ok((self.moves.load(Ordering::SeqCst) == moves).then_some(Keys { entries, more }))
+        Some(Keys { entries, more })
     }
 
     /// A frame from memory or from its segment; none if that was retired.

@@ -20,6 +20,9 @@ const BULK: usize = 10_000;
 /// Counts that took at least this long are made again only after a hundred times as long.
 const LONG_COUNT: Duration = Duration::from_millis(50);
 
+/// Counts that are made before one counts that was disturbed.
+const COUNT_TRIES: u32 = 3;
+
 /// A shorter rest would cost more than it gives.
 const SHORTEST_REST: Duration = Duration::from_millis(4);
 
@@ -144,6 +147,7 @@ impl<C: ColdStore> Core<C> {
             return Ok(());
         }
         // From here on nobody reads what is about to be removed: neither a new look, nor one that began before.
+        self.removals.fetch_add(1, Ordering::SeqCst);
         let limit = &self.swept_until[usize::from(kind.code())];
         limit.store(until.as_millis(), Ordering::SeqCst);
         self.raise_epochs();
@@ -246,9 +250,21 @@ impl<C: ColdStore> Core<C> {
         Ok(stats)
     }
 
-    /// Walks the index and the cold store.
+    /// Counts again if retirement moved records from the index to the cold store meanwhile: they would count twice.
     fn count_all(&self, now: Timestamp) -> Result<Stats> {
-        let _alone = self.maintenance.blocking_lock();
+        let mut tries = COUNT_TRIES;
+        loop {
+            tries -= 1;
+            let moves = self.moves.load(Ordering::SeqCst);
+            let stats = self.count_once(now)?;
+            if tries == 0 || self.moves.load(Ordering::SeqCst) == moves {
+                return Ok(stats);
+            }
+        }
+    }
+
+    /// Walks the index and the cold store. Waits for nobody: sweeps and backups may take long.
+    fn count_once(&self, now: Timestamp) -> Result<Stats> {
         let mut stats = Stats::new();
         for number in 0..SHARDS {
             for entry in self.index.shard(number).iter().filter(|entry| !entry.is_deleted()) {

@@ -1,9 +1,11 @@
 //! The engine on a simulated disk, stepped by hand.
 
+mod hinted;
 mod planted;
 mod retirement;
 mod simulated;
 mod space;
+mod walks;
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -32,7 +34,10 @@ fn options(seed: u64, fault: Option<Fault>) -> Options {
         rng: Arc::new(SeededRng::new(seed)),
         faults: Faults { planted: fault },
     };
-    Options { keep_bytes: 0, read_threads: 0, walk_threads: 0, ..Options::new(settings) }
+    // Kinds with a map in order and without, with every change of the seed.
+    let is_listed = if seed.is_multiple_of(2) { |_| true } else { |_| false };
+    let (keep_bytes, hint_from) = (0, 0);
+    Options { keep_bytes, hint_from, is_listed, read_threads: 0, walk_threads: 0, ..Options::new(settings) }
 }
 
 /// A store on a simulated disk, and a clock.

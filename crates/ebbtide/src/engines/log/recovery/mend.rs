@@ -9,6 +9,7 @@ use crate::engines::log::disk::Disk;
 use crate::engines::log::faults::Fault;
 use crate::engines::log::frame::Frame;
 use crate::engines::log::group::{Builder, HEADER, Header};
+use crate::engines::log::hint;
 use crate::engines::log::manifest::{self, Closed, ManifestFile, kinds};
 use crate::engines::log::position::Position;
 use crate::engines::log::segment::{Segment, failed};
@@ -131,7 +132,8 @@ fn rewrite(
 /// Removes files that the manifest does not name. One that stays is removed the next time.
 fn remove_unnamed(disk: &dyn Disk, open: &BTreeMap<u32, Arc<Segment>>) {
     for name in disk.list().unwrap_or_default() {
-        let unnamed = Segment::number(&name).is_some_and(|id| !open.contains_key(&id));
+        let number = Segment::number(&name).or_else(|| hint::number(&name));
+        let unnamed = number.is_some_and(|id| !open.contains_key(&id));
         if (unnamed || name == manifest::NEW)
             && let Err(error) = disk.unlink(&name)
         {

@@ -7,6 +7,7 @@ use crate::engines::log::disk::{Disk, PAGE};
 use crate::engines::log::faults::{Fault, Faults};
 use crate::engines::log::frame::Frame;
 use crate::engines::log::group::{HEADER, Header};
+use crate::engines::log::hint::Hint;
 use crate::engines::log::manifest::Manifest;
 use crate::engines::log::position::Position;
 use crate::engines::log::segment::Segment;
@@ -52,8 +53,13 @@ impl Scan {
     }
 }
 
-/// Reads the log on `disk`; none if there has never been one.
-pub(crate) fn scan(disk: &dyn Disk, faults: Faults, visit: Visit<'_>) -> Result<Option<Scan>> {
+/// Reads the log on `disk`, but not the segments that have one of `hints`; none if there has never been one.
+pub(crate) fn scan(
+    disk: &dyn Disk,
+    faults: Faults,
+    hints: &[Hint],
+    visit: Visit<'_>,
+) -> Result<Option<Scan>> {
     let Some(manifest) = Manifest::read(disk)? else {
         return if has_files(disk)? {
             Err(Error::corrupt("the manifest of the log is missing"))
@@ -71,8 +77,13 @@ pub(crate) fn scan(disk: &dyn Disk, faults: Faults, visit: Visit<'_>) -> Result<
         faults,
     };
     let mut segments = Vec::with_capacity(manifest.segments.len());
-    for entry in &manifest.segments {
+    for (number, entry) in manifest.segments.iter().enumerate() {
         let segment = Arc::new(Segment::open(disk, entry)?);
+        if let Some(hint) = hints.get(number) {
+            walk.hinted(&segment, hint);
+            segments.push(segment);
+            continue;
+        }
         let end = entry.closed.map_or(segment.len, |closed| closed.end);
         let bytes = segment.read(0, end as usize)?;
         walk.segment(&segment, &bytes, visit)?;
@@ -126,6 +137,14 @@ struct Walk {
 }
 
 impl Walk {
+    /// Passes over a segment with a hint: that was written when all its groups were durable.
+    fn hinted(&mut self, segment: &Segment, hint: &Hint) {
+        note_end(&mut self.ends, GroupAt { place: place(segment, 0), sequence: hint.last, end: hint.end });
+        self.next = hint.last + 1;
+        self.floor = self.floor.max(hint.last);
+        self.stop = Some(place(segment, hint.end as usize));
+    }
+
     /// Walks the groups of one segment, and looks for headers behind the last of them.
     fn segment(&mut self, segment: &Arc<Segment>, bytes: &[u8], visit: Visit<'_>) -> Result<()> {
         let mut at = 0;

@@ -62,7 +62,7 @@ impl Plain {
     fn open(disk: &SimDisk, settings: &Settings) -> Result<Self> {
         let disk: Arc<dyn Disk> = Arc::new(disk.clone());
         let mut found = Model::new();
-        let recovered = open(&disk, settings, &mut |_, _, frame| {
+        let recovered = open(&disk, settings, &[], &mut |_, _, frame| {
             replay(&mut found, frame);
             Ok(())
         })?;

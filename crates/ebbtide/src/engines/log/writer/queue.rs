@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::NotAppended;
+use super::waiters::Waiters;
 use crate::engines::log::disk::PAGE;
 use crate::engines::log::frame::{Frame, HEAD};
 use crate::engines::log::group::{Builder, HEADER, pages};
@@ -35,13 +36,15 @@ struct Open {
     builder: Builder,
     /// Most bytes that it may have, the header included.
     limit: usize,
-    wakers: Vec<Waker>,
+    waiters: Waiters,
 }
 
 #[expect(clippy::struct_excessive_bools, reason = "each is a state of its own")]
 pub(super) struct Queue {
     open: VecDeque<Open>,
-    writing: Option<(Arc<Body>, Vec<Waker>)>,
+    writing: Option<(Arc<Body>, Waiters)>,
+    /// Callers of the last durable group, until those that were woken have woken the others.
+    woken: Waiters,
     /// Groups that were written lately, the oldest first.
     recent: VecDeque<Arc<Body>>,
     recent_bytes: usize,
@@ -70,6 +73,7 @@ impl Queue {
         Self {
             open: VecDeque::new(),
             writing: None,
+            woken: Waiters::default(),
             recent: VecDeque::new(),
             recent_bytes: 0,
             keep_bytes,
@@ -111,7 +115,8 @@ impl Queue {
         }
         let limit = ((self.segment.len - start) as usize).min(GROUP.max(HEADER + len));
         let segment = Arc::clone(&self.segment);
-        self.open.push_back(Open { segment, start, builder: Builder::default(), limit, wakers: Vec::new() });
+        let waiters = Waiters::default();
+        self.open.push_back(Open { segment, start, builder: Builder::default(), limit, waiters });
         Ok(())
     }
 
@@ -155,7 +160,7 @@ impl Queue {
 
     /// Takes the oldest group, to be written.
     pub(super) fn take(&mut self) -> Option<(Arc<Segment>, Arc<Body>)> {
-        let Open { segment, start, builder, wakers, .. } = self.open.pop_front()?;
+        let Open { segment, start, builder, waiters, .. } = self.open.pop_front()?;
         let sequence = self.next_sequence;
         self.next_sequence += 1;
         self.sealed = builder.len() == HEADER;
@@ -165,13 +170,14 @@ impl Queue {
             self.tail = start + offset(bytes.len());
         }
         let body = Arc::new(Body { start: Position::new(segment.id, start), bytes });
-        self.writing = Some((Arc::clone(&body), wakers));
+        self.writing = Some((Arc::clone(&body), waiters));
         Some((segment, body))
     }
 
-    /// The group that was taken is durable: its callers are to be woken.
-    pub(super) fn written(&mut self) -> Vec<Waker> {
-        let Some((body, wakers)) = self.writing.take() else { return Vec::new() };
+    /// The group that was taken is durable: its callers are to be woken with [`wake_first`](Waiters::wake_first). They
+    /// are kept with [`woken`](Self::woken).
+    pub(super) fn written(&mut self) -> Waiters {
+        let Some((body, waiters)) = self.writing.take() else { return Waiters::default() };
         self.recent_bytes += body.bytes.len();
         self.recent.push_back(body);
         while self.recent_bytes > self.keep_bytes
@@ -179,23 +185,30 @@ impl Queue {
         {
             self.recent_bytes -= oldest.bytes.len();
         }
-        wakers
+        waiters
+    }
+
+    /// Keeps the callers of the last durable group, and returns those of the group before. All of them are to be woken:
+    /// a caller that was woken and neither looked nor went away must not hold up the others.
+    pub(super) fn woken(&mut self, waiters: Waiters) -> Waiters {
+        std::mem::replace(&mut self.woken, waiters)
     }
 
     /// Callers that wait for the group with this place.
-    pub(super) fn wakers(&mut self, at: Position) -> Option<&mut Vec<Waker>> {
+    pub(super) fn waiters(&mut self, at: Position) -> Option<&mut Waiters> {
         let open = self.open.iter_mut().rev().find(|open| Position::new(open.segment.id, open.start) <= at);
         match open {
-            Some(open) => Some(&mut open.wakers),
-            None => self.writing.as_mut().map(|(_, wakers)| wakers),
+            Some(open) => Some(&mut open.waiters),
+            None => self.writing.as_mut().map(|(_, waiters)| waiters),
         }
     }
 
-    pub(super) fn all_wakers(&mut self) -> Vec<Waker> {
-        let mut wakers = std::mem::take(&mut self.room);
-        wakers.extend(self.open.iter_mut().flat_map(|open| std::mem::take(&mut open.wakers)));
-        wakers.extend(self.writing.as_mut().map(|(_, wakers)| std::mem::take(wakers)).unwrap_or_default());
-        wakers
+    /// All callers that wait for a group, and those that wait for a segment.
+    pub(super) fn all_waiters(&mut self) -> (Vec<Waiters>, Vec<Waker>) {
+        let mut waiters = vec![std::mem::take(&mut self.woken)];
+        waiters.extend(self.open.iter_mut().map(|open| std::mem::take(&mut open.waiters)));
+        waiters.extend(self.writing.as_mut().map(|(_, waiters)| std::mem::take(waiters)));
+        (waiters, std::mem::take(&mut self.room))
     }
 
     /// Copy of a frame that is in memory.

@@ -28,7 +28,7 @@ fn settings(fault: Option<Fault>) -> Settings {
 
 fn open(disk: Arc<dyn Disk>, settings: Settings) -> (Arc<Log>, Vec<u64>) {
     let mut found = Vec::new();
-    let recovered = recovery::open(&disk, &settings, &mut |_, _, frame| {
+    let recovered = recovery::open(&disk, &settings, &[], &mut |_, _, frame| {
         let (kind, key) = frame.key().unwrap();
         let key = Key::decode(kind, key).unwrap();
         let crate::model::key::Part::Int(number) = key.partition()[0] else {
@@ -77,12 +77,78 @@ fn callers_that_wait_together_share_one_write_and_one_sync() {
     let calls = disk.calls();
     assert!(log.write_next().unwrap());
     assert_eq!(disk.calls(), calls + 2, "one write, one sync");
-    assert_eq!(count.0.load(Ordering::SeqCst), 20, "each caller is woken once");
+    assert_eq!(count.0.load(Ordering::SeqCst), 1, "one caller of a thread is woken");
     assert!(waiting.iter_mut().all(|future| matches!(poll(future, &count), Poll::Ready(Ok(())))));
+    assert_eq!(count.0.load(Ordering::SeqCst), 20, "and wakes the others");
     assert!(!log.write_next().unwrap());
     assert_eq!(log.acknowledged(), 1);
     assert_eq!(log.in_memory(places[3]).unwrap(), frames(3));
     assert_eq!(log.read(places[3]).unwrap().unwrap(), frames(3));
+}
+
+/// Caller that waits for its group, and the count of its wake-ups.
+type Caller<F> = (Pin<Box<F>>, Arc<Count>);
+
+/// Callers of one thread that wait for one group, each with a count of its own.
+fn crowd(log: &Log, size: u64) -> Vec<Caller<impl Future<Output = Result<()>>>> {
+    let caller = |number| {
+        let count = Arc::new(Count(AtomicU64::new(0)));
+        let mut future = Box::pin(log.durable(log.append(&frames(number)).unwrap()));
+        assert!(poll(&mut future, &count).is_pending());
+        (future, count)
+    };
+    (0..size).map(caller).collect()
+}
+
+fn is_woken(count: &Arc<Count>) -> bool {
+    count.0.load(Ordering::SeqCst) > 0
+}
+
+#[test]
+fn a_caller_that_goes_away_before_or_after_it_is_woken_strands_nobody() {
+    for before in [true, false] {
+        for gone in 0..3 {
+            let log = sim(&SimDisk::new(1));
+            let mut callers = crowd(&log, 3);
+            if before {
+                drop(callers.remove(gone));
+            }
+            log.write_next().unwrap();
+            let woken = callers.iter().position(|(_, count)| is_woken(count)).unwrap();
+            let (mut future, count) = callers.remove(woken);
+            if before {
+                assert!(matches!(poll(&mut future, &count), Poll::Ready(Ok(()))));
+            }
+            drop(future);
+            assert!(callers.iter().all(|(_, count)| is_woken(count)), "{before} {gone}");
+        }
+    }
+}
+
+#[test]
+fn a_caller_that_moves_to_another_task_is_woken_there() {
+    let log = sim(&SimDisk::new(1));
+    let mut callers = crowd(&log, 2);
+    for (future, count) in &mut callers {
+        let other = Arc::new(Count(AtomicU64::new(0)));
+        assert!(poll(future, &other).is_pending());
+        *count = other;
+    }
+    log.write_next().unwrap();
+    let woken = callers.iter().position(|(_, count)| is_woken(count)).expect("a task that waits is woken");
+    drop(callers.remove(woken));
+    assert!(is_woken(&callers[0].1));
+}
+
+#[test]
+fn a_woken_caller_that_does_not_look_holds_the_others_up_for_one_group_at_most() {
+    let log = sim(&SimDisk::new(1));
+    let callers = crowd(&log, 3);
+    log.write_next().unwrap();
+    assert_eq!(callers.iter().filter(|(_, count)| is_woken(count)).count(), 1);
+    // The seal is such a group, and follows after 20 ms of idleness.
+    assert!(log.seal().unwrap());
+    assert!(callers.iter().all(|(_, count)| is_woken(count)));
 }
 
 #[test]
@@ -202,7 +268,7 @@ fn threads_write_what_was_appended_and_seal_at_the_end() {
     });
     let acknowledged = log.acknowledged();
     drop(threads);
-    let scan = recovery::scan(disk.as_ref(), Faults::default(), &mut |_, _, _| Ok(())).unwrap().unwrap();
+    let scan = recovery::scan(disk.as_ref(), Faults::default(), &[], &mut |_, _, _| Ok(())).unwrap().unwrap();
     assert!(scan.floor >= acknowledged, "the seal says that the last group is durable");
     assert!(scan.torn.is_empty());
     assert_eq!(open(disk, large).1, (0..800).collect::<Vec<_>>());

@@ -148,7 +148,8 @@ impl Run {
         let is_running = |call: &Option<Call<'_>>| !matches!(call, None | Some(Call::Failed(_)));
         while calls.iter().any(is_running) && steps < gives_up.min(2_000) {
             steps += 1;
-            match self.dice.below(7) {
+            match self.dice.below(8) {
+                7 => store.core.write_hints(),
                 // A sweep and a retirement exclude each other.
                 6 if retiring.is_none() => {
                     drop(store.core.sweep(at(now), &Budget::everything(&[Kind::Probe])));

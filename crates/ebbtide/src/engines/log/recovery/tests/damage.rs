@@ -26,7 +26,7 @@ fn three_segments() -> (SimDisk, Model, Position) {
 /// Reads the log without mending it, as opening does first.
 fn read(disk: &SimDisk) -> Result<Model> {
     let mut found = Model::new();
-    scan(disk, Faults::default(), &mut |_, _, frame| {
+    scan(disk, Faults::default(), &[], &mut |_, _, frame| {
         replay(&mut found, frame);
         Ok(())
     })?;

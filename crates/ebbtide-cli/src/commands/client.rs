@@ -1,0 +1,142 @@
+//! `ebbtide client`
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Subcommand;
+use ebbtide_api::clients::ClientAnswer;
+use serde_json::{Value, json};
+
+use super::belongings;
+use super::scope::print_counts;
+use crate::args::{AuditArgs, Confirmation, ScopeTarget};
+use crate::client::encoded;
+use crate::output::{errln, outln, table, when};
+use crate::store::Access;
+
+/// List and delete registered clients
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    ebbtide client list --store fjall:data --scope tenant:acme alice\n  \
+    ebbtide client delete --server http://127.0.0.1:7878 --scope tenant:acme ID --yes")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List the clients of an owner
+    #[command(after_help = "Example:\n  ebbtide client list --store fjall:data --scope tenant:acme alice")]
+    List(ListArgs),
+    /// Print a client as JSON
+    #[command(after_help = "Example:\n  ebbtide client show --store fjall:data --scope tenant:acme ID")]
+    Show(ShowArgs),
+    /// Delete a client with its grants, tokens and index entries, and what belongs to it, such as its trust
+    #[command(
+        after_help = "Example:\n  ebbtide client delete --store fjall:data --scope tenant:acme ID --yes"
+    )]
+    Delete(DeleteArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct ListArgs {
+    #[command(flatten)]
+    place: ScopeTarget,
+
+    /// Owner of the clients
+    owner: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct ShowArgs {
+    #[command(flatten)]
+    place: ScopeTarget,
+
+    /// Id of the client
+    #[arg(allow_hyphen_values = true)]
+    id: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct DeleteArgs {
+    #[command(flatten)]
+    place: ScopeTarget,
+
+    /// Delete nothing, and list what would be deleted
+    #[arg(long)]
+    dry_run: bool,
+
+    #[command(flatten)]
+    audit: AuditArgs,
+
+    #[command(flatten)]
+    confirmation: Confirmation,
+
+    /// Id of the client
+    #[arg(allow_hyphen_values = true)]
+    id: String,
+}
+
+pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
+    match args.action {
+        Action::List(args) => list(&args, json).await,
+        Action::Show(args) => show(&args).await,
+        Action::Delete(args) => delete(args, json).await,
+    }
+}
+
+async fn list(args: &ListArgs, json: bool) -> Result<ExitCode> {
+    let operator = args.place.target.operator(Access::Read).await?;
+    let mut found: Vec<Value> = Vec::new();
+    let keep = |item: &Value| {
+        found.push(item.clone());
+        Ok(())
+    };
+    let query = format!("&owner={}", encoded(&args.owner));
+    operator.each("/v1/clients", &query, Some(args.place.scope()), keep).await?;
+    if json {
+        return found.iter().try_for_each(|item| outln!("{item}")).map(|()| ExitCode::SUCCESS);
+    }
+    let found: Vec<ClientAnswer> = serde_json::from_value(found.into())?;
+    let rows = found.into_iter().map(|client| {
+        let form = if client.confidential { "confidential" } else { "public" }.to_owned();
+        let name = client.name.unwrap_or_default();
+        [client.client_id, name, form, when(client.created_at), when(client.expires_at)]
+    });
+    table(["ID", "NAME", "FORM", "REGISTERED", "ENDS"], rows)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn show(args: &ShowArgs) -> Result<ExitCode> {
+    let operator = args.place.target.operator(Access::Read).await?;
+    let path = format!("/v1/clients/{}", encoded(&args.id));
+    let Some(client) = operator.call("GET", &path, Some(args.place.scope()), None).await?.found()? else {
+        errln!("no such client");
+        return Ok(ExitCode::from(1));
+    };
+    outln!("{client}")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn delete(args: DeleteArgs, json: bool) -> Result<ExitCode> {
+    let access = if args.dry_run { Access::Read } else { Access::Write };
+    let operator = args.place.target.operator(access).await?;
+    if args.dry_run {
+        belongings::print(&*operator, &args.place, json!({"client": args.id}), json).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    args.confirmation.ask(&format!("delete the client {} with everything that it has", args.id))?;
+    let path = format!("/v1/clients/{}?{}", encoded(&args.id), args.audit.query());
+    let Some(deleted) = operator.call("DELETE", &path, Some(args.place.scope()), None).await?.found()? else {
+        errln!("no such client");
+        return Ok(ExitCode::from(1));
+    };
+    if json {
+        outln!("{deleted}")?;
+    } else {
+        print_counts(&deleted["kinds"])?;
+        outln!("{} records deleted, {} grants and tokens revoked", deleted["deleted"], deleted["revoked"])?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

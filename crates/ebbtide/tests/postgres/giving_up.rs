@@ -1,0 +1,192 @@
+//! Callers that give up: their statements are cancelled, and nobody else waits for what they waited for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebbtide::{Admin, Backend as _, BackendExt as _, Batch, ErrorKind, Stopwatch, Write};
+use tokio::task::JoinSet;
+use tokio_postgres::Client;
+
+use crate::service::{at, cases, connect, key, migrated, open_at, put, record, schema_of, server, within};
+
+cases! {
+    callers_that_give_up_on_a_locked_row_leave_no_statement_behind
+    checks_of_a_locked_row_hold_up_no_other_check
+    writes_that_wait_for_a_row_leave_connections_for_single_rows
+    a_row_that_stays_locked_is_unavailable_within_the_lock_timeout
+    a_batch_whose_caller_goes_away_leaves_no_transaction_open
+}
+
+const CALLERS: usize = 64;
+
+/// A store with a record, and another transaction that has locked it.
+struct Locked {
+    store: Arc<dyn Admin>,
+    other: Client,
+    schema: String,
+}
+
+impl Locked {
+    async fn new(options: &str) -> Self {
+        let url = format!("{}{options}", migrated().await);
+        let (store, other, schema) = (open_at(&url).await, connect(&server()).await, schema_of(&url));
+        for name in ["locked", "free"] {
+            put(&store, key(name), record("v", 1_000)).await;
+        }
+        // Connections are there, and statements prepared.
+        let _ = store.insert(key("warm"), record("v", 1_000), at(0)).await.unwrap();
+        let lock = format!("BEGIN; SELECT 1 FROM {schema}.probes WHERE key = $1 FOR UPDATE");
+        let (begin, lock) = lock.split_once("; ").unwrap();
+        other.batch_execute(begin).await.unwrap();
+        other.query(lock, &[&key("locked").as_bytes()]).await.unwrap();
+        Self { store, other, schema }
+    }
+
+    async fn release(&self) {
+        self.other.batch_execute("ROLLBACK").await.unwrap();
+    }
+
+    /// Statements on the store's tables that wait for a lock.
+    async fn waiting(&self) -> i64 {
+        let spy = connect(&server()).await;
+        let count = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1";
+        spy.query_one(count, &[&format!("%\"{}\"%", self.schema)]).await.unwrap().get(0)
+    }
+
+    async fn until_waiting(&self, count: impl Fn(i64) -> bool) {
+        within(30, async {
+            while !count(self.waiting().await) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+    }
+
+    /// The time of unrelated work.
+    async fn unrelated(&self, number: usize) -> Duration {
+        let began = Stopwatch::start();
+        assert!(
+            self.store
+                .insert(key(&format!("new-{number}")), record("v", 1_000), at(0))
+                .await
+                .unwrap()
+                .is_applied()
+        );
+        assert!(self.store.get(&key("free"), at(0)).await.unwrap().is_some());
+        began.elapsed()
+    }
+}
+
+/// Starts so many calls, each of which gives up after a while.
+fn giving_up<F>(call: impl Fn() -> F, after: Duration) -> JoinSet<()>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut calls = JoinSet::new();
+    for _ in 0..CALLERS {
+        let call = call();
+        calls.spawn(async move {
+            let _ = tokio::time::timeout(after, call).await;
+        });
+    }
+    calls
+}
+
+async fn callers_that_give_up_on_a_locked_row_leave_no_statement_behind() {
+    // Nothing but a cancellation ends them within the test.
+    let locked = Locked::new("&lock_timeout_ms=60000&statement_timeout_ms=60000").await;
+    let store = Arc::clone(&locked.store);
+    let version = store.get(&key("locked"), at(0)).await.unwrap().unwrap().version;
+    let replace = || {
+        let store = Arc::clone(&store);
+        async move {
+            let _ = store.replace(key("locked"), version, record("w", 1_000), at(0)).await;
+        }
+    };
+    giving_up(replace, Duration::from_millis(300)).join_all().await;
+    let began = Stopwatch::start();
+    let version = locked.store.get(&key("free"), at(0)).await.unwrap().unwrap().version;
+    let replaced = locked.store.replace(key("free"), version, record("w", 1_000), at(0));
+    assert!(within(5, replaced).await.unwrap().is_applied());
+    println!("an unrelated replace after {CALLERS} callers gave up: {:?}", began.elapsed());
+    within(5, locked.until_waiting(|count| count == 0)).await;
+    locked.release().await;
+}
+
+async fn checks_of_a_locked_row_hold_up_no_other_check() {
+    let locked = Locked::new("").await;
+    let store = Arc::clone(&locked.store);
+    let check = || {
+        let store = Arc::clone(&store);
+        async move {
+            let _ = store.insert(key("locked"), record("w", 1_000), at(0)).await;
+        }
+    };
+    let mut calls = giving_up(check, Duration::from_secs(1));
+    locked.until_waiting(|count| count > 0).await;
+    let mut took = Vec::new();
+    for number in 0..20 {
+        took.push(locked.unrelated(number).await);
+    }
+    while calls.join_next().await.is_some() {}
+    took.push(locked.unrelated(20).await);
+    took.sort_unstable();
+    println!(
+        "unrelated checks beside {CALLERS} of a locked row: median {:?}, longest {:?}",
+        took[10], took[20]
+    );
+    assert!(took[10] < Duration::from_millis(50), "{took:?}");
+    assert!(took[20] < Duration::from_millis(500), "{took:?}");
+    locked.release().await;
+}
+
+async fn writes_that_wait_for_a_row_leave_connections_for_single_rows() {
+    let locked = Locked::new("").await;
+    let store = Arc::clone(&locked.store);
+    let put = || {
+        let store = Arc::clone(&store);
+        async move {
+            let _ = store.put(key("locked"), record("w", 1_000), at(0)).await;
+        }
+    };
+    let mut calls = giving_up(put, Duration::from_secs(1));
+    locked.until_waiting(|count| count >= 6).await;
+    let took = locked.unrelated(0).await;
+    println!("an unrelated check while every other connection waits: {took:?}");
+    assert!(took < Duration::from_millis(500), "{took:?}");
+    while calls.join_next().await.is_some() {}
+    locked.release().await;
+}
+
+async fn a_row_that_stays_locked_is_unavailable_within_the_lock_timeout() {
+    let locked = Locked::new("&lock_timeout_ms=200").await;
+    let began = Stopwatch::start();
+    for error in [
+        locked.store.insert(key("locked"), record("w", 1_000), at(0)).await.unwrap_err(),
+        locked.store.put(key("locked"), record("w", 1_000), at(0)).await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.message().contains("lock"), "{error}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    locked.release().await;
+    assert!(locked.store.put(key("locked"), record("w", 1_000), at(0)).await.unwrap().is_applied());
+}
+
+async fn a_batch_whose_caller_goes_away_leaves_no_transaction_open() {
+    let locked = Locked::new("&lock_timeout_ms=60000&statement_timeout_ms=60000").await;
+    let store = Arc::clone(&locked.store);
+    let batch = || {
+        let store = Arc::clone(&store);
+        let put = |name: &str| Write::Put { key: key(name), record: record("w", 1_000) };
+        let batch = Batch::new(vec![put("locked"), put("another")]).unwrap();
+        async move {
+            let _ = store.commit(batch, at(0)).await;
+        }
+    };
+    giving_up(batch, Duration::from_millis(300)).join_all().await;
+    within(5, locked.until_waiting(|count| count == 0)).await;
+    locked.release().await;
+    assert_eq!(locked.store.get(&key("locked"), at(0)).await.unwrap().unwrap().value, "v");
+    assert!(locked.store.get(&key("another"), at(0)).await.unwrap().is_none(), "all or nothing");
+}
