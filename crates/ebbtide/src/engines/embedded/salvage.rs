@@ -85,12 +85,15 @@ fn write_mark(target: &Path, salvaged: &Salvaged) -> std::io::Result<()> {
     folder::sync_dir(target)
 }
 
+/// Segment and offset of frames, by kind and key.
+type Frames = BTreeMap<(Kind, Box<[u8]>), Option<(u32, u32)>>;
+
 /// Readable part of a store.
 struct Source<C> {
     cold: Option<C>,
     segments: BTreeMap<u32, Segment>,
     /// Place of the newest frame of each key in the log; none where that is a delete.
-    frames: BTreeMap<(Kind, Box<[u8]>), Option<(u32, u32)>>,
+    frames: Frames,
     mark: Option<Timestamp>,
     lost: RefCell<Vec<Damage>>,
 }

@@ -59,6 +59,9 @@ pub(crate) struct Hint {
     file: Arc<dyn File>,
 }
 
+/// Entries with their second hash, and the keys of kinds that are listed.
+type Found = HashTable<(Entry, u64, Option<Box<[u8]>>)>;
+
 /// Name of the hint of segment `id`.
 pub(crate) fn name(id: u32) -> String {
     format!("{id:08}{ENDING}")
@@ -114,7 +117,7 @@ pub(crate) fn write(
         // Its first group was too large for it, and is in the next one.
         return Ok(());
     }
-    let mut found: HashTable<(Entry, u64, Option<Box<[u8]>>)> = HashTable::new();
+    let mut found = Found::new();
     let mut mark = None;
     let (first, end) = each_group(segment, last, &mut |at, body| {
         Frame::each(body, |offset, frame| {
@@ -132,12 +135,11 @@ pub(crate) fn write(
             let offset = u32::try_from(at + offset).expect("a segment is smaller than 4 GiB");
             let entry = Entry::new(hash, kind, Position::new(segment.id, offset), presence, may_be_cold);
             let same = |other: &(Entry, u64, _)| other.0.hash() == hash && other.1 == check;
-            match found.find_mut(hash, same) {
-                Some(newest) => newest.0 = entry,
-                None => {
-                    let key = is_listed(kind).then(|| key.into());
-                    found.insert_unique(hash, (entry, check, key), |other| other.0.hash());
-                }
+            if let Some(newest) = found.find_mut(hash, same) {
+                newest.0 = entry;
+            } else {
+                let key = is_listed(kind).then(|| key.into());
+                found.insert_unique(hash, (entry, check, key), |other| other.0.hash());
             }
             Ok(())
         })
@@ -155,7 +157,7 @@ fn encode(
     (first, last, end): (u64, u64, u32),
     mark: Option<Timestamp>,
     listed_kinds: u32,
-    found: HashTable<(Entry, u64, Option<Box<[u8]>>)>,
+    found: Found,
 ) -> Vec<u8> {
     let mut shards: Vec<Vec<u8>> = vec![Vec::new(); SHARDS];
     let mut listed = Vec::new();
@@ -192,7 +194,9 @@ fn encode(
         bytes.extend_from_slice(&crc32c::crc32c(section).to_le_bytes());
     }
     bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
-    shards.iter().for_each(|section| bytes.extend_from_slice(section));
+    for section in &shards {
+        bytes.extend_from_slice(section);
+    }
     bytes.extend_from_slice(&keys);
     bytes
 }

@@ -64,8 +64,7 @@ impl Replay {
         for entry in &manifest.segments[..hints.len()] {
             replay.segments.insert(entry.id, Arc::new(Segment::open(disk, entry)?));
         }
-        let marks = hints.iter().filter_map(|hint| hint.mark);
-        replay.mark = match marks.last() {
+        replay.mark = match hints.iter().rev().find_map(|hint| hint.mark) {
             Some(mark) => Some(mark),
             None => manifest.clock_mark.map(Timestamp::from_stored).transpose()?,
         };
