@@ -95,8 +95,18 @@ fn the_command_line_takes_its_json_from_the_api_crate() {
     let cli = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ebbtide-cli/src");
     for path in sources(&cli) {
         for import in imports(&read(&path), "ebbtide_server") {
-            let server_only =
-                ["http", "local", "upkeep", "metrics", "resp", "App", "Serving", "serve", "serve_tls"];
+            let server_only = [
+                "http",
+                "local",
+                "upkeep",
+                "metrics",
+                "resp",
+                "App",
+                "Cores",
+                "Serving",
+                "serve",
+                "serve_tls",
+            ];
             assert!(server_only.contains(&import.as_str()), "{} imports {import}", path.display());
         }
     }

@@ -87,8 +87,9 @@ fn of(group: &str, site: &Arc<Site>) -> Vec<Trial> {
         let site = Arc::clone(&limited);
         async move { Arc::new(site.open_limited().await) as Arc<dyn Admin> }
     });
-    // Crowds that cross on the same items are refused for as long as they try, which is no answer.
-    limited.retain(|trial| !trial.name().contains("races::"));
+    // Crowds that cross on the same items are refused for as long as they try, which is no answer. The stores are not
+    // asked again here: what they rest on is the kit.
+    limited.retain(|trial| !trial.name().contains("races::") && !trial.name().contains("stores::"));
     trials.extend(limited);
     for own in [
         busy::trials(group, site),

@@ -1,6 +1,6 @@
 //! Principals, and the tombstones of those that are being deleted.
 //!
-//! The record of a principal holds its [epoch](super::epochs). During a deletion it is the tombstone: no new record is
+//! The record of a principal holds its epoch. During a deletion it is the tombstone: no new record is
 //! accepted for the owner or client, and existing ones are not honoured. A write of a record checks in the same commit
 //! that there is no tombstone, and a read looks for one. After the deletion the name is free again, and its epoch is
 //! raised, so that a record that is in no index, such as a code, is still refused.
