@@ -99,6 +99,12 @@ impl Ebbtide {
         Scoped::new(self.0.stores.clone(), scope.clone())
     }
 
+    /// Waits for the writes that go on beside answers, and lets go of the store: the next [`open`](Self::open) of an
+    /// embedded one finds it free, once the other handles are dropped too.
+    pub async fn close(self) {
+        self.stores().settle().await;
+    }
+
     /// Every store, each by its scope.
     #[must_use]
     pub fn stores(&self) -> &Stores {

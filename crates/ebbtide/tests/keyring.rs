@@ -125,10 +125,10 @@ fn what_is_no_keyring_is_corrupt_and_is_not_quoted() {
 async fn each_store_has_the_keyring_it_needs() {
     let folder = tempfile::tempdir().unwrap();
     let embedded = format!("fjall:{}?cache_mib=1", folder.path().join("data").display());
-    let issued = {
-        let acme = Ebbtide::open(&embedded).await.unwrap().scope("tenant:acme").unwrap();
-        acme.grants().issue(GrantRequest::new("alice", "app")).await.unwrap()
-    };
+    let db = Ebbtide::open(&embedded).await.unwrap();
+    let request = GrantRequest::new("alice", "app");
+    let issued = db.scope("tenant:acme").unwrap().grants().issue(request).await.unwrap();
+    db.close().await;
     let file = folder.path().join("data").join(Keyring::FILE_NAME);
     assert!(file.exists(), "in the store's own folder, so that it is on the same volume");
     let again = Ebbtide::open(&embedded).await.unwrap().scope("tenant:acme").unwrap();
@@ -211,7 +211,7 @@ async fn a_token_of_a_key_that_only_other_nodes_have_is_unavailable_and_an_inven
     let open = async |name: &str| Ebbtide::builder(&url).keyring_file(file(name)).open().await.unwrap();
     let db = open("two").await;
     let grant = db.scope("global").unwrap().grants().issue(GrantRequest::new("alice", "app")).await.unwrap();
-    drop(db);
+    db.close().await;
     // The copy of this node is signed for by the old key: the note was signed with the new one.
     std::fs::copy(file("two"), file("three")).unwrap();
     Keyring::edit(&file("three"), |ring| {
@@ -219,7 +219,7 @@ async fn a_token_of_a_key_that_only_other_nodes_have_is_unavailable_and_an_inven
         ring.activate(old)
     })
     .unwrap();
-    drop(open("three").await);
+    open("three").await.close().await;
     let db = open("one").await;
     let grants = db.scope("global").unwrap().grants();
     let refused = grants.rotate(Rotate::new(grant.refresh_token, "app")).await.unwrap_err();
