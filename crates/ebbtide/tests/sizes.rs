@@ -59,7 +59,7 @@ async fn the_size_of_a_store_stabilises_over_simulated_days() {
     let half = sizes[45];
     assert!(sizes[DAYS - 1] < 3 * half, "the plateau is what lives, and not what ever was: {sizes:?}");
     if std::env::var_os("EBBTIDE_WRITE_PLOT").is_some() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/results/table-size.svg");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/table-size.svg");
         std::fs::write(path, plot(&[("all records", &sizes), ("families", &families)])).unwrap();
     }
 }

@@ -158,7 +158,7 @@ pub async fn uses(
     loop {
         let page = engine.list(&prefixes(), after.as_ref(), PAGE, now).await?;
         for (key, record) in &page.items {
-            if depends_on(stores, key, record, id)? {
+            if depends_on(stores, (key, record), id, now)? {
                 *uses.entry(key.kind()).or_default() += 1;
             }
         }
@@ -171,7 +171,7 @@ pub async fn uses(
 
 /// Returns whether a record depends on the key `id`. One that is sealed under another key than the active one counts for
 /// all keys but that one: `reseal` comes before the first retirement.
-fn depends_on(stores: &Stores, key: &Key, record: &Record, id: KeyId) -> Result<bool> {
+fn depends_on(stores: &Stores, (key, record): (&Key, &Record), id: KeyId, now: Timestamp) -> Result<bool> {
     let kind = key.kind();
     if protected_under(kind, &record.value) == Some(id) {
         return Ok(true);
@@ -180,7 +180,7 @@ fn depends_on(stores: &Stores, key: &Key, record: &Record, id: KeyId) -> Result<
     let derives = match kind {
         Kind::Grant => grants::derives_with(value) == Some(id),
         Kind::ProviderToken => Keyring::sealed_under(value) == Some(id),
-        _ => registry::depends_on(kind, value, id)?,
+        _ => registry::depends_on(kind, value, id, now)?,
     };
     Ok(derives || moved(stores, key, record)?.is_some())
 }

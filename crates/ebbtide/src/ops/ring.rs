@@ -273,12 +273,25 @@ impl<'a> Rings<'a> {
     /// would be accepted again.
     async fn is_new(&self, keyring: &Keyring) -> Result<bool> {
         let kinds = Kind::ALL.iter().copied().filter(|kind| is_authenticated(*kind) || is_sealed(*kind));
-        let prefixes: Vec<_> = kinds.map(Prefix::kind_wide).collect();
+        let mut prefixes: Vec<_> = kinds.map(|kind| vec![Prefix::kind_wide(kind)]).collect();
+        if !self.engine.info().has_order {
+            // One walk over the table finds all kinds mixed; elsewhere those of the first kind would hide the others.
+            prefixes = vec![prefixes.concat()];
+        }
         let shared = SharedKeyring::new(keyring.clone());
+        let mut is_new = true;
+        for prefixes in prefixes {
+            is_new &= self.has_nothing(&prefixes, &shared).await?;
+        }
+        Ok(is_new)
+    }
+
+    /// Returns whether there is no record of these kinds, and looks at the first ones.
+    async fn has_nothing(&self, prefixes: &[Prefix], shared: &SharedKeyring) -> Result<bool> {
         let mut after = None;
         loop {
-            let page = self.engine.list(&prefixes, after.as_ref(), 100, self.now).await?;
-            if page.items.iter().any(|(key, record)| is_genuine(&shared, key, record)) {
+            let page = self.engine.list(prefixes, after.as_ref(), 100, self.now).await?;
+            if page.items.iter().any(|(key, record)| is_genuine(shared, key, record)) {
                 return Err(Error::corrupt(
                     "the store has lost the note of its keyring, but has records that this keyring has authenticated",
                 ));

@@ -31,6 +31,7 @@ use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::scope::Scope;
 use crate::model::secret::Secret;
+use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::{Batch, Write};
 use crate::stores::audit::{Action, Note};
@@ -77,8 +78,8 @@ impl Store for Challenges {
         Ok(moved.then(|| codec::encode(&stored)))
     }
 
-    fn depends_on(value: &[u8], id: KeyId) -> Result<bool> {
-        Ok(codec::decode::<StoredChallenge>(value)?.depends_on(id))
+    fn depends_on(value: &[u8], id: KeyId, now: Timestamp) -> Result<bool> {
+        Ok(codec::decode::<StoredChallenge>(value)?.depends_on(id, now))
     }
 
     fn spent(value: &[u8]) -> Result<Option<Vec<u8>>> {

@@ -19,6 +19,7 @@ use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::kind::Kind;
 use crate::model::scope::Scope;
+use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 
 /// Typed store of one scope: one concept, kept in one or more kinds of record.
@@ -50,7 +51,7 @@ pub(crate) trait Store: Sized {
     }
 
     /// Returns whether a record needs the key `id` of the keyring in a way that no reseal changes.
-    fn depends_on(_value: &[u8], _id: KeyId) -> Result<bool> {
+    fn depends_on(_value: &[u8], _id: KeyId, _now: Timestamp) -> Result<bool> {
         Ok(false)
     }
 
@@ -162,9 +163,9 @@ macro_rules! registry {
         }
 
         /// Returns whether a record needs the key `id` of the keyring in a way that no reseal changes.
-        pub(crate) fn depends_on(kind: Kind, value: &[u8], id: KeyId) -> Result<bool> {
+        pub(crate) fn depends_on(kind: Kind, value: &[u8], id: KeyId, now: Timestamp) -> Result<bool> {
             $(if super::$module::$store::KINDS[0] == kind {
-                return <super::$module::$store as Store>::depends_on(value, id);
+                return <super::$module::$store as Store>::depends_on(value, id, now);
             })+
             Ok(false)
         }

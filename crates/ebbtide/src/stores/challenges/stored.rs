@@ -95,9 +95,9 @@ impl StoredChallenge {
     }
 
     /// Returns whether the challenge could not be verified without the key `id`.
-    pub(super) fn depends_on(&self, id: KeyId) -> bool {
+    pub(super) fn depends_on(&self, id: KeyId, now: Timestamp) -> bool {
         let mac = matches!(&self.check, Check::Mac(key, _) if KeyId::from_bytes(**key) == id);
-        self.state == State::Open && mac
+        self.state == State::Open && self.valid_until > now.as_millis() && mac
     }
 
     /// Challenge as its caller sees it.
