@@ -39,7 +39,7 @@ async fn one(context: &Context, measured: &mut Measured, engine: &str) -> Result
     }
     chill(engine, folder.path()).await?;
     let store = embedded(engine, folder.path()).await?;
-    // What opening starts in the background comes to its end.
+    // Lets the background work of opening end.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let before = bytes()?;
     let swept = store.sweep_all(in_seconds(now, 2 * 3_600)?, &Budget::default()).await?.total();

@@ -52,7 +52,7 @@ const DECISIONS: &[(&str, Audited)] = &[
     ("POST /v1/clients/{id}/verify", Not),
     ("POST /v1/sweep", Not),
     ("POST /v1/belongings", Not),
-    // What it removes has ended already, and a relationship among it leaves an entry of its own.
+    // Its targets have ended already, and a relationship among them leaves an entry of its own.
     ("POST /v1/belongings/reconcile", Not),
     // Data of applications.
     ("PUT /v1/attributes/", Not),

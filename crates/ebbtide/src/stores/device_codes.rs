@@ -393,7 +393,7 @@ impl DeviceCodes {
             let device = &mut standing.device;
             let subject = match &device.state {
                 DeviceState::Redeemed(id) => {
-                    // Who has only the code revokes nothing, as with authorization codes.
+                    // A caller that has only the code revokes nothing, as with authorization codes.
                     let fits = device.client_id == presented.client_id;
                     let grant_id = id.as_ref().filter(|_| fits).map(|id| GrantId::from_bytes(**id));
                     return Ok(Step::answer(DeviceRedeemOutcome::Reused { grant_id }));

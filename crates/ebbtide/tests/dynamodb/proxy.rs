@@ -117,7 +117,7 @@ impl Proxy {
         self.state.lock().unwrap().requests.get(operation).copied().unwrap_or(0)
     }
 
-    /// How many requests there were of each operation, since this was last asked.
+    /// Number of requests of each operation since the last call.
     pub(crate) fn counts(&self) -> BTreeMap<String, usize> {
         self.state.lock().unwrap().requests.drain().collect()
     }

@@ -90,7 +90,7 @@ async fn listen(mut from: OwnedReadHalf, send: UnboundedSender<(Instant, Vec<u8>
             return;
         }
     }
-    // What was read before the end is passed on.
+    // Passes on the bytes that were read before the end.
     drop(send);
     std::future::pending::<()>().await;
 }

@@ -160,7 +160,7 @@ impl Relationships {
     }
 
     /// Deletes every relationship of the scope, and of those that it covers if `below`, and appends to the audit log.
-    /// What belongs to them is removed with them.
+    /// Removes the records that belong to them too.
     pub async fn delete_all(&self, below: bool, context: &AuditContext) -> Result<u64> {
         let scope = self.scope.clone();
         let reach = if below { Reach::Below(scope) } else { Reach::Exact(scope) };

@@ -52,7 +52,7 @@ fn a_store_that_is_opened_by_hints_answers_as_by_its_log() {
         assert_eq!(answers(&rig), expected);
         rig.store.core.read_hinted();
         assert!(!rig.store.core.log.is_poisoned());
-        // What is written now replaces what the hints have, also after the next opening.
+        // New records replace those of the hints, also after the next opening.
         rig.put(7, "later", DAY, 21);
         assert!(rig.commit(Write::Delete { key: key(8) }, 21));
         rig.disk.kill();
