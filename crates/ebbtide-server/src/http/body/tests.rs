@@ -42,8 +42,8 @@ fn a_bad_body_is_described_by_member_expectation_and_place() {
         ),
         (
             r#"{"namespace": "n", "jti": "a", "ttl_second": 60}"#,
-            "unknown member `ttl_second`; did you mean `ttl_seconds`?; allowed: `namespace`, `jti`, `jkt`, `ttl_seconds` at \
-             line 1 column 43",
+            "unknown member `ttl_second`; did you mean `ttl_seconds`?; allowed: `namespace`, `jti`, `jkt`, `ttl_seconds`, \
+             `hold_seconds`, `expires_at`, `iat`, `window_seconds`, `htm`, `htu`, `profile` at line 1 column 43",
         ),
         ("[]", "the body: expected an object"),
         ("{", "the body is not JSON: EOF while parsing an object at line 1 column 1"),
@@ -57,7 +57,8 @@ fn a_bad_body_is_described_by_member_expectation_and_place() {
     }
     let (_, members) = detail::<Proof>(r#"{"namespace": "n", "jti": "a", "ttl": 60}"#);
     assert_eq!((&members["did_you_mean"], &members["member"]), (&json!("ttl_seconds"), &json!("ttl")));
-    assert_eq!(members["allowed"], json!(["namespace", "jti", "jkt", "ttl_seconds"]));
+    let allowed = members["allowed"].as_array().expect("a list");
+    assert_eq!(allowed[..4], [json!("namespace"), json!("jti"), json!("jkt"), json!("ttl_seconds")]);
 }
 
 #[test]

@@ -9,11 +9,18 @@ use deadpool_postgres::Connect;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::config::Host;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, Error, SimpleQueryMessage};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// Number of times that two connections are compared to detect a pooler.
 const COMPARISONS: usize = 8;
+
+/// Setting that has no effect. A server gives it to the connection that asks for it.
+const MARK: &str = "ebbtide.direct";
+
+/// Answers of a pooler to a setting that it does not know.
+const REFUSALS: [&SqlState; 2] = [&SqlState::PROTOCOL_VIOLATION, &SqlState::FEATURE_NOT_SUPPORTED];
 
 /// Hosts of a store. The one that answered last is tried first; a host that is silent is given up after a bound.
 #[derive(Clone)]
@@ -72,26 +79,45 @@ impl Hosts {
         Err(failed.unwrap_or_else(Error::__private_api_timeout))
     }
 
-    /// Returns true if a pooler hands out server connections for a transaction at a time: two connections are then
-    /// served by one process of the server, which otherwise never happens.
+    /// Returns true if a pooler may be in front of the hosts. A connection is asked for with a setting of its own: a
+    /// server keeps it, while a pooler refuses it or leaves it out. A pooler that passes it on gives itself away by
+    /// serving two connections with one process of the server.
     pub(super) async fn are_pooled(&self) -> Result<bool, Error> {
-        let ((one, first), (other, second)) = (self.open().await?, self.open().await?);
-        let mut pooled = false;
+        let one = match self.marked().open().await {
+            Ok((one, _)) => one,
+            Err(error) if error.code().is_some_and(|code| REFUSALS.contains(&code)) => return Ok(true),
+            Err(error) => return Err(error),
+        };
+        if first_value(&one, &format!("SELECT current_setting('{MARK}', true)")).await?.as_deref()
+            != Some("on")
+        {
+            return Ok(true);
+        }
+        let (other, _) = self.open().await?;
         for _ in 0..COMPARISONS {
-            pooled = process(&one).await? == process(&other).await?;
-            if pooled {
-                break;
+            let process = "SELECT pg_backend_pid()";
+            if first_value(&one, process).await? == first_value(&other, process).await? {
+                return Ok(true);
             }
         }
-        drop((one, other));
-        // The tasks end by themselves when the server has closed; they are not waited for.
-        drop((first, second));
-        Ok(pooled)
+        Ok(false)
+    }
+
+    /// The same hosts, with a setting for the connection in the first message.
+    fn marked(&self) -> Self {
+        let each = self.each.iter().map(|config| {
+            let mut config = config.clone();
+            let options = config.get_options().unwrap_or_default();
+            let options = format!("{options} -c {MARK}=on");
+            config.options(options.trim_start());
+            config
+        });
+        Self { each: each.collect(), ..self.clone() }
     }
 }
 
-async fn process(client: &Client) -> Result<Option<String>, Error> {
-    let answer = client.simple_query("SELECT pg_backend_pid()").await?;
+async fn first_value(client: &Client, sql: &str) -> Result<Option<String>, Error> {
+    let answer = client.simple_query(sql).await?;
     Ok(answer.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => row.get(0).map(ToOwned::to_owned),
         _ => None,
