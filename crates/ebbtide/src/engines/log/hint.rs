@@ -8,6 +8,7 @@
 //! A store that was opened by hints reads the segments afterwards, in the background; until then the checksum of each
 //! frame guards what is read.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -36,6 +37,9 @@ const FIXED: usize = 8 + 16 + 8 + 8 + 4 + 8 + 8 + 4 + 4;
 
 /// Bytes of the head: also count and checksum of each section, and a checksum of all of it.
 const HEAD: usize = FIXED + SHARDS * 8 + 4;
+
+/// Bytes of a segment that are read at a time.
+const WINDOW: usize = 1 << 20;
 
 /// Threads that load shards.
 const LOADERS: usize = 2;
@@ -82,13 +86,16 @@ pub(crate) fn each_group(
     last: u64,
     visit: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
 ) -> Result<(u64, u32)> {
-    let bytes = segment.read(0, segment.len as usize)?;
+    let mut window = Window { segment, start: 0, bytes: Vec::new() };
     let (mut at, mut next, mut first) = (0, None, None);
     while next.is_none_or(|next| next <= last) {
-        let header = bytes.get(at..).and_then(|bytes| Header::read(bytes, &segment.epoch));
+        let header = Header::read(window.at(at, PAGE)?, &segment.epoch);
         let header = header.filter(|header| next.is_none_or(|next| header.sequence == next));
-        let body = header.and_then(|header| Some((header, header.body(&bytes[at..])?)));
-        let Some((header, body)) = body else {
+        let group = match header {
+            Some(header) => header.body(window.at(at, header.size())?).map(|body| (header, body)),
+            None => None,
+        };
+        let Some((header, body)) = group else {
             return Err(Error::corrupt(format!(
                 "segment {} of the log is damaged at byte {at}; groups up to {last} were durable",
                 Segment::name(segment.id)
@@ -100,6 +107,29 @@ pub(crate) fn each_group(
         at += header.size();
     }
     Ok((first.unwrap_or(last), u32::try_from(at).expect("a segment is smaller than 4 GiB")))
+}
+
+/// Part of a segment in memory: a whole one would be new pages for every segment.
+struct Window<'a> {
+    segment: &'a Segment,
+    /// Offset of the bytes in the segment.
+    start: usize,
+    bytes: Vec<u8>,
+}
+
+impl Window<'_> {
+    /// Returns `len` bytes at `at`, fewer at the end of the segment.
+    fn at(&mut self, at: usize, len: usize) -> Result<&[u8]> {
+        let len = len.min((self.segment.len as usize).saturating_sub(at));
+        let is_inside = self.start <= at && at + len <= self.start + self.bytes.len();
+        if !is_inside {
+            let offset = u32::try_from(at).expect("a segment is smaller than 4 GiB");
+            self.segment.read_into(&mut self.bytes, offset, len.max(WINDOW))?;
+            self.start = at;
+        }
+        let from = at - self.start;
+        Ok(&self.bytes[from..from + len])
+    }
 }
 
 /// Writes the hint of a segment whose last group is `last`.
@@ -114,7 +144,7 @@ pub(crate) fn write(
         // Its first group was too large for it, and is in the next one.
         return Ok(());
     }
-    let mut found = Newest::new();
+    let mut found = Found { shards: vec![Vec::new(); SHARDS], names: Vec::new(), listed: Vec::new() };
     let mut mark = None;
     let (first, end) = each_group(segment, last, &mut |at, body| {
         Frame::each(body, |offset, frame| {
@@ -131,54 +161,81 @@ pub(crate) fn write(
             let (hash, check) = (index.hash(kind, key), index.check(kind, key));
             let offset = u32::try_from(at + offset).expect("a segment is smaller than 4 GiB");
             let entry = Entry::new(hash, kind, Position::new(segment.id, offset), presence, may_be_cold);
-            let same = |other: &(Entry, u64, _)| other.0.hash() == hash && other.1 == check;
-            if let Some(newest) = found.find_mut(hash, same) {
-                newest.0 = entry;
-            } else {
-                let key = is_listed(kind).then(|| key.into());
-                found.insert_unique(hash, (entry, check, key), |other| other.0.hash());
-            }
+            found.add(entry, check, is_listed(kind).then_some(key));
             Ok(())
         })
     })?;
-    let bytes = encode(segment.epoch, (first, last, end), mark, listed_kinds(is_listed), found);
-    let write = || disk.create(&name(segment.id))?.write_at(&bytes, 0);
+    let keys = found.keys();
+    let head = head(segment.epoch, (first, last, end), mark, listed_kinds(is_listed), &found.shards, &keys);
+    let write = || {
+        let file = disk.create(&name(segment.id))?;
+        let mut offset = 0;
+        for part in std::iter::once(&head).chain(&found.shards).chain([&keys]).filter(|part| !part.is_empty())
+        {
+            file.write_at(part, offset)?;
+            offset += part.len() as u64;
+        }
+        Ok(())
+    };
     write().map_err(|error| {
         let _ = disk.unlink(&name(segment.id));
         super::segment::failed("cannot write a hint of the log", error)
     })
 }
 
-/// Newest entry of each key, with the check of the key, and the key itself for kinds that are listed.
-type Newest = HashTable<(Entry, u64, Option<Box<[u8]>>)>;
+/// Entries of a segment in the order of the log. Of several entries of one key the last counts, when they are loaded.
+struct Found {
+    shards: Vec<Vec<u8>>,
+    /// Keys of kinds that are listed, one after the other.
+    names: Vec<u8>,
+    /// Kind, place among the names, and entry.
+    listed: Vec<(u8, Range<usize>, Entry)>,
+}
 
-fn encode(
+impl Found {
+    fn add(&mut self, entry: Entry, check: u64, listed: Option<&[u8]>) {
+        let section = &mut self.shards[entry.shard()];
+        for word in entry.words().into_iter().chain([check]) {
+            section.extend_from_slice(&word.to_le_bytes());
+        }
+        if let Some(key) = listed {
+            let start = self.names.len();
+            self.names.extend_from_slice(key);
+            self.listed.push((entry.kind_code(), start..self.names.len(), entry));
+        }
+    }
+
+    /// Keys in order, each once, with the last entry of each.
+    fn keys(&mut self) -> Vec<u8> {
+        let Self { names, listed, .. } = self;
+        listed
+            .sort_by(|left, right| (left.0, &names[left.1.clone()]).cmp(&(right.0, &names[right.1.clone()])));
+        let mut keys = Vec::new();
+        for (place, (kind, name, entry)) in listed.iter().enumerate() {
+            let key = &names[name.clone()];
+            if listed.get(place + 1).is_some_and(|next| next.0 == *kind && names[next.1.clone()] == *key) {
+                continue;
+            }
+            for word in entry.words() {
+                keys.extend_from_slice(&word.to_le_bytes());
+            }
+            let len = u16::try_from(key.len()).expect("the bounds of a key are below 65,536 bytes");
+            keys.extend_from_slice(&len.to_le_bytes());
+            keys.extend_from_slice(key);
+        }
+        keys
+    }
+}
+
+fn head(
     epoch: Epoch,
     (first, last, end): (u64, u64, u32),
     mark: Option<Timestamp>,
     listed_kinds: u32,
-    found: Newest,
+    shards: &[Vec<u8>],
+    keys: &[u8],
 ) -> Vec<u8> {
-    let mut shards: Vec<Vec<u8>> = vec![Vec::new(); SHARDS];
-    let mut listed = Vec::new();
-    for (entry, check, key) in found {
-        let section = &mut shards[entry.shard()];
-        for word in entry.words().into_iter().chain([check]) {
-            section.extend_from_slice(&word.to_le_bytes());
-        }
-        listed.extend(key.map(|key| (entry.kind_code(), key, entry)));
-    }
-    listed.sort_unstable_by(|left, right| (left.0, &left.1).cmp(&(right.0, &right.1)));
-    let mut keys = Vec::new();
-    for (_, key, entry) in listed {
-        for word in entry.words() {
-            keys.extend_from_slice(&word.to_le_bytes());
-        }
-        let len = u16::try_from(key.len()).expect("the bounds of a key are below 65,536 bytes");
-        keys.extend_from_slice(&len.to_le_bytes());
-        keys.extend_from_slice(&key);
-    }
-    let mut bytes = Vec::with_capacity(HEAD + shards.iter().map(Vec::len).sum::<usize>() + keys.len());
+    let mut bytes = Vec::with_capacity(HEAD);
     bytes.extend_from_slice(MAGIC);
     bytes.extend_from_slice(&epoch);
     bytes.extend_from_slice(&first.to_le_bytes());
@@ -186,18 +243,14 @@ fn encode(
     bytes.extend_from_slice(&end.to_le_bytes());
     bytes.extend_from_slice(&mark.map_or(u64::MAX, Timestamp::as_millis).to_le_bytes());
     bytes.extend_from_slice(&(keys.len() as u64).to_le_bytes());
-    bytes.extend_from_slice(&crc32c::crc32c(&keys).to_le_bytes());
+    bytes.extend_from_slice(&crc32c::crc32c(keys).to_le_bytes());
     bytes.extend_from_slice(&listed_kinds.to_le_bytes());
-    for section in &shards {
+    for section in shards {
         let count = u32::try_from(section.len() / ENTRY).expect("a segment has fewer frames than bytes");
         bytes.extend_from_slice(&count.to_le_bytes());
         bytes.extend_from_slice(&crc32c::crc32c(section).to_le_bytes());
     }
     bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
-    for section in &shards {
-        bytes.extend_from_slice(section);
-    }
-    bytes.extend_from_slice(&keys);
     bytes
 }
 

@@ -51,10 +51,8 @@ pub(crate) struct LockedMaps<'a>(Vec<(Kind, RwLockWriteGuard<'a, Map>)>);
 impl LockedMaps<'_> {
     pub(crate) fn set(&mut self, kind: Kind, key: &[u8], entry: Entry) {
         if let Some((_, map)) = self.0.iter_mut().find(|(locked, _)| *locked == kind) {
-            match map.get_mut(key) {
-                Some(place) => *place = entry,
-                None => drop(map.insert(key.into(), entry)),
-            }
+            // One descent, for a new key and for one that is there.
+            map.insert(key.into(), entry);
         }
     }
 }

@@ -81,12 +81,18 @@ impl Segment {
 
     /// Reads `len` bytes at `offset`, fewer at the end of the file.
     pub(crate) fn read(&self, offset: u32, len: usize) -> Result<Vec<u8>> {
-        let left = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let mut bytes = vec![0; len.min(left)];
-        self.file
-            .read_at(&mut bytes, offset.into())
-            .map_err(|error| failed("cannot read a segment of the log", error))?;
+        let mut bytes = Vec::new();
+        self.read_into(&mut bytes, offset, len)?;
         Ok(bytes)
+    }
+
+    /// Reads into a buffer, which then has `len` bytes, fewer at the end of the file.
+    pub(crate) fn read_into(&self, bytes: &mut Vec<u8>, offset: u32, len: usize) -> Result<()> {
+        let left = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX);
+        bytes.resize(len.min(left), 0);
+        self.file
+            .read_at(bytes, offset.into())
+            .map_err(|error| failed("cannot read a segment of the log", error))
     }
 }
 
