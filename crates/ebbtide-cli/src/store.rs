@@ -49,7 +49,7 @@ impl Engine {
 /// without. Unless `access` is [`Access::Create`], a folder without a store is an error, and stays as it is.
 pub(crate) async fn open(url: &str, access: Access) -> Result<Ebbtide> {
     require(url, access)?;
-    let tool = Ebbtide::builder(url).without_stored_policies().without_metrics();
+    let tool = Ebbtide::builder(url).without_stored_policies().without_metrics().looking_for_untagged();
     let tool = match keyring(url) {
         Some(path) => tool.keyring_file(path),
         None => tool.without_keyring(),

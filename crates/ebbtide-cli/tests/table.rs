@@ -2,12 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "support/counting.rs"]
+mod counting;
 #[path = "support/server.rs"]
 mod server;
 
 use std::process::{Command, ExitCode, Output};
 use std::time::SystemTime;
 
+use counting::Counting;
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::Value;
 use server::{Server, ebbtide, said, until};
@@ -34,12 +37,14 @@ fn main() -> ExitCode {
         "a_table_without_ttl_is_warned_of_until_it_has_it",
         a_table_without_ttl_is_warned_of_until_it_has_it,
     );
+    let idle = on("idle_servers_on_a_new_table_scan_nothing", idle_servers_on_a_new_table_scan_nothing);
     let wrong = Trial::test("a_store_that_has_no_table_is_refused", || {
         a_store_that_has_no_table_is_refused();
         Ok(())
     });
     let foreign = endpoint.is_some() && !local;
-    let trials = vec![made.with_ignored_flag(missing), warned.with_ignored_flag(missing || foreign), wrong];
+    let [warned, idle] = [warned, idle].map(|trial| trial.with_ignored_flag(missing || foreign));
+    let trials = vec![made.with_ignored_flag(missing), warned, idle, wrong];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
@@ -135,6 +140,35 @@ fn a_table_without_ttl_is_warned_of_until_it_has_it(endpoint: &str) {
         let told = stats(flag, place);
         assert!(told.contains("KIND") && !told.contains("warning"), "{flag}: {told}");
     }
+}
+
+/// Two servers read a handful of items every three seconds, also before the first one has noted its keyring.
+fn idle_servers_on_a_new_table_scan_nothing(endpoint: &str) {
+    // Each server queries the policies once in a round of three seconds.
+    const QUERIES: usize = 4;
+    let proxy = Counting::start(endpoint);
+    let store = format!("dynamodb:ebbtide-cli-{}?endpoint={}", unique(), proxy.endpoint);
+    assert!(table("create", &store).status.success());
+    proxy.take();
+    let folder = tempfile::tempdir().unwrap();
+    let keyring = folder.path().join("keyring.json");
+    let keyring = keyring.to_str().unwrap();
+    assert!(ebbtide(&["keyring", "--keyring", keyring, "init"]).output().unwrap().status.success());
+    let arguments = ["--store", &store, "--keyring", keyring];
+    let root = [("EBBTIDE_ROOT_KEY", "ebk_the-root-key-of-the-test")];
+    let servers = [(); 2].map(|()| Server::start_with(folder.path(), &arguments, &root));
+    for server in &servers {
+        assert_eq!(server.get("/readyz").status, 200);
+    }
+    let opening = proxy.take();
+    assert!(until(|| proxy.of("Query") >= QUERIES));
+    let idle = proxy.take();
+    println!("opening: {opening:?}; {QUERIES} rounds: {idle:?}");
+    for counts in [&opening, &idle] {
+        assert!(!counts.contains_key("Scan"), "{counts:?}");
+    }
+    let requests: usize = idle.values().sum();
+    assert!(requests <= 8 * QUERIES, "{idle:?}");
 }
 
 fn a_store_that_has_no_table_is_refused() {

@@ -9,6 +9,8 @@ mod support;
 
 #[path = "dynamodb/busy.rs"]
 mod busy;
+#[path = "dynamodb/costs.rs"]
+mod costs;
 #[path = "dynamodb/limits.rs"]
 mod limits;
 #[path = "dynamodb/lost.rs"]
@@ -93,6 +95,7 @@ fn of(group: &str, site: &Arc<Site>) -> Vec<Trial> {
     trials.extend(limited);
     for own in [
         busy::trials(group, site),
+        costs::trials(group, site),
         lost::trials(group, site),
         processes::trials(group, site),
         requests::trials(group, site),

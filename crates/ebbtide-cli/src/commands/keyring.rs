@@ -261,9 +261,8 @@ async fn show_nodes(url: &str) -> Result<()> {
 }
 
 async fn open(url: &str, file: &Path) -> Result<Ebbtide> {
-    let builder =
-        Ebbtide::builder(url).must_exist().keyring_file(file).without_stored_policies().without_metrics();
-    builder.open().await.context("cannot open the store")
+    let builder = Ebbtide::builder(url).must_exist().keyring_file(file).looking_for_untagged();
+    builder.without_stored_policies().without_metrics().open().await.context("cannot open the store")
 }
 
 async fn reseal(url: &str, file: &Path) -> Result<()> {

@@ -59,6 +59,7 @@ pub struct Builder {
     needs_keyring: bool,
     reads_policies: bool,
     holds_leases: bool,
+    looks_for_untagged: bool,
     time: TimeFrom,
     metered: bool,
     policies: TtlPolicies,
@@ -78,6 +79,7 @@ impl Builder {
             needs_keyring: true,
             reads_policies: true,
             holds_leases: true,
+            looks_for_untagged: false,
             time: TimeFrom::Clocks(Arc::new(SystemClocks::new())),
             metered: true,
             policies: TtlPolicies::default(),
@@ -171,6 +173,14 @@ impl Builder {
         self
     }
 
+    /// Looks for records of version 0.1, which have no tag, in a store that was not opened since, and accepts them until
+    /// a reseal. On DynamoDB this reads the table, so that it is for the commands of an operator: a server refuses them
+    /// there unless such a command was run before.
+    pub fn looking_for_untagged(mut self) -> Self {
+        self.looks_for_untagged = true;
+        self
+    }
+
     /// Issues no code without a PKCE challenge. A client can be registered with the same setting.
     pub fn require_pkce(mut self, required: bool) -> Self {
         self.require_pkce = required;
@@ -202,7 +212,10 @@ impl Builder {
         };
         let date = timed.time().date();
         // After the engine: a keyring is made only in a folder that holds a store.
-        let rings = Rings::new(engine.as_ref(), &SystemRng, date);
+        let mut rings = Rings::new(engine.as_ref(), &SystemRng, date);
+        if self.looks_for_untagged {
+            rings = rings.looking();
+        }
         let ephemeral = || SharedKeyring::new(Keyring::generate(&SystemRng, date));
         let (keyring, untagged) = match (self.keyring, &self.keyring_file, url.folder()) {
             (Some(keyring), ..) => (SharedKeyring::new(keyring), None),

@@ -128,6 +128,7 @@ pub struct Rings<'a> {
     engine: &'a dyn Admin,
     rng: &'a dyn Rng,
     now: Timestamp,
+    looks: bool,
 }
 
 impl std::fmt::Debug for Rings<'_> {
@@ -139,7 +140,15 @@ impl std::fmt::Debug for Rings<'_> {
 impl<'a> Rings<'a> {
     /// Operations on the store of `engine`, as of `now`.
     pub fn new(engine: &'a dyn Admin, rng: &'a dyn Rng, now: Timestamp) -> Self {
-        Self { engine, rng, now }
+        Self { engine, rng, now, looks: false }
+    }
+
+    /// Looks for records from before there were tags also where that reads a whole table: for the commands of an
+    /// operator.
+    #[must_use]
+    pub fn looking(mut self) -> Self {
+        self.looks = true;
+        self
     }
 
     /// Keyring that the store knows; none before the first one is used.
@@ -271,7 +280,13 @@ impl<'a> Rings<'a> {
     /// Returns whether the store has no record that would need a tag. A store without a note of its keyring, but with
     /// records that this ring has authenticated, has lost the note: someone removed it, so that rows without a tag
     /// would be accepted again.
+    ///
+    /// An engine without order would have to read its whole table. There a store without a note counts as new: rows
+    /// without a tag are refused, so that removing the note gains nothing.
     async fn is_new(&self, keyring: &Keyring) -> Result<bool> {
+        if !self.engine.info().has_order && !self.looks {
+            return Ok(true);
+        }
         let kinds = Kind::ALL.iter().copied().filter(|kind| is_authenticated(*kind) || is_sealed(*kind));
         let mut prefixes: Vec<_> = kinds.map(|kind| vec![Prefix::kind_wide(kind)]).collect();
         if !self.engine.info().has_order {

@@ -15,6 +15,10 @@ pub(crate) struct Limits {
     /// Items of the transactions in flight.
     taken: HashSet<String>,
     writes: HashMap<String, (Option<Stopwatch>, usize)>,
+    /// Tokens of the transactions so far: one that was sent again has the token that it had.
+    tokens: HashSet<String>,
+    /// Number of transactions that wrote or checked each item.
+    touched: HashMap<String, usize>,
     batches: usize,
     pub(crate) conflicts: usize,
     pub(crate) throttled: usize,
@@ -42,6 +46,11 @@ impl Limits {
         }
     }
 
+    /// Largest number of transactions that wrote or checked one item.
+    pub(crate) fn most_touched(&self) -> usize {
+        self.touched.values().copied().max().unwrap_or_default()
+    }
+
     /// The answer has been sent.
     pub(crate) fn release(&mut self, items: &[String]) {
         for item in items {
@@ -52,6 +61,9 @@ impl Limits {
     fn judge_transaction(&mut self, request: &Value) -> Verdict {
         let writes = request["TransactItems"].as_array().expect("a transaction has items");
         let items: Vec<String> = writes.iter().map(|write| item(only(write))).collect();
+        if self.tokens.insert(request["ClientRequestToken"].to_string()) {
+            items.iter().for_each(|item| *self.touched.entry(item.clone()).or_default() += 1);
+        }
         let conflicts: Vec<bool> = items.iter().map(|item| self.taken.contains(item)).collect();
         if conflicts.contains(&true) {
             self.conflicts += 1;

@@ -4,12 +4,18 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use base64ct::{Base64, Encoding as _};
+use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use crate::limits::{Limits, Verdict, with_left};
+
+/// Time that the service takes for a transaction.
+const LATENCY: Duration = Duration::from_millis(20);
 
 type Hook = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
@@ -46,11 +52,22 @@ impl Act {
     }
 }
 
+/// Requests by operation, and the units that they took.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Cost {
+    pub(crate) requests: BTreeMap<String, usize>,
+    pub(crate) read: f64,
+    pub(crate) written: f64,
+}
+
 #[derive(Default)]
 struct State {
     requests: HashMap<String, usize>,
     acts: HashMap<String, VecDeque<Act>>,
     limits: Option<Limits>,
+    /// True if requests are answered as by an empty table, and never passed on.
+    is_alone: bool,
+    cost: Option<Cost>,
 }
 
 pub(crate) struct Proxy {
@@ -96,6 +113,23 @@ impl Proxy {
         let state = self.state.lock().unwrap();
         let limits = state.limits.as_ref().expect("the proxy has limits");
         (limits.conflicts, limits.throttled, limits.partial)
+    }
+
+    /// The same, in front of no endpoint: each write is answered as applied after as long as the service takes, each read
+    /// finds nothing. For more requests at once than an emulator answers.
+    pub(crate) fn limit_alone(&self) {
+        self.limit();
+        self.state.lock().unwrap().is_alone = true;
+    }
+
+    /// Largest number of transactions that wrote or checked one item, under limits.
+    pub(crate) fn most_touched(&self) -> usize {
+        self.state.lock().unwrap().limits.as_ref().expect("the proxy has limits").most_touched()
+    }
+
+    /// Requests and units since the last call. From the first one on, the endpoint is asked for the units.
+    pub(crate) fn cost(&self) -> Cost {
+        self.state.lock().unwrap().cost.replace(Cost::default()).unwrap_or_default()
     }
 
     pub(crate) fn endpoint(&self) -> String {
@@ -167,26 +201,90 @@ async fn within_limits(
     upstream: &str,
     state: &Mutex<State>,
 ) -> io::Result<Vec<u8>> {
+    if state.lock().unwrap().cost.is_some() {
+        return at_cost(head, body, operation, upstream, state).await;
+    }
     let verdict = state.lock().unwrap().limits.as_mut().map(|limits| limits.judge(operation, body));
     match verdict {
         None => forward(head, body, upstream).await,
         Some(Verdict::Refuse(error)) => Ok(made_up(400, &error)),
         Some(Verdict::Pass(taken)) => {
-            let answer = forward(head, body, upstream).await;
+            let is_alone = state.lock().unwrap().is_alone;
+            let answer = if is_alone {
+                tokio::time::sleep(LATENCY).await;
+                Ok(made_up(200, r#"{"Responses":{},"UnprocessedKeys":{}}"#))
+            } else {
+                forward(head, body, upstream).await
+            };
             if let Some(limits) = state.lock().unwrap().limits.as_mut() {
                 limits.release(&taken);
             }
             answer
         }
         Some(Verdict::Part { body, left }) => {
-            let mut lines: Vec<String> = head.lines().map(str::to_owned).collect();
-            lines.retain(|line| !line.to_ascii_lowercase().starts_with("content-length:"));
-            lines.push(format!("content-length: {}", body.len()));
-            let answer = forward(&lines.join("\r\n"), &body, upstream).await?;
-            let end =
-                answer.windows(4).position(|window| window == b"\r\n\r\n").expect("an answer has a body");
-            Ok(made_up(200, &String::from_utf8_lossy(&with_left(&answer[end + 4..], left))))
+            let answer = forward(&with_length(head, &body), &body, upstream).await?;
+            Ok(made_up(200, &String::from_utf8_lossy(&with_left(body_of(&answer), left))))
         }
+    }
+}
+
+/// The head with the length of another body.
+fn with_length(head: &str, body: &[u8]) -> String {
+    let mut lines: Vec<String> = head.lines().map(str::to_owned).collect();
+    lines.retain(|line| !line.to_ascii_lowercase().starts_with("content-length:"));
+    lines.push(format!("content-length: {}", body.len()));
+    lines.join("\r\n")
+}
+
+fn body_of(answer: &[u8]) -> &[u8] {
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n").expect("an answer has a body");
+    &answer[end + 4..]
+}
+
+/// Passes a request on, and adds the units that it took.
+async fn at_cost(
+    head: &str,
+    body: &[u8],
+    operation: &str,
+    upstream: &str,
+    state: &Mutex<State>,
+) -> io::Result<Vec<u8>> {
+    let mut request: Value = serde_json::from_slice(body).expect("a request is JSON");
+    request["ReturnConsumedCapacity"] = "TOTAL".into();
+    let body = request.to_string().into_bytes();
+    let answer = forward(&with_length(head, &body), &body, upstream).await?;
+    if is_renewal(&request) {
+        return Ok(answer);
+    }
+    let units = units(operation, &request, &serde_json::from_slice(body_of(&answer)).unwrap_or_default());
+    if let Some(cost) = &mut state.lock().unwrap().cost {
+        *cost.requests.entry(operation.to_owned()).or_default() += 1;
+        let reads = matches!(operation, "GetItem" | "BatchGetItem" | "Query" | "Scan");
+        *(if reads { &mut cost.read } else { &mut cost.written }) += units;
+    }
+    Ok(answer)
+}
+
+/// Returns whether a request renews the lease on the epochs of clients: that comes once a second, beside any operation.
+fn is_renewal(request: &Value) -> bool {
+    let partition = request["Key"]["pk"]["B"].as_str().and_then(|text| Base64::decode_vec(text).ok());
+    partition.is_some_and(|bytes| bytes.windows(13).any(|window| window == b"client epochs"))
+}
+
+/// Units by the answer. Where it has none, the items are below a unit: a refused write is charged as one that is applied,
+/// and the first emulator says nothing of `BatchGetItem`.
+fn units(operation: &str, request: &Value, answer: &Value) -> f64 {
+    let units = |consumed: &Value| consumed["CapacityUnits"].as_f64();
+    let length = |list: &Value| u32::try_from(list.as_array().map_or(1, Vec::len)).map_or(0.0, f64::from);
+    match &answer["ConsumedCapacity"] {
+        Value::Array(tables) if !tables.is_empty() => tables.iter().filter_map(units).sum(),
+        consumed if units(consumed).is_some() => units(consumed).unwrap_or_default(),
+        _ if operation == "TransactWriteItems" => 2.0 * length(&request["TransactItems"]),
+        _ if operation == "BatchGetItem" => {
+            let tables = request["RequestItems"].as_object().expect("a batch has tables");
+            tables.values().map(|wanted| length(&wanted["Keys"])).sum()
+        }
+        _ => 1.0,
     }
 }
 

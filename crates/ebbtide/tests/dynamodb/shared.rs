@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebbtide::stores::approvals::Approval;
 use ebbtide::stores::codes::CodeRequest;
+use ebbtide::stores::grants::GrantRequest;
 use ebbtide::timekeeping::{ManualClocks, Timed};
 use ebbtide::{
-    Admin, Backend as _, BackendExt as _, Budget, Clock as _, Ebbtide, ErrorKind, Key, Keyring, Kind, Record,
-    Scope, Stopwatch, Stores, SystemClock, SystemRng,
+    Admin, Backend as _, BackendExt as _, Budget, Clock as _, Ebbtide, ErrorKind, Key, Keyring, Kind,
+    ManualClock, Record, Scope, Stopwatch, Stores, SystemClock, SystemRng, Ttl,
 };
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -16,6 +18,7 @@ use crate::site::{Site, at, key, open, record};
 
 crate::trials! {
     issuing_for_one_client_conflicts_on_no_item
+    of_a_thousand_issues_for_one_client_no_two_touch_one_item
     several_gets_are_one_request
     a_batch_that_is_dealt_with_in_part_is_asked_for_again
     an_endpoint_that_hangs_is_unavailable_within_the_time_of_a_login
@@ -23,6 +26,7 @@ crate::trials! {
     an_index_record_stays_while_its_record_may_be_live_by_another_clock
     a_sweep_by_a_clock_that_is_hours_ahead_removes_nothing
     nodes_that_are_idle_or_open_scan_nothing
+    rows_of_an_earlier_version_are_accepted_after_an_operator_has_looked
 }
 
 async fn issuing_for_one_client_conflicts_on_no_item(site: &Site) {
@@ -46,6 +50,33 @@ async fn issuing_for_one_client_conflicts_on_no_item(site: &Site) {
     let (conflicts, throttled, _) = proxy.limited();
     println!("{} codes of one client in {:?}", ISSUERS * 4, stopwatch.elapsed());
     assert_eq!((conflicts, throttled), (0, 0));
+}
+
+async fn of_a_thousand_issues_for_one_client_no_two_touch_one_item(site: &Site) {
+    const ISSUERS: usize = 64;
+    const EACH: usize = 8;
+    let (proxy, store, _) = site.proxied().await;
+    proxy.limit_alone();
+    // A clock that stands: no lease ends while the machine is busy.
+    let clock = ManualClock::at(SystemClock.now());
+    let stores = Stores::builder(Arc::new(store)).clock(clock).build();
+    let stopwatch = Stopwatch::start();
+    let mut issuers = JoinSet::new();
+    for issuer in 0..ISSUERS {
+        let (codes, grants) = (stores.codes(&Scope::Global), stores.grants(&Scope::Global));
+        issuers.spawn(async move {
+            for number in 0..EACH {
+                let subject = |of: &str| format!("{of} {issuer} {number}");
+                let request = CodeRequest::new("one client", subject("code"), "https://app.example/cb");
+                codes.issue(request).await.unwrap();
+                grants.issue(GrantRequest::new(subject("grant"), "one client")).await.unwrap();
+            }
+        });
+    }
+    issuers.join_all().await;
+    println!("{} codes and grants of one client in {:?}", 2 * ISSUERS * EACH, stopwatch.elapsed());
+    let (conflicts, throttled, _) = proxy.limited();
+    assert_eq!((conflicts, throttled, proxy.most_touched()), (0, 0, 1));
 }
 
 async fn several_gets_are_one_request(site: &Site) {
@@ -149,9 +180,9 @@ async fn nodes_that_are_idle_or_open_scan_nothing(site: &Site) {
     let (proxy, _, _) = site.proxied().await;
     let url = site.url_through(&proxy).await;
     let keyring = Keyring::generate(&SystemRng, SystemClock.now());
-    // The first opening of all looks whether the store is new, and notes the keyring.
+    // The first opening of all notes the keyring.
     drop(Ebbtide::builder(&url).keyring(keyring.clone()).open().await.unwrap());
-    assert!(proxy.counts().values().sum::<usize>() > 0);
+    let first = proxy.counts();
     let mut nodes = Vec::new();
     for _ in 0..2 {
         nodes.push(Ebbtide::builder(&url).keyring(keyring.clone()).open().await.unwrap());
@@ -166,6 +197,32 @@ async fn nodes_that_are_idle_or_open_scan_nothing(site: &Site) {
         }
     }
     let idle = proxy.counts();
-    println!("opening two nodes: {opening:?}; a minute of them: {idle:?}");
-    assert!(!opening.contains_key("Scan") && !idle.contains_key("Scan"), "{opening:?} {idle:?}");
+    println!("a new store: {first:?}; opening two nodes: {opening:?}; a minute of them: {idle:?}");
+    for counts in [first, opening, idle] {
+        assert!(!counts.contains_key("Scan") && counts.contains_key("GetItem"), "{counts:?}");
+    }
+}
+
+/// A table of version 0.1 has no note of a keyring, and its records have no tags.
+async fn rows_of_an_earlier_version_are_accepted_after_an_operator_has_looked(site: &Site) {
+    for looks in [true, false] {
+        let (proxy, _, _) = site.proxied().await;
+        let url = site.url_through(&proxy).await;
+        let before = Ebbtide::builder(&url).without_keyring().open().await.unwrap().at(&Scope::Global);
+        let approval = Approval::new("alice", "door", "open", "admin").ttl(Ttl::from_secs(600).unwrap());
+        before.approvals().grant(&approval).await.unwrap();
+        let keyring = Keyring::generate(&SystemRng, SystemClock.now());
+        let node = || Ebbtide::builder(&url).keyring(keyring.clone());
+        if looks {
+            drop(node().looking_for_untagged().open().await.unwrap());
+            assert!(proxy.counts().contains_key("Scan"));
+        }
+        let server = node().open().await.unwrap();
+        assert!(!proxy.counts().contains_key("Scan"), "a server does not look");
+        let checked = server.at(&Scope::Global).approvals().check("alice", "door", "open").await;
+        assert_eq!(
+            checked.map_err(|error| error.kind()),
+            if looks { Ok(true) } else { Err(ErrorKind::Corrupt) }
+        );
+    }
 }

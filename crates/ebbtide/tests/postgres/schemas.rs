@@ -15,6 +15,7 @@ cases! {
     a_schema_that_says_nothing_of_older_builds_fits_its_own_alone
     an_older_schema_is_refused_and_the_command_named
     a_migration_is_done_once_by_many_at_once
+    rows_of_the_version_before_are_swept_at_their_time
     every_statement_honours_schema_and_prefix
     a_missing_server_is_unavailable_and_not_named
     a_server_that_defaults_to_weak_settings_is_told_otherwise
@@ -49,7 +50,7 @@ async fn a_newer_schema_that_fits_older_builds_is_served() {
     let expand = format!(
         "BEGIN; CREATE TABLE {schema}.of_tomorrow (key bytea PRIMARY KEY); \
          ALTER TABLE {schema}.probes ADD COLUMN extra bigint NOT NULL DEFAULT 0; \
-         UPDATE {schema}.meta SET value = 3 WHERE name = 'schema_version'; COMMIT"
+         UPDATE {schema}.meta SET value = 4 WHERE name = 'schema_version'; COMMIT"
     );
     sql(&server(), &expand).await;
     let restarted = open_at(&url).await;
@@ -59,7 +60,7 @@ async fn a_newer_schema_that_fits_older_builds_is_served() {
         put(store, key(name), record("w", 10)).await;
     }
     let migrated = migrate(&url).await.unwrap();
-    assert_eq!((migrated.from, migrated.to), (3, 3), "it is left as it is");
+    assert_eq!((migrated.from, migrated.to), (4, 4), "it is left as it is");
 }
 
 async fn a_schema_that_says_nothing_of_older_builds_fits_its_own_alone() {
@@ -67,7 +68,7 @@ async fn a_schema_that_says_nothing_of_older_builds_fits_its_own_alone() {
     let meta = format!("{}.meta", schema_of(&url));
     sql(&server(), &format!("DELETE FROM {meta} WHERE name = 'min_compatible'")).await;
     open_at(&url).await;
-    sql(&server(), &format!("UPDATE {meta} SET value = 3 WHERE name = 'schema_version'")).await;
+    sql(&server(), &format!("UPDATE {meta} SET value = 4 WHERE name = 'schema_version'")).await;
     refused(&url).await;
 }
 
@@ -93,6 +94,41 @@ async fn a_migration_is_done_once_by_many_at_once() {
     }
     assert_eq!(from_nothing, 1);
     put(&open_at(&url).await, key("a"), record("v", 10)).await;
+}
+
+/// Version 2 had an index on the expiry. Nodes of it go on writing while the store is migrated, and after.
+async fn rows_of_the_version_before_are_swept_at_their_time() {
+    let url = migrated().await;
+    let schema = schema_of(&url);
+    let back = format!(
+        "DO $$ DECLARE name text; BEGIN \
+         FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = '{schema}' AND tablename <> 'meta' LOOP \
+         EXECUTE format('ALTER TABLE {schema}.%I DROP COLUMN due_at', name); \
+         EXECUTE format('CREATE INDEX %I ON {schema}.%I (expires_at)', name || '_expiry', name); \
+         END LOOP; END $$; UPDATE {schema}.meta SET value = 2 WHERE name = 'schema_version'"
+    );
+    sql(&server(), &back).await;
+    assert!(refused(&url).await.message().contains("ebbtide migrate-schema --store"));
+    let insert = |names: &str, expires_at: u64| {
+        format!(
+            "INSERT INTO {schema}.probes (key, value, version, expires_at, written_at) \
+             SELECT decode(md5(name), 'hex'), '', '', {expires_at}, 0 FROM unnest('{{{names}}}'::text[]) AS name"
+        )
+    };
+    sql(&server(), &insert("a,b", 10)).await;
+    sql(&server(), &insert("c", 1_000)).await;
+    let migrated = migrate(&url).await.unwrap();
+    assert_eq!((migrated.from, migrated.to), (2, 3));
+    let store = open_at(&url).await;
+    sql(&server(), &insert("d", 10)).await;
+    sql(&server(), &insert("e", 1_000)).await;
+    let prolong = format!("UPDATE {schema}.probes SET expires_at = 500 WHERE key = decode(md5('b'), 'hex')");
+    sql(&server(), &prolong).await;
+    for (until, removed) in [(11, 2), (11, 0), (501, 1), (1_000, 0), (1_001, 2)] {
+        let stats = store.stats(at(until - 1)).await.unwrap().get(&Kind::Probe).copied().unwrap_or_default();
+        assert_eq!(stats.expired, removed, "up to {until}");
+        assert_eq!(store.sweep_all(at(until), &Budget::default()).await.unwrap().total(), removed, "{until}");
+    }
 }
 
 async fn every_statement_honours_schema_and_prefix() {

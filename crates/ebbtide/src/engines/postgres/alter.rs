@@ -3,6 +3,7 @@
 use super::Postgres;
 use super::link::Repeat;
 use super::params::{Bytea, Params, column, millis, record};
+use super::sql::{COLUMNS, due};
 use crate::model::alteration::{Add, Alteration, Altered};
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
@@ -23,7 +24,7 @@ pub(super) struct AlterSql {
 
 impl AlterSql {
     pub(super) fn new(table: &str) -> Self {
-        let columns = "key, value, version, expires_at, written_at";
+        let columns = COLUMNS;
         // The value of a counter is a number of 8 bytes, big-endian, as `int8send` writes it.
         let count = "('x' || encode(t.value, 'hex'))::bit(64)::int8";
         let record = "value, version, expires_at";
@@ -36,10 +37,11 @@ impl AlterSql {
         };
         Self {
             add: format!(
-                "WITH done AS (INSERT INTO {table} AS t ({columns}) VALUES ($1, int8send($2::int8), $3, $4, $5) \
+                "WITH done AS (INSERT INTO {table} AS t ({columns}) VALUES ($1, int8send($2::int8), $3, $4, $5, $4) \
                  ON CONFLICT (key) DO UPDATE SET \
                  value = CASE WHEN t.expires_at > $5 THEN int8send({count} + $2::int8) ELSE excluded.value END, \
                  expires_at = CASE WHEN t.expires_at > $5 THEN t.expires_at ELSE excluded.expires_at END, \
+                 due_at = CASE WHEN t.expires_at > $5 THEN t.due_at ELSE excluded.due_at END, \
                  version = excluded.version, written_at = excluded.written_at \
                  WHERE CASE WHEN t.expires_at > $5 THEN {count} BETWEEN $6 AND $7 ELSE true END \
                  RETURNING {record}) {}",
@@ -55,16 +57,18 @@ impl AlterSql {
             // not be answered: no row says so.
             swap: format!(
                 "WITH old AS MATERIALIZED (SELECT {record} FROM {table} WHERE key = $1 FOR UPDATE), \
-                 done AS (INSERT INTO {table} AS t ({columns}) VALUES ($1, $2, $3, $4, $5) \
+                 done AS (INSERT INTO {table} AS t ({columns}) VALUES ($1, $2, $3, $4, $5, $4) \
                  ON CONFLICT (key) DO UPDATE SET value = excluded.value, version = excluded.version, \
-                 expires_at = excluded.expires_at, written_at = excluded.written_at \
+                 expires_at = excluded.expires_at, written_at = excluded.written_at, due_at = {} \
                  WHERE EXISTS (SELECT 1 FROM old) RETURNING 1) \
-                 SELECT old.expires_at > $5, old.value, old.version, old.expires_at FROM done LEFT JOIN old ON true"
+                 SELECT old.expires_at > $5, old.value, old.version, old.expires_at FROM done LEFT JOIN old ON true",
+                due("t.due_at", "excluded.expires_at", "excluded.written_at")
             ),
             touch: format!(
-                "WITH done AS (UPDATE {table} SET expires_at = $2, version = $3, written_at = $4 \
+                "WITH done AS (UPDATE {table} SET expires_at = $2, version = $3, written_at = $4, due_at = {} \
                  WHERE key = $1 AND expires_at > $4 AND substring(value FROM 1 FOR 1) = $5 \
                  RETURNING {record}) {}",
+                due("due_at", "$2", "$4"),
                 or_standing("$4")
             ),
             take: format!(

@@ -13,9 +13,8 @@
 
 use super::link::Link;
 use super::params::{Bytea, Param, Params, column, malformed, millis, only};
-use super::sql::{ABSENT, ALWAYS, ERASE, NOTHING, STORE, Sql, VERSION};
+use super::sql::{ABSENT, ALWAYS, ERASE, NOTHING, PLACEHOLDER, STORE, Sql, VERSION};
 use crate::model::error::{Error, Result};
-use crate::model::key::Key;
 use crate::model::kind::Kind;
 use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Commit, Condition, Effect, Write};
@@ -25,7 +24,8 @@ const ATTEMPTS: usize = 32;
 
 /// Rows that one statement locks.
 enum Step<'a> {
-    Lock(Kind, Vec<Bytea<'a>>),
+    /// Keys, and when placeholders for them would be due.
+    Lock(Kind, Vec<Bytea<'a>>, Vec<i64>),
     Share(Kind, Bytea<'a>),
 }
 
@@ -47,17 +47,17 @@ pub(super) async fn commit(link: &Link, sql: &Sql, batch: &Batch, now: Timestamp
         &now,
         &count,
     ];
-    let params: Vec<[&dyn Param; 1]> = locks
+    let params: Vec<Vec<&dyn Param>> = locks
         .iter()
         .map(|step| match step {
-            Step::Lock(_, keys) => [keys as _],
-            Step::Share(_, key) => [key as _],
+            Step::Lock(_, keys, due) => vec![keys as _, due as _],
+            Step::Share(_, key) => vec![key as _],
         })
         .collect();
     let mut steps: Vec<(&str, Params<'_>)> = Vec::new();
     for (step, params) in locks.iter().zip(&params) {
         match step {
-            Step::Lock(kind, _) => steps.push((&sql.of(*kind).lock, params)),
+            Step::Lock(kind, ..) => steps.push((&sql.of(*kind).lock, params)),
             Step::Share(kind, _) => {
                 steps.push((&sql.of(*kind).claim, params));
                 steps.push((&sql.of(*kind).share, params));
@@ -86,16 +86,25 @@ pub(super) async fn commit(link: &Link, sql: &Sql, batch: &Batch, now: Timestamp
 /// Rows in the order in which all batches lock them: runs of one kind that are changed together, and each checked row
 /// by itself.
 fn locks(writes: &[Write]) -> Vec<Step<'_>> {
-    let mut sorted: Vec<(&Key, bool)> =
-        writes.iter().map(|write| (write.key(), matches!(write.effect(), Effect::Nothing))).collect();
+    let mut sorted: Vec<_> = writes.iter().map(|write| (write.key(), write.effect())).collect();
     sorted.sort_unstable_by_key(|(key, _)| (key.kind(), key.as_bytes()));
     let mut steps: Vec<Step<'_>> = Vec::new();
-    for (key, shared) in sorted {
+    for (key, effect) in sorted {
         let (kind, bytes) = (key.kind(), Bytea(key.as_bytes()));
+        let due = match effect {
+            Effect::Nothing => {
+                steps.push(Step::Share(kind, bytes));
+                continue;
+            }
+            Effect::Store(record) => millis(record.expires_at),
+            Effect::Erase => PLACEHOLDER,
+        };
         match steps.last_mut() {
-            _ if shared => steps.push(Step::Share(kind, bytes)),
-            Some(Step::Lock(last, keys)) if *last == kind => keys.push(bytes),
-            _ => steps.push(Step::Lock(kind, vec![bytes])),
+            Some(Step::Lock(last, keys, all_due)) if *last == kind => {
+                keys.push(bytes);
+                all_due.push(due);
+            }
+            _ => steps.push(Step::Lock(kind, vec![bytes], vec![due])),
         }
     }
     steps
@@ -153,6 +162,7 @@ impl<'a> Columns<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::key::Key;
     use crate::model::scope::Scope;
 
     #[test]
@@ -169,7 +179,7 @@ mod tests {
         let order: Vec<(Kind, usize, bool)> = locks(&writes)
             .iter()
             .map(|step| match step {
-                Step::Lock(kind, keys) => (*kind, keys.len(), false),
+                Step::Lock(kind, keys, _) => (*kind, keys.len(), false),
                 Step::Share(kind, _) => (*kind, 1, true),
             })
             .collect();

@@ -50,9 +50,14 @@ impl Names {
         self.qualified("meta")
     }
 
-    /// Index by expiry of a kind's table; an index is in its table's schema.
+    /// Index by expiry of a kind's table, in versions 1 and 2 of the schema; an index is in its table's schema.
     pub(super) fn expiry_index(&self, kind: Kind) -> String {
         format!("\"{}{}_expiry\"", self.prefix, kind.name())
+    }
+
+    /// Index of a kind's table by the time at which a sweep looks at a row.
+    pub(super) fn due_index(&self, kind: Kind) -> String {
+        format!("\"{}{}_due\"", self.prefix, kind.name())
     }
 
     fn qualified(&self, table: &str) -> String {

@@ -16,8 +16,10 @@ use crate::model::kind::Kind;
 
 /// A version of the schema.
 struct Step {
-    /// Codes of the kinds whose tables it adds.
+    /// Codes of the kinds whose tables it adds or changes.
     kinds: RangeInclusive<u8>,
+    /// Statements for the table of a kind.
+    statements: fn(&Names, Kind) -> Vec<String>,
     /// Oldest build, by its own version, that can use a store of this one. An *expand* step, such as a table or a
     /// column with a default, keeps that of the step before: nodes of both builds serve side by side. What older builds
     /// need goes in a *contract* step, of a later release, which raises it.
@@ -25,11 +27,14 @@ struct Step {
 }
 
 /// Versions of the schema, from 1. A new kind is a new line.
-const STEPS: &[Step] =
-    &[Step { kinds: 1..=25, min_compatible: 1 }, Step { kinds: 26..=63, min_compatible: 1 }];
+const STEPS: &[Step] = &[
+    Step { kinds: 1..=25, statements: create, min_compatible: 1 },
+    Step { kinds: 26..=63, statements: create, min_compatible: 1 },
+    Step { kinds: 1..=63, statements: add_due, min_compatible: 1 },
+];
 
 /// Schema version of this build.
-pub(super) const VERSION: i64 = 2;
+pub(super) const VERSION: i64 = 3;
 
 /// Names of the values in the table of the schema version.
 const VERSION_NAME: &str = "schema_version";
@@ -48,20 +53,37 @@ pub struct Migrated {
 pub(super) fn steps(names: &Names) -> Vec<Vec<String>> {
     let of = |step: &Step| {
         let kinds = step.kinds.clone().filter_map(Kind::from_code);
-        kinds.flat_map(|kind| create(names, kind)).collect()
+        kinds.flat_map(|kind| (step.statements)(names, kind)).collect()
     };
     STEPS.iter().map(of).collect()
 }
 
-fn create(names: &Names, kind: Kind) -> [String; 2] {
+fn create(names: &Names, kind: Kind) -> Vec<String> {
     let (table, index) = (names.table(kind), names.expiry_index(kind));
-    [
+    vec![
         format!(
             "CREATE TABLE {table} (key bytea PRIMARY KEY, value bytea NOT NULL, version bytea NOT NULL, \
              expires_at bigint NOT NULL, written_at bigint NOT NULL)"
         ),
         format!("CREATE INDEX {index} ON {table} (expires_at)"),
     ]
+}
+
+/// Adds the time at which a sweep looks at a row, and an index on it in the place of the one on the expiry: an update that
+/// changes no indexed column is a HOT one, if its page has room. Rows that are there, and those that older builds write,
+/// are looked at by the next sweep, which puts their time right. No table is rewritten.
+fn add_due(names: &Names, kind: Kind) -> Vec<String> {
+    let (table, index) = (names.table(kind), names.due_index(kind));
+    let mut statements = vec![
+        format!("ALTER TABLE {table} ADD COLUMN due_at bigint NOT NULL DEFAULT 0"),
+        format!("CREATE INDEX {index} ON {table} (due_at)"),
+        format!("DROP INDEX {}.{}", names.quoted_schema(), names.expiry_index(kind)),
+    ];
+    // Proofs are written once.
+    if kind != Kind::Replay {
+        statements.push(format!("ALTER TABLE {table} SET (fillfactor = 90)"));
+    }
+    statements
 }
 
 /// Migrates the schema to this build's version. If several processes race, one migrates and the others find it done.

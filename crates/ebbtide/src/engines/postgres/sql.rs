@@ -45,6 +45,7 @@ pub(super) struct KindSql {
     pub(super) scan: String,
     pub(super) erase: String,
     pub(super) sweep: String,
+    pub(super) put_off: String,
     pub(super) lock: String,
     pub(super) claim: String,
     pub(super) share: String,
@@ -100,11 +101,12 @@ impl Sql {
             let _ = write!(
                 sql,
                 ", u{code} AS (UPDATE {table} AS t SET value = w.value, version = w.version, \
-                 expires_at = w.expires_at, written_at = $9 FROM w WHERE t.key = w.key AND w.kind = {code} \
-                 AND w.does = {STORE} AND (SELECT go FROM go)), \
+                 expires_at = w.expires_at, written_at = $9, due_at = {} FROM w WHERE t.key = w.key \
+                 AND w.kind = {code} AND w.does = {STORE} AND (SELECT go FROM go)), \
                  d{code} AS (DELETE FROM {table} AS t USING w WHERE t.key = w.key AND w.kind = {code} AND ( \
                  (w.does = {ERASE} AND (SELECT go FROM go)) OR \
-                 (w.does <> {NOTHING} AND NOT (SELECT go FROM go) AND t.expires_at < 0)))"
+                 (w.does <> {NOTHING} AND NOT (SELECT go FROM go) AND t.expires_at < 0)))",
+                due("t.due_at", "w.expires_at", "$9")
             );
         }
         sql.push_str(" SELECT met, refused FROM verdict");
@@ -122,9 +124,18 @@ pub(super) const NOTHING: i16 = 0;
 pub(super) const STORE: i16 = 1;
 pub(super) const ERASE: i16 = 2;
 
+/// Columns of a table, in the order of the parameters of an insert; the last one is the expiry once more.
+pub(super) const COLUMNS: &str = "key, value, version, expires_at, written_at, due_at";
+
+/// Time at which a sweep looks at a row that is overwritten. One that lies ahead stays, unless the new expiry is earlier:
+/// then the update changes no index. The sweep that looks at it too early puts it off to the expiry.
+pub(super) fn due(present: &str, expires_at: &str, now: &str) -> String {
+    format!("CASE WHEN {present} > {now} AND {present} <= {expires_at} THEN {present} ELSE {expires_at} END")
+}
+
 impl KindSql {
     fn new(table: &str) -> Self {
-        let columns = "key, value, version, expires_at, written_at";
+        let columns = COLUMNS;
         let overwrite = "value = excluded.value, version = excluded.version, \
                          expires_at = excluded.expires_at, written_at = excluded.written_at";
         Self {
@@ -140,23 +151,26 @@ impl KindSql {
             ),
             alter: AlterSql::new(table),
             put: format!(
-                "INSERT INTO {table} ({columns}) VALUES ($1, $2, $3, $4, $5) \
-                 ON CONFLICT (key) DO UPDATE SET {overwrite}"
+                "INSERT INTO {table} AS t ({columns}) VALUES ($1, $2, $3, $4, $5, $4) \
+                 ON CONFLICT (key) DO UPDATE SET {overwrite}, due_at = {}",
+                due("t.due_at", "excluded.expires_at", "excluded.written_at")
             ),
             // Each row carries its own `now`, as the time at which it is written. Rows are taken in the order of
             // their keys, so that no two statements deadlock. If all were written, as is usual, NULL says so;
             // otherwise the keys that were written are returned.
             insert: format!(
-                "WITH done AS (INSERT INTO {table} AS t ({columns}) SELECT * FROM unnest($1::bytea[], $2::bytea[], \
-                 $3::bytea[], $4::int8[], $5::int8[]) AS n ({columns}) ORDER BY key \
-                 ON CONFLICT (key) DO UPDATE SET {overwrite} WHERE t.expires_at <= excluded.written_at \
+                "WITH done AS (INSERT INTO {table} AS t ({columns}) SELECT n.*, n.expires_at \
+                 FROM unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::int8[], $5::int8[]) \
+                 AS n (key, value, version, expires_at, written_at) ORDER BY n.key \
+                 ON CONFLICT (key) DO UPDATE SET {overwrite}, due_at = excluded.due_at WHERE t.expires_at <= excluded.written_at \
                  RETURNING key) \
                  SELECT CASE WHEN count(*) < cardinality($1::bytea[]) THEN coalesce(array_agg(key), '{{}}') END \
                  FROM done"
             ),
             replace: format!(
-                "UPDATE {table} SET value = $4, version = $5, expires_at = $6, written_at = $3 \
-                 WHERE key = $1 AND version = $2 AND expires_at > $3"
+                "UPDATE {table} SET value = $4, version = $5, expires_at = $6, written_at = $3, due_at = {} \
+                 WHERE key = $1 AND version = $2 AND expires_at > $3",
+                due("due_at", "$6", "$3")
             ),
             delete: format!("DELETE FROM {table} WHERE key = $1"),
             remove: format!("DELETE FROM {table} WHERE key = $1 AND version = $2 AND expires_at > $3"),
@@ -169,15 +183,22 @@ impl KindSql {
                  SELECT count(*), count(*) FILTER (WHERE expires_at > $3) FROM gone"
             ),
             sweep: sweep(table),
+            // Rows that a sweep has looked at too early.
+            put_off: format!(
+                "UPDATE {table} AS t SET due_at = t.expires_at WHERE t.key = ANY (ARRAY(SELECT d.key \
+                 FROM {table} AS d WHERE d.due_at >= $1 AND d.due_at <= $2 AND d.expires_at >= $3 \
+                 ORDER BY d.due_at LIMIT $4 FOR UPDATE SKIP LOCKED)) AND t.expires_at >= $3"
+            ),
             // Inserts a placeholder if the row is missing, and locks the row otherwise: PostgreSQL locks it before it
-            // evaluates the WHERE clause, even if it then changes nothing.
+            // evaluates the WHERE clause, even if it then changes nothing. A placeholder is due when the record that is to
+            // take its place expires.
             lock: format!(
                 "INSERT INTO {table} AS t ({columns}) SELECT key, ''::bytea, ''::bytea, {PLACEHOLDER}, \
-                 {PLACEHOLDER} FROM unnest($1::bytea[]) AS k (key) ORDER BY key \
+                 {PLACEHOLDER}, due FROM unnest($1::bytea[], $2::int8[]) AS k (key, due) ORDER BY key \
                  ON CONFLICT (key) DO UPDATE SET expires_at = t.expires_at WHERE false"
             ),
             claim: format!(
-                "INSERT INTO {table} ({columns}) VALUES ($1, '', '', {PLACEHOLDER}, {PLACEHOLDER}) \
+                "INSERT INTO {table} ({columns}) VALUES ($1, '', '', {PLACEHOLDER}, {PLACEHOLDER}, {PLACEHOLDER}) \
                  ON CONFLICT (key) DO NOTHING"
             ),
             share: format!("SELECT 1 FROM {table} WHERE key = $1 FOR SHARE"),
@@ -200,32 +221,34 @@ fn scan(table: &str) -> String {
     )
 }
 
-/// Removes some expired rows if no other sweeper runs. It waits for no lock. The deleting step checks the expiry again.
+/// Looks at some rows that are due, and removes those that have expired, if no other sweeper runs. It waits for no lock.
+/// The deleting step checks the expiry again.
 fn sweep(table: &str) -> String {
     format!(
         "WITH turn AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($4) AS mine), \
-         gone AS (DELETE FROM {table} AS t WHERE t.key = ANY (ARRAY(SELECT d.key FROM {table} AS d \
-         WHERE (SELECT mine FROM turn) AND d.expires_at >= $1 AND d.expires_at < $2 \
-         ORDER BY d.expires_at LIMIT $3 FOR UPDATE SKIP LOCKED)) AND t.expires_at < $2 \
-         RETURNING t.expires_at) \
-         SELECT (SELECT mine FROM turn), count(*), count(*) FILTER (WHERE expires_at >= 0), max(expires_at) \
-         FROM gone"
+         due AS MATERIALIZED (SELECT d.key, d.expires_at, d.due_at FROM {table} AS d \
+         WHERE (SELECT mine FROM turn) AND d.due_at >= $1 AND d.due_at < $2 \
+         ORDER BY d.due_at LIMIT $3 FOR UPDATE SKIP LOCKED), \
+         gone AS (DELETE FROM {table} AS t WHERE t.key = ANY (ARRAY(SELECT key FROM due WHERE expires_at < $2)) \
+         AND t.expires_at < $2 RETURNING t.expires_at) \
+         SELECT (SELECT mine FROM turn), count(*), count(*) FILTER (WHERE expires_at >= 0), \
+         (SELECT max(due_at) FROM due), (SELECT count(*) FROM due) FROM gone"
     )
 }
 
-/// By kind: live records up to a limit and the planner's estimate, expired ones up to a limit, and the earliest
-/// expiry. Each is a walk of the index by expiry that ends at its limit.
+/// By kind: live records up to a limit and the planner's estimate, expired ones up to a limit, and the earliest expiry
+/// of these. Each is a walk that ends at its limit: of the table, and of the index by the time at which rows are due, which
+/// is not after their expiry.
 fn stats(names: &Names) -> String {
     let of = |kind: &Kind| {
         let (code, table) = (kind.code(), names.table(*kind));
         format!(
             "SELECT {code}::int2, \
-             (SELECT count(*) FROM (SELECT 1 FROM {table} WHERE expires_at > $1 ORDER BY expires_at \
-             LIMIT {MOST_COUNTED_LIVE}) AS l), \
-             (SELECT count(*) FROM (SELECT 1 FROM {table} WHERE expires_at BETWEEN 0 AND $1 \
-             ORDER BY expires_at LIMIT {MOST_COUNTED_EXPIRED}) AS e), \
-             (SELECT min(expires_at) FROM {table} WHERE expires_at BETWEEN 0 AND $1), \
-             (SELECT reltuples::float8 FROM pg_class WHERE oid = '{table}'::regclass)"
+             (SELECT count(*) FROM (SELECT 1 FROM {table} WHERE expires_at > $1 LIMIT {MOST_COUNTED_LIVE}) AS l), \
+             e.expired, e.earliest, \
+             (SELECT reltuples::float8 FROM pg_class WHERE oid = '{table}'::regclass) \
+             FROM (SELECT count(*) AS expired, min(expires_at) AS earliest FROM (SELECT expires_at FROM {table} \
+             WHERE due_at <= $1 AND expires_at BETWEEN 0 AND $1 ORDER BY due_at LIMIT {MOST_COUNTED_EXPIRED}) AS x) AS e"
         )
     };
     Kind::ALL.iter().map(of).collect::<Vec<_>>().join(" UNION ALL ")
@@ -241,9 +264,9 @@ mod tests {
         for kind in sql.kinds.into_values() {
             let KindSql { get, get_many, take, put, insert, replace, delete, remove, .. } = kind;
             all.extend(kind.alter.all().map(Clone::clone));
-            let KindSql { standing, scan, erase, sweep, lock, claim, share, .. } = KindSql::new("t");
+            let KindSql { standing, scan, erase, sweep, put_off, lock, claim, share, .. } = KindSql::new("t");
             all.extend([get, get_many, take, put, insert, replace, delete, remove]);
-            all.extend([standing, scan, erase, sweep, lock, claim, share]);
+            all.extend([standing, scan, erase, sweep, put_off, lock, claim, share]);
         }
         all.extend([sql.stats, sql.clock_mark, sql.set_clock_mark]);
         all.extend(super::super::schema::steps(names).into_iter().flatten());
@@ -281,6 +304,7 @@ mod tests {
             &kind.scan,
             &kind.erase,
             &kind.sweep,
+            &kind.put_off,
             &kind.lock,
             &kind.claim,
             &kind.share,

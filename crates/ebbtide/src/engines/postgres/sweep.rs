@@ -1,7 +1,8 @@
-//! Sweeps: bounded steps over the index by expiry, one sweeper at a time.
+//! Sweeps: bounded steps over the index of the rows that are due, one sweeper at a time. A row whose expiry was put off since
+//! it was written is due too early; the sweep puts off the time at which it is due, and removes it then.
 
 use super::link::{Link, Repeat};
-use super::params::{column, millis, only};
+use super::params::{Params, column, millis, only};
 use super::sql::Sql;
 use crate::backend::{Budget, Swept};
 use crate::model::error::Result;
@@ -16,7 +17,9 @@ struct Step {
     mine: bool,
     removed: i64,
     counted: u64,
+    /// Time at which the last row was due.
     last: Option<i64>,
+    looked_at: i64,
 }
 
 pub(super) async fn sweep(
@@ -26,11 +29,12 @@ pub(super) async fn sweep(
     until: Timestamp,
     budget: &Budget,
 ) -> Result<Swept> {
-    let mut swept = Swept::default();
+    let (mut swept, mut put_off) = (Swept::default(), 0);
     for &kind in &budget.kinds {
         let mut from = i64::MIN;
         loop {
-            let left = i64::try_from(budget.records.saturating_sub(swept.total())).unwrap_or(i64::MAX);
+            let left = budget.records.saturating_sub(swept.total()).saturating_sub(put_off);
+            let left = i64::try_from(left).unwrap_or(i64::MAX);
             if left == 0 {
                 swept.more = budget.records > 0;
                 return Ok(swept);
@@ -42,9 +46,15 @@ pub(super) async fn sweep(
                 return Ok(swept);
             }
             swept.add(kind, step.counted);
+            if let Some(last) = step.last
+                && step.looked_at > step.removed
+            {
+                let params: Params<'_> = &[&from, &last, &millis(until), &most];
+                put_off += link.run(Repeat::Write, &sql.of(kind).put_off, params).await?.affected;
+            }
             match step.last {
                 // Continue there, without walking over the rows that were just removed.
-                Some(last) if step.removed == most => from = last,
+                Some(last) if step.looked_at == most => from = last,
                 _ if from == i64::MIN => break,
                 // A row may have been written before that position.
                 _ => from = i64::MIN,
@@ -64,5 +74,6 @@ async fn step(link: &Link, sql: &Sql, kind: Kind, [from, until, most, lock]: [i6
         removed: column(row, 1)?,
         counted: u64::try_from(counted).unwrap_or_default(),
         last: column(row, 3)?,
+        looked_at: column(row, 4)?,
     })
 }
