@@ -77,6 +77,14 @@ impl Target {
         Ok(Box::new(LocalOperator::open(self.store()?, access).await?))
     }
 
+    /// The server, if one is named; otherwise the store of this machine, without its keyring if none is known.
+    pub(crate) async fn reader(&self) -> Result<Box<dyn Operator>> {
+        if let Some(server) = self.server()? {
+            return Ok(Box::new(server));
+        }
+        Ok(Box::new(LocalOperator::open_to_read(self.store()?).await?))
+    }
+
     /// URL of the store.
     pub(crate) fn store(&self) -> Result<&str> {
         match &self.store {
