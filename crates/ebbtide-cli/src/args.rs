@@ -23,16 +23,6 @@ pub(crate) struct StoreArg {
     pub(crate) url: String,
 }
 
-/// A store of this machine, and a scope in it.
-#[derive(Debug, Args)]
-pub(crate) struct StoreScope {
-    #[command(flatten)]
-    pub(crate) store: StoreArg,
-
-    #[command(flatten)]
-    pub(crate) scope: ScopeArg,
-}
-
 /// A scope.
 #[derive(Debug, Args)]
 pub(crate) struct ScopeArg {
