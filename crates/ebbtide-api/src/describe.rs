@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use ebbtide::ops::explain::Explanation;
-use ebbtide::stores::api_keys::ApiKey;
 use ebbtide::stores::audit::{Break, Entry};
 use ebbtide::timekeeping::{Accepted, ClockStatus};
 use ebbtide::{Kind, Reach, Stats, Timestamp};
@@ -14,7 +13,6 @@ use crate::answers;
 use crate::audit::EntryAnswer;
 use crate::clock::{ClockAccepted, ClockAnswer};
 use crate::explain::ExplanationAnswer;
-use crate::keys::KeyAnswer;
 use crate::scopes::{ScopeCounts, ScopeDeleted};
 use crate::stats::StatsAnswer;
 
@@ -26,12 +24,6 @@ fn json(answer: impl Serialize) -> Value {
 #[must_use]
 pub fn millis(time: Timestamp) -> Value {
     answers::millis(time).into()
-}
-
-/// API key, without its secret.
-#[must_use]
-pub fn api_key(key: &ApiKey) -> Value {
-    json(KeyAnswer::from(key))
 }
 
 /// Entry of the audit log.

@@ -32,4 +32,5 @@ pub mod sessions;
 pub mod stats;
 pub mod subjects;
 pub mod tokens;
+pub mod transfer;
 pub mod why;

@@ -59,12 +59,12 @@ impl From<&AccessTokenInfo> for AccessTokenListed {
     }
 }
 
-/// Everything that a subject has, up to 1,000 of each, without payloads.
+/// Grants, sessions, clients and access tokens without a grant of a subject: up to 1,000 of each, without payloads.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct SubjectOverview {
     pub subject: String,
     pub grants: Vec<GrantAnswer>,
-    /// Access tokens without a grant.
+    /// Access tokens without a grant. Those under a grant are in no index and end with it, so they are not listed.
     pub access_tokens: Vec<AccessTokenListed>,
     pub sessions: Vec<SessionListed>,
     /// Clients that the subject owns.

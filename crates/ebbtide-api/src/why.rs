@@ -1,5 +1,6 @@
 //! Causes of refusals.
 
+use ebbtide::stores::audit::Entry;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -28,4 +29,34 @@ pub struct RefusalAnswer {
     /// Id of the key that the request was made with; null if none was accepted.
     pub key_id: Option<String>,
     pub scope: Option<String>,
+    /// Author of the revocation, where a grant was revoked and the audit log has the entry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revoked_by: Option<RevokedBy>,
+}
+
+/// Author of a revocation, as the audit log has it.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct RevokedBy {
+    /// `revoke`, or `theft` where the store revoked it by itself.
+    #[schema(example = "revoke")]
+    pub action: String,
+    /// Id of the authenticated key; of a theft, the key that presented what was used before.
+    #[schema(example = "root")]
+    pub key_id: Option<String>,
+    /// Name that the caller claimed to act for.
+    pub on_behalf_of: Option<String>,
+    pub reason: String,
+    pub at: u64,
+}
+
+impl From<&Entry> for RevokedBy {
+    fn from(entry: &Entry) -> Self {
+        Self {
+            action: entry.action.name().to_owned(),
+            key_id: entry.key_id.clone(),
+            on_behalf_of: entry.on_behalf_of.clone(),
+            reason: entry.reason.clone(),
+            at: entry.at.as_millis(),
+        }
+    }
 }

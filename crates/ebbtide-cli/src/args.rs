@@ -23,16 +23,6 @@ pub(crate) struct StoreArg {
     pub(crate) url: String,
 }
 
-/// A store of this machine, and a scope in it.
-#[derive(Debug, Args)]
-pub(crate) struct StoreScope {
-    #[command(flatten)]
-    pub(crate) store: StoreArg,
-
-    #[command(flatten)]
-    pub(crate) scope: ScopeArg,
-}
-
 /// A scope.
 #[derive(Debug, Args)]
 pub(crate) struct ScopeArg {
@@ -75,6 +65,14 @@ impl Target {
             return Ok(Box::new(server));
         }
         Ok(Box::new(LocalOperator::open(self.store()?, access).await?))
+    }
+
+    /// The server, if one is named; otherwise the store of this machine, without its keyring if none is known.
+    pub(crate) async fn reader(&self) -> Result<Box<dyn Operator>> {
+        if let Some(server) = self.server()? {
+            return Ok(Box::new(server));
+        }
+        Ok(Box::new(LocalOperator::open_to_read(self.store()?).await?))
     }
 
     /// URL of the store.

@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use crate::commands::{
     approval, attribute, audit, backup, belongings, client, clock, completions, config, copy, dev, doctor,
     explain, export, import, key, keyring, man, migrate_schema, owner, policy, record, relationship, restore,
-    scope, serve, stats, sweep, table, token, usage, verify, why,
+    scope, serve, stats, subject, sweep, table, token, usage, verify, why,
 };
 use crate::{logging, store};
 
@@ -50,6 +50,7 @@ enum Command {
     Attribute(attribute::Args),
     Owner(owner::Args),
     Client(client::Args),
+    Subject(subject::Args),
     Token(token::Args),
     Belongings(belongings::Args),
     Usage(usage::Args),
@@ -97,6 +98,7 @@ impl Cli {
             Command::Attribute(args) => attribute::run(args, json).await,
             Command::Owner(args) => owner::run(args, json).await,
             Command::Client(args) => client::run(args, json).await,
+            Command::Subject(args) => subject::run(args, json).await,
             Command::Token(args) => token::run(args, json).await,
             Command::Belongings(args) => belongings::run(args, json).await,
             Command::Usage(args) => usage::run(args, json).await,
@@ -142,6 +144,7 @@ impl Command {
             | Self::Relationship(_)
             | Self::Scope(_)
             | Self::Stats(_)
+            | Self::Subject(_)
             | Self::Sweep(_)
             | Self::Token(_)
             | Self::Usage(_)

@@ -28,6 +28,7 @@ pub(crate) mod restore;
 pub(crate) mod scope;
 pub(crate) mod serve;
 pub(crate) mod stats;
+pub(crate) mod subject;
 pub(crate) mod sweep;
 pub(crate) mod table;
 pub(crate) mod token;

@@ -109,6 +109,14 @@ impl LocalOperator {
     pub(crate) async fn open(url: &str, access: Access) -> Result<Self> {
         Ok(Self(Local::new(&store::open_with_policies(url, access).await?)))
     }
+
+    /// Opens the store at `url` to read it, with its keyring where one is known, otherwise without.
+    pub(crate) async fn open_to_read(url: &str) -> Result<Self> {
+        if store::has_keyring(url) {
+            return Self::open(url, Access::Read).await;
+        }
+        Ok(Self(Local::new(&store::open(url, Access::Read).await?)))
+    }
 }
 
 #[async_trait]

@@ -87,6 +87,11 @@ pub(crate) fn keyring(url: &str) -> Option<PathBuf> {
     named.or_else(beside)
 }
 
+/// Returns true if the keyring of the store at `url` is known, or is made with it.
+pub(crate) fn has_keyring(url: &str) -> bool {
+    keyring(url).is_some() || url == "memory:"
+}
+
 fn require(url: &str, access: Access) -> Result<()> {
     require_engine(url)?;
     if access == Access::Create {

@@ -43,10 +43,11 @@ fn commands_on_a_store_work_on_its_server() {
     assert_eq!(remote.json(&["explain", "--scope", "tenant:acme", "--json", "key", id])["state"], "live");
 
     assert_eq!(remote.run(&["key", "revoke", id]).0, 2, "only with --yes");
-    assert_eq!(remote.run(&["key", "revoke", "--yes", id]).0, 0);
+    assert_eq!(remote.run(&["key", "revoke", "--yes", "--actor", "bob", "--reason", "it leaked", id]).0, 0);
     assert_eq!(remote.run(&["key", "revoke", "--yes", id]).0, 1, "it is gone");
     let (code, log) = remote.run(&["audit", "list", "--scope", "tenant:acme"]);
     assert_eq!((code, log.lines().count()), (0, 2), "{log}");
+    assert!(log.contains("bob") && log.contains("it leaked"), "{log}");
 
     let (code, verified) = remote.run(&["audit", "verify", "--scope", "global", "--below"]);
     assert_eq!(code, 0, "{verified}");

@@ -27,6 +27,7 @@ mod scopes;
 mod sessions;
 mod subjects;
 mod tokens;
+mod transfer;
 mod why;
 
 use utoipa_axum::router::OpenApiRouter;
@@ -74,6 +75,7 @@ pub(crate) fn v1() -> Table {
         .merge(policies::routes())
         .merge(keys::routes())
         .merge(scopes::routes())
+        .merge(transfer::routes())
         .merge(audit::routes())
         .merge(explain::routes())
         .merge(why::routes())

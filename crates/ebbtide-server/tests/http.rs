@@ -34,6 +34,8 @@ mod records;
 mod server;
 #[path = "http/state.rs"]
 mod state;
+#[path = "http/transfer.rs"]
+mod transfer;
 
 use serde_json::{Value, json};
 

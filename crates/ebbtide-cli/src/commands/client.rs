@@ -14,10 +14,11 @@ use crate::client::encoded;
 use crate::output::{errln, outln, table, when};
 use crate::store::Access;
 
-/// List and delete registered clients
+/// List and delete registered clients, and revoke what was issued to a client
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     ebbtide client list --store fjall:data --scope tenant:acme alice\n  \
+    ebbtide client revoke --store fjall:data --scope tenant:acme ID --reason 'its secret leaked'\n  \
     ebbtide client delete --server http://127.0.0.1:7878 --scope tenant:acme ID --yes")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -32,6 +33,15 @@ enum Action {
     /// Print a client as JSON
     #[command(after_help = "Example:\n  ebbtide client show --store fjall:data --scope tenant:acme ID")]
     Show(ShowArgs),
+    /// Revoke every grant, access token, code and device code that was issued to a client, and leave its registration
+    #[command(
+        long_about = "Revoke every grant, access token, code and device code that was issued to a client, and leave its \
+            registration.\n\n\
+            It is one write, however many there are. The number of grants and tokens that end is counted among the first \
+            thousand of each. A client that was never registered is accepted: tokens may be issued to it.",
+        after_help = "Example:\n  ebbtide client revoke --store fjall:data --scope tenant:acme ID --reason 'its secret leaked'"
+    )]
+    Revoke(RevokeArgs),
     /// Delete a client with its grants, tokens and index entries, and what belongs to it, such as its trust
     #[command(
         after_help = "Example:\n  ebbtide client delete --store fjall:data --scope tenant:acme ID --yes"
@@ -52,6 +62,19 @@ struct ListArgs {
 struct ShowArgs {
     #[command(flatten)]
     place: ScopeTarget,
+
+    /// Id of the client
+    #[arg(allow_hyphen_values = true)]
+    id: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct RevokeArgs {
+    #[command(flatten)]
+    place: ScopeTarget,
+
+    #[command(flatten)]
+    audit: AuditArgs,
 
     /// Id of the client
     #[arg(allow_hyphen_values = true)]
@@ -82,6 +105,7 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
     match args.action {
         Action::List(args) => list(&args, json).await,
         Action::Show(args) => show(&args).await,
+        Action::Revoke(args) => revoke(&args, json).await,
         Action::Delete(args) => delete(args, json).await,
     }
 }
@@ -116,6 +140,19 @@ async fn show(args: &ShowArgs) -> Result<ExitCode> {
         return Ok(ExitCode::from(1));
     };
     outln!("{client}")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn revoke(args: &RevokeArgs, json: bool) -> Result<ExitCode> {
+    let operator = args.place.target.operator(Access::Write).await?;
+    let body = json!({"client_id": args.id, "on_behalf_of": args.audit.actor, "reason": args.audit.reason});
+    let call = operator.call("POST", "/v1/grants/revoke", Some(args.place.scope()), Some(body));
+    let answer = call.await?.success()?;
+    if json {
+        outln!("{answer}")?;
+    } else {
+        outln!("revoked {} grants and tokens of {}", answer["revoked"], args.id)?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use ebbtide::Kind;
 use ebbtide::ops::transfer::Exporter;
-use ebbtide::{Kind, Reach};
 
-use crate::args::StoreScope;
+use crate::args::ScopeTarget;
 use crate::output::{Listing, errln};
-use crate::store::{self, Access};
+use crate::store;
 
 /// Write the records of a scope as JSON lines
 #[derive(Debug, clap::Args)]
@@ -20,11 +20,11 @@ use crate::store::{self, Access};
     after_help = "Examples:\n  \
         ebbtide export --store fjall:data --scope tenant:acme > acme.jsonl\n  \
         ebbtide export --store fjall:data --scope tenant:acme --kind approvals | jq -r .resource\n  \
-        ebbtide export --store fjall:data --scope global --below > all.jsonl"
+        ebbtide export --server http://127.0.0.1:7878 --scope global --below > all.jsonl"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
-    place: StoreScope,
+    place: ScopeTarget,
 
     /// Include the scopes below it; each line then names its scope
     #[arg(long)]
@@ -36,13 +36,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    let url = &args.place.store.url;
-    let db = store::open(url, Access::Read).await?;
-    let scope = args.place.scope.name;
-    let reach = if args.below { Reach::Below(scope) } else { Reach::Exact(scope) };
+    let target = &args.place.target;
+    let operator = target.reader().await?;
     let kinds = if !args.kind.is_empty() {
         args.kind
-    } else if store::keyring(url).is_some() || url == "memory:" {
+    } else if target.server()?.is_some() || store::has_keyring(target.store()?) {
         Exporter::KINDS.to_vec()
     } else {
         errln!(
@@ -50,13 +48,10 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         );
         Exporter::READABLE.to_vec()
     };
-    let mut exporter = Exporter::of(db.stores().clone(), &reach, &kinds)?;
+    let kinds: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
+    let query = format!("&below={}&kinds={}", args.below, kinds.join(","));
     let mut out = Listing::start();
-    while let Some(lines) = exporter.page().await.context("cannot read the scope")? {
-        for line in lines {
-            out.line(line)?;
-        }
-    }
+    operator.each("/v1/export", &query, Some(args.place.scope()), |item| out.line(item)).await?;
     out.finish()?;
     Ok(ExitCode::SUCCESS)
 }

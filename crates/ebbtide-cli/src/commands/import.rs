@@ -6,14 +6,16 @@ use std::io::{BufRead, BufReader, stdin};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
-use ebbtide::ops::transfer::{ImportOutcome, Importer};
+use anyhow::{Context, Result, bail};
 use ebbtide::{Kind, Scope};
+use ebbtide_api::transfer::{ImportAnswer, ImportRequest, ImportedItem, MAX_IMPORT_ITEMS};
+use serde_json::Value;
 
 use super::import_redis;
-use crate::args::StoreArg;
+use crate::args::Target;
+use crate::operator::Operator;
 use crate::output::{errln, outln};
-use crate::store::{self, Access};
+use crate::store::Access;
 
 /// Read records from JSON lines, or keys from a Redis server, into a scope
 #[derive(Debug, clap::Args)]
@@ -25,17 +27,19 @@ use crate::store::{self, Access};
         With --from, strings and counters are read with their ends, and become keys of the Redis protocol. Keys of \
         other types are skipped. A password belongs in the URL: redis://:PASSWORD@HOST:PORT/DB.\n\n\
         Existing records are never overwritten, so a second run writes nothing. Every skipped line is reported on \
-        standard error, with the reason.",
+        standard error, with the reason.\n\n\
+        With --server, lines are sent in batches of 500 at most, and the key needs the role admin. Only the root key \
+        imports API keys. --from needs --store.",
     after_help = "Examples:\n  \
     ebbtide import --store fjall:data --scope tenant:acme --dry-run approvals.jsonl\n  \
     ebbtide export --store fjall:old --scope global | ebbtide import --store fjall:new --scope global\n  \
-    ebbtide import --store fjall:data --scope-map tenant:acme=tenant:beta acme.jsonl\n  \
+    ebbtide import --server http://127.0.0.1:7878 --scope-map tenant:acme=tenant:beta acme.jsonl\n  \
     ebbtide import --store fjall:data --scope tenant:acme --from redis://127.0.0.1:6379\n\n\
     Exit status: 0 success, 1 a line or a key is invalid or in conflict with a record, 2 the import failed."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
-    store: StoreArg,
+    target: Target,
 
     /// Scope of the lines that name none: global, tenant:T, env:E, tenant:T/env:E or custom:A/B/C
     #[arg(long, value_name = "SCOPE", required_unless_present_any = ["scope_map", "own_scopes"])]
@@ -75,10 +79,73 @@ fn mapping(text: &str) -> Result<(Scope, Scope), String> {
     Ok((scope(from)?, scope(to)?))
 }
 
+/// Bytes of lines that are sent at a time. A longer line is sent by itself.
+const MOST_BYTES: usize = 256 << 10;
+
+/// Lines that are sent at a time.
+#[derive(Debug, Default)]
+struct Batch {
+    items: Vec<Value>,
+    /// Number of each line in its file.
+    numbers: Vec<usize>,
+    bytes: usize,
+}
+
+impl Batch {
+    fn is_full(&self, more: usize) -> bool {
+        self.items.len() == MAX_IMPORT_ITEMS || !self.items.is_empty() && self.bytes + more > MOST_BYTES
+    }
+
+    fn push(&mut self, number: usize, line: &str) {
+        // A line that is not JSON is no object, which the answer says.
+        self.items.push(serde_json::from_str(line).unwrap_or_default());
+        self.numbers.push(number);
+        self.bytes += line.len();
+    }
+}
+
+/// An import in progress.
+struct Import {
+    operator: Box<dyn Operator>,
+    /// Request without items.
+    settings: Value,
+    written: BTreeMap<String, u64>,
+    skipped: BTreeMap<String, u64>,
+}
+
+impl Import {
+    /// Imports the lines of a batch, and reports those that are skipped.
+    async fn send(&mut self, batch: &mut Batch) -> Result<()> {
+        let Batch { items, numbers, .. } = std::mem::take(batch);
+        let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else { return Ok(()) };
+        let mut body = self.settings.clone();
+        body["items"] = items.into();
+        let answer: ImportAnswer =
+            async { self.operator.call("POST", "/v1/import", None, Some(body)).await?.read() }
+                .await
+                .with_context(|| {
+                    format!("cannot import the lines {first} to {last}; run the import again to go on")
+                })?;
+        for (number, outcome) in numbers.iter().zip(answer.outcomes) {
+            match outcome {
+                ImportedItem::Written(kind) => *self.written.entry(kind).or_default() += 1,
+                ImportedItem::Skipped(why) => {
+                    errln!("line {number} is skipped: {why}");
+                    *self.skipped.entry(why).or_default() += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     if let Some(from) = &args.from {
         let scope = args.scope.context("name the scope of the keys with --scope")?;
-        return import_redis::run(from, &args.store, &scope, args.dry_run).await;
+        if args.target.server()?.is_some() {
+            bail!("--from writes to a store of this machine: name it with --store, and no server");
+        }
+        return import_redis::run(from, args.target.store()?, &scope, args.dry_run).await;
     }
     // Before the store: without input no store is created.
     let reader: Box<dyn BufRead> = match &args.file {
@@ -88,41 +155,34 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         }
         None => Box::new(stdin().lock()),
     };
-    let access = if args.dry_run { Access::Read } else { Access::Create };
-    let db = if args.dry_run {
-        store::open(&args.store.url, access).await?
-    } else {
-        store::open_signing(&args.store.url, access).await?
-    };
-    let stores = db.stores().clone();
+    let operator =
+        if args.dry_run { args.target.reader().await? } else { args.target.operator(Access::Create).await? };
     // A line without a scope goes where the first mapping leads.
-    let scope = args.scope.clone().or_else(|| args.scope_map.first().map(|(_, to)| to.clone()));
-    let mut importer = match scope {
-        Some(scope) if !args.own_scopes => Importer::new(stores, scope, args.dry_run),
-        _ => Importer::by_line(stores, args.dry_run),
+    let scope = args.scope.as_ref().or_else(|| args.scope_map.first().map(|(_, to)| to));
+    let settings = ImportRequest {
+        scope: scope.filter(|_| !args.own_scopes).map(ToString::to_string),
+        scope_map: args.scope_map.iter().map(|(from, to)| (from.to_string(), to.to_string())).collect(),
+        own_scopes: args.own_scopes,
+        dry_run: args.dry_run,
+        ..ImportRequest::default()
     };
-    for (from, to) in args.scope_map {
-        importer = importer.map_scope(from, to);
-    }
-    importer.note("begins").await?;
-    let mut written: BTreeMap<Kind, u64> = BTreeMap::new();
-    let mut skipped: BTreeMap<String, u64> = BTreeMap::new();
+    let settings = serde_json::to_value(settings)?;
+    let mut import = Import { operator, settings, written: BTreeMap::new(), skipped: BTreeMap::new() };
+    let mut batch = Batch::default();
     for (number, line) in reader.lines().enumerate() {
         let line = line.context("cannot read the lines")?;
         if line.trim().is_empty() {
             continue;
         }
-        match importer.line(&line).await.with_context(|| format!("cannot write line {}", number + 1))? {
-            ImportOutcome::Written(kind) => *written.entry(kind).or_default() += 1,
-            ImportOutcome::Skipped(why) => {
-                errln!("line {} is skipped: {why}", number + 1);
-                *skipped.entry(why).or_default() += 1;
-            }
+        if batch.is_full(line.len()) {
+            import.send(&mut batch).await?;
         }
+        batch.push(number + 1, &line);
     }
+    import.send(&mut batch).await?;
+    let Import { written, skipped, .. } = import;
     let total: u64 = written.values().sum();
-    importer.note(&format!("ended, {total} records written")).await?;
-    let of = |kind| written.get(&kind).copied().unwrap_or_default();
+    let of = |kind: Kind| written.get(kind.name()).copied().unwrap_or_default();
     let (approvals, relationships) = (of(Kind::Approval), of(Kind::Relationship));
     let others = total - approvals - relationships;
     outln!(

@@ -13,7 +13,6 @@ use ebbtide::stores::shared::life::Life;
 use ebbtide::{ErrorKind, Scope, Ttl};
 use redis::{Client, Connection};
 
-use crate::args::StoreArg;
 use crate::output::outln;
 use crate::store::{self, Access};
 
@@ -33,7 +32,7 @@ struct Key {
 }
 
 /// Reads every string and counter of a Redis server into the records of the Redis protocol.
-pub(super) async fn run(from: &str, place: &StoreArg, scope: &Scope, dry_run: bool) -> Result<ExitCode> {
+pub(super) async fn run(from: &str, url: &str, scope: &Scope, dry_run: bool) -> Result<ExitCode> {
     if !from.starts_with("redis://") {
         bail!(
             "--from takes the URL of a Redis server: redis://HOST:PORT; reach one with TLS through a tunnel"
@@ -47,9 +46,9 @@ pub(super) async fn run(from: &str, place: &StoreArg, scope: &Scope, dry_run: bo
         tokio::task::spawn_blocking(connect).await?.context("cannot connect to the Redis server")?;
     // Values are sealed: with the keyring of the store, which is made with a new one.
     let db = if dry_run {
-        store::open(&place.url, Access::Read).await?
+        store::open(url, Access::Read).await?
     } else {
-        store::open_signing(&place.url, Access::Create).await?
+        store::open_signing(url, Access::Create).await?
     };
     let importer = Importer::new(db.stores().clone(), scope.clone(), dry_run);
     importer.note("of a Redis server begins").await?;

@@ -3,18 +3,17 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Subcommand;
-use ebbtide::stores::api_keys::{KeyId, KeyRequest, Role};
-use ebbtide::{Scope, Ttl};
-use ebbtide_api::describe;
+use ebbtide::Scope;
+use ebbtide::stores::api_keys::{KeyId, Role};
 use serde_json::{Value, json};
 
 use crate::args::{AuditArgs, Confirmation, ScopeTarget, Target};
-use crate::client::{Client, encoded};
+use crate::client::encoded;
 use crate::config::duration;
 use crate::output::{errln, local_time, outln};
-use crate::store::{self, Access};
+use crate::store::Access;
 
 /// Create, list and revoke API keys
 #[derive(Debug, clap::Args)]
@@ -118,10 +117,19 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
 }
 
 async fn create(args: CreateArgs, json: bool) -> Result<ExitCode> {
-    let created = match args.place.target.server()? {
-        Some(server) => create_remotely(&server, args).await?,
-        None => create_locally(args).await?,
-    };
+    let operator = args.place.target.operator(Access::Create).await?;
+    let mut body = json!({
+        "scope": args.place.scope.name.to_string(),
+        "role": args.role.name(),
+        "name": args.name,
+        "rate_limit": args.rate_limit,
+        "allow": args.allow,
+    });
+    if let Some(ttl) = args.ttl {
+        body["ttl_ms"] = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).into();
+    }
+    let path = format!("/v1/keys?{}", args.audit.query());
+    let created = operator.call("POST", &path, None, Some(body)).await?.success()?;
     if json {
         outln!("{created}")?;
         return Ok(ExitCode::SUCCESS);
@@ -132,45 +140,8 @@ async fn create(args: CreateArgs, json: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn create_locally(args: CreateArgs) -> Result<Value> {
-    let db = store::open_signing(args.place.target.store()?, Access::Create).await?;
-    let mut request = KeyRequest::new(args.place.scope.name, args.role);
-    if let Some(ttl) = args.ttl {
-        request = request.ttl(Ttl::new(ttl)?);
-    }
-    if let Some(name) = args.name {
-        request = request.name(name);
-    }
-    if let Some(limit) = args.rate_limit {
-        request = request.rate_limit(limit);
-    }
-    if let Some(calls) = args.allow {
-        request = request.allow(calls);
-    }
-    let created = db.at(&Scope::Global).api_keys().create(&request, &args.audit.context()?).await?;
-    let mut answer = describe::api_key(&created.about);
-    answer["key"] = created.key.expose().into();
-    Ok(answer)
-}
-
-async fn create_remotely(server: &Client, args: CreateArgs) -> Result<Value> {
-    let body = json!({
-        "scope": args.place.scope.name.to_string(),
-        "role": args.role.name(),
-        "name": args.name,
-        "ttl_seconds": args.ttl.map(|ttl| ttl.as_secs()),
-        "rate_limit": args.rate_limit,
-        "allow": args.allow,
-    });
-    server.call("POST", "/v1/keys", None, Some(body)).await?.success()
-}
-
 async fn list(args: ListArgs, json: bool) -> Result<ExitCode> {
-    let server = args.place.target.server()?;
-    let db = match &server {
-        Some(_) => None,
-        None => Some(store::open(args.place.target.store()?, Access::Read).await?),
-    };
+    let operator = args.place.target.reader().await?;
     if !json {
         print_row(["ROLE", "SCOPE", "EXPIRES AT", "NAME", "ID"])?;
     }
@@ -183,23 +154,15 @@ async fn list(args: ListArgs, json: bool) -> Result<ExitCode> {
         print_row([text("role"), text("scope"), &expires, text("name"), text("id")])
     };
     let scope = &args.place.scope.name;
-    if let Some(server) = server {
-        // A server lists the keys below the scope of the request, unless the query names one.
-        let exact =
-            if args.below { String::new() } else { format!("&scope={}", encoded(&scope.to_string())) };
-        server.each("/v1/keys", &exact, Some(scope), print).await?;
-    } else if let Some(db) = db {
-        let (keys, reach, mut after) = (db.at(&Scope::Global).api_keys(), args.place.reach(args.below), None);
-        loop {
-            let page = keys.list(&reach, after.as_ref(), 500).await.context("cannot read the keys")?;
-            page.items.iter().map(describe::api_key).try_for_each(|key| print(&key))?;
-            after = page.next;
-            if after.is_none() {
-                break;
-            }
-        }
-    }
+    // The keys below the scope of the request are listed, unless the query names one.
+    let exact = if args.below { String::new() } else { in_scope(scope) };
+    operator.each("/v1/keys", &exact, Some(scope), print).await?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Query for the keys of exactly this scope.
+fn in_scope(scope: &Scope) -> String {
+    format!("&scope={}", encoded(&scope.to_string()))
 }
 
 fn print_row([role, scope, expires, name, id]: [&str; 5]) -> Result<()> {
@@ -207,25 +170,22 @@ fn print_row([role, scope, expires, name, id]: [&str; 5]) -> Result<()> {
 }
 
 async fn revoke(args: RevokeArgs) -> Result<ExitCode> {
-    if let Some(server) = args.target.server()? {
-        return revoke_remotely(&server, &args).await;
-    }
-    let db = store::open_signing(args.target.store()?, Access::Write).await?;
-    let keys = db.at(&Scope::Global).api_keys();
-    let Some(key) = keys.get(&args.id).await? else {
-        return not_found();
+    let operator = args.target.operator(Access::Write).await?;
+    let (id, scope) = (args.id.to_string(), args.id.scope());
+    let mut found = None;
+    let note = |key: &Value| {
+        if key["id"] == id.as_str() {
+            found = Some(key.clone());
+        }
+        Ok(())
     };
-    let name = key.name.map(|name| format!(" named {name}")).unwrap_or_default();
-    let key = format!("the {} of {}{name}", key.role, key.scope);
+    operator.each("/v1/keys", &in_scope(scope), Some(scope), note).await?;
+    let Some(key) = found else { return not_found() };
+    let name = key["name"].as_str().map(|name| format!(" named {name}")).unwrap_or_default();
+    let key = format!("the {} of {scope}{name}", key["role"].as_str().unwrap_or_default());
     args.confirmation.ask(&format!("revoke {key}"))?;
-    if keys.revoke(&args.id, &args.audit.context()?).await? { revoked(&key) } else { not_found() }
-}
-
-async fn revoke_remotely(server: &Client, args: &RevokeArgs) -> Result<ExitCode> {
-    let key = format!("the key {}", args.id);
-    args.confirmation.ask(&format!("revoke {key}"))?;
-    let path = format!("/v1/keys/{}", encoded(&args.id.to_string()));
-    match server.call("DELETE", &path, None, None).await?.found()? {
+    let path = format!("/v1/keys/{}?{}", encoded(&id), args.audit.query());
+    match operator.call("DELETE", &path, None, None).await?.found()? {
         Some(_) => revoked(&key),
         None => not_found(),
     }

@@ -7,14 +7,15 @@ use ebbtide_api::why::RefusalAnswer;
 
 use crate::args::Target;
 use crate::client::encoded;
-use crate::output::{errln, outln};
+use crate::output::{errln, outln, when};
 
 /// Tell the cause of a refusal, by the `request_id` of the problem
 #[derive(Debug, clap::Args)]
 #[command(
     long_about = "Tell the cause of a refusal, by the `request_id` of the problem.\n\n\
         Each node keeps its own last refusals in memory. Ask the node that refused; exit status 1 means that it keeps no \
-        such refusal.",
+        such refusal. Where a grant was revoked, the key and the claimed name that revoked it are told, from the audit \
+        log.",
     after_help = "Examples:\n  \
         ebbtide why 5f0c1d6a0e4b4b0f9a3f2c1d0e9b8a77 --server http://127.0.0.1:7878 --key-file data/root.key\n  \
         ebbtide why mine-1 --json --server https://auth.example"
@@ -52,6 +53,12 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
     outln!("key     {}", refusal.key_id.as_deref().unwrap_or("none was accepted"))?;
     if let Some(scope) = &refusal.scope {
         outln!("scope   {scope}")?;
+    }
+    if let Some(by) = &refusal.revoked_by {
+        let key = by.key_id.as_deref().unwrap_or("unknown");
+        let claimed =
+            by.on_behalf_of.as_ref().map(|name| format!(" on behalf of {name}")).unwrap_or_default();
+        outln!("by      the key {key}{claimed}, {}: {}", when(Some(by.at)), by.reason)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -103,6 +103,11 @@ impl Caller {
         self.who.role()
     }
 
+    /// Returns true for the root key.
+    pub(crate) fn is_root(&self) -> bool {
+        matches!(self.who, Who::Root(_))
+    }
+
     /// Counts one request against the key's rate limit.
     pub(crate) fn spend(&self, boot: Duration) -> Result<(), Problem> {
         match &self.who {

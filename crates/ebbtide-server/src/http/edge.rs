@@ -395,6 +395,7 @@ impl Asked {
             detail: problem.detail().to_owned(),
             more: problem.members().clone(),
             caller: self.caller.as_ref().map(|caller| (caller.key_id(), caller.scope.clone())),
+            grant: problem.grant(),
         }
     }
 }

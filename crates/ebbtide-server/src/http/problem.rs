@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use ebbtide::stores::grants::GrantId;
 use ebbtide::stores::shared::refusal::RefusalCause;
 use ebbtide::{Error, ErrorKind};
 use serde_json::{Map, Value};
@@ -21,6 +22,8 @@ pub(crate) struct Problem {
     /// Authentication schemes that a 401 names.
     challenge: &'static str,
     cause: Cause,
+    /// Revoked grant that the request was refused for.
+    grant: Option<GrantId>,
 }
 
 impl Problem {
@@ -33,6 +36,7 @@ impl Problem {
             retry_after: None,
             challenge: "Bearer",
             cause: Cause::of(kind),
+            grant: None,
         }
     }
 
@@ -69,6 +73,14 @@ impl Problem {
     /// Takes over the cause that a store noted, for the operator.
     pub(crate) fn note(&mut self, noted: RefusalCause) {
         self.cause = Cause::noted(self.kind, noted).unwrap_or(self.cause);
+        if let (RefusalCause::Revoked(id), "revoked") = (noted, self.kind) {
+            self.grant = Some(id);
+        }
+    }
+
+    /// Revoked grant that the request was refused for.
+    pub(crate) fn grant(&self) -> Option<GrantId> {
+        self.grant
     }
 
     pub(crate) fn mismatch(field: impl std::fmt::Display) -> Self {

@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ebbtide::Scope;
+use ebbtide::stores::grants::GrantId;
 use ebbtide::stores::shared::refusal::RefusalCause;
 use serde_json::{Map, Value};
 
@@ -112,6 +113,8 @@ pub(crate) struct Refusal {
     pub(crate) more: Map<String, Value>,
     /// Id of the key and scope of the request; `None` if no key was accepted.
     pub(crate) caller: Option<(String, Scope)>,
+    /// Revoked grant that the request was refused for.
+    pub(crate) grant: Option<GrantId>,
 }
 
 /// Number of rings. A key has one of them, so that it cannot push out most refusals of others.
@@ -184,6 +187,7 @@ mod tests {
             detail: "ü".repeat(2_000),
             more: Map::new(),
             caller,
+            grant: None,
         }
     }
 

@@ -21,7 +21,7 @@ pub(crate) enum Work {
 impl Work {
     /// Cost of a call by its template. Calls that list are walks.
     pub(crate) fn of(template: &str, query: &[String]) -> Self {
-        const WALKS: [&str; 12] = [
+        const WALKS: [&str; 14] = [
             "/v1/relationships/check",
             "/v1/relationships/reachable",
             "/v1/attributes/list",
@@ -34,6 +34,9 @@ impl Work {
             "/v1/stats",
             "/v1/sweep",
             "/v1/policies/simulate",
+            "/v1/import",
+            // It looks for the author of a revocation in the audit log.
+            "/v1/why/{request_id}",
         ];
         if query.iter().any(|name| name == "limit")
             || WALKS.contains(&template)

@@ -19,16 +19,28 @@ pub(super) fn routes() -> Table {
     Table::new().admin(routes!(create)).admin(routes!(list)).admin(routes!(revoke))
 }
 
+/// Author and reason of a change, for the audit log.
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct KeyChange {
+    /// Name that the caller acts for. The id of the key that was authenticated is in the log anyway.
+    on_behalf_of: Option<String>,
+    reason: Option<String>,
+}
+
 /// Creates an API key for a scope that the caller's scope covers
-#[utoipa::path(post, path = "/keys", operation_id = "create_key", tag = "keys",
+#[utoipa::path(post, path = "/keys", operation_id = "create_key", tag = "keys", params(KeyChange),
     request_body = KeyRequest, responses((status = 201, body = KeyCreated)))]
 async fn create(
     State(app): State<App>,
     caller: Caller,
+    Query(change): Query<KeyChange>,
     Json(request): Json<KeyRequest>,
 ) -> Result<(StatusCode, Json<KeyCreated>), Problem> {
     caller.require(&request.scope)?;
-    let created = app.stores.api_keys(&caller.scope).create(&request, &caller.context(None, None)?).await?;
+    let context = caller.context(change.on_behalf_of, change.reason)?;
+    let created = app.stores.api_keys(&caller.scope).create(&request, &context).await?;
     Ok((StatusCode::CREATED, Json(created.into())))
 }
 
@@ -67,17 +79,19 @@ async fn list(
 
 /// Revokes a key, and writes to the audit log
 #[utoipa::path(delete, path = "/keys/{id}", operation_id = "revoke_key", tag = "keys",
-    params(("id" = String, Path)),
+    params(("id" = String, Path), KeyChange),
     responses((status = 204, description = "revoked"), (status = 404, description = "unknown")))]
 async fn revoke(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
+    Query(change): Query<KeyChange>,
 ) -> Result<StatusCode, Problem> {
     let unknown = || Problem::not_found("no such key");
     let id: KeyId = id.parse().map_err(|_| unknown())?;
     caller.require(id.scope())?;
-    let revoked = app.stores.api_keys(&caller.scope).revoke(&id, &caller.context(None, None)?).await?;
+    let context = caller.context(change.on_behalf_of, change.reason)?;
+    let revoked = app.stores.api_keys(&caller.scope).revoke(&id, &context).await?;
     app.access.forget(&id);
     revoked.then_some(StatusCode::NO_CONTENT).ok_or_else(unknown)
 }

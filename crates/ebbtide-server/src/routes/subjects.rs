@@ -51,7 +51,10 @@ struct SubjectNamed {
     subject: String,
 }
 
-/// Lists everything that a subject has, each with its state, times and reason
+/// Lists the grants, sessions and clients of a subject, and its access tokens without a grant
+///
+/// Each has its state, times and the reason of a revocation; up to 1,000 of each kind, without payloads. Access tokens under
+/// a grant are not listed: they are in no index, so that issuing one writes its record alone, and they end with their grant.
 #[utoipa::path(post, path = "/subjects/overview", operation_id = "subject_overview", tag = "subjects",
     request_body = SubjectNamed, responses((status = 200, body = SubjectOverview)))]
 async fn overview(

@@ -84,6 +84,7 @@ const DECISIONS: &[(&str, Audited)] = &[
     ("POST /v1/subjects/sign-out", Once),
     ("POST /v1/clock/accept", Once),
     ("POST /v1/scopes/migrate", BeginAndEnd),
+    ("POST /v1/import", BeginAndEnd),
     ("POST /v1/attributes/{owner}/{bucket}/{name}/extend", Once),
     ("POST /v1/attributes/extend", Once),
     ("POST /v1/approvals/delete-all", BeginAndEnd),

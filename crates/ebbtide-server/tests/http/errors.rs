@@ -138,3 +138,54 @@ async fn an_operator_tells_an_idle_grant_from_one_that_was_signed_out_stolen_or_
     rotate(&idle, "idle").await.refused(410, "expired");
     assert_eq!(cause("idle").await, "idle");
 }
+
+#[tokio::test]
+async fn an_operator_learns_who_revoked_a_grant() {
+    let server = Server::start().await;
+    let made =
+        server.post("/v1/keys", json!({"scope": "global", "role": "writer", "ttl_seconds": 3600})).await;
+    let made = made.ok(201);
+    let (key, key_id) = (made["key"].as_str().unwrap(), &made["id"]);
+    let issue = async || {
+        server.pass(1);
+        let grant = json!({"subject": "alice", "client_id": "app", "grace_seconds": 0});
+        server.post("/v1/grants", grant).await.ok(201)
+    };
+    let revoke = async |path: &str, mut body: Value| {
+        (body["on_behalf_of"], body["reason"]) = ("carol".into(), "a lost laptop".into());
+        server.call_as(key, "POST", path, &[], body).await.ok(200)
+    };
+    // Another one, before the grant was issued, is not told.
+    server.post("/v1/subjects/sign-out", json!({"subject": "alice", "on_behalf_of": "dave"})).await.ok(200);
+    for (path, body) in [
+        ("/v1/grants/revoke", json!({"grant_id": "of the grant"})),
+        ("/v1/grants/revoke", json!({"client_id": "app"})),
+        ("/v1/subjects/sign-out", json!({"subject": "alice"})),
+    ] {
+        let (grant, mut body) = (issue().await, body);
+        if body.get("grant_id").is_some() {
+            body["grant_id"] = grant["grant_id"].clone();
+        }
+        revoke(path, body.clone()).await;
+        let rotate = json!({"refresh_token": grant["refresh_token"], "client_id": "app"});
+        let token = json!({"grant_id": grant["grant_id"], "subject": "alice", "client_id": "app"});
+        for (call, body) in [("/v1/grants/rotate", rotate), ("/v1/access-tokens", token)] {
+            let refused = server.post(call, body).await.refused(410, "revoked");
+            assert!(refused.get("revoked_by").is_none(), "for operators: {refused}");
+            let id = refused["request_id"].as_str().unwrap();
+            let told = server.call("GET", &format!("/v1/why/{id}"), &[], Value::Null).await.ok(200);
+            let by = &told["revoked_by"];
+            assert_eq!((&by["key_id"], &by["action"]), (key_id, &json!("revoke")), "{path} {told}");
+            assert_eq!((&by["on_behalf_of"], &by["reason"]), (&json!("carol"), &json!("a lost laptop")));
+        }
+    }
+    // A theft names the key that presented the token.
+    let stolen = issue().await;
+    let rotate = json!({"refresh_token": stolen["refresh_token"], "client_id": "app"});
+    server.post("/v1/grants/rotate", rotate.clone()).await.ok(200);
+    server.call_as(key, "POST", "/v1/grants/rotate", &[], rotate.clone()).await.refused(409, "reused");
+    let refused = server.post("/v1/grants/rotate", rotate).await.refused(410, "revoked");
+    let path = format!("/v1/why/{}", refused["request_id"].as_str().unwrap());
+    let by = server.call("GET", &path, &[], Value::Null).await.ok(200)["revoked_by"].clone();
+    assert_eq!((&by["key_id"], &by["action"]), (key_id, &json!("theft")), "{by}");
+}

@@ -389,6 +389,7 @@ impl AccessTokens {
             match grant.family.state(now)? {
                 GrantState::Active => {}
                 GrantState::Revoked { at, why } => {
+                    RefusalCause::Revoked(grant_id).note();
                     return Ok(Step::answer(IssueOutcome::Revoked { at, why }));
                 }
                 GrantState::Expired => {
@@ -406,9 +407,12 @@ impl AccessTokens {
             let (issued, insert, ..) = self.prepare(request, Some(above), stamp, now)?;
             let check = Write::Check { key: grant.key.clone(), expected: grant.version };
             let step = Step::write(vec![insert, check], IssueOutcome::Issued(issued));
-            step.while_live(&self.scope, grant.family.parties(), stamp, |death| match death {
+            step.while_live(&self.scope, grant.family.parties(), stamp, move |death| match death {
                 Death { deleting: true, .. } => IssueOutcome::Unknown,
-                Death { at, why, .. } => IssueOutcome::Revoked { at, why },
+                Death { at, why, .. } => {
+                    RefusalCause::Revoked(grant_id).note();
+                    IssueOutcome::Revoked { at, why }
+                }
             })
         });
         update.await

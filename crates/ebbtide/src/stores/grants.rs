@@ -231,12 +231,15 @@ impl Grants {
             let (subject, client, sid) =
                 (standing.family.subject.clone(), client_id.as_str(), standing.family.sid.clone());
             let parties = Parties::new(&subject, client).session(sid.as_deref());
-            let dead = |death: Death| match death {
+            let dead = move |death: Death| match death {
                 Death { deleting: true, .. } => {
                     RefusalCause::Deleted.note();
                     RotateOutcome::Expired
                 }
-                Death { at, why, .. } => RotateOutcome::Revoked { at, why },
+                Death { at, why, .. } => {
+                    RefusalCause::Revoked(id).note();
+                    RotateOutcome::Revoked { at, why }
+                }
             };
             let answer = match standing.family.judge(token.generation, client_id, cnf, now)? {
                 FamilyVerdict::Advance => {
@@ -282,7 +285,10 @@ impl Grants {
                     None => RotateOutcome::Raced { grant_id: id },
                 },
                 FamilyVerdict::Mismatch(field) => RotateOutcome::Mismatch(field),
-                FamilyVerdict::Revoked { at, why } => RotateOutcome::Revoked { at, why },
+                FamilyVerdict::Revoked { at, why } => {
+                    RefusalCause::Revoked(id).note();
+                    RotateOutcome::Revoked { at, why }
+                }
                 // The record is there until its cap.
                 FamilyVerdict::Expired => {
                     RefusalCause::Idle.note();

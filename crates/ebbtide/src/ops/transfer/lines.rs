@@ -27,6 +27,7 @@ use crate::stores::attributes::{Draft, StoredAttribute};
 use crate::stores::audit::{Action, AuditContext, Note};
 use crate::stores::relationships::{Edge, Related, RelationType, Relationship, Relationships};
 use crate::stores::shared::lifetime::{Lifetime, Restored};
+use crate::stores::shared::paging::bounded;
 use crate::timekeeping::Now;
 
 /// Smaller numbers are seconds: as milliseconds they would be before March 1973, and as seconds this is the year
@@ -50,6 +51,11 @@ pub struct Importer {
     scope: Option<Scope>,
     /// Scopes of lines, and those that they are imported into.
     mapped: BTreeMap<Scope, Scope>,
+    /// Scope that the importer may write to and read from, with those that it covers.
+    within: Scope,
+    /// False if API keys are refused.
+    takes_keys: bool,
+    context: Option<AuditContext>,
     dry_run: bool,
 }
 
@@ -63,13 +69,36 @@ impl Importer {
     /// Creates an importer into `scope`; a dry run writes nothing and answers as if it had.
     #[must_use]
     pub fn new(stores: Stores, scope: Scope, dry_run: bool) -> Self {
-        Self { stores, scope: Some(scope), mapped: BTreeMap::new(), dry_run }
+        Self { scope: Some(scope), ..Self::by_line(stores, dry_run) }
     }
 
     /// Creates an importer of lines that name their scopes.
     #[must_use]
     pub fn by_line(stores: Stores, dry_run: bool) -> Self {
-        Self { stores, scope: None, mapped: BTreeMap::new(), dry_run }
+        let (mapped, within) = (BTreeMap::new(), Scope::Global);
+        Self { stores, scope: None, mapped, within, takes_keys: true, context: None, dry_run }
+    }
+
+    /// Takes only lines into `scope` and the scopes that it covers. A sealed line must come from there too: to import it
+    /// elsewhere is to open it.
+    #[must_use]
+    pub fn within(mut self, scope: Scope) -> Self {
+        self.within = scope;
+        self
+    }
+
+    /// Skips API keys: whoever imports one makes a key that does not end with their own.
+    #[must_use]
+    pub fn without_keys(mut self) -> Self {
+        self.takes_keys = false;
+        self
+    }
+
+    /// Notes this actor and reason in the audit log.
+    #[must_use]
+    pub fn because(mut self, context: AuditContext) -> Self {
+        self.context = Some(context);
+        self
     }
 
     /// Takes lines of the scope `from` into the scope `to`.
@@ -79,8 +108,16 @@ impl Importer {
         self
     }
 
-    /// Scope that a line is imported into.
-    fn target(&self, fields: &Map<String, Value>) -> Result<Scope> {
+    /// Scope that a line is imported into. `Invalid` if it has none, or one that this importer does not write to.
+    pub fn target(&self, fields: &Map<String, Value>) -> Result<Scope> {
+        let scope = self.named(fields)?;
+        if self.within.covers(&scope) {
+            return Ok(scope);
+        }
+        Err(Error::invalid(format!("the scope {scope} is not covered by {}", self.within)))
+    }
+
+    fn named(&self, fields: &Map<String, Value>) -> Result<Scope> {
         let named = fields
             .get("scope")
             .map(|scope| scope.as_str().ok_or_else(|| Error::invalid("scope is not text"))?.parse::<Scope>());
@@ -101,18 +138,26 @@ impl Importer {
         if self.dry_run {
             return Ok(());
         }
-        let note = Note::of(Action::Import, &AuditContext::because("records were imported")?)?;
-        let scope = self.scope.as_ref().unwrap_or(&Scope::Global);
+        let note = match &self.context {
+            Some(context) => Note::of(Action::Import, context)?,
+            None => Note::of(Action::Import, &AuditContext::because("records were imported")?)?,
+        };
+        let scope = self.scope.as_ref().unwrap_or(&self.within);
         self.stores.audit(scope).append(&note.with_detail(detail)).await
     }
 
     /// Imports one line. An invalid line is skipped, with the reason; an error comes from the store, and the import
     /// can be restarted.
     pub async fn line(&self, line: &str) -> Result<ImportOutcome> {
-        let Ok(Value::Object(fields)) = serde_json::from_str(line) else {
+        self.item(&serde_json::from_str(line).unwrap_or_default()).await
+    }
+
+    /// Imports one line that was parsed before.
+    pub async fn item(&self, line: &Value) -> Result<ImportOutcome> {
+        let Value::Object(fields) = line else {
             return Ok(ImportOutcome::Skipped("it is not a JSON object".to_owned()));
         };
-        match self.import(&fields).await {
+        match self.import(fields).await {
             Err(error) if error.kind() == ErrorKind::Invalid => {
                 Ok(ImportOutcome::Skipped(error.message().to_owned()))
             }
@@ -127,7 +172,15 @@ impl Importer {
             Kind::Approval => &OF_APPROVALS,
             Kind::Relationship => &OF_RELATIONSHIPS,
             Kind::Attribute => &OF_ATTRIBUTES,
-            _ => return sealed::import(&self.stores, kind, fields, scope, self.dry_run).await,
+            Kind::ApiKey if !self.takes_keys => {
+                return Err(Error::invalid(
+                    "API keys are imported with the root key, or into a store of this machine",
+                ));
+            }
+            _ => {
+                let places = sealed::Places { within: &self.within, to: scope };
+                return sealed::import(&self.stores, kind, fields, places, self.dry_run).await;
+            }
         };
         let is_known = |name: &str| own.contains(&name) || MEMBERS.contains(&name);
         if let Some(unknown) = fields.keys().find(|name| !is_known(name)) {
@@ -265,19 +318,44 @@ impl Exporter {
         Ok(Self { stores, left, after: None, now, names_scope })
     }
 
+    /// Goes on behind the page that left `place`. `Invalid` if that is not a place of such an export.
+    pub fn resume(mut self, place: &Cursor) -> Result<Self> {
+        let wrong = || Error::invalid("it is not a place of this export");
+        let (code, after) = place.as_bytes().split_first().ok_or_else(wrong)?;
+        let kind = Kind::from_code(*code);
+        let at = self.left.iter().position(|prefix| Some(prefix.kind()) == kind).ok_or_else(wrong)?;
+        self.left.truncate(at + 1);
+        self.after = (!after.is_empty()).then(|| Cursor::from_bytes(after));
+        Ok(self)
+    }
+
+    /// Place of the next page, for [`resume`](Self::resume); none at the end.
+    #[must_use]
+    pub fn place(&self) -> Option<Cursor> {
+        let kind = self.left.last()?.kind();
+        let after = self.after.as_ref().map(Cursor::as_bytes).unwrap_or_default();
+        Some(Cursor::from_bytes([&[kind.code()], after].concat()))
+    }
+
     /// Returns the next lines; `None` at the end.
     pub async fn page(&mut self) -> Result<Option<Vec<String>>> {
+        let items = self.items(500).await?;
+        Ok(items.map(|items| items.iter().map(Value::to_string).collect()))
+    }
+
+    /// Returns the next lines as values: at most `limit`, of about 2 MiB. `None` at the end.
+    pub async fn items(&mut self, limit: usize) -> Result<Option<Vec<Value>>> {
         let Some(prefix) = self.left.last() else { return Ok(None) };
-        let page = self.stores.backend().scan(prefix, self.after.as_ref(), 500, self.now).await?;
-        let lines = page.items.iter().map(|(key, record)| self.line(key, record)).collect::<Result<_>>()?;
+        let page = bounded(&self.stores, prefix, self.after.as_ref(), limit, self.now).await?;
+        let items = page.items.iter().map(|(key, record)| self.item(key, record)).collect::<Result<_>>()?;
         self.after = page.next;
         if self.after.is_none() {
             self.left.pop();
         }
-        Ok(Some(lines))
+        Ok(Some(items))
     }
 
-    fn line(&self, key: &Key, record: &Record) -> Result<String> {
+    fn item(&self, key: &Key, record: &Record) -> Result<Value> {
         let mut value = match key.kind() {
             Kind::Approval => approval_json(&approvals::read(key, record)?),
             Kind::Relationship => relationship_json(&Related::read(key, record)?),
@@ -287,7 +365,7 @@ impl Exporter {
         if self.names_scope {
             value["scope"] = json!(key.scope().to_string());
         }
-        Ok(value.to_string())
+        Ok(value)
     }
 }
 

@@ -51,12 +51,21 @@ fn mac(stores: &Stores, id: KeyId, key: &Key, record: &Record) -> Option<[u8; 32
     stores.keyring().mac(id, PURPOSE, &parts)
 }
 
-/// Imports a line into `scope`.
+/// Scopes of an import.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Places<'a> {
+    /// Scope that the exported record must be in, or below.
+    pub(super) within: &'a Scope,
+    /// Scope that it is imported into.
+    pub(super) to: &'a Scope,
+}
+
+/// Imports a line.
 pub(super) async fn import(
     stores: &Stores,
     kind: Kind,
     fields: &Map<String, Value>,
-    scope: &Scope,
+    Places { within, to: scope }: Places<'_>,
     dry_run: bool,
 ) -> Result<ImportOutcome> {
     if !super::Exporter::KINDS.contains(&kind) {
@@ -66,6 +75,13 @@ pub(super) async fn import(
         return Err(Error::invalid(format!("unknown member `{unknown}`")));
     }
     let (from, record) = read(stores, kind, fields)?;
+    // The line opens in the scope that it is imported into: nobody reads what another tenant has sealed.
+    if !within.covers(&from.scope()) {
+        return Err(Error::invalid(format!(
+            "it was exported from {}, which {within} does not cover",
+            from.scope()
+        )));
+    }
     let now = stores.now()?;
     if !now.before(record.expires_at)? {
         return Ok(ImportOutcome::Skipped("it has expired".to_owned()));

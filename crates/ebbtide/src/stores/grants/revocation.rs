@@ -2,11 +2,11 @@
 
 use super::family::Family;
 use super::refresh::Refresh;
-use super::{GrantId, Grants, Holder, Why};
+use super::{GrantId, GrantState, Grants, Holder, Why};
 use crate::model::error::Result;
 use crate::model::kind::Kind;
 use crate::model::secret::Secret;
-use crate::stores::audit::{AuditContext, Note};
+use crate::stores::audit::{Action, AuditContext, Entry, Note};
 use crate::stores::clients::RevokeReach;
 use crate::stores::shared::belongings::Parent;
 use crate::stores::shared::deletion::Removed;
@@ -85,6 +85,26 @@ impl Grants {
             }
             Revoke::Holder(holder) => self.revoke_held(holder, context).await,
         }
+    }
+
+    /// Entry of the audit log about the revocation of a grant: the key that asked for it, the claimed name and the reason.
+    /// `None` if the grant is not revoked, if the log no longer has the entry, or if a session ended it. It reads the whole
+    /// log.
+    pub async fn revocation(&self, id: GrantId) -> Result<Option<Entry>> {
+        let Some(grant) = self.get(id).await? else { return Ok(None) };
+        let GrantState::Revoked { why, .. } = grant.state else { return Ok(None) };
+        let (kind, target) = match why {
+            Why::Requested | Why::RefreshReused | Why::CodeReused => (Kind::Grant, id.to_string()),
+            Why::SignedOut => (Kind::Owner, grant.subject),
+            Why::ClientRevoked => (Kind::Client, grant.client_id),
+            Why::SessionEnded => return Ok(None),
+        };
+        let entries = self.stores.audit(&self.scope).about(kind, &[target]).await?;
+        // A subject signs out many times: the first time after the grant was issued ended it.
+        let ended = |entry: &Entry| {
+            entry.at >= grant.created_at && matches!(entry.action, Action::Revoke | Action::Theft)
+        };
+        Ok(entries.into_iter().find(ended))
     }
 
     async fn revoke_one(

@@ -34,13 +34,13 @@ impl SignedOut {
     }
 }
 
-/// Everything that a subject has, up to 1,000 of each.
+/// Grants, sessions, clients and access tokens without a grant of a subject, up to 1,000 of each.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Overview {
     /// Grants in any state that have not reached their cap.
     pub grants: Vec<Grant>,
-    /// Access tokens without a grant.
+    /// Access tokens without a grant. Those under a grant are in no index and end with it.
     pub access_tokens: Vec<AccessTokenInfo>,
     /// Live sessions.
     pub sessions: Vec<SessionInfo>,

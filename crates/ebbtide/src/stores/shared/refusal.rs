@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use crate::stores::grants::GrantId;
+
 tokio::task_local! {
     static CAUSE: Cell<Option<RefusalCause>>;
 }
@@ -27,6 +29,8 @@ pub enum RefusalCause {
     Deleted,
     /// It is from before a restored backup, or could be.
     Fence,
+    /// Its grant was revoked: [`Grants::revocation`](crate::stores::grants::Grants::revocation) tells by whom.
+    Revoked(GrantId),
 }
 
 impl RefusalCause {
