@@ -229,7 +229,7 @@ impl Records {
 
     /// Writes that link a record to what it belongs to. A live record whose value alone changes keeps its links.
     fn relinks(&self, put: &PutRecord, key: &Key, before: Option<&Parent>, live: bool) -> Result<Vec<Write>> {
-        if put.inherits && live { Ok(Vec::new()) } else { self.links(key, before, put.belongs_to.as_ref()) }
+        if put.inherits && live { Ok(Vec::new()) } else { self.links(key, before, put.belongs_to.as_deref()) }
     }
 
     #[expect(clippy::too_many_arguments, reason = "one step of the judgement above")]

@@ -41,7 +41,10 @@ impl Records {
                 }
                 // The links go only if the record is still the one that was read.
                 standing => {
-                    let mut writes = Vec::from(self.unlinks(parent, key)?);
+                    let [up, down] = self.unlinks(parent, key)?;
+                    // The link from a record that names another is that one's.
+                    let is_linked = standing.as_ref().is_some_and(|standing| standing.state.is_child());
+                    let mut writes = if is_linked { vec![down] } else { vec![up, down] };
                     let key = key.clone();
                     writes.push(match standing {
                         Some(standing) => Write::Check { key, expected: standing.record.version },

@@ -96,7 +96,7 @@ impl TryFrom<PutBody> for PutRecord {
         if let Some(group) = body.group {
             put = put.group(group);
         }
-        put.belongs_to = body.belongs_to;
+        put.belongs_to = body.belongs_to.map(Box::new);
         if let Some(seconds) = body.retain_seconds {
             put = put.retain(Ttl::from_secs(seconds)?);
         }

@@ -21,7 +21,7 @@ pub(super) enum Verdict<T> {
     /// Removes the record.
     Remove(T),
     /// Writes the state with this end.
-    Rewrite(State, Timestamp, fn(FoundRecord) -> T),
+    Rewrite(Box<State>, Timestamp, fn(FoundRecord) -> T),
 }
 
 impl Records {
@@ -54,7 +54,7 @@ impl Records {
             }
             let mut state = standing.state.clone();
             state.consume(now.latest());
-            Ok(Verdict::Rewrite(state, standing.ends_at()?, ConsumeOutcome::Consumed))
+            Ok(Verdict::Rewrite(Box::new(state), standing.ends_at()?, ConsumeOutcome::Consumed))
         });
         Ok(consume.await?.unwrap_or(ConsumeOutcome::Unknown))
     }
@@ -103,7 +103,7 @@ impl Records {
                 return Ok(Verdict::Answer(TouchOutcome::Kept(standing.found()?)));
             }
             let ends_at = Self::within_cap(&standing.state, ends_at, now)?;
-            Ok(Verdict::Rewrite(standing.state.clone(), ends_at, TouchOutcome::Touched))
+            Ok(Verdict::Rewrite(Box::new(standing.state.clone()), ends_at, TouchOutcome::Touched))
         });
         Ok(touched.await?.unwrap_or(TouchOutcome::Unknown))
     }

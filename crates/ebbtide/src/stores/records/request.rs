@@ -70,7 +70,7 @@ pub struct PutRecord {
     pub(super) retain: Option<Ttl>,
     pub(super) cap: Option<Ttl>,
     pub(super) slides: bool,
-    pub(super) belongs_to: Option<Parent>,
+    pub(super) belongs_to: Option<Box<Parent>>,
     pub(super) inherits: bool,
     /// End of the live record that stands by itself, where this write inherits from it and the caller has read it.
     pub(super) kept_end: Option<Timestamp>,
@@ -147,7 +147,7 @@ impl PutRecord {
 
     /// Names what the record belongs to, and is removed with. A later put without it ends that.
     pub fn belongs_to(mut self, parent: Parent) -> Self {
-        self.belongs_to = Some(parent);
+        self.belongs_to = Some(Box::new(parent));
         self
     }
 

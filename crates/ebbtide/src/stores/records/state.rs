@@ -73,6 +73,11 @@ impl State {
         self.parent = Some(parent.parts());
     }
 
+    /// Returns true if it belongs to another record.
+    pub(super) fn is_child(&self) -> bool {
+        self.parent.is_some()
+    }
+
     /// Record that it belongs to.
     pub(super) fn parent(&self) -> Result<Option<Parent>> {
         self.parent.as_deref().map(Parent::read).transpose()
@@ -98,7 +103,7 @@ impl State {
     }
 
     pub(super) fn is_linked(&self) -> bool {
-        let has_names = self.group.is_some() || !self.keys.is_empty() || self.parent.is_some();
+        let has_names = self.group.is_some() || !self.keys.is_empty() || self.is_child();
         has_names || self.retain_millis.is_some() || self.cap_at.is_some()
     }
 
