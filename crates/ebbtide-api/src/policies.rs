@@ -1,7 +1,7 @@
 //! TTL policies.
 
 use ebbtide::stores::policies::{InForce, Simulation, StoredPolicy};
-use ebbtide::{Kind, Result, Scope, Ttl, TtlPolicy};
+use ebbtide::{Kind, PolicyTarget, Result, Scope, Ttl, TtlPolicy};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -14,6 +14,10 @@ pub struct PolicyRequest {
     /// Kind of record, such as `approvals`.
     #[schema(example = "approvals")]
     pub kind: String,
+    /// Collection that it applies to, of `records`, `counters` or `leases`; without it, every record of the kind.
+    #[schema(example = "redis")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub collection: Option<String>,
     /// Scope that it applies to, with all that it covers; the scope of the request by default.
     #[schema(example = "tenant:acme")]
     pub scope: Option<String>,
@@ -38,9 +42,11 @@ pub struct PolicyRequest {
 }
 
 impl PolicyRequest {
-    /// Kind of record.
-    pub fn kind(&self) -> Result<Kind> {
-        self.kind.parse()
+    /// Records that it applies to.
+    pub fn target(&self) -> Result<PolicyTarget<'_>> {
+        let target = PolicyTarget::new(self.kind.parse()?, self.collection.as_deref());
+        target.check()?;
+        Ok(target)
     }
 
     /// Policy: the preset, with the members that are given in place of its own.
@@ -60,10 +66,13 @@ impl PolicyRequest {
     }
 }
 
-/// Policy of a kind and a scope.
+/// Policy of a kind or a collection, and a scope.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct PolicyAnswer {
     pub kind: String,
+    /// Collection that it is set for; absent for every record of the kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collection: Option<String>,
     /// Scope that it is set for.
     pub scope: String,
     pub default_ttl_seconds: Option<u64>,
@@ -79,10 +88,16 @@ pub struct PolicyAnswer {
 }
 
 impl PolicyAnswer {
-    fn new(kind: Kind, scope: &Scope, policy: &TtlPolicy, stored: Option<&StoredPolicy>) -> Self {
+    fn new(
+        target: PolicyTarget<'_>,
+        scope: &Scope,
+        policy: &TtlPolicy,
+        stored: Option<&StoredPolicy>,
+    ) -> Self {
         let seconds = |ttl: Ttl| seconds(ttl.duration());
         Self {
-            kind: kind.to_string(),
+            kind: target.kind.to_string(),
+            collection: target.collection.map(str::to_owned),
             scope: scope.to_string(),
             default_ttl_seconds: policy.default.map(seconds),
             min_ttl_seconds: seconds(policy.min),
@@ -97,13 +112,14 @@ impl PolicyAnswer {
     /// Policy that is in force for a kind.
     #[must_use]
     pub fn in_force(kind: Kind, found: &InForce) -> Self {
-        Self::new(kind, &found.scope, &found.policy, found.stored.as_ref())
+        let target = PolicyTarget::new(kind, found.collection.as_deref());
+        Self::new(target, &found.scope, &found.policy, found.stored.as_ref())
     }
 }
 
 impl From<&StoredPolicy> for PolicyAnswer {
     fn from(stored: &StoredPolicy) -> Self {
-        Self::new(stored.kind, &stored.scope, &stored.policy, Some(stored))
+        Self::new(stored.target(), &stored.scope, &stored.policy, Some(stored))
     }
 }
 

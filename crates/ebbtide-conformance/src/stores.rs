@@ -27,6 +27,7 @@ mod owners;
 mod policies;
 mod provider_tokens;
 mod pushed_requests;
+mod record_policies;
 mod records;
 mod relationships;
 mod replays;
@@ -193,6 +194,14 @@ cases! {
         a_listing_has_ids_and_no_values
         a_store_has_one_naming_key
         a_record_slides_up_to_its_cap;
+    record_policies:
+        a_policy_of_a_collection_bounds_its_records
+        counters_and_leases_of_a_collection_have_policies
+        the_nearest_scope_and_then_the_collection_decides
+        a_change_of_the_value_keeps_group_and_keys
+        a_change_against_a_revocation_leaves_nothing
+        a_record_goes_with_what_it_belongs_to
+        writing_against_deleting_leaves_no_record;
     keys:
         old_tokens_are_good_until_their_key_is_retired
         a_retry_gets_the_same_successor_across_a_change_of_keys

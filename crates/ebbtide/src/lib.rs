@@ -42,7 +42,7 @@ pub use model::rng::{Rng, SeededRng, SystemRng};
 pub use model::scope::{Name, Reach, Scope};
 pub use model::secret::Secret;
 pub use model::time::{Clock, ManualClock, Stopwatch, SystemClock, Timestamp};
-pub use model::ttl::{Ttl, TtlPolicies, TtlPolicy};
+pub use model::ttl::{FoundPolicy, PolicyTarget, Ttl, TtlPolicies, TtlPolicy};
 pub use model::write::{Batch, Commit, Condition, Effect, Write};
 pub use ops::sweeper::Sweeper;
 pub use stores::Stores;

@@ -38,12 +38,11 @@ use crate::keyring::shared::SharedKeyring;
 use crate::keyring::{KeyId, Keyring};
 use crate::layers::authenticated::{Authenticated, Untagged};
 use crate::model::error::{Error, Result};
-use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::rng::{Rng, SystemRng};
 use crate::model::scope::Scope;
 use crate::model::time::{Clock, SystemClock, Timestamp};
-use crate::model::ttl::{Ttl, TtlPolicies, TtlPolicy};
+use crate::model::ttl::{PolicyTarget, Ttl, TtlPolicies, TtlPolicy};
 use crate::stores::audit::Chains;
 use crate::timekeeping::{Now, TimeSource, Timed};
 
@@ -205,22 +204,28 @@ impl Stores {
 
     /// The life of a record: what was asked for, else what the policy says, else the store's own default; within
     /// the policy's bounds where one is set.
-    pub(crate) fn ttl(&self, kind: Kind, scope: &Scope, asked: Option<Ttl>, default: Ttl) -> Result<Ttl> {
-        match self.policy(kind, scope) {
+    pub(crate) fn ttl<'a>(
+        &self,
+        target: impl Into<PolicyTarget<'a>>,
+        scope: &Scope,
+        asked: Option<Ttl>,
+        default: Ttl,
+    ) -> Result<Ttl> {
+        match self.policy(target, scope) {
             Some(policy) => Ok(policy.apply(asked.or(policy.default).or(Some(default)))?.unwrap_or(default)),
             None => Ok(asked.unwrap_or(default)),
         }
     }
 
     /// When a record that may live for ever ends: by what was asked for, else what the policy says, else never.
-    pub(crate) fn expiry(
+    pub(crate) fn expiry<'a>(
         &self,
-        kind: Kind,
+        target: impl Into<PolicyTarget<'a>>,
         scope: &Scope,
         asked: Option<Ttl>,
         now: Now,
     ) -> Result<Timestamp> {
-        let ttl = match self.policy(kind, scope) {
+        let ttl = match self.policy(target, scope) {
             Some(policy) => policy.apply(asked)?,
             None => asked,
         };
@@ -229,15 +234,15 @@ impl Stores {
 
     /// The latest end of a life that began at `began_at`: its own cap, and the longest that an enforced policy
     /// allows.
-    pub(crate) fn cap(
+    pub(crate) fn cap<'a>(
         &self,
-        kind: Kind,
+        target: impl Into<PolicyTarget<'a>>,
         scope: &Scope,
         began_at: Timestamp,
         own: Option<Timestamp>,
     ) -> Result<Timestamp> {
         let own = own.unwrap_or(Timestamp::MAX);
-        match self.policy(kind, scope).filter(|policy| policy.enforce) {
+        match self.policy(target, scope).filter(|policy| policy.enforce) {
             Some(policy) => Ok(own.min(began_at.checked_add(policy.max.duration())?)),
             None => Ok(own),
         }
@@ -247,8 +252,8 @@ impl Stores {
         self.0.bucket_lives.of(owner, bucket)
     }
 
-    fn policy(&self, kind: Kind, scope: &Scope) -> Option<TtlPolicy> {
-        self.0.policies.read().unwrap_or_else(PoisonError::into_inner).of(kind, scope)
+    fn policy<'a>(&self, target: impl Into<PolicyTarget<'a>>, scope: &Scope) -> Option<TtlPolicy> {
+        self.0.policies.read().unwrap_or_else(PoisonError::into_inner).of(target, scope)
     }
 
     fn configured_policies(&self) -> &TtlPolicies {

@@ -15,17 +15,20 @@ use crate::config::duration;
 use crate::output::{outln, span, table, when};
 use crate::store::Access;
 
-/// Bound the lifetimes of records, by kind and scope
+/// Bound the lifetimes of records, by kind, collection and scope
 #[derive(Debug, clap::Args)]
 #[command(
-    long_about = "Bound the lifetimes of records, by kind and scope.\n\n\
-        A policy applies to a scope and all that it covers; the most specific one wins. A stored policy takes \
+    long_about = "Bound the lifetimes of records, by kind, collection and scope.\n\n\
+        A policy applies to a scope and all that it covers; the most specific one wins: the nearest scope first, and \
+        within a scope the policy of a collection before that of the kind. With --collection it applies to one \
+        collection of records, counters or leases; the keys of the Redis protocol are the collection redis. A stored policy takes \
         precedence over one of the configuration file. A change is audited, and in force on every node within five \
         seconds; records that exist keep their expiry. Approvals and relationships are bound to a minute to a year \
         unless a policy says otherwise.",
     after_help = "Examples:\n  \
         ebbtide policy set --server http://127.0.0.1:7878 --kind approvals --scope tenant:acme --preset short_lived\n  \
         ebbtide policy simulate --store fjall:data --kind approvals --scope tenant:acme --max 1d\n  \
+        ebbtide policy set --store fjall:data --kind records --collection redis --scope global --default 1h --min 1s --max 30d\n  \
         ebbtide policy list --store fjall:data --scope global"
 )]
 pub(crate) struct Args {
@@ -35,7 +38,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Set the policy of a kind in a scope
+    /// Set the policy of a kind or a collection in a scope
     #[command(
         after_help = "Example:\n  ebbtide policy set --store fjall:data --kind approvals --scope tenant:acme --preset temporary"
     )]
@@ -43,7 +46,7 @@ enum Action {
     /// List the stored policies of a scope and the scopes below it
     #[command(after_help = "Example:\n  ebbtide policy list --store fjall:data --scope global")]
     List(ListArgs),
-    /// Show the policy that is in force for a kind in a scope
+    /// Show the policy that is in force for a kind or a collection in a scope
     #[command(
         after_help = "Example:\n  ebbtide policy show --store fjall:data --kind approvals --scope tenant:acme"
     )]
@@ -53,19 +56,42 @@ enum Action {
         after_help = "Example:\n  ebbtide policy simulate --store fjall:data --kind approvals --scope tenant:acme --max 1d"
     )]
     Simulate(SimulateArgs),
-    /// Remove the stored policy of exactly this kind and scope
+    /// Remove the stored policy of exactly this kind, collection and scope
     #[command(
         after_help = "Example:\n  ebbtide policy remove --store fjall:data --kind approvals --scope tenant:acme"
     )]
     Remove(RemoveArgs),
 }
 
-/// Bounds of a policy.
+/// Records that a policy applies to.
 #[derive(Debug, clap::Args)]
-struct Bounds {
+struct TargetArgs {
     /// Kind of record, such as approvals
     #[arg(long)]
     kind: Kind,
+
+    /// Collection of records, counters or leases [default: all of the kind]
+    #[arg(long, value_name = "NAME")]
+    collection: Option<String>,
+}
+
+impl TargetArgs {
+    /// Members of a query that name the records.
+    fn query(&self) -> String {
+        let collection = self.collection.as_deref().map(|name| format!("&collection={}", encoded(name)));
+        format!("kind={}{}", self.kind, collection.unwrap_or_default())
+    }
+
+    fn named(&self) -> String {
+        named(self.kind.name(), self.collection.as_deref())
+    }
+}
+
+/// Bounds of a policy.
+#[derive(Debug, clap::Args)]
+struct Bounds {
+    #[command(flatten)]
+    of: TargetArgs,
 
     /// Bounds to begin with
     #[arg(long, value_name = "NAME", value_parser = TtlPolicy::PRESETS)]
@@ -117,6 +143,10 @@ struct SimulateArgs {
 struct ListArgs {
     #[command(flatten)]
     place: ScopeTarget,
+
+    /// Collection whose policies are listed [default: all policies]
+    #[arg(long, value_name = "NAME")]
+    collection: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -124,9 +154,8 @@ struct ShowArgs {
     #[command(flatten)]
     place: ScopeTarget,
 
-    /// Kind of record, such as approvals
-    #[arg(long)]
-    kind: Kind,
+    #[command(flatten)]
+    of: TargetArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -134,9 +163,8 @@ struct RemoveArgs {
     #[command(flatten)]
     place: ScopeTarget,
 
-    /// Kind of record, such as approvals
-    #[arg(long)]
-    kind: Kind,
+    #[command(flatten)]
+    of: TargetArgs,
 
     #[command(flatten)]
     audit: AuditArgs,
@@ -146,7 +174,8 @@ impl Bounds {
     fn request(self, place: &ScopeTarget) -> PolicyRequest {
         let seconds = |time: Option<Duration>| time.and_then(|time| i64::try_from(time.as_secs()).ok());
         PolicyRequest {
-            kind: self.kind.to_string(),
+            kind: self.of.kind.to_string(),
+            collection: self.of.collection,
             scope: Some(place.scope.name.to_string()),
             preset: self.preset,
             default_ttl_seconds: seconds(self.default),
@@ -161,7 +190,7 @@ impl Bounds {
 pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
     match args.action {
         Action::Set(args) => set(args, json).await,
-        Action::List(args) => list(&args.place, json).await,
+        Action::List(args) => list(&args, json).await,
         Action::Show(args) => show(&args, json).await,
         Action::Simulate(args) => simulate(args, json).await,
         Action::Remove(args) => remove(args).await,
@@ -185,9 +214,12 @@ async fn set(args: SetArgs, json: bool) -> Result<ExitCode> {
     }
 }
 
-async fn list(place: &ScopeTarget, json: bool) -> Result<ExitCode> {
-    let operator = place.target.operator(Access::Read).await?;
-    let path = format!("/v1/policies?scope={}", encoded(&place.scope.name.to_string()));
+async fn list(args: &ListArgs, json: bool) -> Result<ExitCode> {
+    let operator = args.place.target.operator(Access::Read).await?;
+    let mut path = format!("/v1/policies?scope={}", encoded(&args.place.scope.name.to_string()));
+    if let Some(collection) = &args.collection {
+        path.push_str(&format!("&collection={}", encoded(collection)));
+    }
     let found = operator.call("GET", &path, None, None).await?.success()?;
     let policies: Vec<PolicyAnswer> = serde_json::from_value(found["items"].clone())?;
     if json {
@@ -199,18 +231,20 @@ async fn list(place: &ScopeTarget, json: bool) -> Result<ExitCode> {
     let rows = policies.iter().map(|policy| {
         let (default, bounds) = bounds(policy);
         let version = policy.version.map_or("-".to_owned(), |version| version.to_string());
-        [policy.kind.clone(), policy.scope.clone(), default, bounds, version, when(policy.changed_at)]
+        let collection = policy.collection.clone().unwrap_or_else(|| "-".to_owned());
+        let (kind, scope) = (policy.kind.clone(), policy.scope.clone());
+        [kind, collection, scope, default, bounds, version, when(policy.changed_at)]
     });
-    table(["KIND", "SCOPE", "DEFAULT", "BOUNDS", "VERSION", "CHANGED"], rows)?;
+    table(["KIND", "COLLECTION", "SCOPE", "DEFAULT", "BOUNDS", "VERSION", "CHANGED"], rows)?;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn show(args: &ShowArgs, json: bool) -> Result<ExitCode> {
     let operator = args.place.target.operator(Access::Read).await?;
     let scope = args.place.scope.name.to_string();
-    let path = format!("/v1/policies?kind={}&scope={}", args.kind, encoded(&scope));
+    let path = format!("/v1/policies?{}&scope={}", args.of.query(), encoded(&scope));
     let Some(found) = operator.call("GET", &path, None, None).await?.found()? else {
-        crate::output::errln!("no policy bounds {} in {scope}", args.kind);
+        crate::output::errln!("no policy bounds {} in {scope}", args.of.named());
         return Ok(ExitCode::from(1));
     };
     print(&serde_json::from_value(found)?, json)?;
@@ -226,8 +260,9 @@ async fn simulate(args: SimulateArgs, json: bool) -> Result<ExitCode> {
         outln!("{}", json!(found))?;
         return Ok(ExitCode::SUCCESS);
     }
+    let of = named(&request.kind, request.collection.as_deref());
     let least = if found.exact { "" } else { "at least " };
-    outln!("{least}{} of {} live {} would have been refused", found.refused, found.live, request.kind)?;
+    outln!("{least}{} of {} live {of} would have been refused", found.refused, found.live)?;
     outln!(
         "{} have a TTL below the shortest, {} one above the longest, {} have no end",
         found.too_short,
@@ -240,12 +275,12 @@ async fn simulate(args: SimulateArgs, json: bool) -> Result<ExitCode> {
 async fn remove(args: RemoveArgs) -> Result<ExitCode> {
     let operator = args.place.target.operator(Access::Write).await?;
     let scope = args.place.scope.name.to_string();
-    let path = format!("/v1/policies?kind={}&scope={}&{}", args.kind, encoded(&scope), args.audit.query());
+    let path = format!("/v1/policies?{}&scope={}&{}", args.of.query(), encoded(&scope), args.audit.query());
     if operator.call("DELETE", &path, None, None).await?.found()?.is_some() {
-        outln!("removed the policy of {} in {scope}", args.kind)?;
+        outln!("removed the policy of {} in {scope}", args.of.named())?;
         return Ok(ExitCode::SUCCESS);
     }
-    crate::output::errln!("there is no stored policy of {} in exactly {scope}", args.kind);
+    crate::output::errln!("there is no stored policy of {} in exactly {scope}", args.of.named());
     Ok(ExitCode::from(1))
 }
 
@@ -254,11 +289,17 @@ fn print(policy: &PolicyAnswer, json: bool) -> Result<()> {
         return outln!("{}", json!(policy));
     }
     let (default, bounds) = bounds(policy);
-    outln!("{} in {} and below: {bounds}, default {default}", policy.kind, policy.scope)?;
+    let target = named(&policy.kind, policy.collection.as_deref());
+    outln!("{target} in {} and below: {bounds}, default {default}", policy.scope)?;
     match policy.version {
         Some(version) => outln!("stored, version {version}, changed {}", when(policy.changed_at)),
         None => outln!("from the configuration, or built in"),
     }
+}
+
+/// Kind and collection, for people.
+fn named(kind: &str, collection: Option<&str>) -> String {
+    collection.map_or_else(|| kind.to_owned(), |collection| format!("{kind} of the collection {collection}"))
 }
 
 fn bounds(policy: &PolicyAnswer) -> (String, String) {

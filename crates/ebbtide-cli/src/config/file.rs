@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use ebbtide::stores::attributes::BucketLives;
 use ebbtide::stores::profile::Profile;
-use ebbtide::{Kind, Scope, Ttl, TtlPolicies, TtlPolicy};
+use ebbtide::{Kind, PolicyTarget, Scope, Ttl, TtlPolicies, TtlPolicy};
 use toml::de::{DeTable, DeValue};
 
 use super::settings::SETTINGS;
@@ -131,6 +131,7 @@ impl File {
             let kind = fields.get("kind", values::parsed::<Kind>)?;
             let Some(kind) = kind else { bail!("{}: missing field `kind`", fields.place) };
             let scope = fields.get("scope", values::parsed::<Scope>)?;
+            let collection = fields.get("collection", values::text)?;
             let mut policy = fields.get("preset", preset)?.unwrap_or_default();
             if let Some(default) = fields.get("default", ttl)? {
                 policy.default = Some(default);
@@ -138,11 +139,12 @@ impl File {
             policy.min = fields.get("min", ttl)?.unwrap_or(policy.min);
             policy.max = fields.get("max", ttl)?.unwrap_or(policy.max);
             policy.enforce = fields.get("enforce", values::switch)?.unwrap_or(policy.enforce);
-            fields.only(&["kind", "scope", "preset", "default", "min", "max", "enforce"])?;
+            fields.only(&["kind", "collection", "scope", "preset", "default", "min", "max", "enforce"])?;
             let scope = scope.unwrap_or(Scope::Global);
-            let before = policies.set(kind, scope, policy).with_context(|| fields.place.clone())?;
+            let target = PolicyTarget::new(kind, collection.as_deref());
+            let before = policies.set(target, scope, policy).with_context(|| fields.place.clone())?;
             if before.is_some() {
-                bail!("{}: duplicate policy for this kind and scope", fields.place);
+                bail!("{}: duplicate policy for this kind, collection and scope", fields.place);
             }
         }
         Ok(policies)

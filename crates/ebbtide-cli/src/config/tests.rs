@@ -65,6 +65,10 @@ fn an_invalid_value_is_reported_with_its_place() {
             "[[policy]]\nkind = \"sessions\"\nmin = \"2d\"\nmax = \"1d\"",
             "ebbtide.toml:1: policy: the shortest TTL",
         ),
+        (
+            "[[policy]]\nkind = \"sessions\"\ncollection = \"redis\"",
+            "ebbtide.toml:1: policy: only records, counters and leases have collections",
+        ),
         ("[[policy]]\nkind = \"sessions\"\nmost = \"1d\"", "ebbtide.toml:3: policy.most: unknown setting"),
         ("[profiles.mobile]\ncodes = \"60s\"", "ebbtide.toml:2: profiles.mobile.codes: unknown setting"),
         ("[profiles.mobile]\ngrace = \"61s\"", "ebbtide.toml:1: profiles.mobile: "),
@@ -84,7 +88,8 @@ fn an_invalid_value_is_reported_with_its_place() {
 #[test]
 fn policies_and_profiles_of_the_file_are_used() {
     let text = "profile = \"mobile\"\n[quotas]\nglobal = 9\n\"tenant:acme\" = 5\n[profiles.mobile]\nlike = \"mcp\"\naccess = \"10m\"\ngrace = \"0s\"\n\
-                [[policy]]\nkind = \"approvals\"\nscope = \"tenant:acme\"\npreset = \"short_lived\"\nenforce = false\n";
+                [[policy]]\nkind = \"approvals\"\nscope = \"tenant:acme\"\npreset = \"short_lived\"\nenforce = false\n\
+                [[policy]]\nkind = \"records\"\ncollection = \"redis\"\npreset = \"temporary\"\n";
     let config = read(text, &[]).unwrap();
     assert_eq!(config.profiles["mobile"], config.profile);
     assert_eq!(config.profile.access.duration(), Duration::from_secs(600));
@@ -94,6 +99,9 @@ fn policies_and_profiles_of_the_file_are_used() {
     let scope = "tenant:acme/env:prod".parse().unwrap();
     let policy = config.policies.of(ebbtide::Kind::Approval, &scope).unwrap();
     assert_eq!((policy.max, policy.enforce), (ebbtide::TtlPolicy::short_lived().max, false));
+    let redis = ebbtide::PolicyTarget::new(ebbtide::Kind::Record, Some("redis"));
+    assert_eq!(config.policies.of(redis, &scope), Some(ebbtide::TtlPolicy::temporary()));
+    assert_eq!(config.policies.of(ebbtide::Kind::Record, &scope), None);
 }
 
 #[test]

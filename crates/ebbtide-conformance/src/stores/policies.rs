@@ -15,7 +15,7 @@ use ebbtide::stores::approvals::Approval;
 use ebbtide::stores::audit::{Action, AuditOutcome};
 
 /// Another node on the same backend.
-fn node(rig: &StoreRig, policies: TtlPolicies) -> Stores {
+pub(super) fn node(rig: &StoreRig, policies: TtlPolicies) -> Stores {
     let builder = Stores::builder(Arc::clone(&rig.backend)).clock(rig.clock.clone()).rng(SystemRng);
     builder.keyring(rig.keyring().clone()).policies(policies).build()
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use ebbtide::stores::records::{FoundRecord, RecordValue, TouchCondition};
+use ebbtide::stores::records::{FoundRecord, RecordValue, Records, TouchCondition};
 use ebbtide::stores::shared::life::Life;
 use ebbtide::timekeeping::Now;
 use ebbtide::{Timestamp, Version};
@@ -15,8 +15,9 @@ use super::reply::Reply;
 
 /// Keys that a transaction has read.
 #[derive(Debug)]
-pub(super) struct View {
+pub(super) struct View<'a> {
     pub(super) slots: BTreeMap<Bytes, Slot>,
+    records: &'a Records,
     now: Now,
 }
 
@@ -36,20 +37,27 @@ pub(super) struct Value {
     end: Timestamp,
     /// Lifetime to write.
     pub(super) life: Life,
+    /// True if it is the record that was read, whose group and second keys stay.
+    pub(super) inherits: bool,
 }
 
-impl View {
-    pub(super) fn new(found: impl IntoIterator<Item = (Bytes, Option<FoundRecord>)>, now: Now) -> Self {
+impl<'a> View<'a> {
+    pub(super) fn new(
+        found: impl IntoIterator<Item = (Bytes, Option<FoundRecord>)>,
+        records: &'a Records,
+        now: Now,
+    ) -> Self {
         let slot = |(key, found): (Bytes, Option<FoundRecord>)| {
             let read = found.as_ref().map(|found| found.version);
             let value = found.map(|found| Value {
                 bytes: found.value.as_bytes().clone(),
                 end: found.expires_at,
                 life: Life::Keep,
+                inherits: true,
             });
             (key, Slot { read, value, changed: false })
         };
-        Self { slots: found.into_iter().map(slot).collect(), now }
+        Self { slots: found.into_iter().map(slot).collect(), records, now }
     }
 
     fn slot(&mut self, key: &Bytes) -> &mut Slot {
@@ -71,29 +79,44 @@ impl View {
         there
     }
 
-    /// Writes a value. Without an end it gets the policy's; `Keep` leaves the end as it is. An end that has passed
-    /// removes the key.
-    fn write(&mut self, key: &Bytes, bytes: Bytes, end: Option<End>) -> ebbtide::Result<()> {
-        let now = self.now;
-        let slot = self.slot(key);
-        let before = slot.value.as_ref();
-        let (life, ends_at) = match end {
-            None => (Life::Default, Timestamp::NEVER),
-            Some(End::Keep) => match before {
-                Some(before) => (before.life, before.end),
-                None => (Life::Default, Timestamp::NEVER),
-            },
-            Some(end) => {
-                let Some(reached) = reach(end, now)? else {
-                    slot.changed |= slot.value.take().is_some();
-                    return Ok(());
-                };
-                reached
-            }
+    /// Writes a key anew. Without an end it gets the policy's; `Keep` leaves the end, the group and the second keys as
+    /// they are.
+    fn overwrite(&mut self, key: &Bytes, bytes: Bytes, end: Option<End>) -> ebbtide::Result<()> {
+        self.write(key, bytes, end, end == Some(End::Keep))
+    }
+
+    /// Changes the value or the end of a key. Its group and its second keys stay.
+    fn update(&mut self, key: &Bytes, bytes: Bytes, end: End) -> ebbtide::Result<()> {
+        self.write(key, bytes, Some(end), true)
+    }
+
+    /// Writes a value. An end that has passed removes the key.
+    fn write(&mut self, key: &Bytes, bytes: Bytes, end: Option<End>, inherits: bool) -> ebbtide::Result<()> {
+        let before = self.value(key).cloned();
+        let reached = match (end, &before) {
+            (Some(End::Keep), Some(before)) => Some((before.life, before.end)),
+            (None | Some(End::Keep), _) => self.reach_life(Life::Default)?,
+            (Some(end), _) => self.reach(end)?,
         };
-        slot.value = Some(Value { bytes, end: ends_at, life });
+        let Some((life, ends_at)) = reached else {
+            self.remove(key);
+            return Ok(());
+        };
+        let inherits = inherits && before.is_some_and(|before| before.inherits);
+        let slot = self.slot(key);
+        slot.value = Some(Value { bytes, end: ends_at, life, inherits });
         slot.changed = true;
         Ok(())
+    }
+
+    /// Lifetime and instant of an end; none if it has passed.
+    fn reach(&self, end: End) -> ebbtide::Result<Option<(Life, Timestamp)>> {
+        end.life()?.map_or(Ok(None), |life| self.reach_life(life))
+    }
+
+    fn reach_life(&self, life: Life) -> ebbtide::Result<Option<(Life, Timestamp)>> {
+        let ends_at = self.records.end_of(Records::REDIS, life, None, self.now)?;
+        Ok(ends_at.map(|ends_at| (life, ends_at)))
     }
 
     /// Runs one command. A refusal is a reply, and changes nothing.
@@ -122,7 +145,7 @@ impl View {
             Data::GetEx { key, end } => {
                 let value = self.bytes(key);
                 if let (Some(bytes), Some(end)) = (value.clone(), end) {
-                    self.write(key, bytes, Some(*end))?;
+                    self.update(key, bytes, *end)?;
                 }
                 Reply::optional(value)
             }
@@ -131,7 +154,7 @@ impl View {
                     return Ok(Reply::boolean(false));
                 }
                 for (key, value) in pairs {
-                    self.write(key, value.clone(), None)?;
+                    self.overwrite(key, value.clone(), None)?;
                 }
                 if *only_new { Reply::boolean(true) } else { Reply::OK }
             }
@@ -147,7 +170,7 @@ impl View {
             Data::Expire { key, end, only_if } => self.expire(key, *end, *only_if)?,
             Data::Persist { key } => match self.value(key).cloned() {
                 Some(value) if !value.end.is_never() => {
-                    self.write(key, value.bytes, Some(End::Never))?;
+                    self.update(key, value.bytes, End::Never)?;
                     Reply::boolean(true)
                 }
                 _ => Reply::boolean(false),
@@ -158,7 +181,7 @@ impl View {
                     Err(refused) => refused,
                     Ok(None) => overflow(),
                     Ok(Some(sum)) => {
-                        self.write(key, sum.to_string().into(), Some(End::Keep))?;
+                        self.update(key, sum.to_string().into(), End::Keep)?;
                         Reply::Integer(sum)
                     }
                 }
@@ -166,14 +189,14 @@ impl View {
             Data::IncrByFloat { key, by } => match add_float(self.value(key).map(|value| &value.bytes), by) {
                 Err(refused) => refused,
                 Ok(sum) => {
-                    self.write(key, sum.clone(), Some(End::Keep))?;
+                    self.update(key, sum.clone(), End::Keep)?;
                     Reply::Bulk(sum)
                 }
             },
             Data::Append { key, value } => {
                 let joined = joined(self.value(key).map(|value| &value.bytes), value);
                 let length = joined.len();
-                self.write(key, joined, Some(End::Keep))?;
+                self.update(key, joined, End::Keep)?;
                 Reply::Integer(i64::try_from(length).unwrap_or(i64::MAX))
             }
         })
@@ -187,7 +210,7 @@ impl View {
             When::Present => previous.is_some(),
         };
         if writes {
-            self.write(&set.key, set.value.clone(), set.end)?;
+            self.overwrite(&set.key, set.value.clone(), set.end)?;
         }
         Ok(match set.answer {
             SetAnswer::Ok if writes => Reply::OK,
@@ -200,7 +223,7 @@ impl View {
     fn expire(&mut self, key: &Bytes, end: End, only_if: Option<TouchCondition>) -> ebbtide::Result<Reply> {
         let Some(value) = self.value(key).cloned() else { return Ok(Reply::boolean(false)) };
         // An end that has passed is sooner than any other.
-        let ends_at = reach(end, self.now)?.map_or(self.now.latest(), |(_, ends_at)| ends_at);
+        let ends_at = self.reach(end)?.map_or(self.now.latest(), |(_, ends_at)| ends_at);
         let holds = match only_if {
             None => true,
             Some(TouchCondition::Endless) => value.end.is_never(),
@@ -211,20 +234,10 @@ impl View {
             Some(_) => false,
         };
         if holds {
-            self.write(key, value.bytes, Some(end))?;
+            self.update(key, value.bytes, end)?;
         }
         Ok(Reply::boolean(holds))
     }
-}
-
-/// Lifetime and instant of an end; none if it has passed.
-fn reach(end: End, now: Now) -> ebbtide::Result<Option<(Life, Timestamp)>> {
-    let Some(life) = end.life()? else { return Ok(None) };
-    Ok(match life {
-        Life::For(ttl) => Some((life, now.end(ttl)?)),
-        Life::Until(at) => now.before(at)?.then_some((life, at)),
-        _ => Some((life, Timestamp::NEVER)),
-    })
 }
 
 pub(super) fn overflow() -> Reply {

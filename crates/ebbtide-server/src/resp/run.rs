@@ -98,7 +98,10 @@ async fn run_set(records: &Records, set: &Set, time: &TimeSource) -> Answer {
         When::Absent => RecordCondition::Absent,
         When::Present => RecordCondition::Present,
     };
-    let put = PutRecord::new(Records::REDIS, set.key.clone(), record_value(&set.value));
+    let mut put = PutRecord::new(Records::REDIS, set.key.clone(), record_value(&set.value));
+    if life == Life::Keep {
+        put = put.inheriting();
+    }
     match records.put(&put.life(life).only_if(condition)).await? {
         PutOutcome::Stored { previous, .. } => Ok(match set.answer {
             SetAnswer::Ok => Reply::OK,

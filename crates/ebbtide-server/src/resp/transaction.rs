@@ -8,7 +8,7 @@ use ebbtide::stores::records::{
     BatchOutcome, PutRecord, RecordAddress, RecordCondition, RecordWrite, Records, Refusal,
 };
 use ebbtide::timekeeping::TimeSource;
-use ebbtide::{Batch, Error, Version};
+use ebbtide::{Batch, Error, ErrorKind, Version};
 
 use super::apply::{Slot, View, record_value};
 use super::data::Data;
@@ -58,13 +58,19 @@ pub(super) async fn execute(
     let addresses: Vec<_> = keys.iter().map(|key| address(key)).collect();
     for _ in 0..ATTEMPTS {
         let found = if addresses.is_empty() { Vec::new() } else { records.get_many(&addresses).await? };
-        let mut view = View::new(keys.iter().map(|key| (*key).clone()).zip(found), time.now()?);
+        let found = keys.iter().map(|key| (*key).clone()).zip(found);
+        let mut view = View::new(found, records, time.now()?);
         let is_broken =
             |watched: &Watched| view.slots.get(&watched.key).is_some_and(|slot| slot.read != watched.version);
         if watched.iter().any(is_broken) {
             return Ok(None);
         }
-        let replies = commands.iter().map(|data| view.run(data)).collect::<ebbtide::Result<Vec<_>>>()?;
+        let mut run = |data: &&Data| match view.run(data) {
+            // A command that is refused has an error for its reply, as in Redis; the others take effect.
+            Err(error) if error.kind() == ErrorKind::Invalid => Ok(Reply::from(error)),
+            answer => answer,
+        };
+        let replies = commands.iter().map(&mut run).collect::<ebbtide::Result<Vec<_>>>()?;
         // One key that is only read needs no second look: the read is the step.
         if view.slots.values().all(|slot| !slot.changed) && view.slots.len() <= 1 {
             return Ok(Some(replies));
@@ -85,11 +91,11 @@ fn write(key: &Bytes, slot: &Slot) -> RecordWrite {
     let condition = slot.read.map_or(RecordCondition::Absent, RecordCondition::Version);
     let (collection, id) = (Records::REDIS.to_owned(), key.clone().into());
     match &slot.value {
-        Some(value) if slot.changed => RecordWrite::Put(
-            PutRecord::new(Records::REDIS, key.clone(), record_value(&value.bytes))
-                .life(value.life)
-                .only_if(condition),
-        ),
+        Some(value) if slot.changed => {
+            let put = PutRecord::new(Records::REDIS, key.clone(), record_value(&value.bytes));
+            let put = put.life(value.life).only_if(condition);
+            RecordWrite::Put(if value.inherits { put.inheriting() } else { put })
+        }
         // A key that was made and removed within the transaction was absent, and stays so.
         None if slot.changed && slot.read.is_some() => RecordWrite::Delete { collection, id, condition },
         _ => RecordWrite::Check { collection, id, condition },

@@ -2,8 +2,8 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use ebbtide::Kind;
 use ebbtide::stores::policies::PolicyOutcome;
+use ebbtide::{Kind, PolicyTarget};
 use ebbtide_api::answers::Listed;
 use ebbtide_api::policies::{PoliciesAnswer, PolicyAnswer, PolicyRequest, SimulationAnswer};
 use serde::Deserialize;
@@ -26,6 +26,9 @@ pub(super) fn routes() -> Table {
 struct WhichPolicies {
     /// Kind whose policy in force is read; without it, the stored policies are listed.
     kind: Option<String>,
+    /// Collection of `records`, `counters` or `leases` whose policy in force is read; in a list, the one whose policies
+    /// are listed.
+    collection: Option<String>,
     /// Scope; the scope of the request by default.
     scope: Option<String>,
 }
@@ -47,17 +50,24 @@ async fn read(
     let scope = caller.named(which.scope)?;
     let policies = app.stores.policies(&scope);
     let Some(kind) = which.kind else {
-        let items = policies.list().await?.iter().map(PolicyAnswer::from).collect();
+        let mut stored = policies.list().await?;
+        if which.collection.is_some() {
+            stored.retain(|policy| policy.collection == which.collection);
+        }
+        let items = stored.iter().map(PolicyAnswer::from).collect();
         return Ok(Json(PoliciesAnswer::Page(Listed { items, next: None })));
     };
     let kind: Kind = kind.parse()?;
-    let found = policies.in_force(kind, &scope).await?.ok_or_else(unknown)?;
+    let target = PolicyTarget::new(kind, which.collection.as_deref());
+    let found = policies.in_force(target, &scope).await?.ok_or_else(unknown)?;
     Ok(Json(PoliciesAnswer::One(Box::new(PolicyAnswer::in_force(kind, &found)))))
 }
 
-/// Sets the policy of a kind in a scope and all that it covers, and writes to the audit log
+/// Sets the policy of a kind or a collection in a scope and all that it covers, and writes to the audit log
 ///
-/// It is in force on this node at once, and on every other within five seconds. Records that exist keep their expiry.
+/// The most specific policy applies: the nearest scope first; within a scope, that of the collection before that of the
+/// kind. It is in force on this node at once, and on every other within five seconds. Records that exist keep their
+/// expiry.
 #[utoipa::path(put, path = "/policies", operation_id = "set_policy", tag = "policies",
     request_body = PolicyRequest,
     responses(
@@ -69,11 +79,11 @@ async fn set(
     caller: Caller,
     Json(body): Json<PolicyRequest>,
 ) -> Result<Json<PolicyAnswer>, Problem> {
-    let (kind, policy) = (body.kind()?, body.policy()?);
-    let scope = caller.named(body.scope)?;
-    let context = caller.context(body.actor, body.reason)?;
+    let (target, policy) = (body.target()?, body.policy()?);
+    let scope = caller.named(body.scope.clone())?;
+    let context = caller.context(body.actor.clone(), body.reason.clone())?;
     let policies = app.stores.policies(&caller.scope);
-    match policies.set_version(kind, &scope, policy, body.version, &context).await? {
+    match policies.set_version(target, &scope, policy, body.version, &context).await? {
         PolicyOutcome::Set(stored) => Ok(Json(PolicyAnswer::from(&stored))),
         PolicyOutcome::Conflict { version } => {
             let problem = Problem::conflict("conflict", "the stored policy has another version");
@@ -90,6 +100,8 @@ async fn set(
 struct PolicyRemove {
     #[param(example = "approvals")]
     kind: String,
+    /// Collection of `records`, `counters` or `leases`; without it, the policy of the whole kind is removed.
+    collection: Option<String>,
     /// Scope; the scope of the request by default.
     scope: Option<String>,
     /// Actor for the audit log; the holder of the key by default.
@@ -98,7 +110,7 @@ struct PolicyRemove {
     reason: Option<String>,
 }
 
-/// Removes the stored policy of exactly this kind and scope, and writes to the audit log
+/// Removes the stored policy of exactly this kind, collection and scope, and writes to the audit log
 #[utoipa::path(delete, path = "/policies", operation_id = "remove_policy", tag = "policies",
     params(PolicyRemove),
     responses((status = 204, description = "it is gone"), (status = 404, description = "unknown")))]
@@ -109,7 +121,8 @@ async fn remove(
 ) -> Result<StatusCode, Problem> {
     let scope = caller.named(asked.scope)?;
     let context = caller.context(asked.actor, asked.reason)?;
-    let removed = app.stores.policies(&caller.scope).unset(asked.kind.parse()?, &scope, &context).await?;
+    let target = PolicyTarget::new(asked.kind.parse()?, asked.collection.as_deref());
+    let removed = app.stores.policies(&caller.scope).unset(target, &scope, &context).await?;
     removed.map(|_| StatusCode::NO_CONTENT).ok_or_else(unknown)
 }
 
@@ -123,9 +136,9 @@ async fn simulate(
     caller: Caller,
     Json(body): Json<PolicyRequest>,
 ) -> Result<Json<SimulationAnswer>, Problem> {
-    let (kind, policy) = (body.kind()?, body.policy()?);
-    let scope = caller.named(body.scope)?;
-    Ok(Json(app.stores.policies(&caller.scope).simulate(kind, &scope, policy).await?.into()))
+    let (target, policy) = (body.target()?, body.policy()?);
+    let scope = caller.named(body.scope.clone())?;
+    Ok(Json(app.stores.policies(&caller.scope).simulate(target, &scope, policy).await?.into()))
 }
 
 fn unknown() -> Problem {

@@ -73,6 +73,109 @@ async fn deleting_an_owner_removes_the_permissions_of_peers_about_it() {
     assert_eq!((server.trusts().await, server.permission("bob").await), (false, 404));
 }
 
+impl Server {
+    async fn add_record(&self, id: &str, more: Value) {
+        let mut body = json!({"collection": "s", "id": id, "value": 1, "keys": [format!("key of {id}")]});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        self.post("/v1/records/put", body).await.ok(200);
+    }
+
+    /// Status of a read by id, and by second key.
+    async fn record(&self, id: &str) -> (u16, u16) {
+        let by = async |name: Value| self.post("/v1/records/get", name).await.status;
+        let key = json!({"collection": "s", "key": format!("key of {id}")});
+        (by(json!({"collection": "s", "id": id})).await, by(key).await)
+    }
+
+    async fn links(&self) -> usize {
+        let listed = self.post("/v1/belongings/reconcile", Value::Null).await.ok(200);
+        assert_eq!(listed["records"], 0);
+        usize::try_from(listed["links"].as_u64().unwrap()).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_record_goes_with_what_it_belongs_to() {
+    let server = Server::start().await;
+    server.add_trust(Value::Null).await;
+    let client = server.post("/v1/clients", json!({"owner": "zoe", "name": "app"})).await.ok(201);
+    let client = client["client_id"].as_str().unwrap();
+    let grant = server.post("/v1/grants", json!({"subject": "zoe", "client_id": "other"})).await.ok(201);
+    let grant = grant["grant_id"].as_str().unwrap();
+    server.add_record("alone", json!({})).await;
+    for (id, parent) in [
+        ("of-trust", json!({"relationship": trust()})),
+        ("of-client", json!({"client": client})),
+        ("of-grant", json!({"grant": grant})),
+        ("of-owner", json!({"owner": "carol"})),
+        ("of-peer", json!({"peer": "carol"})),
+    ] {
+        server.add_record(id, json!({"belongs_to": parent, "group": "g"})).await;
+        let listed = server.post("/v1/belongings", parent).await.ok(200);
+        let named = |item: &Value| item["kind"] == "records" && item["names"] == json!(["s", id]);
+        assert!(listed["items"].as_array().unwrap().iter().any(named), "{listed}");
+        assert_eq!(server.record(id).await, (200, 200), "a list removes nothing");
+    }
+    assert_eq!(server.call("DELETE", TRUST, &[], Value::Null).await.status, 204);
+    server.call("DELETE", &format!("/v1/clients/{client}"), &[], Value::Null).await.ok(200);
+    server.call("DELETE", &format!("/v1/grants/{grant}"), &[], Value::Null).await.ok(200);
+    let deleted = server.call("DELETE", "/v1/owners/carol", &[], Value::Null).await.ok(200);
+    assert!(deleted.to_string().contains("\"records\":2"), "{deleted}");
+    for id in ["of-trust", "of-client", "of-grant", "of-owner", "of-peer"] {
+        assert_eq!(server.record(id).await, (404, 404), "{id}");
+    }
+    assert_eq!(server.record("alone").await, (200, 200));
+    assert_eq!(server.links().await, 0, "the links are gone with the records");
+    let bad = json!({"collection": "s", "id": "x", "value": 1, "belongs_to": {"grant": "nonsense"}});
+    server.post("/v1/records/put", bad).await.refused(400, "invalid");
+}
+
+#[tokio::test]
+async fn a_record_belongs_to_what_its_last_write_names() {
+    let server = Server::start().await;
+    let bob = || json!({"belongs_to": {"owner": "bob"}});
+    let delete_bob = || server.call("DELETE", "/v1/owners/bob", &[], Value::Null);
+    for id in ["plain", "moved", "refused", "taken", "touched", "in-batch"] {
+        server.add_record(id, bob()).await;
+    }
+    // Without second keys, too: then the write does not read what is there.
+    server.post("/v1/records/put", json!({"collection": "s", "id": "plain", "value": 2})).await.ok(200);
+    server.add_record("moved", json!({"belongs_to": {"owner": "eve"}})).await;
+    let refused = json!({"collection": "s", "id": "refused", "value": 2, "if": "absent",
+        "belongs_to": {"owner": "eve"}});
+    server.post("/v1/records/put", refused).await.refused(409, "conflict");
+    server.post("/v1/records/take", json!({"collection": "s", "id": "taken"})).await.ok(200);
+    server.add_record("taken", json!({})).await;
+    server
+        .post("/v1/records/touch", json!({"collection": "s", "id": "touched", "ttl_seconds": 9}))
+        .await
+        .ok(200);
+    let batch = json!({"writes": [
+        {"put": {"collection": "s", "id": "in-batch", "value": 3}},
+        {"put": {"collection": "s", "id": "new", "value": 3, "belongs_to": {"owner": "bob"}}},
+    ]});
+    server.post("/v1/records/batch", batch).await.ok(200);
+    assert_eq!(server.links().await, 0, "no link leads to nothing");
+    let listed = server.post("/v1/belongings", json!({"owner": "bob"})).await.ok(200);
+    assert_eq!(listed["items"].as_array().unwrap().len(), 3, "{listed}");
+    delete_bob().await.ok(200);
+    for (id, status) in [
+        ("plain", 200),
+        ("moved", 200),
+        ("refused", 404),
+        ("taken", 200),
+        ("touched", 404),
+        ("in-batch", 200),
+        ("new", 404),
+    ] {
+        assert_eq!(server.record(id).await.0, status, "{id}");
+    }
+    // One that has ended leaves a link, which leads to nothing.
+    server.add_record("brief", json!({"belongs_to": {"owner": "dan"}, "ttl_seconds": 60})).await;
+    server.pass(60);
+    assert_eq!((server.links().await, server.links().await), (1, 0));
+}
+
 #[tokio::test]
 async fn a_link_is_changed_and_reconciled() {
     let server = Server::start().await;

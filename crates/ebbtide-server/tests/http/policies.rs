@@ -58,6 +58,85 @@ async fn a_policy_is_in_force_here_at_once_and_on_other_nodes_after_a_round() {
     server.call("PUT", "/v1/approvals", ACME, week).await.ok(200);
 }
 
+async fn put(server: &Server, collection: &str, id: &str, life: Value) -> crate::server::Answer {
+    let mut body = json!({"collection": collection, "id": id, "value": 1});
+    body.as_object_mut().unwrap().extend(life.as_object().unwrap().clone());
+    server.call("POST", "/v1/records/put", ACME, body).await
+}
+
+#[tokio::test]
+async fn a_policy_of_a_collection_is_set_read_simulated_and_removed() {
+    let server = Server::start().await;
+    let other = server.another().await;
+    for (collection, id, ttl) in [("s", "a", 100), ("s", "b", 7_200), ("t", "a", 100)] {
+        put(&server, collection, id, json!({"ttl_seconds": ttl})).await.ok(200);
+    }
+    let policy = json!({"kind": "records", "collection": "s", "scope": "tenant:acme", "min_ttl_seconds": 600,
+        "max_ttl_seconds": 3_600, "default_ttl_seconds": 1_800});
+    let simulated = server.post("/v1/policies/simulate", policy.clone()).await.ok(200);
+    assert_eq!((&simulated["live"], &simulated["too_long"]), (&json!(2), &json!(1)));
+    let set = server.call("PUT", "/v1/policies", &[], policy.clone()).await.ok(200);
+    assert_eq!((&set["collection"], &set["version"]), (&json!("s"), &json!(1)));
+    let end = |answer: &Value| answer["expires_at"].as_u64().map(|at| (at - 1_800_000_000_000) / 1_000);
+    assert_eq!(end(&put(&server, "s", "a", json!({})).await.ok(200)), Some(1_800));
+    assert_eq!(end(&put(&server, "t", "a", json!({})).await.ok(200)), None);
+    let refused = put(&server, "s", "a", json!({"ttl_ms": 1_000})).await.refused(400, "invalid");
+    assert!(refused["detail"].as_str().unwrap().contains("600 s to 3600 s"), "{refused}");
+    let touch = json!({"collection": "s", "id": "a", "ttl_seconds": 10});
+    server.call("POST", "/v1/records/touch", ACME, touch).await.refused(400, "invalid");
+    let batch = json!({"writes": [{"put": {"collection": "s", "id": "c", "value": 1, "ttl_seconds": 10}}]});
+    server.call("POST", "/v1/records/batch", ACME, batch).await.refused(400, "invalid");
+    other.round().await;
+    put(&other, "s", "a", json!({"ttl_seconds": 10})).await.refused(400, "invalid");
+    let read =
+        async |query: &str| server.call("GET", &format!("/v1/policies?{query}"), &[], Value::Null).await;
+    let found = read("kind=records&collection=s&scope=tenant:acme/env:dev").await.ok(200);
+    assert_eq!((&found["collection"], &found["scope"]), (&json!("s"), &json!("tenant:acme")));
+    read("kind=records&collection=t&scope=tenant:acme").await.refused(404, "unknown");
+    read("kind=records&scope=tenant:acme").await.refused(404, "unknown");
+    let counters = json!({"kind": "counters", "collection": "hits", "scope": "tenant:acme",
+        "default_ttl_seconds": 60});
+    server.call("PUT", "/v1/policies", &[], counters).await.ok(200);
+    let hit = json!({"collection": "hits", "id": "a"});
+    let counted = server.call("POST", "/v1/records/increment", ACME, hit).await.ok(200);
+    assert_eq!(end(&counted), Some(60));
+    let leases = json!({"kind": "leases", "collection": "locks", "scope": "tenant:acme", "min_ttl_seconds": 1,
+        "default_ttl_seconds": 5});
+    server.call("PUT", "/v1/policies", &[], leases).await.ok(200);
+    let lock = json!({"collection": "locks", "id": "a"});
+    assert_eq!(end(&server.call("POST", "/v1/records/acquire", ACME, lock).await.ok(200)), Some(5));
+    assert_eq!(read("").await.ok(200)["items"].as_array().unwrap().len(), 3);
+    assert_eq!(read("collection=s").await.ok(200)["items"].as_array().unwrap().len(), 1);
+    let stale = {
+        let mut stale = policy.clone();
+        stale["version"] = json!(7);
+        stale
+    };
+    server.call("PUT", "/v1/policies", &[], stale).await.refused(409, "conflict");
+    let remove = async |query: &str| {
+        server
+            .call("DELETE", &format!("/v1/policies?scope=tenant:acme&{query}"), &[], Value::Null)
+            .await
+            .status
+    };
+    assert_eq!(remove("kind=records").await, 404, "the policy of the kind is another");
+    assert_eq!(remove("kind=records&collection=s").await, 204);
+    assert_eq!(end(&put(&server, "s", "a", json!({})).await.ok(200)), None);
+    let log = server.call("GET", "/v1/audit?scope=tenant:acme", &[], Value::Null).await.ok(200);
+    let policies = log["items"].as_array().unwrap().iter().filter(|entry| entry["action"] == "policy");
+    assert_eq!(policies.count(), 4, "{log}");
+    for bad in [
+        json!({"kind": "approvals", "collection": "s"}),
+        json!({"kind": "records", "collection": ""}),
+        json!({"kind": "records_groups", "collection": "s"}),
+    ] {
+        server.call("PUT", "/v1/policies", &[], bad.clone()).await.refused(400, "invalid");
+        server.post("/v1/policies/simulate", bad).await.refused(400, "invalid");
+    }
+    read("kind=approvals&collection=s").await.refused(400, "invalid");
+    assert_eq!(remove("kind=approvals&collection=s").await, 400);
+}
+
 #[tokio::test]
 async fn a_policy_is_simulated_against_the_records_that_it_would_bound() {
     let server = Server::start().await;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use ebbtide::stores::audit::AuditContext;
 use ebbtide::stores::records::{PutOutcome, PutRecord, RecordAddress, RecordValue, Records};
+use ebbtide::{Kind, PolicyTarget, Scope, Ttl, TtlPolicy};
 
 use crate::client::{Server, encoded};
 
@@ -201,8 +203,116 @@ async fn a_change_by_a_command_keeps_the_group_and_keys_of_a_record() {
     assert_eq!(client.line("APPEND n 0").await, ":2\r\n");
     let by_key = records.get(&RecordAddress::key(Records::REDIS, "k")).await.unwrap().found().unwrap();
     assert_eq!((by_key.value.as_bytes().as_ref(), by_key.group.as_deref()), (&b"20"[..], Some("g")));
+    for (line, value) in [
+        ("SET n 5 KEEPTTL", "5"),
+        ("SET n 6 XX KEEPTTL GET", "6"),
+        ("EXPIRE n 100", "6"),
+        ("GETEX n EX 200", "6"),
+        ("PERSIST n", "6"),
+        ("MULTI", "6"),
+        ("INCR n", "6"),
+        ("EXEC", "7"),
+        ("MULTI", "7"),
+        ("SET n 8 KEEPTTL", "7"),
+        ("APPEND n 0", "7"),
+        ("EXPIRE n 50", "7"),
+        ("GETEX n PERSIST", "7"),
+        ("EXEC", "80"),
+    ] {
+        let reply = client.line(line).await;
+        assert!(!reply.starts_with('-'), "{line}: {reply}");
+        let found = records.get(&RecordAddress::key(Records::REDIS, "k")).await.unwrap().found();
+        let found = found.unwrap_or_else(|| panic!("{line} dropped the key"));
+        assert_eq!(found.value.as_bytes().as_ref(), value.as_bytes(), "{line}");
+        assert_eq!(found.group.as_deref(), Some("g"), "{line}");
+    }
     records.revoke_group(Records::REDIS, "g", None).await.unwrap();
     assert_eq!(client.line("GET n").await, "$-1\r\n");
+    // A key that is written anew has nothing of the one before.
+    let PutOutcome::Stored { .. } = records.put(&put.clone().group("h")).await.unwrap() else { panic!() };
+    for line in ["MULTI", "SET n 9", "EXEC"] {
+        client.line(line).await;
+    }
+    let found = records.get(&RecordAddress::id(Records::REDIS, "n")).await.unwrap().found().unwrap();
+    assert_eq!(found.group, None);
+    assert_eq!(records.get(&RecordAddress::key(Records::REDIS, "k")).await.unwrap().found(), None);
+}
+
+#[tokio::test]
+async fn a_policy_of_the_collection_bounds_the_lives_of_keys() {
+    let server = Server::start().await;
+    let policy = TtlPolicy {
+        default: Some(Ttl::from_secs(3_600).unwrap()),
+        min: Ttl::from_secs(60).unwrap(),
+        max: Ttl::from_secs(86_400).unwrap(),
+        enforce: true,
+    };
+    let context = AuditContext::new("admin", "a test").unwrap();
+    let target = PolicyTarget::new(Kind::Record, Some(Records::REDIS));
+    let policies = server.db.stores().policies(&Scope::Global);
+    policies.set(target, &Scope::Global, policy, &context).await.unwrap();
+    let mut client = server.client().await;
+    for (line, reply) in [
+        ("SET k v", "+OK\r\n"),
+        ("TTL k", ":3600\r\n"),
+        ("SET k v KEEPTTL", "+OK\r\n"),
+        ("SET k2 v NX", "+OK\r\n"),
+        ("TTL k2", ":3600\r\n"),
+        ("SETNX k3 v", ":1\r\n"),
+        ("TTL k3", ":3600\r\n"),
+        ("GETSET k v", "$1\r\nv\r\n"),
+        ("TTL k", ":3600\r\n"),
+        ("INCR n", ":1\r\n"),
+        ("TTL n", ":3600\r\n"),
+        ("APPEND a x", ":1\r\n"),
+        ("TTL a", ":3600\r\n"),
+        ("MSET a 1 b 2", "+OK\r\n"),
+        ("TTL b", ":3600\r\n"),
+        ("EXPIRE k 60", ":1\r\n"),
+        ("PERSIST k", ":1\r\n"),
+        ("TTL k", ":86400\r\n"),
+        ("GETEX k EX 100", "$1\r\nv\r\n"),
+        ("GETEX k PERSIST", "$1\r\nv\r\n"),
+        ("TTL k", ":86400\r\n"),
+        ("EXPIRE k -1", ":1\r\n"),
+        ("SET k v EX 100", "+OK\r\n"),
+        ("MULTI", "+OK\r\n"),
+        ("SET k w", "+QUEUED\r\n"),
+        ("TTL k", "+QUEUED\r\n"),
+        ("SET k x EX 1", "+QUEUED\r\n"),
+        ("INCR fresh", "+QUEUED\r\n"),
+        ("TTL fresh", "+QUEUED\r\n"),
+        (
+            "EXEC",
+            "*5\r\n+OK\r\n:3600\r\n-ERR TTL out of bounds: a TTL is 60 s to 86400 s here\r\n:1\r\n:3600\r\n",
+        ),
+        ("GET k", "$1\r\nw\r\n"),
+        ("TTL k", ":3600\r\n"),
+        ("TTL fresh", ":3600\r\n"),
+    ] {
+        assert_eq!(client.line(line).await, reply, "{line}");
+    }
+    for line in [
+        "SET k v EX 59",
+        "SET k v PX 1000",
+        "SET k v EX 86401",
+        "SET k v EXAT 1800000010",
+        "SETEX k 10 v",
+        "PSETEX k 10 v",
+        "EXPIRE k 59",
+        "EXPIRE k 86401 XX",
+        "PEXPIRE k 1",
+        "EXPIREAT k 1800000010",
+        "GETEX k EX 10",
+        "GETEX k PX 10",
+    ] {
+        assert_eq!(
+            client.line(line).await,
+            "-ERR TTL out of bounds: a TTL is 60 s to 86400 s here\r\n",
+            "{line}"
+        );
+        assert_eq!(client.line("TTL k").await, ":3600\r\n", "{line}");
+    }
 }
 
 #[tokio::test]

@@ -196,7 +196,7 @@ impl TtlPolicy {
     pub fn apply(&self, requested: Option<Ttl>) -> Result<Option<Ttl>> {
         let Some(ttl) = requested else { return Ok(self.default) };
         if ttl < self.min || ttl > self.max {
-            let message = format!("a TTL is {} to {} here", self.min, self.max);
+            let message = format!("TTL out of bounds: a TTL is {} to {} here", self.min, self.max);
             if self.enforce {
                 return Err(Error::invalid(message));
             }
@@ -206,22 +206,113 @@ impl TtlPolicy {
     }
 }
 
-/// TTL policies per kind and scope. The most specific one applies: the record's own scope, then each scope that
-/// covers it, up to Global. Without one, the store's own bounds apply.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TtlPolicies(BTreeMap<(Kind, Scope), TtlPolicy>);
+/// Records that a policy bounds: those of a kind, or those of one collection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PolicyTarget<'a> {
+    /// Kind of record.
+    pub kind: Kind,
+    /// Collection; none for every record of the kind.
+    pub collection: Option<&'a str>,
+}
 
-impl TtlPolicies {
-    /// Sets the policy of a kind in a scope and all that it covers. Returns the previous one.
-    pub fn set(&mut self, kind: Kind, scope: Scope, policy: TtlPolicy) -> Result<Option<TtlPolicy>> {
-        scope.check()?;
-        policy.check()?;
-        Ok(self.0.insert((kind, scope), policy))
+impl<'a> PolicyTarget<'a> {
+    /// Kinds whose records are in collections.
+    pub const COLLECTED: [Kind; 3] = [Kind::Record, Kind::Counter, Kind::Lease];
+
+    /// Longest name of a collection, in bytes.
+    pub const MAX_COLLECTION_BYTES: usize = 128;
+
+    /// Names the records of a kind, in one collection if one is given.
+    #[must_use]
+    pub const fn new(kind: Kind, collection: Option<&'a str>) -> Self {
+        Self { kind, collection }
     }
 
-    /// Removes the policy that was set for exactly that kind and scope.
-    pub fn unset(&mut self, kind: Kind, scope: &Scope) -> Option<TtlPolicy> {
-        self.0.remove(&(kind, scope.clone()))
+    /// Refuses a collection of a kind that has none, and a name that no collection has.
+    pub fn check(self) -> Result<()> {
+        let Some(collection) = self.collection else { return Ok(()) };
+        if !Self::COLLECTED.contains(&self.kind) {
+            return Err(Error::invalid(format!(
+                "only records, counters and leases have collections; {} have none",
+                self.kind
+            )));
+        }
+        check_collection(collection)
+    }
+}
+
+impl From<Kind> for PolicyTarget<'_> {
+    fn from(kind: Kind) -> Self {
+        Self { kind, collection: None }
+    }
+}
+
+/// Refuses a name that no collection has.
+pub(crate) fn check_collection(collection: &str) -> Result<()> {
+    let most = PolicyTarget::MAX_COLLECTION_BYTES;
+    if collection.is_empty() || collection.len() > most || collection.chars().any(char::is_control) {
+        return Err(Error::invalid(format!(
+            "the name of a collection has 1 to {most} bytes and no control characters"
+        )));
+    }
+    Ok(())
+}
+
+/// TTL policies per kind, scope and collection. The most specific one applies: the record's own scope, then each scope
+/// that covers it, up to Global; within a scope, the policy of the record's collection before that of the kind. Without
+/// one, the store's own bounds apply.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TtlPolicies(BTreeMap<(Kind, Scope), ScopePolicies>);
+
+/// Policies of one kind in one scope.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct ScopePolicies {
+    /// Policy of the records whose collection has none of its own.
+    kind: Option<TtlPolicy>,
+    collections: BTreeMap<String, TtlPolicy>,
+}
+
+/// Policy that applies to a record, and the place that it is set for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FoundPolicy {
+    /// Scope.
+    pub scope: Scope,
+    /// Collection; none if it is set for every record of the kind.
+    pub collection: Option<String>,
+    /// Policy.
+    pub policy: TtlPolicy,
+}
+
+impl TtlPolicies {
+    /// Sets the policy of a kind, or of one collection of it, in a scope and all that it covers. Returns the previous
+    /// one.
+    pub fn set<'a>(
+        &mut self,
+        target: impl Into<PolicyTarget<'a>>,
+        scope: Scope,
+        policy: TtlPolicy,
+    ) -> Result<Option<TtlPolicy>> {
+        let target = target.into();
+        target.check()?;
+        scope.check()?;
+        policy.check()?;
+        let place = self.0.entry((target.kind, scope)).or_default();
+        Ok(match target.collection {
+            Some(collection) => place.collections.insert(collection.to_owned(), policy),
+            None => place.kind.replace(policy),
+        })
+    }
+
+    /// Removes the policy that was set for exactly that kind, collection and scope.
+    pub fn unset<'a>(&mut self, target: impl Into<PolicyTarget<'a>>, scope: &Scope) -> Option<TtlPolicy> {
+        let target = target.into();
+        let place = self.0.get_mut(&(target.kind, scope.clone()))?;
+        match target.collection {
+            Some(collection) => place.collections.remove(collection),
+            None => place.kind.take(),
+        }
     }
 
     /// Bounds approvals and relationships to a minute to a year, enforced, where no policy of theirs is set for every
@@ -229,32 +320,45 @@ impl TtlPolicies {
     #[must_use]
     pub fn with_standard(mut self) -> Self {
         for kind in [Kind::Approval, Kind::Relationship] {
-            self.0.entry((kind, Scope::Global)).or_default();
+            self.0.entry((kind, Scope::Global)).or_default().kind.get_or_insert_default();
         }
         self
     }
 
-    /// Returns the policy that applies to records of this kind in this scope, if any.
+    /// Returns the policy that applies to these records in this scope, if any.
     #[must_use]
-    pub fn of(&self, kind: Kind, scope: &Scope) -> Option<TtlPolicy> {
-        self.found(kind, scope).map(|(_, policy)| policy)
+    pub fn of<'a>(&self, target: impl Into<PolicyTarget<'a>>, scope: &Scope) -> Option<TtlPolicy> {
+        self.found(target, scope).map(|found| found.policy)
     }
 
-    /// Returns the policy that applies to records of this kind in this scope, with the scope that it is set for.
+    /// Returns the policy that applies to these records in this scope, with the place that it is set for.
     #[must_use]
-    pub fn found(&self, kind: Kind, scope: &Scope) -> Option<(Scope, TtlPolicy)> {
+    pub fn found<'a>(&self, target: impl Into<PolicyTarget<'a>>, scope: &Scope) -> Option<FoundPolicy> {
+        let target = target.into();
         if self.0.is_empty() {
             return None;
         }
         scope.ancestry().into_iter().find_map(|ancestor| {
-            let key = (kind, ancestor);
-            self.0.get(&key).map(|policy| (key.1, *policy))
+            let key = (target.kind, ancestor);
+            let place = self.0.get(&key)?;
+            let own = target.collection.and_then(|collection| place.collections.get_key_value(collection));
+            let (collection, policy) = match own {
+                Some((collection, policy)) => (Some(collection.clone()), *policy),
+                None => (None, place.kind?),
+            };
+            Some(FoundPolicy { scope: key.1, collection, policy })
         })
     }
 
     /// Every policy, by kind and scope.
-    pub fn iter(&self) -> impl Iterator<Item = (Kind, &Scope, &TtlPolicy)> {
-        self.0.iter().map(|((kind, scope), policy)| (*kind, scope, policy))
+    pub fn iter(&self) -> impl Iterator<Item = (PolicyTarget<'_>, &Scope, &TtlPolicy)> {
+        self.0.iter().flat_map(|((kind, scope), place)| {
+            let of_kind = place.kind.iter().map(move |policy| (PolicyTarget::from(*kind), scope, policy));
+            let of_collections = place.collections.iter().map(move |(collection, policy)| {
+                (PolicyTarget::new(*kind, Some(collection.as_str())), scope, policy)
+            });
+            of_kind.chain(of_collections)
+        })
     }
 }
 
@@ -338,5 +442,30 @@ mod tests {
         assert_eq!(policies.of(Kind::Code, &scope("tenant:a")), None);
         assert_eq!(policies.unset(Kind::Approval, &scope("tenant:a")), Some(TtlPolicy::short_lived()));
         assert_eq!(policies.of(Kind::Approval, &scope("tenant:a")), Some(TtlPolicy::long_lived()));
+    }
+
+    #[test]
+    fn a_scope_comes_before_a_collection_and_a_collection_before_its_kind() {
+        let mut policies = TtlPolicies::default();
+        let acme: Scope = "tenant:acme".parse().unwrap();
+        let redis = PolicyTarget::new(Kind::Record, Some("redis"));
+        let other = PolicyTarget::new(Kind::Record, Some("other"));
+        policies.set(redis, Scope::Global, TtlPolicy::temporary()).unwrap();
+        assert_eq!(policies.of(redis, &acme), Some(TtlPolicy::temporary()));
+        assert_eq!(policies.of(other, &acme), None);
+        assert_eq!(policies.of(PolicyTarget::new(Kind::Counter, Some("redis")), &acme), None);
+        policies.set(Kind::Record, acme.clone(), TtlPolicy::long_lived()).unwrap();
+        assert_eq!(policies.of(redis, &acme), Some(TtlPolicy::long_lived()), "the scope is nearer");
+        policies.set(redis, acme.clone(), TtlPolicy::short_lived()).unwrap();
+        assert_eq!(policies.of(redis, &acme), Some(TtlPolicy::short_lived()));
+        assert_eq!(policies.of(other, &acme), Some(TtlPolicy::long_lived()));
+        let found = policies.found(redis, &acme).unwrap();
+        assert_eq!((found.scope, found.collection.as_deref()), (acme.clone(), Some("redis")));
+        assert_eq!(policies.iter().count(), 3);
+        assert_eq!(policies.unset(redis, &acme), Some(TtlPolicy::short_lived()));
+        assert_eq!(policies.of(redis, &acme), Some(TtlPolicy::long_lived()));
+        for bad in [PolicyTarget::new(Kind::Code, Some("redis")), PolicyTarget::new(Kind::Record, Some(""))] {
+            assert!(policies.set(bad, Scope::Global, TtlPolicy::default()).is_err());
+        }
     }
 }

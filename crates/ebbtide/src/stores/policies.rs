@@ -31,12 +31,12 @@ use super::registry::{Store, default_ttl, kinds_with};
 use super::shared::paging::Pages;
 use super::shared::update::Step;
 use crate::model::error::{Error, Result};
-use crate::model::key::{Key, Prefix};
+use crate::model::key::{Key, Part, Prefix};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::scope::{Reach, Scope};
 use crate::model::time::Timestamp;
-use crate::model::ttl::{Ttl, TtlPolicies, TtlPolicy};
+use crate::model::ttl::{FoundPolicy, PolicyTarget, Ttl, TtlPolicies, TtlPolicy};
 use crate::model::write::{Batch, Write};
 use crate::stores::audit::{Action, AuditContext, Note};
 use crate::timekeeping::Now;
@@ -55,6 +55,8 @@ pub struct Policies {
 pub struct StoredPolicy {
     /// Kind of record that it applies to.
     pub kind: Kind,
+    /// Collection that it applies to; none for every record of the kind.
+    pub collection: Option<String>,
     /// Scope that it applies to, with all that it covers.
     pub scope: Scope,
     /// Policy.
@@ -65,12 +67,26 @@ pub struct StoredPolicy {
     pub changed_at: Timestamp,
 }
 
-/// Policy in force for a kind and a scope.
+impl StoredPolicy {
+    /// Records that it applies to.
+    #[must_use]
+    pub fn target(&self) -> PolicyTarget<'_> {
+        PolicyTarget::new(self.kind, self.collection.as_deref())
+    }
+
+    fn is_of(&self, target: PolicyTarget<'_>, scope: &Scope) -> bool {
+        self.target() == target && self.scope == *scope
+    }
+}
+
+/// Policy in force for a kind or a collection, and a scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InForce {
     /// Scope that it is set for: the one that was asked for, or one that covers it.
     pub scope: Scope,
+    /// Collection that it is set for; none if it is set for every record of the kind.
+    pub collection: Option<String>,
     /// Policy.
     pub policy: TtlPolicy,
     /// Stored policy that it comes from; none if it is configured or built in.
@@ -120,45 +136,46 @@ impl Policies {
         Self { stores, caller }
     }
 
-    /// Sets the policy of a kind in a scope and all that it covers, and appends to the audit log of that scope.
-    /// Returns the previous policy. Returns `Invalid`, and writes nothing, for a policy that contradicts itself or
-    /// refuses the default of its store.
-    pub async fn set(
+    /// Sets the policy of a kind, or of one collection of records, in a scope and all that it covers, and appends to the
+    /// audit log of that scope. Returns the previous policy. Returns `Invalid`, and writes nothing, for a policy that
+    /// contradicts itself or refuses the default of its store.
+    pub async fn set<'a>(
         &self,
-        kind: Kind,
+        target: impl Into<PolicyTarget<'a>>,
         scope: &Scope,
         policy: TtlPolicy,
         context: &AuditContext,
     ) -> Result<Option<TtlPolicy>> {
-        let change = self.change(kind, scope, Some(policy), None, context).await?;
+        let change = self.change(target.into(), scope, Some(policy), None, context).await?;
         Ok(change.ok().and_then(|change| change.before))
     }
 
     /// Sets a policy as [`set`](Self::set) does, if the stored version is `expected`; zero if there is none.
-    pub async fn set_version(
+    pub async fn set_version<'a>(
         &self,
-        kind: Kind,
+        target: impl Into<PolicyTarget<'a>>,
         scope: &Scope,
         policy: TtlPolicy,
         expected: Option<u64>,
         context: &AuditContext,
     ) -> Result<PolicyOutcome> {
-        Ok(match self.change(kind, scope, Some(policy), expected, context).await? {
+        let target = target.into();
+        Ok(match self.change(target, scope, Some(policy), expected, context).await? {
             Ok(Change { version, changed_at, .. }) => {
-                PolicyOutcome::Set(StoredPolicy { kind, scope: scope.clone(), policy, version, changed_at })
+                PolicyOutcome::Set(stored_policy(target, scope, policy, version, changed_at))
             }
             Err(version) => PolicyOutcome::Conflict { version },
         })
     }
 
-    /// Removes the stored policy of exactly that kind and scope, and returns it.
-    pub async fn unset(
+    /// Removes the stored policy of exactly that kind, collection and scope, and returns it.
+    pub async fn unset<'a>(
         &self,
-        kind: Kind,
+        target: impl Into<PolicyTarget<'a>>,
         scope: &Scope,
         context: &AuditContext,
     ) -> Result<Option<TtlPolicy>> {
-        let change = self.change(kind, scope, None, None, context).await?;
+        let change = self.change(target.into(), scope, None, None, context).await?;
         Ok(change.ok().and_then(|change| change.before))
     }
 
@@ -168,31 +185,50 @@ impl Policies {
         Ok(all.into_iter().filter(|stored| self.caller.covers(&stored.scope)).collect())
     }
 
-    /// Returns the policy that is in force for a kind and a scope, if there is one.
-    pub async fn in_force(&self, kind: Kind, scope: &Scope) -> Result<Option<InForce>> {
+    /// Returns the policy that is in force for a kind, or for one collection, and a scope, if there is one.
+    pub async fn in_force<'a>(
+        &self,
+        target: impl Into<PolicyTarget<'a>>,
+        scope: &Scope,
+    ) -> Result<Option<InForce>> {
+        let target = target.into();
+        target.check()?;
         self.caller.require(scope)?;
         let all = self.stored(self.stores.now()?).await?;
-        let Some((scope, policy)) = self.joined(all.clone())?.found(kind, scope) else { return Ok(None) };
-        let stored = all.into_iter().find(|stored| stored.kind == kind && stored.scope == scope);
-        Ok(Some(InForce { scope, policy, stored }))
+        let Some(found) = self.joined(all.clone())?.found(target, scope) else { return Ok(None) };
+        let FoundPolicy { scope, collection, policy } = found;
+        let set_for = PolicyTarget::new(target.kind, collection.as_deref());
+        let stored = all.into_iter().find(|stored| stored.is_of(set_for, &scope));
+        Ok(Some(InForce { scope, collection, policy, stored }))
     }
 
     /// Compares the live records that a policy would apply to with its bounds, and changes nothing. It reads every
     /// record of the kind in the scope and below it.
-    pub async fn simulate(&self, kind: Kind, scope: &Scope, policy: TtlPolicy) -> Result<Simulation> {
+    pub async fn simulate<'a>(
+        &self,
+        target: impl Into<PolicyTarget<'a>>,
+        scope: &Scope,
+        policy: TtlPolicy,
+    ) -> Result<Simulation> {
+        let target = target.into();
+        let kind = target.kind;
         self.caller.require(scope)?;
         let now = self.stores.now()?;
         let mut all = self.stored(now).await?;
-        all.retain(|stored| stored.kind != kind || stored.scope != *scope);
+        all.retain(|stored| !stored.is_of(target, scope));
         let mut set = self.joined(all)?;
-        check(kind, &policy)?;
-        set.set(kind, scope.clone(), policy)?;
+        check(target, &policy)?;
+        set.set(target, scope.clone(), policy)?;
         let prefix = Prefix::reach(kind, &Reach::Below(scope.clone()))?;
         let mut pages = Pages::new(&self.stores, &prefix, 500).at(now);
         let mut found = Simulation { exact: true, ..Simulation::default() };
         while let Some(items) = pages.next().await? {
             for (key, record) in &items {
-                if set.found(kind, &key.scope()).is_some_and(|(of, _)| of == *scope) {
+                let parts = key.partition();
+                let applies = set.found(PolicyTarget::new(kind, collection_of(kind, &parts)), &key.scope());
+                if applies
+                    .is_some_and(|of| of.scope == *scope && of.collection.as_deref() == target.collection)
+                {
                     found.add(&policy, began_with(kind, record)?, record, now.latest());
                 }
             }
@@ -217,7 +253,7 @@ impl Policies {
             .await?
             .iter()
             .filter(|stored| reach.contains(&stored.scope))
-            .map(|stored| Ok(Write::Delete { key: key(stored.kind, &stored.scope)? }))
+            .map(|stored| Ok(Write::Delete { key: key(stored.target(), &stored.scope)? }))
             .collect::<Result<_>>()?;
         for part in gone.chunks(Batch::MAX_WRITES) {
             // A delete has no condition that could be refused.
@@ -230,18 +266,18 @@ impl Policies {
     /// Changes a policy. Returns the stored version if it is not the expected one.
     async fn change(
         &self,
-        kind: Kind,
+        target: PolicyTarget<'_>,
         scope: &Scope,
         policy: Option<TtlPolicy>,
         wanted: Option<u64>,
         context: &AuditContext,
     ) -> Result<std::result::Result<Change, u64>> {
         self.caller.require(scope)?;
-        let key = key(kind, scope)?;
+        let key = key(target, scope)?;
         let key = &key;
         let change = self.stores.retry(|now| async move {
             let mut all = self.stored(now).await?;
-            all.retain(|stored| stored.kind != kind || stored.scope != *scope);
+            all.retain(|stored| !stored.is_of(target, scope));
             let present = self.stores.backend().get(key, now).await?;
             let before = present.as_ref().map(PolicyRecord::decode).transpose()?;
             let version = before.as_ref().map_or(0, |before| before.version);
@@ -250,13 +286,7 @@ impl Policies {
             }
             let before = before.map(|before| before.policy()).transpose()?;
             let (changed_at, version) = (now.latest(), version + 1);
-            all.extend(policy.map(|policy| StoredPolicy {
-                kind,
-                scope: scope.clone(),
-                policy,
-                version,
-                changed_at,
-            }));
+            all.extend(policy.map(|policy| stored_policy(target, scope, policy, version, changed_at)));
             let set = self.joined(all)?;
             let (key, expected) = (key.clone(), present.map(|record| record.version));
             let record = |policy: &TtlPolicy| self.record(policy, version, changed_at);
@@ -272,7 +302,8 @@ impl Policies {
                 return Ok(Step::answer(Ok((Change { before: None, version: 0, changed_at }, None))));
             };
             let detail = format!("from {} to {}", describe(before.as_ref()), describe(policy.as_ref()));
-            let note = Note::of(Action::Policy, context)?.about(kind, Vec::new()).with_detail(detail);
+            let about = target.collection.map(str::to_owned).into_iter().collect();
+            let note = Note::of(Action::Policy, context)?.about(target.kind, about).with_detail(detail);
             let answer = Ok((Change { before, version, changed_at }, Some(set)));
             Ok(Step::write(vec![write], answer).audited(scope, note))
         });
@@ -292,10 +323,10 @@ impl Policies {
     async fn stored(&self, now: Now) -> Result<Vec<StoredPolicy>> {
         let records = self.stores.backend().scan_all(&stored::partition()?, now).await?;
         let read = |(key, record): &(Key, Record)| {
-            let (kind, scope) = place(key)?;
+            let (kind, collection, scope) = place(key)?;
             let record = PolicyRecord::decode(record)?;
             let (version, changed_at) = (record.version, Timestamp::from_stored(record.changed_at)?);
-            Ok(StoredPolicy { kind, scope, policy: record.policy()?, version, changed_at })
+            Ok(StoredPolicy { kind, collection, scope, policy: record.policy()?, version, changed_at })
         };
         records.iter().map(read).collect()
     }
@@ -303,11 +334,30 @@ impl Policies {
     /// Configured policies, with the stored ones in front of them.
     fn joined(&self, stored: Vec<StoredPolicy>) -> Result<TtlPolicies> {
         let mut set = self.stores.configured_policies().clone();
-        for StoredPolicy { kind, scope, policy, .. } in stored {
-            check(kind, &policy)?;
-            set.set(kind, scope, policy)?;
+        for stored in stored {
+            check(stored.target(), &stored.policy)?;
+            set.set(stored.target(), stored.scope.clone(), stored.policy)?;
         }
         Ok(set)
+    }
+}
+
+fn stored_policy(
+    target: PolicyTarget<'_>,
+    scope: &Scope,
+    policy: TtlPolicy,
+    version: u64,
+    changed_at: Timestamp,
+) -> StoredPolicy {
+    let collection = target.collection.map(str::to_owned);
+    StoredPolicy { kind: target.kind, collection, scope: scope.clone(), policy, version, changed_at }
+}
+
+/// Collection of a record with this partition key, if its kind has collections.
+fn collection_of<'a>(kind: Kind, partition: &'a [Part<'_>]) -> Option<&'a str> {
+    match partition.first() {
+        Some(Part::Text(collection)) if PolicyTarget::COLLECTED.contains(&kind) => Some(collection),
+        _ => None,
     }
 }
 
@@ -348,22 +398,27 @@ fn began_with(kind: Kind, record: &Record) -> Result<Option<Duration>> {
 }
 
 /// Refuses a policy for a kind that has no TTL of its own, and one that would refuse every call without a TTL.
-fn check(kind: Kind, policy: &TtlPolicy) -> Result<()> {
+fn check(target: PolicyTarget<'_>, policy: &TtlPolicy) -> Result<()> {
+    let kind = target.kind;
     if is_beside(kind) || matches!(kind, Kind::Owner | Kind::Policy | Kind::System) || kind.is_probe() {
         return Err(Error::invalid(format!("records of the kind {kind} have no TTL of their own")));
     }
+    target.check()?;
     policy.check()?;
     check_default(kind, policy)
 }
 
 /// Returns whether records of this kind are only written beside those of another.
 fn is_beside(kind: Kind) -> bool {
-    Kind::ALL.iter().any(|other| *other != kind && kinds_with(*other)[1..].contains(&kind))
+    let beside = |other: &Kind| *other != kind && kinds_with(*other)[1..].contains(&kind);
+    // Counters and leases are of the store of records, and have TTLs of their own.
+    !PolicyTarget::COLLECTED.contains(&kind) && Kind::ALL.iter().any(beside)
 }
 
 /// Refuses a policy that would refuse every call without a TTL.
 fn check_default(kind: Kind, policy: &TtlPolicy) -> Result<()> {
-    let Some(own) = default_ttl(kind) else { return Ok(()) };
+    let own = if kind == Kind::Lease { Some(super::records::LEASE_TTL) } else { default_ttl(kind) };
+    let Some(own) = own else { return Ok(()) };
     if policy.default.is_none() && policy.enforce && (own < policy.min || own > policy.max) {
         return Err(Error::invalid(format!(
             "a policy for {kind} has a default TTL, since the {own} of its store are not within {} to {}",

@@ -25,6 +25,7 @@
 //! ```
 
 mod batch;
+mod belonging;
 pub mod body;
 mod change;
 mod counters;
@@ -39,6 +40,7 @@ mod state;
 mod text;
 mod types;
 
+pub(super) use leases::LEASE_TTL;
 pub use request::{
     Acquire, Increment, Modification, PutRecord, RecordAddress, RecordCondition, RecordWrite, TouchCondition,
     TouchRecord,
@@ -61,7 +63,7 @@ use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
-use crate::model::ttl::Ttl;
+use crate::model::ttl::{PolicyTarget, Ttl};
 use crate::timekeeping::Now;
 
 /// Records of one scope.
@@ -129,9 +131,27 @@ impl Records {
         Self { stores, scope }
     }
 
-    /// End of a record of this kind that is written now; none if the instant that was asked for has passed. `current`
-    /// is the end of the live record.
-    fn end(&self, kind: Kind, life: Life, current: Option<Timestamp>, now: Now) -> Result<Option<Timestamp>> {
+    /// End that a record of this collection has when it is written at `now` with this lifetime; none if the instant that
+    /// was asked for has passed. `current` is the end of the live record. `Invalid` for a lifetime that the policy of the
+    /// collection refuses.
+    pub fn end_of(
+        &self,
+        collection: &str,
+        life: Life,
+        current: Option<Timestamp>,
+        now: Now,
+    ) -> Result<Option<Timestamp>> {
+        self.end(PolicyTarget::new(Kind::Record, Some(collection)), life, current, now)
+    }
+
+    /// The same for a record, a counter or a lease.
+    fn end(
+        &self,
+        target: PolicyTarget<'_>,
+        life: Life,
+        current: Option<Timestamp>,
+        now: Now,
+    ) -> Result<Option<Timestamp>> {
         let asked = match (life, current) {
             (Life::Keep, Some(current)) => return Ok(Some(current)),
             (Life::Default | Life::Keep, _) => None,
@@ -140,14 +160,14 @@ impl Records {
             (Life::Until(end), _) => {
                 let ttl = Ttl::new(end.since(now.latest()))?;
                 // The policy bounds the time that is left.
-                self.stores.expiry(kind, &self.scope, Some(ttl), now)?;
+                self.stores.expiry(target, &self.scope, Some(ttl), now)?;
                 return Ok(Some(end));
             }
             (Life::Never, _) => {
-                return self.stores.cap(kind, &self.scope, now.latest(), Some(Timestamp::NEVER)).map(Some);
+                return self.stores.cap(target, &self.scope, now.latest(), Some(Timestamp::NEVER)).map(Some);
             }
         };
-        self.stores.expiry(kind, &self.scope, asked, now).map(Some)
+        self.stores.expiry(target, &self.scope, asked, now).map(Some)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
-use crate::model::ttl::{Ttl, TtlPolicy};
+use crate::model::ttl::{PolicyTarget, Ttl, TtlPolicy};
 
 const PARTITION: &str = "policies";
 
@@ -71,9 +71,13 @@ pub(super) fn partition() -> Result<Prefix> {
     Prefix::partition(Kind::Policy, &Scope::Global, &[PARTITION.into()], &[])
 }
 
-/// Key of the policy of a kind and a scope. The names of the scope are parts of it, since their text form may be too
-/// long for one.
-pub(super) fn key(kind: Kind, scope: &Scope) -> Result<Key> {
+/// Number that is added to the form of a scope where a collection follows it.
+const COLLECTION: u64 = 8;
+
+/// Key of the policy of a kind, or of one collection, and a scope. The names of the scope are parts of it, since their
+/// text form may be too long for one. A collection comes before them, since a path has any number of names.
+pub(super) fn key(target: PolicyTarget<'_>, scope: &Scope) -> Result<Key> {
+    target.check()?;
     scope.check()?;
     let form = match scope {
         Scope::Global => 0,
@@ -82,13 +86,15 @@ pub(super) fn key(kind: Kind, scope: &Scope) -> Result<Key> {
         Scope::TenantEnvironment { .. } => 3,
         Scope::Custom(_) => 4,
     };
-    let mut sort = vec![Part::from(kind.name()), Part::Int(form)];
+    let form = if target.collection.is_some() { form + COLLECTION } else { form };
+    let mut sort = vec![Part::from(target.kind.name()), Part::Int(form)];
+    sort.extend(target.collection.map(Part::from));
     sort.extend(scope.names().into_iter().map(|name| Part::from(name.as_str())));
     Key::new(Kind::Policy, &Scope::Global, &[PARTITION.into()], &sort)
 }
 
-/// Kind and scope of a key that [`key`] made.
-pub(super) fn place(key: &Key) -> Result<(Kind, Scope)> {
+/// Kind, collection and scope of a key that [`key`] made.
+pub(super) fn place(key: &Key) -> Result<(Kind, Option<String>, Scope)> {
     let strange = || Error::corrupt("the key of a policy is not a kind and a scope");
     let parts = key.sort();
     let [Part::Text(kind), Part::Int(form), names @ ..] = parts.as_slice() else { return Err(strange()) };
@@ -96,7 +102,12 @@ pub(super) fn place(key: &Key) -> Result<(Kind, Scope)> {
         Part::Text(name) => Ok(name.to_string()),
         _ => Err(strange()),
     };
-    let names = names.iter().map(name).collect::<Result<Vec<_>>>()?;
+    let mut names = names.iter().map(name).collect::<Result<Vec<_>>>()?;
+    let (mut form, mut collection) = (*form, None);
+    if form >= COLLECTION && !names.is_empty() {
+        form -= COLLECTION;
+        collection = Some(names.remove(0));
+    }
     let scope = match (form, names.as_slice()) {
         (0, []) => Scope::Global,
         (1, [tenant]) => Scope::tenant(tenant)?,
@@ -105,7 +116,7 @@ pub(super) fn place(key: &Key) -> Result<(Kind, Scope)> {
         (4, path) => Scope::custom(path)?,
         _ => return Err(strange()),
     };
-    Ok((kind.parse().map_err(|_| strange())?, scope))
+    Ok((kind.parse().map_err(|_| strange())?, collection, scope))
 }
 
 #[cfg(test)]
@@ -116,11 +127,27 @@ mod tests {
     fn the_key_of_every_form_of_scope_is_read_back() {
         for scope in ["global", "tenant:a", "env:a", "tenant:a/env:b", "custom:a", "custom:a/b%2Fc"] {
             let scope: Scope = scope.parse().unwrap();
-            let key = key(Kind::Approval, &scope).unwrap();
-            assert_eq!(place(&key).unwrap(), (Kind::Approval, scope));
-            assert!(partition().unwrap().contains(&key));
+            for (kind, collection) in
+                [(Kind::Approval, None), (Kind::Record, Some("c")), (Kind::Lease, Some("a"))]
+            {
+                let key = key(PolicyTarget::new(kind, collection), &scope).unwrap();
+                assert_eq!(place(&key).unwrap(), (kind, collection.map(str::to_owned), scope.clone()));
+                assert!(partition().unwrap().contains(&key));
+            }
         }
         let long = Scope::custom(["%".repeat(128), "/".repeat(128), ":".repeat(128)]).unwrap();
-        assert!(key(Kind::RelationshipReverse, &long).is_ok(), "escaped it would be too long");
+        assert!(key(Kind::RelationshipReverse.into(), &long).is_ok(), "escaped it would be too long");
+        let collection = "c".repeat(PolicyTarget::MAX_COLLECTION_BYTES);
+        assert!(key(PolicyTarget::new(Kind::Record, Some(&collection)), &long).is_ok());
+    }
+
+    /// Keys that earlier builds wrote have no collection, and are made as they were.
+    #[test]
+    fn the_key_of_a_kind_is_as_it_was() {
+        let scope = Scope::tenant("acme").unwrap();
+        let sort = ["records".into(), Part::Int(1), "acme".into()];
+        let old = Key::new(Kind::Policy, &Scope::Global, &[PARTITION.into()], &sort).unwrap();
+        assert_eq!(key(Kind::Record.into(), &scope).unwrap(), old);
+        assert_eq!(place(&old).unwrap(), (Kind::Record, None, scope));
     }
 }

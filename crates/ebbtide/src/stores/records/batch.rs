@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::naming::Naming;
-use super::request::{PutRecord, RecordCondition, RecordWrite, check_collection};
+use super::request::{PutRecord, RecordCondition, RecordWrite};
 use super::state::{KeyEntry, Standing};
 use super::types::{BatchOutcome, PutOutcome, RecordId, Refusal, WriteAnswer};
 use super::{ATTEMPTS, Records, contended};
@@ -11,7 +11,9 @@ use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::kind::Kind;
 use crate::model::record::Record;
+use crate::model::ttl::{PolicyTarget, check_collection};
 use crate::model::write::{Batch, Write};
+use crate::stores::shared::belongings::Parent;
 use crate::stores::shared::life::Life;
 use crate::timekeeping::Now;
 
@@ -169,9 +171,10 @@ impl Records {
                 return Ok(Err((index, Refusal::Conflict)));
             }
             // A condition that rests on a live record rests on its group too.
+            let inherits = matches!(write, RecordWrite::Put(put) if put.inherits);
             if let Some(group) = standing.as_ref().and_then(|standing| standing.state.group.as_ref())
                 && live
-                && condition != RecordCondition::Any
+                && (condition != RecordCondition::Any || inherits)
             {
                 markers.push(naming.group(collection, group)?);
             }
@@ -185,10 +188,13 @@ impl Records {
                         }
                         markers.push(marker);
                     }
+                    let before =
+                        standing.as_ref().map(|standing| standing.state.parent()).transpose()?.flatten();
                     let standing = standing.filter(|_| live);
                     match self.judge_put(naming, put, &key, standing.as_ref(), expected, view, now)? {
                         Ok((writes, answer)) => {
                             commit.extend(writes);
+                            commit.extend(self.relinks(put, &key, before.as_ref(), live)?);
                             written.push(answer);
                         }
                         Err(refusal) => return Ok(Err((index, refusal))),
@@ -196,7 +202,7 @@ impl Records {
                 }
                 RecordWrite::Delete { .. } => {
                     match &standing {
-                        Some(standing) if live => commit.extend(Self::removal(naming, collection, standing)?),
+                        Some(standing) if live => commit.extend(self.removal(naming, collection, standing)?),
                         _ if condition == RecordCondition::Any => {}
                         Some(standing) => {
                             commit.push(Write::Check { key, expected: standing.record.version });
@@ -221,6 +227,11 @@ impl Records {
         Ok(Ok((commit, written)))
     }
 
+    /// Writes that link a record to what it belongs to. A live record whose value alone changes keeps its links.
+    fn relinks(&self, put: &PutRecord, key: &Key, before: Option<&Parent>, live: bool) -> Result<Vec<Write>> {
+        if put.inherits && live { Ok(Vec::new()) } else { self.links(key, before, put.belongs_to.as_deref()) }
+    }
+
     #[expect(clippy::too_many_arguments, reason = "one step of the judgement above")]
     fn judge_put(
         &self,
@@ -233,16 +244,14 @@ impl Records {
         now: Now,
     ) -> Result<std::result::Result<(Vec<Write>, Written), Refusal>> {
         let current = live.map(Standing::ends_at).transpose()?;
-        let kept = put.kept_end.and(current);
-        let end =
-            kept.map_or_else(|| self.end(Kind::Record, put.life, current, now), |kept| Ok(Some(kept)))?;
-        let Some(ends_at) = end else {
+        let Some(ends_at) = self.end_of(&put.collection, put.life, current, now)? else {
             return Ok(Err(Refusal::Expired));
         };
         let mut state = Self::state_of(put);
-        let inherits = live.filter(|_| put.kept_end.is_some());
+        let inherits = live.filter(|_| put.inherits);
         if let Some(cap) = put.cap {
-            let cap_at = self.stores.cap(Kind::Record, &self.scope, now.latest(), Some(now.end(cap)?))?;
+            let target = PolicyTarget::new(Kind::Record, Some(&put.collection));
+            let cap_at = self.stores.cap(target, &self.scope, now.latest(), Some(now.end(cap)?))?;
             let slide = match put.life {
                 Life::For(ttl) if put.slides => Some(ttl.duration()),
                 _ => None,

@@ -14,6 +14,7 @@ use crate::model::error::{Error, Result};
 use crate::model::record::Version;
 use crate::model::secret::Secret;
 use crate::model::ttl::Ttl;
+use crate::stores::shared::belongings::Parent;
 use crate::stores::shared::life::with_life;
 
 /// Condition on the live record: `"absent"`, `"present"` or `{"version": "…"}`.
@@ -60,6 +61,8 @@ with_life! {
         keys: Vec<String>,
         /// Group with which the record is revoked.
         group: Option<String>,
+        /// Record that it belongs to, and is removed with. A later put without it ends that.
+        belongs_to: Option<Parent>,
         /// Time for which the record can be read after its end.
         #[cfg_attr(feature = "schema", schema(minimum = 1))]
         retain_seconds: Option<i64>,
@@ -93,6 +96,7 @@ impl TryFrom<PutBody> for PutRecord {
         if let Some(group) = body.group {
             put = put.group(group);
         }
+        put.belongs_to = body.belongs_to.map(Box::new);
         if let Some(seconds) = body.retain_seconds {
             put = put.retain(Ttl::from_secs(seconds)?);
         }

@@ -8,7 +8,6 @@ use super::{ATTEMPTS, Records, contended};
 use crate::model::alteration::{Alteration, Altered};
 use crate::model::error::Result;
 use crate::model::key::Key;
-use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Write};
@@ -22,7 +21,7 @@ pub(super) enum Verdict<T> {
     /// Removes the record.
     Remove(T),
     /// Writes the state with this end.
-    Rewrite(State, Timestamp, fn(FoundRecord) -> T),
+    Rewrite(Box<State>, Timestamp, fn(FoundRecord) -> T),
 }
 
 impl Records {
@@ -55,7 +54,7 @@ impl Records {
             }
             let mut state = standing.state.clone();
             state.consume(now.latest());
-            Ok(Verdict::Rewrite(state, standing.ends_at()?, ConsumeOutcome::Consumed))
+            Ok(Verdict::Rewrite(Box::new(state), standing.ends_at()?, ConsumeOutcome::Consumed))
         });
         Ok(consume.await?.unwrap_or(ConsumeOutcome::Unknown))
     }
@@ -71,7 +70,7 @@ impl Records {
             && *life != Life::Keep
         {
             let key = self.naming().await?.record(&address.collection, id.as_bytes())?;
-            let Some(expires_at) = self.end(Kind::Record, *life, None, self.stores.now()?)? else {
+            let Some(expires_at) = self.end_of(&address.collection, *life, None, self.stores.now()?)? else {
                 return Ok(TouchOutcome::Expired);
             };
             let version = self.stores.mint_plain();
@@ -87,7 +86,7 @@ impl Records {
             let current = standing.ends_at()?;
             let asked = match (life, standing.state.slide()) {
                 (Life::Default, Some(slide)) => Some(now.end_after(slide)?),
-                _ => self.end(Kind::Record, *life, Some(current), now)?,
+                _ => self.end_of(&address.collection, *life, Some(current), now)?,
             };
             let Some(ends_at) = asked else {
                 return Ok(Verdict::Answer(TouchOutcome::Expired));
@@ -104,7 +103,7 @@ impl Records {
                 return Ok(Verdict::Answer(TouchOutcome::Kept(standing.found()?)));
             }
             let ends_at = Self::within_cap(&standing.state, ends_at, now)?;
-            Ok(Verdict::Rewrite(standing.state.clone(), ends_at, TouchOutcome::Touched))
+            Ok(Verdict::Rewrite(Box::new(standing.state.clone()), ends_at, TouchOutcome::Touched))
         });
         Ok(touched.await?.unwrap_or(TouchOutcome::Unknown))
     }
@@ -176,7 +175,7 @@ impl Records {
                     let revoked = self.is_revoked(&naming, collection, &standing, now).await?;
                     return Ok((!revoked).then_some(answer));
                 }
-                Verdict::Remove(answer) => (Self::removal(&naming, collection, &standing)?, answer),
+                Verdict::Remove(answer) => (self.removal(&naming, collection, &standing)?, answer),
                 Verdict::Rewrite(state, ends_at, answer) => {
                     let (writes, written) = self.rewrite(&naming, collection, &standing, &state, ends_at)?;
                     (writes, answer(written.found()?))
@@ -196,11 +195,17 @@ impl Records {
         Err(contended())
     }
 
-    /// Writes that remove a record with the entries of its second keys.
-    pub(super) fn removal(naming: &Naming<'_>, collection: &str, standing: &Standing) -> Result<Vec<Write>> {
+    /// Writes that remove a record with the entries of its second keys and its links.
+    pub(super) fn removal(
+        &self,
+        naming: &Naming<'_>,
+        collection: &str,
+        standing: &Standing,
+    ) -> Result<Vec<Write>> {
         let expected = standing.record.version;
         let key = naming.record(collection, &standing.state.id)?;
-        let mut writes = vec![Write::Remove { key, expected }];
+        let mut writes = self.unlinks_of(&key, standing)?;
+        writes.push(Write::Remove { key, expected });
         for name in &standing.state.keys {
             writes.push(Write::Remove { key: naming.second_key(collection, name)?, expected });
         }

@@ -1,11 +1,12 @@
 //! Counters: plain integers, of a kind of their own.
 
 use super::Records;
-use super::request::{Increment, check_collection};
+use super::request::Increment;
 use super::types::IncrementOutcome;
 use crate::model::alteration::{Add, Alteration, decode_count};
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
+use crate::model::ttl::{PolicyTarget, check_collection};
 use crate::stores::shared::life::Life;
 
 impl Records {
@@ -18,7 +19,8 @@ impl Records {
             return Err(Error::invalid("a counter keeps its end without `keep_ttl`"));
         }
         let key = self.naming().await?.counter(&increment.collection, &increment.id)?;
-        let Some(expires_if_new) = self.end(Kind::Counter, increment.life, None, self.stores.now()?)? else {
+        let target = PolicyTarget::new(Kind::Counter, Some(&increment.collection));
+        let Some(expires_if_new) = self.end(target, increment.life, None, self.stores.now()?)? else {
             return Ok(IncrementOutcome::Expired);
         };
         let add = Add {

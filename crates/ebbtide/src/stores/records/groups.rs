@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use super::Records;
-use super::request::{check_collection, check_name};
+use super::request::check_name;
 use crate::model::error::Result;
 use crate::model::kind::Kind;
 use crate::model::time::Timestamp;
+use crate::model::ttl::check_collection;
 use crate::model::write::Write;
 use crate::stores::audit::{AuditContext, Note};
 use crate::stores::shared::update::Step;

@@ -3,19 +3,19 @@
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 
 use super::Records;
-use super::request::{Acquire, check_collection};
+use super::request::Acquire;
 use super::types::{AcquireOutcome, RecordId};
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 use crate::model::record::{Record, Version};
 use crate::model::secret::Secret;
-use crate::model::ttl::Ttl;
+use crate::model::ttl::{PolicyTarget, Ttl, check_collection};
 use crate::model::write::{Batch, Write};
 use crate::stores::shared::life::Life;
 
 /// Life of a lease that is acquired without one.
-const DEFAULT_TTL: Ttl = Ttl::secs(30);
+pub(in crate::stores) const LEASE_TTL: Ttl = Ttl::secs(30);
 
 const PREFIX: &str = "ebl_";
 
@@ -26,12 +26,13 @@ impl Records {
         acquire.id.check("an id")?;
         let key = self.naming().await?.lease(&acquire.collection, &acquire.id)?;
         let now = self.stores.now()?;
+        let target = PolicyTarget::new(Kind::Lease, Some(&acquire.collection));
         let life = match acquire.life {
-            Life::Default => Life::For(self.stores.ttl(Kind::Lease, &self.scope, None, DEFAULT_TTL)?),
+            Life::Default => Life::For(self.stores.ttl(target, &self.scope, None, LEASE_TTL)?),
             Life::Keep | Life::Never => return Err(Error::invalid("a lease has an end of its own")),
             life => life,
         };
-        let Some(expires_at) = self.end(Kind::Lease, life, None, now)? else {
+        let Some(expires_at) = self.end(target, life, None, now)? else {
             return Ok(AcquireOutcome::Expired);
         };
         let secret: [u8; 32] = self.stores.rng().bytes();

@@ -2,7 +2,6 @@
 
 use super::Records;
 use super::naming::{Naming, digest_of};
-use super::request::check_collection;
 use super::state::Standing;
 use super::types::{ListedRecord, ScanPage};
 use crate::backend::Cursor;
@@ -10,6 +9,7 @@ use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
 use crate::model::record::Record;
+use crate::model::ttl::check_collection;
 use crate::stores::shared::paging::{Listing, check_limit};
 use crate::timekeeping::Now;
 

@@ -9,19 +9,18 @@ use super::types::{DeleteOutcome, FoundRecord, PutOutcome, Refusal};
 use super::{ATTEMPTS, Records, contended};
 use crate::model::alteration::Alteration;
 use crate::model::error::{Error, Result};
-use crate::model::kind::Kind;
 use crate::model::write::{Batch, Write};
 use crate::stores::shared::life::Life;
 use crate::timekeeping::Now;
 
 impl Records {
-    /// Writes a record if its condition holds. One round trip; with second keys, a group or a retention, and where the
-    /// present record decides, two.
+    /// Writes a record if its condition holds. One round trip; with second keys, a group, a retention or what it belongs
+    /// to, and where the present record decides, two.
     pub async fn put(&self, put: &PutRecord) -> Result<PutOutcome> {
         put.check()?;
-        if put.is_plain() && put.life != Life::Keep {
+        if put.is_plain() && !put.needs_read() {
             match put.condition {
-                RecordCondition::Any => return self.swap(put).await,
+                RecordCondition::Any if !put.inherits => return self.swap(put).await,
                 RecordCondition::Version(expected) if is_plain(expected) => {
                     return self.put_plain(put, Some(expected)).await;
                 }
@@ -30,7 +29,7 @@ impl Records {
                     PutOutcome::Conflict => {}
                     outcome => return Ok(outcome),
                 },
-                RecordCondition::Version(_) | RecordCondition::Present => {}
+                RecordCondition::Version(_) | RecordCondition::Present | RecordCondition::Any => {}
             }
         }
         let writes = [RecordWrite::Put(put.clone())];
@@ -69,13 +68,20 @@ impl Records {
                     }
                 }
                 Modification::Put { value, life } => {
-                    let kept = found.as_ref().map(|found| found.expires_at).filter(|_| life == Life::Keep);
-                    let life = if kept.is_some() { Life::Default } else { life };
                     let mut put = PutRecord::new(collection, id.clone(), value).life(life).only_if(condition);
-                    put.kept_end = kept;
+                    match &found {
+                        Some(found) if life == Life::Keep => {
+                            put.inherits = true;
+                            // The mark of a consumed record is inherited too, by a read.
+                            put.kept_end = found.consumed_at.is_none().then_some(found.expires_at);
+                        }
+                        None if life == Life::Keep => put.life = Life::Default,
+                        _ => {}
+                    }
+                    let inherits = put.inherits;
                     match self.put(&put).await? {
                         PutOutcome::Stored { .. } => return Ok(found),
-                        PutOutcome::Expired if kept.is_some() => {}
+                        PutOutcome::Expired if inherits => {}
                         PutOutcome::Expired => {
                             return Err(Error::invalid("the end that was asked for has passed"));
                         }
@@ -97,7 +103,7 @@ impl Records {
         let now = self.stores.now()?;
         let end = match put.kept_end {
             Some(kept) => Some(kept).filter(|kept| now.may_write(*kept)),
-            None => self.end(Kind::Record, put.life, None, now)?,
+            None => self.end_of(&put.collection, put.life, None, now)?,
         };
         let Some(expires_at) = end else { return Ok(PutOutcome::Expired) };
         let record = self.stores.seal_record(&key, State::new(&put.id, &put.value), expires_at)?;
@@ -120,7 +126,7 @@ impl Records {
         let naming = self.naming().await?;
         let key = naming.record(&put.collection, put.id.as_bytes())?;
         let now = self.stores.now()?;
-        let Some(expires_at) = self.end(Kind::Record, put.life, None, now)? else {
+        let Some(expires_at) = self.end_of(&put.collection, put.life, None, now)? else {
             return Ok(PutOutcome::Expired);
         };
         let record = self.stores.seal_record(&key, State::new(&put.id, &put.value), expires_at)?;
@@ -134,6 +140,12 @@ impl Records {
                 && !self.is_revoked(&naming, &put.collection, &standing, now).await?;
             if linked {
                 self.remove_entries(&naming, &put.collection, &standing, now).await?;
+                let mut unlink = self.unlinks_of(&key, &standing)?;
+                if !unlink.is_empty() {
+                    // Unless another writer has linked it anew.
+                    unlink.push(Write::Check { key: key.clone(), expected: version });
+                    let _ = self.stores.backend().commit(Batch::new(unlink)?, now).await?;
+                }
             }
             previous = if live { Some(standing.found()?) } else { None };
         }
@@ -164,6 +176,9 @@ impl Records {
         let mut state = State::new(&put.id, &put.value);
         state.group.clone_from(&put.group);
         state.keys.clone_from(&put.keys);
+        if let Some(parent) = &put.belongs_to {
+            state.belong_to(parent);
+        }
         let millis = |retain: Duration| u64::try_from(retain.as_millis()).unwrap_or(u64::MAX);
         state.retain_millis = put.retain.map(|retain| millis(retain.duration()));
         state

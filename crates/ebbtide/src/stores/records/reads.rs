@@ -185,7 +185,7 @@ impl Records {
         Ok(found)
     }
 
-    async fn read(&self, key: &Key, now: Now) -> Result<Option<Standing>> {
+    pub(super) async fn read(&self, key: &Key, now: Now) -> Result<Option<Standing>> {
         let record = self.stores.backend().get(key, now).await?;
         record.map(|record| self.stores.open_record(key, record)).transpose()
     }

@@ -4,7 +4,8 @@ use super::types::{RecordId, RecordValue};
 use crate::model::error::{Error, Result};
 use crate::model::record::Version;
 use crate::model::time::Timestamp;
-use crate::model::ttl::Ttl;
+use crate::model::ttl::{Ttl, check_collection};
+use crate::stores::shared::belongings::Parent;
 use crate::stores::shared::life::Life;
 
 /// Name of one record: its collection, and its id or one of its second keys.
@@ -69,7 +70,9 @@ pub struct PutRecord {
     pub(super) retain: Option<Ttl>,
     pub(super) cap: Option<Ttl>,
     pub(super) slides: bool,
-    /// End of the live record, which this write keeps.
+    pub(super) belongs_to: Option<Box<Parent>>,
+    pub(super) inherits: bool,
+    /// End of the live record that stands by itself, where this write inherits from it and the caller has read it.
     pub(super) kept_end: Option<Timestamp>,
 }
 
@@ -94,6 +97,8 @@ impl PutRecord {
             retain: None,
             cap: None,
             slides: false,
+            belongs_to: None,
+            inherits: false,
             kept_end: None,
         }
     }
@@ -140,9 +145,30 @@ impl PutRecord {
         self
     }
 
-    /// Returns true if the record stands by itself: no second keys, no group, no cap, and gone at its end.
+    /// Names what the record belongs to, and is removed with. A later put without it ends that.
+    pub fn belongs_to(mut self, parent: Parent) -> Self {
+        self.belongs_to = Some(Box::new(parent));
+        self
+    }
+
+    /// Changes the value alone: the second keys, the group, what it belongs to, the retention and the cap of the live
+    /// record stay. Without a
+    /// live record it is as without this. [`Life::Keep`] keeps the end too.
+    pub fn inheriting(mut self) -> Self {
+        self.inherits = true;
+        self
+    }
+
+    /// Returns true if what is written depends on the live record, and the caller has not read it.
+    pub(super) fn needs_read(&self) -> bool {
+        (self.inherits || self.life == Life::Keep) && self.kept_end.is_none()
+    }
+
+    /// Returns true if the record stands by itself: no second keys, no group, no cap, nothing that it belongs to, and
+    /// gone at its end.
     pub(super) fn is_plain(&self) -> bool {
-        self.keys.is_empty() && self.group.is_none() && self.retain.is_none() && self.cap.is_none()
+        let has_names = !self.keys.is_empty() || self.group.is_some() || self.belongs_to.is_some();
+        !has_names && self.retain.is_none() && self.cap.is_none()
     }
 
     fn check_lifetime(&self) -> Result<()> {
@@ -161,6 +187,14 @@ impl PutRecord {
         self.id.check("an id")?;
         self.value.check()?;
         self.check_lifetime()?;
+        if self.inherits && !self.is_plain() {
+            return Err(Error::invalid(
+                "a write that inherits from the record has no keys, group or cap of its own",
+            ));
+        }
+        if let Some(parent) = &self.belongs_to {
+            parent.check()?;
+        }
         if self.keys.len() > Self::MAX_KEYS {
             return Err(Error::invalid(format!("a record has at most {} second keys", Self::MAX_KEYS)));
         }
@@ -307,23 +341,8 @@ pub enum Modification {
     Keep,
 }
 
-/// Longest name of a collection, in bytes.
-const MAX_COLLECTION_BYTES: usize = 128;
-
 /// Longest second key or group, in bytes.
 const MAX_NAME_BYTES: usize = 1_024;
-
-pub(super) fn check_collection(collection: &str) -> Result<()> {
-    if collection.is_empty()
-        || collection.len() > MAX_COLLECTION_BYTES
-        || collection.chars().any(char::is_control)
-    {
-        return Err(Error::invalid(format!(
-            "the name of a collection has 1 to {MAX_COLLECTION_BYTES} bytes and no control characters"
-        )));
-    }
-    Ok(())
-}
 
 pub(super) fn check_name(what: &str, name: &str) -> Result<()> {
     if name.is_empty() || name.len() > MAX_NAME_BYTES {

@@ -13,11 +13,12 @@ use crate::model::record::{Record, Version};
 use crate::model::rng::Rng;
 use crate::model::time::Timestamp;
 use crate::stores::Stores;
+use crate::stores::shared::belongings::Parent;
 
 /// Shape of a record that stands by itself: the engine may touch or take it without knowing more.
 pub(super) const PLAIN: u8 = 1;
 
-/// Shape of a record with second keys or a group, or that is retained after its end.
+/// Shape of a record with second keys, a group, a cap or something that it belongs to, or that is retained after its end.
 pub(super) const LINKED: u8 = 2;
 
 /// State of a record, sealed.
@@ -46,6 +47,9 @@ pub(super) struct State {
     /// Lifetime that a read renews.
     #[n(9)]
     slide_millis: Option<u64>,
+    /// Names of what it belongs to.
+    #[n(10)]
+    parent: Option<Vec<String>>,
 }
 
 impl State {
@@ -61,7 +65,22 @@ impl State {
             retain_millis: None,
             cap_at: None,
             slide_millis: None,
+            parent: None,
         }
+    }
+
+    pub(super) fn belong_to(&mut self, parent: &Parent) {
+        self.parent = Some(parent.parts());
+    }
+
+    /// Returns true if it belongs to another record.
+    pub(super) fn is_child(&self) -> bool {
+        self.parent.is_some()
+    }
+
+    /// Record that it belongs to.
+    pub(super) fn parent(&self) -> Result<Option<Parent>> {
+        self.parent.as_deref().map(Parent::read).transpose()
     }
 
     /// Bounds the lifetime, and lets reads renew it for `slide`.
@@ -84,7 +103,8 @@ impl State {
     }
 
     pub(super) fn is_linked(&self) -> bool {
-        self.group.is_some() || !self.keys.is_empty() || self.retain_millis.is_some() || self.cap_at.is_some()
+        let has_names = self.group.is_some() || !self.keys.is_empty() || self.is_child();
+        has_names || self.retain_millis.is_some() || self.cap_at.is_some()
     }
 
     pub(super) fn id(&self) -> RecordId {

@@ -6,10 +6,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 use super::Records;
-use super::request::{Modification, check_collection};
+use super::request::Modification;
 use super::types::{IncrementTextOutcome, RecordId, RecordValue};
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::key::Key;
+use crate::model::ttl::check_collection;
 use crate::stores::shared::life::Life;
 
 /// Additions that wait for the one before, by record. Those that wait together are written together.

@@ -3,6 +3,9 @@
 //! A link is written before the record that has it, and the record is taken back if the link is gone afterwards: there
 //! is no record without its link. A removal takes every link of what it removes, also those whose record is not written
 //! yet. A link whose record is absent is harmless, and [`Belongings::reconcile`] removes it.
+//!
+//! The records of frameworks are written and removed with their links in one commit, and say themselves what they belong
+//! to.
 
 use std::future::ready;
 
@@ -48,7 +51,15 @@ pub enum Parent {
 }
 
 impl Parent {
-    fn parts(&self) -> Vec<String> {
+    /// Refuses the id of no grant.
+    pub(crate) fn check(&self) -> Result<()> {
+        if let Self::Grant(id) = self {
+            let _: GrantId = id.parse()?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn parts(&self) -> Vec<String> {
         match self {
             Self::Owner(owner) => vec!["owner".to_owned(), owner.clone()],
             Self::Client(client) => vec!["client".to_owned(), client.clone()],
@@ -63,7 +74,7 @@ impl Parent {
         }
     }
 
-    fn read(parts: &[String]) -> Result<Self> {
+    pub(crate) fn read(parts: &[String]) -> Result<Self> {
         match parts {
             [form, owner] if form == "owner" => Ok(Self::Owner(owner.clone())),
             [form, client] if form == "client" => Ok(Self::Client(client.clone())),
@@ -179,22 +190,38 @@ impl Stores {
 impl Belongings {
     /// Links a record that is about to be written, in place of an earlier link.
     pub(crate) async fn link(&self, parent: &Parent, child: &Key) -> Result<()> {
-        if let Parent::Grant(id) = parent {
-            let _: GrantId = id.parse()?;
-        }
-        let link =
-            Link { kind: child.kind().code(), key: child.as_bytes().to_vec().into(), parent: parent.parts() };
-        let record = || self.stores.record(codec::encode(&link), Timestamp::NEVER);
-        let mut writes = vec![
-            Write::Put { key: self.up(child)?, record: record() },
-            Write::Put { key: self.down(parent, child)?, record: record() },
-        ];
+        parent.check()?;
+        let mut writes = Vec::from(self.links(parent, child)?);
         if let Some(earlier) = self.parent(child).await?.filter(|earlier| earlier != parent) {
             writes.push(Write::Delete { key: self.down(&earlier, child)? });
         }
         // A put has no condition that could be refused.
         let _ = self.stores.backend().commit(Batch::new(writes)?, self.stores.now()?).await?;
         Ok(())
+    }
+
+    /// Writes that link a record.
+    pub(crate) fn links(&self, parent: &Parent, child: &Key) -> Result<[Write; 2]> {
+        let link =
+            Link { kind: child.kind().code(), key: child.as_bytes().to_vec().into(), parent: parent.parts() };
+        let put = |key| {
+            let record = self.stores.record(codec::encode(&link), Timestamp::NEVER);
+            Write::Put { key, record }
+        };
+        Ok([put(self.up(child)?), put(self.down(parent, child)?)])
+    }
+
+    /// Writes that remove the links of a record: the one from it, and the one to it.
+    pub(crate) fn unlinks(&self, parent: &Parent, child: &Key) -> Result<[Write; 2]> {
+        Ok([self.up(child)?, self.down(parent, child)?].map(|key| Write::Delete { key }))
+    }
+
+    /// Names of a record that is linked to `parent`; none if it is not there, or names another.
+    async fn names_of(&self, parent: &Parent, child: &Key) -> Result<Option<Vec<String>>> {
+        if child.kind() == Kind::Record {
+            return self.stores.records(&self.scope).names_if_of(child, parent).await;
+        }
+        Ok(self.stores.backend().get(child, self.stores.now()?).await?.map(|_| names(child)))
     }
 
     /// Returns whether the link of a record that was written is still there: otherwise its parent was deleted
@@ -233,10 +260,7 @@ impl Belongings {
             found.extend(owned);
             parents.extend(more);
             for child in self.children(&parent).await? {
-                if self.stores.backend().get(&child, self.stores.now()?).await?.is_none() {
-                    continue;
-                }
-                let names = names(&child);
+                let Some(names) = self.names_of(&parent, &child).await? else { continue };
                 if let Some(edge) = edge_of(&child)? {
                     parents.push(Parent::Relationship(edge));
                 }
@@ -256,10 +280,12 @@ impl Belongings {
         let mut parents = vec![parent.clone()];
         while let Some(parent) = parents.pop() {
             for child in self.children(&parent).await? {
-                let mut writes = vec![
-                    Write::Delete { key: self.up(&child)? },
-                    Write::Delete { key: self.down(&parent, &child)? },
-                ];
+                if child.kind() == Kind::Record {
+                    let gone = self.stores.records(&self.scope).remove_if_of(&child, &parent).await?;
+                    removed.add(Kind::Record, u64::from(gone));
+                    continue;
+                }
+                let mut writes = Vec::from(self.unlinks(&parent, &child)?);
                 let is_there = self.stores.backend().get(&child, self.stores.now()?).await?.is_some();
                 removed.add(child.kind(), u64::from(is_there));
                 let mut note = None;
@@ -296,9 +322,11 @@ impl Belongings {
     /// Looks after one link.
     async fn check(&self, link: &Link, done: &mut Reconciled) -> Result<()> {
         let (child, parent, now) = (link.child()?, Parent::read(&link.parent)?, self.stores.now()?);
-        if self.stores.backend().get(&child, now).await?.is_none() {
-            let links = [self.up(&child)?, self.down(&parent, &child)?];
-            let deletes = links.map(|key| Write::Delete { key });
+        if child.kind() == Kind::Record && self.names_of(&parent, &child).await?.is_none() {
+            let _ = self.stores.records(&self.scope).remove_if_of(&child, &parent).await?;
+            done.links += 1;
+        } else if self.stores.backend().get(&child, now).await?.is_none() {
+            let deletes = self.unlinks(&parent, &child)?;
             let _ = self.stores.backend().commit(Batch::new(deletes.into())?, now).await?;
             done.links += 1;
         } else if self.is_gone(&parent).await? {

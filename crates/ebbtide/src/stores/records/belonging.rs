@@ -1,0 +1,100 @@
+//! Records that belong to others, and are removed with them.
+//!
+//! A record names what it belongs to, and its links are written and removed in the commits that write and remove it. A
+//! link whose record names another is of an earlier write, and leads to nothing.
+
+use std::borrow::Cow;
+
+use super::state::Standing;
+use super::{ATTEMPTS, Records, contended};
+use crate::model::error::{Error, Result};
+use crate::model::key::{Key, Part};
+use crate::model::write::{Batch, Write};
+use crate::stores::shared::belongings::Parent;
+
+impl Records {
+    /// Collection and id of the record at `key`, if it belongs to `parent`.
+    pub(in crate::stores) async fn names_if_of(
+        &self,
+        key: &Key,
+        parent: &Parent,
+    ) -> Result<Option<Vec<String>>> {
+        let Some(standing) = self.read(key, self.stores.now()?).await? else { return Ok(None) };
+        if standing.state.parent()?.as_ref() != Some(parent) {
+            return Ok(None);
+        }
+        let id = String::from_utf8_lossy(&standing.state.id).into_owned();
+        Ok(Some(vec![collection_of(key)?.into_owned(), id]))
+    }
+
+    /// Removes the record at `key` with its second keys and its links, if it belongs to `parent`; otherwise the links
+    /// alone. Returns whether it removed the record.
+    pub(in crate::stores) async fn remove_if_of(&self, key: &Key, parent: &Parent) -> Result<bool> {
+        let naming = self.naming().await?;
+        let collection = collection_of(key)?;
+        for _ in 0..ATTEMPTS {
+            let now = self.stores.now()?;
+            let standing = self.read(key, now).await?;
+            let (writes, removes) = match &standing {
+                Some(standing) if standing.state.parent()?.as_ref() == Some(parent) => {
+                    (self.removal(&naming, &collection, standing)?, true)
+                }
+                // The links go only if the record is still the one that was read.
+                standing => {
+                    let [up, down] = self.unlinks(parent, key)?;
+                    // The link from a record that names another is that one's.
+                    let is_linked = standing.as_ref().is_some_and(|standing| standing.state.is_child());
+                    let mut writes = if is_linked { vec![down] } else { vec![up, down] };
+                    let key = key.clone();
+                    writes.push(match standing {
+                        Some(standing) => Write::Check { key, expected: standing.record.version },
+                        None => Write::Absent { key },
+                    });
+                    (writes, false)
+                }
+            };
+            if self.stores.backend().commit(Batch::new(writes)?, now).await?.is_applied() {
+                return Ok(removes);
+            }
+        }
+        Err(contended())
+    }
+
+    /// Writes that link a record to what it belongs to, in place of what it belonged to.
+    pub(super) fn links(
+        &self,
+        key: &Key,
+        before: Option<&Parent>,
+        after: Option<&Parent>,
+    ) -> Result<Vec<Write>> {
+        let belongings = self.stores.belongings(&self.scope);
+        Ok(match (before, after) {
+            (None, None) => Vec::new(),
+            (Some(before), None) => self.unlinks(before, key)?.into(),
+            (before, Some(after)) => {
+                let mut writes = Vec::from(belongings.links(after, key)?);
+                if let Some(before) = before.filter(|before| *before != after) {
+                    let [_, down] = self.unlinks(before, key)?;
+                    writes.push(down);
+                }
+                writes
+            }
+        })
+    }
+
+    fn unlinks(&self, parent: &Parent, key: &Key) -> Result<[Write; 2]> {
+        self.stores.belongings(&self.scope).unlinks(parent, key)
+    }
+
+    /// Writes that remove the links of a record that is removed.
+    pub(super) fn unlinks_of(&self, key: &Key, standing: &Standing) -> Result<Vec<Write>> {
+        self.links(key, standing.state.parent()?.as_ref(), None)
+    }
+}
+
+fn collection_of(key: &Key) -> Result<Cow<'static, str>> {
+    match key.partition().into_iter().next() {
+        Some(Part::Text(collection)) => Ok(collection),
+        _ => Err(Error::corrupt("the key of a record has no collection")),
+    }
+}
