@@ -218,7 +218,7 @@ async fn list(args: &ListArgs, json: bool) -> Result<ExitCode> {
     let operator = args.place.target.operator(Access::Read).await?;
     let mut path = format!("/v1/policies?scope={}", encoded(&args.place.scope.name.to_string()));
     if let Some(collection) = &args.collection {
-        path.push_str(&format!("&collection={}", encoded(collection)));
+        path = path + "&collection=" + &encoded(collection).to_string();
     }
     let found = operator.call("GET", &path, None, None).await?.success()?;
     let policies: Vec<PolicyAnswer> = serde_json::from_value(found["items"].clone())?;
