@@ -62,7 +62,9 @@ impl Limits {
         let writes = request["TransactItems"].as_array().expect("a transaction has items");
         let items: Vec<String> = writes.iter().map(|write| item(only(write))).collect();
         if self.tokens.insert(request["ClientRequestToken"].to_string()) {
-            items.iter().for_each(|item| *self.touched.entry(item.clone()).or_default() += 1);
+            for item in &items {
+                *self.touched.entry(item.clone()).or_default() += 1;
+            }
         }
         let conflicts: Vec<bool> = items.iter().map(|item| self.taken.contains(item)).collect();
         if conflicts.contains(&true) {
