@@ -42,7 +42,7 @@ async fn a_newer_schema_is_refused() {
     assert!(migrate(&url).await.unwrap_err().message().contains("newer build"), "and not migrated backwards");
 }
 
-/// What the next release does to a store while nodes of this one serve it: a table more, and a column with a default.
+/// A schema of the next release, which nodes of this one serve: with one more table, and a column with a default.
 async fn a_newer_schema_that_fits_older_builds_is_served() {
     let url = migrated().await;
     let (running, schema) = (open_at(&url).await, schema_of(&url));
