@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 pub use draft::AccessDraft;
 pub(crate) use draft::asked;
+use draft::is_within;
 pub use listing::AccessTokenInfo;
 pub use revocation::TokenId;
 
@@ -188,11 +189,6 @@ impl AccessRequest {
         (self.dpop_jkt, self.cnf) = (None, Some(own));
         self.narrow(family.scope.as_ref(), family.resource.as_ref())
     }
-}
-
-/// Returns whether every name of `asked` is in `granted`.
-fn is_within(asked: &str, granted: &str) -> bool {
-    asked.split(' ').all(|name| granted.split(' ').any(|other| name == other))
 }
 
 /// Issued access token.

@@ -1,4 +1,4 @@
-//! Behind `PgBouncer` in transaction mode. `EBBTIDE_TEST_PGBOUNCER` names it; `make proof` starts one.
+//! Behind `PgBouncer` in transaction mode. `EBBTIDE_TEST_PGBOUNCER` names it; `make test-all` starts one.
 
 use std::sync::Arc;
 

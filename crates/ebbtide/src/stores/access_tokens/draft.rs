@@ -131,3 +131,8 @@ impl AccessTokens {
         Ok((issued, writes))
     }
 }
+
+/// Returns whether every name of `asked` is in `granted`.
+pub(super) fn is_within(asked: &str, granted: &str) -> bool {
+    asked.split(' ').all(|name| granted.split(' ').any(|other| name == other))
+}
