@@ -14,8 +14,8 @@ pub const MAX_IMPORT_ITEMS: usize = 500;
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImportRequest {
-    /// Items of an export, or lines of another system: 1 to 500.
-    #[schema(value_type = Vec<Object>, min_items = 1, max_items = 500)]
+    /// Items of an export, or lines of another system: 1 to 500. One that is no object is skipped with the reason.
+    #[schema(value_type = Vec<Value>, min_items = 1, max_items = 500)]
     pub items: Vec<Value>,
     /// Scope of the items that name none; that of the request by default. An item that names another one is skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
