@@ -24,7 +24,7 @@
 //!
 //! let entries = audit.list(None, 10).await?.items;
 //! let told: Vec<_> = entries.iter().map(|entry| (entry.action, entry.actor.as_str())).collect();
-//! assert_eq!(told, [(Action::Grant, "local"), (Action::Revoke, "bob")]);
+//! assert_eq!(told, [(Action::Grant, "admin"), (Action::Revoke, "bob")]);
 //! assert!(matches!(audit.verify(None).await?, AuditOutcome::Intact { entries: 2, .. }));
 //! # Ok(())
 //! # }
