@@ -83,7 +83,7 @@ fn of(group: &str, site: &Arc<Site>) -> Vec<Trial> {
         let site = Arc::clone(&opened);
         async move { Arc::new(site.open().await) as Arc<dyn Admin> }
     });
-    // What the stores rest on is the kit; `make proof` asks them once more on the second endpoint.
+    // The stores rest on the kit; `make proof` asks them once more on the second endpoint.
     if !group.is_empty() && std::env::var_os("EBBTIDE_TEST_SECOND_STORES").is_none() {
         trials.retain(|trial| !trial.name().contains("stores::"));
     }

@@ -64,7 +64,7 @@ fn main() -> ExitCode {
     // The same store behind a transaction pooler, where there is one.
     if pooler::is_there() {
         let mut pooled = support::trials("pooled::", pooler::open);
-        // What the stores rest on is the kit; `make proof` asks them once more.
+        // The stores rest on the kit; `make proof` asks them once more.
         if std::env::var_os("EBBTIDE_TEST_POOLED_STORES").is_none() {
             pooled.retain(|trial| !trial.name().contains("stores::"));
         }

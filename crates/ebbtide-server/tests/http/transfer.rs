@@ -101,7 +101,7 @@ async fn an_import_keeps_to_the_scope_of_its_key() {
     named["scope"] = "tenant:other".into();
     let mapped = json!({"items": [named], "scope_map": {"tenant:other": "tenant:acme"}});
     assert_eq!(import(mapped).await.ok(200)["written"], 0);
-    // Whoever covers both may.
+    // A key that covers both scopes may.
     let told = server.imported(&[], json!({"items": [line], "scope": "tenant:acme"})).await;
     assert_eq!(told, json!([{"written": "clients"}]));
     let found = server.exported("below=true&kinds=approvals", &[]).await;

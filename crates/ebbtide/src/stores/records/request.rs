@@ -152,8 +152,7 @@ impl PutRecord {
     }
 
     /// Changes the value alone: the second keys, the group, what it belongs to, the retention and the cap of the live
-    /// record stay. Without a
-    /// live record it is as without this. [`Life::Keep`] keeps the end too.
+    /// record stay. Without a live record it is as without this. [`Life::Keep`] keeps the end too.
     pub fn inheriting(mut self) -> Self {
         self.inherits = true;
         self
