@@ -9,6 +9,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: ## Build with the embedded engine, and serve on http://127.0.0.1:7878 from ./data
+	@echo "building with the embedded engine alone; PostgreSQL, DynamoDB, verify and import from Redis come with: make build"
 	cargo run --profile quick --package ebbtide-cli --no-default-features --features fjall -- serve --store fjall:./data --sweep-interval 30s
 
 build: ## Build the shipped binary: every engine but RocksDB

@@ -72,7 +72,7 @@ data "aws_iam_policy_document" "assume" {
 data "aws_iam_policy_document" "sweep" {
   statement {
     sid       = "Sweep"
-    actions   = ["dynamodb:Scan", "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:DeleteItem"]
+    actions   = ["dynamodb:Scan", "dynamodb:DescribeTable", "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:DeleteItem"]
     resources = [aws_dynamodb_table.ebbtide.arn]
   }
 
@@ -140,4 +140,29 @@ resource "aws_lambda_permission" "daily" {
   function_name = aws_lambda_function.sweep.function_name
   principal     = "events.amazonaws.com"
   source_arn    = aws_cloudwatch_event_rule.daily.arn
+}
+
+resource "aws_cloudwatch_event_rule" "continue" {
+  name                = "${local.function}-continue"
+  description         = "Goes on with a sweep that its time limit has ended, and does nothing otherwise"
+  schedule_expression = "rate(15 minutes)"
+}
+
+resource "aws_cloudwatch_event_target" "continue" {
+  rule  = aws_cloudwatch_event_rule.continue.name
+  arn   = aws_lambda_function.sweep.arn
+  input = jsonencode({ continue = true })
+
+  retry_policy {
+    maximum_retry_attempts       = 0
+    maximum_event_age_in_seconds = 600
+  }
+}
+
+resource "aws_lambda_permission" "continue" {
+  statement_id  = "continue"
+  action        = "lambda:InvokeFunction"
+  function_name = aws_lambda_function.sweep.function_name
+  principal     = "events.amazonaws.com"
+  source_arn    = aws_cloudwatch_event_rule.continue.arn
 }

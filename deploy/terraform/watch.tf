@@ -5,13 +5,13 @@ locals {
     sweep-errors = {
       description = "The sweep has failed"
       namespace   = "AWS/Lambda", metric = "Errors", dimensions = { FunctionName = local.function }
-      statistic   = "Sum", period = 3600, periods = 1, threshold = 0
-      comparison  = "GreaterThanThreshold", missing = "notBreaching"
+      statistic   = "Sum", period = 86400, periods = 1, threshold = 0
+      comparison  = "GreaterThanThreshold", missing = "breaching"
     }
     sweep-silent = {
-      description = "The sweep has not run for two days"
-      namespace   = "AWS/Lambda", metric = "Invocations", dimensions = { FunctionName = local.function }
-      statistic   = "Sum", period = 86400, periods = 2, threshold = 1
+      description = "No sweep has reported for two days"
+      namespace   = "Ebbtide", metric = "Removed", dimensions = { Function = local.function }
+      statistic   = "SampleCount", period = 86400, periods = 2, threshold = 1
       comparison  = "LessThanThreshold", missing = "breaching"
     }
     table-growth = {
@@ -72,6 +72,7 @@ resource "aws_cloudwatch_dashboard" "ebbtide" {
           ["AWS/Lambda", "Errors", "FunctionName", local.function],
           ["Ebbtide", "Removed", "Function", local.function],
           ["Ebbtide", "More", "Function", local.function],
+          ["Ebbtide", "WalkProgress", "Function", local.function, { stat = "Maximum", yAxis = "right" }],
         ] },
       ] :
       {

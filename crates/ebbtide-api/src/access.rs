@@ -1,9 +1,11 @@
 //! Requests and answers about many approvals or relationships, and about scopes.
 
+use ebbtide::Scope;
 use ebbtide::stores::relationships::{Reached, RelationType};
-use ebbtide::{Scope, Ttl};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+use crate::answers::{AnswerMode, extension_body};
 
 /// Number of records.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -30,6 +32,12 @@ pub struct ApprovalNames {
 pub struct ApprovalBatch {
     /// 1 to 1,000 approvals.
     pub items: Vec<ApprovalNames>,
+    /// Also finds them in scopes that the request's covers. It reads every approval of those scopes, for each item.
+    #[serde(default)]
+    pub below: bool,
+    /// With `always`, the outcomes are answered 200 whatever they are.
+    #[serde(default)]
+    pub answer: Option<AnswerMode>,
 }
 
 /// Relationship of a batch.
@@ -52,9 +60,15 @@ pub struct RelationshipNames {
 pub struct RelationshipBatch {
     /// 1 to 1,000 relationships.
     pub items: Vec<RelationshipNames>,
+    /// Also finds them in scopes that the request's covers. It reads every relationship of those scopes, for each item.
+    #[serde(default)]
+    pub below: bool,
+    /// With `always`, the outcomes are answered 200 whatever they are.
+    #[serde(default)]
+    pub answer: Option<AnswerMode>,
 }
 
-/// Answers to a batch of checks, in its order; all are yes.
+/// Answers to a batch of checks, in its order; all are yes, unless the request asked for an answer in any case.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct BatchChecked {
     pub outcomes: Vec<bool>,
@@ -67,8 +81,8 @@ pub struct DeleteAll {
     /// Includes the scopes that the request's covers.
     #[serde(default)]
     pub below: bool,
-    /// Actor for the audit log; the holder of the key by default.
-    #[serde(alias = "on_behalf_of")]
+    /// Name that the caller acts for, in the audit log.
+    #[serde(rename = "on_behalf_of", alias = "actor")]
     pub actor: Option<String>,
     pub reason: Option<String>,
 }
@@ -112,44 +126,23 @@ impl From<Reached> for ReachedAnswer {
     }
 }
 
-/// Extension of a relationship.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct RelationshipExtend {
-    #[schema(min_length = 1, example = "alice")]
-    pub subject: String,
-    #[schema(min_length = 1, example = "member")]
-    pub relation: String,
-    #[schema(min_length = 1, example = "staff")]
-    pub object: String,
-    #[schema(value_type = String, example = "membership")]
-    pub relation_type: RelationType,
-    /// Lifetime from now on.
-    #[serde(rename = "ttl_seconds")]
-    #[schema(value_type = i64, minimum = 1)]
-    pub ttl: Ttl,
-    /// Name that the caller acts for.
-    #[serde(alias = "actor")]
-    #[schema(min_length = 1, max_length = 256, example = "bob")]
-    pub on_behalf_of: Option<String>,
-    #[schema(min_length = 1, max_length = 1024, example = "the audit goes on")]
-    pub reason: String,
+extension_body! {
+    /// Extension of a relationship.
+    RelationshipExtend {
+        #[schema(min_length = 1, example = "alice")]
+        pub subject: String,
+        #[schema(min_length = 1, example = "member")]
+        pub relation: String,
+        #[schema(min_length = 1, example = "staff")]
+        pub object: String,
+        #[schema(value_type = String, example = "membership")]
+        pub relation_type: RelationType,
+    }
 }
 
-/// Extension of an attribute.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct AttributeExtend {
-    /// Lifetime from now on.
-    #[serde(rename = "ttl_seconds")]
-    #[schema(value_type = i64, minimum = 1)]
-    pub ttl: Ttl,
-    /// Name that the caller acts for.
-    #[serde(alias = "actor")]
-    #[schema(min_length = 1, max_length = 256, example = "bob")]
-    pub on_behalf_of: Option<String>,
-    #[schema(min_length = 1, max_length = 1024, example = "the audit goes on")]
-    pub reason: String,
+extension_body! {
+    /// Extension of an attribute.
+    AttributeExtend {}
 }
 
 /// Question about the access of one scope to another.

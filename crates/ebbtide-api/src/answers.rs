@@ -52,3 +52,26 @@ pub struct Revoked {
 pub fn by_name(counts: &BTreeMap<Kind, u64>) -> BTreeMap<String, u64> {
     counts.iter().map(|(kind, count)| (kind.to_string(), *count)).collect()
 }
+
+/// Declares the body of an extension: the names of a record, then its new lifetime and an entry for the audit log.
+macro_rules! extension_body {
+    ($(#[$doc:meta])+ $name:ident { $($(#[$of:meta])* pub $field:ident: $type:ty,)* }) => {
+        $(#[$doc])+
+        #[derive(Debug, serde::Deserialize, utoipa::ToSchema)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name {
+            $($(#[$of])* pub $field: $type,)*
+            /// Lifetime from now on.
+            #[serde(rename = "ttl_seconds")]
+            #[schema(value_type = i64, minimum = 1)]
+            pub ttl: ebbtide::Ttl,
+            /// Name that the caller acts for.
+            #[serde(alias = "actor")]
+            #[schema(min_length = 1, max_length = 256, example = "bob")]
+            pub on_behalf_of: Option<String>,
+            #[schema(min_length = 1, max_length = 1024, example = "the audit goes on")]
+            pub reason: String,
+        }
+    };
+}
+pub(crate) use extension_body;

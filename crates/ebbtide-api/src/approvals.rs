@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::access::Counted;
-use crate::answers::{AnswerMode, Listed, millis, seconds};
+use crate::answers::{AnswerMode, Listed, extension_body, millis, seconds};
 
 /// Approval to check.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -31,7 +31,9 @@ pub struct ApprovalCheck {
     #[schema(value_type = Option<i64>)]
     pub ttl: Option<Ttl>,
     /// Ignored.
-    pub max_ttl_seconds: Option<i64>,
+    #[serde(rename = "max_ttl_seconds")]
+    #[schema(value_type = Option<i64>)]
+    pub max_ttl: Option<Ttl>,
     /// Ignored.
     pub sliding: Option<bool>,
     /// Ignored.
@@ -40,26 +42,16 @@ pub struct ApprovalCheck {
     pub answer: Option<AnswerMode>,
 }
 
-/// Extension of an approval.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ApprovalExtend {
-    #[schema(min_length = 1, example = "alice")]
-    pub identity: String,
-    #[schema(min_length = 1, example = "doc")]
-    pub resource: String,
-    #[schema(min_length = 1, example = "GET")]
-    pub action: String,
-    /// Lifetime from now on.
-    #[serde(rename = "ttl_seconds")]
-    #[schema(value_type = i64, minimum = 1)]
-    pub ttl: Ttl,
-    /// Name that the caller acts for.
-    #[serde(alias = "actor")]
-    #[schema(min_length = 1, max_length = 256, example = "bob")]
-    pub on_behalf_of: Option<String>,
-    #[schema(min_length = 1, max_length = 1024, example = "the audit goes on")]
-    pub reason: String,
+extension_body! {
+    /// Extension of an approval.
+    ApprovalExtend {
+        #[schema(min_length = 1, example = "alice")]
+        pub identity: String,
+        #[schema(min_length = 1, example = "doc")]
+        pub resource: String,
+        #[schema(min_length = 1, example = "GET")]
+        pub action: String,
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

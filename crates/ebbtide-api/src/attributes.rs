@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::answers::{Listed, millis, seconds};
+use crate::answers::{Listed, extension_body, millis, seconds};
 
 /// Live attributes of a bucket.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -150,26 +150,16 @@ pub struct AttributesWritten {
     pub items: Vec<Option<AttributeStamp>>,
 }
 
-/// Extension of a named attribute.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct AttributeExtendNamed {
-    #[schema(min_length = 1, example = "alice")]
-    pub owner: String,
-    #[schema(min_length = 1, example = "settings")]
-    pub bucket: String,
-    #[schema(min_length = 1, example = "theme")]
-    pub name: String,
-    /// Lifetime from now on.
-    #[serde(rename = "ttl_seconds")]
-    #[schema(value_type = i64, minimum = 1)]
-    pub ttl: Ttl,
-    /// Name that the caller acts for.
-    #[serde(alias = "actor")]
-    #[schema(min_length = 1, max_length = 256, example = "bob")]
-    pub on_behalf_of: Option<String>,
-    #[schema(min_length = 1, max_length = 1024, example = "the audit goes on")]
-    pub reason: String,
+extension_body! {
+    /// Extension of a named attribute.
+    AttributeExtendNamed {
+        #[schema(min_length = 1, example = "alice")]
+        pub owner: String,
+        #[schema(min_length = 1, example = "settings")]
+        pub bucket: String,
+        #[schema(min_length = 1, example = "theme")]
+        pub name: String,
+    }
 }
 
 /// Attribute to delete.

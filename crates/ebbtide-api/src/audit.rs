@@ -1,7 +1,7 @@
 //! Audit log.
 
 use ebbtide::Kind;
-use ebbtide::stores::audit::Entry;
+use ebbtide::stores::audit::AuditEntry;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -39,8 +39,8 @@ pub struct EntryAnswer {
     pub mark: String,
 }
 
-impl From<&Entry> for EntryAnswer {
-    fn from(entry: &Entry) -> Self {
+impl From<&AuditEntry> for EntryAnswer {
+    fn from(entry: &AuditEntry) -> Self {
         Self {
             sequence: entry.sequence,
             at: millis(entry.at),

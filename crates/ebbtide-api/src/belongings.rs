@@ -18,9 +18,18 @@ impl From<&Belonging> for BelongingAnswer {
     }
 }
 
+/// Scopes to reconcile.
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReconcileRequest {
+    /// Includes the scopes that the request's covers.
+    #[serde(default)]
+    pub below: bool,
+}
+
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ReconciledAnswer {
-    /// Links that were removed since their record is gone.
+    /// Links and index records that were removed since their record is gone.
     pub links: u64,
     /// Records that were removed since what they belonged to is gone.
     pub records: u64,

@@ -42,6 +42,9 @@ pub struct CodeRedeemed {
     pub jti: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_token_expires_at: Option<u64>,
+    /// Session that the code was issued in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sid: Option<String>,
 }
 
 impl From<Redeemed> for CodeRedeemed {
@@ -59,6 +62,7 @@ impl From<Redeemed> for CodeRedeemed {
             client_id: redeemed.client_id,
             scope: redeemed.scope,
             data: redeemed.data.map(Payload::into_inner),
+            sid: redeemed.sid,
         }
     }
 }

@@ -27,7 +27,7 @@ impl From<StartedDevice> for DeviceStarted {
     }
 }
 
-/// What a user code asks for.
+/// Client, scope and state behind a user code.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct DeviceInspected {
     pub client_id: String,

@@ -2,7 +2,7 @@
 
 use ebbtide::stores::policies::{InForce, Simulation, StoredPolicy};
 use ebbtide::{Kind, PolicyTarget, Result, Scope, Ttl, TtlPolicy};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
 
 use crate::answers::{Listed, millis, seconds};
@@ -25,18 +25,21 @@ pub struct PolicyRequest {
     #[schema(example = "short_lived")]
     pub preset: Option<String>,
     /// TTL of a record that is written without one.
-    #[schema(minimum = 1)]
-    pub default_ttl_seconds: Option<i64>,
-    #[schema(minimum = 1)]
-    pub min_ttl_seconds: Option<i64>,
-    #[schema(minimum = 1)]
-    pub max_ttl_seconds: Option<i64>,
+    #[serde(rename(serialize = "default_ttl_ms"), serialize_with = "in_millis")]
+    #[schema(value_type = Option<i64>, minimum = 1)]
+    pub default_ttl_seconds: Option<Ttl>,
+    #[serde(rename(serialize = "min_ttl_ms"), serialize_with = "in_millis")]
+    #[schema(value_type = Option<i64>, minimum = 1)]
+    pub min_ttl_seconds: Option<Ttl>,
+    #[serde(rename(serialize = "max_ttl_ms"), serialize_with = "in_millis")]
+    #[schema(value_type = Option<i64>, minimum = 1)]
+    pub max_ttl_seconds: Option<Ttl>,
     /// If false, a TTL out of bounds is accepted and logged.
     pub enforce_ttl: Option<bool>,
     /// Stored version that is required; zero if there must be none.
     pub version: Option<u64>,
-    /// Actor for the audit log; the holder of the key by default.
-    #[serde(alias = "on_behalf_of")]
+    /// Name that the caller acts for, in the audit log.
+    #[serde(rename = "on_behalf_of", alias = "actor")]
     pub actor: Option<String>,
     pub reason: Option<String>,
 }
@@ -53,17 +56,18 @@ impl PolicyRequest {
     pub fn policy(&self) -> Result<TtlPolicy> {
         let mut policy =
             self.preset.as_deref().map_or_else(|| Ok(TtlPolicy::default()), TtlPolicy::preset)?;
-        let ttl = |seconds: Option<i64>, own: Ttl| seconds.map_or(Ok(own), Ttl::from_secs);
-        policy.default = match self.default_ttl_seconds {
-            Some(seconds) => Some(Ttl::from_secs(seconds)?),
-            None => policy.default,
-        };
-        policy.min = ttl(self.min_ttl_seconds, policy.min)?;
-        policy.max = ttl(self.max_ttl_seconds, policy.max)?;
+        policy.default = self.default_ttl_seconds.or(policy.default);
+        policy.min = self.min_ttl_seconds.unwrap_or(policy.min);
+        policy.max = self.max_ttl_seconds.unwrap_or(policy.max);
         policy.enforce = self.enforce_ttl.unwrap_or(policy.enforce);
         policy.check()?;
         Ok(policy)
     }
+}
+
+#[allow(clippy::ref_option, reason = "serde hands in a reference to the member")]
+fn in_millis<S: Serializer>(ttl: &Option<Ttl>, serializer: S) -> Result<S::Ok, S::Error> {
+    ttl.map(|ttl| u64::try_from(ttl.duration().as_millis()).unwrap_or(u64::MAX)).serialize(serializer)
 }
 
 /// Policy of a kind or a collection, and a scope.

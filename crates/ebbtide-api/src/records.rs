@@ -1,7 +1,7 @@
 //! Answers of `/v1/records`.
 
 use base64ct::{Base64, Encoding as _};
-use ebbtide::stores::records::{FoundRecord, ListedRecord, RecordValue, WriteAnswer};
+use ebbtide::stores::records::{FoundRecord, ListedRecord, RecordId, RecordValue, WriteAnswer};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -19,9 +19,11 @@ pub struct RecordStored {
 /// Record with its value: `value` if it was written as JSON, else `value_base64`.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct RecordRead {
-    /// Left out if the id is not text.
+    /// Left out if the id is not text; then `id_base64` has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id_base64: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,8 +46,10 @@ impl TryFrom<FoundRecord> for RecordRead {
 
     fn try_from(record: FoundRecord) -> Result<Self, Self::Error> {
         let (value, value_base64) = members(&record.value)?;
+        let (id, id_base64) = names(&record.id);
         Ok(Self {
-            id: record.id.as_str().map(str::to_owned),
+            id,
+            id_base64,
             value,
             value_base64,
             version: record.version.to_string(),
@@ -55,6 +59,14 @@ impl TryFrom<FoundRecord> for RecordRead {
             cap_at: record.cap_at.and_then(millis),
             sliding: record.slides,
         })
+    }
+}
+
+/// Members `id` and `id_base64`, one of which is there.
+fn names(id: &RecordId) -> (Option<String>, Option<String>) {
+    match id.as_str() {
+        Some(text) => (Some(text.to_owned()), None),
+        None => (None, Some(Base64::encode_string(id.as_bytes()))),
     }
 }
 
@@ -158,10 +170,10 @@ pub struct RecordListed {
 
 impl From<&ListedRecord> for RecordListed {
     fn from(record: &ListedRecord) -> Self {
-        let id = record.id.as_str().map(str::to_owned);
+        let (id, id_base64) = names(&record.id);
         Self {
-            id_base64: id.is_none().then(|| Base64::encode_string(record.id.as_bytes())),
             id,
+            id_base64,
             version: record.version.to_string(),
             expires_at: millis(record.expires_at),
             consumed_at: record.consumed_at.and_then(millis),

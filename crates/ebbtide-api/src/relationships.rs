@@ -33,7 +33,9 @@ pub struct RelationshipCheck {
     #[schema(value_type = Option<i64>)]
     pub ttl: Option<Ttl>,
     /// Ignored.
-    pub max_ttl_seconds: Option<i64>,
+    #[serde(rename = "max_ttl_seconds")]
+    #[schema(value_type = Option<i64>)]
+    pub max_ttl: Option<Ttl>,
     /// Ignored.
     pub sliding: Option<bool>,
     /// Ignored.
@@ -100,4 +102,38 @@ pub struct RelationshipFound {
     pub related: bool,
     /// From the subject to the object; empty if they are not related.
     pub path: Vec<String>,
+    /// Lifetime of the relationship; none for a path of several, and if they are not related.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub life: Option<RelationshipLifetime>,
+}
+
+impl RelationshipFound {
+    /// They are not related.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { related: false, path: Vec::new(), life: None }
+    }
+}
+
+/// Lifetime of a relationship.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct RelationshipLifetime {
+    pub expires_at: Option<u64>,
+    /// Lifetime that it began with; null without an end.
+    pub ttl_seconds: Option<u64>,
+    /// Latest expiry that checks and extensions can give it.
+    pub cap_at: Option<u64>,
+    /// True if each check renews it.
+    pub sliding: bool,
+}
+
+impl From<&Related> for RelationshipLifetime {
+    fn from(related: &Related) -> Self {
+        Self {
+            expires_at: millis(related.expires_at),
+            ttl_seconds: related.ttl.map(seconds),
+            cap_at: related.cap_at.and_then(millis),
+            sliding: related.sliding_ttl.is_some(),
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ebbtide::stores::scopes::{Migrated, Statistics};
-use ebbtide::{Kind, Reach, Scope};
+use ebbtide::{Kind, Reach, Scope, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -63,6 +63,9 @@ pub struct ScopeDeleted {
     pub below: bool,
     pub deleted: BTreeMap<String, u64>,
     pub total: u64,
+    /// Beginning of the deletion that was resumed, if one was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumed_from: Option<u64>,
 }
 
 impl ScopeCounts {
@@ -92,7 +95,14 @@ impl ScopeDeleted {
     #[must_use]
     pub fn new(reach: &Reach, deleted: &BTreeMap<Kind, u64>) -> Self {
         let ScopeCounts { scope, below, counts, total, .. } = ScopeCounts::new(reach, deleted);
-        Self { scope, below, deleted: counts, total }
+        Self { scope, below, deleted: counts, total, resumed_from: None }
+    }
+
+    /// Adds the beginning of the deletion that was resumed.
+    #[must_use]
+    pub fn resumed_from(mut self, began_at: Option<Timestamp>) -> Self {
+        self.resumed_from = began_at.and_then(millis);
+        self
     }
 }
 
@@ -109,7 +119,8 @@ pub struct ScopeMigrate {
     /// Moves nothing, and counts what would be moved.
     #[serde(default)]
     pub dry_run: bool,
-    /// Actor for the audit log; the holder of the key by default.
+    /// Name that the caller acts for, in the audit log.
+    #[serde(rename = "on_behalf_of", alias = "actor")]
     pub actor: Option<String>,
     pub reason: Option<String>,
 }
@@ -121,6 +132,9 @@ pub struct ScopeMigrated {
     pub moved: BTreeMap<String, u64>,
     /// Records that exist in the other scope already, and were left.
     pub conflicts: u64,
+    /// Records that stay, by kind: API keys, provider tokens that only the holder of an access token can
+    /// open, and records that a sign-out or a deletion has ended.
+    pub left: BTreeMap<String, u64>,
     pub done: bool,
     /// Position for the next call; null when it is done.
     pub next: Option<String>,
@@ -131,6 +145,7 @@ impl From<Migrated> for ScopeMigrated {
         Self {
             moved: by_name(&migrated.moved),
             conflicts: migrated.conflicts,
+            left: by_name(&migrated.left),
             done: migrated.next.is_none(),
             next: migrated.next.map(|next| next.to_string()),
         }

@@ -1,6 +1,7 @@
 //! Answers of `/v1/subjects`.
 
 use ebbtide::stores::access_tokens::AccessTokenInfo;
+use ebbtide::stores::grants::GrantState;
 use ebbtide::stores::owners::{Overview, SignedOut};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -10,7 +11,8 @@ use crate::clients::ClientAnswer;
 use crate::grants::{GrantAnswer, reason};
 use crate::sessions::SessionListed;
 
-/// Numbers of what a sign-out ended. Outstanding codes and approved device codes are ended too, and not counted.
+/// Numbers of what a sign-out ended, among the first 1,000 of each. Outstanding codes and approved device codes are ended
+/// too, and not counted.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct SubjectSignedOut {
     pub grants: u64,
@@ -19,25 +21,29 @@ pub struct SubjectSignedOut {
     pub sessions: u64,
     /// Number of all of them.
     pub revoked: u64,
+    /// True if more than is counted may have been ended: the numbers are the least.
+    pub more: bool,
 }
 
 impl From<SignedOut> for SubjectSignedOut {
     fn from(ended: SignedOut) -> Self {
-        let SignedOut { grants, access_tokens, sessions, .. } = ended;
-        Self { grants, access_tokens, sessions, revoked: ended.total() }
+        let SignedOut { grants, access_tokens, sessions, more, .. } = ended;
+        Self { grants, access_tokens, sessions, revoked: ended.total(), more }
     }
 }
 
-/// Access token without a grant. Its handle is not the token.
+/// Access token. Its handle is its `jti`, not the token.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct AccessTokenListed {
     pub handle: String,
     pub subject: String,
     pub client_id: String,
     pub scope: Option<String>,
+    /// Grant that it is under; null without one.
+    pub grant_id: Option<String>,
     pub issued_at: Option<u64>,
     pub expires_at: Option<u64>,
-    /// `active` or `revoked`.
+    /// `active`, `revoked`, or `expired` if its grant was idle for too long.
     pub state: String,
     /// Reason of the revocation.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,6 +52,11 @@ pub struct AccessTokenListed {
 
 impl From<&AccessTokenInfo> for AccessTokenListed {
     fn from(token: &AccessTokenInfo) -> Self {
+        let (state, why) = match token.state {
+            GrantState::Active => ("active", None),
+            GrantState::Revoked { why, .. } => ("revoked", Some(reason(why).to_owned())),
+            _ => ("expired", None),
+        };
         Self {
             handle: token.handle.clone(),
             subject: token.subject.clone(),
@@ -53,18 +64,19 @@ impl From<&AccessTokenInfo> for AccessTokenListed {
             scope: token.scope.clone(),
             issued_at: millis(token.issued_at),
             expires_at: millis(token.expires_at),
-            state: if token.revoked.is_none() { "active" } else { "revoked" }.to_owned(),
-            why: token.revoked.map(|why| reason(why).to_owned()),
+            grant_id: token.grant_id.map(|id| id.to_string()),
+            state: state.to_owned(),
+            why,
         }
     }
 }
 
-/// Grants, sessions, clients and access tokens without a grant of a subject: up to 1,000 of each, without payloads.
+/// Grants, access tokens, sessions and clients of a subject: up to 1,000 of each, without payloads.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct SubjectOverview {
     pub subject: String,
     pub grants: Vec<GrantAnswer>,
-    /// Access tokens without a grant. Those under a grant are in no index and end with it, so they are not listed.
+    /// Access tokens, under a grant or without one, that have not reached their end.
     pub access_tokens: Vec<AccessTokenListed>,
     pub sessions: Vec<SessionListed>,
     /// Clients that the subject owns.

@@ -100,6 +100,9 @@ pub struct IntrospectionAnswer {
     pub data: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grant_id: Option<String>,
+    /// Session that its grant came from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sid: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iat: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -123,6 +126,7 @@ impl From<Active> for IntrospectionAnswer {
             aud: active.resource.as_ref().map(Audience::from),
             data: active.data.map(Payload::into_inner),
             grant_id: active.grant_id.map(|id| id.to_string()),
+            sid: active.sid,
             iat: seconds(active.issued_at),
             exp: seconds(active.expires_at),
         }
@@ -142,6 +146,7 @@ impl From<Grant> for IntrospectionAnswer {
             aud: grant.resource.as_ref().map(Audience::from),
             data: None,
             grant_id: Some(grant.id.to_string()),
+            sid: grant.sid,
             iat: seconds(grant.created_at),
             exp: seconds(grant.expires_at),
         }

@@ -53,6 +53,7 @@ impl From<ImportOutcome> for ImportedItem {
         match outcome {
             ImportOutcome::Written(kind) => Self::Written(kind.name().to_owned()),
             ImportOutcome::Skipped(why) => Self::Skipped(why),
+            other => Self::Skipped(format!("{other:?}")),
         }
     }
 }

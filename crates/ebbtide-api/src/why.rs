@@ -1,6 +1,6 @@
 //! Causes of refusals.
 
-use ebbtide::stores::audit::Entry;
+use ebbtide::stores::audit::AuditEntry;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -49,8 +49,8 @@ pub struct RevokedBy {
     pub at: u64,
 }
 
-impl From<&Entry> for RevokedBy {
-    fn from(entry: &Entry) -> Self {
+impl From<&AuditEntry> for RevokedBy {
+    fn from(entry: &AuditEntry) -> Self {
         Self {
             action: entry.action.name().to_owned(),
             key_id: entry.key_id.clone(),

@@ -17,9 +17,9 @@ pub(crate) trait Caller: Send + 'static {
 
 /// Caller without state of its own.
 #[derive(Clone)]
-pub(crate) struct Call<F>(pub(crate) F);
+pub(crate) struct StatelessCaller<F>(pub(crate) F);
 
-impl<F, T> Caller for Call<F>
+impl<F, T> Caller for StatelessCaller<F>
 where
     F: Fn() -> T + Send + 'static,
     T: Future<Output = Result<()>> + Send,

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use ebbtide_bench::results::{Axis, Bar, Chart, Figure, Line, Results, Row};
+use ebbtide_bench::results::{Axis, Bar, Chart, Figure, Line, ResultRow, Results};
 
 /// Rows and charts of one part.
 pub(crate) struct Measured {
     part: &'static str,
-    rows: Vec<Row>,
+    rows: Vec<ResultRow>,
     charts: Vec<Chart>,
 }
 
@@ -34,10 +34,34 @@ impl Measured {
     /// Adds a row whose ratio was measured by other means.
     pub(crate) fn row_with_ratio(&mut self, draft: Draft, ours: Figure, peer: Option<Figure>, ratio: f64) {
         let Draft { id, what, unit, bar, note } = draft;
-        let row =
-            Row { id, part: self.part.to_owned(), what, unit: unit.to_owned(), ours, peer, ratio, bar, note };
+        let row = ResultRow {
+            id,
+            part: self.part.to_owned(),
+            what,
+            unit: unit.to_owned(),
+            ours,
+            peer,
+            ratio,
+            bar,
+            note,
+        };
         println!("{}", line(&row));
         self.rows.push(row);
+    }
+
+    /// Adds a row of the processor time that one operation of `of` takes in the process `who`, which is to be at most `most`
+    /// microseconds.
+    pub(crate) fn processor_time(&mut self, id: &str, what: &str, of: &Figure, who: &str, most: f64) {
+        // Seconds per million operations are microseconds per operation.
+        let Some(micros) = of.cpu.get(who) else { return };
+        let draft = Draft {
+            id: format!("{id}-cpu"),
+            what: format!("processor time of {what}"),
+            unit: "µs",
+            bar: Some(Bar::AtMost(most)),
+            note: format!("Mean of all rounds of `{id}`, user and system time of the process."),
+        };
+        self.row(draft, plain(of.name.clone(), vec![*micros]), None);
     }
 
     pub(crate) fn chart(&mut self, id: &str, title: &str, x: Axis, y: Axis, lines: Vec<Line>) {
@@ -75,7 +99,7 @@ pub(crate) fn log_axis(label: &str) -> Axis {
 }
 
 /// Row as it is printed while measuring.
-fn line(row: &Row) -> String {
+fn line(row: &ResultRow) -> String {
     let figure = |figure: &Figure| {
         let (low, high) = figure.spread();
         format!("{} {} ({} to {})", figure.name, short(figure.median()), short(low), short(high))
@@ -112,7 +136,7 @@ const THROUGHPUT: &[(&str, &str, bool)] = &[
     ("HTTP, 32", "http-batch", true),
 ];
 
-fn throughput(rows: &[Row]) -> Option<Chart> {
+fn throughput(rows: &[ResultRow]) -> Option<Chart> {
     let found: Vec<(&str, f64)> = THROUGHPUT
         .iter()
         .filter_map(|(name, id, ours)| {
@@ -177,6 +201,20 @@ mod tests {
         let chart = results.charts.iter().find(|chart| chart.id == "throughput").unwrap();
         assert_eq!(chart.x.names, ["Redis, always", "fjall, 64", "HTTP, one"]);
         assert_eq!(chart.lines[0].points, [(0.0, 2.0), (1.0, 8.0), (2.0, 4.0)]);
+    }
+
+    #[test]
+    fn the_processor_time_of_an_operation_is_a_row_with_a_bar() {
+        let mut measured = Measured::new("http");
+        let figure = |micros| Figure {
+            cpu: BTreeMap::from([("server".to_owned(), micros)]),
+            ..plain("HTTP", vec![1.0])
+        };
+        measured.processor_time("http-one", "a check", &figure(29.5), "server", 30.0);
+        measured.processor_time("http-one", "a check", &figure(30.5), "server", 30.0);
+        measured.processor_time("http-one", "a check", &figure(1.0), "client", 30.0);
+        let met: Vec<_> = measured.rows.iter().map(|row| (row.id.as_str(), row.met())).collect();
+        assert_eq!(met, [("http-one-cpu", Some(true)), ("http-one-cpu", Some(false))]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use ebbtide::{
 };
 use tokio::task::JoinSet;
 
-use crate::load::{Call, Caller};
+use crate::load::{Caller, StatelessCaller};
 
 /// Returns a number that is unique in this run.
 pub(crate) fn next() -> u64 {
@@ -70,7 +70,7 @@ pub(crate) async fn fill(
 /// Durable replay check of a new proof.
 pub(crate) fn replay_check(stores: &Stores) -> impl Caller + Clone + use<> {
     let replays = stores.replays(&scope());
-    Call(move || {
+    StatelessCaller(move || {
         let replays = replays.clone();
         async move {
             let proof = Proof::new("https://api.example/token", format!("jti-{:020}", next()));

@@ -20,7 +20,7 @@ pub struct Results {
     /// Software versions by name.
     pub software: BTreeMap<String, String>,
     /// Rows, in display order.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ResultRow>,
     /// Data of the charts.
     pub charts: Vec<Chart>,
 }
@@ -28,7 +28,7 @@ pub struct Results {
 /// One figure of ours beside one of a peer's.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Row {
+pub struct ResultRow {
     /// Stable name across runs: `replays-fjall-64`.
     pub id: String,
     /// Part of the run that measures it, as in `make bench ROW=…`.
@@ -127,7 +127,7 @@ impl Figure {
     }
 }
 
-impl Row {
+impl ResultRow {
     /// Returns true if the bar is met; `None` without a bar.
     #[must_use]
     pub fn met(&self) -> Option<bool> {

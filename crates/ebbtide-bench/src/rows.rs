@@ -54,7 +54,7 @@ pub(crate) const PARTS: &[Part] = parts! {
     latency: "how long calls take that come by a schedule, beside Redis";
     calls: "redeem, rotate, introspect, attributes, sessions, beside what one does with Redis";
     approvals: "approval and relationship checks beside a raw read; what scope costs";
-    postgres: "replay checks on PostgreSQL, gathered, beside one INSERT per call";
+    postgres: "replay checks and introspections on PostgreSQL, gathered, beside one statement per call";
     sweep: "a million expired among a million live: how fast, beside PostgreSQL, and what callers feel of it";
     reclaim: "one expired among two million; how long expired records are present";
     steady: "ten minutes at full rate with lives of 300 s: stalls, latency, memory";

@@ -1,4 +1,4 @@
-//! What the README, the pages, the table and the charts show is what the last run measured.
+//! The README, the pages, the table and the charts show the figures of the last run.
 
 use std::path::Path;
 

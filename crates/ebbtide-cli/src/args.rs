@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use ebbtide::stores::audit::AuditContext;
+use ebbtide::stores::relationships::RelationType;
 use ebbtide::{Reach, Scope};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::client::{Client, encoded};
 use crate::config::duration;
@@ -34,7 +34,7 @@ pub(crate) struct ScopeArg {
 /// A store of this machine, or a server. The server takes precedence: an embedded store is open in one process at a
 /// time, and that is the server.
 #[derive(Debug, Args)]
-pub(crate) struct Target {
+pub(crate) struct StoreTarget {
     /// URL of the store: fjall:PATH, rocksdb:PATH, postgres://…, dynamodb:TABLE?region=…&endpoint=… or memory:
     #[arg(long, env = "EBBTIDE_STORE", value_name = "URL", hide_env_values = true)]
     store: Option<String>,
@@ -50,9 +50,13 @@ pub(crate) struct Target {
     /// PEM file with the certificate authorities to trust for the server [default: those of the system]
     #[arg(long, env = "EBBTIDE_CA_FILE", value_name = "FILE", hide_env_values = true)]
     ca_file: Option<PathBuf>,
+
+    /// Configuration file of the server, for the policies, lives of buckets and profiles of --store
+    #[arg(long, env = "EBBTIDE_CONFIG", value_name = "FILE", hide_env_values = true)]
+    config: Option<PathBuf>,
 }
 
-impl Target {
+impl StoreTarget {
     /// The server, if one is named.
     pub(crate) fn server(&self) -> Result<Option<Client>> {
         let Some(url) = &self.server else { return Ok(None) };
@@ -64,7 +68,7 @@ impl Target {
         if let Some(server) = self.server()? {
             return Ok(Box::new(server));
         }
-        Ok(Box::new(LocalOperator::open(self.store()?, access).await?))
+        Ok(Box::new(LocalOperator::open(self.store()?, access, self.config.as_deref()).await?))
     }
 
     /// The server, if one is named; otherwise the store of this machine, without its keyring if none is known.
@@ -72,7 +76,16 @@ impl Target {
         if let Some(server) = self.server()? {
             return Ok(Box::new(server));
         }
-        Ok(Box::new(LocalOperator::open_to_read(self.store()?).await?))
+        Ok(Box::new(LocalOperator::open_to_read(self.store()?, self.config.as_deref()).await?))
+    }
+
+    /// The server, if one is named; otherwise the store of this machine as its engine has it: without its stored policies,
+    /// and without its keyring if none is known. For commands about the whole store.
+    pub(crate) async fn tool(&self, access: Access) -> Result<Box<dyn Operator>> {
+        if let Some(server) = self.server()? {
+            return Ok(Box::new(server));
+        }
+        Ok(Box::new(LocalOperator::open_tool(self.store()?, access).await?))
     }
 
     /// URL of the store.
@@ -88,7 +101,7 @@ impl Target {
 #[derive(Debug, Args)]
 pub(crate) struct ScopeTarget {
     #[command(flatten)]
-    pub(crate) target: Target,
+    pub(crate) target: StoreTarget,
 
     #[command(flatten)]
     pub(crate) scope: ScopeArg,
@@ -96,7 +109,7 @@ pub(crate) struct ScopeTarget {
 
 /// Lifetime of a record that is written.
 #[derive(Debug, Args)]
-pub(crate) struct LifeArgs {
+pub(crate) struct TtlArgs {
     /// Lifetime, such as 1h [default: that of the policy, or no end]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
@@ -110,19 +123,59 @@ pub(crate) struct LifeArgs {
     pub(crate) sliding: bool,
 }
 
-impl LifeArgs {
+impl TtlArgs {
     /// Adds the lifetime to a body.
     pub(crate) fn add_to(&self, body: &mut Value) {
         if let Some(ttl) = self.ttl {
-            body["ttl_seconds"] = ttl.as_secs().into();
+            body["ttl_ms"] = millis(ttl).into();
         }
         if let Some(max) = self.max_ttl {
-            body["max_ttl_seconds"] = max.as_secs().into();
+            body["max_ttl_ms"] = millis(max).into();
         }
         if self.sliding {
             body["sliding"] = true.into();
         }
     }
+}
+
+/// Record that another one belongs to.
+#[derive(Debug, Args)]
+pub(crate) struct BelongsArgs {
+    /// Record that it belongs to, and is removed with: owner:NAME, client:ID, grant:ID or
+    /// relationship:SUBJECT,RELATION,OBJECT,TYPE
+    #[arg(long, value_name = "PARENT", value_parser = parent)]
+    belongs_to: Option<Value>,
+}
+
+impl BelongsArgs {
+    /// Adds what it belongs to to a body.
+    pub(crate) fn add_to(&self, body: &mut Value) {
+        if let Some(parent) = &self.belongs_to {
+            body["belongs_to"] = parent.clone();
+        }
+    }
+}
+
+/// Reads what a record belongs to.
+fn parent(text: &str) -> std::result::Result<Value, String> {
+    let wrong = "expected owner:NAME, client:ID, grant:ID or relationship:SUBJECT,RELATION,OBJECT,TYPE";
+    let (form, name) = text.split_once(':').filter(|(_, name)| !name.is_empty()).ok_or(wrong)?;
+    match form {
+        "owner" | "client" | "grant" => Ok(json!({form: name})),
+        "relationship" => {
+            let parts: Vec<_> = name.split(',').collect();
+            let [subject, relation, object, kind] = parts.as_slice() else { return Err(wrong.to_owned()) };
+            let kind: RelationType = kind.parse().map_err(|error: ebbtide::Error| error.to_string())?;
+            Ok(json!({"relationship": {"subject": subject, "relation": relation, "object": object,
+                "relation_type": kind}}))
+        }
+        _ => Err(wrong.to_owned()),
+    }
+}
+
+/// Whole milliseconds of a lifetime.
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Reads a name and a value.
@@ -198,10 +251,6 @@ impl AuditArgs {
     /// Parameters of a query.
     pub(crate) fn query(&self) -> String {
         format!("on_behalf_of={}&reason={}", encoded(&self.actor), encoded(&self.reason))
-    }
-
-    pub(crate) fn context(self) -> Result<AuditContext> {
-        Ok(AuditContext::new(self.actor, self.reason)?)
     }
 }
 

@@ -83,6 +83,12 @@ impl Cli {
         if !matches!(self.command, Command::Serve(_) | Command::Dev(_)) {
             logging::start_plain();
         }
+        // Manual pages are for everybody.
+        #[cfg(unix)]
+        if !matches!(self.command, Command::Man(_)) {
+            // The cold store of an embedded engine creates files of its own: those, backups and exports are for the owner.
+            rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+        }
         match self.command {
             Command::Serve(args) => serve::run(args).await,
             Command::Dev(args) => dev::run(args).await,
@@ -126,11 +132,11 @@ impl Command {
     /// Returns true if the command can write JSON, or writes nothing else.
     fn has_json(&self) -> bool {
         match self {
-            Self::Audit(args) => args.has_json(),
             Self::Key(args) => args.has_json(),
             Self::Keyring(args) => args.has_json(),
             Self::Approval(_)
             | Self::Attribute(_)
+            | Self::Audit(_)
             | Self::Belongings(_)
             | Self::Client(_)
             | Self::Clock(_)

@@ -6,14 +6,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use ebbtide::{Scope, Secret};
+use ebbtide::{Scope, Secret, async_trait};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde_json::Value;
 use ureq::Agent;
 use ureq::http::Request;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
-use crate::operator::Answer;
+use crate::operator::{Operator, OperatorAnswer};
 
 /// A server, and the API key for it.
 pub(crate) struct Client {
@@ -39,15 +39,18 @@ impl Client {
         let base = url.trim_end_matches('/').to_owned();
         Ok(Self { agent: config.build().into(), base, key: key(key_file)? })
     }
+}
 
+#[async_trait]
+impl Operator for Client {
     /// Sends a request, in a thread for blocking calls.
-    pub(crate) async fn call(
+    async fn call(
         &self,
         method: &str,
         path: &str,
         scope: Option<&Scope>,
         body: Option<Value>,
-    ) -> Result<Answer> {
+    ) -> Result<OperatorAnswer> {
         let mut request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.base))
@@ -68,36 +71,7 @@ impl Client {
         });
         let (status, text) = answer.await?.with_context(|| format!("no answer from {}", self.base))?;
         let body = serde_json::from_str(&text).unwrap_or_default();
-        Ok(Answer { status: status.as_u16(), body, remote: true })
-    }
-
-    /// Calls `visit` with every item of a listing, page by page.
-    pub(crate) async fn each(
-        &self,
-        path: &str,
-        query: &str,
-        scope: Option<&Scope>,
-        mut visit: impl FnMut(&Value) -> Result<()>,
-    ) -> Result<()> {
-        let mut after = String::new();
-        loop {
-            let page =
-                self.call("GET", &format!("{path}?limit=500{query}{after}"), scope, None).await?.success()?;
-            page["items"].as_array().into_iter().flatten().try_for_each(&mut visit)?;
-            match page["next"].as_str() {
-                Some(next) => after = format!("&after={}", encoded(next)),
-                None => return Ok(()),
-            }
-        }
-    }
-
-    /// The scope and the scopes below it that have records, with the number of records.
-    pub(crate) async fn scopes(&self, scope: &Scope) -> Result<Vec<(String, u64)>> {
-        let path = format!("/v1/scopes?scope={}", encoded(&scope.to_string()));
-        let found = self.call("GET", &path, None, None).await?.success()?;
-        let text = |item: &Value| item["scope"].as_str().unwrap_or_default().to_owned();
-        let items = found["items"].as_array().into_iter().flatten();
-        Ok(items.map(|item| (text(item), item["records"].as_u64().unwrap_or_default())).collect())
+        Ok(OperatorAnswer { status: status.as_u16(), body, remote: true })
     }
 }
 

@@ -15,11 +15,13 @@ pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod import;
+#[cfg(feature = "redis")]
 mod import_redis;
 pub(crate) mod key;
 pub(crate) mod keyring;
 pub(crate) mod man;
 pub(crate) mod migrate_schema;
+mod named;
 pub(crate) mod owner;
 pub(crate) mod policy;
 pub(crate) mod record;
@@ -35,27 +37,3 @@ pub(crate) mod token;
 pub(crate) mod usage;
 pub(crate) mod verify;
 pub(crate) mod why;
-
-use std::process::ExitCode;
-
-use anyhow::Result;
-
-use crate::operator::Answer;
-use crate::output::{errln, outln, when};
-
-/// Writes the answer to an extension. The exit status is 1 if nothing was extended.
-fn extended(answer: Answer, what: &str, json: bool) -> Result<ExitCode> {
-    if answer.status == 404 && answer.body["title"] == "unknown" {
-        errln!("no such {what}");
-        return Ok(ExitCode::from(1));
-    }
-    match answer.or_conflict()? {
-        Ok(extended) if json => outln!("{extended}")?,
-        Ok(extended) => outln!("extended, ends {}", when(extended["expires_at"].as_u64()))?,
-        Err(refused) => {
-            errln!("{refused}");
-            return Ok(ExitCode::from(1));
-        }
-    }
-    Ok(ExitCode::SUCCESS)
-}

@@ -7,19 +7,19 @@ mod values;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use ebbtide::TtlPolicies;
 use ebbtide::ops::sweeper::{Share, SweepSettings};
-use ebbtide::stores::attributes::BucketLives;
+use ebbtide::stores::attributes::BucketTtls;
 use ebbtide::stores::profile::Profile;
 use ebbtide_server::http::limits::Limits;
 use ebbtide_server::http::quota::Quota;
 use ebbtide_server::http::scoping::ScopeRules;
 
-pub(crate) use resolved::{Resolved, Row};
+pub(crate) use resolved::{Resolved, SettingRow};
 pub(crate) use settings::Settings;
 pub(crate) use values::{LogFormat, duration};
 
@@ -41,7 +41,7 @@ pub(crate) struct Config {
     pub(crate) sweep_budget: Share,
     pub(crate) sweep: SweepSettings,
     pub(crate) scope_rules: ScopeRules,
-    pub(crate) bucket_lives: BucketLives,
+    pub(crate) bucket_lives: BucketTtls,
     pub(crate) quotas: Vec<Quota>,
     pub(crate) limits: Limits,
     /// File that the time service touches at every synchronization.
@@ -53,6 +53,16 @@ pub(crate) struct Config {
     pub(crate) log_format: LogFormat,
     pub(crate) log_filter: String,
     pub(crate) otel_endpoint: Option<String>,
+}
+
+/// Hands the policies, the lives of buckets and the profiles of a configuration file to the builder of a store.
+pub(crate) fn configured(builder: ebbtide::Builder, file: &Path) -> Result<ebbtide::Builder> {
+    let resolved = Resolved::of(&Settings { file: Some(file.to_owned()), given: Vec::new() })?;
+    let builder = builder.policies(resolved.policies()?).bucket_lives(resolved.bucket_lives()?);
+    let builder = builder.profile(resolved.profile()?);
+    let named =
+        |builder: ebbtide::Builder, (name, profile): (String, Profile)| builder.profile_named(name, profile);
+    Ok(resolved.profiles()?.into_iter().fold(builder, named))
 }
 
 impl Config {

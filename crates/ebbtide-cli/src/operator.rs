@@ -1,13 +1,18 @@
 //! Operators: one interface to a store of this machine and to a server. A command is written once, over the calls of
 //! the HTTP API, and answers the same for both.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use anyhow::{Context as _, Result, anyhow};
 use ebbtide::{Scope, async_trait};
+use ebbtide_api::answers::Listed;
+use ebbtide_api::scopes::ScopeAnswer;
 use ebbtide_server::local::Local;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::client::{Client, encoded};
+use crate::client::encoded;
 use crate::store::{self, Access};
 
 /// Calls of the API.
@@ -20,19 +25,19 @@ pub(crate) trait Operator: Send + Sync {
         path: &str,
         scope: Option<&Scope>,
         body: Option<Value>,
-    ) -> Result<Answer>;
+    ) -> Result<OperatorAnswer>;
 }
 
 /// Answer to a call.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct OperatorAnswer {
     pub(crate) status: u16,
     pub(crate) body: Value,
     /// True if a server gave it.
     pub(crate) remote: bool,
 }
 
-impl Answer {
+impl OperatorAnswer {
     /// Body of a success. Any other status is an error with the message of the answer.
     pub(crate) fn success(self) -> Result<Value> {
         if (200..300).contains(&self.status) {
@@ -67,6 +72,30 @@ impl Answer {
 }
 
 impl dyn Operator {
+    /// The scope, and with `below` those that it covers and that have records.
+    pub(crate) async fn scopes(&self, scope: &Scope, below: bool) -> Result<BTreeSet<Scope>> {
+        let mut scopes = BTreeSet::from([scope.clone()]);
+        if below {
+            let path = format!("/v1/scopes?scope={}", encoded(&scope.to_string()));
+            let found: Listed<ScopeAnswer> = self.call("GET", &path, None, None).await?.read()?;
+            for item in found.items {
+                scopes.insert(item.scope.parse()?);
+            }
+        }
+        Ok(scopes)
+    }
+
+    /// Every item of a listing. `query` begins with `&` unless it is empty.
+    pub(crate) async fn all(&self, path: &str, query: &str, scope: &Scope) -> Result<Vec<Value>> {
+        let mut found = Vec::new();
+        let keep = |item: &Value| {
+            found.push(item.clone());
+            Ok(())
+        };
+        self.each(path, query, Some(scope), keep).await?;
+        Ok(found)
+    }
+
     /// Calls `visit` with every item of a listing, page by page. `query` begins with `&` unless it is empty.
     pub(crate) async fn each(
         &self,
@@ -88,32 +117,24 @@ impl dyn Operator {
     }
 }
 
-#[async_trait]
-impl Operator for Client {
-    async fn call(
-        &self,
-        method: &str,
-        path: &str,
-        scope: Option<&Scope>,
-        body: Option<Value>,
-    ) -> Result<Answer> {
-        Client::call(self, method, path, scope, body).await
-    }
-}
-
 /// Store of this machine.
 pub(crate) struct LocalOperator(Local);
 
 impl LocalOperator {
-    /// Opens the store at `url` with its policies.
-    pub(crate) async fn open(url: &str, access: Access) -> Result<Self> {
-        Ok(Self(Local::new(&store::open_with_policies(url, access).await?)))
+    /// Opens the store at `url` with its policies, and with those of a configuration file.
+    pub(crate) async fn open(url: &str, access: Access, config: Option<&Path>) -> Result<Self> {
+        Ok(Self(Local::new(&store::open_with_policies(url, access, config).await?)))
+    }
+
+    /// Opens the store at `url` as its engine has it.
+    pub(crate) async fn open_tool(url: &str, access: Access) -> Result<Self> {
+        Ok(Self(Local::new(&store::open(url, access).await?)))
     }
 
     /// Opens the store at `url` to read it, with its keyring where one is known, otherwise without.
-    pub(crate) async fn open_to_read(url: &str) -> Result<Self> {
+    pub(crate) async fn open_to_read(url: &str, config: Option<&Path>) -> Result<Self> {
         if store::has_keyring(url) {
-            return Self::open(url, Access::Read).await;
+            return Self::open(url, Access::Read, config).await;
         }
         Ok(Self(Local::new(&store::open(url, Access::Read).await?)))
     }
@@ -127,10 +148,10 @@ impl Operator for LocalOperator {
         path: &str,
         scope: Option<&Scope>,
         body: Option<Value>,
-    ) -> Result<Answer> {
+    ) -> Result<OperatorAnswer> {
         let scope = scope.map(ToString::to_string);
         let answer = self.0.call(method, path, scope.as_deref(), body.as_ref()).await?;
-        Ok(Answer { status: answer.status, body: answer.body, remote: false })
+        Ok(OperatorAnswer { status: answer.status, body: answer.body, remote: false })
     }
 }
 
@@ -141,7 +162,7 @@ mod tests {
     #[test]
     fn a_refusal_has_the_message_of_the_server_and_no_key() {
         let body = serde_json::json!({"title": "forbidden", "detail": "not yours", "request_id": "r1"});
-        let error = Answer { status: 403, body, remote: true }.success().unwrap_err();
+        let error = OperatorAnswer { status: 403, body, remote: true }.success().unwrap_err();
         assert_eq!(error.to_string(), "the server answers 403 forbidden: not yours (request r1)");
     }
 }

@@ -5,11 +5,15 @@
 
 use std::fmt;
 use std::io::{self, BufWriter, ErrorKind, StdoutLock, Write};
+use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
+pub(crate) use ebbtide::ops::explain::span;
 use ebbtide::{Clock as _, SystemClock};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 /// Standard output is closed. A type of its own: a broken connection to a server is an error worth a message.
 #[derive(Debug)]
@@ -95,20 +99,6 @@ fn when_at(millis: u64, now: u64, zone: &TimeZone) -> String {
     }
 }
 
-/// Duration for people: its largest unit, and the next one where it matters.
-pub(crate) fn span(seconds: u64) -> String {
-    const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];
-    let Some(at) = UNITS.iter().position(|(size, _)| seconds >= *size) else { return "0 s".to_owned() };
-    let (size, unit) = UNITS[at];
-    let (whole, rest) = (seconds / size, seconds % size);
-    match UNITS.get(at + 1) {
-        Some((smaller, name)) if whole < 10 && rest / smaller > 0 => {
-            format!("{whole} {unit} {} {name}", rest / smaller)
-        }
-        _ => format!("{whole} {unit}"),
-    }
-}
-
 /// Writes a table with columns as wide as their cells.
 pub(crate) fn table<const N: usize>(
     head: [&str; N],
@@ -130,6 +120,22 @@ pub(crate) fn table<const N: usize>(
         }
     }
     listing.finish()
+}
+
+/// Writes items of the API: as lines of JSON, or as a table of type `T`.
+pub(crate) fn print_items<T: DeserializeOwned, const N: usize>(
+    found: Vec<Value>,
+    json: bool,
+    head: [&str; N],
+    row: impl Fn(T) -> [String; N],
+) -> Result<ExitCode> {
+    if json {
+        found.iter().try_for_each(|item| outln!("{item}"))?;
+    } else {
+        let found: Vec<T> = serde_json::from_value(found.into())?;
+        table(head, found.into_iter().map(row))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn checked(written: io::Result<()>) -> Result<()> {

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, anyhow, bail};
 use ebbtide::{Ebbtide, ErrorKind, Keyring, StoreUrl};
 
+use crate::config::configured;
+
 /// Purpose for which a command opens a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
@@ -45,6 +47,15 @@ impl Engine {
     }
 }
 
+/// Error of a command that this build lacks, and that a feature of the package has.
+#[cfg(not(all(feature = "redis", feature = "verify")))]
+pub(crate) fn without(command: &str, feature: &str) -> anyhow::Error {
+    anyhow!(
+        "this build has no `{command}`; install with `cargo install --path crates/ebbtide-cli --features {feature}` \
+         or run `make build`"
+    )
+}
+
 /// Opens the store at `url`, for commands that read, and for sweeps: with its keyring where one is known, otherwise
 /// without. Unless `access` is [`Access::Create`], a folder without a store is an error, and stays as it is.
 pub(crate) async fn open(url: &str, access: Access) -> Result<Ebbtide> {
@@ -58,9 +69,14 @@ pub(crate) async fn open(url: &str, access: Access) -> Result<Ebbtide> {
 }
 
 /// Opens the store at `url` as a server does, for commands that write records: with its keyring and its stored
-/// policies.
-pub(crate) async fn open_with_policies(url: &str, access: Access) -> Result<Ebbtide> {
-    open_with_keyring(url, access, Ebbtide::builder(url)).await
+/// policies, and with the policies, lives of buckets and profiles of the server's configuration file, if one is named.
+pub(crate) async fn open_with_policies(url: &str, access: Access, config: Option<&Path>) -> Result<Ebbtide> {
+    let builder = Ebbtide::builder(url);
+    let builder = match config {
+        Some(file) => configured(builder, file)?,
+        None => builder,
+    };
+    open_with_keyring(url, access, builder).await
 }
 
 /// Opens the store at `url` with its keyring, for commands that write what the keyring authenticates: API keys and
@@ -74,7 +90,7 @@ async fn open_with_keyring(url: &str, access: Access, tool: ebbtide::Builder) ->
     let tool = tool.without_metrics();
     let tool = match keyring(url) {
         Some(path) => tool.keyring_file(path),
-        None if folder(url).is_some() || url == "memory:" => tool,
+        None if folder(url).is_some() || is_memory(url) => tool,
         None => bail!("this command needs the keyring of the store: name its file in EBBTIDE_KEYRING"),
     };
     tool.open().await.context("cannot open the store")
@@ -89,7 +105,7 @@ pub(crate) fn keyring(url: &str) -> Option<PathBuf> {
 
 /// Returns true if the keyring of the store at `url` is known, or is made with it.
 pub(crate) fn has_keyring(url: &str) -> bool {
-    keyring(url).is_some() || url == "memory:"
+    keyring(url).is_some() || is_memory(url)
 }
 
 fn require(url: &str, access: Access) -> Result<()> {
@@ -115,6 +131,11 @@ pub(crate) fn is_held(url: &str, error: &anyhow::Error) -> bool {
 /// Folder of an embedded store; none for other engines.
 pub(crate) fn folder(url: &str) -> Option<PathBuf> {
     url.parse::<StoreUrl>().ok()?.folder().map(Path::to_owned)
+}
+
+/// Returns true if the store ends with the process.
+fn is_memory(url: &str) -> bool {
+    matches!(url.parse(), Ok(StoreUrl::Memory))
 }
 
 /// Returns true if the store has a schema that can be migrated.

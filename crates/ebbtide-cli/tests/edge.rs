@@ -47,15 +47,17 @@ fn unfinished_bodies_take_no_place_and_are_bounded_for_each_tenant() {
 }
 
 #[test]
-fn connections_beyond_the_limit_are_refused_and_the_open_ones_served() {
-    let server = Server::start(&["--limits-connections", "3"]);
-    let mut held: Vec<_> = (0..3).map(|_| server.client()).collect();
-    for client in &mut held {
-        assert_eq!(client.call("GET", "/healthz", &[], "").status, 200);
-    }
+fn connections_beyond_the_limit_are_refused_while_all_are_busy() {
+    let mut server = Server::start(&["--limits-connections", "3", "--operator-listen", "127.0.0.1:0"]);
+    let operator = server.operator().unwrap();
+    let mut held: Vec<_> = (0..3).map(|_| begin(&server)).collect();
+    let in_flight = || Client::new(operator, "").call("GET", "/metrics", &[], "").text;
+    assert!(until(|| in_flight().contains("ebbtide_http_requests_in_flight 3\n")), "{}", in_flight());
     let refused = server.client().answer().unwrap().refused(503, "unavailable");
     assert_eq!(refused.header("retry-after"), Some("1"));
-    assert_eq!(held[0].post(CHECK, &proof("a")).status, 200);
+    assert_eq!(refused.body["request_id"].as_str(), refused.header("x-request-id"));
+    held[0].send("3600}");
+    assert_eq!(held[0].answer().unwrap().status, 200);
     held.pop();
     let served = until(|| server.client().call("GET", "/healthz", &[], "").status == 200);
     assert!(served, "a connection that has ended makes room");

@@ -114,7 +114,7 @@ async fn half_deleted(url: &str, scope: &Scope) {
 
 #[test]
 fn a_deletion_of_a_scope_is_resumed_or_started_again() {
-    for (resume, told) in [(true, "resuming the deletion that began at"), (false, "3 records deleted")] {
+    for (resume, told) in [(true, "resumed the deletion that began at"), (false, "3 records deleted")] {
         let dir = tempfile::tempdir().unwrap();
         let (url, scope) = (url(dir.path()), Scope::tenant("acme").unwrap());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

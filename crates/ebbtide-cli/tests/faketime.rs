@@ -21,9 +21,31 @@ const KEY: &str = "ebk_the-root-key-of-these-nodes";
 enum Engine {
     Embedded,
     Postgres,
+    DynamoDb,
+    /// The same, where sweeps delete.
+    DynamoDbSwept,
 }
 
-use Engine::{Embedded, Postgres};
+use Engine::{DynamoDb, DynamoDbSwept, Embedded, Postgres};
+
+impl Engine {
+    /// Variable that names its server, if this build has the engine and it has one.
+    fn variable(self) -> Option<&'static str> {
+        match self {
+            Embedded => None,
+            Postgres => Some("EBBTIDE_TEST_POSTGRES"),
+            DynamoDb | DynamoDbSwept => Some("EBBTIDE_TEST_DYNAMODB"),
+        }
+    }
+
+    fn is_built(self) -> bool {
+        match self {
+            Embedded => true,
+            Postgres => cfg!(feature = "postgres"),
+            DynamoDb | DynamoDbSwept => cfg!(feature = "dynamodb"),
+        }
+    }
+}
 
 /// The test, and the engines that it runs on.
 type Test = (&'static str, &'static [Engine], fn(&Site));
@@ -31,7 +53,11 @@ type Test = (&'static str, &'static [Engine], fn(&Site));
 const TESTS: &[Test] = &[
     ("a_clock_set_back_stops_no_expiry", &[Embedded, Postgres], set_back),
     ("a_clock_set_back_across_a_restart_stops_no_expiry", &[Embedded, Postgres], set_back_across_a_restart),
-    ("a_sweep_by_a_clock_23_hours_ahead_is_refused", &[Embedded, Postgres], sweep_ahead),
+    (
+        "a_sweep_by_a_clock_23_hours_ahead_is_refused",
+        &[Embedded, Postgres, DynamoDb, DynamoDbSwept],
+        sweep_ahead,
+    ),
     ("a_leap_beside_a_healthy_node_harms_nothing", &[Postgres], leap_beside_a_healthy_node),
     ("400_days_ahead_and_back_issues_nothing", &[Embedded, Postgres], far_ahead_and_back),
     ("a_stopped_process_goes_on_by_itself", &[Embedded, Postgres], stopped),
@@ -40,19 +66,19 @@ const TESTS: &[Test] = &[
 
 fn main() -> ExitCode {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let (library, postgres) = (variable("EBBTIDE_TEST_FAKETIME"), variable("EBBTIDE_TEST_POSTGRES"));
+    let library = variable("EBBTIDE_TEST_FAKETIME");
     let in_ci = std::env::var_os("CI").is_some();
     let mut trials = Vec::new();
     for &(name, engines, test) in TESTS {
-        for &engine in engines.iter().filter(|engine| cfg!(feature = "postgres") || **engine == Embedded) {
-            let (library, postgres) = (library.clone(), postgres.clone().filter(|_| engine == Postgres));
-            let missing = library.is_none() || engine == Postgres && postgres.is_none();
+        for &engine in engines.iter().filter(|engine| engine.is_built()) {
+            let (library, server) = (library.clone(), engine.variable().and_then(variable));
+            let missing = library.is_none() || engine.variable().is_some() && server.is_none();
             let run = move || {
                 let library = library.ok_or("EBBTIDE_TEST_FAKETIME is not set")?;
-                if engine == Postgres && postgres.is_none() {
-                    return Err(Failed::from("EBBTIDE_TEST_POSTGRES is not set"));
+                if let Some(variable) = engine.variable().filter(|_| server.is_none()) {
+                    return Err(Failed::from(format!("{variable} is not set")));
                 }
-                test(&Site::new(library, postgres.as_deref()));
+                test(&Site::new(library, engine, server.as_deref().unwrap_or_default()));
                 Ok(())
             };
             let trial = Trial::test(format!("{engine:?}::{name}").to_lowercase(), run);
@@ -77,17 +103,21 @@ struct Site {
 }
 
 impl Site {
-    fn new(library: String, postgres: Option<&str>) -> Self {
+    fn new(library: String, engine: Engine, server: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let url = match postgres {
-            Some(server) => format!("{server}?schema=faketime_{}&pool=8", unique()),
-            None => format!("fjall:{}", folder.path().join("data").display()),
+        let table = format!("dynamodb:ebbtide-faketime-{}?endpoint={server}", unique());
+        let url = match engine {
+            Embedded => format!("fjall:{}", folder.path().join("data").display()),
+            Postgres => format!("{server}?schema=faketime_{}&pool=8", unique()),
+            DynamoDb => table,
+            DynamoDbSwept => format!("{table}&sweep=delete"),
         };
         let keyring = folder.path().join("keyring.json");
         done(&mut ebbtide(&["keyring", "--keyring", keyring.to_str().unwrap(), "init"]));
-        let engine = if postgres.is_some() { Postgres } else { Embedded };
-        if engine == Postgres {
-            done(&mut ebbtide(&["migrate-schema", "--store", &url]));
+        match engine {
+            Embedded => {}
+            Postgres => drop(done(&mut ebbtide(&["migrate-schema", "--store", &url]))),
+            DynamoDb | DynamoDbSwept => drop(done(&mut ebbtide(&["table", "create", "--store", &url]))),
         }
         Self { library, folder, url, keyring, engine }
     }
@@ -266,6 +296,7 @@ fn sweep_ahead(site: &Site) {
     let node = site.serve(&clock, &[]);
     let credentials = Credentials::issue(&node, 600);
     assert_eq!(node.post("/v1/replays/check", &proof("seen")).status, 200);
+    node.post("/v1/grants", r#"{"client_id":"app","subject":"bob"}"#).ok(201);
     sleep(2);
     let mut node = Some(node);
     if site.engine == Embedded {
@@ -288,6 +319,8 @@ fn sweep_ahead(site: &Site) {
     let node = node.unwrap_or_else(|| site.serve(&clock, &[]));
     node.post("/v1/replays/check", &proof("seen")).refused(409, "replay");
     credentials.assert_live(&node);
+    let revoked = node.post("/v1/grants/revoke", r#"{"subject":"bob"}"#).ok(200);
+    assert_eq!(revoked["revoked"], 1, "the index of a live grant is there: {revoked}");
     let credentials = Credentials::issue(&node, 2);
     sleep(3);
     credentials.assert_expired(&node);

@@ -16,7 +16,9 @@ fn idle_connections_are_held_and_the_rest_is_served() {
     let idle = WANTED.min(files.saturating_sub(1_000));
     println!("limit of {files} open files: {idle} connections are held");
     assert!(idle >= 1_000, "the limit of open files is too low for this test");
-    let server = Server::start(&["--log-filter", "info,ebbtide::request=debug"]);
+    // Idle connections are closed after a while: opening so many may take longer than the default on a busy machine.
+    let server =
+        Server::start(&["--log-filter", "info,ebbtide::request=debug", "--limits-header-timeout", "15m"]);
     let held: Vec<_> = (0..idle).map(|_| TcpStream::connect(server.address).unwrap()).collect();
     let stopwatch = Stopwatch::start();
     let mut client = server.client();

@@ -61,3 +61,48 @@ fn an_error_is_reported_and_shows_no_key() {
         assert!(!keyring(&file, args).1.contains(secret));
     }
 }
+
+#[test]
+fn an_embedded_store_is_asked_with_its_own_keyring() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("fjall:{}", folder.path().join("data").display());
+    let run = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_ebbtide"))
+            .args(args)
+            .current_dir(folder.path())
+            .env_remove("EBBTIDE_KEYRING")
+            .output()
+            .unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
+    };
+    assert_eq!(run(&["keyring", "show", "--store", &store]), (2, String::new()), "there is no store yet");
+    assert_eq!(run(&["key", "create", "--scope", "global", "--role", "admin", "--store", &store]).0, 0);
+    let (code, text) = run(&["keyring", "show", "--store", &store]);
+    assert!(code == 0 && text.contains(" active"), "{text}");
+    let (code, text) = run(&["keyring", "add", "--standby", "--store", &store]);
+    assert_eq!(code, 0, "{text}");
+    let id = text.split_whitespace().nth(3).unwrap().trim_end_matches(',').to_owned();
+    let (code, text) = run(&["keyring", "show", "--store", &store]);
+    assert!(code == 0 && text.contains(&id), "{text}");
+    assert!(!folder.path().join("keyring.json").exists(), "no other file is made");
+}
+
+#[test]
+fn a_lifetime_keeps_its_milliseconds() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("fjall:{}", folder.path().join("data").display());
+    let run = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_ebbtide"))
+            .args(args)
+            .args(["--scope", "tenant:acme", "--store", &store, "--json"])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    run(&["key", "create", "--role", "admin"]);
+    let granted = run(&["approval", "grant", "alice", "doc", "GET", "--ttl", "90500ms"]);
+    let life = granted["expires_at"].as_u64().unwrap() - granted["granted_at"].as_u64().unwrap();
+    assert_eq!(life, 90_500);
+    run(&["policy", "set", "--kind", "records", "--min", "500ms", "--max", "1500ms", "--default", "700ms"]);
+}

@@ -2,15 +2,23 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "support/engines.rs"]
+mod engines;
+#[path = "nodes/naming.rs"]
+mod naming;
 #[path = "support/server.rs"]
 mod server;
 
-use std::process::ExitCode;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
-use std::time::SystemTime;
+use std::time::Duration;
 
+use ebbtide::Stopwatch;
+use engines::{ENGINES, Engine, done, schema_url};
 use libtest_mimic::{Arguments, Failed, Trial};
+use naming::find_through_rotation;
 use serde_json::{Value, json};
 use server::{Answer, Client, Server, ebbtide, proof, said, until};
 use tempfile::TempDir;
@@ -18,30 +26,6 @@ use tempfile::TempDir;
 const KEY: &str = "ebk_the-root-key-of-both-nodes";
 const CLIENTS: usize = 64;
 const ROUNDS: usize = 4;
-
-/// A shared engine, and the variable with its address.
-struct Engine {
-    name: &'static str,
-    variable: &'static str,
-    built: bool,
-    /// Creates an empty store at that address.
-    fresh: fn(&str) -> String,
-}
-
-const ENGINES: [Engine; 2] = [
-    Engine {
-        name: "postgres",
-        variable: "EBBTIDE_TEST_POSTGRES",
-        built: cfg!(feature = "postgres"),
-        fresh: fresh_schema,
-    },
-    Engine {
-        name: "dynamodb",
-        variable: "EBBTIDE_TEST_DYNAMODB",
-        built: cfg!(feature = "dynamodb"),
-        fresh: fresh_table,
-    },
-];
 
 type Race = fn(&Nodes, usize);
 
@@ -54,61 +38,45 @@ const RACES: [(&str, Race); 3] = [
 fn main() -> ExitCode {
     let mut trials = Vec::new();
     for engine in ENGINES.iter().filter(|engine| engine.built) {
-        let place = std::env::var(engine.variable).ok().filter(|place| !place.is_empty());
-        let missing = place.is_none() && std::env::var_os("CI").is_none();
-        let place =
-            move || place.clone().ok_or_else(|| Failed::from(format!("{} is not set", engine.variable)));
+        let (missing, place) = (engine.is_missing(), || engine.place());
         let mut add = |name: &str, run: Box<dyn FnOnce() -> Result<(), Failed> + Send>| {
             trials.push(Trial::test(format!("{}::{name}", engine.name), run).with_ignored_flag(missing));
         };
         for (name, race) in RACES {
-            let place = place.clone();
             add(name, Box::new(move || run(engine, &place()?, race)));
         }
+        add(
+            "records_stay_findable_while_a_ring_is_rotated",
+            Box::new(move || find_through_rotation(engine, &place()?)),
+        );
         if engine.name == "postgres" {
-            let at = place.clone();
-            add("a_schema_is_created_once_and_found_afterwards", Box::new(move || migrate(&at()?)));
-            let at = place.clone();
+            add("a_schema_is_created_once_and_found_afterwards", Box::new(move || migrate(&place()?)));
             add(
                 "a_ring_is_rotated_under_load_without_a_failed_request",
-                Box::new(move || rotate_ring(engine, &at()?)),
+                Box::new(move || rotate_ring(engine, &place()?)),
             );
-            let at = place.clone();
             add(
                 "audited_calls_of_one_tenant_are_all_served",
-                Box::new(move || run(engine, &at()?, audited_at_once)),
+                Box::new(move || run(engine, &place()?, audited_at_once)),
+            );
+            if std::env::var_os("EBBTIDE_TEST_RATES").is_some() {
+                add(
+                    "audited_calls_are_nearly_as_fast_as_others",
+                    Box::new(move || run(engine, &place()?, compare_rates)),
+                );
+            }
+            add(
+                "rotations_of_a_locked_grant_hold_up_no_check",
+                Box::new(move || rotate_a_locked_grant(engine, &place()?)),
+            );
+            add(
+                "a_policy_is_in_force_on_the_other_node_within_five_seconds",
+                Box::new(move || run(engine, &place()?, policy)),
             );
             add("the_pool_and_the_clock_are_watched", Box::new(move || run(engine, &place()?, look)));
         }
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
-}
-
-#[expect(clippy::disallowed_methods, reason = "names a store that no other run has")]
-fn unique() -> u128 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos()
-}
-
-fn schema_url(server: &str) -> String {
-    format!("{server}?schema=nodes_{}&pool=8", unique())
-}
-
-fn done(arguments: &[&str]) -> String {
-    let output = ebbtide(arguments).output().unwrap();
-    assert!(output.status.success(), "{arguments:?}: {}", said(&output));
-    said(&output)
-}
-
-fn fresh_schema(server: &str) -> String {
-    let url = schema_url(server);
-    done(&["migrate-schema", "--store", &url]);
-    url
-}
-
-fn fresh_table(endpoint: &str) -> String {
-    let url = format!("dynamodb:ebbtide-nodes-{}?endpoint={endpoint}", unique());
-    done(&["table", "create", "--store", &url]);
-    url
 }
 
 fn migrate(server: &str) -> Result<(), Failed> {
@@ -182,6 +150,79 @@ impl Nodes {
     }
 }
 
+/// A session of the database that has locked every grant until it ends.
+struct Locked(Child);
+
+impl Locked {
+    fn new(server: &str, schema: &str) -> Self {
+        let mut psql = Command::new("psql")
+            .args(["--no-psqlrc", "--quiet", "-v", "ON_ERROR_STOP=1", server])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lock = format!("BEGIN;\nSELECT FROM {schema}.grants FOR UPDATE;\n\\echo locked\n");
+        psql.stdin.as_mut().unwrap().write_all(lock.as_bytes()).unwrap();
+        let mut lines = BufReader::new(psql.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap() == "locked"), "the grants are locked");
+        Self(psql)
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // The end of its input ends the session.
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+/// Clients that wait for the row of one grant take no connection from checks, and readiness knows nothing of them.
+fn rotate_a_locked_grant(engine: &Engine, place: &str) -> Result<(), Failed> {
+    const CHECKS: u64 = 20;
+    let url = (engine.fresh)(place);
+    let schema = url.split_once("schema=").unwrap().1.split('&').next().unwrap();
+    // Nothing but the end of the lock ends their wait within the test.
+    let url = format!("{url}&lock_timeout_ms=60000&statement_timeout_ms=60000");
+    let folder = tempfile::tempdir()?;
+    let keyring = folder.path().join("keyring.json");
+    let keyring = keyring.to_str().unwrap();
+    done(&["keyring", "--keyring", keyring, "init"]);
+    let arguments = ["--store", &url, "--keyring", keyring];
+    let node = Server::start_with(folder.path(), &arguments, &[("EBBTIDE_ROOT_KEY", KEY)]);
+    let grant = node.post("/v1/grants", r#"{"client_id":"app","subject":"alice"}"#).ok(201);
+    let rotate = json!({"refresh_token": grant["refresh_token"], "client_id": "app"}).to_string();
+    let locked = Locked::new(place, schema);
+    let answered = Arc::new(AtomicU64::new(0));
+    let rotations: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let (mut client, rotate, answered) =
+                (Client::new(node.address, KEY), rotate.clone(), Arc::clone(&answered));
+            std::thread::spawn(move || {
+                let answer = client.try_post("/v1/grants/rotate", &rotate);
+                answered.fetch_add(1, Ordering::SeqCst);
+                answer.map(|answer| answer.status)
+            })
+        })
+        .collect();
+    let mut longest = Duration::ZERO;
+    for number in 0..CHECKS {
+        let began = Stopwatch::start();
+        assert_eq!(node.post("/v1/replays/check", &proof(&format!("beside {number}"))).status, 200);
+        longest = longest.max(began.elapsed());
+        assert_eq!(node.get("/readyz").status, 200, "{}", node.logged());
+    }
+    let early = answered.load(Ordering::SeqCst);
+    println!(
+        "the longest of {CHECKS} checks beside {CLIENTS} rotations of a locked grant: {longest:?}; {early} answered"
+    );
+    assert!(longest < Duration::from_secs(2), "{longest:?}");
+    drop(locked);
+    let statuses: Vec<_> = rotations.into_iter().map(|rotation| rotation.join().unwrap()).collect();
+    assert!(statuses.contains(&Some(200)), "one goes on: {statuses:?}");
+    Ok(())
+}
+
 /// Checks the metrics of a node on a shared engine.
 fn look(nodes: &Nodes, _: usize) {
     let text = nodes.nodes[0].get("/metrics").text;
@@ -193,6 +234,26 @@ fn look(nodes: &Nodes, _: usize) {
     let seconds: f64 = difference.unwrap_or_else(|| panic!("no difference in {text}")).parse().unwrap();
     assert!(seconds.abs() < 2.0, "{seconds}");
     assert_eq!(nodes.nodes[1].get("/readyz").ok(200)["status"], "ready");
+}
+
+/// Sets a policy on one node: the other one refuses by it within 5 seconds.
+fn policy(nodes: &Nodes, round: usize) {
+    let longest = 1_000 - 100 * u64::try_from(round).unwrap();
+    let policy = json!({"kind": "nonces", "scope": "tenant:acme", "min_ttl_seconds": 1, "max_ttl_seconds": longest,
+        "enforce_ttl": true});
+    let json = [("Content-Type", "application/json")];
+    let set =
+        Client::new(nodes.nodes[0].address, KEY).call("PUT", "/v1/policies", &json, &policy.to_string());
+    assert_eq!(set.status, 200, "{set:?}");
+    let (time, mut second) = (Stopwatch::start(), Client::new(nodes.nodes[1].address, KEY));
+    let scope = [("Ebbtide-Scope", "tenant:acme"), ("Content-Type", "application/json")];
+    let body = json!({"ttl_seconds": longest + 1}).to_string();
+    let mut status = 0;
+    until(|| {
+        status = second.call("POST", "/v1/nonces", &scope, &body).status;
+        status == 400 || time.elapsed() > Duration::from_secs(5)
+    });
+    assert_eq!(status, 400, "after {:?}", time.elapsed());
 }
 
 /// Checks that one answer is a success, and every other the refusal or 503.
@@ -247,6 +308,42 @@ fn audited_at_once(nodes: &Nodes, round: usize) {
     assert!(answers.iter().all(|answer| answer.status == 200), "{answers:?}");
     let log = nodes.nodes[round % 2].get("/v1/audit/verify?scope=tenant:acme").ok(200);
     assert_eq!(log["entries"], json!((round + 1) * CLIENTS), "one entry for each: {log}");
+}
+
+/// Compares grants of approvals with the creation of sessions, which write as many records but no audit entry. The sides
+/// take turns. Only `scripts/proof` runs it: a machine that others use makes a time say little.
+fn compare_rates(nodes: &Nodes, round: usize) {
+    const CALLS: usize = 50;
+    let side = |path: &'static str, method: &'static str, body: fn(&str) -> Value| {
+        let (start, time) = (Barrier::new(CLIENTS), Stopwatch::start());
+        std::thread::scope(|scope| {
+            for number in 0..CLIENTS {
+                let (start, node) = (&start, nodes.nodes[number % 2].address);
+                scope.spawn(move || {
+                    let mut client = Client::new(node, KEY);
+                    let scope = [("Ebbtide-Scope", "tenant:acme"), ("Content-Type", "application/json")];
+                    start.wait();
+                    for call in 0..CALLS {
+                        let body = body(&format!("user-{round}-{number}-{call}")).to_string();
+                        let answer = client.call(method, path, &scope, &body);
+                        assert!(answer.status < 300, "{answer:?}");
+                    }
+                });
+            }
+        });
+        time.elapsed()
+    };
+    let approval = |name: &str| json!({"identity": name, "resource": "doc", "action": "GET", "granted_by": "admin", "ttl_seconds": 600});
+    let (mut audited, mut others) = (Duration::ZERO, Duration::ZERO);
+    for _ in 0..2 {
+        others += side("/v1/sessions", "POST", |name| json!({"subject": name}));
+        audited += side("/v1/approvals", "PUT", approval);
+    }
+    let ratio = audited.as_secs_f64() / others.as_secs_f64();
+    println!("round {round}: {audited:?} audited, {others:?} not: {ratio:.2}");
+    if round > 0 {
+        assert!(ratio <= 1.5, "{ratio:.2}");
+    }
 }
 
 /// The documented rotation, with the file copied from node to node, while clients rotate tokens on both.

@@ -62,8 +62,8 @@ fn commands_on_a_store_work_on_its_server() {
     assert_eq!((code, listed.lines().count()), (0, 3), "{listed}");
     assert!(listed.contains("  global\n") && listed.contains("  tenant:acme\n"), "{listed}");
     let of_acme = remote.json(&["scope", "list", "--scope", "tenant:acme", "--json"]);
-    // Two log entries, and the head of the log.
-    assert_eq!((&of_acme["scope"], &of_acme["records"]), (&"tenant:acme".into(), &3.into()));
+    // Two log entries, the head of the log, and its first checkpoint.
+    assert_eq!((&of_acme["scope"], &of_acme["records"]), (&"tenant:acme".into(), &4.into()));
 
     let counted = remote.json(&["scope", "stats", "--scope", "global", "--json"]);
     assert_eq!(counted["global"]["replays"]["live"], 1, "{counted}");

@@ -1,31 +1,86 @@
-//! The page on the requirements of the source documents names tests that exist.
+//! The page on the requirements of the source documents names tests and calls that exist.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-fn functions(folder: &Path, found: &mut BTreeSet<String>) {
+use serde_json::Value;
+
+/// Tests of a folder: functions with the attribute of a test, and names in the tables of cases that a runner has.
+fn tests(folder: &Path, found: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            functions(&path, found);
+            tests(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = std::fs::read_to_string(&path).unwrap();
-            for part in text.split("fn ").skip(1) {
-                let name = part.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap();
-                found.insert(name.to_owned());
+            let (mut is_test, mut in_table) = (false, false);
+            for line in text.lines().map(str::trim) {
+                if line.starts_with("#[test") || line.starts_with("#[tokio::test") {
+                    is_test = true;
+                } else if line.contains("! {") {
+                    in_table = true;
+                } else if line == "}" {
+                    in_table = false;
+                } else if let Some((_, rest)) = line.split_once("fn ")
+                    && is_test
+                {
+                    found.insert(rest.split(|c| !is_of_name(c)).next().unwrap().to_owned());
+                    is_test = false;
+                }
+                // A case of a table stands alone on its line, or is named in text.
+                let case = line.trim_end_matches(';');
+                if in_table && case.chars().all(is_of_name) {
+                    found.insert(case.to_owned());
+                }
+                found.extend(
+                    line.split('"')
+                        .skip(1)
+                        .step_by(2)
+                        .filter(|t| t.chars().all(is_of_name))
+                        .map(str::to_owned),
+                );
             }
         }
     }
 }
 
+fn is_of_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// Returns whether the description has a call such as `POST /v1/sweep {"kinds": …}`, or a path, which may end in `…`.
+fn is_described(api: &Value, call: &str) -> bool {
+    let (verb, path) = match call.split_once(' ') {
+        Some((verb, path)) => (Some(verb.to_lowercase()), path),
+        None => (None, call),
+    };
+    let path = path.split(['?', ' ', ',']).next().unwrap();
+    let asked: Vec<&str> = path.split('/').collect();
+    api["paths"].as_object().unwrap().iter().any(|(template, calls)| {
+        let template: Vec<&str> = template.split('/').collect();
+        let rest = asked.iter().position(|part| *part == "…");
+        let fits = |(asked, there): (&&str, &&str)| asked == there || there.starts_with('{');
+        let whole = rest.is_some() || template.len() == asked.len();
+        let (head, tail) = asked.split_at(rest.unwrap_or(asked.len()));
+        let tail = tail.get(1..).unwrap_or_default();
+        whole
+            && head.iter().zip(&template).all(fits)
+            && template.len() >= head.len() + tail.len()
+            && template.ends_with(tail)
+            && verb.as_ref().is_none_or(|verbs| verbs.split('/').all(|verb| calls.get(verb).is_some()))
+    })
+}
+
 #[test]
-fn every_requirement_names_tests_that_exist() {
+fn every_requirement_names_tests_and_calls_that_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let page = std::fs::read_to_string(root.join("docs/seeds.md")).unwrap();
     let mut known = BTreeSet::new();
-    functions(&root.join("crates"), &mut known);
+    tests(&root.join("crates"), &mut known);
+    let api = std::fs::read_to_string(root.join("api/openapi.json")).unwrap();
+    let api: Value = serde_json::from_str(&api).unwrap();
     let (mut rows, mut missing) = (0, Vec::new());
     for line in page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| requirement")) {
         let line = line.replace("\\|", "/");
@@ -34,6 +89,9 @@ fn every_requirement_names_tests_that_exist() {
         let tests: Vec<&str> = cells[3].split('`').skip(1).step_by(2).collect();
         assert!(!tests.is_empty(), "without a test: {line}");
         missing.extend(tests.into_iter().filter(|test| !known.contains(*test)).map(str::to_owned));
+        for call in cells[1].split('`').skip(1).step_by(2).filter(|call| call.contains("/v1/")) {
+            assert!(is_described(&api, call), "no such call: {call}");
+        }
         rows += 1;
     }
     assert!(rows > 70, "{rows} rows");

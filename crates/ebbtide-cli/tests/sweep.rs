@@ -6,6 +6,7 @@
 mod server;
 
 use std::io::{BufRead as _, BufReader};
+use std::ops::ControlFlow;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -88,6 +89,25 @@ fn a_sweep_of_one_kind_leaves_the_others() {
     let unknown = ebbtide(&["sweep", "--store", &url, "--kind", "replay"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(said(&unknown).contains("replays"), "{}", said(&unknown));
+}
+
+#[test]
+fn more_for_the_next_sweep_is_a_status_of_its_own_or_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = prepared(&dir);
+    // A sweep that was killed in the midst of its turn.
+    let killed = async {
+        let db = Ebbtide::open(&url).await.unwrap();
+        let sweeper = db.sweeper();
+        let sweep = sweeper.sweep(|_| std::future::pending::<ControlFlow<()>>());
+        assert!(tokio::time::timeout(Duration::from_millis(500), sweep).await.is_err(), "it rests");
+    };
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(killed);
+    for (more, status) in [(&[][..], 1), (&["--more-is-ok"][..], 0)] {
+        let swept = ebbtide(&[&["sweep", "--store", &url, "--json"], more].concat());
+        assert_eq!(swept.status.code(), Some(status), "{}", said(&swept));
+        assert_eq!(String::from_utf8(swept.stdout).unwrap(), "{\"more\":true}\n");
+    }
 }
 
 #[test]

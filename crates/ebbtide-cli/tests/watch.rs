@@ -5,7 +5,7 @@ mod server;
 
 use std::collections::BTreeSet;
 
-use server::{Server, proof, until};
+use server::{Client, Server, proof, request, until};
 
 const DASHBOARD: &str = include_str!("../../../deploy/grafana/ebbtide.json");
 const ALERTS: &str = include_str!("../../../deploy/prometheus/alerts.yml");
@@ -22,16 +22,38 @@ fn names(text: &str) -> BTreeSet<&str> {
 #[test]
 fn every_metric_of_the_dashboard_and_the_alerts_is_in_a_scrape() {
     serde_json::from_str::<serde_json::Value>(DASHBOARD).unwrap();
-    let server = Server::start(&["--sweep-interval", "1s", "--limits-connections", "2"]);
+    let mut server = Server::start(&[
+        "--sweep-interval",
+        "1s",
+        "--limits-connections",
+        "2",
+        "--operator-listen",
+        "127.0.0.1:0",
+    ]);
+    let operator = server.operator().unwrap();
+    let scrape = || Client::new(operator, "").call("GET", "/metrics", &[], "").text;
+    // A connection is refused while all are busy.
+    let whole = request("POST", "/v1/replays/check", &server.key, &[], &proof("slow"));
+    let held: Vec<_> = (0..2)
+        .map(|_| {
+            let mut client = server.client();
+            client.send(&whole[..whole.len() - 5]);
+            client
+        })
+        .collect();
+    assert!(until(|| scrape().contains("ebbtide_http_requests_in_flight 2\n")), "{}", scrape());
+    server.client().answer().unwrap().refused(503, "unavailable");
+    drop(held);
+    assert!(until(|| scrape().contains("ebbtide_http_requests_in_flight 0\n")), "{}", scrape());
     let mut client = server.client();
-    // Some of everything: a record created, refused, taken, swept; a connection refused.
+    // Some of everything: a record created, refused, taken, swept.
     let short = r#"{"namespace":"test","jti":"short","ttl_seconds":1}"#;
     assert_eq!(client.post("/v1/replays/check", short).status, 200);
     assert_eq!(client.post("/v1/replays/check", &proof("long")).status, 200);
     client.post("/v1/replays/check", &proof("long")).refused(409, "replay");
-    let mut second = server.client();
-    assert_eq!(second.call("GET", "/healthz", &[], "").status, 200);
-    server.client().answer().unwrap().refused(503, "unavailable");
+    let bucket = "/v1/attributes/_oauth/client_index";
+    assert_eq!(client.call("PUT", &format!("{bucket}/app"), &[], r#"{"data":1}"#).status, 200);
+    assert_eq!(client.call("GET", "/v1/attributes/_oauth?usage=true", &[], "").status, 200);
     let wanted: BTreeSet<_> = names(DASHBOARD).union(&names(ALERTS)).copied().collect();
     assert!(wanted.len() > 15, "{wanted:?}");
     let missing = |text: &str| -> Vec<_> {
@@ -42,7 +64,7 @@ fn every_metric_of_the_dashboard_and_the_alerts_is_in_a_scrape() {
     let mut text = String::new();
     let all = until(|| {
         assert_eq!(client.call("POST", "/v1/sweep", &[], "").status, 200);
-        text = client.call("GET", "/metrics", &[], "").text;
+        text = scrape();
         missing(&text).is_empty()
     });
     assert!(all, "{:?} are not in {text}", missing(&text));

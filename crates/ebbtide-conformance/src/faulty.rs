@@ -9,7 +9,7 @@ use ebbtide::{Admin, Backend, async_trait, delegate, provide};
 
 /// Point at which a call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum FaultPoint {
     /// Before the write: nothing has happened.
     Before,
     /// After the write: it has happened, and its answer is lost.
@@ -28,7 +28,7 @@ pub struct Faulty<B> {
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     at: u64,
-    fault: Fault,
+    fault: FaultPoint,
     stay_down: bool,
 }
 
@@ -39,12 +39,12 @@ impl<B: Admin> Faulty<B> {
     }
 
     /// Fails the write after the next `skip` ones, once.
-    pub fn fail(&self, skip: u64, fault: Fault) {
+    pub fn fail(&self, skip: u64, fault: FaultPoint) {
         self.arm(skip, fault, false);
     }
 
     /// Fails the write after the next `skip` ones, and every call after it.
-    pub fn stay_down(&self, skip: u64, fault: Fault) {
+    pub fn stay_down(&self, skip: u64, fault: FaultPoint) {
         self.arm(skip, fault, true);
     }
 
@@ -63,7 +63,7 @@ impl<B: Admin> Faulty<B> {
         &self.inner
     }
 
-    fn arm(&self, skip: u64, fault: Fault, stay_down: bool) {
+    fn arm(&self, skip: u64, fault: FaultPoint, stay_down: bool) {
         let plan = Plan { at: self.writes() + skip, fault, stay_down };
         *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = Some(plan);
     }
@@ -88,8 +88,8 @@ impl<B: Admin> Faulty<B> {
         self.check_up()?;
         let number = self.writes.fetch_add(1, Ordering::SeqCst);
         match self.plan().filter(|plan| plan.at == number).map(|plan| plan.fault) {
-            Some(Fault::Before) => Err(fault()),
-            Some(Fault::After) => call.await.and(Err(fault())),
+            Some(FaultPoint::Before) => Err(fault()),
+            Some(FaultPoint::After) => call.await.and(Err(fault())),
             None => call.await,
         }
     }

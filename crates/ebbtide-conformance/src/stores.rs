@@ -7,6 +7,7 @@ mod approvals;
 mod attribute_lives;
 mod attributes;
 mod audit;
+mod belongings;
 mod challenges;
 mod client_changes;
 mod clients;
@@ -21,6 +22,7 @@ mod grants;
 mod interleavings;
 mod keys;
 mod meanwhile;
+mod migration;
 mod nonces;
 mod owned_records;
 mod owners;
@@ -86,6 +88,7 @@ cases! {
         a_proof_ends_with_its_own_time
         a_proof_is_for_one_request
         a_proof_is_refused_as_long_as_a_nonce_is_good
+        a_policy_does_not_free_a_proof_before_its_nonce
         namespace_jti_and_thumbprint_all_count
         one_of_many_callers_finds_a_proof_fresh
         a_batch_records_what_is_fresh
@@ -120,11 +123,14 @@ cases! {
     epochs:
         a_sign_out_ends_everything_of_its_subject
         a_revocation_by_client_ends_everything_of_the_client
+        a_sign_out_counts_only_what_it_ends
         a_revocation_by_client_is_known_to_every_node_when_it_is_answered
         a_node_issues_nothing_to_a_client_that_another_one_deletes
         nothing_survives_a_sign_out_that_races_its_issuers
         a_rotation_that_a_sign_out_overtakes_is_dead
         an_epoch_that_expired_and_was_raised_again_revives_nothing
+        an_epoch_of_a_client_that_expired_revives_nothing
+        an_overview_has_everything_of_a_subject
         a_session_can_take_its_grants_with_it;
     grants:
         a_refresh_token_is_rotated
@@ -193,7 +199,8 @@ cases! {
         nothing_of_a_record_is_stored_in_clear
         a_listing_has_ids_and_no_values
         a_store_has_one_naming_key
-        a_record_slides_up_to_its_cap;
+        a_record_slides_up_to_its_cap
+        puts_together_are_answered_each_by_itself;
     record_policies:
         a_policy_of_a_collection_bounds_its_records
         counters_and_leases_of_a_collection_have_policies
@@ -274,6 +281,7 @@ cases! {
         a_verification_that_was_overtaken_finds_it_used
         a_peek_uses_nothing_up_and_helps_nobody_to_guess
         siblings_end_only_where_they_are_told_to
+        a_used_challenge_stays_used
         issuing_at_once_leaves_one_open
         the_oldest_sibling_ends_beyond_the_limit
         six_digits_are_good_until_their_key_is_retired
@@ -308,9 +316,22 @@ cases! {
         a_deletion_goes_in_steps_and_is_told
         an_owner_of_nothing_is_deleted_too
         owners_of_another_scope_are_left_alone;
+    belongings:
+        what_belongs_to_a_trust_ends_with_it_at_the_instant
+        no_condition_holds_for_what_has_ended_with_its_trust
+        what_belongs_to_a_grant_ends_with_a_sign_out
+        what_was_written_anew_without_a_parent_stays
+        a_parent_that_is_not_there_is_refused
+        writing_against_removing_leaves_nothing_of_a_trust
+        reconciling_removes_index_records_that_lead_to_nothing;
     crashes:
         a_deletion_of_an_owner_that_crashes_anywhere_honours_nothing
         a_deletion_of_a_client_that_crashes_anywhere_honours_nothing;
+    migration:
+        every_kind_moves_and_works_there
+        a_move_that_crashes_anywhere_goes_on
+        a_move_whose_writes_fail_anywhere_goes_on
+        one_use_wins_against_a_move;
     attributes:
         every_json_value_is_stored_and_read_back
         setting_writes_over_and_keeps_no_life
@@ -348,6 +369,7 @@ cases! {
         an_entry_of_another_hand_is_found
         a_log_that_is_cut_or_emptied_is_found
         a_log_from_a_copy_is_found_by_a_mark
+        a_forged_checkpoint_breaks_the_log
         the_author_is_the_authenticated_key
         entries_end_and_the_rest_still_verifies
         scopes_have_logs_of_their_own;
@@ -369,6 +391,7 @@ cases! {
         both_ends_end_at_the_instant
         removing_removes_both_ends_once
         an_extension_reaches_both_ends
+        an_addition_by_a_caller_that_may_not_extend_lengthens_nothing
         both_ends_agree_after_a_race
         a_lost_reverse_stands_in_no_ones_way
         relationships_keep_to_their_scope
@@ -394,7 +417,8 @@ cases! {
         a_scope_is_deleted_alone
         a_deletion_is_gone_on_with
         a_stopped_deletion_is_resumed_within_a_day
-        a_tombstone_goes_after_what_it_buries
+        a_deletion_that_has_begun_outlives_its_scope
+        a_deletion_of_the_global_scope_revives_no_client
         a_caller_reaches_only_what_it_covers
         one_store_is_deleted_alone;
     api_keys:
@@ -413,6 +437,7 @@ cases! {
         a_code_tells_what_it_gave
         a_grant_tells_why_it_was_revoked
         an_access_token_ends_with_its_grant
+        what_an_epoch_ended_is_explained
         an_extension_tells_who_and_why
         what_was_revoked_is_told_from_the_log
         an_explanation_renews_nothing

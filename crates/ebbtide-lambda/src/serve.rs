@@ -29,9 +29,9 @@ const MIN_ROOT_KEY: usize = 16;
 
 /// The store that is served. It is opened by the first request.
 #[derive(Default)]
-pub(crate) struct Served(OnceCell<Open>);
+pub(crate) struct Served(OnceCell<OpenStore>);
 
-struct Open {
+struct OpenStore {
     db: Ebbtide,
     router: Router,
     upkeep: Mutex<Round>,
@@ -85,7 +85,7 @@ impl Served {
     }
 }
 
-async fn open() -> Result<Open, Diagnostic> {
+async fn open() -> Result<OpenStore, Diagnostic> {
     metrics::recorder();
     let root_key =
         secret("EBBTIDE_ROOT_KEY").filter(|key| key.expose().len() >= MIN_ROOT_KEY).ok_or_else(|| {
@@ -101,7 +101,7 @@ async fn open() -> Result<Open, Diagnostic> {
     let app = App::new(&db, &root_key);
     let router = public_router(app.clone());
     let round = Round { upkeep: Upkeep::new(app), last: None, policies: Stopwatch::start() };
-    Ok(Open { db, router, upkeep: Mutex::new(round) })
+    Ok(OpenStore { db, router, upkeep: Mutex::new(round) })
 }
 
 fn variable(name: &str) -> Option<String> {

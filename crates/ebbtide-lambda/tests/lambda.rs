@@ -25,7 +25,7 @@ type Case = fn(&str, &str);
 fn main() -> ExitCode {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let needed = (variable("EBBTIDE_TEST_LAMBDA"), variable("EBBTIDE_TEST_DYNAMODB"));
-    let cases: [(&str, Case); 8] = [
+    let cases: [(&str, Case); 10] = [
         ("a_schedule_event_is_answered_with_counts", a_schedule_event_is_answered_with_counts),
         ("a_bad_event_is_refused_and_sweeps_nothing", a_bad_event_is_refused_and_sweeps_nothing),
         ("a_time_out_that_is_near_stops_in_time", a_time_out_that_is_near_stops_in_time),
@@ -36,7 +36,12 @@ fn main() -> ExitCode {
             "a_code_is_redeemed_and_its_client_is_revoked_at_once",
             a_code_is_redeemed_and_its_client_is_revoked_at_once,
         ),
+        (
+            "a_function_that_was_frozen_knows_of_a_revocation_at_once",
+            a_function_that_was_frozen_knows_of_a_revocation_at_once,
+        ),
         ("a_function_without_a_keyring_refuses_to_serve", a_function_without_a_keyring_refuses_to_serve),
+        ("a_cold_start_answers", a_cold_start_answers),
     ];
     let trials = cases.into_iter().map(|(name, case)| match needed.clone() {
         (Some(emulator), Some(endpoint)) => Trial::test(name, move || {
@@ -68,19 +73,26 @@ impl Function {
 
     /// A function that serves.
     fn serving(emulator: &str, store: &str) -> Self {
-        let variables = [("EBBTIDE_ROOT_KEY", ROOT_KEY), ("EBBTIDE_KEYRING_JSON", &keyring())];
+        Self::serving_with(emulator, store, &keyring())
+    }
+
+    fn serving_with(emulator: &str, store: &str, keyring: &str) -> Self {
+        let variables = [("EBBTIDE_ROOT_KEY", ROOT_KEY), ("EBBTIDE_KEYRING_JSON", keyring)];
         Self::start_with(emulator, store, 30, &variables)
+    }
+
+    /// Sends a signal to the function itself, a child of the emulator, as the platform freezes it between two events.
+    fn signal(&self, name: &str) {
+        let found = Command::new("pgrep").args(["-P", &self.emulator.id().to_string()]).output().unwrap();
+        let found = String::from_utf8(found.stdout).unwrap();
+        let processes: Vec<_> = found.split_whitespace().collect();
+        assert!(!processes.is_empty(), "the function runs");
+        assert!(Command::new("kill").arg(name).args(processes).status().unwrap().success());
     }
 
     /// A request over the function's URL: the status, and the body.
     fn call(&self, path: &str, body: &Value) -> (u64, Value) {
-        let answer = self.invoke(&json!({
-            "version": "2.0", "routeKey": "$default", "rawPath": path, "rawQueryString": "",
-            "headers": {"authorization": format!("Bearer {ROOT_KEY}"), "content-type": "application/json"},
-            "requestContext": {"http": {"method": "POST", "path": path}, "stage": "$default"},
-            "body": body.to_string(), "isBase64Encoded": false,
-        }));
-        answered(&answer)
+        answered(&self.invoke(&request(path, body)))
     }
 
     fn start_with(emulator: &str, store: &str, timeout: u32, variables: &[(&str, &str)]) -> Self {
@@ -99,19 +111,27 @@ impl Function {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // What it prints is read, so that it never waits for it to be.
+        // Read its output, so that the emulator never blocks on a full pipe.
         let printed = BufReader::new(emulator.stdout.take().unwrap());
         std::thread::spawn(move || printed.lines().count());
         Self { emulator, port }
     }
 
     fn invoke(&self, event: &Value) -> Value {
+        Self::exchange(self.connect(), event)
+    }
+
+    /// A connection to the emulator, which starts the function with its first event.
+    fn connect(&self) -> TcpStream {
         // Only a failure takes a minute.
-        let mut stream = (0..1_200).find_map(|_| {
+        let stream = (0..1_200).find_map(|_| {
             std::thread::sleep(Duration::from_millis(50));
             TcpStream::connect(("127.0.0.1", self.port)).ok()
         });
-        let stream = stream.as_mut().expect("the emulator listens");
+        stream.expect("the emulator listens")
+    }
+
+    fn exchange(mut stream: TcpStream, event: &Value) -> Value {
         let body = event.to_string();
         write!(
             stream,
@@ -140,6 +160,16 @@ impl Drop for Function {
         let _ = self.emulator.kill();
         let _ = self.emulator.wait();
     }
+}
+
+/// Event of a request over a function's URL.
+fn request(path: &str, body: &Value) -> Value {
+    json!({
+        "version": "2.0", "routeKey": "$default", "rawPath": path, "rawQueryString": "",
+        "headers": {"authorization": format!("Bearer {ROOT_KEY}"), "content-type": "application/json"},
+        "requestContext": {"http": {"method": "POST", "path": path}, "stage": "$default"},
+        "body": body.to_string(), "isBase64Encoded": false,
+    })
 }
 
 fn scheduled() -> Value {
@@ -229,7 +259,14 @@ fn a_time_out_that_is_near_stops_in_time(emulator: &str, endpoint: &str) {
     assert!(removed > 0 && removed < 500, "{answer}");
     drop(function);
     let function = Function::start(emulator, &url, 120);
-    assert_eq!(function.invoke(&scheduled()), json!({"replays": 500 - removed}), "the next one goes on");
+    let go_on = json!({"continue": true});
+    assert_eq!(function.invoke(&go_on), json!({"replays": 500 - removed}), "the next one goes on");
+    on_a_runtime(async {
+        let store = DynamoDb::open(&url, SystemRng).await.unwrap();
+        expired(&store, 5, "v").await;
+    });
+    assert_eq!(function.invoke(&go_on), json!({}), "nothing was interrupted");
+    assert_eq!(function.invoke(&scheduled()), json!({"replays": 5}));
 }
 
 fn nothing_is_opened_before_the_first_event(emulator: &str, _: &str) {
@@ -317,6 +354,32 @@ fn a_code_is_redeemed_and_its_client_is_revoked_at_once(emulator: &str, endpoint
     assert_eq!(status, 410, "{body}");
 }
 
+fn a_function_that_was_frozen_knows_of_a_revocation_at_once(emulator: &str, endpoint: &str) {
+    let ((_, url), keyring) = (on_a_runtime(table(endpoint)), keyring());
+    let [first, frozen] = [(); 2].map(|()| Function::serving_with(emulator, &url, &keyring));
+    let grant = |function: &Function| {
+        let (status, granted) = function.call("/v1/grants", &json!({"client_id": "app", "subject": "alice"}));
+        assert_eq!(status, 201, "{granted}");
+        granted["refresh_token"].as_str().unwrap().to_owned()
+    };
+    let rotate = |function: &Function, token: &str| {
+        function.call("/v1/grants/rotate", &json!({"refresh_token": token, "client_id": "app"}))
+    };
+    let token = grant(&frozen);
+    let (status, rotated) = rotate(&frozen, &token);
+    assert_eq!(status, 200, "{rotated}");
+    let token = rotated["refresh_token"].as_str().unwrap();
+    frozen.signal("-STOP");
+    let (status, body) = first.call("/v1/grants/revoke", &json!({"client_id": "app"}));
+    assert_eq!(status, 200, "{body}");
+    frozen.signal("-CONT");
+    // Reads from before it was frozen are no excuse.
+    let (status, body) = rotate(&frozen, token);
+    assert_eq!(status, 410, "{body}");
+    let (status, body) = rotate(&frozen, &grant(&first));
+    assert_eq!(status, 200, "what is issued afterwards is good: {body}");
+}
+
 fn a_function_without_a_keyring_refuses_to_serve(emulator: &str, endpoint: &str) {
     let (_, url) = on_a_runtime(table(endpoint));
     let function = Function::start_with(emulator, &url, 30, &[("EBBTIDE_ROOT_KEY", ROOT_KEY)]);
@@ -325,4 +388,29 @@ fn a_function_without_a_keyring_refuses_to_serve(emulator: &str, endpoint: &str)
     }));
     let message = answer["errorMessage"].as_str().unwrap_or_else(|| panic!("it serves: {answer}"));
     assert!(message.contains("keyring"), "{message}");
+}
+
+/// Time from the first event to its answer, with the start of the function, its keyring, the first connection to the table
+/// and the checks at opening; and that of the second. `make proof` asks for more starts, of a release.
+fn a_cold_start_answers(emulator: &str, endpoint: &str) {
+    let starts = std::env::var("EBBTIDE_TEST_COLD_STARTS").map_or(1, |starts| starts.parse().unwrap());
+    let (_, url) = on_a_runtime(table(endpoint));
+    let (mut cold, mut warm) = (Vec::new(), Vec::new());
+    let variables = [("EBBTIDE_ROOT_KEY", ROOT_KEY), ("EBBTIDE_KEYRING_JSON", &keyring())];
+    for start in 0..starts {
+        let function = Function::start_with(emulator, &url, 30, &variables);
+        for (times, name) in [(&mut cold, "first"), (&mut warm, "second")] {
+            let check = json!({"namespace": "dpop", "jti": format!("{name} {start}"), "ttl_seconds": 60});
+            let (event, stream) = (request("/v1/replays/check", &check), function.connect());
+            let began = ebbtide::Stopwatch::start();
+            let (status, body) = answered(&Function::exchange(stream, &event));
+            times.push(began.elapsed());
+            assert_eq!((status, &body["outcome"]), (200, &json!("fresh")), "{body}");
+        }
+    }
+    for (name, mut times) in [("cold", cold), ("warm", warm)] {
+        times.sort_unstable();
+        let (median, last) = (times[starts / 2], times[starts - 1]);
+        println!("{name}: {starts} starts, median {median:?}, {:?} to {last:?}", times[0]);
+    }
 }

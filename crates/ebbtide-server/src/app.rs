@@ -1,10 +1,10 @@
-//! What every route works with.
+//! State shared by all routes.
 
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebbtide::ops::sweeper::SILENCE;
+use ebbtide::ops::sweeper::SweepSettings;
 use ebbtide::stores::audit::{Action, AuditContext, Note};
 use ebbtide::timekeeping::{Now, TimeSource, Timed};
 use ebbtide::{Admin, Ebbtide, Keyring, Rng as _, Scope, Secret, Stores, SystemRng};
@@ -15,14 +15,14 @@ use crate::http::limits::Limits;
 use crate::http::quota::Quotas;
 use crate::http::scoping::{ScopeRules, Scoping};
 use crate::http::why::Refusals;
-use crate::metrics::Scrapes;
+use crate::metrics::{Scrapes, ShownBuckets};
 use crate::routes::Readiness;
 
 /// The stores that are served, and who may use them. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct App(Arc<Parts>);
 
-/// What the clones of an [`App`] share.
+/// State shared by the clones of an [`App`].
 #[derive(Debug, Clone)]
 pub struct Parts {
     pub(crate) stores: Stores,
@@ -37,8 +37,9 @@ pub struct Parts {
     pub(crate) quotas: Arc<Quotas>,
     pub(crate) refusals: Arc<Refusals>,
     pub(crate) scoping: Arc<Scoping>,
-    /// Time without a sweep after which `/v1/stats` warns.
-    pub(crate) silence: Duration,
+    /// Lease and bounds of the sweeps that are asked for, and the silence after which `/v1/stats` warns.
+    pub(crate) sweep: SweepSettings,
+    pub(crate) buckets: Arc<ShownBuckets>,
 }
 
 impl Deref for App {
@@ -82,10 +83,15 @@ impl Parts {
     }
 }
 
+/// Time after a sign-out in which nothing is issued to its subject: three quarters of it are for the way of the answer
+/// to the caller. Every process that serves a store has the same.
+const SIGN_OUT_HOLD: Duration = Duration::from_millis(500);
+
 impl App {
     /// Serves `db` to whoever has the root key, of which only a digest is kept.
     #[must_use]
     pub fn new(db: &Ebbtide, root_key: &Secret) -> Self {
+        db.stores().hold_issues_after_sign_out(SIGN_OUT_HOLD);
         Self(Arc::new(Parts {
             stores: db.stores().clone(),
             node: node_id(),
@@ -98,7 +104,8 @@ impl App {
             quotas: Arc::default(),
             refusals: Arc::default(),
             scoping: Arc::default(),
-            silence: SILENCE,
+            sweep: SweepSettings::default(),
+            buckets: Arc::default(),
         }))
     }
 
@@ -159,14 +166,14 @@ impl App {
     }
 
     /// Ends the drain delay of a shutdown.
-    pub fn hurry(&self) {
-        self.edge.hurry.notify_one();
+    pub fn skip_drain_delay(&self) {
+        self.edge.skip_drain_delay.send_replace(true);
     }
 
-    /// The same with a warning after so much time without a sweep.
+    /// The same with other settings of the sweeps that are asked for.
     #[must_use]
-    pub fn with_silence(mut self, silence: Duration) -> Self {
-        Arc::make_mut(&mut self.0).silence = silence;
+    pub fn with_sweep_settings(mut self, settings: SweepSettings) -> Self {
+        Arc::make_mut(&mut self.0).sweep = settings;
         self
     }
 

@@ -1,6 +1,6 @@
 //! HTTP edge: connections, limits, authentication, request bodies and problems.
 
-mod activity;
+pub(crate) mod activity;
 pub(crate) mod auth;
 pub(crate) mod body;
 pub mod catalogue;
@@ -8,6 +8,7 @@ mod connection;
 pub mod cores;
 pub(crate) mod edge;
 mod fault;
+pub(crate) mod hot;
 mod incoming;
 pub mod limits;
 mod outgoing;

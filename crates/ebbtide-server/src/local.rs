@@ -5,6 +5,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, header};
 use base64ct::{Base64UrlUnpadded, Encoding as _};
+use ebbtide::stores::Stores;
 use ebbtide::{Ebbtide, Error, Result, Rng as _, Secret, SystemRng};
 use serde_json::Value;
 use tower::ServiceExt as _;
@@ -20,6 +21,7 @@ const MOST_BYTES: usize = 256 << 20;
 pub struct Local {
     router: Router,
     key: Secret,
+    stores: Stores,
 }
 
 /// Answer of a call: its status, and its body if that is JSON.
@@ -38,10 +40,11 @@ impl Local {
         let mut bytes = [0; 32];
         SystemRng.fill(&mut bytes);
         let key = Secret::new(Base64UrlUnpadded::encode_string(&bytes));
-        Self { router: router(App::new(db, &key).local(&key)), key }
+        Self { router: router(App::new(db, &key).local(&key)), key, stores: db.stores().clone() }
     }
 
-    /// Makes a call.
+    /// Makes a call. Its entries in the audit log are checkpointed before it returns: nothing else does it in a process
+    /// without a server.
     pub async fn call(
         &self,
         method: &str,
@@ -67,6 +70,9 @@ impl Local {
         let status = response.status().as_u16();
         let bytes = to_bytes(response.into_body(), MOST_BYTES).await;
         let bytes = bytes.map_err(|error| Error::unavailable("the answer broke off").caused_by(error))?;
+        if let Err(error) = self.stores.checkpoint_audit().await {
+            tracing::warn!(%error, "cannot write the checkpoint of the audit log");
+        }
         Ok(LocalAnswer { status, body: serde_json::from_slice(&bytes).unwrap_or_default() })
     }
 }

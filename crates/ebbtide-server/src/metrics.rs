@@ -1,12 +1,12 @@
 //! Metrics in Prometheus format.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
+use std::sync::{OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use ebbtide::stores::attributes::Usage;
+use ebbtide::stores::attributes::{Attributes, Usage};
 use ebbtide::timekeeping::{ClockState, ClockStatus};
 use ebbtide::{Kind, Scope, Stopwatch};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
@@ -57,7 +57,12 @@ fn describe() {
         "Requests in flight, with those whose body has not arrived."
     );
     describe_gauge!("ebbtide_connections", "Open connections.");
+    describe_gauge!(
+        "ebbtide_bucket_records",
+        "Attributes of owners that begin with an underscore, by scope, owner and bucket; counted every hour."
+    );
     describe_counter!("ebbtide_connections_refused_total", "Connections beyond the limit.");
+    describe_counter!("ebbtide_connections_evicted_total", "Idle connections closed for a new one.");
     describe_counter!("ebbtide_connections_cut_total", "Connections whose client did not read its answers.");
     describe_counter!(
         "ebbtide_resp_commands_total",
@@ -119,6 +124,7 @@ fn describe() {
 fn begin() {
     counter!("ebbtide_connections_refused_total").absolute(0);
     counter!("ebbtide_connections_cut_total").absolute(0);
+    counter!("ebbtide_connections_evicted_total").absolute(0);
     for kind in Kind::ALL.iter().filter(|kind| !kind.is_probe()) {
         for name in [
             "ebbtide_records_created_total",
@@ -212,14 +218,42 @@ async fn show_store(app: &App, shown: &mut BTreeSet<Kind>) -> ebbtide::Result<()
     Ok(())
 }
 
+/// Buckets of system owners that are shown. One that is empty now is shown as zero.
+#[derive(Debug, Default)]
+pub(crate) struct ShownBuckets(std::sync::Mutex<BTreeSet<(Scope, String, String)>>);
+
+impl ShownBuckets {
+    fn show(&self, at: (Scope, String, String), count: u64) {
+        let labels = [("scope", at.0.to_string()), ("owner", at.1.clone()), ("bucket", at.2.clone())];
+        #[expect(clippy::cast_precision_loss, reason = "a gauge is a double")]
+        gauge!("ebbtide_bucket_records", &labels).set(count as f64);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(at);
+    }
+
+    /// Zeroes the shown buckets that `is_gone` names.
+    fn zero(&self, is_gone: impl Fn(&(Scope, String, String)) -> bool) {
+        let shown = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        shown.into_iter().filter(is_gone).for_each(|at| self.show(at, 0));
+    }
+}
+
 /// Sets the size of the buckets that the whole scope shares, whose owner begins with an underscore.
-pub(crate) fn tell_usage(scope: &Scope, owner: &str, usage: &BTreeMap<String, Usage>) {
-    if !owner.starts_with('_') {
+pub(crate) fn tell_usage(shown: &ShownBuckets, scope: &Scope, owner: &str, usage: &BTreeMap<String, Usage>) {
+    if !Attributes::is_system_owner(owner) {
         return;
     }
     for (bucket, of) in usage {
-        let labels = [("scope", scope.to_string()), ("owner", owner.to_owned()), ("bucket", bucket.clone())];
-        #[expect(clippy::cast_precision_loss, reason = "a gauge is a double")]
-        gauge!("ebbtide_bucket_records", &labels).set(of.count as f64);
+        shown.show((scope.clone(), owner.to_owned(), bucket.clone()), of.count);
     }
+    shown.zero(|(at, of, bucket)| at == scope && of == owner && !usage.contains_key(bucket));
+}
+
+/// Sets the size of every bucket of a system owner. It reads every attribute.
+pub(crate) async fn tell_system_usage(app: &App) -> ebbtide::Result<()> {
+    let usage = app.stores.usage_of_system_owners().await?;
+    for (at, of) in &usage {
+        app.buckets.show(at.clone(), of.count);
+    }
+    app.buckets.zero(|at| !usage.contains_key(at));
+    Ok(())
 }

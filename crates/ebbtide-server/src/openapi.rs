@@ -39,6 +39,9 @@ struct Problem {
 }
 
 const BEARER: &str = "key";
+const BASIC: &str = "client";
+/// Calls that clients make with Basic authentication.
+const BASIC_PATHS: [&str; 2] = ["/v1/introspect", "/v1/revoke"];
 const PROBLEM: &str = "application/problem+json";
 
 /// Description as it is served and checked in.
@@ -54,8 +57,8 @@ pub fn text() -> &'static str {
 fn document() -> OpenApi {
     let mut info = Info::new("Ebbtide", env!("CARGO_PKG_VERSION"));
     info.description = Some(
-        "A store for authorization state that must expire. A refusal is never 2xx. Times are milliseconds since \
-         1970, TTLs are whole seconds."
+        "A store for authorization state that must expire. A refusal is never 2xx. Times (`…_at`) are milliseconds \
+         since 1970; TTLs are seconds (`ttl_seconds`) or milliseconds (`ttl_ms`)."
             .to_owned(),
     );
     let mut license = License::new(env!("CARGO_PKG_LICENSE"));
@@ -94,6 +97,16 @@ fn with_components(mut api: OpenApi) -> OpenApi {
     components.schemas.values_mut().for_each(add_millis);
     let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("an API key, `ebk_…`"));
     components.add_security_scheme(BEARER, SecurityScheme::Http(bearer.build()));
+    let basic = HttpBuilder::new().scheme(HttpAuthScheme::Basic);
+    let basic = basic.description(Some("the id and the secret of a client, or an API key as the password"));
+    components.add_security_scheme(BASIC, SecurityScheme::Http(basic.build()));
+    for path in BASIC_PATHS {
+        let item = api.paths.paths.get_mut(path);
+        for operation in item.into_iter().flat_map(operations) {
+            let basic = SecurityRequirement::new::<_, _, &str>(BASIC, []);
+            operation.security.get_or_insert_default().push(basic);
+        }
+    }
     api
 }
 

@@ -12,8 +12,10 @@ mod control;
 mod data;
 mod decimal;
 mod glob;
+mod group;
 mod inline;
 mod listener;
+mod meters;
 mod parse;
 mod reply;
 mod run;
@@ -21,4 +23,4 @@ mod session;
 mod specs;
 mod transaction;
 
-pub use listener::serve;
+pub use listener::{Listening, serve};

@@ -144,8 +144,9 @@ async fn a_clock_that_is_set_back_warns_and_expiry_goes_on() {
 #[tokio::test]
 async fn a_policy_that_another_node_sets_holds_after_a_round() {
     let mut node = Node::start().await;
-    let other =
-        Stores::builder(Arc::clone(&node.records) as Arc<dyn Admin>).clock(node.engine.clone()).build();
+    let other = Stores::builder_for_tests(Arc::clone(&node.records) as Arc<dyn Admin>)
+        .clock(node.engine.clone())
+        .build();
     let context = AuditContext::new("operator", "less is more").unwrap();
     let policies = other.policies(&Scope::Global);
     policies.set(Kind::Nonce, &Scope::Global, TtlPolicy::temporary(), &context).await.unwrap();

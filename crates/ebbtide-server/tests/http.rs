@@ -18,10 +18,14 @@ mod errors;
 mod examples;
 #[path = "http/keys.rs"]
 mod keys;
+#[path = "http/limits_of_keys.rs"]
+mod limits_of_keys;
 #[path = "http/malformed.rs"]
 mod malformed;
 #[path = "http/matrix.rs"]
 mod matrix;
+#[path = "http/migration.rs"]
+mod migration;
 #[path = "http/oauth.rs"]
 mod oauth;
 #[path = "http/policies.rs"]
@@ -91,6 +95,9 @@ async fn a_code_gives_a_grant_once_and_a_second_redemption_revokes_it() {
     let rotate = json!({"refresh_token": grant["refresh_token"], "client_id": "app"});
     let revoked = server.post("/v1/grants/rotate", rotate).await.refused(410, "revoked");
     assert_eq!(revoked["revoked"], "code_reused");
+    let thefts = server.call("GET", "/v1/audit?action=theft", &[], Value::Null).await.ok(200);
+    let [theft] = thefts["items"].as_array().unwrap().as_slice() else { panic!("one theft: {thefts}") };
+    assert_eq!((&theft["target"][0], &theft["key_id"]), (&grant["grant_id"], &json!("root")), "{theft}");
 
     let issued = server.post("/v1/codes", request.clone()).await.ok(201);
     let wrong = json!({"code": issued["code"], "client_id": "other", "redirect_uri": "https://app/cb"});

@@ -8,5 +8,7 @@ mod client;
 mod commands;
 #[path = "resp/edge.rs"]
 mod edge;
+#[path = "resp/rules.rs"]
+mod rules;
 #[path = "resp/transactions.rs"]
 mod transactions;

@@ -3,7 +3,6 @@
 //!
 //! `cargo run --package ebbtide --example authorization_code_flow`
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
@@ -12,7 +11,7 @@ use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
 use ebbtide::stores::grants::{GrantId, IssuedGrant, Rotate, RotateOutcome};
 use ebbtide::stores::nonces::{NonceCheck, NonceOutcome, NonceRequest};
 use ebbtide::stores::replays::{Proof, ReplayOutcome};
-use ebbtide::{Clock, ManualClock, Memory, Result, Scope, Secret, Stores, SystemClock};
+use ebbtide::{Clock, Ebbtide, ManualClock, Result, Scoped, Secret, SystemClock};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
@@ -25,8 +24,8 @@ const KEY: &str = "0ZcOCORZNYy-DWpqq30jZyJGHTN0d2HglBV3uiguA4I";
 async fn main() -> Result<()> {
     // The clock is ours to move, so that the example does not wait.
     let clock = ManualClock::at(SystemClock.now());
-    let stores = Stores::builder(Arc::new(Memory::default())).clock(clock.clone()).build();
-    let server = Server { stores, scope: Scope::tenant("acme")? };
+    let db = Ebbtide::builder("memory:").clock(clock.clone()).open().await?;
+    let server = Server { acme: db.scope("tenant:acme")? };
 
     say("the client makes a PKCE verifier and sends its challenge; ada signs in and consents");
     let verifier = Secret::new("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk");
@@ -73,8 +72,7 @@ async fn main() -> Result<()> {
 }
 
 struct Server {
-    stores: Stores,
-    scope: Scope,
+    acme: Scoped,
 }
 
 impl Server {
@@ -85,25 +83,25 @@ impl Server {
             .dpop_jkt(KEY)
             .scope("photos.read photos.write")
             .data(json!({ "acr": "mfa", "auth_time": 1_800_000_000 }));
-        let issued = self.stores.codes(&self.scope).issue(request).await?;
+        let issued = self.acme.codes().issue(request).await?;
         tell(&format!("code issued, good until {}", issued.expires_at));
         Ok(issued.code)
     }
 
     async fn challenge(&self) -> Result<Secret> {
-        let issued = self.stores.nonces(&self.scope).issue(NonceRequest::new("https://as.example")).await?;
+        let issued = self.acme.nonces().issue(NonceRequest::new("https://as.example")).await?;
         tell(&format!("DPoP nonce issued, good until {}", issued.expires_at));
         Ok(issued.nonce)
     }
 
     async fn check_proof(&self, nonce: &Secret, jti: &str) -> Result<()> {
-        let nonces = self.stores.nonces(&self.scope);
+        let nonces = self.acme.nonces();
         match nonces.check(&NonceCheck::new("https://as.example", nonce.clone())).await? {
             NonceOutcome::Accepted { .. } => tell("nonce is good"),
             other => panic!("the nonce is good, but: {other:?}"),
         }
         let proof = Proof::new("https://as.example/token", jti).jkt(KEY);
-        match self.stores.replays(&self.scope).check(&proof).await? {
+        match self.acme.replays().check(&proof).await? {
             ReplayOutcome::Fresh { .. } => tell("proof is fresh"),
             _ => tell("proof REFUSED: it was seen before"),
         }
@@ -116,7 +114,7 @@ impl Server {
             .code_verifier(verifier.clone())
             .dpop_jkt(KEY)
             .with_grant();
-        match self.stores.codes(&self.scope).redeem(presented.clone()).await? {
+        match self.acme.codes().redeem(presented.clone()).await? {
             RedeemOutcome::Redeemed(redeemed) => {
                 let grant = redeemed.grant;
                 let id = grant.as_ref().map(|grant| grant.grant_id.to_string()).unwrap_or_default();
@@ -132,7 +130,7 @@ impl Server {
 
     async fn access(&self, grant_id: GrantId) -> Result<Secret> {
         let request = AccessRequest::under(grant_id).scope("photos.read");
-        match self.stores.access_tokens(&self.scope).issue(request).await? {
+        match self.acme.access_tokens().issue(request).await? {
             IssueOutcome::Issued(issued) => {
                 tell(&format!("access token issued, good until {}", issued.expires_at));
                 Ok(issued.access_token)
@@ -142,18 +140,18 @@ impl Server {
     }
 
     async fn resource(&self, what: &str, token: &Secret) -> Result<()> {
-        match self.stores.access_tokens(&self.scope).introspect(token).await? {
+        match self.acme.access_tokens().introspect(token).await? {
             IntrospectOutcome::Active(active) => {
                 let scope = active.scope.unwrap_or_default();
                 tell(&format!("{what} is active: {} may {scope}", active.subject));
             }
-            IntrospectOutcome::Inactive => tell(&format!("{what} is INACTIVE")),
+            _ => tell(&format!("{what} is INACTIVE")),
         }
         Ok(())
     }
 
     async fn refresh(&self, who: &str, token: &Secret) -> Result<Option<Secret>> {
-        let answer = self.stores.grants(&self.scope).rotate(Rotate::new(token, CLIENT).dpop_jkt(KEY)).await?;
+        let answer = self.acme.grants().rotate(Rotate::new(token, CLIENT).dpop_jkt(KEY)).await?;
         let (how, rotated) = match answer {
             RotateOutcome::Rotated(rotated) => ("rotated to", rotated),
             RotateOutcome::Retried(rotated) => ("retried, again", rotated),

@@ -185,7 +185,7 @@ pub mod defaults {
     }
 }
 
-/// Where a scan goes on. Only the engine that gave it understands it.
+/// Position of a scan. Only the engine that returned it can read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor(Vec<u8>);
 
@@ -208,20 +208,20 @@ impl Cursor {
 pub struct Page {
     /// The live records.
     pub items: Vec<(Key, Record)>,
-    /// Where the next page begins; none at the end.
+    /// Start of the next page; none at the end.
     pub next: Option<Cursor>,
 }
 
-/// How much of a sweep is done in one call.
+/// Limits of one call of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Budget {
     /// About how many records may be removed. An engine that reclaims in larger steps does one.
     pub records: u64,
-    /// Which kinds.
+    /// Kinds to sweep.
     pub kinds: Vec<Kind>,
-    /// Whether to remove everything that can be, or only what an engine finds worth the work.
+    /// Remove everything that has expired, also where the engine would leave it for later.
     pub force: bool,
-    /// How much of the time it may take: an engine that reclaims in larger steps rests within them.
+    /// Share of the time that the sweep may take: an engine that reclaims in larger steps rests within them.
     pub share: Share,
 }
 
@@ -240,19 +240,21 @@ impl Budget {
     }
 }
 
-/// What a sweep did.
+/// Result of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Swept {
-    /// How many records were removed, by kind; kinds of which none was are left out.
+    /// Number of removed records by kind; kinds without any are left out.
     pub removed: BTreeMap<Kind, u64>,
-    /// Whether the budget ended before the work did.
+    /// The budget ended before the work did.
     pub more: bool,
-    /// How long it rested meanwhile.
+    /// Time spent resting.
     pub rested: Duration,
+    /// Percentage of the table that was walked through, on an engine that walks through all of it.
+    pub progress: Option<u8>,
 }
 
 impl Swept {
-    /// How many records were removed in all.
+    /// Number of removed records of all kinds.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.removed.values().sum()
@@ -269,7 +271,27 @@ impl Swept {
 /// Function from an index record to the record it leads to; none, if it leads to none that could be gone.
 pub type IndexTarget = fn(&Key, &Record) -> Option<Key>;
 
-/// What follows from the contract, for every backend.
+/// Records of one page of a whole scan.
+pub(crate) const ALL_PAGE: usize = 1_000;
+
+/// Records of all pages, each scanned behind the one before.
+pub(crate) async fn all_pages<F>(scan: impl Fn(Option<Cursor>) -> F) -> Result<Vec<(Key, Record)>>
+where
+    F: Future<Output = Result<Page>>,
+{
+    let mut items = Vec::new();
+    let mut after = None;
+    loop {
+        let page = scan(after).await?;
+        items.extend(page.items);
+        after = page.next;
+        if after.is_none() {
+            return Ok(items);
+        }
+    }
+}
+
+/// Operations that follow from the contract, for every backend.
 #[async_trait]
 pub trait BackendExt: Backend {
     /// Commits one write.
@@ -304,16 +326,7 @@ pub trait BackendExt: Backend {
 
     /// Every live record under `prefix`. For partitions of a known size, and for tests.
     async fn scan_all(&self, prefix: &Prefix, now: Timestamp) -> Result<Vec<(Key, Record)>> {
-        let mut items = Vec::new();
-        let mut after = None;
-        loop {
-            let page = self.scan(prefix, after.as_ref(), 1_000, now).await?;
-            items.extend(page.items);
-            after = page.next;
-            if after.is_none() {
-                return Ok(items);
-            }
-        }
+        all_pages(|after| async move { self.scan(prefix, after.as_ref(), ALL_PAGE, now).await }).await
     }
 
     /// Sweeps until there is no more. One `until` holds for all of it.

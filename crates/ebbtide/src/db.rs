@@ -4,12 +4,13 @@ mod builder;
 mod clock;
 pub mod restore;
 mod scoped;
+mod sweeping;
 
 use std::fmt;
 use std::sync::Arc;
 
 pub use builder::Builder;
-use builder::Source;
+use builder::StoreSource;
 pub use scoped::Scoped;
 
 use crate::admin::Admin;
@@ -68,12 +69,12 @@ impl Ebbtide {
 
     /// Opens the store that `url` names with settings of your own.
     pub fn builder(url: &str) -> Builder {
-        Builder::new(Source::Url(url.to_owned()))
+        Builder::new(StoreSource::Url(url.to_owned()))
     }
 
     /// Opens a store on an engine of your own. Without a keyring of yours, one is made that ends with the handle.
     pub fn over(engine: Arc<dyn Admin>) -> Builder {
-        Builder::new(Source::Engine(engine))
+        Builder::new(StoreSource::Engine(engine))
     }
 
     /// A store in memory, for tests: its records and its keyring end with it.
@@ -83,8 +84,8 @@ impl Ebbtide {
         let clocks: Arc<dyn Clocks> = Arc::new(SystemClocks::new());
         let time = Arc::new(TimeSource::new(clocks, EngineClock::None, None));
         let policies = TtlPolicies::default().with_standard();
-        let stores = Stores::builder(Arc::clone(&engine)).time(time).policies(policies).build();
-        let timed = stores.backend().clone();
+        let timed = Timed::new(Arc::clone(&engine), time);
+        let stores = Stores::over(timed.clone()).policies(policies).build();
         Self(Arc::new(Parts { stores, engine, timed }))
     }
 
@@ -99,10 +100,13 @@ impl Ebbtide {
         Scoped::new(self.0.stores.clone(), scope.clone())
     }
 
-    /// Waits for the writes that go on beside answers, and lets go of the store: the next [`open`](Self::open) of an
-    /// embedded one finds it free, once the other handles are dropped too.
+    /// Waits for the writes that go on beside answers, writes a last checkpoint of the audit log, and lets go of the
+    /// store: the next [`open`](Self::open) of an embedded one finds it free, once the other handles are dropped too.
     pub async fn close(self) {
         self.stores().settle().await;
+        if let Err(error) = self.stores().checkpoint_audit().await {
+            tracing::warn!(%error, "cannot write the last checkpoint of the audit log");
+        }
     }
 
     /// Every store, each by its scope.
@@ -135,8 +139,13 @@ impl Ebbtide {
         let changed = self.0.stores.shared_keyring().reload()?;
         if changed {
             let ring = self.0.stores.keyring();
-            let known = self.rings().adopt(&ring).await?;
-            self.0.stores.shared_keyring().set_known(known.keys);
+            match self.rings().adopt(&ring).await {
+                Ok(known) => self.0.stores.shared_keyring().set_known(known.keys),
+                Err(error) => {
+                    self.0.stores.shared_keyring().leave_unnoticed();
+                    return Err(error);
+                }
+            }
         }
         Ok(changed)
     }
@@ -161,7 +170,7 @@ impl Ebbtide {
         Rings::new(self.0.engine.as_ref(), &SystemRng, self.0.timed.time().date())
     }
 
-    /// A sweeper of this store.
+    /// A sweeper of this store, to sweep when you say so; [`Builder::sweep_every`] sweeps by itself.
     #[must_use]
     pub fn sweeper(&self) -> Sweeper {
         Sweeper::new(self.0.timed.clone(), SystemRng)

@@ -1,5 +1,6 @@
 //! Keyring: the keys that derive refresh tokens and seal payloads.
 
+mod cipher;
 mod file;
 mod naming;
 pub mod shared;
@@ -10,15 +11,15 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::OnceLock;
 
-use chacha20poly1305::XChaCha20Poly1305;
-use chacha20poly1305::aead::{Aead, Payload};
 use hkdf::Hkdf;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
 use zeroize::{Zeroize, Zeroizing};
 
+use self::cipher::{Cipher, Nonce};
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::rng::Rng;
@@ -68,6 +69,7 @@ impl FromStr for KeyId {
 
 /// Public metadata of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct KeyInfo {
     /// Id of the key.
     pub id: KeyId,
@@ -78,12 +80,51 @@ pub struct KeyInfo {
 }
 
 #[derive(Clone)]
-struct Entry {
+struct RingKey {
     secret: [u8; 32],
     created_at: Timestamp,
+    /// Extracted once: it is most of the work of a subkey.
+    extracted: OnceLock<Hkdf<Sha256>>,
+    /// Subkeys that seal in the contexts of [`RingKey::slot`].
+    seals: [OnceLock<Zeroizing<[u8; 32]>>; 3],
 }
 
-impl Drop for Entry {
+impl RingKey {
+    fn new(secret: [u8; 32], created_at: Timestamp) -> Self {
+        Self { secret, created_at, extracted: OnceLock::new(), seals: Default::default() }
+    }
+
+    /// Derives a subkey for each purpose, so that no use of one reveals anything about another.
+    fn subkey(&self, purpose: &str, context: &[u8]) -> Zeroizing<[u8; 32]> {
+        let mut subkey = Zeroizing::new([0; 32]);
+        let length = (purpose.len() as u64).to_be_bytes();
+        self.extracted
+            .get_or_init(|| Hkdf::new(None, &self.secret))
+            .expand_multi_info(&[b"ebbtide", &length, purpose.as_bytes(), context], subkey.as_mut_slice())
+            .expect("32 bytes are within what HKDF gives");
+        subkey
+    }
+
+    /// Place of the subkey for a frequent context; others are derived each time.
+    fn slot(&self, context: &[u8]) -> Option<&OnceLock<Zeroizing<[u8; 32]>>> {
+        match context {
+            [] => self.seals.first(),
+            [shape @ 1..=2] => self.seals.get(usize::from(*shape)),
+            _ => None,
+        }
+    }
+
+    /// Cipher of one value in a context.
+    fn cipher(&self, context: &[u8], nonce: &Nonce) -> Cipher {
+        let derive = || self.subkey(SEAL, context);
+        match self.slot(context) {
+            Some(slot) => Cipher::new(slot.get_or_init(derive), nonce),
+            None => Cipher::new(&derive(), nonce),
+        }
+    }
+}
+
+impl Drop for RingKey {
     fn drop(&mut self) {
         self.secret.zeroize();
     }
@@ -94,7 +135,7 @@ impl Drop for Entry {
 /// (an error of kind `Unavailable`, never an answer).
 #[derive(Clone)]
 pub struct Keyring {
-    keys: BTreeMap<KeyId, Entry>,
+    keys: BTreeMap<KeyId, RingKey>,
     active: KeyId,
     naming: Option<NamingKey>,
 }
@@ -102,6 +143,9 @@ pub struct Keyring {
 impl Keyring {
     /// Maximum number of keys.
     pub const MAX_KEYS: usize = 64;
+
+    /// Bytes that sealing adds: the id of the key, the nonce, the tag.
+    pub(crate) const SEALED_BYTES: usize = KeyId::BYTES + size_of::<Nonce>() + 16;
 
     /// Generates a ring with one new key and a naming key.
     #[must_use]
@@ -164,7 +208,7 @@ impl Keyring {
     /// Keys, oldest first.
     #[must_use]
     pub fn keys(&self) -> Vec<KeyInfo> {
-        let info = |(&id, entry): (&KeyId, &Entry)| KeyInfo {
+        let info = |(&id, entry): (&KeyId, &RingKey)| KeyInfo {
             id,
             active: id == self.active,
             created_at: entry.created_at,
@@ -180,22 +224,12 @@ impl Keyring {
         self.active
     }
 
-    fn entry(&self, id: KeyId) -> Option<&Entry> {
+    fn entry(&self, id: KeyId) -> Option<&RingKey> {
         self.keys.get(&id)
     }
 
-    /// Derives a subkey for each purpose, so that no use of one reveals anything about another.
-    fn subkey(&self, id: KeyId, purpose: &str, context: &[u8]) -> Option<Zeroizing<[u8; 32]>> {
-        let mut subkey = Zeroizing::new([0; 32]);
-        let length = (purpose.len() as u64).to_be_bytes();
-        Hkdf::<Sha256>::new(None, &self.entry(id)?.secret)
-            .expand_multi_info(&[b"ebbtide", &length, purpose.as_bytes(), context], subkey.as_mut_slice())
-            .expect("32 bytes are within what HKDF gives");
-        Some(subkey)
-    }
-
     fn hmac(&self, id: KeyId, purpose: &str, parts: &[&[u8]]) -> Option<Hmac<Sha256>> {
-        let subkey = self.subkey(id, purpose, &[])?;
+        let subkey = self.entry(id)?.subkey(purpose, &[]);
         let mut mac =
             Hmac::<Sha256>::new_from_slice(subkey.as_slice()).expect("HMAC takes a key of any length");
         for part in parts {
@@ -218,13 +252,29 @@ impl Keyring {
     /// Seals `plain` for the record at `key` under the active key. It does not open at another key or with another
     /// `context`.
     pub(crate) fn seal(&self, key: &Key, context: &[u8], plain: &[u8], rng: &dyn Rng) -> Vec<u8> {
-        let subkey = self.subkey(self.active, SEAL, context).expect("the active key is in the ring");
-        let nonce: [u8; NONCE_BYTES] = rng.bytes();
-        let payload = Payload { msg: plain, aad: &associated(key) };
-        let sealed = XChaCha20Poly1305::new((&*subkey).into())
-            .encrypt((&nonce).into(), payload)
-            .expect("what a record holds is far below the cipher's bound");
-        [self.active.as_bytes().as_slice(), &nonce, &sealed].concat()
+        let mut sealed = Vec::with_capacity(Self::SEALED_BYTES + plain.len());
+        self.seal_into(&mut sealed, key, context, plain, rng);
+        sealed
+    }
+
+    /// The same, behind what is in `out`.
+    pub(crate) fn seal_into(
+        &self,
+        out: &mut Vec<u8>,
+        key: &Key,
+        context: &[u8],
+        plain: &[u8],
+        rng: &dyn Rng,
+    ) {
+        let nonce: Nonce = rng.bytes();
+        let cipher = self.entry(self.active).expect("the active key is in the ring").cipher(context, &nonce);
+        out.reserve(Self::SEALED_BYTES + plain.len());
+        out.extend_from_slice(self.active.as_bytes());
+        out.extend_from_slice(&nonce);
+        let start = out.len();
+        out.extend_from_slice(plain);
+        let tag = cipher.seal(&associated(key), &mut out[start..]);
+        out.extend_from_slice(tag.as_ref());
     }
 
     /// Opens a value that was sealed for the record at `key` in this `context`.
@@ -232,14 +282,12 @@ impl Keyring {
         let broken =
             || Error::corrupt("sealed value cannot be opened: it was modified or sealed for another record");
         let (id, rest) = sealed.split_first_chunk().ok_or_else(broken)?;
-        let (nonce, rest) = rest.split_first_chunk::<NONCE_BYTES>().ok_or_else(broken)?;
+        let (nonce, rest) = rest.split_first_chunk().ok_or_else(broken)?;
         let id = KeyId::from_bytes(*id);
-        let subkey = self.subkey(id, SEAL, context).ok_or_else(|| {
+        let entry = self.entry(id).ok_or_else(|| {
             Error::unavailable(format!("value is sealed under key {id}, which is not in the keyring"))
         })?;
-        let payload = Payload { msg: rest, aad: &associated(key) };
-        let plain = XChaCha20Poly1305::new((&*subkey).into()).decrypt(nonce.into(), payload);
-        plain.map(Zeroizing::new).map_err(|_| broken())
+        entry.cipher(context, nonce).open(&associated(key), rest).ok_or_else(broken)
     }
 
     /// Returns whether both rings have this key, with the same secret.
@@ -257,15 +305,14 @@ impl Keyring {
 }
 
 const SEAL: &str = "seal";
-const NONCE_BYTES: usize = 24;
 
 /// Associated data of a sealed value: the kind and the whole key of its record.
 fn associated(key: &Key) -> Vec<u8> {
     [&[key.kind().code()], key.as_bytes()].concat()
 }
 
-fn new_key(rng: &dyn Rng, created_at: Timestamp) -> (KeyId, Entry) {
-    (KeyId(rng.bytes()), Entry { secret: rng.bytes(), created_at })
+fn new_key(rng: &dyn Rng, created_at: Timestamp) -> (KeyId, RingKey) {
+    (KeyId(rng.bytes()), RingKey::new(rng.bytes(), created_at))
 }
 
 fn no_such_key(id: KeyId) -> Error {

@@ -4,10 +4,10 @@
 //! |---|---|
 //! | [`Ebbtide`], [`Builder`], [`Scoped`] | the handle: engine, keyring, time and metrics as one |
 //! | [`stores`] | the typed stores, and their request and outcome types |
-//! | [`ops`] | sweeper, explanations, transfer between stores |
+//! | [`ops`] | sweeper, clean-up, explanations, transfer between stores, resealing |
 //! | [`backend`], [`admin`] | the contract that every engine keeps: [`Backend`], and [`Admin`] for operators |
 //! | [`engines`] | memory, fjall, RocksDB, PostgreSQL, DynamoDB; [`StoreUrl`] |
-//! | [`layers`] | backends in front of another one: metrics |
+//! | [`layers`] | backends in front of another one: metrics, authenticated records |
 //! | [`keyring`] | the keys that tokens are derived with and payloads are sealed under |
 //! | [`timekeeping`] | time that fails closed: the interval of a request, and its source |
 //! | [`model`] | keys, records, writes, scopes, time, random numbers, errors |
@@ -45,4 +45,5 @@ pub use model::time::{Clock, ManualClock, Stopwatch, SystemClock, Timestamp};
 pub use model::ttl::{FoundPolicy, PolicyTarget, Ttl, TtlPolicies, TtlPolicy};
 pub use model::write::{Batch, Commit, Condition, Effect, Write};
 pub use ops::sweeper::Sweeper;
+pub use serde_json;
 pub use stores::Stores;

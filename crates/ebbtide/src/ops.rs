@@ -1,5 +1,6 @@
 //! Operations on a whole store: sweeping, explanations, transfer.
 
+pub mod cleanup;
 pub mod explain;
 pub mod reseal;
 pub mod ring;

@@ -22,6 +22,7 @@ pub mod relationships;
 pub mod replays;
 pub mod scopes;
 pub mod sessions;
+pub(crate) mod settings;
 pub mod shared;
 
 pub use shared::field::Field;
@@ -37,7 +38,8 @@ use crate::admin::Admin;
 use crate::keyring::shared::SharedKeyring;
 use crate::keyring::{KeyId, Keyring};
 use crate::layers::authenticated::{Authenticated, Untagged};
-use crate::model::error::{Error, Result};
+use crate::model::error::{Error, ErrorKind, Result};
+use crate::model::key::Part;
 use crate::model::record::Record;
 use crate::model::rng::{Rng, SystemRng};
 use crate::model::scope::Scope;
@@ -46,13 +48,16 @@ use crate::model::ttl::{PolicyTarget, Ttl, TtlPolicies, TtlPolicy};
 use crate::stores::audit::Chains;
 use crate::timekeeping::{Now, TimeSource, Timed};
 
-use attributes::BucketLives;
+use attributes::{BucketExtend, BucketTtls};
 use clients::KnownClients;
 use clients::hashing::Hashers;
 use profile::Profile;
 use scopes::Scopes;
+use settings::StoreSettings;
 use shared::client_epochs::{ClientEpochSource, ClientEpochs};
 use shared::fence::{Fence, FenceState};
+use shared::refusal::RefusalCause;
+use shared::seen_epochs::SeenEpochs;
 
 /// Every store on one backend. Cheap to clone.
 #[derive(Clone)]
@@ -67,7 +72,7 @@ struct Shared {
     known_clients: KnownClients,
     keyring: SharedKeyring,
     authenticated: Arc<Authenticated>,
-    bucket_lives: BucketLives,
+    bucket_lives: BucketTtls,
     /// As the stores were built with.
     configured: TtlPolicies,
     /// With those that are stored in front of them, as they were read last.
@@ -75,6 +80,7 @@ struct Shared {
     requires_pkce: bool,
     client_epochs: ClientEpochs,
     client_epoch_source: ClientEpochSource,
+    seen_epochs: SeenEpochs,
     /// Places of writes that go on beside an answer.
     beside: Arc<Semaphore>,
     /// Chains of the audit log that this process writes.
@@ -94,12 +100,12 @@ impl Stores {
     /// [`Ebbtide::open`](crate::Ebbtide::open).
     #[must_use]
     pub fn for_tests(backend: Arc<dyn Admin>) -> Self {
-        Self::builder(backend).build()
+        Self::builder_for_tests(backend).build()
     }
 
     /// The stores on a backend of your own, for tests and for new engines: no clock is doubted, and without a
     /// keyring one is made that ends with them. Applications call [`Ebbtide::builder`](crate::Ebbtide::builder).
-    pub fn builder(backend: Arc<dyn Admin>) -> Builder {
+    pub fn builder_for_tests(backend: Arc<dyn Admin>) -> Builder {
         Self::over(Timed::new(backend, Arc::new(TimeSource::of_clock(SystemClock))))
     }
 
@@ -107,13 +113,8 @@ impl Stores {
         Builder {
             timed,
             rng: Arc::new(SystemRng),
-            policies: TtlPolicies::default(),
-            bucket_lives: BucketLives::default(),
-            profile: Profile::default(),
-            profiles: BTreeMap::new(),
+            settings: StoreSettings::default(),
             keyring: None,
-            requires_pkce: false,
-            holds_leases: true,
             untagged: Untagged::Accepted,
         }
     }
@@ -132,10 +133,8 @@ impl Stores {
         name.parse().map_err(|_| {
             let own = self.0.profiles.keys().map(String::as_str);
             let names: Vec<_> = Profile::NAMES.into_iter().chain(own).collect();
-            Error::invalid(format!(
-                "no lifetime profile has that name; the profiles are {}",
-                names.join(", ")
-            ))
+            let message = format!("no lifetime profile has that name; the profiles are {}", names.join(", "));
+            Error::invalid(message).about("profile")
         })
     }
 
@@ -252,6 +251,10 @@ impl Stores {
         self.0.bucket_lives.of(owner, bucket)
     }
 
+    pub(crate) fn bucket_extend(&self, owner: &str, bucket: &str) -> BucketExtend {
+        self.0.bucket_lives.extend_of(owner, bucket)
+    }
+
     fn policy<'a>(&self, target: impl Into<PolicyTarget<'a>>, scope: &Scope) -> Option<TtlPolicy> {
         self.0.policies.read().unwrap_or_else(PoisonError::into_inner).of(target, scope)
     }
@@ -270,6 +273,10 @@ impl Stores {
 
     pub(crate) fn client_epoch_source(&self) -> ClientEpochSource {
         self.0.client_epoch_source
+    }
+
+    pub(crate) fn seen_epochs(&self) -> &SeenEpochs {
+        &self.0.seen_epochs
     }
 
     pub(crate) fn requires_pkce(&self) -> bool {
@@ -310,6 +317,15 @@ impl Stores {
         self.0.fence.get()
     }
 
+    /// Notes the fence of a restored backup as the cause of a refusal, if a record that has ended at `end` at the earliest,
+    /// and lives for `life`, may be from before it. Those that are issued after the fence end later.
+    pub(crate) fn note_fence(&self, end: Timestamp, life: Ttl) {
+        let last = self.fence().and_then(|fence| fence.at.checked_add(life.duration()).ok());
+        if last.is_some_and(|last| end <= last) {
+            RefusalCause::Fence.note();
+        }
+    }
+
     pub(crate) fn naming_checked(&self) -> &OnceCell<KeyId> {
         &self.0.naming_checked
     }
@@ -332,15 +348,28 @@ impl fmt::Debug for Stores {
 /// For how long after its end it is remembered what became of a code, a pushed request or a device code.
 pub(crate) const MEMORY: Duration = Duration::from_secs(24 * 3600);
 
-pub(crate) fn check_length(what: &str, text: &str, most: usize) -> Result<()> {
+pub(crate) fn check_length(member: &'static str, text: &str, most: usize) -> Result<()> {
     if text.is_empty() || text.len() > most {
-        return Err(Error::invalid(format!("a {what} has 1 to {most} bytes; this one has {}", text.len())));
+        let message = format!("a {member} has 1 to {most} bytes; this one has {}", text.len());
+        return Err(Error::invalid(message).about(member));
     }
     Ok(())
 }
 
-pub(crate) fn check_optional(what: &str, text: Option<&str>, most: usize) -> Result<()> {
-    text.map_or(Ok(()), |text| check_length(what, text, most))
+/// Names the member of a request that a key refuses: the first that is no name, else the longest.
+pub(crate) fn name_member<T>(made: Result<T>, names: &[(&'static str, &str)]) -> Result<T> {
+    made.map_err(|error| {
+        let is_wrong = |(_, name): &&(&'static str, &str)| Part::from(*name).check().is_err();
+        let longest = || names.iter().max_by_key(|(_, name)| name.len());
+        match names.iter().find(is_wrong).or_else(longest) {
+            Some((member, _)) if error.kind() == ErrorKind::Invalid => error.about(member),
+            _ => error,
+        }
+    })
+}
+
+pub(crate) fn check_optional(member: &'static str, text: Option<&str>, most: usize) -> Result<()> {
+    text.map_or(Ok(()), |text| check_length(member, text, most))
 }
 
 /// Builds [`Stores`].
@@ -348,14 +377,9 @@ pub(crate) fn check_optional(what: &str, text: Option<&str>, most: usize) -> Res
 pub struct Builder {
     timed: Timed,
     rng: Arc<dyn Rng>,
-    policies: TtlPolicies,
-    bucket_lives: BucketLives,
-    profile: Profile,
-    profiles: BTreeMap<String, Profile>,
+    settings: StoreSettings,
     keyring: Option<SharedKeyring>,
     untagged: Untagged,
-    requires_pkce: bool,
-    holds_leases: bool,
 }
 
 impl Builder {
@@ -376,30 +400,6 @@ impl Builder {
         self
     }
 
-    /// Bounds the lives of records by `policies`.
-    pub fn policies(mut self, policies: TtlPolicies) -> Self {
-        self.policies = policies;
-        self
-    }
-
-    /// Gives attributes the lives of their buckets where none is asked for.
-    pub fn bucket_lives(mut self, lives: BucketLives) -> Self {
-        self.bucket_lives = lives;
-        self
-    }
-
-    /// Gives records the lives of `profile` where none is asked for.
-    pub fn profile(mut self, profile: Profile) -> Self {
-        self.profile = profile;
-        self
-    }
-
-    /// Lets grants ask for `profile` by this name. It comes before a preset that is called the same.
-    pub fn profile_named(mut self, name: impl Into<String>, profile: Profile) -> Self {
-        self.profiles.insert(name.into(), profile);
-        self
-    }
-
     /// Derives refresh tokens and seals payloads with `keyring`. Without one, a new one is made up, and its tokens
     /// end with these stores.
     pub fn keyring(self, keyring: Keyring) -> Self {
@@ -412,16 +412,9 @@ impl Builder {
         self
     }
 
-    /// Issues no code without a PKCE challenge.
-    pub fn require_pkce(mut self, required: bool) -> Self {
-        self.requires_pkce = required;
-        self
-    }
-
-    /// Reads the epoch of a client with each call instead of holding it under a lease: for processes that can be frozen
-    /// between two lines, such as functions.
-    pub fn without_leases(mut self) -> Self {
-        self.holds_leases = false;
+    /// Uses these settings in place of all that were set before.
+    pub(crate) fn settings(mut self, settings: StoreSettings) -> Self {
+        self.settings = settings;
         self
     }
 
@@ -434,18 +427,9 @@ impl Builder {
     /// The stores.
     #[must_use]
     pub fn build(self) -> Stores {
-        let Self {
-            timed,
-            rng,
-            policies,
-            bucket_lives,
-            profile,
-            profiles,
-            keyring,
-            requires_pkce,
-            holds_leases,
-            untagged,
-        } = self;
+        let Self { timed, rng, settings, keyring, untagged } = self;
+        let StoreSettings { policies, bucket_lives, profile, profiles, requires_pkce, holds_leases } =
+            settings;
         let client_epoch_source = match (timed.info().shared, holds_leases) {
             (false, _) => ClientEpochSource::Commit,
             (true, true) => ClientEpochSource::Lease,
@@ -459,6 +443,7 @@ impl Builder {
         Stores(Arc::new(Shared {
             client_epochs: ClientEpochs::default(),
             client_epoch_source,
+            seen_epochs: SeenEpochs::default(),
             timed,
             rng,
             profile,
@@ -479,6 +464,8 @@ impl Builder {
         }))
     }
 }
+
+settings::store_setters!(Builder);
 
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,7 +12,7 @@ use ebbtide::{
     Admin, Backend, ErrorKind, ManualClock, Memory, Result, Scope, Stores, Timestamp, Ttl, async_trait,
     delegate,
 };
-use ebbtide_conformance::faulty::{Fault, Faulty};
+use ebbtide_conformance::faulty::{FaultPoint, Faulty};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -40,7 +40,8 @@ impl Rig {
     fn new() -> Self {
         let faulty = Arc::new(Faulty::new(Memory::default()));
         let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000).unwrap());
-        let stores = Stores::builder(Arc::new(Shared(Arc::clone(&faulty)))).clock(clock.clone()).build();
+        let stores =
+            Stores::builder_for_tests(Arc::new(Shared(Arc::clone(&faulty)))).clock(clock.clone()).build();
         Self { faulty, clock, stores }
     }
 
@@ -63,7 +64,7 @@ async fn absent_is_an_answer_and_unavailable_is_none() {
     let bucket = rig.bucket();
     bucket.set("a", json!(1)).await.unwrap();
     assert!(bucket.get("none").await.unwrap().is_none());
-    rig.faulty.stay_down(0, Fault::Before);
+    rig.faulty.stay_down(0, FaultPoint::Before);
     unavailable(bucket.set("a", json!(2)).await);
     unavailable(bucket.get("a").await);
     unavailable(bucket.get("none").await);
@@ -81,14 +82,14 @@ async fn a_fault_of_a_renewal_is_an_error() {
     let bucket = rig.bucket();
     bucket.set("a", Draft::new(json!(1)).sliding_ttl(secs(100), secs(1_000))).await.unwrap();
     rig.clock.advance(Duration::from_secs(50));
-    rig.faulty.fail(0, Fault::Before);
+    rig.faulty.fail(0, FaultPoint::Before);
     unavailable(bucket.get("a").await);
     assert_eq!(bucket.get("a").await.unwrap().unwrap().data, json!(1));
 }
 
 #[tokio::test]
 async fn an_extension_and_its_entry_are_never_one_without_the_other() {
-    for (fault, happened) in [(Fault::Before, false), (Fault::After, true)] {
+    for (fault, happened) in [(FaultPoint::Before, false), (FaultPoint::After, true)] {
         let rig = Rig::new();
         let (bucket, audit) = (rig.bucket(), rig.stores.audit(&Scope::Global));
         let first = bucket.set("a", Draft::new(json!(1)).ttl(secs(100))).await.unwrap();

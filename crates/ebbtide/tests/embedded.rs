@@ -1,4 +1,4 @@
-//! What only the embedded engines promise: the folder, backups, the clock mark, calls from synchronous code.
+//! Promises of the embedded engines alone: the folder, backups, the clock mark, calls from synchronous code.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -95,8 +95,14 @@ async fn a_backup_made_while_serving_is_a_store_of_its_own() {
     for engine in ENGINES {
         let dir = tempfile::tempdir().unwrap();
         let (original, copy) = (dir.path().join("store"), dir.path().join("copy"));
-        let serving = store(engine, &original).await;
+        let serving = open(&format!("{engine}:{}?horizon_seconds=1", original.display())).await.unwrap();
         std::fs::write(original.join("keyring.json"), "{}").unwrap();
+        for number in 0..100 {
+            assert!(
+                serving.put(key(&format!("c{number}")), record(1_000), at(0)).await.unwrap().is_applied()
+            );
+        }
+        retired(&original).await;
         for number in 0..500 {
             let expires = if number % 2 == 0 { 10 } else { 1_000 };
             assert!(
@@ -116,6 +122,10 @@ async fn a_backup_made_while_serving_is_a_store_of_its_own() {
         writer.await.unwrap();
         assert!(serving.backup(&copy).await.is_err(), "a backup does not go over another");
 
+        let url = format!("{engine}:{}", copy.display()).parse().unwrap();
+        let report = ebbtide::engines::embedded::doctor::examine(&url, None).unwrap();
+        assert!(report.damage.is_empty() && report.torn_bytes == 0, "{report:?}");
+        assert!(report.cold_records >= 100, "{report:?}");
         let restored = store(engine, &copy).await;
         assert!(copy.join("keyring.json").exists(), "keys go along");
         let names = live_names(restored.as_ref(), at(0)).await;
@@ -124,10 +134,59 @@ async fn a_backup_made_while_serving_is_a_store_of_its_own() {
             names.iter().filter(begins).count()
         };
         assert_eq!(of("a"), of("b"), "half a commit is in the backup");
-        assert_eq!(names.len(), 500 + of("a") + of("b"));
+        assert_eq!((names.len(), of("c")), (600 + of("a") + of("b"), 100));
         assert_eq!(restored.stats(at(0)).await.unwrap()[&Kind::Code].live, names.len() as u64);
         let swept = restored.sweep_all(at(100), &Budget::everything(Kind::ALL)).await.unwrap();
         assert_eq!(swept.total(), 250);
+    }
+}
+
+/// Waits until the oldest segment of the log has retired.
+async fn retired(folder: &Path) {
+    let is_segment = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "log");
+    let segments = || files(&folder.join("log")).into_iter().filter(is_segment);
+    let oldest = segments().min().unwrap();
+    let waiting = ebbtide::Stopwatch::start();
+    while segments().any(|path| path == oldest) {
+        assert!(waiting.elapsed() < Duration::from_secs(120), "{} did not retire", oldest.display());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut all: Vec<_> = files(folder)
+        .into_iter()
+        .map(|path| {
+            let bytes = std::fs::read(&path).unwrap();
+            (path, bytes)
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+#[tokio::test]
+async fn a_store_that_nobody_writes_to_retires_and_is_examined_and_salvaged_without_a_change() {
+    use ebbtide::engines::embedded::{doctor, salvage};
+
+    for engine in ENGINES {
+        let dir = tempfile::tempdir().unwrap();
+        let (original, target) = (dir.path().join("store"), dir.path().join("salvaged"));
+        let quiet = open(&format!("{engine}:{}?horizon_seconds=1", original.display())).await.unwrap();
+        for number in 0..50 {
+            assert!(quiet.put(key(&number.to_string()), record(1_000), at(0)).await.unwrap().is_applied());
+        }
+        retired(&original).await;
+        drop(quiet);
+        let before = contents(&original);
+        let url = format!("{engine}:{}", original.display()).parse().unwrap();
+        let report = doctor::examine(&url, None).unwrap();
+        assert_eq!((report.damage.len(), report.cold_records), (0, 50), "{report:?}");
+        assert!(contents(&original) == before, "doctor has changed the {engine} store");
+        let salvaged = salvage::salvage(&url, &target).unwrap();
+        assert_eq!((salvaged.records["codes"], salvaged.lost.len()), (50, 0), "{salvaged:?}");
+        assert!(contents(&original) == before, "salvage has changed the {engine} store");
+        assert_eq!(live_names(store(engine, &target).await.as_ref(), at(0)).await.len(), 50);
     }
 }
 

@@ -1,4 +1,5 @@
-//! The log of the embedded engine on real folders, with threads: the conformance kit while segments retire all the time.
+//! The log of the embedded engine on real folders, with threads: the conformance kit while segments retire all the time, with
+//! each cold store.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -6,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebbtide::engines::log::cold::ColdStore as _;
+use ebbtide::engines::log::cold::ColdStore;
 use ebbtide::engines::log::cold::fjall::FjallCold;
+#[cfg(feature = "rocksdb")]
+use ebbtide::engines::log::cold::rocksdb::RocksCold;
 use ebbtide::engines::log::disk::Disk;
 use ebbtide::engines::log::disk::real::RealDisk;
 use ebbtide::engines::log::embedded::{Embedded, Options};
@@ -30,8 +33,8 @@ fn key(number: u64) -> Key {
     Key::new(Kind::Probe, &Scope::Global, &["p".into()], &[number.into()]).unwrap()
 }
 
-fn cold(folder: &Path) -> Result<FjallCold> {
-    FjallCold::open(&folder.join("cold"), 16 << 20)
+fn cold<C: ColdStore>(folder: &Path) -> Result<C> {
+    C::open(&folder.join("cold"), 16 << 20)
 }
 
 fn options() -> Options {
@@ -45,11 +48,11 @@ fn options() -> Options {
     Options { read_threads: 2, walk_threads: 2, keep_bytes: 1 << 20, ..Options::new(settings) }
 }
 
-fn try_open(folder: &Path) -> Result<Embedded<FjallCold>> {
+fn try_open<C: ColdStore>(folder: &Path) -> Result<Embedded<C>> {
     open_with(folder, &options())
 }
 
-fn open_with(folder: &Path, options: &Options) -> Result<Embedded<FjallCold>> {
+fn open_with<C: ColdStore>(folder: &Path, options: &Options) -> Result<Embedded<C>> {
     let disk = Arc::new(RealDisk::open(&folder.join("log")).unwrap());
     Embedded::open(disk as Arc<dyn Disk>, options, || cold(folder))
 }
@@ -61,14 +64,15 @@ fn small() -> Options {
     options
 }
 
-fn open(folder: &Path) -> Embedded<FjallCold> {
+fn open<C: ColdStore>(folder: &Path) -> Embedded<C> {
     try_open(folder).unwrap()
 }
 
 /// Runs a case on the store while segments retire, at the time at which the case begins, and returns how many did. Nothing
 /// has expired then, so that all records move, and a sweep counts them.
-fn run<F>(store: Embedded<FjallCold>, begin: u64, case: impl FnOnce(Arc<dyn Admin>) -> F) -> u32
+fn run<C, F>(store: Embedded<C>, begin: u64, case: impl FnOnce(Arc<dyn Admin>) -> F) -> u32
 where
+    C: ColdStore,
     F: Future<Output = std::result::Result<(), String>>,
 {
     let store = Arc::new(store);
@@ -92,34 +96,45 @@ where
     counted.checkpoint()
 }
 
-#[test]
-fn the_kit_passes_while_segments_retire() {
+fn the_kit_passes_while_segments_retire<C: ColdStore>() {
     let mut retired = 0;
     for case in CASES {
         let folder = tempfile::tempdir().unwrap();
         let named = |error: String| format!("{}::{}: {error}", case.group, case.name);
-        retired += run(open(folder.path()), 4_102_444_800_000, |store| async move {
+        retired += run(open::<C>(folder.path()), 4_102_444_800_000, |store| async move {
             conformance::run(case, store, 1).await.map_err(named)
         });
     }
     assert!(retired > 100, "{retired} segments were retired");
 }
 
-#[test]
-fn the_stores_pass_while_segments_retire() {
-    for case in STORE_CASES {
+/// One of `every` cases: opening a store takes longer with RocksDB.
+fn the_stores_pass_while_segments_retire<C: ColdStore>(every: usize) {
+    for case in STORE_CASES.iter().step_by(every) {
         let folder = tempfile::tempdir().unwrap();
         let named = |error: String| format!("{}::{}: {error}", case.group, case.name);
-        run(open(folder.path()), 1_800_000_000_000, |store| async move {
+        run(open::<C>(folder.path()), 1_800_000_000_000, |store| async move {
             stores::run(case, store, 1).await.map_err(named)
         });
     }
 }
 
-#[test]
-fn records_come_back_and_a_lost_folder_is_corrupt() {
+/// Removes a part of the cold store that holds records: fjall's folder of a keyspace, or a table of RocksDB.
+fn lose_a_part(cold: &Path) {
+    let keyspaces = cold.join("keyspaces");
+    if keyspaces.is_dir() {
+        let parts = keyspaces.read_dir().unwrap().map(|entry| entry.unwrap().path());
+        let part = parts.filter(|path| !path.ends_with("0")).max().unwrap();
+        return std::fs::remove_dir_all(part).unwrap();
+    }
+    let tables =
+        files(cold).into_iter().filter(|path| path.extension().is_some_and(|ending| ending == "sst"));
+    std::fs::remove_file(tables.max().unwrap()).unwrap();
+}
+
+fn records_come_back_and_a_lost_folder_is_corrupt<C: ColdStore>() {
     let folder = tempfile::tempdir().unwrap();
-    let store = open(folder.path());
+    let store = open::<C>(folder.path());
     let rng = SeededRng::new(1);
     pollster::block_on(async {
         for number in 0..50 {
@@ -133,7 +148,7 @@ fn records_come_back_and_a_lost_folder_is_corrupt() {
         assert!(store.retire_oldest(at(1)).await.unwrap());
     });
     drop(store);
-    let store = open(folder.path());
+    let store = open::<C>(folder.path());
     let found = pollster::block_on(store.scan_all(&Prefix::kind_wide(Kind::Probe), at(2))).unwrap();
     assert_eq!(found.len(), 50);
     drop(store);
@@ -141,15 +156,12 @@ fn records_come_back_and_a_lost_folder_is_corrupt() {
     let kept = folder.path().join("kept");
     std::fs::rename(folder.path().join("log"), &kept).unwrap();
     for _ in 0..2 {
-        assert_eq!(try_open(folder.path()).err().unwrap().kind(), ErrorKind::Corrupt);
+        assert_eq!(try_open::<C>(folder.path()).err().unwrap().kind(), ErrorKind::Corrupt);
     }
     std::fs::remove_dir_all(folder.path().join("log")).unwrap();
     std::fs::rename(&kept, folder.path().join("log")).unwrap();
-    let keyspaces = folder.path().join("cold").join("keyspaces");
-    let lost = keyspaces.read_dir().unwrap().map(|entry| entry.unwrap().path());
-    let lost = lost.filter(|path| !path.ends_with("0")).max().unwrap();
-    std::fs::remove_dir_all(lost).unwrap();
-    let error = try_open(folder.path()).err().unwrap();
+    lose_a_part(&folder.path().join("cold"));
+    let error = try_open::<C>(folder.path()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
 }
 
@@ -163,8 +175,8 @@ fn value(number: u64) -> Vec<u8> {
 }
 
 /// A folder with records and deletes in the cold store, in closed segments and in the last one.
-fn filled(folder: &Path) {
-    let store = open_with(folder, &small()).unwrap();
+fn filled<C: ColdStore>(folder: &Path) {
+    let store = open_with::<C>(folder, &small()).unwrap();
     let rng = SeededRng::new(1);
     pollster::block_on(async {
         for part in 0..3 {
@@ -244,20 +256,20 @@ fn damage(folder: &Path, rng: &SeededRng) -> String {
     format!("{done} of {}", path.strip_prefix(folder).unwrap().display())
 }
 
-#[test]
-fn no_random_damage_of_a_folder_loses_anything_in_silence() {
+/// Damages copies of a folder. At least this share of them, in percent, is found on opening.
+fn no_random_damage_of_a_folder_loses_anything_in_silence<C: ColdStore>(least: u64) {
     let damages =
-        std::env::var("EBBTIDE_TEST_DAMAGES").ok().and_then(|text| text.parse().ok()).unwrap_or(500);
+        std::env::var("EBBTIDE_TEST_DAMAGES").ok().and_then(|text| text.parse().ok()).unwrap_or(500_u64);
     let dir = tempfile::tempdir().unwrap();
     let (whole, broken) = (dir.path().join("whole"), dir.path().join("broken"));
-    filled(&whole);
-    let (mut refused, mut answered) = (0, 0);
+    filled::<C>(&whole);
+    let (mut refused, mut answered) = (0_u64, 0_u64);
     for seed in 0..damages {
         let rng = SeededRng::new(seed);
         let _ = std::fs::remove_dir_all(&broken);
         copy(&whole, &broken);
         let done = damage(&broken, &rng);
-        let store = match open_with(&broken, &small()) {
+        let store = match open_with::<C>(&broken, &small()) {
             Ok(store) => store,
             Err(error) => {
                 assert!(!error.message().is_empty());
@@ -282,5 +294,43 @@ fn no_random_damage_of_a_folder_loses_anything_in_silence() {
     println!(
         "{damages} damages: {refused} stores did not open, {answered} opened and lost nothing in silence"
     );
-    assert!(refused > damages / 4, "{refused} of {damages} damages were found on opening");
+    assert!(refused * 100 > damages * least, "{refused} of {damages} damages were found on opening");
+}
+
+macro_rules! with_each_cold_store {
+    ($($name:ident: $cold:ty, $least:literal, $every:literal;)+) => {$(
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn the_kit_passes_while_segments_retire() {
+                super::the_kit_passes_while_segments_retire::<$cold>();
+            }
+
+            #[test]
+            fn the_stores_pass_while_segments_retire() {
+                super::the_stores_pass_while_segments_retire::<$cold>($every);
+            }
+
+            #[test]
+            fn records_come_back_and_a_lost_folder_is_corrupt() {
+                super::records_come_back_and_a_lost_folder_is_corrupt::<$cold>();
+            }
+
+            #[test]
+            fn no_random_damage_of_a_folder_loses_anything_in_silence() {
+                super::no_random_damage_of_a_folder_loses_anything_in_silence::<$cold>($least);
+            }
+        }
+    )+};
+}
+
+with_each_cold_store! {
+    fjall: FjallCold, 25, 1;
+}
+
+// Its notes and options are files as well, which nobody needs.
+#[cfg(feature = "rocksdb")]
+with_each_cold_store! {
+    rocksdb: RocksCold, 15, 6;
 }

@@ -7,14 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ebbtide::stores::access_tokens::{AccessRequest, IntrospectOutcome, IssueOutcome};
+use ebbtide::stores::audit::AuditContext;
 use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
-use ebbtide::stores::grants::{GrantRequest, GrantState, GrantTtls, Rotate, RotateOutcome};
+use ebbtide::stores::grants::{GrantRequest, GrantState, GrantTtls, Holder, Rotate, RotateOutcome, Why};
 use ebbtide::stores::nonces::{NonceCheck, NonceOutcome, NonceRequest};
 use ebbtide::{
     Admin, Backend, BackendExt, Budget, Clock, ErrorKind, Kind, ManualClock, Memory, Prefix, Result, Scope,
     Secret, SeededRng, Stores, Timestamp, Ttl, async_trait, delegate, provide,
 };
-use ebbtide_conformance::faulty::{Fault, Faulty};
+use ebbtide_conformance::faulty::{FaultPoint, Faulty};
 use proptest::prelude::*;
 
 fn begin() -> ManualClock {
@@ -22,7 +23,7 @@ fn begin() -> ManualClock {
 }
 
 fn stores(backend: Arc<dyn Admin>, clock: &ManualClock) -> Stores {
-    Stores::builder(backend).clock(clock.clone()).rng(SeededRng::new(1)).build()
+    Stores::builder_for_tests(backend).clock(clock.clone()).rng(SeededRng::new(1)).build()
 }
 
 async fn access(stores: &Stores, id: ebbtide::stores::grants::GrantId) -> Option<Secret> {
@@ -69,7 +70,7 @@ async fn ten_thousand_rotations_leave_a_family_as_small_as_one() {
     assert_eq!(after_all, after_one);
 }
 
-/// What may happen to a family.
+/// Event in the life of a family.
 #[derive(Debug, Clone)]
 enum Step {
     /// Someone rotates with the token that was given so many rotations ago.
@@ -192,7 +193,7 @@ fn faulty() -> (Arc<Faulty<Memory>>, Stores) {
 
 #[tokio::test]
 async fn a_rotation_whose_answer_was_lost_is_retried() {
-    for fault in [Fault::Before, Fault::After] {
+    for fault in [FaultPoint::Before, FaultPoint::After] {
         let (backend, stores) = faulty();
         let grants = stores.grants(&Scope::Global);
         let issued = grants.issue(GrantRequest::new("ada", "app")).await.unwrap();
@@ -201,9 +202,8 @@ async fn a_rotation_whose_answer_was_lost_is_retried() {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "a fault is no answer");
         let again = grants.rotate(Rotate::new(&issued.refresh_token, "app")).await.unwrap();
         let next = match (fault, again) {
-            (Fault::Before, RotateOutcome::Rotated(next)) | (Fault::After, RotateOutcome::Retried(next)) => {
-                next
-            }
+            (FaultPoint::Before, RotateOutcome::Rotated(next))
+            | (FaultPoint::After, RotateOutcome::Retried(next)) => next,
             other => panic!("{other:?}"),
         };
         assert_eq!(next.generation, 1);
@@ -216,7 +216,7 @@ async fn a_rotation_whose_answer_was_lost_is_retried() {
 
 #[tokio::test]
 async fn a_redemption_whose_answer_was_lost_is_taken_back_by_the_next() {
-    for fault in [Fault::Before, Fault::After] {
+    for fault in [FaultPoint::Before, FaultPoint::After] {
         let (backend, stores) = faulty();
         let codes = stores.codes(&Scope::Global);
         let code = codes.issue(CodeRequest::new("app", "ada", "https://a")).await.unwrap().code;
@@ -224,8 +224,8 @@ async fn a_redemption_whose_answer_was_lost_is_taken_back_by_the_next() {
         backend.fail(0, fault);
         assert_eq!(codes.redeem(presented.clone()).await.unwrap_err().kind(), ErrorKind::Unavailable);
         match (fault, codes.redeem(presented.clone()).await.unwrap()) {
-            (Fault::Before, RedeemOutcome::Redeemed(_)) => {}
-            (Fault::After, RedeemOutcome::Reused { grant_id: Some(id) }) => {
+            (FaultPoint::Before, RedeemOutcome::Redeemed(_)) => {}
+            (FaultPoint::After, RedeemOutcome::Reused { grant_id: Some(id) }) => {
                 let grant = stores.grants(&Scope::Global).get(id).await.unwrap().unwrap();
                 assert!(matches!(grant.state, GrantState::Revoked { .. }), "nobody holds it, and nobody can");
             }
@@ -254,7 +254,7 @@ async fn a_nonce_whose_acceptance_was_lost_is_used() {
     let nonces = stores.nonces(&Scope::Global);
     let issued = nonces.issue(NonceRequest::new("as")).await.unwrap();
     let nonce = NonceCheck::new("as", issued.nonce);
-    backend.fail(0, Fault::After);
+    backend.fail(0, FaultPoint::After);
     assert!(nonces.accept(&nonce).await.is_err());
     assert_eq!(nonces.accept(&nonce).await.unwrap(), NonceOutcome::Used, "never accepted twice");
 }
@@ -265,7 +265,7 @@ async fn a_store_that_is_down_answers_nothing() {
     let scope = Scope::Global;
     let issued = stores.grants(&scope).issue(GrantRequest::new("ada", "app")).await.unwrap();
     let token = access(&stores, issued.grant_id).await.unwrap();
-    backend.stay_down(0, Fault::Before);
+    backend.stay_down(0, FaultPoint::Before);
     assert!(stores.grants(&scope).rotate(Rotate::new(&issued.refresh_token, "app")).await.is_err());
     assert!(stores.access_tokens(&scope).introspect(&token).await.is_err(), "not inactive: no answer");
     assert!(stores.grants(&scope).revoke(issued.grant_id, None).await.is_err());
@@ -348,4 +348,57 @@ async fn the_cost_of_an_answer_is_known() {
         RotateOutcome::Unknown
     );
     assert_eq!(backend.take_counts(), (0, 0), "garbage does not reach the store");
+}
+
+#[tokio::test]
+async fn a_subject_that_was_signed_out_once_costs_no_more_than_another() {
+    let backend = Arc::new(Counting::default());
+    let stores = stores(backend.clone(), &begin());
+    let (codes, grants) = (stores.codes(&Scope::Global), stores.grants(&Scope::Global));
+    let context = AuditContext::new("root", "a test").unwrap();
+    let request = || CodeRequest::new("app", "ada", "https://app.example/cb");
+    let dead = codes.issue(request()).await.unwrap().code;
+    for _ in 0..2 {
+        let _ = stores.owners(&Scope::Global).sign_out("ada", &context).await.unwrap();
+        stores.settle().await;
+        let live = codes.issue(request()).await.unwrap().code;
+        stores.settle().await;
+        backend.take_counts();
+        let _ = grants.issue(GrantRequest::new("ada", "app")).await.unwrap();
+        assert_eq!(backend.take_counts(), (0, 1), "the epoch was seen, and is checked by the commit");
+        let redeem =
+            |code: &Secret| Redeem::new(code, "app").redirect_uri("https://app.example/cb").with_grant();
+        assert_eq!(codes.redeem(redeem(&dead)).await.unwrap(), RedeemOutcome::Unknown);
+        let RedeemOutcome::Redeemed(redeemed) = codes.redeem(redeem(&live)).await.unwrap() else { panic!() };
+        let token = redeemed.grant.unwrap().refresh_token;
+        let answer = grants.rotate(Rotate::new(token, "app")).await.unwrap();
+        assert!(matches!(answer, RotateOutcome::Rotated(_)), "{answer:?}");
+    }
+}
+
+/// `EBBTIDE_TEST_GRANTS=100000` is for a long look.
+#[tokio::test]
+async fn revoking_a_client_costs_the_same_however_many_grants_it_has() {
+    let many = std::env::var("EBBTIDE_TEST_GRANTS").map_or(2_500, |number| number.parse().unwrap());
+    let mut costs = Vec::new();
+    for number in [1_100, many] {
+        let backend = Arc::new(Counting::default());
+        let stores = stores(backend.clone(), &begin());
+        let grants = stores.grants(&Scope::Global);
+        let mut tokens = Vec::new();
+        for user in 0..number {
+            let request = GrantRequest::new(format!("user {user}"), "app");
+            tokens.push(grants.issue(request).await.unwrap().refresh_token);
+        }
+        stores.settle().await;
+        backend.take_counts();
+        let revoked = grants.revoke(Holder::Client("app"), None).await.unwrap();
+        assert!(revoked >= 1_000, "{revoked}");
+        costs.push(backend.take_counts());
+        for token in [&tokens[0], &tokens[number / 2], &tokens[number - 1]] {
+            let answer = grants.rotate(Rotate::new(token, "app")).await.unwrap();
+            assert!(matches!(answer, RotateOutcome::Revoked { why: Why::ClientRevoked, .. }), "{answer:?}");
+        }
+    }
+    assert_eq!(costs[0], costs[1], "reads and writes");
 }

@@ -5,11 +5,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use ebbtide::layers::authenticated::Untagged;
 use ebbtide::ops::reseal::{Resealer, uses};
 use ebbtide::stores::grants::{GrantRequest, Rotate, RotateOutcome};
 use ebbtide::{
-    Admin, Clock as _, Ebbtide, ErrorKind, Keyring, Kind, ManualClock, Memory, Scope, SeededRng, Stores,
-    SystemRng, Timestamp,
+    Admin, BackendExt as _, Clock as _, Ebbtide, ErrorKind, Keyring, Kind, ManualClock, Memory, Prefix,
+    Scope, SeededRng, Stores, SystemClock, SystemRng, Timestamp,
 };
 use serde_json::json;
 
@@ -155,8 +156,9 @@ async fn a_reseal_that_was_stopped_is_resumed_and_keeps_versions() {
     let rng = SeededRng::new(5);
     let clock = || ManualClock::at(Timestamp::from_millis(1_800_000_000_000).unwrap());
     let backend: Arc<dyn Admin> = Arc::new(Memory::default());
-    let over =
-        |ring: &Keyring| Stores::builder(Arc::clone(&backend)).clock(clock()).keyring(ring.clone()).build();
+    let over = |ring: &Keyring| {
+        Stores::builder_for_tests(Arc::clone(&backend)).clock(clock()).keyring(ring.clone()).build()
+    };
     let mut ring = Keyring::generate(&rng, Timestamp::ZERO);
     let (old, acme) = (ring.active(), Scope::tenant("acme").unwrap());
     let bucket = over(&ring).attributes(&acme).bucket("alice", "b").unwrap();
@@ -229,4 +231,65 @@ async fn a_token_of_a_key_that_only_other_nodes_have_is_unavailable_and_an_inven
         stranger.scope("global").unwrap().grants().issue(GrantRequest::new("alice", "app")).await.unwrap();
     let unknown = grants.rotate(Rotate::new(other.refresh_token, "app")).await.unwrap();
     assert_eq!(unknown, RotateOutcome::Unknown);
+}
+
+/// Returns whether a file below a folder has this text in it.
+#[cfg(feature = "fjall")]
+fn is_below(folder: &Path, text: &str) -> bool {
+    std::fs::read_dir(folder).unwrap().any(|entry| {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            return is_below(&path, text);
+        }
+        path.is_file() && contains(&std::fs::read(&path).unwrap(), text)
+    })
+}
+
+fn contains(bytes: &[u8], text: &str) -> bool {
+    String::from_utf8_lossy(bytes).contains(text)
+}
+
+#[cfg(feature = "fjall")]
+#[tokio::test(flavor = "multi_thread")]
+async fn values_of_attributes_are_not_in_the_files_of_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let db = Ebbtide::open(&format!("fjall:{}", data.display())).await.unwrap();
+    let bucket = db.scope("tenant:acme").unwrap().attributes().bucket("alice", "profile").unwrap();
+    bucket.set("the-name-of-it", json!({"ssn": "a-value-that-nobody-reads"})).await.unwrap();
+    drop(bucket);
+    db.close().await;
+    assert!(is_below(&data, "the-name-of-it"), "names are readable, and this looks in the right place");
+    assert!(!is_below(&data, "a-value-that-nobody-reads"));
+    // Nobody else enters the folder, for any umask of a process that embeds the library.
+    for place in [data.clone(), data.join("log"), data.join("cold")] {
+        let mode = std::os::unix::fs::PermissionsExt::mode(&place.metadata().unwrap().permissions());
+        assert_eq!(mode & 0o077, 0, "{}", place.display());
+    }
+}
+
+#[tokio::test]
+async fn an_attribute_from_before_is_read_and_sealed_by_a_reseal() {
+    let (engine, clock) = (Arc::new(Memory::default()), SystemClock);
+    let ring = Keyring::generate(&SystemRng, clock.now());
+    let stores = |untagged: Untagged| {
+        let engine: Arc<dyn Admin> = engine.clone();
+        Stores::builder_for_tests(engine).keyring(ring.clone()).untagged(untagged).build()
+    };
+    let bucket = |stores: &Stores| stores.attributes(&Scope::Global).bucket("alice", "profile").unwrap();
+    // As an earlier version stored it.
+    bucket(&stores(Untagged::Unread)).set("a", json!("a-value-that-nobody-reads")).await.unwrap();
+    let raw = async || {
+        let all = engine.scan_all(&Prefix::kind_wide(Kind::Attribute), clock.now()).await.unwrap();
+        all[0].1.value.to_vec()
+    };
+    assert!(contains(&raw().await, "a-value-that-nobody-reads"));
+    let now = stores(Untagged::Accepted);
+    let read = async || bucket(&now).get("a").await.unwrap().unwrap().data;
+    assert_eq!(read().await, json!("a-value-that-nobody-reads"));
+    let admin: Arc<dyn Admin> = engine.clone();
+    let mut resealer = Resealer::start(&now, &admin, Arc::new(SystemRng), clock.now()).await.unwrap();
+    while resealer.step(clock.now()).await.unwrap() {}
+    assert!(!contains(&raw().await, "a-value-that-nobody-reads"));
+    assert_eq!(read().await, json!("a-value-that-nobody-reads"));
 }

@@ -29,7 +29,7 @@ use ebbtide::stores::replays::{Proof, ReplayOutcome};
 use ebbtide::stores::scopes::Scopes;
 use ebbtide::stores::sessions::{CreatedSession, SessionRequest, TouchOutcome};
 use ebbtide::stores::shared::extension::Extension;
-use ebbtide::stores::shared::life::Life;
+use ebbtide::stores::shared::life::RecordTtl;
 use ebbtide::stores::shared::payload::Payload;
 use ebbtide::{
     Backend, BackendExt, Clock, Kind, ManualClock, Memory, Prefix, Scope, Stores, Timestamp, Ttl, TtlPolicy,
@@ -62,7 +62,7 @@ struct World {
     clock: ManualClock,
     stores: Stores,
     scope: Scope,
-    /// What was answered about how long each lives.
+    /// Answered ends, by kind.
     lives: BTreeMap<Kind, Timestamp>,
     grant: IssuedGrant,
     session: CreatedSession,
@@ -75,7 +75,7 @@ impl World {
     async fn new() -> Self {
         let backend = Arc::new(Memory::default());
         let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000).unwrap());
-        let builder = Stores::builder(backend.clone()).clock(clock.clone());
+        let builder = Stores::builder_for_tests(backend.clone()).clock(clock.clone());
         let stores = builder.build();
         let scope = Scope::tenant("acme").unwrap();
         let mut lives = BTreeMap::new();
@@ -154,7 +154,7 @@ impl World {
             panic!()
         };
         lives.insert(Kind::Counter, expires_at);
-        let acquire = Acquire::new("c", "id", Life::Default);
+        let acquire = Acquire::new("c", "id", RecordTtl::Default);
         let AcquireOutcome::Acquired { expires_at, .. } = records.acquire(&acquire).await.unwrap() else {
             panic!()
         };

@@ -4,6 +4,8 @@
 
 mod support;
 
+#[path = "postgres/batches.rs"]
+mod batches;
 #[path = "postgres/clocks.rs"]
 mod clocks;
 #[path = "postgres/crash.rs"]
@@ -22,6 +24,8 @@ mod oauth;
 mod pooler;
 #[path = "postgres/processes.rs"]
 mod processes;
+#[path = "postgres/promotion.rs"]
+mod promotion;
 #[path = "postgres/proxy.rs"]
 mod proxy;
 #[path = "postgres/schemas.rs"]
@@ -49,6 +53,7 @@ fn main() -> ExitCode {
     }
     let mut trials = support::trials("", service::open);
     let mut own: Vec<&[Case]> = vec![
+        batches::CASES,
         clocks::CASES,
         crash::CASES,
         failover::CASES,
@@ -57,6 +62,7 @@ fn main() -> ExitCode {
         oauth::CASES,
         giving_up::CASES,
         processes::CASES,
+        promotion::CASES,
         schemas::CASES,
         sweeping::CASES,
         tls::CASES,
@@ -80,5 +86,7 @@ fn main() -> ExitCode {
     }
     let ignored = !service::is_there() && std::env::var_os("CI").is_none();
     let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(ignored)).collect();
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    let timed: Vec<_> = failover::CASES.iter().chain(giving_up::CASES).map(|&(name, _)| name).collect();
+    let measures_time = |name: &str| timed.contains(&name) || name.contains("round_trips");
+    support::in_turn(&Arguments::from_args(), trials, measures_time)
 }

@@ -13,7 +13,7 @@ use ebbtide::stores::records::{
     Acquire, AcquireOutcome, Increment, IncrementTextOutcome, PutOutcome, PutRecord, RecordAddress,
     RecordCondition, RecordId, RecordValue, Records, TouchCondition, TouchOutcome, TouchRecord,
 };
-use ebbtide::stores::shared::life::Life;
+use ebbtide::stores::shared::life::RecordTtl;
 use ebbtide::stores::shared::payload::Payload;
 use ebbtide::{
     Admin, Backend, Clock as _, ErrorKind, Keyring, ManualClock, Memory, Result, Scope, Stores, SystemRng,
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 fn memory() -> (Records, ManualClock) {
     let clock = ManualClock::at(Timestamp::from_millis(1_000_000).unwrap());
-    let stores = Stores::builder(Arc::new(Memory::default())).clock(clock.clone()).build();
+    let stores = Stores::builder_for_tests(Arc::new(Memory::default())).clock(clock.clone()).build();
     (stores.records(&Scope::Global), clock)
 }
 
@@ -93,7 +93,7 @@ async fn a_scan_gives_every_record_once() {
 async fn a_touch_may_depend_on_the_present_end() {
     let (records, _) = memory();
     let address = RecordAddress::id("redis", "a");
-    let touch = |life: Life, only: TouchCondition| {
+    let touch = |life: RecordTtl, only: TouchCondition| {
         let touch = TouchRecord::new(address.clone(), life).only_if(only);
         let records = &records;
         async move { matches!(records.touch(&touch).await.unwrap(), TouchOutcome::Touched(_)) }
@@ -106,7 +106,7 @@ async fn a_touch_may_depend_on_the_present_end() {
     assert!(!touch(seconds(10).into(), TouchCondition::Later).await);
     assert!(touch(seconds(11).into(), TouchCondition::Later).await);
     assert!(touch(seconds(5).into(), TouchCondition::Sooner).await);
-    let persist = records.touch(&TouchRecord::new(address.clone(), Life::Never)).await.unwrap();
+    let persist = records.touch(&TouchRecord::new(address.clone(), RecordTtl::Never)).await.unwrap();
     assert!(matches!(persist, TouchOutcome::Touched(record) if record.expires_at.is_never()));
 }
 
@@ -143,7 +143,8 @@ impl Admin for Counted {
 #[tokio::test]
 async fn law_9_the_round_trips_of_a_record_are_known() {
     let engine = Arc::new(Counted { inner: Memory::default(), calls: AtomicUsize::new(0) });
-    let records = Stores::builder(Arc::clone(&engine) as Arc<dyn Admin>).build().records(&Scope::Global);
+    let records =
+        Stores::builder_for_tests(Arc::clone(&engine) as Arc<dyn Admin>).build().records(&Scope::Global);
     let plain = |id: &str| PutRecord::new("c", id, json!(1)).life(seconds(60));
     let linked = |id: &str| plain(id).group("g").keys([format!("key-{id}")]);
     let at = |id: &str| RecordAddress::id("c", id);
@@ -157,6 +158,12 @@ async fn law_9_the_round_trips_of_a_record_are_known() {
     assert_eq!(engine.made(), 1, "put over a record");
     let _ = records.put(&plain("b").only_if(RecordCondition::Absent)).await.unwrap();
     assert_eq!(engine.made(), 1, "put if absent");
+    let refused = records.put(&plain("b").only_if(RecordCondition::Absent)).await.unwrap();
+    assert_eq!((refused, engine.made()), (PutOutcome::Conflict, 2), "put if absent, refused: one look more");
+    let _ = records.put(&plain("b").only_if(RecordCondition::Present)).await.unwrap();
+    assert_eq!(engine.made(), 2, "put if present");
+    let _ = records.put(&plain("b").life(RecordTtl::Keep)).await.unwrap();
+    assert_eq!(engine.made(), 2, "put that keeps the end");
     let same = RecordCondition::Version(version("a").await);
     engine.made();
     let _ = records.put(&plain("a").only_if(same)).await.unwrap();
@@ -198,7 +205,7 @@ async fn a_key_is_used_by_challenges_until_they_are_resealed_or_over() {
     let mut ring = Keyring::generate(&SystemRng, clock.now());
     let old = ring.active();
     let stores = |ring: &Keyring| {
-        Stores::builder(Arc::clone(&engine)).keyring(ring.clone()).clock(clock.clone()).build()
+        Stores::builder_for_tests(Arc::clone(&engine)).keyring(ring.clone()).clock(clock.clone()).build()
     };
     let issue = |stores: Stores, form| async move {
         let data = Payload::new(json!({"n": 1}));
@@ -239,7 +246,7 @@ async fn a_ring_of_an_earlier_version_needs_a_naming_key_for_records() {
     let backend: Arc<dyn Admin> = Arc::new(Memory::default());
     let records = || {
         let keyring = Keyring::load(&path).unwrap();
-        Stores::builder(Arc::clone(&backend)).keyring(keyring).build().records(&Scope::Global)
+        Stores::builder_for_tests(Arc::clone(&backend)).keyring(keyring).build().records(&Scope::Global)
     };
     let put = PutRecord::new("c", "a", json!(1));
     let error = records().put(&put).await.unwrap_err();

@@ -4,18 +4,22 @@
 #![cfg(feature = "fjall")]
 
 use std::path::Path;
+use std::time::Duration;
 
 use ebbtide::restore::restore;
 use ebbtide::stores::api_keys::{KeyRequest, Role};
 use ebbtide::stores::approvals::Approval;
-use ebbtide::stores::audit::{Action, AuditContext, Entry};
+use ebbtide::stores::audit::{Action, AuditContext, AuditEntry};
 use ebbtide::stores::challenges::{ChallengeRequest, Form, Verify, VerifyOutcome};
+use ebbtide::stores::clients::{ClientRequest, RegisterOutcome, RotateSecretOutcome};
 use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
 use ebbtide::stores::grants::{GrantRequest, Rotate, RotateOutcome};
 use ebbtide::stores::nonces::{NonceCheck, NonceOutcome, NonceRequest};
+use ebbtide::stores::records::{GetOutcome, PutOutcome, PutRecord, RecordAddress};
+use ebbtide::stores::relationships::{Edge, RelationType, Relationship};
 use ebbtide::stores::replays::{Proof, ReplayOutcome};
-use ebbtide::{Clock as _, Ebbtide, ErrorKind, Scope, SystemClock};
-use serde_json::json;
+use ebbtide::{Clock as _, Ebbtide, ErrorKind, Reach, Scope, SystemClock};
+use serde_json::{Value, json};
 
 const ACME: &str = "tenant:acme";
 
@@ -129,8 +133,8 @@ async fn a_revocation_from_before_the_backup_is_not_repeated() {
     acme.approvals().grant(&approval).await.unwrap();
     assert!(acme.approvals().revoke("alice", "doc", "GET", &context).await.unwrap());
     acme.approvals().grant(&approval).await.unwrap();
-    let lines = |entries: Vec<Entry>| -> Vec<_> {
-        let line = |entry: &Entry| {
+    let lines = |entries: Vec<AuditEntry>| -> Vec<_> {
+        let line = |entry: &AuditEntry| {
             json!({"chain": entry.chain.map(|chain| chain.to_string()), "sequence": entry.sequence,
                 "action": entry.action.name(), "kind": entry.kind.map(ebbtide::Kind::name), "target": entry.target})
         };
@@ -154,4 +158,78 @@ async fn a_revocation_from_before_the_backup_is_not_repeated() {
         .collect();
     restore(&restored, &log).await.unwrap();
     assert!(!restored.scope(ACME).unwrap().approvals().check("alice", "doc", "GET").await.unwrap());
+}
+
+/// Entries of the audit logs of these scopes, as lines of an export.
+async fn exported(db: &Ebbtide, scopes: &[&str]) -> Vec<(Scope, Value)> {
+    let mut lines = Vec::new();
+    for scope in scopes {
+        for entry in db.scope(scope).unwrap().audit().list(None, 500).await.unwrap().items {
+            let line = json!({"chain": entry.chain.map(|chain| chain.to_string()), "sequence": entry.sequence,
+                "action": entry.action.name(), "kind": entry.kind.map(ebbtide::Kind::name),
+                "target": entry.target, "detail": entry.detail});
+            lines.push((scope.parse().unwrap(), line));
+        }
+    }
+    lines
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_scope_and_mass_deletions_stay_deleted() {
+    const PROD: &str = "tenant:acme/env:prod";
+    const BETA: &str = "tenant:beta";
+    let dir = tempfile::tempdir().unwrap();
+    let (live, copy) = (dir.path().join("live"), dir.path().join("copy"));
+    let db = open(&live).await;
+    let context = AuditContext::new("bob", "a drill").unwrap();
+    let mut keys = Vec::new();
+    for scope in [ACME, PROD, BETA] {
+        let request = KeyRequest::new(scope.parse().unwrap(), Role::Admin);
+        keys.push(db.scope(scope).unwrap().api_keys().create(&request, &context).await.unwrap().key);
+    }
+    let (prod, beta) = (db.scope(PROD).unwrap(), db.scope(BETA).unwrap());
+    let edge = Edge::new("alice", "owner", "doc", RelationType::Ownership);
+    for there in [&prod, &beta] {
+        there.approvals().grant(&Approval::new("alice", "doc", "GET", "admin")).await.unwrap();
+        there.relationships().add(&Relationship::new(edge.clone(), "admin")).await.unwrap();
+    }
+    for (id, group) in [("a", "gone"), ("b", "kept")] {
+        let put = PutRecord::new("c", id, json!(1)).group(group);
+        assert!(matches!(beta.records().put(&put).await.unwrap(), PutOutcome::Stored { .. }));
+    }
+    let registered = beta.clients().register(ClientRequest::confidential().client_id("app")).await.unwrap();
+    assert!(matches!(registered, RegisterOutcome::Registered(_)));
+    db.engine().backup(&copy).await.unwrap();
+
+    let below = Reach::Below(ACME.parse().unwrap());
+    db.scope(ACME).unwrap().scopes().delete(&below, &context).await.unwrap().finish().await.unwrap();
+    assert_eq!(beta.approvals().delete_all(false, &context).await.unwrap(), 1);
+    assert_eq!(beta.relationships().delete_all(false, &context).await.unwrap(), 1);
+    beta.records().revoke_group("c", "gone", Some(&context)).await.unwrap();
+    let rotated = beta.clients().rotate_secret("app", Duration::ZERO).await.unwrap();
+    assert!(matches!(rotated, RotateSecretOutcome::Rotated { .. }));
+    let log = exported(&db, &[ACME, PROD, BETA]).await;
+    drop((prod, beta, db));
+
+    let db = open(&copy).await;
+    let fenced = restore(&db, &log).await.unwrap();
+    assert_eq!(fenced.revoked, 4, "a scope, approvals, relationships and a group");
+    assert_eq!(fenced.unrepeated, ["rotate_secret clients app in tenant:beta"]);
+    let mut valid = Vec::new();
+    for key in &keys {
+        valid.push(db.stores().find_api_key(key).await.unwrap().is_some());
+    }
+    assert_eq!(valid, [false, false, true], "the key of the other tenant is as it was");
+    for scope in [PROD, BETA] {
+        let there = db.scope(scope).unwrap();
+        assert!(!there.approvals().check("alice", "doc", "GET").await.unwrap(), "{scope}");
+        assert!(!there.relationships().check(&edge).await.unwrap(), "{scope}");
+    }
+    let beta = db.scope(BETA).unwrap();
+    let found = async |id: &str| {
+        let found = beta.records().get(&RecordAddress::id("c", id)).await.unwrap();
+        matches!(found, GetOutcome::Found(_))
+    };
+    assert_eq!((found("a").await, found("b").await), (false, true));
+    assert!(beta.clients().find("app").await.unwrap().is_some());
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ebbtide::stores::approvals::Approval;
 use ebbtide::stores::audit::AuditContext;
 use ebbtide::stores::relationships::Relationship;
-use ebbtide::{Memory, Name, Reach, Scope, Stores};
+use ebbtide::{Key, Kind, Memory, Name, Reach, Scope, Stores};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -34,7 +34,7 @@ fn scopes() -> impl Strategy<Value = Scope> {
 
 type Triple = (String, String, String);
 
-/// What should stand: in each scope, these names.
+/// Expected names in each scope.
 #[derive(Default)]
 struct Model(BTreeMap<Scope, BTreeSet<Triple>>);
 
@@ -121,4 +121,17 @@ proptest! {
             }
         });
     }
+}
+
+/// The source document allows 10 to 50 bytes for each key. The benchmark measures the shares of a lookup and of the disk
+/// (`approvals-scope-lookup`, `approvals-scope-bytes`).
+#[test]
+fn a_scope_adds_a_few_bytes_to_a_key() {
+    let length = |scope: &Scope| {
+        let sort = ["https://api.example.com/data".into(), "GET".into()];
+        Key::new(Kind::Approval, scope, &["alice@acme.com".into()], &sort).unwrap().as_bytes().len()
+    };
+    let tenant = length(&Scope::tenant("acme-corp").unwrap()) - length(&Scope::Global);
+    let both = length(&Scope::tenant_env("acme-corp", "prod").unwrap()) - length(&Scope::Global);
+    assert!((9..=20).contains(&tenant) && (13..=30).contains(&both), "{tenant} and {both} bytes");
 }

@@ -1,4 +1,4 @@
-//! What was put in as a secret is in no `Debug`, no `Display`, no error, no span and no event; and in nothing that
+//! Secrets are in no `Debug`, no `Display`, no error, no span and no event; and in nothing that
 //! is stored.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -24,7 +24,7 @@ use ebbtide::{
     Admin, BackendExt, Error, Keyring, Kind, ManualClock, Memory, Metered, Prefix, Scope, Secret, SeededRng,
     Stores, Timestamp,
 };
-use ebbtide_conformance::faulty::{Fault, Faulty};
+use ebbtide_conformance::faulty::{FaultPoint, Faulty};
 use proptest::prelude::*;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -89,7 +89,7 @@ async fn flow(
     printed.debug(&keyring);
     printed.debug(&keyring.keys());
     let clock = ManualClock::at(now);
-    let builder = Stores::builder(Arc::clone(&backend)).clock(clock.clone()).keyring(keyring);
+    let builder = Stores::builder_for_tests(Arc::clone(&backend)).clock(clock.clone()).keyring(keyring);
     printed.debug(&builder);
     let stores = builder.build();
     printed.debug(&stores);
@@ -157,14 +157,14 @@ async fn flow(
     secrets.extend(state(given, &stores, &scope, printed).await);
 
     // Faults: a store that is down, a value that is too large, and one that was sealed under another key.
-    faults.fail(0, Fault::Before);
+    faults.fail(0, FaultPoint::Before);
     printed.error(&grants.rotate(Rotate::new(&next.refresh_token, "app")).await.unwrap_err());
     faults.mend();
     let large = json!({ "note": given.data.repeat(20_000) });
     printed.error(&grants.issue(GrantRequest::new("ada", "app").data(large)).await.unwrap_err());
     let plain = CodeRequest::new("app", "ada", "https://a").code_challenge(format!("{}~", given.verifier));
     printed.error(&codes.issue(plain).await.unwrap_err());
-    let others = Stores::builder(backend).clock(clock.clone()).build();
+    let others = Stores::builder_for_tests(backend).clock(clock.clone()).build();
     printed.error(&others.access_tokens(&scope).introspect(&access.access_token).await.unwrap_err());
     printed.error(&others.grants(&scope).get(grant.grant_id).await.unwrap_err());
     printed.error(&given.upstream.parse::<ebbtide::stores::grants::GrantId>().unwrap_err());

@@ -38,7 +38,7 @@ async fn sign_in(stores: &Stores, scope: &Scope, day: usize) {
 async fn the_size_of_a_store_stabilises_over_simulated_days() {
     let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000).unwrap());
     let engine = Arc::new(Memory::default());
-    let stores = Stores::builder(Arc::clone(&engine) as _).clock(clock.clone()).build();
+    let stores = Stores::builder_for_tests(Arc::clone(&engine) as _).clock(clock.clone()).build();
     let scope = Scope::tenant("acme").unwrap();
     let (mut sizes, mut families) = (Vec::new(), Vec::new());
     for day in 0..DAYS {

@@ -17,6 +17,21 @@ where
     libtest_mimic::run(&Arguments::from_args(), trials("", open)).exit_code()
 }
 
+/// Runs the trials, then those that measure time, one after the other: beside the rest their processors are taken.
+#[allow(dead_code, reason = "only the engines that are servers measure time")]
+pub(crate) fn in_turn(
+    arguments: &Arguments,
+    trials: Vec<Trial>,
+    measures_time: impl Fn(&str) -> bool,
+) -> ExitCode {
+    let (timed, trials): (Vec<_>, Vec<_>) = trials.into_iter().partition(|trial| measures_time(trial.name()));
+    let first = libtest_mimic::run(arguments, trials);
+    let mut alone = arguments.clone();
+    alone.test_threads = Some(1);
+    let second = libtest_mimic::run(&alone, timed);
+    if first.has_failed() { first.exit_code() } else { second.exit_code() }
+}
+
 /// A test for each case of both tables, named with `group` before it.
 pub(crate) fn trials<F>(group: &str, open: impl Fn() -> F + Clone + Send + Sync + 'static) -> Vec<Trial>
 where

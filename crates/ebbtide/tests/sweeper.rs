@@ -10,8 +10,8 @@ use std::time::Duration;
 use ebbtide::ops::sweeper::{self, SILENCE, Share, SweepOutcome, SweepSettings, Sweeper};
 use ebbtide::timekeeping::{ManualClocks, TimeSource, Timed};
 use ebbtide::{
-    Admin, Backend, BackendExt as _, Budget, Clock as _, Error, Key, Kind, ManualClock, Memory, Prefix,
-    Record, Result, Scope, Swept, SystemRng, Timestamp, async_trait, delegate,
+    Admin, Backend, BackendExt as _, Budget, Clock as _, Ebbtide, Error, Key, Kind, ManualClock, Memory,
+    Prefix, Record, Result, Scope, Swept, SystemRng, Timestamp, async_trait, delegate,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -110,7 +110,7 @@ fn stop_at(number: usize) -> impl Fn(Duration) -> std::future::Ready<ControlFlow
 fn report(turn: SweepOutcome) -> sweeper::Report {
     match turn {
         SweepOutcome::Swept(report) => report,
-        SweepOutcome::Busy { .. } => panic!("nobody else sweeps"),
+        other => panic!("nobody else sweeps: {other:?}"),
     }
 }
 
@@ -391,4 +391,46 @@ async fn a_sweep_of_some_kinds_does_not_silence_the_warning_about_the_others() {
     let report = site.sweeper().sweep_now().await.unwrap();
     assert_eq!(report.swept.total(), 0);
     assert!(sweeper::warnings(site.store.as_ref(), site.clock.now(), SILENCE).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_handle_with_an_interval_sweeps_by_itself() {
+    let site = Site::new();
+    site.fill(Kind::Replay, 25, HOUR).await;
+    let engine = Arc::clone(&site.store) as Arc<dyn Admin>;
+    let every = Duration::from_millis(1);
+    let db = Ebbtide::over(engine).clock(site.clock.clone()).sweep_every(every).sweep_share(Share::WHOLE);
+    let db = db.open().await.unwrap();
+    site.clock.advance(2 * HOUR);
+    let expired = async || {
+        let stats = db.engine().stats(site.clock.now()).await.unwrap();
+        stats.get(&Kind::Replay).map_or(0, |stats| stats.expired)
+    };
+    let swept = async {
+        while expired().await > 0 {
+            tokio::time::sleep(every).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), swept).await.expect("nothing was swept");
+}
+
+#[tokio::test]
+async fn a_sweeping_handle_lets_go_of_the_store_when_it_is_dropped() {
+    let site = Site::new();
+    let engine = Arc::clone(&site.store) as Arc<dyn Admin>;
+    let db = Ebbtide::over(engine).clock(site.clock.clone()).sweep_every(HOUR).open().await.unwrap();
+    tokio::task::yield_now().await;
+    assert!(Arc::strong_count(&site.store) > 1);
+    db.close().await;
+    assert_eq!(Arc::strong_count(&site.store), 1, "the sweeper holds the store between two sweeps");
+}
+
+#[test]
+fn a_sweeping_handle_needs_an_interval_and_a_runtime() {
+    let open = |every| pollster::block_on(Ebbtide::builder("memory:").sweep_every(every).open());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    assert!(open(HOUR).unwrap_err().message().contains("runtime"));
+    let _inside = runtime.enter();
+    assert!(open(Duration::ZERO).unwrap_err().message().contains("above zero"));
+    open(HOUR).unwrap();
 }

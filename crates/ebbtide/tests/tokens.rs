@@ -34,7 +34,8 @@ fn now() -> Timestamp {
 
 fn stores(backend: &Arc<dyn Admin>, seed: u64) -> Stores {
     let keyring = Keyring::generate(&SeededRng::new(seed), now());
-    let stores = Stores::builder(Arc::clone(backend)).clock(ManualClock::at(now())).keyring(keyring);
+    let stores =
+        Stores::builder_for_tests(Arc::clone(backend)).clock(ManualClock::at(now())).keyring(keyring);
     stores.rng(SeededRng::new(seed + 1_000)).build()
 }
 

@@ -26,7 +26,7 @@ fn main() -> anyhow::Result<()> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     runtime.block_on(async {
-        let stores = Stores::builder(open(&url).await?)
+        let stores = Stores::builder_for_tests(open(&url).await?)
             .clock(ManualClock::at(Timestamp::from_millis(1_800_000_000_000)?))
             .rng(SeededRng::new(1))
             .build();

@@ -57,7 +57,7 @@ async fn run<C: Caller>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::Call;
+    use super::super::StatelessCaller;
     use super::*;
 
     /// More callers than threads, of which none ever waits.
@@ -68,7 +68,7 @@ mod tests {
             .iter()
             .map(|made| {
                 let made = Arc::clone(made);
-                Call(move || {
+                StatelessCaller(move || {
                     made.fetch_add(1, Ordering::Relaxed);
                     std::future::ready(Ok(()))
                 })
@@ -82,7 +82,7 @@ mod tests {
 
     #[tokio::test]
     async fn as_many_calls_are_made_as_were_asked_for() {
-        let mut callers = super::super::callers(&Call(|| std::future::ready(Ok(()))), 3);
+        let mut callers = super::super::callers(&StatelessCaller(|| std::future::ready(Ok(()))), 3);
         assert_eq!(calls(&mut callers, 1_000).await.unwrap().calls(), 1_000);
         assert_eq!(callers.len(), 3, "the callers come back");
     }

@@ -101,7 +101,7 @@ fn gap(rng: &SeededRng, rate: f64) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Call;
+    use super::super::StatelessCaller;
     use super::*;
 
     #[test]
@@ -116,7 +116,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_stall_is_charged_to_all_that_came_meanwhile() {
         let stalled = Arc::new(AtomicBool::new(false));
-        let call = Call(move || {
+        let call = StatelessCaller(move || {
             let first = !stalled.swap(true, Ordering::Relaxed);
             async move {
                 if first {
@@ -135,7 +135,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_call_that_fails_ends_it() {
-        let mut callers = vec![Call(|| async { anyhow::bail!("refused") })];
+        let mut callers = vec![StatelessCaller(|| async { anyhow::bail!("refused") })];
         let short = Until::Time(Duration::from_millis(20));
         assert!(drive(&mut callers, 1_000.0, short, Stopwatch::start()).await.is_err());
     }

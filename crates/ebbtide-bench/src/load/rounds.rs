@@ -22,12 +22,12 @@ pub(crate) struct Round {
 }
 
 /// One side of a comparison.
-pub(crate) struct Side {
+pub(crate) struct Contender {
     name: String,
     run: Box<dyn FnMut() -> BoxFuture<'static, Result<Round>>>,
 }
 
-impl Side {
+impl Contender {
     pub(crate) fn new(
         name: impl Into<String>,
         run: impl FnMut() -> BoxFuture<'static, Result<Round>> + 'static,
@@ -74,7 +74,7 @@ impl Side {
 
 /// Runs every side in turn, `rounds` times, after a warm-up that is dropped. The figures come in the order of the
 /// sides.
-pub(crate) async fn alternate(rounds: usize, sides: &mut [Side]) -> Result<Vec<Figure>> {
+pub(crate) async fn alternate(rounds: usize, sides: &mut [Contender]) -> Result<Vec<Figure>> {
     let mut kept: Vec<Kept> = sides.iter().map(|side| Kept::new(&side.name)).collect();
     for number in 0..=rounds {
         for (side, kept) in sides.iter_mut().zip(&mut kept) {
@@ -130,9 +130,9 @@ mod tests {
     use super::*;
 
     /// A side whose rounds are numbered in the order of execution, over all sides.
-    fn side(name: &str, turns: &Arc<AtomicUsize>) -> Side {
+    fn side(name: &str, turns: &Arc<AtomicUsize>) -> Contender {
         let turns = Arc::clone(turns);
-        Side::new(name, move || {
+        Contender::new(name, move || {
             let figure = turns.fetch_add(1, Ordering::Relaxed) as f64;
             let cpu = BTreeMap::from([("both".to_owned(), 1.0)]);
             Box::pin(std::future::ready(Ok(Round { figure, operations: 500_000, cpu })))

@@ -13,7 +13,7 @@ use tokio::process::{Child, Command};
 use super::resp::{Connection, Reply};
 use crate::context::Context;
 use crate::cpu::{Meter, Whose};
-use crate::load::rounds::{Round, Side};
+use crate::load::rounds::{Contender, Round};
 use crate::load::{Caller, whole};
 use crate::records::next;
 
@@ -93,7 +93,7 @@ impl Redis {
     }
 
     /// `SET NX EX` by Redis's own load generator, one command at a time on each connection, for about `time`.
-    pub(crate) fn set_nx(self: &Arc<Self>, connections: usize, time: Duration) -> Side {
+    pub(crate) fn set_nx(self: &Arc<Self>, connections: usize, time: Duration) -> Contender {
         self.set_nx_piped(connections, 1, time)
     }
 
@@ -103,11 +103,11 @@ impl Redis {
         connections: usize,
         pipeline: usize,
         time: Duration,
-    ) -> Side {
+    ) -> Contender {
         let redis = Arc::clone(self);
         let pace = Arc::new(AtomicU64::new((FIRST_GUESS * connections * pipeline) as u64));
         let piped = if pipeline == 1 { String::new() } else { format!(", pipeline of {pipeline}") };
-        Side::new(format!("{}{piped}", self.name(connections)), move || {
+        Contender::new(format!("{}{piped}", self.name(connections)), move || {
             let (redis, pace) = (Arc::clone(&redis), Arc::clone(&pace));
             Box::pin(async move {
                 // It counts calls, not time: use the rate of the last round.

@@ -10,7 +10,7 @@
 
 use super::number::{DIGITS, rounded};
 use super::wording::{bar, ratio, verdict};
-use crate::results::{Figure, Results, Row};
+use crate::results::{Figure, ResultRow, Results};
 
 const START: &str = "<!-- figure:";
 const END: &str = "<!-- / -->";
@@ -68,7 +68,7 @@ fn value(named: &str, results: &Results) -> Result<String, String> {
     of_row(row, field)
 }
 
-fn of_row(row: &Row, field: &str) -> Result<String, String> {
+fn of_row(row: &ResultRow, field: &str) -> Result<String, String> {
     let peer = || row.peer.as_ref().ok_or("the row has no peer");
     let median = |figure: &Figure| rounded(figure.median(), DIGITS);
     let low = |figure: &Figure| rounded(figure.spread().0, DIGITS);

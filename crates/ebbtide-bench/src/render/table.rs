@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::wording::{bar_with_unit, cpu, ratio_with_unit, verdict, with_spread};
-use crate::results::{Results, Row};
+use crate::results::{ResultRow, Results};
 
 /// Chart on the page of the bars.
 const CHART: &str = "throughput";
@@ -26,7 +26,7 @@ pub(super) fn page(results: &Results) -> String {
         line(&mut page, "\nNo rows were measured.");
     }
     for part in parts(results) {
-        let rows: Vec<&Row> = results.rows.iter().filter(|row| row.part == part).collect();
+        let rows: Vec<&ResultRow> = results.rows.iter().filter(|row| row.part == part).collect();
         let _ = writeln!(page, "\n## {}\n", inline(part));
         cells(
             &mut page,
@@ -54,7 +54,7 @@ pub(super) fn page(results: &Results) -> String {
 /// Contents between the marks of `docs/performance.md`: the rows with a bar.
 pub(super) fn bars(results: &Results) -> String {
     let mut text = String::new();
-    let rows: Vec<&Row> = results.rows.iter().filter(|row| row.bar.is_some()).collect();
+    let rows: Vec<&ResultRow> = results.rows.iter().filter(|row| row.bar.is_some()).collect();
     if rows.is_empty() {
         line(&mut text, "No row with a bar was measured.");
     } else {
@@ -82,7 +82,7 @@ pub(super) fn bars(results: &Results) -> String {
     text
 }
 
-fn whole(row: &Row) -> [String; 8] {
+fn whole(row: &ResultRow) -> [String; 8] {
     let figure = |figure: &crate::results::Figure| {
         format!("{}: {}", inline(&figure.name), with_spread(figure, &row.unit))
     };

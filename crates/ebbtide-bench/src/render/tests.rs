@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::*;
-use crate::results::{Axis, Bar, Chart, Figure, Line, Row};
+use crate::results::{Axis, Bar, Chart, Figure, Line, ResultRow};
 
 const BARS_PAGE: &str = "# Us\n\n<!-- figures -->\nold\n<!-- /figures -->\n\nThe end.\n";
 
@@ -10,8 +10,8 @@ fn figure(name: &str, rounds: &[f64]) -> Figure {
     Figure { name: name.to_owned(), rounds: rounds.to_vec(), cpu: BTreeMap::new() }
 }
 
-fn row(id: &str, ratio: f64, bar: Option<Bar>) -> Row {
-    Row {
+fn row(id: &str, ratio: f64, bar: Option<Bar>) -> ResultRow {
+    ResultRow {
         id: id.to_owned(),
         part: "inserts".to_owned(),
         what: "durable replay checks, 64 in flight".to_owned(),
@@ -183,7 +183,8 @@ fn a_ratio_has_as_many_digits_as_its_verdict_needs() {
 
 #[test]
 fn without_a_peer_the_ratio_and_the_bar_are_in_the_unit() {
-    let open = Row { unit: "ms".to_owned(), peer: None, ..row("open", 151.2, Some(Bar::AtMost(200.0))) };
+    let open =
+        ResultRow { unit: "ms".to_owned(), peer: None, ..row("open", 151.2, Some(Bar::AtMost(200.0))) };
     assert_eq!(wording::ratio_with_unit(&open), "151 ms");
     assert_eq!(wording::bar_with_unit(&open), "≤ 200 ms");
     assert_eq!(wording::verdict(&open), "met");

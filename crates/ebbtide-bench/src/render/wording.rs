@@ -1,28 +1,28 @@
 //! Texts of a row: its figures, ratio, bar and verdict.
 
 use super::number::{DIGITS, rounded};
-use crate::results::{Bar, Figure, Row};
+use crate::results::{Bar, Figure, ResultRow};
 
 /// Maximum number of digits of a ratio.
 const MOST_DIGITS: usize = 9;
 
 /// Ratio, with enough digits for the reader to reach the same verdict.
-pub(super) fn ratio(row: &Row) -> String {
+pub(super) fn ratio(row: &ResultRow) -> String {
     let agrees = |text: &str| {
         let shown = text.replace(',', "").parse().unwrap_or(row.ratio);
-        Row { ratio: shown, ..row.clone() }.met() == row.met()
+        ResultRow { ratio: shown, ..row.clone() }.met() == row.met()
     };
     let mut shown = (DIGITS..=MOST_DIGITS).map(|digits| rounded(row.ratio, digits));
     shown.find(|text| agrees(text)).unwrap_or_else(|| row.ratio.to_string())
 }
 
 /// Ratio with its unit: `1.28 ×`, or without a peer `150 ms`.
-pub(super) fn ratio_with_unit(row: &Row) -> String {
+pub(super) fn ratio_with_unit(row: &ResultRow) -> String {
     with_unit(&ratio(row), row)
 }
 
 /// Bar without its direction and unit; empty without one.
-pub(super) fn bar(row: &Row) -> String {
+pub(super) fn bar(row: &ResultRow) -> String {
     match row.bar {
         Some(Bar::AtLeast(bar) | Bar::AtMost(bar)) => bar.to_string(),
         None => String::new(),
@@ -30,7 +30,7 @@ pub(super) fn bar(row: &Row) -> String {
 }
 
 /// Bar in full: `≥ 2 ×`.
-pub(super) fn bar_with_unit(row: &Row) -> String {
+pub(super) fn bar_with_unit(row: &ResultRow) -> String {
     match row.bar {
         Some(Bar::AtLeast(_)) => format!("≥ {}", with_unit(&bar(row), row)),
         Some(Bar::AtMost(_)) => format!("≤ {}", with_unit(&bar(row), row)),
@@ -39,7 +39,7 @@ pub(super) fn bar_with_unit(row: &Row) -> String {
 }
 
 /// `met` or `missed`; empty without a bar.
-pub(super) fn verdict(row: &Row) -> &'static str {
+pub(super) fn verdict(row: &ResultRow) -> &'static str {
     match row.met() {
         Some(true) => "met",
         Some(false) => "missed",
@@ -75,7 +75,7 @@ pub(super) fn cpu(figure: &Figure) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
-fn with_unit(value: &str, row: &Row) -> String {
+fn with_unit(value: &str, row: &ResultRow) -> String {
     match (&row.peer, row.unit.as_str()) {
         (Some(_), _) => format!("{value} ×"),
         (None, "per second") => format!("{value} /s"),

@@ -23,7 +23,7 @@ const NOTE: &str = "One caller on fjall; nothing is written. The kinds of call t
      what a call takes is the processor's time.";
 
 /// Call that is repeated, and always answered yes.
-struct Question<'a> {
+struct RepeatedCheck<'a> {
     id: &'static str,
     name: &'static str,
     ask: Box<dyn Fn(u64) -> LocalBoxFuture<'a, Result<bool>> + 'a>,
@@ -63,11 +63,11 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
         }
     };
     let questions = [
-        Question { id: "raw", name: "raw read of the engine", ask: Box::new(raw) },
-        Question { id: "check", name: "approval check", ask: Box::new(check) },
-        Question { id: "direct", name: "relationship check, direct", ask: Box::new(direct) },
-        Question { id: "2-hops", name: "relationship check, 2 hops", ask: Box::new(far(2)) },
-        Question { id: "5-hops", name: "relationship check, 5 hops", ask: Box::new(far(5)) },
+        RepeatedCheck { id: "raw", name: "raw read of the engine", ask: Box::new(raw) },
+        RepeatedCheck { id: "check", name: "approval check", ask: Box::new(check) },
+        RepeatedCheck { id: "direct", name: "relationship check, direct", ask: Box::new(direct) },
+        RepeatedCheck { id: "2-hops", name: "relationship check, 2 hops", ask: Box::new(far(2)) },
+        RepeatedCheck { id: "5-hops", name: "relationship check, 5 hops", ask: Box::new(far(5)) },
     ];
     let mut figures = ask(context, &questions).await?;
     let peer = figures.remove(0);
@@ -90,7 +90,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
 }
 
 /// Median time of each question's calls in microseconds, by round.
-async fn ask(context: &Context, questions: &[Question<'_>]) -> Result<Vec<Figure>> {
+async fn ask(context: &Context, questions: &[RepeatedCheck<'_>]) -> Result<Vec<Figure>> {
     let calls = context.scaled(CALLS).max(BLOCK);
     let mut rounds = vec![Vec::new(); questions.len()];
     for round in 0..=context.rounds() {

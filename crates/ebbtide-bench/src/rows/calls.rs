@@ -14,7 +14,7 @@ use self::theirs::Keys;
 use crate::context::{Context, embedded};
 use crate::cpu::Whose;
 use crate::load::Caller;
-use crate::load::rounds::{Side, alternate};
+use crate::load::rounds::{Contender, alternate};
 use crate::measured::{Draft, Measured};
 use crate::peers::redis::{Log, Redis};
 
@@ -38,9 +38,9 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
     let (calls, codes, stock) = (if context.quick { 5_000 } else { 40_000 }, ours::stock(), theirs::stock());
     let issue = ours::issuing(&stores, &codes, calls);
     let put = theirs::putting(&redis, &stock, calls);
-    let ours = Side::counted("fjall, redeem", &OURS, ours::redeeming(&stores, &codes), calls, issue);
+    let ours = Contender::counted("fjall, redeem", &OURS, ours::redeeming(&stores, &codes), calls, issue);
     let popping = theirs::popping(&redis, &stock).await?;
-    let peer = Side::counted("Redis, GETDEL", &rows.who(), popping, calls, put);
+    let peer = Contender::counted("Redis, GETDEL", &rows.who(), popping, calls, put);
     rows.add("redeem", "redeeming an authorization code, with its grant", ours, peer, REDEEM).await?;
 
     let peer = keys.swapping().await?;
@@ -108,12 +108,19 @@ impl Rows<'_> {
         note: &str,
     ) -> Result<()> {
         let time = self.context.round() * 2 / 3;
-        let ours = Side::closed(format!("fjall, {id}"), &OURS, ours, time);
-        let peer = Side::closed(format!("Redis, {command}"), &self.who(), peer, time);
+        let ours = Contender::closed(format!("fjall, {id}"), &OURS, ours, time);
+        let peer = Contender::closed(format!("Redis, {command}"), &self.who(), peer, time);
         self.add(id, what, ours, peer, note).await
     }
 
-    async fn add(&mut self, id: &str, what: &str, ours: Side, peer: Side, note: &str) -> Result<()> {
+    async fn add(
+        &mut self,
+        id: &str,
+        what: &str,
+        ours: Contender,
+        peer: Contender,
+        note: &str,
+    ) -> Result<()> {
         let figures = alternate(self.context.rounds(), &mut [ours, peer]).await?;
         let [ours, peer] = figures.try_into().ok().context("a figure for each side")?;
         let draft = Draft {

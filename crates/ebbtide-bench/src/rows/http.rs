@@ -10,7 +10,7 @@ use tokio::process::Command;
 
 use crate::context::Context;
 use crate::cpu::{Meter, Whose};
-use crate::load::rounds::{Round, Side, alternate};
+use crate::load::rounds::{Contender, Round, alternate};
 use crate::load::whole;
 use crate::measured::{Draft, Measured};
 use crate::peers::redis::{Log, Redis};
@@ -45,15 +45,18 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
             bar: Some(Bar::AtLeast(bar)),
             note: NOTE.to_owned(),
         };
+        if id == "http-one" {
+            measured.processor_time(id, "a replay check over HTTP, in the server", &figure, "server", 30.0);
+        }
         measured.row(draft, figure, Some(peer.clone()));
     }
     Ok(())
 }
 
-fn wrk(server: &Arc<Server>, items: u64, time: Duration) -> Side {
+fn wrk(server: &Arc<Server>, items: u64, time: Duration) -> Contender {
     let server = Arc::clone(server);
     let name = if items == 1 { "one at a time".to_owned() } else { format!("batches of {items}") };
-    Side::new(format!("HTTP, fjall, {name}"), move || {
+    Contender::new(format!("HTTP, fjall, {name}"), move || {
         let server = Arc::clone(&server);
         Box::pin(async move {
             let meter = Meter::start(&[("client", Whose::Children), ("server", Whose::Server(server.pid))])?;

@@ -45,14 +45,14 @@ const NOTE: &str = "Both answer when it is on the disk. Calls come as a Poisson 
 /// Load by a number of callers, at a rate or, without one, in a closed loop, for a time.
 type Load = Box<dyn Fn(usize, Option<f64>, Duration) -> BoxFuture<'static, Result<Outcome>>>;
 
-struct Side {
+struct LatencySide {
     id: &'static str,
     name: String,
     who: Vec<(&'static str, Whose)>,
     load: Load,
 }
 
-impl Side {
+impl LatencySide {
     fn new<C: Caller>(
         id: &'static str,
         name: impl Into<String>,
@@ -95,18 +95,18 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
     let most = IN_FLIGHT[IN_FLIGHT.len() - 1];
     let who = |pid| [("client", Whose::Ours), ("server", Whose::Server(pid))];
     let connections = redis.connections(most).await?.into_iter().map(SetNx).collect();
-    let mut sides = vec![Side::new("redis", "Redis, AOF always", &who(redis.pid), connections)];
+    let mut sides = vec![LatencySide::new("redis", "Redis, AOF always", &who(redis.pid), connections)];
     for engine in ENGINES {
         let folder = context.folder(engine)?;
         let check = replay_check(&Stores::for_tests(embedded(engine, folder.path()).await?));
         folders.push(folder);
-        sides.push(Side::new(engine, shown(engine), &[("both", Whose::Ours)], callers(&check, most)));
+        sides.push(LatencySide::new(engine, shown(engine), &[("both", Whose::Ours)], callers(&check, most)));
     }
     let mut connections = Vec::new();
     for _ in 0..most {
         connections.push(ReplayChecks::connect(&server).await?);
     }
-    sides.push(Side::new("http", "HTTP, fjall", &who(server.pid), connections));
+    sides.push(LatencySide::new("http", "HTTP, fjall", &who(server.pid), connections));
 
     let mut cells = cells(context, &sides).await?;
     let (rounds, time) = if context.quick { (1, 500) } else { (3, 2_000) };
@@ -131,7 +131,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
 }
 
 /// Cells to measure: every side at every rate that it can serve, and at one rate with fewer and more callers.
-async fn cells(context: &Context, sides: &[Side]) -> Result<Vec<Cell>> {
+async fn cells(context: &Context, sides: &[LatencySide]) -> Result<Vec<Cell>> {
     let mut cells = Vec::new();
     let mut redis = None;
     for (index, side) in sides.iter().enumerate() {
@@ -173,7 +173,7 @@ impl From<Cell> for Shown {
     }
 }
 
-fn show(measured: &mut Measured, sides: &[Side], cells: &[Shown]) {
+fn show(measured: &mut Measured, sides: &[LatencySide], cells: &[Shown]) {
     let is_shown = |cell: &&Shown| cell.share.total_cmp(&SHOWN).is_eq();
     for cell in cells.iter().filter(is_shown).filter(|cell| cell.side > 0) {
         let alike = |peer: &&Shown| peer.side == 0 && peer.in_flight == cell.in_flight;
@@ -198,7 +198,7 @@ fn show(measured: &mut Measured, sides: &[Side], cells: &[Shown]) {
         }
     }
     let lines = |keep: &dyn Fn(&&Shown) -> bool, x: &dyn Fn(&Shown) -> f64| -> Vec<Line> {
-        let line = |(index, side): (usize, &Side)| {
+        let line = |(index, side): (usize, &LatencySide)| {
             let of_side = cells.iter().filter(|cell| cell.side == index).filter(keep);
             let mut points: Vec<_> = of_side.map(|cell| (x(cell), cell.figures[1].median())).collect();
             points.sort_by(|left, right| left.0.total_cmp(&right.0));

@@ -12,7 +12,7 @@ use super::cold::chill;
 use super::grouped;
 use super::replays::checks;
 use crate::context::{Context, ENGINES, embedded, shown};
-use crate::load::rounds::{Side, alternate};
+use crate::load::rounds::{Contender, alternate};
 use crate::measured::{Draft, Measured, axis};
 use crate::peers::redis::{Log, Redis};
 use crate::records::{fill, in_seconds};
@@ -20,7 +20,7 @@ use crate::records::{fill, in_seconds};
 const LEVELS: [u64; 5] = [0, 1_000_000, 5_000_000, 10_000_000, 20_000_000];
 const IN_FLIGHT: usize = 1_024;
 
-type Opened = (Vec<Arc<dyn Admin>>, Vec<Side>);
+type Opened = (Vec<Arc<dyn Admin>>, Vec<Contender>);
 
 /// Opens the stores, and makes the sides: Redis, then each of them.
 async fn open(folders: &[TempDir], redis: &Arc<Redis>, time: Duration) -> Result<Opened> {

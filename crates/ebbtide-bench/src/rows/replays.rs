@@ -10,7 +10,7 @@ use super::grouped;
 use crate::context::{Context, ENGINES, embedded, shown};
 use crate::cpu::Whose;
 use crate::load::callers;
-use crate::load::rounds::{Side, alternate};
+use crate::load::rounds::{Contender, alternate};
 use crate::measured::{Draft, Measured};
 use crate::peers::redis::{Log, Redis};
 use crate::records::replay_check;
@@ -68,6 +68,11 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
             };
             let id = format!("replays-{engine}-{in_flight}");
             row(id.clone(), peer, bar, NOTE);
+            let most = match in_flight {
+                64 => Some(10.0),
+                1_024 => Some(5.0),
+                _ => None,
+            };
             if in_flight == 64 {
                 let lost = "Ours is on the disk before the answer; Redis's is not, and a crash takes the last second \
                      or two. ";
@@ -75,13 +80,18 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
                 let lost = "Ours is on the disk before the answer; Redis keeps nothing there, and a crash takes all. ";
                 row(format!("{id}-beside-off"), &off, None, &format!("{lost}{NOTE}"));
             }
+            if let Some(most) = most {
+                let what =
+                    format!("a replay check, {}, {} in flight", shown(engine), grouped(in_flight as u64));
+                measured.processor_time(&id, &what, &ours, "both", most);
+            }
         }
     }
     Ok(())
 }
 
 /// Replay checks in a closed loop.
-pub(super) fn checks(engine: &str, stores: &Stores, in_flight: usize, time: Duration) -> Side {
+pub(super) fn checks(engine: &str, stores: &Stores, in_flight: usize, time: Duration) -> Contender {
     let name = format!("{}, {} in flight", shown(engine), grouped(in_flight as u64));
-    Side::closed(name, &[("both", Whose::Ours)], callers(&replay_check(stores), in_flight), time)
+    Contender::closed(name, &[("both", Whose::Ours)], callers(&replay_check(stores), in_flight), time)
 }

@@ -9,7 +9,7 @@ use ebbtide_bench::results::Bar;
 
 use crate::context::Context;
 use crate::cpu::{Meter, Whose};
-use crate::load::rounds::{Round, Side, alternate};
+use crate::load::rounds::{Contender, Round, alternate};
 use crate::load::whole;
 use crate::measured::{Draft, Measured};
 use crate::peers::redis::{Log, Redis, benchmark};
@@ -28,7 +28,7 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
     let redis = Redis::start(context, Log::Always).await?;
     let server = Arc::new(Server::start_with(context, true).await?);
     let time = context.round();
-    let mut sides: Vec<Side> =
+    let mut sides: Vec<Contender> =
         PIPELINES.iter().map(|pipeline| redis.set_nx_piped(CONNECTIONS, *pipeline, time)).collect();
     sides.extend(PIPELINES.iter().map(|pipeline| ours(&server, *pipeline, time)));
     let figures = alternate(context.rounds(), &mut sides).await?;
@@ -46,10 +46,10 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
     Ok(())
 }
 
-fn ours(server: &Arc<Server>, pipeline: usize, time: Duration) -> Side {
+fn ours(server: &Arc<Server>, pipeline: usize, time: Duration) -> Contender {
     let server = Arc::clone(server);
     let pace = Arc::new(AtomicU64::new(FIRST_GUESS));
-    Side::new(format!("ebbtide serve --resp, pipeline of {pipeline}"), move || {
+    Contender::new(format!("ebbtide serve --resp, pipeline of {pipeline}"), move || {
         let (server, pace) = (Arc::clone(&server), Arc::clone(&pace));
         Box::pin(async move {
             let port = server.resp_port.context("the server does not speak the Redis protocol")?;

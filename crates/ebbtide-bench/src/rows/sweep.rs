@@ -10,6 +10,7 @@ use ebbtide::{Admin, BackendExt as _, Budget, Clock as _, Stopwatch, SystemClock
 use ebbtide_bench::results::{Bar, Figure};
 use tokio_postgres::Client;
 
+use super::cold::chill;
 use super::grouped;
 use super::watch::{sweeper, watchers};
 use crate::context::{Context, ENGINES, embedded, shown};
@@ -43,6 +44,19 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
                 .to_owned(),
         };
         measured.row(draft, ours, Some(peer.clone()));
+        let draft = Draft {
+            id: format!("sweep-{engine}-cold-rate"),
+            what: format!("sweeping {swept} in the cold store, {}", shown(engine)),
+            unit: "records per second",
+            bar: Some(Bar::AtLeast(5.0)),
+            note: "Without other load on either side, flat out. All records are in one window of the cold store, which has \
+                   not passed: ours finds them by the expiry list of the window and writes tombstones, and the bytes return \
+                   by compactions; PostgreSQL deletes by the index and then vacuums, which gives the space back to the table \
+                   and not to the disk."
+                .to_owned(),
+        };
+        let cold = cold_rates(context, engine, each, rounds).await?;
+        measured.row(draft, cold, Some(peer.clone()));
         let mut watchers = watchers(context, &store).await?;
         for (id, name, flat_out) in [
             ("p99", "the server's sweeper, a quarter of the time", false),
@@ -143,6 +157,31 @@ impl Field {
         }
         Ok(kept.figure())
     }
+}
+
+/// Records swept per second out of the cold store, without other load.
+async fn cold_rates(context: &Context, engine: &str, each: u64, rounds: usize) -> Result<Figure> {
+    let mut kept = Kept::new(format!("{}, sweep of the cold store", shown(engine)));
+    for round in 1..=rounds {
+        let folder = context.folder(engine)?;
+        // Far enough for a window of a day, and close to each other, so that both halves are in the same one.
+        let now = SystemClock.now();
+        let (soon, late) = (in_seconds(now, 5 * 3_600)?, in_seconds(now, 5 * 3_600 + 120)?);
+        {
+            let store = embedded(engine, folder.path()).await?;
+            fill(&store, 2 * each, |number| if number % 2 == 0 { soon } else { late }).await?;
+        }
+        chill(engine, folder.path()).await?;
+        let store = embedded(engine, folder.path()).await?;
+        let until = in_seconds(now, 5 * 3_600 + 60)?;
+        let (meter, stopwatch) = (Meter::start(&[("both", Whose::Ours)])?, Stopwatch::start());
+        let removed = store.sweep_all(until, &Budget::default()).await?.total();
+        let figure = removed as f64 / stopwatch.elapsed().as_secs_f64();
+        ensure!(removed == each, "{removed} of {each} were swept");
+        eprintln!("  round {round} of {rounds}: {}, cold: {figure:.0} records/s", shown(engine));
+        kept.add(&Round { figure, operations: removed, cpu: meter.stop()? });
+    }
+    Ok(kept.figure())
 }
 
 /// Records removed per second by an indexed `DELETE` and the `VACUUM` after it.

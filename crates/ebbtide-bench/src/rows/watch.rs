@@ -152,6 +152,6 @@ pub(super) async fn sweeper(store: Arc<dyn Admin>, share: Share, now: Timestamp)
     };
     match sweeper.sweep(rest).await? {
         SweepOutcome::Swept(report) => Ok(report.swept.total()),
-        SweepOutcome::Busy { .. } => bail!("nobody else sweeps, and yet it is another's turn"),
+        _ => bail!("nobody else sweeps, and yet it is another's turn"),
     }
 }

@@ -1,17 +1,16 @@
 //! `ebbtide approval`
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Result;
 use clap::Subcommand;
 use ebbtide_api::approvals::ApprovalAnswer;
 use serde_json::{Value, json};
 
-use crate::args::{AuditArgs, LifeArgs, ScopeTarget};
+use super::named::{ExtensionArgs, RemovalArgs, SearchArgs, count};
+use crate::args::{ScopeTarget, TtlArgs};
 use crate::client::encoded;
-use crate::config::duration;
-use crate::output::{errln, outln, table, when};
+use crate::output::{outln, print_items, when};
 use crate::store::Access;
 
 /// Grant, check, list, revoke and extend approvals
@@ -92,7 +91,7 @@ struct GrantArgs {
     names: Names,
 
     #[command(flatten)]
-    life: LifeArgs,
+    life: TtlArgs,
 
     /// Grantor
     #[arg(long, env = "USER", hide_env = true, default_value = "an operator")]
@@ -133,13 +132,8 @@ struct ListArgs {
     #[arg(long)]
     action: Option<String>,
 
-    /// Include the scopes below
-    #[arg(long)]
-    below: bool,
-
-    /// Write the number alone
-    #[arg(long)]
-    count: bool,
+    #[command(flatten)]
+    search: SearchArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -155,16 +149,8 @@ struct RevokeArgs {
     #[arg(long, conflicts_with = "names", requires = "yes")]
     all: bool,
 
-    /// Include the scopes below, with --all
-    #[arg(long, requires = "all")]
-    below: bool,
-
-    /// Carry out --all
-    #[arg(long)]
-    yes: bool,
-
     #[command(flatten)]
-    audit: AuditArgs,
+    removal: RemovalArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -175,12 +161,8 @@ struct ExtendArgs {
     #[command(flatten)]
     names: Names,
 
-    /// Lifetime from now on, such as 2h
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    ttl: Duration,
-
     #[command(flatten)]
-    audit: AuditArgs,
+    extension: ExtensionArgs,
 }
 
 pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
@@ -238,39 +220,20 @@ async fn check(args: &CheckArgs, json: bool) -> Result<ExitCode> {
 async fn list(args: &ListArgs, json: bool) -> Result<ExitCode> {
     let operator = args.place.target.operator(Access::Read).await?;
     let names = [("identity", &args.identity), ("resource", &args.resource), ("action", &args.action)];
-    let given = names.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
-    let given = given.map(|(name, value)| format!("&{name}={}", encoded(value)));
-    let mut query = given.collect::<Vec<_>>().concat();
-    if args.below {
-        query += "&below=true";
+    let query = args.search.query(&names);
+    if args.search.count {
+        return count(&*operator, &args.place, "/v1/approvals", &query, json).await;
     }
-    if args.count {
-        let path = format!("/v1/approvals?count=true{query}");
-        let counted = operator.call("GET", &path, Some(args.place.scope()), None).await?.success()?;
-        if json {
-            outln!("{counted}")?;
-        } else {
-            outln!("{}", counted["count"])?;
-        }
-        return Ok(ExitCode::SUCCESS);
-    }
-    let mut found: Vec<Value> = Vec::new();
     // With all names, the API answers the approval itself.
-    if names.iter().all(|(_, value)| value.is_some()) && !args.below {
+    let found = if names.iter().all(|(_, value)| value.is_some()) && !args.search.below {
         let path = format!("/v1/approvals?{}", query.trim_start_matches('&'));
-        found.extend(operator.call("GET", &path, Some(args.place.scope()), None).await?.found()?);
+        let one = operator.call("GET", &path, Some(args.place.scope()), None).await?.found()?;
+        one.into_iter().collect()
     } else {
-        let keep = |item: &Value| {
-            found.push(item.clone());
-            Ok(())
-        };
-        operator.each("/v1/approvals", &query, Some(args.place.scope()), keep).await?;
-    }
-    if json {
-        return found.iter().try_for_each(|item| outln!("{item}")).map(|()| ExitCode::SUCCESS);
-    }
-    let found: Vec<ApprovalAnswer> = serde_json::from_value(found.into())?;
-    let rows = found.into_iter().map(|approval| {
+        operator.all("/v1/approvals", &query, args.place.scope()).await?
+    };
+    let head = ["IDENTITY", "ACTION", "RESOURCE", "SCOPE", "GRANTED BY", "GRANTED", "ENDS"];
+    print_items(found, json, head, |approval: ApprovalAnswer| {
         let life = match (approval.sliding, approval.cap_at) {
             (true, cap) => format!("{}, slides until {}", when(approval.expires_at), when(cap)),
             (false, _) => when(approval.expires_at),
@@ -284,44 +247,18 @@ async fn list(args: &ListArgs, json: bool) -> Result<ExitCode> {
             when(approval.granted_at),
             life,
         ]
-    });
-    table(["IDENTITY", "ACTION", "RESOURCE", "SCOPE", "GRANTED BY", "GRANTED", "ENDS"], rows)?;
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 async fn revoke(args: RevokeArgs, json: bool) -> Result<ExitCode> {
-    let operator = args.place.target.operator(Access::Write).await?;
-    let scope = Some(args.place.scope());
     if args.all {
-        let body = json!({"below": args.below, "actor": args.audit.actor, "reason": args.audit.reason});
-        let deleted =
-            operator.call("POST", "/v1/approvals/delete-all", scope, Some(body)).await?.success()?;
-        if json {
-            outln!("{deleted}")?;
-        } else {
-            outln!("{} approvals deleted", deleted["deleted"])?;
-        }
-        return Ok(ExitCode::SUCCESS);
+        return args.removal.delete_all(&args.place, "approval", json).await;
     }
     let [identity, resource, action] = args.names.try_into().unwrap_or_default();
     let names = Names { identity, resource, action };
-    let path = format!("/v1/approvals?{}&{}", names.query(), args.audit.query());
-    let revoked = operator.call("DELETE", &path, scope, None).await?.found()?.is_some();
-    if json {
-        outln!("{}", json!({"revoked": revoked}))?;
-    } else if revoked {
-        outln!("revoked {names}")?;
-    } else {
-        errln!("no such approval");
-    }
-    Ok(if revoked { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    args.removal.remove(&args.place, "approval", &names.query(), ("revoked", names), json).await
 }
 
 async fn extend(args: ExtendArgs, json: bool) -> Result<ExitCode> {
-    let operator = args.place.target.operator(Access::Write).await?;
-    let mut body = args.names.body();
-    body["ttl_seconds"] = args.ttl.as_secs().into();
-    (body["actor"], body["reason"]) = (args.audit.actor.into(), args.audit.reason.into());
-    let answer = operator.call("POST", "/v1/approvals/extend", Some(args.place.scope()), Some(body)).await?;
-    crate::commands::extended(answer, "approval", json)
+    args.extension.extend(&args.place, "approval", args.names.body(), json).await
 }

@@ -2,17 +2,16 @@
 
 use std::io::Read as _;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
 use ebbtide_api::attributes::AttributeAnswer;
 use serde_json::{Value, json};
 
-use crate::args::{AuditArgs, LifeArgs, ScopeTarget, confirmed};
+use super::named::ExtensionArgs;
+use crate::args::{BelongsArgs, ScopeTarget, TtlArgs, confirmed};
 use crate::client::encoded;
-use crate::config::duration;
-use crate::output::{errln, outln, table, when};
+use crate::output::{errln, outln, print_items, when};
 use crate::store::Access;
 
 /// Read and change JSON attributes of owners, in buckets
@@ -95,7 +94,10 @@ struct SetArgs {
     value: String,
 
     #[command(flatten)]
-    life: LifeArgs,
+    life: TtlArgs,
+
+    #[command(flatten)]
+    belongs: BelongsArgs,
 
     /// Write only where there is no live attribute
     #[arg(long)]
@@ -126,12 +128,8 @@ struct ExtendArgs {
     #[command(flatten)]
     name: Name,
 
-    /// Lifetime from now on, such as 2h
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    ttl: Duration,
-
     #[command(flatten)]
-    audit: AuditArgs,
+    extension: ExtensionArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -186,6 +184,7 @@ async fn set(args: &SetArgs, json: bool) -> Result<ExitCode> {
     body["data"] =
         serde_json::from_str(&text).context("the value is not JSON; text is written as '\"text\"'")?;
     args.life.add_to(&mut body);
+    args.belongs.add_to(&mut body);
     if args.if_absent {
         body["if"] = "absent".into();
     } else if let Some(version) = &args.if_version {
@@ -213,36 +212,20 @@ async fn list(args: &ListArgs, json: bool) -> Result<ExitCode> {
     if let Some(bucket) = &args.bucket {
         path = format!("{path}/{}", encoded(bucket));
     }
-    let mut found = Vec::new();
-    let keep = |item: &Value| {
-        found.push(item.clone());
-        Ok(())
-    };
-    operator.each(&path, "", Some(args.place.scope()), keep).await?;
-    if json {
-        return found.iter().try_for_each(|item| outln!("{item}")).map(|()| ExitCode::SUCCESS);
-    }
-    if args.bucket.is_none() {
+    let found = operator.all(&path, "", args.place.scope()).await?;
+    if args.bucket.is_none() && !json {
         let name = |item: &Value| outln!("{}", item.as_str().unwrap_or_default());
         return found.iter().try_for_each(name).map(|()| ExitCode::SUCCESS);
     }
-    let found: Vec<AttributeAnswer> = serde_json::from_value(found.into())?;
-    let rows = found.into_iter().map(|attribute| {
+    print_items(found, json, ["NAME", "BYTES", "ENDS", "SLIDES", "VERSION"], |attribute: AttributeAnswer| {
         let bytes = attribute.data.to_string().len().to_string();
         let slides = if attribute.sliding { "yes" } else { "no" }.to_owned();
         [attribute.name, bytes, when(attribute.expires_at), slides, attribute.version]
-    });
-    table(["NAME", "BYTES", "ENDS", "SLIDES", "VERSION"], rows)?;
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 async fn extend(args: ExtendArgs, json: bool) -> Result<ExitCode> {
-    let operator = args.place.target.operator(Access::Write).await?;
-    let mut body = args.name.body();
-    body["ttl_seconds"] = args.ttl.as_secs().into();
-    (body["on_behalf_of"], body["reason"]) = (args.audit.actor.into(), args.audit.reason.into());
-    let answer = operator.call("POST", "/v1/attributes/extend", Some(args.place.scope()), Some(body)).await?;
-    crate::commands::extended(answer, "attribute", json)
+    args.extension.extend(&args.place, "attribute", args.name.body(), json).await
 }
 
 async fn delete(args: DeleteArgs, json: bool) -> Result<ExitCode> {

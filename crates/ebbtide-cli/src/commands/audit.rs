@@ -2,21 +2,17 @@
 
 mod export;
 
-use std::collections::BTreeSet;
-use std::fmt::Display;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Subcommand;
-use ebbtide::stores::audit::{self, AuditFilter, AuditOutcome, Mark};
-use ebbtide::{Kind, Reach, Scope, Stores, Timestamp};
-use ebbtide_api::describe;
-use serde_json::Value;
+use ebbtide::stores::audit::Mark;
+use serde_json::{Value, json};
 
 use crate::args::ScopeTarget;
-use crate::client::{Client, encoded};
+use crate::client::encoded;
 use crate::output::{Listing, local_time, outln};
-use crate::store::{self, Access};
+use crate::store::Access;
 
 /// Read, verify and export the audit log of a scope
 #[derive(Debug, clap::Args)]
@@ -29,12 +25,6 @@ use crate::store::{self, Access};
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Action,
-}
-
-impl Args {
-    pub(crate) fn has_json(&self) -> bool {
-        matches!(self.action, Action::List(_) | Action::Export(_))
-    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -107,19 +97,6 @@ impl FilterArgs {
         }
         query
     }
-
-    fn filter(&self) -> Result<AuditFilter> {
-        let mut filter = AuditFilter::default();
-        (filter.subject, filter.key) = (self.subject.clone(), self.key.clone());
-        let action = |name: &String| {
-            audit::Action::from_name(name)
-                .with_context(|| format!("{name} is not an action of the audit log"))
-        };
-        filter.action = self.action.as_ref().map(action).transpose()?;
-        filter.from = self.from.map(Timestamp::from_millis).transpose()?;
-        filter.to = self.to.map(Timestamp::from_millis).transpose()?;
-        Ok(filter)
-    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -145,7 +122,7 @@ struct VerifyArgs {
 pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
     match args.action {
         Action::List(args) => list(&args, json).await,
-        Action::Verify(args) => verify(args).await,
+        Action::Verify(args) => verify(&args, json).await,
         Action::Export(args) => export::run(args).await,
     }
 }
@@ -153,25 +130,10 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
 async fn list(args: &ListArgs, json: bool) -> Result<ExitCode> {
     let mut out = Listing::start();
     let place = &args.place;
-    let mut print = |entry: &Value| if json { out.line(entry) } else { out.line(for_people(entry)) };
-    if let Some(server) = place.target.server()? {
-        let query = format!("&scope={}{}", encoded(&place.scope.name.to_string()), args.filter.query());
-        server.each("/v1/audit", &query, None, print).await?;
-    } else {
-        let filter = args.filter.filter()?;
-        let db = store::open(place.target.store()?, Access::Read).await?;
-        let audit = db.at(&place.scope.name).audit();
-        let mut after = None;
-        loop {
-            let page =
-                audit.search(&filter, after.as_ref(), 500).await.context("cannot read the audit log")?;
-            page.items.iter().map(describe::entry).try_for_each(|entry| print(&entry))?;
-            after = page.next;
-            if after.is_none() {
-                break;
-            }
-        }
-    }
+    let print = |entry: &Value| if json { out.line(entry) } else { out.line(for_people(entry)) };
+    let operator = place.target.tool(Access::Read).await?;
+    let query = format!("&scope={}{}", encoded(&place.scope.name.to_string()), args.filter.query());
+    operator.each("/v1/audit", &query, None, print).await?;
     out.finish()?;
     Ok(ExitCode::SUCCESS)
 }
@@ -195,77 +157,39 @@ fn for_people(entry: &Value) -> String {
     )
 }
 
-async fn verify(args: VerifyArgs) -> Result<ExitCode> {
-    if let Some(server) = args.place.target.server()? {
-        return verify_remotely(&server, &args).await;
-    }
+async fn verify(args: &VerifyArgs, json: bool) -> Result<ExitCode> {
     // The tags of the entries are made with the keyring.
-    let db = store::open_signing(args.place.target.store()?, Access::Read).await?;
-    let scope = args.place.scope.name;
-    let scopes = if args.below {
-        logs_below(db.stores(), scope).await.context("cannot find the audit logs")?
-    } else {
-        BTreeSet::from([scope])
-    };
-    let mut intact = true;
-    for scope in scopes {
-        let verdict = db.at(&scope).audit().verify(args.mark.as_ref()).await;
-        match verdict.with_context(|| format!("cannot read the log of {scope}"))? {
-            AuditOutcome::Intact { entries, head } => {
-                print_intact(&scope, entries, head.map(|head| head.to_string()).as_deref())?;
-            }
-            AuditOutcome::Broken { chain, sequence, why } => {
-                intact = false;
-                let of = chain.map(|chain| format!(" of chain {chain}")).unwrap_or_default();
-                outln!("the log of {scope} is NOT whole: entry {sequence}{of} {}", describe::broken(why))?;
-            }
-        }
-    }
-    Ok(if intact { ExitCode::SUCCESS } else { ExitCode::from(1) })
-}
-
-async fn verify_remotely(server: &Client, args: &VerifyArgs) -> Result<ExitCode> {
-    let scope = &args.place.scope.name;
-    let mut scopes = BTreeSet::from([scope.to_string()]);
-    if args.below {
-        // Log entries are records: every scope that has a log is in this list.
-        scopes.extend(server.scopes(scope).await?.into_iter().map(|(scope, _)| scope));
-    }
+    let operator = args.place.target.operator(Access::Read).await?;
     let mark =
         args.mark.as_ref().map(|mark| format!("&mark={}", encoded(&mark.to_string()))).unwrap_or_default();
     let mut intact = true;
-    for scope in scopes {
-        let path = format!("/v1/audit/verify?scope={}{mark}", encoded(&scope));
-        match server.call("GET", &path, None, None).await?.or_conflict()? {
+    for scope in operator.scopes(&args.place.scope.name, args.below).await? {
+        let path = format!("/v1/audit/verify?scope={}{mark}", encoded(&scope.to_string()));
+        let answer = operator.call("GET", &path, None, None).await?;
+        let told = answer.body.clone();
+        match answer.or_conflict()? {
+            Ok(log) if json => outln!("{}", with(log, "whole", true.into()))?,
             Ok(log) => {
-                let entries = log["entries"].as_u64().unwrap_or_default();
-                print_intact(&scope, entries, log["head"].as_str())?;
+                outln!("the log of {scope} is whole: {} entries", log["entries"])?;
+                log["head"].as_str().map_or(Ok(()), |head| outln!("head {head}"))?;
             }
             Err(detail) => {
                 intact = false;
-                outln!("{}", detail.replace("is not whole", "is NOT whole"))?;
+                if json {
+                    let broken = json!({"scope": scope.to_string(), "whole": false, "detail": detail,
+                        "sequence": told["sequence"], "chain": told["chain"]});
+                    outln!("{broken}")?;
+                } else {
+                    outln!("{}", detail.replace("is not whole", "is NOT whole"))?;
+                }
             }
         }
     }
     Ok(if intact { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn print_intact(scope: &impl Display, entries: u64, head: Option<&str>) -> Result<()> {
-    outln!("the log of {scope} is whole: {entries} entries")?;
-    head.map_or(Ok(()), |head| outln!("head {head}"))
-}
-
-/// Scopes at and below `scope` that have a log.
-async fn logs_below(stores: &Stores, scope: Scope) -> Result<BTreeSet<Scope>> {
-    let (scopes, reach) = (stores.scopes(&scope), Reach::Below(scope.clone()));
-    let mut logs = BTreeSet::from([scope]);
-    let mut after = None;
-    loop {
-        let page = scopes.list(Kind::Audit, &reach, after.as_ref(), 1_000).await?;
-        logs.extend(page.items.iter().map(|(key, _)| key.scope()));
-        after = page.next;
-        if after.is_none() {
-            return Ok(logs);
-        }
-    }
+/// The object with another member.
+fn with(mut object: Value, name: &str, value: Value) -> Value {
+    object[name] = value;
+    object
 }

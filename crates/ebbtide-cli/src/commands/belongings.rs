@@ -72,6 +72,10 @@ struct ParentArgs {
 struct ReconcileArgs {
     #[command(flatten)]
     place: ScopeTarget,
+
+    /// Include the scopes that the scope covers
+    #[arg(long)]
+    below: bool,
 }
 
 pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
@@ -129,7 +133,10 @@ pub(super) async fn print(
 async fn reconcile(args: &ReconcileArgs, json: bool) -> Result<ExitCode> {
     let operator = args.place.target.operator(Access::Write).await?;
     let path = "/v1/belongings/reconcile";
-    let done = operator.call("POST", path, Some(args.place.scope()), None).await?.success()?;
+    let done = operator
+        .call("POST", path, Some(args.place.scope()), args.below.then(|| json!({"below": true})))
+        .await?
+        .success()?;
     if json {
         outln!("{done}")?;
     } else {

@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Subcommand;
 use ebbtide_api::clients::ClientAnswer;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::belongings;
 use super::scope::print_counts;
 use crate::args::{AuditArgs, Confirmation, ScopeTarget};
 use crate::client::encoded;
-use crate::output::{errln, outln, table, when};
+use crate::output::{errln, outln, print_items, when};
 use crate::store::Access;
 
 /// List and delete registered clients, and revoke what was issued to a client
@@ -112,24 +112,13 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
 
 async fn list(args: &ListArgs, json: bool) -> Result<ExitCode> {
     let operator = args.place.target.operator(Access::Read).await?;
-    let mut found: Vec<Value> = Vec::new();
-    let keep = |item: &Value| {
-        found.push(item.clone());
-        Ok(())
-    };
     let query = format!("&owner={}", encoded(&args.owner));
-    operator.each("/v1/clients", &query, Some(args.place.scope()), keep).await?;
-    if json {
-        return found.iter().try_for_each(|item| outln!("{item}")).map(|()| ExitCode::SUCCESS);
-    }
-    let found: Vec<ClientAnswer> = serde_json::from_value(found.into())?;
-    let rows = found.into_iter().map(|client| {
+    let found = operator.all("/v1/clients", &query, args.place.scope()).await?;
+    print_items(found, json, ["ID", "NAME", "FORM", "REGISTERED", "ENDS"], |client: ClientAnswer| {
         let form = if client.confidential { "confidential" } else { "public" }.to_owned();
         let name = client.name.unwrap_or_default();
         [client.client_id, name, form, when(client.created_at), when(client.expires_at)]
-    });
-    table(["ID", "NAME", "FORM", "REGISTERED", "ENDS"], rows)?;
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 async fn show(args: &ShowArgs) -> Result<ExitCode> {

@@ -4,14 +4,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Subcommand;
-use ebbtide::stores::audit::AuditContext;
 use ebbtide::timekeeping::ClockState;
-use ebbtide_api::describe;
 use serde_json::{Value, json};
 
-use crate::args::Target;
-use crate::output::outln;
-use crate::store::{self, Access};
+use crate::args::StoreTarget;
+use crate::output::{local_time, outln};
+use crate::store::Access;
 
 /// Show the clock of a store, or accept the wall clock
 #[derive(Debug, clap::Args)]
@@ -46,13 +44,13 @@ enum Action {
 #[derive(Debug, clap::Args)]
 struct Show {
     #[command(flatten)]
-    target: Target,
+    target: StoreTarget,
 }
 
 #[derive(Debug, clap::Args)]
 struct Accept {
     #[command(flatten)]
-    target: Target,
+    target: StoreTarget,
 
     /// Allow the store's time to go back: records issued since live longer by the difference
     #[arg(long)]
@@ -70,17 +68,13 @@ struct Accept {
 pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
     match args.action {
         Action::Show(show) => run_show(&show, json).await,
-        Action::Accept(accept) => run_accept(accept, json).await,
+        Action::Accept(accept) => run_accept(&accept, json).await,
     }
 }
 
 async fn run_show(show: &Show, json: bool) -> Result<ExitCode> {
-    let clock = if let Some(server) = show.target.server()? {
-        server.call("GET", "/v1/clock", None, None).await?.success()?
-    } else {
-        let db = store::open(show.target.store()?, Access::Read).await?;
-        describe::clock(&db.time().status())
-    };
+    let operator = show.target.tool(Access::Read).await?;
+    let clock = operator.call("GET", "/v1/clock", None, None).await?.success()?;
     if json {
         outln!("{clock:#}")?;
     } else {
@@ -92,15 +86,23 @@ async fn run_show(show: &Show, json: bool) -> Result<ExitCode> {
 
 fn print(clock: &Value) -> Result<()> {
     outln!("{}", clock["summary"].as_str().unwrap_or_default())?;
-    for name in
-        ["state", "wall", "own", "difference_ms", "engine_difference_ms", "width_ms", "since", "hold_left_ms"]
-    {
-        if !clock[name].is_null() {
-            outln!(
-                "{name:<21}  {}",
-                clock[name].as_str().map_or_else(|| clock[name].to_string(), str::to_owned)
-            )?;
-        }
+    for (label, name) in [
+        ("state", "state"),
+        ("wall clock", "wall"),
+        ("own time", "own"),
+        ("difference", "difference_ms"),
+        ("engine's difference", "engine_difference_ms"),
+        ("width", "width_ms"),
+        ("since", "since"),
+        ("hold left", "hold_left_ms"),
+    ] {
+        let text = match &clock[name] {
+            Value::Null => continue,
+            Value::String(text) => text.clone(),
+            number if name.ends_with("_ms") => format!("{number} ms"),
+            number => number.as_u64().map_or_else(|| number.to_string(), local_time),
+        };
+        outln!("{label:<19}  {text}")?;
     }
     if let Some(advice) = clock["advice"].as_str() {
         outln!("next: {advice}")?;
@@ -108,19 +110,15 @@ fn print(clock: &Value) -> Result<()> {
     Ok(())
 }
 
-async fn run_accept(accept: Accept, json: bool) -> Result<ExitCode> {
-    let accepted = if let Some(server) = accept.target.server()? {
-        let body = json!({"actor": accept.actor, "reason": accept.reason, "back": accept.back});
-        server.call("POST", "/v1/clock/accept", None, Some(body)).await?.success()?
-    } else {
-        let db = store::open(accept.target.store()?, Access::Write).await?;
-        let context = AuditContext::new(accept.actor, accept.reason)?;
-        describe::accepted(&db.accept_clock(&context, accept.back).await?)
-    };
+async fn run_accept(accept: &Accept, json: bool) -> Result<ExitCode> {
+    let operator = accept.target.tool(Access::Write).await?;
+    let body = json!({"actor": accept.actor, "reason": accept.reason, "back": accept.back});
+    let accepted = operator.call("POST", "/v1/clock/accept", None, Some(body)).await?.success()?;
     if json {
         outln!("{accepted:#}")?;
     } else {
-        outln!("accepted: the store's time was {}, and is {}", accepted["from"], accepted["to"])?;
+        let time = |name: &str| accepted[name].as_u64().map(local_time).unwrap_or_default();
+        outln!("accepted: the store's time was {}, and is {}", time("from"), time("to"))?;
     }
     Ok(ExitCode::SUCCESS)
 }

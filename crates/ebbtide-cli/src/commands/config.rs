@@ -7,7 +7,7 @@ use clap::Subcommand;
 use ebbtide_server::http::tls::tls;
 use serde_json::{Map, Value, json};
 
-use crate::config::{Config, Resolved, Row, Settings};
+use crate::config::{Config, Resolved, SettingRow, Settings};
 use crate::output::{errln, outln};
 
 /// Check the configuration of a server
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode> {
     }
 }
 
-fn check(args: &CheckArgs) -> Result<Vec<Row>> {
+fn check(args: &CheckArgs) -> Result<Vec<SettingRow>> {
     let resolved = Resolved::of(&args.settings)?;
     let config = Config::read(&resolved)?;
     if let Some(files) = &config.tls {
@@ -64,10 +64,11 @@ fn check(args: &CheckArgs) -> Result<Vec<Row>> {
     Ok(resolved.rows())
 }
 
-fn print_table(rows: &[Row]) -> Result<()> {
-    let value = |row: &Row| -> String { row.value.clone().unwrap_or_else(|| "-".to_owned()) };
-    let width =
-        |of: &dyn Fn(&Row) -> String| rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0);
+fn print_table(rows: &[SettingRow]) -> Result<()> {
+    let value = |row: &SettingRow| -> String { row.value.clone().unwrap_or_else(|| "-".to_owned()) };
+    let width = |of: &dyn Fn(&SettingRow) -> String| {
+        rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0)
+    };
     let (keys, values) = (width(&|row| row.key.clone()), width(&value));
     for row in rows {
         outln!("{:keys$}  {:values$}  {}", row.key, value(row), row.source)?;
@@ -75,7 +76,7 @@ fn print_table(rows: &[Row]) -> Result<()> {
     Ok(())
 }
 
-fn print_json(rows: Vec<Row>) -> Result<()> {
-    let row = |row: Row| (row.key, json!({"value": row.value, "source": row.source}));
+fn print_json(rows: Vec<SettingRow>) -> Result<()> {
+    let row = |row: SettingRow| (row.key, json!({"value": row.value, "source": row.source}));
     outln!("{:#}", Value::Object(rows.into_iter().map(row).collect::<Map<_, _>>()))
 }

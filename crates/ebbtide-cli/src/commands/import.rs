@@ -6,13 +6,12 @@ use std::io::{BufRead, BufReader, stdin};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use ebbtide::{Kind, Scope};
 use ebbtide_api::transfer::{ImportAnswer, ImportRequest, ImportedItem, MAX_IMPORT_ITEMS};
 use serde_json::Value;
 
-use super::import_redis;
-use crate::args::Target;
+use crate::args::StoreTarget;
 use crate::operator::Operator;
 use crate::output::{errln, outln};
 use crate::store::Access;
@@ -21,25 +20,25 @@ use crate::store::Access;
 #[derive(Debug, clap::Args)]
 #[command(
     long_about = "Read records from JSON lines, or keys from a Redis server, into a scope.\n\n\
-        Approvals, relationships and attributes are read from any system; lines of other kinds are those of `ebbtide \
-        export`, and need the keyring that they were exported with. A line that names a scope must name that of \
+        Approvals, relationships, attributes and records are read from any system; lines of other kinds are those of \
+        `ebbtide export`, and need the keyring that they were exported with. A line that names a scope must name that of \
         --scope, or one that --scope-map maps, unless --own-scopes is given.\n\n\
         With --from, strings and counters are read with their ends, and become keys of the Redis protocol. Keys of \
         other types are skipped. A password belongs in the URL: redis://:PASSWORD@HOST:PORT/DB.\n\n\
         Existing records are never overwritten, so a second run writes nothing. Every skipped line is reported on \
         standard error, with the reason.\n\n\
         With --server, lines are sent in batches of 500 at most, and the key needs the role admin. Only the root key \
-        imports API keys. --from needs --store.",
+        imports API keys.",
     after_help = "Examples:\n  \
     ebbtide import --store fjall:data --scope tenant:acme --dry-run approvals.jsonl\n  \
     ebbtide export --store fjall:old --scope global | ebbtide import --store fjall:new --scope global\n  \
     ebbtide import --server http://127.0.0.1:7878 --scope-map tenant:acme=tenant:beta acme.jsonl\n  \
-    ebbtide import --store fjall:data --scope tenant:acme --from redis://127.0.0.1:6379\n\n\
+    ebbtide import --server http://127.0.0.1:7878 --scope tenant:acme --from redis://127.0.0.1:6379\n\n\
     Exit status: 0 success, 1 a line or a key is invalid or in conflict with a record, 2 the import failed."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
-    target: Target,
+    target: StoreTarget,
 
     /// Scope of the lines that name none: global, tenant:T, env:E, tenant:T/env:E or custom:A/B/C
     #[arg(long, value_name = "SCOPE", required_unless_present_any = ["scope_map", "own_scopes"])]
@@ -142,10 +141,13 @@ impl Import {
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     if let Some(from) = &args.from {
         let scope = args.scope.context("name the scope of the keys with --scope")?;
-        if args.target.server()?.is_some() {
-            bail!("--from writes to a store of this machine: name it with --store, and no server");
+        #[cfg(feature = "redis")]
+        return super::import_redis::run(from, &args.target, &scope, args.dry_run).await;
+        #[cfg(not(feature = "redis"))]
+        {
+            let _ = (from, scope);
+            return Err(crate::store::without("import --from", "redis"));
         }
-        return import_redis::run(from, args.target.store()?, &scope, args.dry_run).await;
     }
     // Before the store: without input no store is created.
     let reader: Box<dyn BufRead> = match &args.file {

@@ -5,21 +5,24 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use ebbtide::ops::transfer::Importer;
-use ebbtide::stores::records::{
-    PutOutcome, PutRecord, RecordAddress, RecordCondition, RecordId, RecordValue, Records,
-};
-use ebbtide::stores::shared::life::Life;
-use ebbtide::{ErrorKind, Scope, Ttl};
+use base64ct::{Base64, Encoding as _};
+use ebbtide::Scope;
+use ebbtide::stores::records::{RecordValue, Records};
+use ebbtide_api::transfer::{ImportAnswer, ImportRequest, ImportedItem, MAX_IMPORT_ITEMS};
 use redis::{Client, Connection};
+use serde_json::{Value, json};
 
+use crate::args::StoreTarget;
+use crate::operator::Operator;
 use crate::output::outln;
-use crate::store::{self, Access};
+use crate::store::Access;
 
 /// Keys that are read at a time.
 const PAGE: usize = 500;
 
-const THERE: &str = "it is there already";
+/// Bytes of keys that are sent at a time.
+const MOST_BYTES: usize = 512 << 10;
+
 const EXPIRED: &str = "it has expired";
 
 /// Key of the Redis server.
@@ -32,7 +35,7 @@ struct Key {
 }
 
 /// Reads every string and counter of a Redis server into the records of the Redis protocol.
-pub(super) async fn run(from: &str, url: &str, scope: &Scope, dry_run: bool) -> Result<ExitCode> {
+pub(super) async fn run(from: &str, target: &StoreTarget, scope: &Scope, dry_run: bool) -> Result<ExitCode> {
     if !from.starts_with("redis://") {
         bail!(
             "--from takes the URL of a Redis server: redis://HOST:PORT; reach one with TLS through a tunnel"
@@ -45,15 +48,17 @@ pub(super) async fn run(from: &str, url: &str, scope: &Scope, dry_run: bool) -> 
     let mut connection =
         tokio::task::spawn_blocking(connect).await?.context("cannot connect to the Redis server")?;
     // Values are sealed: with the keyring of the store, which is made with a new one.
-    let db = if dry_run {
-        store::open(url, Access::Read).await?
-    } else {
-        store::open_signing(url, Access::Create).await?
+    let operator = if dry_run { target.reader().await? } else { target.operator(Access::Create).await? };
+    let mut import = Import {
+        operator,
+        scope,
+        dry_run,
+        items: Vec::new(),
+        bytes: 0,
+        written: 0,
+        skipped: BTreeMap::new(),
     };
-    let importer = Importer::new(db.stores().clone(), scope.clone(), dry_run);
-    importer.note("of a Redis server begins").await?;
-    let records = db.stores().records(scope);
-    let (mut written, mut skipped, mut cursor) = (0_u64, BTreeMap::<String, u64>::new(), 0);
+    let mut cursor = 0;
     loop {
         let page = tokio::task::spawn_blocking(move || {
             let page = page(&mut connection, cursor);
@@ -63,17 +68,19 @@ pub(super) async fn run(from: &str, url: &str, scope: &Scope, dry_run: bool) -> 
         connection = back;
         let (next, keys) = page.context("cannot read from the Redis server")?;
         for key in keys {
-            match write(&records, key, dry_run).await? {
-                None => written += 1,
-                Some(why) => *skipped.entry(why).or_default() += 1,
+            match item(key) {
+                Ok(item) => import.add(item).await?,
+                Err(why) => import.skip(why),
             }
         }
+        // A TTL is counted from the moment at which it was read.
+        import.send().await?;
         cursor = next;
         if cursor == 0 {
             break;
         }
     }
-    importer.note(&format!("of a Redis server ended, {written} records written")).await?;
+    let Import { written, skipped, .. } = import;
     outln!(
         "{} {written} keys in {scope}; {} keys skipped",
         if dry_run { "would write" } else { "wrote" },
@@ -82,9 +89,62 @@ pub(super) async fn run(from: &str, url: &str, scope: &Scope, dry_run: bool) -> 
     let mut harmless = true;
     for (why, count) in &skipped {
         outln!("  {count} × {why}")?;
-        harmless &= [THERE, EXPIRED].contains(&why.as_str());
+        harmless &= ["it is there already", EXPIRED].contains(&why.as_str());
     }
     Ok(if harmless { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// An import in progress.
+struct Import<'a> {
+    operator: Box<dyn Operator>,
+    scope: &'a Scope,
+    dry_run: bool,
+    /// Items that are sent next.
+    items: Vec<Value>,
+    bytes: usize,
+    written: u64,
+    skipped: BTreeMap<String, u64>,
+}
+
+impl Import<'_> {
+    fn skip(&mut self, why: String) {
+        *self.skipped.entry(why).or_default() += 1;
+    }
+
+    async fn add(&mut self, item: Value) -> Result<()> {
+        let bytes = item.to_string().len();
+        if self.items.len() == MAX_IMPORT_ITEMS || self.bytes + bytes > MOST_BYTES {
+            self.send().await?;
+        }
+        self.bytes += bytes;
+        self.items.push(item);
+        Ok(())
+    }
+
+    async fn send(&mut self) -> Result<()> {
+        if self.items.is_empty() {
+            return Ok(());
+        }
+        self.bytes = 0;
+        let body = ImportRequest {
+            items: std::mem::take(&mut self.items),
+            scope: Some(self.scope.to_string()),
+            dry_run: self.dry_run,
+            reason: Some("keys of a Redis server were imported".to_owned()),
+            ..ImportRequest::default()
+        };
+        let answer =
+            self.operator.call("POST", "/v1/import", None, Some(serde_json::to_value(body)?)).await?;
+        let answer: ImportAnswer =
+            answer.read().context("cannot write keys; run the import again to go on")?;
+        for outcome in answer.outcomes {
+            match outcome {
+                ImportedItem::Written(_) => self.written += 1,
+                ImportedItem::Skipped(why) => self.skip(why),
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Some keys with their types, values and ends, and the cursor of the next page.
@@ -111,29 +171,20 @@ fn page(connection: &mut Connection, cursor: u64) -> redis::RedisResult<(u64, Ve
     Ok((next, keys))
 }
 
-/// Writes a key. Returns the reason if it is skipped.
-async fn write(records: &Records, key: Key, dry_run: bool) -> Result<Option<String>> {
-    let Key { name, kind, value, left } = key;
+/// Key as an item of an import; the error is the reason if it is skipped.
+fn item(Key { name, kind, value, left }: Key) -> std::result::Result<Value, String> {
     let value = match (kind.as_str(), value) {
         ("string", Some(value)) if left != 0 && left >= -1 => value,
-        ("string" | "none", _) => return Ok(Some(EXPIRED.to_owned())),
-        _ => return Ok(Some(format!("it is a {kind}"))),
+        ("string" | "none", _) => return Err(EXPIRED.to_owned()),
+        _ => return Err(format!("it is a {kind}")),
     };
-    let id = RecordId::from(name);
-    if dry_run {
-        let found = records.get(&RecordAddress::id(Records::REDIS, id)).await?.found();
-        return Ok(found.map(|_| THERE.to_owned()));
+    if value.len() > RecordValue::MAX_BYTES {
+        return Err(format!("its value has more than {} bytes", RecordValue::MAX_BYTES));
     }
-    let life = match u64::try_from(left) {
-        Ok(millis) => Life::For(Ttl::new(Duration::from_millis(millis))?),
-        Err(_) => Life::Default,
-    };
-    let put = PutRecord::new(Records::REDIS, id, RecordValue::from_bytes(value));
-    match records.put(&put.life(life).only_if(RecordCondition::Absent)).await {
-        Ok(PutOutcome::Stored { .. }) => Ok(None),
-        Ok(PutOutcome::Conflict) => Ok(Some(THERE.to_owned())),
-        Ok(_) => Ok(Some(EXPIRED.to_owned())),
-        Err(error) if error.kind() == ErrorKind::Invalid => Ok(Some(error.message().to_owned())),
-        Err(error) => Err(error).context("cannot write a key"),
+    let mut item = json!({"collection": Records::REDIS, "id_base64": Base64::encode_string(&name),
+        "value_base64": Base64::encode_string(&value)});
+    if let Ok(millis) = u64::try_from(left) {
+        item["ttl_ms"] = millis.into();
     }
+    Ok(item)
 }

@@ -9,7 +9,7 @@ use ebbtide::Scope;
 use ebbtide::stores::api_keys::{KeyId, Role};
 use serde_json::{Value, json};
 
-use crate::args::{AuditArgs, Confirmation, ScopeTarget, Target};
+use crate::args::{AuditArgs, Confirmation, ScopeTarget, StoreTarget};
 use crate::client::encoded;
 use crate::config::duration;
 use crate::output::{errln, local_time, outln};
@@ -94,7 +94,7 @@ struct ListArgs {
 #[derive(Debug, clap::Args)]
 struct RevokeArgs {
     #[command(flatten)]
-    target: Target,
+    target: StoreTarget,
 
     /// Id of the key, from `key list`
     // One in 64 begins with a hyphen.

@@ -9,7 +9,7 @@ use clap::Subcommand;
 use ebbtide::keyring::KeyId;
 use ebbtide::ops::reseal::{Resealer, uses};
 use ebbtide::stores::audit::{Action as AuditAction, AuditContext, Note};
-use ebbtide::{Clock, Ebbtide, Keyring, Scope, SystemClock, SystemRng, Timestamp};
+use ebbtide::{Clock, Ebbtide, Keyring, Scope, StoreUrl, SystemClock, SystemRng, Timestamp};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
@@ -33,17 +33,12 @@ use crate::store::{self, Access};
         ebbtide keyring --keyring data/keyring.json list"
 )]
 pub(crate) struct Args {
-    /// File of the keyring
-    #[arg(
-        long = "keyring",
-        env = "EBBTIDE_KEYRING",
-        value_name = "FILE",
-        default_value = "keyring.json",
-        global = true
-    )]
-    file: PathBuf,
+    /// File of the keyring [default: that of the embedded store in --store, otherwise keyring.json]
+    #[arg(long = "keyring", env = "EBBTIDE_KEYRING", value_name = "FILE", global = true)]
+    file: Option<PathBuf>,
 
-    /// Store that uses the keyring: its nodes and records are checked before a change
+    /// Store that uses the keyring: its nodes and records are checked before a change [default: the embedded store in
+    /// whose folder the file is]
     #[arg(long, env = "EBBTIDE_STORE", value_name = "URL", hide_env_values = true, global = true)]
     store: Option<String>,
 
@@ -57,7 +52,12 @@ enum Action {
     #[command(after_help = "Example:\n  ebbtide keyring --keyring /etc/ebbtide/keyring.json init")]
     Init,
     /// Add a key, and derive new tokens with it; tokens of the other keys stay valid
-    #[command(after_help = "Example:\n  ebbtide keyring --keyring data/keyring.json add --standby")]
+    #[command(
+        long_about = "Add a key, and derive new tokens with it; tokens of the other keys stay valid.\n\n\
+            With a store that nodes share, a key is added with --standby, and activated once every node has it: without \
+            --standby the command refuses while a node uses the store. The change is in the audit log of the store.",
+        after_help = "Example:\n  ebbtide keyring --keyring data/keyring.json add --standby"
+    )]
     Add {
         /// Keep the active key until the new one is activated
         #[arg(long)]
@@ -102,11 +102,28 @@ impl Args {
     pub(crate) fn has_json(&self) -> bool {
         matches!(self.action, Action::List | Action::Show)
     }
+
+    /// File of the keyring. A new one is never made in the folder of a store, whose server makes its own.
+    fn file(&self) -> Result<PathBuf> {
+        if let Some(file) = &self.file {
+            return Ok(file.clone());
+        }
+        if let (Some(url), false) = (&self.store, matches!(self.action, Action::Init)) {
+            let url = url.parse::<StoreUrl>()?;
+            url.must_exist()?;
+            if let Some(folder) = url.folder() {
+                return Ok(folder.join(Keyring::FILE_NAME));
+            }
+        }
+        Ok(Keyring::FILE_NAME.into())
+    }
 }
 
 pub(crate) async fn run(args: &Args, json: bool) -> Result<ExitCode> {
     let now = SystemClock.now();
-    let file = args.file.as_path();
+    let file = args.file()?;
+    let file = file.as_path();
+    let store = args.store.clone().or_else(|| store_of(file));
     match args.action {
         Action::Init => {
             let keyring = Keyring::generate(&SystemRng, now);
@@ -114,6 +131,13 @@ pub(crate) async fn run(args: &Args, json: bool) -> Result<ExitCode> {
             outln!("created {} with the key {}", file.display(), keyring.active())?;
         }
         Action::Add { standby } => {
+            let checked = match &store {
+                Some(url) => open_for_change(url, file).await?,
+                None => None,
+            };
+            if let (false, Some(db)) = (standby, &checked) {
+                check_alone(db).await?;
+            }
             let id = Keyring::edit(file, |keyring| {
                 let id = keyring.add(&SystemRng, now)?;
                 if !standby {
@@ -121,19 +145,27 @@ pub(crate) async fn run(args: &Args, json: bool) -> Result<ExitCode> {
                 }
                 Ok(id)
             })?;
-            outln!("added the key {id}, {}", if standby { "on standby" } else { "now active" })?;
+            let how = if standby { "on standby" } else { "now active" };
+            if let Some(db) = checked {
+                db.reload_keyring().await?;
+                append(&db, "keyring add", format!("the key {id} is added, {how}")).await?;
+            }
+            outln!("added the key {id}, {how}")?;
         }
         Action::AddNamingKey => {
             let id = Keyring::edit(file, |keyring| keyring.add_naming_key(&SystemRng, now))?;
             outln!("added the naming key {id}")?;
         }
         Action::Activate { id } => {
-            let checked = if let Some(url) = &args.store {
-                check_nodes(url, file, id).await?
+            let checked = if let Some(url) = &store {
+                open_for_change(url, file).await?
             } else {
                 errln!("without --store it is not checked that every node has the key");
                 None
             };
+            if let Some(db) = checked.as_ref().filter(|db| db.engine().info().shared) {
+                db.rings().check_everywhere(id).await?;
+            }
             Keyring::edit(file, |keyring| keyring.activate(id))?;
             if let Some(db) = checked {
                 append(&db, "keyring activate", format!("the key {id} is active")).await?;
@@ -153,7 +185,7 @@ pub(crate) async fn run(args: &Args, json: bool) -> Result<ExitCode> {
             reseal(url, file).await?;
         }
         Action::Retire { id } => {
-            let checked = if let Some(url) = &args.store {
+            let checked = if let Some(url) = &store {
                 Some(check_uses(url, file, id).await?)
             } else {
                 errln!("without --store it is not checked that nothing uses the key");
@@ -170,10 +202,18 @@ pub(crate) async fn run(args: &Args, json: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Embedded store that has this file as its keyring.
+fn store_of(file: &Path) -> Option<String> {
+    let folder = file.parent().filter(|_| file.file_name() == Some(Keyring::FILE_NAME.as_ref()))?;
+    StoreUrl::of_folder(folder)
+}
+
 /// Appends to the audit log of the whole store.
 async fn append(db: &Ebbtide, reason: &str, detail: String) -> Result<()> {
     let note = Note::of(AuditAction::Keyring, &AuditContext::because(reason)?)?;
-    Ok(db.at(&Scope::Global).audit().append(&note.with_detail(detail)).await?)
+    db.at(&Scope::Global).audit().append(&note.with_detail(detail)).await?;
+    db.stores().checkpoint_audit().await?;
+    Ok(())
 }
 
 /// Keys of a ring, without the keys themselves.
@@ -218,8 +258,8 @@ fn list(file: &Path, json: bool) -> Result<()> {
         return outln!("{}", ring_json(file)?);
     }
     let now = SystemClock.now();
-    outln!("ID        AGE       STATE")?;
     let keyring = Keyring::load(file)?;
+    outln!("ID        AGE       STATE")?;
     for key in keyring.keys() {
         let days = now.since(key.created_at).as_secs() / (24 * 3600);
         let state = if key.active { "active" } else { "accepted" };
@@ -232,15 +272,26 @@ fn list(file: &Path, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Refuses while a node does not have the key, and returns the store. A store that a server of this machine has open
-/// has that node alone, and the server reads the file that is changed and notes the change.
-async fn check_nodes(url: &str, file: &Path, id: KeyId) -> Result<Option<Ebbtide>> {
-    let db = match open(url, file).await {
-        Err(error) if store::is_held(url, &error) => return Ok(None),
-        db => db?,
-    };
-    db.rings().check_everywhere(id).await?;
-    Ok(Some(db))
+/// Opens the store for a change of its keyring. None if a server of this machine has it open: it is the only node, reads
+/// the file that is changed, and notes the change.
+async fn open_for_change(url: &str, file: &Path) -> Result<Option<Ebbtide>> {
+    match open(url, file).await {
+        Err(error) if store::is_held(url, &error) => Ok(None),
+        db => db.map(Some),
+    }
+}
+
+/// Refuses to activate a new key at once while nodes share the store: none of them has it. An embedded store has no node
+/// while this process has it open.
+async fn check_alone(db: &Ebbtide) -> Result<()> {
+    let nodes = if db.engine().info().shared { db.rings().nodes().await?.len() } else { 0 };
+    if nodes > 0 {
+        bail!(
+            "{nodes} nodes use the store, and none of them has the new key: add it with --standby, copy the file to \
+             every node, and activate it then"
+        );
+    }
+    Ok(())
 }
 
 async fn show_nodes(url: &str) -> Result<()> {

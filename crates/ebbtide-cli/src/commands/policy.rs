@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Subcommand;
-use ebbtide::{Kind, TtlPolicy};
+use ebbtide::{Kind, Ttl, TtlPolicy};
 use ebbtide_api::policies::{PolicyAnswer, PolicyRequest, SimulationAnswer};
 use serde_json::json;
 
@@ -172,15 +172,15 @@ struct RemoveArgs {
 
 impl Bounds {
     fn request(self, place: &ScopeTarget) -> PolicyRequest {
-        let seconds = |time: Option<Duration>| time.and_then(|time| i64::try_from(time.as_secs()).ok());
+        let ttl = |time: Option<Duration>| time.and_then(|time| Ttl::new(time).ok());
         PolicyRequest {
             kind: self.of.kind.to_string(),
             collection: self.of.collection,
             scope: Some(place.scope.name.to_string()),
             preset: self.preset,
-            default_ttl_seconds: seconds(self.default),
-            min_ttl_seconds: seconds(self.min),
-            max_ttl_seconds: seconds(self.max),
+            default_ttl_seconds: ttl(self.default),
+            min_ttl_seconds: ttl(self.min),
+            max_ttl_seconds: ttl(self.max),
             enforce_ttl: self.advisory.then_some(false),
             ..PolicyRequest::default()
         }

@@ -9,7 +9,7 @@ use clap::Subcommand;
 use ebbtide_api::records::{RecordDeleted, RecordListed, RecordStored};
 use serde_json::{Value, json};
 
-use crate::args::ScopeTarget;
+use crate::args::{BelongsArgs, ScopeTarget};
 use crate::config::duration;
 use crate::output::{errln, outln, table, when};
 use crate::store::Access;
@@ -67,6 +67,10 @@ struct NameArgs {
     /// Take the id for a second key of the record
     #[arg(long)]
     by_key: bool,
+
+    /// Take the id for base64: of an id that is not text, as the list shows it
+    #[arg(long, conflicts_with = "by_key")]
+    base64: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -92,6 +96,9 @@ struct PutArgs {
     /// Let each read renew the lifetime, up to --max-ttl
     #[arg(long, requires_all = ["ttl", "max_ttl"])]
     sliding: bool,
+
+    #[command(flatten)]
+    belongs: BelongsArgs,
 
     /// Write only where there is no live record
     #[arg(long)]
@@ -119,7 +126,11 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
 impl NameArgs {
     fn body(&self) -> Result<Value> {
         let id = if self.id == "-" { input()?.trim().to_owned() } else { self.id.clone() };
-        let member = if self.by_key { "key" } else { "id" };
+        let member = match (self.by_key, self.base64) {
+            (true, _) => "key",
+            (false, true) => "id_base64",
+            (false, false) => "id",
+        };
         Ok(json!({"collection": self.collection, member: id}))
     }
 }
@@ -162,6 +173,7 @@ async fn put(args: &PutArgs, json: bool) -> Result<ExitCode> {
     if args.sliding {
         body["sliding"] = json!(true);
     }
+    args.belongs.add_to(&mut body);
     if args.if_absent {
         body["if"] = json!("absent");
     }

@@ -1,7 +1,6 @@
 //! `ebbtide relationship`
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -9,10 +8,11 @@ use ebbtide::stores::relationships::RelationType;
 use ebbtide_api::relationships::{RelationshipAnswer, RelationshipFound};
 use serde_json::{Value, json};
 
-use crate::args::{AuditArgs, LifeArgs, ScopeTarget};
+use super::belongings;
+use super::named::{ExtensionArgs, RemovalArgs, SearchArgs, count};
+use crate::args::{BelongsArgs, ScopeTarget, TtlArgs};
 use crate::client::encoded;
-use crate::config::duration;
-use crate::output::{errln, outln, table, when};
+use crate::output::{errln, outln, print_items, table, when};
 use crate::store::Access;
 
 /// Add, check, follow, list, extend and remove relationships
@@ -99,7 +99,10 @@ struct AddArgs {
     relation_type: RelationType,
 
     #[command(flatten)]
-    life: LifeArgs,
+    life: TtlArgs,
+
+    #[command(flatten)]
+    belongs: BelongsArgs,
 
     /// Creator
     #[arg(long, env = "USER", hide_env = true, default_value = "an operator")]
@@ -165,13 +168,8 @@ struct ListArgs {
     #[arg(long = "type", value_name = "TYPE")]
     relation_type: Option<RelationType>,
 
-    /// Include the scopes below
-    #[arg(long)]
-    below: bool,
-
-    /// Write the number alone
-    #[arg(long)]
-    count: bool,
+    #[command(flatten)]
+    search: SearchArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -210,12 +208,8 @@ struct ExtendArgs {
     #[arg(long = "type", value_name = "TYPE")]
     relation_type: RelationType,
 
-    /// Lifetime from now on, such as 2h
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    ttl: Duration,
-
     #[command(flatten)]
-    audit: AuditArgs,
+    extension: ExtensionArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -235,16 +229,12 @@ struct RemoveArgs {
     #[arg(long, conflicts_with = "names", requires = "yes")]
     all: bool,
 
-    /// Include the scopes below, with --all
-    #[arg(long, requires = "all")]
-    below: bool,
-
-    /// Carry out --all
-    #[arg(long)]
-    yes: bool,
+    /// List what belongs to it and would be removed too, and change nothing
+    #[arg(long, conflicts_with = "all")]
+    dry_run: bool,
 
     #[command(flatten)]
-    audit: AuditArgs,
+    removal: RemovalArgs,
 }
 
 pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
@@ -263,6 +253,7 @@ async fn add(args: AddArgs, json: bool) -> Result<ExitCode> {
     let operator = args.place.target.operator(Access::Write).await?;
     let mut body = args.names.body(Some(&args.relation_type));
     args.life.add_to(&mut body);
+    args.belongs.add_to(&mut body);
     body["created_by"] = args.created_by.into();
     body["metadata"] = args.metadata.into_iter().map(|(name, value)| (name, Value::from(value))).collect();
     let answer = operator.call("PUT", "/v1/relationships", Some(args.place.scope()), Some(body)).await?;
@@ -322,33 +313,13 @@ async fn list(args: &ListArgs, json: bool) -> Result<ExitCode> {
         ("relation", &args.relation),
         ("relation_type", &kind),
     ];
-    let given = names.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
-    let given = given.map(|(name, value)| format!("&{name}={}", encoded(value)));
-    let mut query = given.collect::<Vec<_>>().concat();
-    if args.below {
-        query += "&below=true";
+    let query = args.search.query(&names);
+    if args.search.count {
+        return count(&*operator, &args.place, "/v1/relationships", &query, json).await;
     }
-    if args.count {
-        let path = format!("/v1/relationships?count=true{query}");
-        let counted = operator.call("GET", &path, Some(args.place.scope()), None).await?.success()?;
-        if json {
-            outln!("{counted}")?;
-        } else {
-            outln!("{}", counted["count"])?;
-        }
-        return Ok(ExitCode::SUCCESS);
-    }
-    let mut found: Vec<Value> = Vec::new();
-    let keep = |item: &Value| {
-        found.push(item.clone());
-        Ok(())
-    };
-    operator.each("/v1/relationships", &query, Some(args.place.scope()), keep).await?;
-    if json {
-        return found.iter().try_for_each(|item| outln!("{item}")).map(|()| ExitCode::SUCCESS);
-    }
-    let found: Vec<RelationshipAnswer> = serde_json::from_value(found.into())?;
-    let rows = found.into_iter().map(|related| {
+    let found = operator.all("/v1/relationships", &query, args.place.scope()).await?;
+    let head = ["SUBJECT", "RELATION", "OBJECT", "TYPE", "SCOPE", "CREATED BY", "ENDS"];
+    print_items(found, json, head, |related: RelationshipAnswer| {
         [
             related.subject,
             related.relation,
@@ -358,9 +329,7 @@ async fn list(args: &ListArgs, json: bool) -> Result<ExitCode> {
             related.created_by,
             when(related.expires_at),
         ]
-    });
-    table(["SUBJECT", "RELATION", "OBJECT", "TYPE", "SCOPE", "CREATED BY", "ENDS"], rows)?;
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 async fn reachable(args: &ReachableArgs, json: bool) -> Result<ExitCode> {
@@ -387,46 +356,30 @@ async fn reachable(args: &ReachableArgs, json: bool) -> Result<ExitCode> {
 }
 
 async fn extend(args: ExtendArgs, json: bool) -> Result<ExitCode> {
-    let operator = args.place.target.operator(Access::Write).await?;
-    let mut body = args.names.body(Some(&args.relation_type));
-    body["ttl_seconds"] = args.ttl.as_secs().into();
-    (body["actor"], body["reason"]) = (args.audit.actor.into(), args.audit.reason.into());
-    let scope = Some(args.place.scope());
-    let answer = operator.call("POST", "/v1/relationships/extend", scope, Some(body)).await?;
-    crate::commands::extended(answer, "relationship", json)
+    let body = args.names.body(Some(&args.relation_type));
+    args.extension.extend(&args.place, "relationship", body, json).await
 }
 
 async fn remove(args: RemoveArgs, json: bool) -> Result<ExitCode> {
-    let operator = args.place.target.operator(Access::Write).await?;
-    let scope = Some(args.place.scope());
     if args.all {
-        let body = json!({"below": args.below, "actor": args.audit.actor, "reason": args.audit.reason});
-        let deleted =
-            operator.call("POST", "/v1/relationships/delete-all", scope, Some(body)).await?.success()?;
-        if json {
-            outln!("{deleted}")?;
-        } else {
-            outln!("{} relationships deleted", deleted["deleted"])?;
-        }
-        return Ok(ExitCode::SUCCESS);
+        return args.removal.delete_all(&args.place, "relationship", json).await;
     }
     let [subject, relation, object]: [String; 3] = args.names.try_into().unwrap_or_default();
+    if args.dry_run {
+        let operator = args.place.target.operator(Access::Read).await?;
+        let edge = json!({"subject": subject, "relation": relation, "object": object,
+            "relation_type": args.relation_type});
+        belongings::print(&*operator, &args.place, json!({"relationship": edge}), json).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let kind = args.relation_type.map(|kind| kind.to_string()).unwrap_or_default();
-    let path = format!(
-        "/v1/relationships?subject={}&relation={}&object={}&relation_type={}&{}",
+    let query = format!(
+        "subject={}&relation={}&object={}&relation_type={}",
         encoded(&subject),
         encoded(&relation),
         encoded(&object),
         encoded(&kind),
-        args.audit.query()
     );
-    let removed = operator.call("DELETE", &path, scope, None).await?.found()?.is_some();
-    if json {
-        outln!("{}", json!({"removed": removed}))?;
-    } else if removed {
-        outln!("removed {subject} {relation} {object}")?;
-    } else {
-        errln!("no such relationship");
-    }
-    Ok(if removed { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    let removed = ("removed", format!("{subject} {relation} {object}"));
+    args.removal.remove(&args.place, "relationship", &query, removed, json).await
 }

@@ -2,12 +2,12 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
-use ebbtide::Scope;
+use anyhow::{Context, Result, bail};
 use ebbtide::restore::restore;
+use ebbtide::{Scope, StoreUrl};
 use serde_json::Value;
 
 use crate::output::{local_time, outln};
@@ -20,7 +20,9 @@ use crate::store::{self, Access};
         A backup does not know what happened since: codes in it may have been used, grants and keys revoked. Codes, \
         nonces, challenges, device codes and pushed requests are used from now on; grants, tokens and sessions are over: \
         everybody signs in again. A replay check is refused until every proof from before has ended, unless its `iat` \
-        is after the fence. Revocations and deletions in exported audit logs are repeated.",
+        is after the fence. Revocations and deletions in exported audit logs are repeated: of API keys, approvals, \
+        relationships, groups of records, clients, owners and scopes. What a log cannot repeat, such as a new client \
+        secret or a policy, is printed.",
     after_help = "Examples:\n  \
         ebbtide restore /var/lib/ebbtide\n  \
         ebbtide restore /var/lib/ebbtide --audit audit.jsonl\n\n\
@@ -58,7 +60,12 @@ fn scope_of(named: Option<&Scope>, entry: &Value) -> Result<Scope> {
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    let url = if args.dir.contains(':') { args.dir.clone() } else { format!("fjall:{}", args.dir) };
+    // The folder of a store tells its engine.
+    let url = match StoreUrl::of_folder(Path::new(&args.dir)) {
+        Some(url) => url,
+        None if args.dir.contains(':') => args.dir.clone(),
+        None => bail!("no store at {}", args.dir),
+    };
     let mut entries = Vec::new();
     for (scope, path) in &args.audit {
         let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
@@ -75,6 +82,9 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         outln!("{count:>12} {kind}")?;
     }
     outln!("{} revocations repeated", fenced.revoked)?;
+    for change in &fenced.unrepeated {
+        outln!("not repeated, do it by hand: {change}")?;
+    }
     if let Some(until) = fenced.until {
         let until = local_time(until.as_millis());
         outln!("replay checks without an iat from now on are refused until {until}")?;

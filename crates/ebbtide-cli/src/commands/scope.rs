@@ -2,22 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use ebbtide::stores::scopes::Scopes;
-use ebbtide::{Kind, Reach, Scope};
+use ebbtide::{Reach, Scope};
 use ebbtide_api::access::ScopeAccessAnswer;
-use ebbtide_api::describe;
-use ebbtide_api::scopes::{ScopeCounts, ScopeMigrate, ScopeMigrated};
-use indicatif::{ProgressBar, ProgressStyle};
+use ebbtide_api::scopes::{ScopeCounts, ScopeDeleted, ScopeMigrate, ScopeMigrated};
+use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
-use crate::args::{AuditArgs, Confirmation, ScopeTarget, Target};
-use crate::client::{Client, encoded};
-use crate::operator::Operator;
-use crate::output::{errln, outln, table, when};
-use crate::store::{self, Access};
+use crate::args::{AuditArgs, Confirmation, ScopeTarget, StoreTarget};
+use crate::client::encoded;
+use crate::operator::{Operator, OperatorAnswer};
+use crate::output::{errln, local_time, outln, table, when};
+use crate::store::Access;
 
 /// List, count and delete scopes
 #[derive(Debug, clap::Args)]
@@ -43,9 +43,19 @@ enum Action {
         after_help = "Example:\n  ebbtide scope delete --store fjall:data --scope tenant:acme --below --yes"
     )]
     Delete(DeleteArgs),
-    /// Move approvals, relationships and attributes to another scope, while the store serves
+    /// Move every record of a scope to another one, while the store serves
     #[command(
-        after_help = "Example:\n  ebbtide scope migrate --store fjall:data --from global --to tenant:acme --yes"
+        long_about = "Move every record of a scope to another one, while the store serves.\n\n\
+            Each record moves in one commit, with its lifetime, its version and what leads to it. Refresh tokens, access \
+            tokens, codes and sessions of before are valid in the other scope, so that clients can change their header \
+            at any time. Replay records and revoked groups are copied: they refuse in both. API keys and policies stay, \
+            since their scope is what they are about, and so does what a sign-out or a deletion has ended. A record that \
+            exists in the other scope already is left. After an interruption, run the command again.\n\n\
+            The report of requests without a scope tells which keys and routes still use the old one.",
+        after_help = "Examples:\n  \
+            ebbtide scope migrate --store fjall:data --from global --to tenant:acme --dry-run\n  \
+            ebbtide scope migrate --server http://127.0.0.1:7878 --from global --to tenant:acme --yes\n\n\
+            Exit status: 0 everything has moved, 1 records were left since they exist there, 2 the migration failed."
     )]
     Migrate(MigrateArgs),
     /// Report the requests to a server that named no scope, by key and route
@@ -61,7 +71,7 @@ enum Action {
 #[derive(Debug, clap::Args)]
 struct MigrateArgs {
     #[command(flatten)]
-    target: Target,
+    target: StoreTarget,
 
     /// Scope to move from, exactly
     #[arg(long, value_name = "SCOPE")]
@@ -70,6 +80,10 @@ struct MigrateArgs {
     /// Scope to move to
     #[arg(long, value_name = "SCOPE")]
     to: Scope,
+
+    /// Move nothing, and count what would be moved
+    #[arg(long)]
+    dry_run: bool,
 
     #[command(flatten)]
     audit: AuditArgs,
@@ -81,7 +95,7 @@ struct MigrateArgs {
 #[derive(Debug, clap::Args)]
 struct UnscopedArgs {
     #[command(flatten)]
-    target: Target,
+    target: StoreTarget,
 }
 
 #[derive(Debug, clap::Args)]
@@ -141,16 +155,6 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
     }
 }
 
-async fn open(place: &ScopeTarget, access: Access) -> Result<Scopes> {
-    let url = place.target.store()?;
-    let db = if access == Access::Read {
-        store::open(url, access).await?
-    } else {
-        store::open_signing(url, access).await?
-    };
-    Ok(db.at(&place.scope.name).scopes())
-}
-
 async fn stats(args: StatsArgs, json: bool) -> Result<ExitCode> {
     let operator = args.place.target.operator(Access::Read).await?;
     let path = format!("{}&statistics=true", path(&args.place, args.below));
@@ -190,67 +194,42 @@ async fn list(place: &ScopeTarget, json: bool) -> Result<ExitCode> {
 }
 
 async fn delete(args: DeleteArgs, json: bool) -> Result<ExitCode> {
-    let reach = args.place.reach(args.below);
-    let deleted = match args.place.target.server()? {
-        Some(server) => delete_remotely(&server, &args, &reach).await?,
-        None => delete_locally(args, &reach).await?,
-    };
+    const INTERRUPTED: &str =
+        "the deletion was interrupted; run it again to delete the rest, with --resume to continue from there";
+    let (reach, path) = (args.place.reach(args.below), path(&args.place, args.below));
+    let operator = args.place.target.operator(Access::Write).await?;
+    if !args.confirmation.yes {
+        let counts: ScopeCounts = operator.call("GET", &path, None, None).await?.read()?;
+        let goes = |kind: &str| Scopes::deletable().any(|deletable| deletable.name() == kind);
+        let records: u64 =
+            counts.counts.iter().filter(|(kind, _)| goes(kind.as_str())).map(|(_, count)| count).sum();
+        args.confirmation.ask(&format!("delete {records} records {}", extent(&reach)))?;
+    }
+    let bar = ProgressBar::new_spinner().with_message("deleting");
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let path = format!("{path}&resume={}&{}", args.resume, args.audit.query());
+    let deleted = operator.call("DELETE", &path, None, None).await;
+    bar.finish_and_clear();
+    let deleted: ScopeDeleted = deleted.and_then(OperatorAnswer::read).context(INTERRUPTED)?;
+    if let Some(began_at) = deleted.resumed_from {
+        let began_at = local_time(began_at);
+        errln!("resumed the deletion that began at {began_at}; records written since then may remain");
+    }
     if json {
-        outln!("{deleted}")?;
+        outln!("{}", json!(deleted))?;
     } else {
-        let total = print_counts(&deleted["deleted"])?;
+        let total = print_counts(&json!(deleted.deleted))?;
         outln!("{total} records deleted {}", extent(&reach))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn delete_locally(args: DeleteArgs, reach: &Reach) -> Result<Value> {
-    const INTERRUPTED: &str =
-        "the deletion was interrupted; run it again to delete the rest, with --resume to continue from there";
-    let scopes = open(&args.place, Access::Write).await?;
-    if !args.confirmation.yes {
-        let counts = scopes.count(reach).await.context("cannot read the scope")?;
-        let goes = |kind: &Kind| Scopes::deletable().any(|deletable| deletable == *kind);
-        let records: u64 = counts.iter().filter(|(kind, _)| goes(kind)).map(|(_, count)| count).sum();
-        args.confirmation.ask(&format!("delete {records} records {}", extent(reach)))?;
-    }
-    let context = args.audit.context()?;
-    let resumed = if args.resume { scopes.resume_delete(reach, &context).await? } else { None };
-    let mut deletion = match resumed {
-        Some(resumed) => {
-            let began_at = resumed.began_at();
-            errln!("resuming the deletion that began at {began_at}; records written since then may remain");
-            resumed
-        }
-        None => scopes.delete(reach, &context).await?,
-    };
-    let bar = ProgressBar::new(1);
-    bar.set_style(ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} parts {elapsed}")?);
-    while deletion.step().await.context(INTERRUPTED)? {
-        let (done, of) = deletion.done();
-        bar.set_length(of.into());
-        bar.set_position(done.into());
-        bar.set_message(format!("{} deleted", deletion.removed().total()));
-    }
-    bar.finish_and_clear();
-    Ok(describe::counts(reach, "deleted", &deletion.removed().records))
-}
-
-async fn delete_remotely(server: &Client, args: &DeleteArgs, reach: &Reach) -> Result<Value> {
-    let path = path(&args.place, args.below);
-    if !args.confirmation.yes {
-        let counts = server.call("GET", &path, None, None).await?.success()?;
-        let records = format!("most of {} records {}", counts["total"], extent(reach));
-        args.confirmation.ask(&format!("delete {records}"))?;
-    }
-    let resume = if args.resume { "&resume=true" } else { "" };
-    let audit =
-        format!("&on_behalf_of={}&reason={}", encoded(&args.audit.actor), encoded(&args.audit.reason));
-    server.call("DELETE", &format!("{path}{resume}{audit}"), None, None).await?.success()
-}
-
 async fn migrate(args: MigrateArgs, json: bool) -> Result<ExitCode> {
     let operator = args.target.operator(Access::Write).await?;
+    if args.dry_run {
+        migrate_all(&*operator, &args, true, json).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if !args.confirmation.yes {
         let (total, _) = migrate_all(&*operator, &args, true, json).await?;
         args.confirmation.ask(&format!("move {total} records"))?;
@@ -266,7 +245,8 @@ async fn migrate_all(
     dry_run: bool,
     json: bool,
 ) -> Result<(u64, u64)> {
-    let (mut moved, mut conflicts, mut after) = (BTreeMap::<String, u64>::new(), 0, None);
+    let (mut moved, mut left) = (BTreeMap::<String, u64>::new(), BTreeMap::<String, u64>::new());
+    let (mut conflicts, mut after) = (0, None);
     loop {
         let body = ScopeMigrate {
             from: args.from.to_string(),
@@ -277,9 +257,14 @@ async fn migrate_all(
             reason: Some(args.audit.reason.clone()),
         };
         let answer = operator.call("POST", "/v1/scopes/migrate", None, Some(json!(body))).await?;
-        let step: ScopeMigrated = answer.read()?;
+        let step: ScopeMigrated = answer.read().context(
+            "the migration was interrupted; what has moved stays where it is: run it again to move the rest",
+        )?;
         for (kind, count) in step.moved {
             *moved.entry(kind).or_default() += count;
+        }
+        for (kind, count) in step.left {
+            *left.entry(kind).or_default() += count;
         }
         conflicts += step.conflicts;
         after = step.next;
@@ -292,7 +277,8 @@ async fn migrate_all(
     if json {
         outln!(
             "{}",
-            json!({"moved": moved, "conflicts": conflicts, "dry_run": dry_run, "unscoped": unscoped["items"]})
+            json!({"moved": moved, "conflicts": conflicts, "left": left, "dry_run": dry_run,
+                "unscoped": unscoped["items"]})
         )?;
     } else {
         print_counts(&json!(moved))?;
@@ -302,12 +288,16 @@ async fn migrate_all(
             args.from,
             args.to
         )?;
+        if !left.is_empty() {
+            outln!("stay in {}, since they are bound to it or have ended:", args.from)?;
+            print_counts(&json!(left))?;
+        }
         print_unscoped(&unscoped)?;
     }
     Ok((total, conflicts))
 }
 
-async fn unscoped(target: &Target, json: bool) -> Result<ExitCode> {
+async fn unscoped(target: &StoreTarget, json: bool) -> Result<ExitCode> {
     let operator = target.operator(Access::Read).await?;
     let found = operator.call("GET", "/v1/unscoped-requests", None, None).await?.success()?;
     if json {

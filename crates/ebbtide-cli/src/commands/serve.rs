@@ -97,14 +97,14 @@ pub(super) async fn serve(
     }
     listening(&url)?;
     let (stopping, stopped) = watch::channel(());
-    let hurry = app.clone();
+    let draining = app.clone();
     let stop = async move {
         tokio::select! {
             _ = terminate.recv() => {}
             // A person at a terminal does not wait for a load balancer.
-            _ = interrupt.recv() => hurry.hurry(),
+            _ = interrupt.recv() => draining.skip_drain_delay(),
             () = has_failed => {
-                hurry.hurry();
+                draining.skip_drain_delay();
                 return tracing::error!("the store has failed; ending the process");
             }
         }
@@ -114,11 +114,12 @@ pub(super) async fn serve(
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
-            hurry.hurry();
+            draining.skip_drain_delay();
         });
         drop(stopping);
     };
     let reloads = Reloads { settings, logging, files };
+    let cores = Arc::new(Cores::start_all().context("cannot start the threads of the server")?);
     let redis = async {
         let Some(listener) = resp else { return Ok(()) };
         let mut stopped = stopped;
@@ -126,10 +127,9 @@ pub(super) async fn serve(
             // The sender is dropped, and never sends.
             let _ = stopped.changed().await;
         };
-        let tls = tls.as_ref().map(|tls| Arc::clone(&tls.borrow()));
-        resp::serve(listener, app.clone(), tls, stop).await
+        let cores = Some(Arc::clone(&cores));
+        resp::Listening { listener, tls: tls.clone(), cores }.run(app.clone(), stop).await
     };
-    let cores = Arc::new(Cores::start_all().context("cannot start the threads of the server")?);
     let http = Serving { listener, operator, tls: tls.clone(), cores: Some(Arc::clone(&cores)) };
     let http = http.run(app.clone(), stop);
     tokio::select! {
@@ -238,7 +238,7 @@ async fn open(config: &Config) -> Result<(App, Sweeper, Ebbtide)> {
         .with_root_keys(&root_keys)
         .with_quotas(Quotas::new(config.quotas.clone()));
     let sweeper = db.sweeper().share(config.sweep_budget).settings(config.sweep)?;
-    let app = app.with_silence(config.sweep.silence).with_scope_rules(config.scope_rules);
+    let app = app.with_sweep_settings(config.sweep).with_scope_rules(config.scope_rules);
     Ok((app, sweeper, db))
 }
 

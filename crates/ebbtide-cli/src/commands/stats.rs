@@ -2,14 +2,12 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
-use ebbtide::ops::sweeper::{self, SILENCE};
-use ebbtide_api::describe;
+use anyhow::Result;
 use serde_json::Value;
 
-use crate::args::Target;
+use crate::args::StoreTarget;
 use crate::output::outln;
-use crate::store::{self, Access};
+use crate::store::Access;
 
 /// Count the records of a store, by kind
 #[derive(Debug, clap::Args)]
@@ -23,18 +21,12 @@ use crate::store::{self, Access};
 )]
 pub(crate) struct Args {
     #[command(flatten)]
-    target: Target,
+    target: StoreTarget,
 }
 
 pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
-    let stats = if let Some(server) = args.target.server()? {
-        server.call("GET", "/v1/stats", None, None).await?.success()?
-    } else {
-        let db = store::open(args.target.store()?, Access::Read).await?;
-        let (store, now) = (db.engine(), db.time().now()?);
-        let stats = store.stats(now.earliest()).await.context("cannot count the records")?;
-        describe::stats(&stats, &sweeper::warnings(store.as_ref(), now.latest(), SILENCE).await?)
-    };
+    let operator = args.target.tool(Access::Read).await?;
+    let stats = operator.call("GET", "/v1/stats", None, None).await?.success()?;
     if json {
         outln!("{stats:#}")?;
     } else {

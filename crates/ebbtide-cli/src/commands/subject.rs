@@ -128,9 +128,10 @@ async fn sign_out(args: &SignOutArgs, json: bool) -> Result<ExitCode> {
     if json {
         outln!("{ended}")?;
     } else {
-        let SubjectSignedOut { grants, access_tokens, sessions, .. } = serde_json::from_value(ended)?;
+        let SubjectSignedOut { grants, access_tokens, sessions, more, .. } = serde_json::from_value(ended)?;
+        let least = if more { "at least " } else { "" };
         outln!(
-            "{} is signed out: {grants} grants, {access_tokens} access tokens without a grant and {sessions} sessions ended",
+            "{} is signed out: {least}{grants} grants, {access_tokens} access tokens without a grant and {sessions} sessions ended",
             args.subject
         )?;
     }

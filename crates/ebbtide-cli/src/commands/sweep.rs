@@ -1,21 +1,19 @@
 //! `ebbtide sweep`
 
-use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use ebbtide::ops::sweeper::{Share, SweepOutcome};
+use anyhow::{Context, Result};
+use ebbtide::ops::sweeper::Share;
 use ebbtide::timekeeping::ClockState;
-use ebbtide::{Budget, Ebbtide, Kind, Stopwatch};
+use ebbtide::{Kind, Stopwatch};
 use ebbtide_api::stats::{KindStatsAnswer, StatsAnswer, SweepRequest};
-use serde_json::{Map, Value, json};
-use tokio::time::sleep;
+use serde_json::{Value, json};
 
 use super::scope::print_counts;
-use crate::args::Target;
+use crate::args::StoreTarget;
 use crate::config::duration;
+use crate::operator::Operator;
 use crate::output::{errln, outln};
 use crate::store::{self, Access};
 
@@ -33,13 +31,14 @@ use crate::store::{self, Access};
         ebbtide sweep --store 'postgres://ebbtide@db/auth' --budget 0.25 --time-limit 10m\n  \
         ebbtide sweep --store fjall:/var/lib/ebbtide --dry-run\n  \
         ebbtide sweep --store fjall:/var/lib/ebbtide --kind replays,nonces\n  \
-        ebbtide sweep --server http://127.0.0.1:7878 --key-file data/root.key\n\n\
+        ebbtide sweep --server http://127.0.0.1:7878 --key-file data/root.key\n  \
+        ebbtide sweep --server http://127.0.0.1:7878 --key-file data/root.key --by-profile --json\n\n\
         Exit status: 0 every expired record is gone, 1 there are more (the time limit was reached, or another sweep is \
-        running), 2 the sweep failed, 3 nothing was removed since the clock is in doubt or held. With --json the counts by kind are written, and \"more\" if there are more."
+        running; 0 with --more-is-ok), 2 the sweep failed, 3 nothing was removed since the clock is in doubt or held. With --json the counts by kind are written, and \"more\" if there are more."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
-    target: Target,
+    target: StoreTarget,
 
     /// Kind to sweep, such as replays; several times, or separated by commas, for several [default: all]
     #[arg(long = "kind", value_name = "KIND", value_delimiter = ',')]
@@ -54,97 +53,73 @@ pub(crate) struct Args {
     #[arg(long, env = "EBBTIDE_SWEEP_BUDGET", value_name = "SHARE", default_value = "1")]
     budget: Share,
 
+    /// Count the removed codes, grants, access tokens and sessions by profile too; this reads every record of theirs
+    #[arg(long, conflicts_with = "dry_run")]
+    by_profile: bool,
+
+    /// Lease of the sweep, such as 60s, which is renewed while it makes progress [default: 60s, or the server's]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    turn: Option<Duration>,
+
+    /// Age of an overdue record from which a sweep that removes nothing is a fault, such as 5m [default: the engine's]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    overdue: Option<Duration>,
+
     /// Time limit, such as 30s, 5m or 1h; the rest is left to the next sweep
     #[arg(long, value_name = "TIME", value_parser = duration)]
     time_limit: Option<Duration>,
+
+    /// End with status 0 also if there is more for the next sweep: for timers that take any other status for a failure
+    #[arg(long)]
+    more_is_ok: bool,
 }
 
 pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
     let stopwatch = Stopwatch::start();
-    if let Some(server) = args.target.server()? {
-        if args.time_limit.is_some() {
-            bail!("--time-limit needs --store: a server sweeps everything at once");
-        }
-        if args.dry_run {
-            let stats = server.call("GET", "/v1/stats", None, None).await?.success()?;
-            let stats: StatsAnswer = serde_json::from_value(stats)?;
-            report_expired(&args.kinds, &stats, "have expired", json)?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        let names = args.kinds.iter().map(ToString::to_string).collect();
-        let body = SweepRequest { kinds: (!args.kinds.is_empty()).then_some(names) };
-        let removed = server.call("POST", "/v1/sweep", None, Some(json!(body))).await?.success()?;
-        return report(&removed, None, json);
-    }
-    let url = args.target.store()?;
     let access = if args.dry_run { Access::Read } else { Access::Write };
-    let db = store::open(url, access).await.map_err(|error| {
-        if store::is_held(url, &error) {
-            error.context(
-                "an embedded store is swept by the server that has it open: start it with --sweep-interval, or ask \
-                 it with --server",
-            )
-        } else {
-            error
-        }
+    let operator = args.target.tool(access).await.map_err(|error| match args.target.store() {
+        Ok(url) if store::is_held(url, &error) => error.context(
+            "an embedded store is swept by the server that has it open: start it with --sweep-interval, or ask it \
+             with --server",
+        ),
+        _ => error,
     })?;
-    let store = db.engine();
     if args.dry_run {
-        let now = db.time().now()?.earliest();
-        let finding = if store.info().reclaims_itself {
-            "have expired and are left to the engine's TTL, or to a sweep with sweep=delete in the URL"
-        } else {
-            "have expired and would be removed"
-        };
-        let stats = StatsAnswer::new(&store.stats(now).await?, Vec::new());
-        report_expired(&args.kinds, &stats, finding, json)?;
+        let stats: StatsAnswer = operator.call("GET", "/v1/stats", None, None).await?.read()?;
+        report_expired(&args.kinds, &stats, json)?;
         return Ok(ExitCode::SUCCESS);
     }
-    if let Some(refused) = in_doubt(&db).await {
+    if let Some(refused) = in_doubt(&*operator).await? {
         return Ok(refused);
     }
-    let limit = args.time_limit;
-    let rest = |time: Duration| async move {
-        let left = limit.map(|limit| limit.saturating_sub(stopwatch.elapsed()));
-        match left {
-            Some(left) if left <= time => return ControlFlow::Break(()),
-            _ => sleep(time).await,
-        }
-        ControlFlow::Continue(())
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let names = args.kinds.iter().map(ToString::to_string).collect();
+    let body = SweepRequest {
+        kinds: (!args.kinds.is_empty()).then_some(names),
+        budget: Some(args.budget.as_f64()),
+        time_limit_ms: args.time_limit.map(millis),
+        exclusive: true,
+        turn_ms: args.turn.map(millis),
+        overdue_ms: args.overdue.map(millis),
+        by_profile: args.by_profile,
     };
-    // DynamoDB deletes expired records for free; the URL asks for paid deletes (sweep=delete).
-    let step = Budget { force: !store.info().reclaims_itself, ..Budget::default() };
-    let mut sweeper = db.sweeper().share(args.budget).step(step);
-    if !args.kinds.is_empty() {
-        sweeper = sweeper.kinds(&args.kinds);
+    let answer = operator.call("POST", "/v1/sweep", None, Some(json!(body))).await?;
+    if answer.status == 503
+        && let Some(refused) = in_doubt(&*operator).await?
+    {
+        return Ok(refused);
     }
-    let swept = match sweeper.sweep(rest).await {
-        Ok(swept) => swept,
-        Err(error) => match in_doubt(&db).await {
-            Some(refused) => return Ok(refused),
-            None => return Err(error).context("cannot sweep the store"),
-        },
-    };
-    match swept {
-        SweepOutcome::Swept(done) => {
-            let mut removed: BTreeMap<Kind, u64> = args.kinds.iter().map(|kind| (*kind, 0)).collect();
-            removed.extend(&done.swept.removed);
-            let mut removed: Map<String, Value> =
-                removed.iter().map(|(kind, count)| (kind.name().to_owned(), (*count).into())).collect();
-            if done.swept.more {
-                removed.insert("more".to_owned(), true.into());
-            }
-            report(&Value::Object(removed), Some(done.took), json)
-        }
-        SweepOutcome::Busy { until } => {
-            let left = until.since(db.time().date()).as_secs();
-            errln!("another sweep is running; its lease ends in {left} s");
+    let more = match answer.or_conflict().context("cannot sweep the store")? {
+        Ok(removed) => report(&removed, stopwatch.elapsed(), json)?,
+        Err(busy) => {
+            errln!("{busy}");
             if json {
                 outln!("{}", json!({ "more": true }))?;
             }
-            Ok(ExitCode::from(1))
+            true
         }
-    }
+    };
+    Ok(if more && !args.more_is_ok { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
 /// Exit status of a sweep that the clock forbids.
@@ -152,33 +127,39 @@ const IN_DOUBT: u8 = 3;
 
 /// Says why nothing is swept, if the clock is not confirmed: a sweep from a timer has nobody who looks at it, and what
 /// it removes is gone.
-async fn in_doubt(db: &Ebbtide) -> Option<ExitCode> {
-    let compared = db.timed().ask_engine().await;
-    let status = db.time().status();
-    if status.state == ClockState::Normal && compared.is_ok() {
-        return None;
+async fn in_doubt(operator: &dyn Operator) -> Result<Option<ExitCode>> {
+    let clock = operator.call("GET", "/v1/clock", None, None).await?.success()?;
+    if clock["state"] == ClockState::Normal.name() {
+        return Ok(None);
     }
-    match compared {
-        Err(error) => errln!("nothing was swept: cannot compare the engine's clock: {error}"),
-        Ok(_) => errln!("nothing was swept: {}", status.sentence()),
-    }
-    Some(ExitCode::from(IN_DOUBT))
+    let advice = clock["advice"].as_str().map(|advice| format!("; {advice}")).unwrap_or_default();
+    errln!("nothing was swept: {}{advice}", clock["summary"].as_str().unwrap_or_default());
+    Ok(Some(ExitCode::from(IN_DOUBT)))
 }
 
-/// Reports the removed records: counts by kind, and `more` if there are more.
-fn report(removed: &Value, took: Option<Duration>, json: bool) -> Result<ExitCode> {
+/// Reports the removed records: counts by kind and by profile, and `more` if there are more, which it returns.
+fn report(removed: &Value, took: Duration, json: bool) -> Result<bool> {
     let more = removed["more"] == true;
     if json {
         outln!("{removed}")?;
     } else {
         let total = print_counts(removed)?;
-        let took = took.map(|took| format!(" in {:.1} s", took.as_secs_f64())).unwrap_or_default();
-        outln!("{total} removed{took}{}", if more { "; there are more, for the next sweep" } else { "" })?;
+        for (profile, counts) in removed["by_profile"].as_object().into_iter().flatten() {
+            outln!("of the profile {profile}:")?;
+            print_counts(counts)?;
+        }
+        let rest = if more { "; there are more, for the next sweep" } else { "" };
+        outln!("{total} removed in {:.1} s{rest}", took.as_secs_f64())?;
     }
-    Ok(if more { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    Ok(more)
 }
 
-fn report_expired(kinds: &[Kind], stats: &StatsAnswer, finding: &str, json: bool) -> Result<()> {
+fn report_expired(kinds: &[Kind], stats: &StatsAnswer, json: bool) -> Result<()> {
+    let finding = if stats.reclaims_itself {
+        "have expired and are left to the engine's TTL, or to a sweep with sweep=delete in the URL"
+    } else {
+        "have expired and would be removed"
+    };
     let asked = |kind: &str| kinds.is_empty() || kinds.iter().any(|asked| asked.name() == kind);
     let expired: Vec<(&String, &KindStatsAnswer)> =
         stats.kinds.iter().filter(|(kind, of)| of.expired > 0 && asked(kind)).collect();

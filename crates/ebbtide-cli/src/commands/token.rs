@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::args::{AuditArgs, ScopeTarget};
 use crate::client::encoded;
-use crate::output::{errln, outln, table, when};
+use crate::output::{errln, outln, print_items, when};
 use crate::store::Access;
 
 /// List grants, and revoke grants and access tokens by their ids
@@ -94,30 +94,21 @@ async fn grants(args: &GrantsArgs, json: bool) -> Result<ExitCode> {
         (Some(subject), _) => format!("&subject={}", encoded(subject)),
         (None, client) => format!("&client_id={}", encoded(client.as_deref().unwrap_or_default())),
     };
-    let mut found = Vec::new();
-    let keep = |item: &Value| {
-        found.push(item.clone());
-        Ok(())
-    };
-    operator.each("/v1/grants", &query, Some(args.place.scope()), keep).await?;
-    if json {
-        return found.iter().try_for_each(|item| outln!("{item}")).map(|()| ExitCode::SUCCESS);
-    }
-    let text = |item: &Value, name: &str| item[name].as_str().unwrap_or_default().to_owned();
-    let rows = found.iter().map(|item| {
+    let found = operator.all("/v1/grants", &query, args.place.scope()).await?;
+    let head = ["GRANT", "SUBJECT", "CLIENT", "STATE", "CREATED", "ENDS"];
+    print_items(found, json, head, |item: Value| {
+        let text = |name: &str| item[name].as_str().unwrap_or_default().to_owned();
         let time = |name: &str| when(item[name].as_u64());
         [
-            text(item, "grant_id"),
-            text(item, "subject"),
-            text(item, "client_id"),
+            text("grant_id"),
+            text("subject"),
+            text("client_id"),
             // A revoked one has the time and the reason.
             item["state"].as_str().unwrap_or("revoked").to_owned(),
             time("created_at"),
             time("expires_at"),
         ]
-    });
-    table(["GRANT", "SUBJECT", "CLIENT", "STATE", "CREATED", "ENDS"], rows)?;
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 async fn revoke(args: &RevokeArgs, path: &str, body: Value, json: bool) -> Result<ExitCode> {

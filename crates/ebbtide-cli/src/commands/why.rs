@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail};
 use ebbtide_api::why::RefusalAnswer;
 
-use crate::args::Target;
+use crate::args::StoreTarget;
 use crate::client::encoded;
+use crate::operator::Operator as _;
 use crate::output::{errln, outln, when};
 
 /// Tell the cause of a refusal, by the `request_id` of the problem
@@ -26,7 +27,7 @@ pub(crate) struct Args {
     request_id: String,
 
     #[command(flatten)]
-    target: Target,
+    target: StoreTarget,
 }
 
 pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use ebbtide::stores::attributes::BucketLives;
+use ebbtide::stores::attributes::{BucketExtend, BucketTtls};
 use ebbtide::stores::profile::Profile;
 use ebbtide::{Kind, PolicyTarget, Scope, Ttl, TtlPolicies, TtlPolicy};
 use toml::de::{DeTable, DeValue};
@@ -16,7 +16,7 @@ use super::values;
 
 /// A value of the file.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct FileValue {
     pub(super) text: String,
     /// File, line and key, for error messages.
     pub(super) place: String,
@@ -26,7 +26,7 @@ pub(super) struct Entry {
 #[derive(Debug, Default)]
 pub(super) struct File {
     /// Values of settings, by key.
-    pub(super) settings: BTreeMap<String, Entry>,
+    pub(super) settings: BTreeMap<String, FileValue>,
     /// Fields of each `[[policy]]`.
     policies: Vec<Fields>,
     /// Fields of each `[[bucket]]`.
@@ -39,16 +39,16 @@ pub(super) struct File {
 #[derive(Debug)]
 struct Fields {
     place: String,
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, FileValue>,
 }
 
 /// Text of the file, to find lines in.
-struct Source<'a> {
+struct FileText<'a> {
     path: &'a Path,
     text: &'a str,
 }
 
-impl Source<'_> {
+impl FileText<'_> {
     fn place(&self, span: &Range<usize>, key: &str) -> String {
         format!("{}:{}: {key}", self.path.display(), self.line(span))
     }
@@ -62,7 +62,7 @@ impl File {
     pub(super) fn read(path: &PathBuf) -> Result<Self> {
         let text =
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let source = Source { path, text: &text };
+        let source = FileText { path, text: &text };
         let table = DeTable::parse(&text).map_err(|error| {
             let line = error.span().map_or(1, |span| source.line(&span));
             anyhow::anyhow!("{}:{line}: {}", path.display(), error.message())
@@ -72,7 +72,7 @@ impl File {
         Ok(file)
     }
 
-    fn gather(&mut self, source: &Source<'_>, above: &str, table: &DeTable<'_>) -> Result<()> {
+    fn gather(&mut self, source: &FileText<'_>, above: &str, table: &DeTable<'_>) -> Result<()> {
         for (name, value) in table {
             let key = if above.is_empty() {
                 name.get_ref().to_string()
@@ -111,7 +111,7 @@ impl File {
                         values::quotas(&quota).map_err(|error| anyhow::anyhow!("{place}: {error}"))?;
                         each.push(quota);
                     }
-                    let entry = Entry { text: each.join(","), place };
+                    let entry = FileValue { text: each.join(","), place };
                     self.settings.insert(key, entry);
                 }
                 (key, DeValue::Table(table)) if is_section(key) => self.gather(source, key, table)?,
@@ -151,8 +151,8 @@ impl File {
     }
 
     /// Default lifetimes of buckets: the presets, and those of the file in place of them.
-    pub(super) fn bucket_lives(&self) -> Result<BucketLives> {
-        let mut lives = BucketLives::default();
+    pub(super) fn bucket_lives(&self) -> Result<BucketTtls> {
+        let mut lives = BucketTtls::default();
         for fields in &self.buckets {
             let Some(name) = fields.get("name", values::text)? else {
                 bail!("{}: missing field `name`", fields.place)
@@ -160,8 +160,15 @@ impl File {
             let owner = fields.get("owner", values::text)?;
             let life = |text: &str| if text == "never" { Ok(None) } else { ttl(text).map(Some) };
             let Some(ttl) = fields.get("ttl", life)? else { bail!("{}: missing field `ttl`", fields.place) };
-            fields.only(&["name", "owner", "ttl"])?;
+            let rule = |text: &str| match text {
+                "free" => Ok(BucketExtend::Free),
+                "privileged" => Ok(BucketExtend::Privileged),
+                _ => Err("expected free or privileged".to_owned()),
+            };
+            let extend = fields.get("extend", rule)?.unwrap_or_default();
+            fields.only(&["name", "owner", "ttl", "extend"])?;
             lives.set(owner.as_deref(), &name, ttl);
+            lives.set_extend(owner.as_deref(), &name, extend);
         }
         Ok(lives)
     }
@@ -251,7 +258,7 @@ fn is_section(key: &str) -> bool {
     SETTINGS.iter().any(section)
 }
 
-fn fields(source: &Source<'_>, place: String, above: &str, table: &DeTable<'_>) -> Result<Fields> {
+fn fields(source: &FileText<'_>, place: String, above: &str, table: &DeTable<'_>) -> Result<Fields> {
     let mut entries = BTreeMap::new();
     for (name, value) in table {
         let place = source.place(&name.span(), &format!("{above}.{}", name.get_ref()));
@@ -260,12 +267,12 @@ fn fields(source: &Source<'_>, place: String, above: &str, table: &DeTable<'_>) 
     Ok(Fields { place, entries })
 }
 
-fn entry(place: String, value: &DeValue<'_>) -> Result<Entry> {
+fn entry(place: String, value: &DeValue<'_>) -> Result<FileValue> {
     let text = match value {
         DeValue::String(text) => text.to_string(),
         DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
         DeValue::Boolean(switch) => switch.to_string(),
         _ => bail!("{place}: expected a string, a decimal number, true or false"),
     };
-    Ok(Entry { text, place })
+    Ok(FileValue { text, place })
 }

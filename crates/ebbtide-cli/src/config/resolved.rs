@@ -5,7 +5,7 @@ use std::fmt;
 
 use anyhow::{Result, anyhow};
 use ebbtide::TtlPolicies;
-use ebbtide::stores::attributes::BucketLives;
+use ebbtide::stores::attributes::BucketTtls;
 use ebbtide::stores::profile::Profile;
 
 use super::file::File;
@@ -13,7 +13,7 @@ use super::settings::{SETTINGS, Setting, Settings};
 
 /// Source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Source {
+enum SettingSource {
     Flag(&'static str),
     Variable(&'static str),
     /// File, line and key.
@@ -21,7 +21,7 @@ enum Source {
     Default,
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for SettingSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Flag(flag) => write!(f, "--{flag}"),
@@ -34,13 +34,13 @@ impl fmt::Display for Source {
 
 /// Every setting that has a value, with its source.
 pub(crate) struct Resolved {
-    values: BTreeMap<&'static str, (String, Source)>,
+    values: BTreeMap<&'static str, (String, SettingSource)>,
     file: File,
 }
 
 /// A row of `config check`.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Row {
+pub(crate) struct SettingRow {
     pub(crate) key: String,
     pub(crate) value: Option<String>,
     pub(crate) source: String,
@@ -53,10 +53,12 @@ impl Resolved {
         for setting in SETTINGS {
             let given = settings.given.iter().find(|given| given.key == setting.key);
             let value = match (given, file.settings.get(setting.key)) {
-                (Some(given), _) if given.by_flag => Some((given.text.clone(), Source::Flag(setting.flag))),
-                (Some(given), _) => Some((given.text.clone(), Source::Variable(setting.variable))),
-                (None, Some(entry)) => Some((entry.text.clone(), Source::File(entry.place.clone()))),
-                (None, None) => setting.default.map(|text| (text.to_owned(), Source::Default)),
+                (Some(given), _) if given.by_flag => {
+                    Some((given.text.clone(), SettingSource::Flag(setting.flag)))
+                }
+                (Some(given), _) => Some((given.text.clone(), SettingSource::Variable(setting.variable))),
+                (None, Some(entry)) => Some((entry.text.clone(), SettingSource::File(entry.place.clone()))),
+                (None, None) => setting.default.map(|text| (text.to_owned(), SettingSource::Default)),
             };
             if let Some(value) = value {
                 values.insert(setting.key, value);
@@ -89,7 +91,7 @@ impl Resolved {
     }
 
     /// Default lifetimes of buckets: the presets, and those of the file.
-    pub(super) fn bucket_lives(&self) -> Result<BucketLives> {
+    pub(super) fn bucket_lives(&self) -> Result<BucketTtls> {
         self.file.bucket_lives()
     }
 
@@ -111,10 +113,10 @@ impl Resolved {
     }
 
     /// Every setting with its value and source, without secrets.
-    pub(crate) fn rows(&self) -> Vec<Row> {
+    pub(crate) fn rows(&self) -> Vec<SettingRow> {
         let row = |setting: &Setting| {
             let value = self.values.get(setting.key);
-            Row {
+            SettingRow {
                 key: setting.key.to_owned(),
                 value: value.map(
                     |(text, _)| if setting.key == "store" { without_secrets(text) } else { text.clone() },
@@ -123,7 +125,7 @@ impl Resolved {
             }
         };
         let mut rows: Vec<_> = SETTINGS.iter().map(row).collect();
-        let listed = |key: &str, value: String| Row {
+        let listed = |key: &str, value: String| SettingRow {
             key: key.to_owned(),
             value: Some(value),
             source: "file".to_owned(),

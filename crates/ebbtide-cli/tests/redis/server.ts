@@ -17,8 +17,12 @@ export async function connect(): Promise<void> {
       if (answer.toString() !== "+OK\r\n") throw new Error(answer.toString())
       upstream.pipe(client)
       // The suite stores a thousand sessions of one second one after the other, and counts them. A debug build takes
-      // longer than that second for them, so they get ten.
+      // longer than that second for them, so they get ten, unless the suite is to run as it is.
       client.on("data", sent => {
+        if (process.env.EBBTIDE_TEST_UNMODIFIED) {
+          upstream.write(sent)
+          return
+        }
         const text = sent.toString("latin1").replaceAll("\r\nEX\r\n$1\r\n1\r\n", "\r\nEX\r\n$2\r\n10\r\n")
         upstream.write(text, "latin1")
       })

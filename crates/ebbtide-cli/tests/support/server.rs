@@ -71,8 +71,19 @@ impl Server {
 
     /// Starts a server with these flags and variables; its log is in `folder`.
     pub(crate) fn start_with(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        Self::start_program(ebbtide(&[]), folder, arguments, variables)
+    }
+
+    /// The same with another build.
+    pub(crate) fn start_program(
+        mut program: Command,
+        folder: &Path,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
         let log = folder.join(format!("{}.log", std::fs::read_dir(folder).unwrap().count()));
-        let mut process = ebbtide(&["serve", "--listen", "127.0.0.1:0"])
+        let mut process = program
+            .args(["serve", "--listen", "127.0.0.1:0"])
             .args(arguments)
             .envs(variables.iter().copied())
             .current_dir(folder)
@@ -231,6 +242,14 @@ impl Client {
 
     pub(crate) fn post(&mut self, path: &str, body: &str) -> Answer {
         self.call("POST", path, &[], body)
+    }
+
+    /// Sends a form, as RFC 7662 and RFC 7009 have it.
+    pub(crate) fn form(&mut self, path: &str, form: &str) -> Answer {
+        let json = "content-type: application/json";
+        let request = request("POST", path, &self.key, &[], form);
+        self.send(&request.replacen(json, "content-type: application/x-www-form-urlencoded", 1));
+        self.answer().expect("there is an answer")
     }
 
     /// Sends a request without a body; returns none if the connection ends.

@@ -7,7 +7,9 @@ use super::rig::{StoreRig, secs};
 use ebbtide::model::kind::Kind;
 use ebbtide::model::scope::Scope;
 use ebbtide::model::time::{Clock, Timestamp};
-use ebbtide::stores::approvals::{Approval, Approvals, GrantOutcome, Granted, MAX_METADATA_BYTES, Question};
+use ebbtide::stores::approvals::{
+    Approval, ApprovalQuery, Approvals, GrantOutcome, Granted, MAX_METADATA_BYTES,
+};
 use ebbtide::stores::audit::{Action, AuditContext, AuditOutcome};
 use ebbtide::stores::shared::extension::ExtendOutcome;
 
@@ -102,7 +104,7 @@ pub(super) async fn a_batch_answers_in_order(rig: StoreRig) {
         grant(&approvals, &approval(&format!("doc{number}"))).await;
     }
     let names: Vec<_> = (0..200).map(|number| format!("doc{number}")).collect();
-    let ask = |resource| Question { identity: "alice", resource, action: "GET" };
+    let ask = |resource| ApprovalQuery { identity: "alice", resource, action: "GET" };
     let questions: Vec<_> = names.iter().map(|name| ask(name.as_str())).collect();
     let answers = approvals.check_many(&questions).await.expect("check");
     assert_eq!(answers, (0..200).map(|number| number % 3 == 0).collect::<Vec<_>>());

@@ -183,7 +183,7 @@ pub(super) async fn an_extension_never_revives(rig: StoreRig) {
 fn with_policy(rig: &StoreRig, policy: TtlPolicy) -> Bucket {
     let mut policies = TtlPolicies::default();
     policies.set(Kind::Attribute, Scope::Global, policy).expect("a good policy");
-    let builder = Stores::builder(Arc::clone(&rig.backend))
+    let builder = Stores::builder_for_tests(Arc::clone(&rig.backend))
         .keyring(rig.keyring().clone())
         .clock(rig.clock.clone())
         .rng(SystemRng);

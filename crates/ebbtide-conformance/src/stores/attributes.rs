@@ -30,14 +30,16 @@ async fn data(bucket: &Bucket, name: &str) -> Option<Value> {
 pub(super) async fn swap(bucket: &Bucket, name: &str, old: &Value, new: impl Into<Draft>) -> Option<Stamp> {
     match bucket.compare_and_swap(name, old, new).await.expect("swap") {
         SwapOutcome::Swapped(stamp) => Some(stamp),
-        SwapOutcome::Conflict { .. } => None,
+        SwapOutcome::Longer { .. } => panic!("this caller may lengthen"),
+        _ => None,
     }
 }
 
 fn applied(change: ChangeOutcome) -> Option<Version> {
     match change {
         ChangeOutcome::Applied(stamp) => Some(stamp.version),
-        ChangeOutcome::Refused => None,
+        ChangeOutcome::Longer { .. } => panic!("this caller may lengthen"),
+        _ => None,
     }
 }
 

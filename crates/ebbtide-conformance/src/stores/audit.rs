@@ -20,10 +20,10 @@ use ebbtide::model::time::{Clock, Timestamp};
 use ebbtide::model::ttl::{TtlPolicies, TtlPolicy};
 use ebbtide::stores::Stores;
 use ebbtide::stores::attributes::Draft;
-use ebbtide::stores::audit::{Action, Audit, AuditFilter, AuditOutcome, Author, Break, Entry, Note};
+use ebbtide::stores::audit::{Action, Audit, AuditEntry, AuditFilter, AuditOutcome, Author, Break, Note};
 use ebbtide::stores::shared::extension::{ExtendOutcome, Extension};
 
-async fn entries(audit: &Audit) -> Vec<Entry> {
+async fn entries(audit: &Audit) -> Vec<AuditEntry> {
     let mut met = Vec::new();
     let mut after: Option<Cursor> = None;
     loop {
@@ -71,6 +71,13 @@ async fn write(rig: &StoreRig, key: &Key, record: Record) {
 
 async fn delete(rig: &StoreRig, key: &Key) {
     assert!(rig.backend.delete(key.clone(), rig.clock.now()).await.expect("delete").is_applied());
+}
+
+/// Stored checkpoints of the scope, in the order of their keys.
+async fn checkpoints(rig: &StoreRig) -> Vec<(Key, Record)> {
+    let place = ["audit-checkpoint".into()];
+    let prefix = Prefix::partition(Kind::System, &rig.scope, &place, &[]).expect("a good prefix");
+    rig.backend.scan(&prefix, None, 100, rig.clock.now()).await.expect("scan").items
 }
 
 async fn erase(rig: &StoreRig) {
@@ -191,12 +198,16 @@ pub(super) async fn a_missing_entry_is_found(rig: StoreRig) {
 }
 
 pub(super) async fn an_entry_of_another_hand_is_found(rig: StoreRig) {
-    // Whoever writes to the database has no keyring: theirs makes a whole chain, with a head, that is not genuine.
+    // A writer to the database has no keyring: its chain, whole and with a head, is not genuine.
     let audit = rig.stores.audit(&rig.scope);
     append(&audit, 2).await;
-    let forger = Stores::builder(Arc::clone(&rig.backend)).clock(rig.clock.clone()).rng(SystemRng).build();
+    let forger =
+        Stores::builder_for_tests(Arc::clone(&rig.backend)).clock(rig.clock.clone()).rng(SystemRng).build();
     append(&forger.audit(&rig.scope), 1).await;
-    assert!(matches!(verify(&audit).await, AuditOutcome::Broken { why: Break::Changed, .. }));
+    assert!(matches!(
+        verify(&audit).await,
+        AuditOutcome::Broken { why: Break::Changed | Break::Checkpoint, .. }
+    ));
 }
 
 pub(super) async fn a_log_that_is_cut_or_emptied_is_found(rig: StoreRig) {
@@ -218,8 +229,34 @@ pub(super) async fn a_log_that_is_cut_or_emptied_is_found(rig: StoreRig) {
     delete(&rig, &head.0).await;
     assert!(matches!(verify(&other).await, AuditOutcome::Broken { .. }), "cut with its head");
     erase(&rig).await;
-    assert_broken(&verify(&other).await, 5, Break::Missing, "emptied");
-    assert_broken(&verify(&audit).await, 5, Break::Missing, "emptied, for the process that wrote it");
+    assert_broken(&verify(&other).await, 1, Break::Missing, "emptied");
+    assert_broken(&verify(&audit).await, 1, Break::Missing, "emptied, for the process that wrote it");
+}
+
+pub(super) async fn a_forged_checkpoint_breaks_the_log(rig: StoreRig) {
+    let audit = rig.stores.audit(&rig.scope);
+    append(&audit, 3).await;
+    rig.stores.checkpoint_audit().await.expect("checkpoint");
+    let other = process(&rig).audit(&rig.scope);
+    let genuine = checkpoints(&rig).await;
+    assert_eq!(genuine.len(), 2, "that of the first entry, and that of the process");
+    for (key, record) in &genuine {
+        let (mut flipped, mut forged) = (record.value.to_vec(), record.clone());
+        let last = flipped.len() - 1;
+        flipped[last] ^= 1;
+        for (value, case) in [(flipped, "one bit is another"), (b"forged".to_vec(), "of another hand")] {
+            forged.value = value.into();
+            write(&rig, key, forged.clone()).await;
+            assert_broken(&verify(&other).await, 0, Break::Checkpoint, case);
+        }
+        write(&rig, key, record.clone()).await;
+    }
+    let [(first, one), (second, two)] = genuine.as_slice() else { panic!("two checkpoints") };
+    write(&rig, first, two.clone()).await;
+    assert_broken(&verify(&other).await, 0, Break::Checkpoint, "in the place of another");
+    write(&rig, first, one.clone()).await;
+    delete(&rig, second).await;
+    assert_intact(&other, 3).await;
 }
 
 pub(super) async fn a_log_from_a_copy_is_found_by_a_mark(rig: StoreRig) {
@@ -231,9 +268,13 @@ pub(super) async fn a_log_from_a_copy_is_found_by_a_mark(rig: StoreRig) {
     assert!(matches!(kept, AuditOutcome::Intact { entries: 5, .. }));
     erase(&rig).await;
     let other = process(&rig).audit(&rig.scope);
+    assert_broken(&verify(&other).await, 1, Break::Missing, "the commit of the first entry has a checkpoint");
+    for (key, _) in checkpoints(&rig).await {
+        delete(&rig, &key).await;
+    }
     assert!(
         matches!(verify(&other).await, AuditOutcome::Intact { entries: 0, .. }),
-        "no checkpoint was written"
+        "the store does not remember what was removed with its heads and its checkpoints"
     );
     assert_broken(&other.verify(Some(&mark)).await.expect("verify"), 3, Break::Missing, "a mark was kept");
 }
@@ -241,7 +282,7 @@ pub(super) async fn a_log_from_a_copy_is_found_by_a_mark(rig: StoreRig) {
 pub(super) async fn entries_end_and_the_rest_still_verifies(rig: StoreRig) {
     let mut policies = TtlPolicies::default();
     policies.set(Kind::Audit, Scope::Global, TtlPolicy::short_lived()).expect("a good policy");
-    let builder = Stores::builder(Arc::clone(&rig.backend)).clock(rig.clock.clone()).rng(SystemRng);
+    let builder = Stores::builder_for_tests(Arc::clone(&rig.backend)).clock(rig.clock.clone()).rng(SystemRng);
     let audit = builder.keyring(rig.keyring().clone()).policies(policies).build().audit(&rig.scope);
     append(&audit, 3).await;
     rig.pass(12 * 3600);
@@ -252,7 +293,7 @@ pub(super) async fn entries_end_and_the_rest_still_verifies(rig: StoreRig) {
     assert_eq!(entries(&audit).await.len(), 3, "the first three have ended");
     assert_intact(&audit, 3).await;
     rig.pass(1);
-    assert_eq!(rig.sweep().await.total(), 3);
+    assert_eq!(rig.sweep().await.total(), 4, "three entries, and the checkpoint of the first");
     assert_intact(&audit, 3).await;
     let (key, fourth) = stored(&rig).await.remove(0);
     delete(&rig, &key).await;

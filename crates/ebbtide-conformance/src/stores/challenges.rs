@@ -1,5 +1,7 @@
 //! Challenges are verified once, and guesses at them are counted in the step that judges them.
 
+use std::sync::Arc;
+
 use serde_json::json;
 
 use super::owned_records::context;
@@ -10,7 +12,7 @@ use ebbtide::model::kind::Kind;
 use ebbtide::model::rng::SeededRng;
 use ebbtide::model::secret::Secret;
 use ebbtide::model::time::Clock as _;
-use ebbtide::stores::audit::{Action, Entry};
+use ebbtide::stores::audit::{Action, AuditEntry};
 use ebbtide::stores::challenges::{
     ChallengeRequest, Challenges, Form, IssuedChallenge, Peek, Siblings, Verify, VerifyOutcome,
 };
@@ -146,7 +148,7 @@ pub(super) async fn wrong_secrets_are_counted_and_close_it(rig: StoreRig) {
         assert_eq!(verify(&rig, &by_id(&issued)).await, VerifyOutcome::Exceeded, "right is too late");
         let log = rig.stores.audit(&rig.scope).list(None, 1_000).await.expect("read").items;
         let locked =
-            |entry: &&Entry| entry.action == Action::Lockout && entry.target == [issued.id.to_string()];
+            |entry: &&AuditEntry| entry.action == Action::Lockout && entry.target == [issued.id.to_string()];
         assert_eq!(log.iter().filter(locked).count(), 1, "the lockout is in the audit log, once");
     }
 }
@@ -240,6 +242,36 @@ pub(super) async fn siblings_end_only_where_they_are_told_to(rig: StoreRig) {
     assert!(is_verified(&verify(&rig, &by_id(&third)).await));
     assert!(is_verified(&verify(&rig, &by_id(&bobs)).await));
     assert!(is_verified(&verify(&rig, &Verify::new("reset", &reset.secret)).await));
+}
+
+pub(super) async fn a_used_challenge_stays_used(rig: StoreRig) {
+    let invalidating = || request(Form::Token).siblings(Siblings::Invalidate);
+    let used = issue(&rig, request(Form::Token)).await;
+    assert!(is_verified(&verify(&rig, &by_id(&used)).await));
+    let next = issue(&rig, invalidating()).await;
+    assert_eq!(verify(&rig, &by_id(&used)).await, VerifyOutcome::Used, "it was used before it was ended");
+    assert!(is_verified(&verify(&rig, &by_id(&next)).await));
+    // Verified and ended at once, it is one of the two for good.
+    for _ in 0..8 {
+        let contended = Arc::new(issue(&rig, invalidating()).await);
+        let answers = rig.together(2, |rig, index| {
+            let contended = Arc::clone(&contended);
+            async move {
+                if index == 0 {
+                    return Some(verify(&rig, &by_id(&contended)).await);
+                }
+                issue(&rig, request(Form::Token).siblings(Siblings::Invalidate)).await;
+                None
+            }
+        });
+        let answers: Vec<_> = answers.await.into_iter().flatten().collect();
+        let later = verify(&rig, &by_id(&contended)).await;
+        match &answers[0] {
+            VerifyOutcome::Superseded => assert_eq!(later, VerifyOutcome::Superseded),
+            answer if is_verified(answer) => assert_eq!(later, VerifyOutcome::Used),
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 pub(super) async fn issuing_at_once_leaves_one_open(rig: StoreRig) {

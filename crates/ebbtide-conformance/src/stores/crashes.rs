@@ -5,7 +5,7 @@ use super::clients::{find, is_good, register};
 use super::owned_records::{Held, OwnedRecords, context, is_taken, push};
 use super::owners::left;
 use super::rig::StoreRig;
-use crate::faulty::Fault;
+use crate::faulty::FaultPoint;
 use ebbtide::model::error::Result;
 use ebbtide::model::time::Clock as _;
 use ebbtide::stores::clients::{ClientRequest, RegisterOutcome};
@@ -39,7 +39,7 @@ pub(super) async fn a_deletion_of_an_owner_that_crashes_anywhere_honours_nothing
         assert_eq!(owned_records.honoured(&rig).await.len(), OwnedRecords::ALL);
         let (crashing, faulty) = rig.faulty();
         // The write happens, and nothing after it.
-        faulty.stay_down(skip, Fault::After);
+        faulty.stay_down(skip, FaultPoint::After);
         let crashed = delete_owner(&crashing, &owner).await.is_err();
         assert_eq!(owned_records.honoured(&rig).await, [""; 0], "after write {skip}");
         // The last write ends the deletion and frees the name again.
@@ -68,7 +68,7 @@ pub(super) async fn a_deletion_of_a_client_that_crashes_anywhere_honours_nothing
         let held = Held::new(&rig, "bob", &client_id).await;
         let pushed = push(&rig, &client_id).await;
         let (crashing, faulty) = rig.faulty();
-        faulty.stay_down(skip, Fault::After);
+        faulty.stay_down(skip, FaultPoint::After);
         let crashed = delete_client(&crashing, &client_id).await.is_err();
         // A node of its own: one that had read the clients before holds them for its lease, and a deletion that was not
         // answered has not waited for that.

@@ -1,5 +1,7 @@
 //! Epochs: a sign-out and a revocation by client end what was issued before, whatever raced.
 
+use std::sync::Arc;
+
 use super::clients::register;
 use super::rig::{StoreRig, secs};
 use ebbtide::model::error::ErrorKind;
@@ -116,7 +118,7 @@ pub(super) async fn a_sign_out_ends_everything_of_its_subject(rig: StoreRig) {
     let is_out = |state| matches!(state, GrantState::Revoked { why: Why::SignedOut, .. });
     assert_eq!(listed.iter().filter(|grant| is_out(grant.state)).count(), 3, "each says why");
     let entries = rig.stores.audit(&rig.scope).list(None, 100).await.expect("list").items;
-    let detail = |entry: &&ebbtide::stores::audit::Entry| entry.kind == Some(Kind::Owner);
+    let detail = |entry: &&ebbtide::stores::audit::AuditEntry| entry.kind == Some(Kind::Owner);
     assert_eq!(entries.iter().filter(detail).count(), 3, "each is in the audit log");
 }
 
@@ -141,6 +143,24 @@ pub(super) async fn a_revocation_by_client_ends_everything_of_the_client(rig: St
     let answer = rig.stores.access_tokens(&rig.scope).introspect(&machine).await.expect("introspect");
     assert_eq!(answer, IntrospectOutcome::Inactive);
     assert_eq!(works(&rig, &issue(&rig, "ada", "app").await.expect("again"), "app").await.len(), 7);
+}
+
+/// A client that speaks for itself may have the name of a subject: what it has ends with the client alone.
+pub(super) async fn a_sign_out_counts_only_what_it_ends(rig: StoreRig) {
+    let user = issue(&rig, "app", "other").await.expect("a user of that name");
+    let machine = access(&rig, AccessRequest::alone("app", "app")).await.expect("client credentials");
+    let grants = rig.stores.grants(&rig.scope);
+    let grant = grants.issue(GrantRequest::new("app", "app")).await.expect("grant");
+    let ended = rig.stores.owners(&rig.scope).sign_out("app", &context()).await.expect("sign out");
+    assert_eq!((ended.grants, ended.access_tokens, ended.sessions, ended.more), (1, 1, 1, false));
+    assert_eq!(works(&rig, &user, "other").await, Vec::<&str>::new());
+    let answer = rig.stores.access_tokens(&rig.scope).introspect(&machine).await.expect("introspect");
+    assert!(matches!(answer, IntrospectOutcome::Active(_)), "{answer:?}");
+    let answer = grants.rotate(Rotate::new(&grant.refresh_token, "app")).await.expect("rotate");
+    assert!(matches!(answer, RotateOutcome::Rotated(_)), "{answer:?}");
+    assert_eq!(grants.revoke(Holder::Client("app"), Some(&context())).await.expect("revoke"), 2);
+    let answer = rig.stores.access_tokens(&rig.scope).introspect(&machine).await.expect("introspect");
+    assert_eq!(answer, IntrospectOutcome::Inactive);
 }
 
 /// Another node holds what it has read of the clients under a lease. When the raise is answered, the lease has ended.
@@ -181,25 +201,30 @@ pub(super) async fn nothing_survives_a_sign_out_that_races_its_issuers(rig: Stor
     // Two nodes. `EBBTIDE_TEST_ROUNDS=1000` is for a long look.
     let other = &rig.with_keyring(rig.keyring().clone());
     let rounds = std::env::var("EBBTIDE_TEST_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
-    for _ in 0..rounds.unwrap_or(4) {
-        let before = issue(&rig, "ada", "app").await.expect("all");
+    for round in 0..rounds.unwrap_or(4) {
+        // Records of earlier rounds would be counted by every sign-out of the same subject.
+        let subject = &format!("ada {round}");
+        let before = issue(&rig, subject, "app").await.expect("all");
         let all = rig.together(64, |rig, number| {
-            let rig = if number % 2 == 0 { rig } else { other.clone() };
+            let (rig, subject) = (if number % 2 == 0 { rig } else { other.clone() }, subject.clone());
             async move {
                 if number == 32 {
                     let owners = rig.stores.owners(&rig.scope);
-                    let _ = owners.sign_out("ada", &context()).await.expect("sign out");
+                    let _ = owners.sign_out(&subject, &context()).await.expect("sign out");
                 }
-                issue(&rig, "ada", "app").await
+                issue(&rig, &subject, "app").await
             }
         });
         let all = all.await;
         assert_eq!(works(other, &before, "app").await, Vec::<&str>::new());
         rig.pass(1);
-        let _ = rig.stores.owners(&rig.scope).sign_out("ada", &context()).await.expect("sign out");
-        for issued in all.iter().flatten() {
-            assert_eq!(works(&rig, issued, "app").await, Vec::<&str>::new());
-        }
+        let _ = rig.stores.owners(&rig.scope).sign_out(subject, &context()).await.expect("sign out");
+        let all: Vec<_> = all.into_iter().flatten().map(Arc::new).collect();
+        let judged = rig.together(all.len(), |rig, number| {
+            let issued = Arc::clone(&all[number]);
+            async move { works(&rig, &issued, "app").await }
+        });
+        assert_eq!(judged.await.concat(), Vec::<&str>::new());
     }
 }
 
@@ -243,6 +268,89 @@ pub(super) async fn an_epoch_that_expired_and_was_raised_again_revives_nothing(r
     }
     let error = grants.issue(long.max_ttl(secs(11 * 365 * 24 * 3600))).await.expect_err("too long");
     assert!(error.message().contains("a grant lives at most"), "{error}");
+}
+
+/// The same for a client: its epoch, and the entry in the set of the clients, are gone.
+pub(super) async fn an_epoch_of_a_client_that_expired_revives_nothing(rig: StoreRig) {
+    let grants = rig.stores.grants(&rig.scope);
+    let decade = 10 * 365 * 24 * 3600;
+    let long = GrantRequest::new("ada", "app").idle_ttl(secs(decade)).max_ttl(secs(decade));
+    let context = context();
+    let revoke = || grants.revoke(Holder::Client("app"), Some(&context));
+    assert_eq!(revoke().await.expect("revoke"), 0);
+    let issued = grants.issue(long.clone()).await.expect("issue");
+    assert_eq!(revoke().await.expect("revoke"), 1);
+    for _ in 0..2 {
+        rig.pass(3_655 * 24 * 3600);
+        rig.sweep().await;
+        let node = rig.with_keyring(rig.keyring().clone());
+        for rig in [&rig, &node] {
+            let rotate = Rotate::new(&issued.refresh_token, "app");
+            let answer = rig.stores.grants(&rig.scope).rotate(rotate).await.expect("rotate");
+            assert_eq!(answer, RotateOutcome::Expired, "nothing lives as long as an epoch is kept");
+        }
+        let later = grants.issue(long.clone()).await.expect("issue");
+        // Not counted by a process that knows the epoch from before its end.
+        let _ = revoke().await.expect("revoke");
+        for rig in [&rig, &node] {
+            let rotate = Rotate::new(&later.refresh_token, "app");
+            let answer = rig.stores.grants(&rig.scope).rotate(rotate).await.expect("rotate");
+            assert!(matches!(answer, RotateOutcome::Revoked { why: Why::ClientRevoked, .. }), "{answer:?}");
+        }
+    }
+}
+
+pub(super) async fn an_overview_has_everything_of_a_subject(rig: StoreRig) {
+    let (owners, tokens) = (rig.stores.owners(&rig.scope), rig.stores.access_tokens(&rig.scope));
+    let [ada, _] =
+        [issue(&rig, "ada", "app").await.expect("ada"), issue(&rig, "bob", "app").await.expect("bob")];
+    let rotate = Rotate::new(&ada.grant, "app").access_token(AccessDraft::default());
+    let RotateOutcome::Rotated(rotated) = rig.stores.grants(&rig.scope).rotate(rotate).await.expect("rotate")
+    else {
+        panic!("it is the present one")
+    };
+    let redeem =
+        Redeem::new(&ada.code, "app").redirect_uri(URI).with_grant().access_token(AccessDraft::default());
+    let RedeemOutcome::Redeemed(redeemed) =
+        rig.stores.codes(&rig.scope).redeem(redeem).await.expect("redeem")
+    else {
+        panic!("it is a good one")
+    };
+    let redeemed = redeemed.grant.expect("a grant").grant_id;
+    let found = owners.overview("ada").await.expect("overview");
+    assert_eq!((found.grants.len(), found.sessions.len(), found.more), (2, 1, false));
+    let mut above: Vec<_> = found.access_tokens.iter().map(|token| token.grant_id).collect();
+    above.sort_unstable();
+    let mut expected = [None, Some(rotated.grant_id), Some(rotated.grant_id), Some(redeemed)];
+    expected.sort_unstable();
+    assert_eq!(above, expected, "one alone, two of the first grant, one of the code");
+    assert!(
+        found.access_tokens.iter().all(|token| token.state == GrantState::Active && token.subject == "ada")
+    );
+
+    // An ended token says why, and one that is gone is not listed.
+    let one = found.access_tokens.iter().find(|token| token.grant_id == Some(redeemed)).expect("listed");
+    let id = one.handle.parse().expect("its handle is its jti");
+    assert!(tokens.revoke_by_id(id, &context()).await.expect("revoke"));
+    assert_eq!(rig.stores.grants(&rig.scope).revoke(rotated.grant_id, None).await.expect("revoke"), 1);
+    let listed = owners.overview("ada").await.expect("overview").access_tokens;
+    assert_eq!(listed.len(), 3);
+    for token in &listed {
+        let is_revoked = matches!(token.state, GrantState::Revoked { why: Why::Requested, .. });
+        assert_eq!(is_revoked, token.grant_id == Some(rotated.grant_id), "{token:?}");
+    }
+    rig.pass(1);
+    let _ = owners.sign_out("ada", &context()).await.expect("sign out");
+    let out = owners.overview("ada").await.expect("overview").access_tokens;
+    let alone = out.iter().find(|token| token.grant_id.is_none()).expect("listed");
+    assert!(matches!(alone.state, GrantState::Revoked { why: Why::SignedOut, .. }), "{:?}", alone.state);
+    let mut deletion = owners.delete("bob", &context()).await.expect("delete");
+    while deletion.step().await.expect("step") {}
+    let left = rig.contents().await;
+    let tokens = left.iter().filter(|(key, _)| key.kind() == Kind::AccessToken).count();
+    assert_eq!(tokens, listed.len(), "a deletion removes the tokens under grants too");
+    rig.go_to(listed.iter().map(|token| token.expires_at).max().expect("some"), 0);
+    assert_eq!(owners.overview("ada").await.expect("overview").access_tokens.len(), 0);
 }
 
 pub(super) async fn a_session_can_take_its_grants_with_it(rig: StoreRig) {

@@ -16,7 +16,7 @@ use ebbtide::stores::audit::{Action, AuditOutcome};
 
 /// Another node on the same backend.
 pub(super) fn node(rig: &StoreRig, policies: TtlPolicies) -> Stores {
-    let builder = Stores::builder(Arc::clone(&rig.backend)).clock(rig.clock.clone()).rng(SystemRng);
+    let builder = Stores::builder_for_tests(Arc::clone(&rig.backend)).clock(rig.clock.clone()).rng(SystemRng);
     builder.keyring(rig.keyring().clone()).policies(policies).build()
 }
 

@@ -19,7 +19,7 @@ use ebbtide::stores::records::{
     RecordCondition, RecordValue, RecordWrite, Records, Refusal, TouchOutcome, TouchRecord, WriteAnswer,
 };
 use ebbtide::stores::shared::belongings::Parent;
-use ebbtide::stores::shared::life::Life;
+use ebbtide::stores::shared::life::RecordTtl;
 
 /// An hour by default, ten minutes to a day, enforced.
 fn hour() -> TtlPolicy {
@@ -40,26 +40,26 @@ fn left(rig: &StoreRig, end: Timestamp) -> Option<u64> {
 pub(super) async fn a_policy_of_a_collection_bounds_its_records(rig: StoreRig) {
     set(&rig, Kind::Record, Some(C), &rig.scope, hour()).await;
     let records = records(&rig);
-    let put = |life: Life| PutRecord::new(C, "a", json!(1)).life(life);
-    let (_, end, _) = stored(&records, &put(Life::Default)).await;
+    let put = |life: RecordTtl| PutRecord::new(C, "a", json!(1)).life(life);
+    let (_, end, _) = stored(&records, &put(RecordTtl::Default)).await;
     assert_eq!(left(&rig, end), Some(3_600), "the default");
     for bad in [599, 86_401] {
         let until = rig.clock.now().checked_add(Duration::from_secs(bad)).expect("in range");
         let bad = i64::try_from(bad).expect("small");
-        for life in [Life::For(secs(bad)), Life::Until(until)] {
+        for life in [RecordTtl::For(secs(bad)), RecordTtl::Until(until)] {
             let refused = records.put(&put(life)).await.expect_err("out of bounds");
             assert!(refused.message().contains("600 s to 86400 s"), "{refused}");
             assert!(records.touch(&TouchRecord::new(at("a"), life)).await.is_err());
             assert!(records.batch(&[RecordWrite::Put(put(life))]).await.is_err());
         }
     }
-    let touched = records.touch(&TouchRecord::new(at("a"), Life::For(secs(700)))).await.expect("touch");
+    let touched = records.touch(&TouchRecord::new(at("a"), RecordTtl::For(secs(700)))).await.expect("touch");
     assert!(matches!(touched, TouchOutcome::Touched(found) if left(&rig, found.expires_at) == Some(700)));
-    let touched = records.touch(&TouchRecord::new(at("a"), Life::Never)).await.expect("touch");
+    let touched = records.touch(&TouchRecord::new(at("a"), RecordTtl::Never)).await.expect("touch");
     let TouchOutcome::Touched(found) = touched else { panic!("it is live") };
     assert_eq!(left(&rig, found.expires_at), Some(86_400), "no end is the longest");
     rig.pass_millis(1_000);
-    let (_, end, _) = stored(&records, &put(Life::Keep)).await;
+    let (_, end, _) = stored(&records, &put(RecordTtl::Keep)).await;
     assert_eq!(end, found.expires_at, "a kept end stays");
     let batch = records.batch(&[RecordWrite::Put(PutRecord::new(C, "b", json!(1)))]).await.expect("batch");
     let BatchOutcome::Applied(answers) = batch else { panic!("{batch:?}") };
@@ -72,7 +72,7 @@ pub(super) async fn a_policy_of_a_collection_bounds_its_records(rig: StoreRig) {
     let other = PutRecord::new("other", "a", json!(1));
     let (_, end, _) = stored(&records, &other).await;
     assert!(end.is_never(), "another collection has no policy");
-    let (_, end, _) = stored(&rig.stores.records(&Scope::Global), &put(Life::Default)).await;
+    let (_, end, _) = stored(&rig.stores.records(&Scope::Global), &put(RecordTtl::Default)).await;
     assert!(end.is_never(), "another scope has no policy");
 }
 
@@ -87,7 +87,7 @@ pub(super) async fn counters_and_leases_of_a_collection_have_policies(rig: Store
     assert_eq!(left(&rig, expires_at), Some(3_600));
     assert!(count(&records, Increment::new(C, "m").life(secs(10))).await.is_err());
     assert!(count(&records, Increment::new("other", "m").life(secs(10))).await.is_ok());
-    let acquired = records.acquire(&Acquire::new(C, "l", Life::Default)).await.expect("acquire");
+    let acquired = records.acquire(&Acquire::new(C, "l", RecordTtl::Default)).await.expect("acquire");
     assert!(
         matches!(acquired, AcquireOutcome::Acquired { expires_at, .. } if left(&rig, expires_at) == Some(3_600))
     );
@@ -151,22 +151,24 @@ pub(super) async fn the_nearest_scope_and_then_the_collection_decides(rig: Store
 pub(super) async fn a_change_of_the_value_keeps_group_and_keys(rig: StoreRig) {
     let records = records(&rig);
     let (version, end, _) = stored(&records, &record("a", json!(1)).keys(["k"]).group("g")).await;
-    let change = |life: Life| PutRecord::new(C, "a", RecordValue::from_bytes("2")).life(life).inheriting();
+    let change =
+        |life: RecordTtl| PutRecord::new(C, "a", RecordValue::from_bytes("2")).life(life).inheriting();
     rig.pass_millis(10);
-    let (second, kept, created) = stored(&records, &change(Life::Keep)).await;
+    let (second, kept, created) = stored(&records, &change(RecordTtl::Keep)).await;
     assert!(kept == end && !created && second != version);
     let found = records.get(&by("k")).await.expect("get").found().expect("by its key");
     assert_eq!((found.value.as_bytes().as_ref(), found.group.as_deref()), (&b"2"[..], Some("g")));
-    let (_, moved, _) = stored(&records, &change(Life::For(secs(500)))).await;
+    let (_, moved, _) = stored(&records, &change(RecordTtl::For(secs(500)))).await;
     assert_eq!(left(&rig, moved), Some(500));
     assert_eq!(records.get(&by("k")).await.expect("get").found().map(|found| found.expires_at), Some(moved));
-    let put = |_: Option<&_>| Ok(Modification::Put { value: RecordValue::from_bytes("3"), life: Life::Keep });
+    let put =
+        |_: Option<&_>| Ok(Modification::Put { value: RecordValue::from_bytes("3"), life: RecordTtl::Keep });
     records.modify(C, &"a".into(), put).await.expect("modify");
     assert!(records.get(&by("k")).await.expect("get").found().is_some_and(|found| found.group.is_some()));
-    let own = change(Life::Keep).group("h");
+    let own = change(RecordTtl::Keep).group("h");
     assert!(records.put(&own).await.is_err(), "it has a group already");
     records.revoke_group(C, "g", None).await.expect("revoke");
-    let (_, end, created) = stored(&records, &change(Life::Keep)).await;
+    let (_, end, created) = stored(&records, &change(RecordTtl::Keep)).await;
     assert!(created && end.is_never(), "a revoked record is absent");
     assert_eq!(records.get(&by("k")).await.expect("get").found(), None);
     // A consumed record stays consumed.
@@ -186,7 +188,7 @@ pub(super) async fn a_change_against_a_revocation_leaves_nothing(rig: StoreRig) 
             records.revoke_group(C, "g", None).await.expect("revoke");
             return;
         }
-        let change = PutRecord::new(C, "a", json!(index)).life(Life::Keep).inheriting();
+        let change = PutRecord::new(C, "a", json!(index)).life(RecordTtl::Keep).inheriting();
         let batch = [RecordWrite::Put(change.only_if(present(version)))];
         let _ = records.batch(&batch).await.expect("batch");
     });
@@ -204,7 +206,7 @@ pub(super) async fn a_record_goes_with_what_it_belongs_to(rig: StoreRig) {
     stored(&records, &record("b", json!(1)).belongs_to(of("bob"))).await;
     stored(&records, &record("c", json!(1)).belongs_to(of("bob"))).await;
     stored(&records, &record("c", json!(2))).await;
-    stored(&records, &PutRecord::new(C, "a", json!(3)).life(Life::Keep).inheriting()).await;
+    stored(&records, &PutRecord::new(C, "a", json!(3)).life(RecordTtl::Keep).inheriting()).await;
     let belongings = rig.stores.belongings(&rig.scope);
     let mut listed: Vec<_> =
         belongings.list(&of("bob")).await.expect("list").into_iter().map(|b| b.names).collect();
@@ -231,7 +233,7 @@ pub(super) async fn writing_against_deleting_leaves_no_record(rig: StoreRig) {
         }
         let records = records(&rig);
         let id = format!("r{}", index % 8);
-        let change = PutRecord::new(C, id.as_str(), json!(index)).life(Life::Keep).inheriting();
+        let change = PutRecord::new(C, id.as_str(), json!(index)).life(RecordTtl::Keep).inheriting();
         let _ = records.put(&change.only_if(RecordCondition::Present)).await.expect("put");
     });
     race.await;

@@ -13,7 +13,7 @@ use ebbtide::stores::records::{
     IncrementOutcome, PutOutcome, PutRecord, RecordAddress, RecordCondition, RecordValue, RecordWrite,
     Records, Refusal, TouchOutcome, TouchRecord, WriteAnswer,
 };
-use ebbtide::stores::shared::life::Life;
+use ebbtide::stores::shared::life::RecordTtl;
 use serde_json::{Value, json};
 
 pub(super) const C: &str = "sessions";
@@ -117,12 +117,13 @@ pub(super) async fn a_life_is_given_kept_or_past(rig: StoreRig) {
     let records = records(&rig);
     let (_, end, _) = stored(&records, &record("a", json!(1))).await;
     rig.pass(10);
-    let keep = PutRecord::new(C, "a", json!(2)).life(Life::Keep);
+    let keep = PutRecord::new(C, "a", json!(2)).life(RecordTtl::Keep);
     assert_eq!(stored(&records, &keep).await.1, end);
     assert_eq!(value(&records, &at("a")).await, Some(json!(2)));
     let until = Timestamp::from_millis(end.as_millis() + 5).expect("a time");
-    assert_eq!(stored(&records, &PutRecord::new(C, "a", json!(3)).life(Life::Until(until))).await.1, until);
-    let past = PutRecord::new(C, "a", json!(4)).life(Life::Until(rig.clock.now()));
+    let later = PutRecord::new(C, "a", json!(3)).life(RecordTtl::Until(until));
+    assert_eq!(stored(&records, &later).await.1, until);
+    let past = PutRecord::new(C, "a", json!(4)).life(RecordTtl::Until(rig.clock.now()));
     assert_eq!(put(&records, &past).await, PutOutcome::Expired);
     assert_eq!(value(&records, &at("a")).await, Some(json!(3)), "nothing is written");
     assert!(stored(&records, &PutRecord::new(C, "a", json!(5))).await.1.is_never());
@@ -209,7 +210,7 @@ pub(super) async fn a_touch_moves_the_end_of_record_and_keys(rig: StoreRig) {
     let unknown = records.touch(&TouchRecord::new(at("a"), secs(1))).await.expect("touch");
     assert_eq!(unknown, TouchOutcome::Unknown, "a touch never revives");
     stored(&records, &record("a", json!(1))).await;
-    let endless = records.touch(&TouchRecord::new(at("a"), Life::Never)).await.expect("touch");
+    let endless = records.touch(&TouchRecord::new(at("a"), RecordTtl::Never)).await.expect("touch");
     assert!(matches!(endless, TouchOutcome::Touched(record) if record.expires_at.is_never()));
 }
 
@@ -296,6 +297,7 @@ pub(super) async fn a_revoked_group_is_gone(rig: StoreRig) {
     stored(&records, &record("c", json!(3)).group("other")).await;
     let context = AuditContext::new("root", "a test").expect("a context");
     let end = records.revoke_group(C, "g", Some(&context)).await.expect("revoke");
+    assert_eq!(Records::GROUP_CAP, Duration::from_secs(3_653 * 86_400), "as long as epochs are kept");
     assert_eq!(end.since(rig.clock.now()), Records::GROUP_CAP + Duration::from_secs(86_400));
     for address in [at("a"), by("k"), at("b")] {
         assert_eq!(records.get(&address).await.expect("get"), GetOutcome::Unknown);
@@ -318,8 +320,9 @@ pub(super) async fn a_revoked_group_is_gone(rig: StoreRig) {
     assert_eq!(records.get(&at("b")).await.expect("get"), GetOutcome::Unknown, "retained, and revoked");
     let log = rig.stores.audit(&rig.scope).list(None, 10).await.expect("audit").items;
     assert_eq!(log.len(), 1, "one entry, without the name of the group");
-    assert!(log[0].kind == Some(Kind::RecordGroup) && log[0].target == [C]);
-    let long = record("long", json!(1)).life(Life::Never).group("other");
+    let [collection, digest] = log[0].target.as_slice() else { panic!("a collection and a digest") };
+    assert!(log[0].kind == Some(Kind::RecordGroup) && collection == C && digest.len() == 43, "{digest}");
+    let long = record("long", json!(1)).life(RecordTtl::Never).group("other");
     let (_, end, _) = stored(&records, &long).await;
     assert_eq!(end.since(rig.clock.now()), Records::GROUP_CAP, "nothing with a group lives longer");
 }

@@ -14,7 +14,7 @@ use ebbtide::model::scope::{Reach, Scope};
 use ebbtide::model::time::{Clock, Timestamp};
 use ebbtide::stores::audit::Action;
 use ebbtide::stores::relationships::{
-    Edge, Related, RelationType, Relationship, Relationships, TransitiveOutcome,
+    AddOutcome, Edge, Related, RelationType, Relationship, Relationships, TransitiveOutcome,
 };
 use ebbtide::stores::shared::extension::ExtendOutcome;
 
@@ -55,6 +55,23 @@ async fn table(rig: &StoreRig, kind: Kind) -> Vec<(Version, Timestamp)> {
     let mut met: Vec<_> = records.iter().map(|(_, record)| (record.version, record.expires_at)).collect();
     met.sort_by_key(|(version, _)| *version.as_bytes());
     met
+}
+
+pub(super) async fn an_addition_by_a_caller_that_may_not_extend_lengthens_nothing(rig: StoreRig) {
+    let relationships = relationships(&rig);
+    let first = add(&relationships, &editor("alice").ttl(secs(60))).await;
+    let ask = async |edge: &Relationship| relationships.add_no_longer(edge).await.expect("add");
+    let sliding = editor("alice").sliding_ttl(secs(10), secs(600));
+    for longer in [editor("alice").ttl(secs(61)), editor("alice"), sliding] {
+        assert_eq!(ask(&longer).await, AddOutcome::Longer { expires_at: first.expires_at });
+    }
+    let entries = async || rig.stores.audit(&rig.scope).list(None, 10).await.expect("list").items.len();
+    assert_eq!(entries().await, 1, "an addition that is refused is not in the log");
+    let AddOutcome::Added(shorter) = ask(&editor("alice").ttl(secs(30))).await else { panic!("shorter") };
+    assert_eq!(shorter.expires_at.since(rig.clock.now()), Duration::from_secs(30));
+    rig.pass(30);
+    assert!(matches!(ask(&editor("alice").ttl(secs(600))).await, AddOutcome::Added(_)), "it had ended");
+    assert_eq!(entries().await, 3);
 }
 
 pub(super) async fn a_relationship_is_read_from_both_ends(rig: StoreRig) {

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use super::policies::node;
 use super::rig::{StoreRig, secs};
+use ebbtide::model::kind::Kind;
 use ebbtide::model::scope::Scope;
 use ebbtide::model::time::Timestamp;
+use ebbtide::model::ttl::{TtlPolicies, TtlPolicy};
 use ebbtide::stores::nonces::{NonceCheck, NonceOutcome, NonceRequest};
 use ebbtide::stores::replays::{Proof, ReplayOutcome, Replays};
 
@@ -98,6 +101,23 @@ pub(super) async fn a_proof_is_refused_as_long_as_a_nonce_is_good(rig: StoreRig)
         assert!(matches!(nonces.check(&nonce).await.expect("check"), NonceOutcome::Accepted { .. }));
         assert_eq!(check(&replays, &proof(jti)).await, None);
     }
+}
+
+/// A policy that shortens the retention of proofs does not make one fresh again while its nonce is good.
+pub(super) async fn a_policy_does_not_free_a_proof_before_its_nonce(rig: StoreRig) {
+    let minute = TtlPolicy { default: Some(secs(60)), max: secs(60), ..TtlPolicy::default() };
+    let mut policies = TtlPolicies::default();
+    policies.set(Kind::Replay, Scope::Global, minute).expect("a good policy");
+    let stores = node(&rig, policies);
+    let (replays, nonces) = (stores.replays(&rig.scope), stores.nonces(&rig.scope));
+    let issued = nonces.issue(NonceRequest::new("as")).await.expect("issue");
+    assert!(check(&replays, &proof("a")).await.is_some());
+    assert!(check(&replays, &proof("asked").ttl(secs(60))).await.is_some());
+    rig.go_to(issued.expires_at, 1);
+    assert_eq!(check(&replays, &proof("a")).await, None);
+    assert!(check(&replays, &proof("asked").ttl(secs(60))).await.is_some(), "it had a life of its own");
+    rig.go_to(issued.expires_at, 0);
+    assert!(check(&replays, &proof("a")).await.is_some());
 }
 
 pub(super) async fn a_hold_goes_on_refusing(rig: StoreRig) {

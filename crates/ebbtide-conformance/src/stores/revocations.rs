@@ -342,7 +342,7 @@ pub(super) async fn a_revoked_token_is_told_of_once(rig: StoreRig) {
     assert_eq!(log().await.len(), 0, "a change of nothing is not logged");
     for (token, client) in tokens.iter().zip([None, Some("app"), Some("app")]) {
         assert!(revoke(token, client).await);
-        assert!(!revoke(token, client).await, "it is good no more");
+        assert!(!revoke(token, client).await, "the token is not valid any more");
     }
     assert!(!is_active(&rig, &tokens[0]).await && !is_active(&rig, &tokens[1]).await);
     assert_dead(&rig, family.grant_id, &tokens[2..], &[]).await;

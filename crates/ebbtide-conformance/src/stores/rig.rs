@@ -50,14 +50,15 @@ impl StoreRig {
     }
 
     pub(crate) fn stores_on(&self, backend: Arc<dyn Admin>) -> Stores {
-        let builder = Stores::builder(backend).clock(self.clock.clone()).keyring(self.keyring.clone());
+        let builder =
+            Stores::builder_for_tests(backend).clock(self.clock.clone()).keyring(self.keyring.clone());
         builder.rng(Arc::clone(&self.rng)).build()
     }
 
     /// Stores on the same engine with a time of their own.
     pub(crate) fn stores_with_time(&self, time: Arc<TimeSource>) -> Stores {
         let backend = Arc::new(Meanwhile::new(Arc::clone(&self.backend), None));
-        let builder = Stores::builder(backend).time(time).keyring(self.keyring.clone());
+        let builder = Stores::builder_for_tests(backend).time(time).keyring(self.keyring.clone());
         builder.rng(Arc::clone(&self.rng)).build()
     }
 
@@ -101,7 +102,8 @@ impl StoreRig {
     /// Same store, with a profile that takes every old refresh token for a theft after proof of receipt.
     pub(crate) fn strict(&self) -> Self {
         let backend = Arc::new(Meanwhile::new(Arc::clone(&self.backend), None));
-        let builder = Stores::builder(backend).clock(self.clock.clone()).keyring(self.keyring.clone());
+        let builder =
+            Stores::builder_for_tests(backend).clock(self.clock.clone()).keyring(self.keyring.clone());
         let profile = Profile::oauth().with_strict(true);
         let stores = builder.rng(Arc::clone(&self.rng)).profile(profile).require_pkce(true).build();
         Self { stores, ..self.clone() }

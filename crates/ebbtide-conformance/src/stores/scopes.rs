@@ -7,12 +7,15 @@ use serde_json::json;
 
 use super::approvals::context;
 use super::rig::{StoreRig, secs};
+use ebbtide::model::error::ErrorKind;
 use ebbtide::model::kind::Kind;
 use ebbtide::model::scope::{Reach, Scope};
+use ebbtide::model::secret::Secret;
 use ebbtide::model::time::Clock;
+use ebbtide::stores::access_tokens::{AccessRequest, IntrospectOutcome, IssueOutcome};
 use ebbtide::stores::approvals::Approval;
 use ebbtide::stores::audit::{Action, AuditOutcome};
-use ebbtide::stores::grants::GrantRequest;
+use ebbtide::stores::grants::{GrantRequest, Holder};
 use ebbtide::stores::relationships::Relationship;
 use ebbtide::stores::replays::Proof;
 use ebbtide::stores::shared::tombstones::Principal;
@@ -191,7 +194,8 @@ pub(super) async fn a_stopped_deletion_is_resumed_within_a_day(rig: StoreRig) {
     }
     assert_eq!(count(&rig, &reach).await, BTreeMap::new());
     assert!(scopes.resume_delete(&reach, &context()).await.expect("resume").is_none(), "it has ended");
-    let kept = rig.stores.scopes(&Scope::Global).count(&Reach::Below(Scope::Global)).await.expect("count");
+    // Beside the checkpoint of the scope's log.
+    let kept = rig.stores.scopes(&Scope::Global).count(&Reach::Exact(Scope::Global)).await.expect("count");
     assert_eq!(kept.get(&Kind::System), None, "nothing is kept of it");
     fill_two_kinds(&rig).await;
     let _ = stopped_deletion(&rig, &reach).await;
@@ -199,24 +203,61 @@ pub(super) async fn a_stopped_deletion_is_resumed_within_a_day(rig: StoreRig) {
     assert!(scopes.resume_delete(&reach, &context()).await.expect("resume").is_none(), "it is forgotten");
 }
 
-pub(super) async fn a_tombstone_goes_after_what_it_buries(rig: StoreRig) {
+pub(super) async fn a_deletion_that_has_begun_outlives_its_scope(rig: StoreRig) {
     rig.stores.grants(&rig.scope).issue(GrantRequest::new("alice", "app")).await.expect("issue");
     let _ = rig.stores.owners(&rig.scope).delete("alice", &context()).await.expect("a tombstone");
     let tombstone = Principal::Owner("alice").tombstone(&rig.scope).expect("a good name");
     let reach = Reach::Exact(rig.scope.clone());
     let scopes = rig.stores.scopes(&rig.scope);
-    let mut deletion = scopes.delete(&reach, &context()).await.expect("delete");
-    loop {
-        let more = deletion.step().await.expect("step");
-        let stands = rig.backend.get(&tombstone, rig.clock.now()).await.expect("get").is_some();
-        assert_eq!(stands, more, "it goes with the last step");
-        if !more {
-            break;
-        }
+    let removed =
+        scopes.delete(&reach, &context()).await.expect("delete").finish().await.expect("delete").records;
+    assert_eq!((removed.get(&Kind::Grant), removed.get(&Kind::Owner)), (Some(&1), None));
+    assert!(rig.backend.get(&tombstone, rig.clock.now()).await.expect("get").is_some(), "it stands");
+    let error = scopes.delete_kinds(vec![Kind::Owner], &reach, &context()).await.expect_err("never");
+    assert!(error.message().contains("owner"), "{error}");
+    let late = rig.stores.grants(&rig.scope).issue(GrantRequest::new("alice", "app")).await;
+    assert_eq!(late.expect_err("she is being deleted").kind(), ErrorKind::Invalid);
+    let mut again = rig.stores.owners(&rig.scope).delete("alice", &context()).await.expect("delete");
+    while again.step().await.expect("step") {}
+    rig.stores.grants(&rig.scope).issue(GrantRequest::new("alice", "app")).await.expect("her name is free");
+}
+
+async fn token_of_client(rig: &StoreRig) -> Secret {
+    let request = AccessRequest::alone("ada", "app");
+    match rig.stores.access_tokens(&rig.scope).issue(request).await.expect("issue") {
+        IssueOutcome::Issued(issued) => issued.access_token,
+        refused => panic!("{refused:?}"),
     }
-    let removed = deletion.removed();
-    assert_eq!((removed.records.get(&Kind::Grant), removed.records.get(&Kind::Owner)), (Some(&1), Some(&1)));
-    assert_eq!(count(&rig, &reach).await, BTreeMap::new());
+}
+
+async fn revoke_client(rig: &StoreRig) -> u64 {
+    rig.stores.grants(&rig.scope).revoke(Holder::Client("app"), Some(&context())).await.expect("revoke")
+}
+
+async fn is_dead(rig: &StoreRig, token: &Secret) -> bool {
+    let answer = rig.stores.access_tokens(&rig.scope).introspect(token).await.expect("introspect");
+    answer == IntrospectOutcome::Inactive
+}
+
+/// The set of the clients of every scope is in the global one.
+pub(super) async fn a_deletion_of_the_global_scope_revives_no_client(rig: StoreRig) {
+    let revoked = token_of_client(&rig).await;
+    assert_eq!(revoke_client(&rig).await, 1);
+    let live = token_of_client(&rig).await;
+    let everything = Reach::Exact(Scope::Global);
+    let deletion = rig.stores.scopes(&Scope::Global).delete(&everything, &context()).await.expect("delete");
+    let _ = deletion.finish().await.expect("delete");
+    let node = rig.with_keyring(rig.keyring().clone());
+    for rig in [&rig, &node] {
+        assert!(is_dead(rig, &revoked).await);
+        assert!(!is_dead(rig, &live).await);
+    }
+    rig.pass(1);
+    // A raise after the deletion is seen by those that have read the set before it.
+    assert_eq!(revoke_client(&node).await, 1);
+    for rig in [&rig, &node] {
+        assert!(is_dead(rig, &live).await);
+    }
 }
 
 pub(super) async fn a_caller_reaches_only_what_it_covers(rig: StoreRig) {

@@ -4,8 +4,12 @@ use serde_json::json;
 
 use super::records::{C, at, by, record, records, stored};
 use super::rig::{StoreRig, secs};
+use ebbtide::ErrorKind;
 use ebbtide::model::time::Clock as _;
-use ebbtide::stores::records::{Acquire, GetOutcome, Increment, PutRecord, TouchOutcome, TouchRecord};
+use ebbtide::stores::records::{
+    Acquire, GetOutcome, Increment, PutOutcome, PutRecord, RecordCondition, TouchOutcome, TouchRecord,
+};
+use ebbtide::stores::shared::life::RecordTtl;
 
 pub(super) async fn nothing_of_a_record_is_stored_in_clear(rig: StoreRig) {
     let secret = "correct-horse-battery-staple";
@@ -48,7 +52,7 @@ pub(super) async fn a_store_has_one_naming_key(rig: StoreRig) {
     stored(&records(&rig), &record("a", json!(1))).await;
     let stranger = ebbtide::Keyring::generate(&ebbtide::SystemRng, rig.clock.now());
     let error = records(&rig.with_keyring(stranger)).get(&at("a")).await.expect_err("another naming key");
-    assert_eq!(error.kind(), ebbtide::ErrorKind::Unavailable);
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.message().contains("named with the key"), "{error}");
 }
 
@@ -74,4 +78,54 @@ pub(super) async fn a_record_slides_up_to_its_cap(rig: StoreRig) {
     assert!(matches!(touched, TouchOutcome::Touched(found) if Some(found.expires_at) == found.cap_at));
     rig.pass(3);
     assert_eq!(records.get(&at("c")).await.expect("get"), GetOutcome::Unknown);
+}
+
+pub(super) async fn puts_together_are_answered_each_by_itself(rig: StoreRig) {
+    let records = records(&rig);
+    let new = |id: &str| record(id, json!(id)).only_if(RecordCondition::Absent);
+    let (_, end, _) = stored(&records, &record("retained", json!(0)).life(secs(50)).retain(secs(500))).await;
+    rig.go_to(end, 0);
+    stored(&records, &record("taken", json!(0))).await;
+    let puts = [
+        new("a"),
+        new("taken"),
+        new("b"),
+        record("taken too", json!(0)),
+        new(""),
+        new("short").life(secs(1)),
+        new("past").life(RecordTtl::Until(rig.clock.now())),
+        new("retained"),
+        new("c").keys(["k"]),
+        new("d"),
+    ];
+    let stored: Vec<_> = records
+        .put_each(&puts)
+        .await
+        .into_iter()
+        .map(|answer| match answer {
+            Ok(PutOutcome::Stored { created, .. }) => format!("created {created}"),
+            Ok(other) => format!("{other:?}"),
+            Err(error) => format!("{:?}", error.kind()),
+        })
+        .collect();
+    let invalid = format!("{:?}", ErrorKind::Invalid);
+    let made = "created true";
+    let expected = [made, "Conflict", made, made, &invalid, made, "Expired", made, made, made];
+    assert_eq!(stored, expected);
+    let there = ["a", "b", "taken too", "short", "retained", "c", "d"].map(at);
+    assert!(records.get_many(&there).await.expect("get many").iter().all(Option::is_some));
+    assert!(records.get(&by("k")).await.expect("get").found().is_some());
+    assert!(records.put_each(&[]).await.is_empty());
+    // Contenders with the same ids, in one order and the other: each id has one winner.
+    let won = rig.together(16, |rig, index| async move {
+        let mut ids: Vec<_> = (0..16).map(|id| format!("race {id}")).collect();
+        if index % 2 == 1 {
+            ids.reverse();
+        }
+        let puts: Vec<_> =
+            ids.iter().map(|id| record(id, json!(index)).only_if(RecordCondition::Absent)).collect();
+        let answers = super::records::records(&rig).put_each(&puts).await;
+        answers.into_iter().filter(|answer| matches!(answer, Ok(PutOutcome::Stored { .. }))).count()
+    });
+    assert_eq!(won.await.into_iter().sum::<usize>(), 16);
 }

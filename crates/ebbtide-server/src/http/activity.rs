@@ -1,14 +1,16 @@
 //! Activity of a connection: a client that neither asks nor reads is noticed. Pings are no activity.
 
+use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ebbtide::Stopwatch;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
 
 use crate::http::limits::Limits;
 
@@ -26,11 +28,15 @@ pub(crate) struct Activity {
     streams: Mutex<Vec<Arc<AtomicU64>>>,
     /// Time since which the peer takes no bytes, plus one; 0 if it does.
     blocked: AtomicU64,
+    /// True once a request with a valid key has succeeded.
+    trusted: AtomicBool,
+    /// Notified if the connection must make room for another one.
+    evicted: Notify,
 }
 
 /// State of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum ConnectionState {
     Active,
     /// Nothing was asked for some time.
     Idle,
@@ -47,7 +53,31 @@ impl Activity {
             answers: AtomicUsize::new(0),
             streams: Mutex::default(),
             blocked: AtomicU64::new(0),
+            trusted: AtomicBool::new(false),
+            evicted: Notify::new(),
         })
+    }
+
+    /// Notes that the peer has a valid key: its connection is the last to make room for others.
+    pub(crate) fn trust(&self) {
+        if !self.trusted.load(Ordering::Relaxed) {
+            self.trusted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until the connection must make room for another one.
+    pub(crate) async fn evicted(&self) {
+        self.evicted.notified().await;
+    }
+
+    /// Milliseconds for which the connection asks nothing, if it may be closed for another one. A peer without a valid key
+    /// does not keep its connection by leaving an answer unread.
+    fn idle(&self) -> Option<(bool, u64)> {
+        let trusted = self.trusted.load(Ordering::Relaxed);
+        let is_busy =
+            self.working.load(Ordering::Acquire) > 0 || trusted && self.answers.load(Ordering::Acquire) > 0;
+        let since = self.now().saturating_sub(self.last.load(Ordering::Relaxed));
+        (!is_busy).then_some((trusted, since))
     }
 
     fn now(&self) -> u64 {
@@ -66,21 +96,75 @@ impl Activity {
     }
 
     /// Judges the connection. At shutdown a client has `patience` to read.
-    pub(crate) fn state(&self, limits: &Limits, patience: Option<Duration>) -> State {
+    pub(crate) fn state(&self, limits: &Limits, patience: Option<Duration>) -> ConnectionState {
         let now = self.now();
         let send = patience.unwrap_or(limits.send_timeout).as_millis();
         let since = |then: u64| u128::from(now.saturating_sub(then));
         let blocked = self.blocked.load(Ordering::Relaxed);
         if blocked > 0 && since(blocked - 1) >= send {
-            return State::Stuck;
+            return ConnectionState::Stuck;
         }
         let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         if streams.iter().any(|progress| since(progress.load(Ordering::Relaxed)) >= send) {
-            return State::Stuck;
+            return ConnectionState::Stuck;
         }
         let busy = self.working.load(Ordering::Acquire) + self.answers.load(Ordering::Acquire) > 0;
         let idle = since(self.last.load(Ordering::Relaxed)) >= limits.header_timeout.as_millis();
-        if !busy && idle { State::Idle } else { State::Active }
+        if !busy && idle { ConnectionState::Idle } else { ConnectionState::Active }
+    }
+}
+
+/// Open connections of a server.
+#[derive(Debug, Default)]
+pub(crate) struct Connections(Mutex<OpenConnections>);
+
+#[derive(Debug, Default)]
+struct OpenConnections {
+    next: u64,
+    all: HashMap<u64, Arc<Activity>>,
+}
+
+/// Part of the connections without a valid key that is closed at once if there are too many: looking for the idlest takes
+/// longer than closing it.
+const EVICTED_PART: usize = 64;
+
+impl Connections {
+    /// Adds a connection, and returns its number. If there are `most` already, those that have been idle longest make
+    /// room, those without a valid key first. None if all are busy.
+    pub(crate) fn add(&self, activity: &Arc<Activity>, most: usize) -> Option<u64> {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.all.len() >= most && !open.make_room(most) {
+            return None;
+        }
+        open.next += 1;
+        let number = open.next;
+        open.all.insert(number, Arc::clone(activity));
+        Some(number)
+    }
+
+    pub(crate) fn remove(&self, number: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).all.remove(&number);
+    }
+}
+
+impl OpenConnections {
+    fn make_room(&mut self, most: usize) -> bool {
+        let idle = |(number, activity): (&u64, &Arc<Activity>)| {
+            activity.idle().map(|(trusted, since)| ((trusted, u64::MAX - since), *number))
+        };
+        let mut idle: Vec<_> = self.all.iter().filter_map(idle).collect();
+        idle.sort_unstable();
+        let is_trusted = idle.first().is_some_and(|((trusted, _), _)| *trusted);
+        let count = if is_trusted { 1 } else { (most / EVICTED_PART).max(1) };
+        idle.truncate(count);
+        // Of those with a valid key, no more than needed.
+        idle.retain(|((trusted, _), _)| *trusted == is_trusted);
+        for (_, number) in &idle {
+            if let Some(activity) = self.all.remove(number) {
+                activity.evicted.notify_one();
+            }
+        }
+        !idle.is_empty()
     }
 }
 
@@ -197,5 +281,45 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_evicted(activity: &Activity) -> bool {
+        use std::task::Waker;
+        let mut evicted = std::pin::pin!(activity.evicted());
+        evicted.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[test]
+    fn strangers_make_room_before_callers_and_nobody_who_waits_for_an_answer() {
+        let connections = Connections::default();
+        let [caller, stranger, unread, busy, new] = [(); 5].map(|()| Activity::new());
+        caller.trust();
+        let _unread = unread.begin().answered(true);
+        let mut working = Some(busy.begin());
+        for open in [&caller, &stranger, &unread, &busy] {
+            assert!(connections.add(open, 4).is_some());
+        }
+        for _ in 0..2 {
+            assert!(connections.add(&new, 4).is_some());
+            // The new one is not to be chosen here.
+            new.trust();
+        }
+        assert!(is_evicted(&stranger) && is_evicted(&unread), "an unread answer keeps no stranger");
+        assert!(!is_evicted(&caller) && !is_evicted(&busy));
+        let _own = new.begin();
+        assert!(connections.add(&Activity::new(), 4).is_some());
+        assert!(is_evicted(&caller), "a caller that asks nothing");
+        let last = Activity::new();
+        let _last = last.begin();
+        assert!(connections.add(&last, 4).is_some());
+        assert!(connections.add(&Activity::new(), 4).is_none(), "all are busy");
+        drop(working.take());
+        assert!(connections.add(&Activity::new(), 4).is_some());
+        assert!(is_evicted(&busy));
     }
 }

@@ -355,11 +355,14 @@ fn requested(headers: &HeaderMap) -> Result<Option<Scope>, Problem> {
     let mut values = headers.get_all("ebbtide-scope").iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
-        (Some(_), Some(_)) => Err(Problem::invalid("the request must name at most one scope")),
+        (Some(_), Some(_)) => {
+            Err(Problem::invalid("the request must name at most one scope").with("member", "Ebbtide-Scope"))
+        }
         (Some(value), None) => {
             let text = std::str::from_utf8(value.as_bytes())
-                .map_err(|_| Problem::invalid("a scope must be UTF-8"))?;
-            Ok(Some(text.parse::<Scope>()?))
+                .map_err(|_| Problem::invalid("a scope must be UTF-8").with("member", "Ebbtide-Scope"))?;
+            let scope = text.parse::<Scope>().map_err(|error| error.about("Ebbtide-Scope"))?;
+            Ok(Some(scope))
         }
     }
 }

@@ -31,28 +31,53 @@ impl<T: Serialize> IntoResponse for Json<T> {
 const JSON: &str = "application/json";
 const FORM: &str = "application/x-www-form-urlencoded";
 
+/// Body that is read from its bytes.
+pub(crate) trait Content: Sized {
+    /// Checks the content type.
+    fn check(headers: &HeaderMap) -> Result<(), Problem>;
+
+    fn read(bytes: &[u8]) -> Result<Self, Problem>;
+}
+
+impl<T: DeserializeOwned> Content for Json<T> {
+    fn check(headers: &HeaderMap) -> Result<(), Problem> {
+        let is_json = essence(headers).is_some_and(|essence| {
+            let suffix = essence.len().checked_sub(5).and_then(|at| essence.get(at..));
+            essence.eq_ignore_ascii_case(JSON) || suffix.is_some_and(|end| end.eq_ignore_ascii_case("+json"))
+        });
+        if is_json { Ok(()) } else { Err(fault::content_type(JSON)) }
+    }
+
+    fn read(bytes: &[u8]) -> Result<Self, Problem> {
+        read_json(bytes).map(Self)
+    }
+}
+
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        let is_json = essence(request.headers()).is_some_and(|essence| {
-            let suffix = essence.len().checked_sub(5).and_then(|at| essence.get(at..));
-            essence.eq_ignore_ascii_case(JSON) || suffix.is_some_and(|end| end.eq_ignore_ascii_case("+json"))
-        });
-        if !is_json {
-            return Err(fault::content_type(JSON));
-        }
-        read_json(&Bytes::from_request(request, state).await?).map(Self)
+        Self::check(request.headers())?;
+        Self::read(&Bytes::from_request(request, state).await?)
     }
 }
 
-/// Optional JSON body: an empty body is `None`.
+/// Optional JSON body: an empty one, and `null`, is `None`.
 impl<T: DeserializeOwned, S: Send + Sync> OptionalFromRequest<S> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Option<Self>, Problem> {
+        let headers = request.headers().clone();
         let bytes = Bytes::from_request(request, state).await?;
-        if bytes.is_empty() { Ok(None) } else { read_json(&bytes).map(|body| Some(Self(body))) }
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        Self::check(&headers)?;
+        // As the description has it.
+        if bytes.trim_ascii() == b"null" {
+            return Ok(None);
+        }
+        Self::read(&bytes).map(Some)
     }
 }
 
@@ -76,14 +101,23 @@ fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
 /// Form-encoded body.
 pub(crate) struct Form<T>(pub(crate) T);
 
+impl<T: DeserializeOwned> Content for Form<T> {
+    fn check(headers: &HeaderMap) -> Result<(), Problem> {
+        let is_form = essence(headers).is_some_and(|essence| essence.eq_ignore_ascii_case(FORM));
+        if is_form { Ok(()) } else { Err(fault::content_type(FORM)) }
+    }
+
+    fn read(bytes: &[u8]) -> Result<Self, Problem> {
+        read_pairs("member", bytes).map(Self)
+    }
+}
+
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Form<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        if !essence(request.headers()).is_some_and(|essence| essence.eq_ignore_ascii_case(FORM)) {
-            return Err(fault::content_type(FORM));
-        }
-        read_pairs("member", &Bytes::from_request(request, state).await?).map(Self)
+        Self::check(request.headers())?;
+        Self::read(&Bytes::from_request(request, state).await?)
     }
 }
 
@@ -187,11 +221,12 @@ const MOST_ITEMS: usize = 1_000;
 pub(crate) fn page(limit: Option<usize>, after: Option<&str>) -> Result<(Option<Cursor>, usize), Problem> {
     let limit = limit.unwrap_or(100);
     if !(1..=MOST_ITEMS).contains(&limit) {
-        return Err(Problem::invalid(format!("limit must be 1 to {MOST_ITEMS}")));
+        return Err(Problem::invalid(format!("limit must be 1 to {MOST_ITEMS}")).with("member", "limit"));
     }
     let cursor = |text| {
         let bytes = Base64UrlUnpadded::decode_vec(text).ok().filter(|bytes| !bytes.is_empty());
-        let invalid = || Problem::invalid("after must be the `next` of an earlier answer");
+        let invalid =
+            || Problem::invalid("after must be the `next` of an earlier answer").with("member", "after");
         bytes.map(Cursor::from_bytes).ok_or_else(invalid)
     };
     Ok((after.map(cursor).transpose()?, limit))

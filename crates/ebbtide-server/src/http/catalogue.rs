@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 /// Problem type.
-pub(crate) struct Entry {
+pub(crate) struct ProblemType {
     /// Name: the last part of the `type`, and the `title`.
     pub(crate) name: &'static str,
     /// Statuses that it is answered with.
@@ -19,8 +19,8 @@ pub(crate) const BASE: &str = "/problems/";
 macro_rules! catalogue {
     ($($name:literal $statuses:literal $cause:literal $remedy:literal;)+) => {
         /// Every problem type.
-        pub(crate) const CATALOGUE: &[Entry] = &[$(
-            Entry { name: $name, statuses: $statuses, cause: $cause, remedy: $remedy },
+        pub(crate) const CATALOGUE: &[ProblemType] = &[$(
+            ProblemType { name: $name, statuses: $statuses, cause: $cause, remedy: $remedy },
         )+];
     };
 }
@@ -103,11 +103,11 @@ catalogue! {
 }
 
 /// Returns the entry of a problem type.
-pub(crate) fn find(name: &str) -> Option<&'static Entry> {
+pub(crate) fn find(name: &str) -> Option<&'static ProblemType> {
     CATALOGUE.iter().find(|entry| entry.name == name)
 }
 
-impl Entry {
+impl ProblemType {
     /// Page in Markdown.
     pub(crate) fn page(&self) -> String {
         let mut page = format!("# {}\n\nStatus {}.\n", self.name, self.statuses);

@@ -8,23 +8,29 @@ use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{DefaultBodyLimit, Request};
+use axum::extract::Request;
 use axum::http::{HeaderValue, Version, header};
 use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use ebbtide::stores::api_keys::Role;
 use ebbtide::stores::shared::refusal::RefusalCause;
 use ebbtide::{Stopwatch, SystemRng};
 use http_body::Body as _;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::sleep;
 use tower::{Layer, Service};
 use tracing::Instrument as _;
 
 use crate::app::App;
+use crate::http::activity::Connections;
 use crate::http::auth::Caller;
 use crate::http::body::refuse_dots;
+use crate::http::hot::Admitted;
 use crate::http::incoming::{self, Read};
 use crate::http::limits::Limits;
 use crate::http::outgoing::{Guard, SMALL};
 use crate::http::problem::Problem;
+use crate::http::quota::Added;
 use crate::http::request_id::{HEADER, RequestId};
 use crate::http::route::{GOOD, Route, Routes, Verb};
 use crate::http::scoping::{Scoping, WARNING};
@@ -51,15 +57,16 @@ pub(crate) struct Edge {
     /// One permit for each lookup of a key that is not in the cache.
     pub(crate) new_keys: Semaphore,
     pub(crate) connections: AtomicUsize,
+    pub(crate) open_connections: Connections,
     pub(crate) in_flight: AtomicUsize,
     /// Set at shutdown: not ready, and connections are not kept alive.
     pub(crate) draining: AtomicBool,
     /// Ends the drain delay.
-    pub(crate) hurry: Notify,
+    pub(crate) skip_drain_delay: watch::Sender<bool>,
     /// Share of the root key.
     pub(crate) root: Arc<Share>,
     pub(crate) shares: Shares,
-    walker: Walker,
+    pub(crate) walker: Walker,
 }
 
 impl Edge {
@@ -70,12 +77,22 @@ impl Edge {
             open: Arc::new(Semaphore::new(OPEN_PLACES)),
             new_keys: Semaphore::new(NEW_KEYS),
             connections: AtomicUsize::new(0),
+            open_connections: Connections::default(),
             in_flight: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
-            hurry: Notify::new(),
+            skip_drain_delay: watch::Sender::new(false),
             root: Share::new(limits),
             shares: Shares::default(),
             walker: Walker::default(),
+        }
+    }
+
+    /// Waits until a listener that is to stop accepts no more connections.
+    pub(crate) async fn drain_delay(&self) {
+        let mut skip = self.skip_drain_delay.subscribe();
+        tokio::select! {
+            () = sleep(self.limits.drain_delay) => {}
+            _ = skip.wait_for(|skip| *skip) => {}
         }
     }
 }
@@ -142,8 +159,8 @@ where
         // Call the instance that was polled ready; keep a clone.
         let copy = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, copy);
-        let call = move |request| {
-            let answer = inner.call(request);
+        let call = move |admitted: Admitted| {
+            let answer = inner.call(admitted.into_request());
             async move { answer.await.unwrap_or_else(|never| match never {}) }
         };
         let answer = answer(self.app.clone(), route, verb, request, call);
@@ -167,7 +184,7 @@ impl Front {
             return self.router.clone().call(request).await.unwrap_or_else(|never| match never {});
         };
         let app = self.app.clone();
-        answer(self.app.clone(), route, verb, request, move |request| hot.call(request, app)).await
+        answer(self.app.clone(), route, verb, request, move |admitted| hot.call(admitted, app)).await
     }
 }
 
@@ -177,7 +194,7 @@ async fn answer<F>(
     route: Arc<Route>,
     verb: Verb,
     request: Request,
-    call: impl FnOnce(Request) -> F + Send,
+    call: impl FnOnce(Admitted) -> F + Send,
 ) -> Response
 where
     F: Future<Output = Response> + Send + 'static,
@@ -185,7 +202,7 @@ where
     let stopwatch = Stopwatch::start();
     let id = RequestId::of(request.headers(), &SystemRng);
     let may_keep_alive = request.version() <= Version::HTTP_11;
-    let mut asked = Asked { route, verb, caller: None };
+    let mut asked = LoggedRequest { route, verb, caller: None };
     let trace = Trace::of(request.headers());
     let _in_flight = InFlight::begin(&app.edge);
     let span = tracing::debug_span!(
@@ -221,7 +238,7 @@ fn close(response: &mut Response) {
 }
 
 /// Loggable parts of a request: never its path, which may name an owner, and never its query.
-struct Asked {
+struct LoggedRequest {
     route: Arc<Route>,
     verb: Verb,
     /// Set once the caller is admitted.
@@ -231,13 +248,13 @@ struct Asked {
 /// Refusal, with the body if it is not read.
 type Refused = (Problem, Body);
 
-impl Asked {
+impl LoggedRequest {
     /// Passes the request on to the route, within the bounds of its caller.
     async fn answer<F>(
         &mut self,
         app: &App,
         request: Request,
-        call: impl FnOnce(Request) -> F + Send,
+        call: impl FnOnce(Admitted) -> F + Send,
     ) -> Result<Response, Refused>
     where
         F: Future<Output = Response> + Send + 'static,
@@ -257,7 +274,7 @@ impl Asked {
         &self,
         app: &App,
         request: Request,
-        call: impl FnOnce(Request) -> F + Send,
+        call: impl FnOnce(Admitted) -> F + Send,
     ) -> Result<Response, Refused>
     where
         F: Future<Output = Response> + Send + 'static,
@@ -272,7 +289,7 @@ impl Asked {
         if let Err(body) = incoming::skip(body).await {
             return Err((Problem::too_large(), body));
         }
-        let mut response = call(Request::from_parts(parts, Body::empty())).await;
+        let mut response = call(Admitted { parts, bytes: Bytes::new(), caller: None }).await;
         if let Some(Ok(place)) = place {
             response.extensions_mut().insert(Guard::Place(Arc::new(place)));
         }
@@ -285,7 +302,7 @@ impl Asked {
         app: &App,
         needs: Needs,
         request: Request,
-        call: impl FnOnce(Request) -> F + Send,
+        call: impl FnOnce(Admitted) -> F + Send,
     ) -> Result<Response, Refused>
     where
         F: Future<Output = Response> + Send + 'static,
@@ -304,15 +321,15 @@ impl Asked {
         // The body first: a client that is slow to send it holds no place.
         let Read { bytes, held: _held } = incoming::read(body, app.edge.limits.body_bytes, &share).await?;
         let refused = |problem| (problem, Body::empty());
-        let _own = share.place().map_err(refused)?;
+        // Answers that nobody reads count for the next request too, which may have no body.
+        let _ = share.bytes(0).map_err(refused)?;
+        let own = share.place().map_err(refused)?;
+        let held_back = parts.version == Version::HTTP_2;
         let _place = app.edge.places.try_acquire().map_err(|_| refused(Problem::overloaded()))?;
-        let mut request = Request::from_parts(parts, Body::from(bytes));
-        // It is bounded already.
-        DefaultBodyLimit::disable().apply(&mut request);
-        request.extensions_mut().insert(caller.clone());
-        let answer = caller.author().run(RefusalCause::watch(call(request)));
+        let admitted = Admitted { parts, bytes, caller: Some(caller.clone()) };
+        let answer = caller.author().run(RefusalCause::watch(call(admitted)));
         let (mut response, noted) = match self.route.work(self.verb) {
-            Work::Plain => answer.await,
+            Work::Plain | Work::ByRequest => answer.await,
             Work::Walk => {
                 let _turn = share.heavy().await.map_err(refused)?;
                 app.edge.walker.run(answer).await.map_err(refused)?
@@ -328,12 +345,17 @@ impl Asked {
         }
         response.headers_mut().entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
         if needs.adds && response.status().is_success() {
-            app.quotas.added(&caller.scope);
+            let added = response.extensions_mut().remove::<Added>().map_or(1, |Added(count)| count);
+            app.quotas.added(&caller.scope, added);
         }
         let size = response.body().size_hint().lower();
-        if size > SMALL {
-            let taken = share.answer(usize::try_from(size).unwrap_or(usize::MAX));
-            response.extensions_mut().insert(Guard::Bytes(Arc::new(taken)));
+        // Over HTTP/2 a client can hold back any number of answers.
+        if size > SMALL || held_back {
+            // An answer that changes nothing is left out if it is too much; any other has to be given.
+            let may_refuse = needs.role == Role::Reader;
+            let size = usize::try_from(size).unwrap_or(usize::MAX);
+            let bytes = share.answer(size, may_refuse).map_err(refused)?;
+            response.extensions_mut().insert(Guard::Share(Arc::new((own, bytes))));
         }
         Ok(response)
     }

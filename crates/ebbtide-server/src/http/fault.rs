@@ -6,13 +6,13 @@ use std::fmt::{Display, Write as _};
 use serde_json::Value;
 
 use crate::http::problem::Problem;
-use crate::http::strict::Place;
+use crate::http::strict::ErrorLocation;
 
 /// Longest name of an unknown member that is repeated. Longer ones may be a value in the wrong place.
 const MOST_NAME_BYTES: usize = 32;
 
 /// Problem for a JSON body.
-pub(crate) fn of_json(error: &serde_json::Error, place: &Place) -> Problem {
+pub(crate) fn of_json(error: &serde_json::Error, place: &ErrorLocation) -> Problem {
     use serde_json::error::Category;
     let text = error.to_string();
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
@@ -29,7 +29,7 @@ pub(crate) fn of_json(error: &serde_json::Error, place: &Place) -> Problem {
 }
 
 /// Problem for a form (`member`) or a query (`query parameter`).
-pub(crate) fn of_pairs(noun: &str, error: &impl Display, place: &Place) -> Problem {
+pub(crate) fn of_pairs(noun: &str, error: &impl Display, place: &ErrorLocation) -> Problem {
     tell(noun, &error.to_string(), place).problem("")
 }
 
@@ -83,7 +83,7 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-fn tell(noun: &str, text: &str, place: &Place) -> Told {
+fn tell(noun: &str, text: &str, place: &ErrorLocation) -> Told {
     let path = place.path();
     if let Some(name) = &place.unknown {
         let mut told = unknown(noun, name, place.members.unwrap_or_default());

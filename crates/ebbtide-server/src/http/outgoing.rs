@@ -17,7 +17,7 @@ use crate::http::share::Taken;
 /// client is.
 const MOST_PART_BYTES: usize = 16 * 1_024;
 
-/// Answers of this size and less are sent without a guard.
+/// Answers of this size and less are sent without a guard over HTTP/1.1, which has one at a time for each connection.
 pub(crate) const SMALL: u64 = 16 * 1_024;
 
 /// Part of a bound that an answer holds until it is sent.
@@ -26,8 +26,8 @@ pub(crate) const SMALL: u64 = 16 * 1_024;
 pub(crate) enum Guard {
     /// Place of an open route.
     Place(Arc<OwnedSemaphorePermit>),
-    /// Memory of a tenant.
-    Bytes(Arc<Taken>),
+    /// Place and memory of a tenant.
+    Share(Arc<(Taken, Taken)>),
 }
 
 /// Body of an answer.

@@ -118,6 +118,12 @@ impl Problem {
         problem.retry_after(1).because(Cause::Quota)
     }
 
+    /// All connections are busy.
+    pub(crate) fn too_many_connections() -> Self {
+        let detail = "too many connections; retry later";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail).because(Cause::Quota)
+    }
+
     pub(crate) fn too_many(kind: &'static str, detail: &str, seconds: u32) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, kind, detail).retry_after(seconds)
     }
@@ -155,13 +161,18 @@ impl Problem {
 
     /// Body of the answer, with the id of the request.
     pub(crate) fn body(self, request_id: &str) -> Body {
+        Body::from(self.text(request_id))
+    }
+
+    /// Text of the answer, with the id of the request.
+    pub(crate) fn text(self, request_id: &str) -> String {
         let mut body = self.more;
         body.insert("type".to_owned(), format!("{}{}", catalogue::BASE, self.kind).into());
         body.insert("title".to_owned(), self.kind.into());
         body.insert("status".to_owned(), self.status.as_u16().into());
         body.insert("detail".to_owned(), self.detail.into());
         body.insert("request_id".to_owned(), request_id.into());
-        Body::from(Value::Object(body).to_string())
+        Value::Object(body).to_string()
     }
 
     /// Adds a member to the body.
@@ -174,7 +185,10 @@ impl Problem {
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         match error.kind() {
-            ErrorKind::Invalid => Self::invalid(error.message()),
+            ErrorKind::Invalid => match error.member() {
+                Some(member) => Self::invalid(error.message()).with("member", member),
+                None => Self::invalid(error.message()),
+            },
             ErrorKind::Expired => Self::expired(error.message()),
             // Faults of the store are for its operator; the caller gets no details.
             kind => {

@@ -40,12 +40,16 @@ impl FromStr for Quota {
     }
 }
 
+/// Number of records that an answer tells of, in its extensions. Without it, an answer of a call that adds is one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Added(pub(crate) u64);
+
 /// Quotas by scope.
 #[derive(Debug, Default)]
-pub struct Quotas(Vec<Arc<Standing>>);
+pub struct Quotas(Vec<Arc<QuotaUsage>>);
 
 #[derive(Debug)]
-struct Standing {
+struct QuotaUsage {
     quota: Quota,
     /// `None` before the first count.
     seen: Mutex<Option<Seen>>,
@@ -65,7 +69,7 @@ impl Quotas {
     /// Creates the configured quotas.
     #[must_use]
     pub fn new(quotas: impl IntoIterator<Item = Quota>) -> Self {
-        Self(quotas.into_iter().map(|quota| Arc::new(Standing { quota, seen: Mutex::default() })).collect())
+        Self(quotas.into_iter().map(|quota| Arc::new(QuotaUsage { quota, seen: Mutex::default() })).collect())
     }
 
     /// Refuses a record that would exceed a quota.
@@ -76,21 +80,21 @@ impl Quotas {
         Ok(())
     }
 
-    /// Counts an insertion.
-    pub(crate) fn added(&self, scope: &Scope) {
+    /// Counts insertions.
+    pub(crate) fn added(&self, scope: &Scope, count: u64) {
         for quota in self.over(scope) {
             if let Some(seen) = quota.seen().as_mut() {
-                seen.added += 1;
+                seen.added += count;
             }
         }
     }
 
-    fn over(&self, scope: &Scope) -> impl Iterator<Item = &Arc<Standing>> {
+    fn over(&self, scope: &Scope) -> impl Iterator<Item = &Arc<QuotaUsage>> {
         self.0.iter().filter(move |quota| quota.quota.scope.covers(scope))
     }
 }
 
-impl Standing {
+impl QuotaUsage {
     fn seen(&self) -> MutexGuard<'_, Option<Seen>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -20,7 +20,7 @@ impl RequestId {
         }
     }
 
-    fn made(rng: &dyn Rng) -> Self {
+    pub(crate) fn made(rng: &dyn Rng) -> Self {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut hex = [0; 32];
         for (pair, byte) in hex.chunks_exact_mut(2).zip(rng.bytes::<16>()) {

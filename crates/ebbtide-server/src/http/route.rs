@@ -1,18 +1,15 @@
 //! Metadata of routes: the needs of each method, and its metrics.
 
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 use axum::extract::{MatchedPath, Request};
-use axum::handler::Handler;
 use axum::http::Method;
-use axum::response::Response;
 use metrics::{Counter, Histogram, SharedString, counter, histogram};
 
-use crate::app::App;
 use crate::http::auth::call_of;
 use crate::http::fault;
+use crate::http::hot::Hot;
 use crate::http::problem::Problem;
 use crate::http::table::{Guarded, Needs};
 use crate::http::work::Work;
@@ -60,31 +57,6 @@ impl Verb {
     }
 }
 
-/// Handler of a frequent call.
-#[derive(Clone)]
-pub(crate) struct Hot(Arc<Call>);
-
-/// Answer of a [`Hot`] handler.
-pub(crate) type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
-
-type Call = dyn Fn(Request, App) -> Answering + Send + Sync;
-
-impl Hot {
-    pub(crate) fn new<H: Handler<T, App>, T: 'static>(handler: H) -> Self {
-        Self(Arc::new(move |request, app| Box::pin(handler.clone().call(request, app))))
-    }
-
-    pub(crate) fn call(&self, request: Request, app: App) -> Answering {
-        (self.0)(request, app)
-    }
-}
-
-impl std::fmt::Debug for Hot {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Hot")
-    }
-}
-
 /// Route by its template, such as `/v1/sessions/{handle}`.
 #[derive(Debug)]
 pub(crate) struct Route {
@@ -117,7 +89,7 @@ impl std::fmt::Debug for Meter {
 pub(crate) const GOOD: &str = "ok";
 
 impl Route {
-    fn new(template: &str) -> Self {
+    pub(crate) fn new(template: &str) -> Self {
         Self {
             template: template.into(),
             call: call_of(template),
@@ -202,10 +174,10 @@ impl Routes {
         for template in open {
             routes.insert(template.clone(), Route::new(&template));
         }
-        for Guarded { template, verb, needs, query, hot } in guarded {
+        for Guarded { template, verb, needs, query, work, hot } in guarded {
             let route = routes.entry(template).or_insert_with_key(|template| Route::new(template));
             route.needs[verb as usize] = Some(needs);
-            route.work[verb as usize] = Work::of(&route.template, &query);
+            route.work[verb as usize] = work;
             route.query[verb as usize] = query;
             // A parameter is not part of the path, which must be found as it is.
             route.hot[verb as usize] = hot.filter(|_| !route.template.contains('{'));
@@ -220,7 +192,7 @@ impl Routes {
     }
 
     /// Route and handler of a frequent call.
-    pub(crate) fn hot(&self, request: &Request) -> Option<(Arc<Route>, Verb, Hot)> {
+    pub(crate) fn hot<B>(&self, request: &axum::http::Request<B>) -> Option<(Arc<Route>, Verb, Hot)> {
         let (route, verb) = (self.known.get(request.uri().path())?, Verb::of(request.method()));
         let hot = route.hot[verb as usize].clone()?;
         Some((Arc::clone(route), verb, hot))

@@ -46,18 +46,18 @@ pub(crate) struct Scoping {
 #[derive(Debug, Default)]
 struct Seen {
     /// By key, then by route.
-    entries: HashMap<String, HashMap<String, Entry>>,
+    entries: HashMap<String, HashMap<String, UnscopedUse>>,
     count: usize,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct UnscopedUse {
     count: AtomicU64,
     /// In milliseconds.
     last_at: AtomicU64,
 }
 
-impl Entry {
+impl UnscopedUse {
     fn note(&self, now: Timestamp) {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.last_at.fetch_max(now.as_millis(), Ordering::Relaxed);
@@ -65,7 +65,7 @@ impl Entry {
 }
 
 impl Seen {
-    fn entry(&self, key: &str, route: &str) -> Option<&Entry> {
+    fn entry(&self, key: &str, route: &str) -> Option<&UnscopedUse> {
         self.entries.get(key)?.get(route)
     }
 
@@ -79,7 +79,7 @@ impl Seen {
             return false;
         }
         self.count += 1;
-        let entry = Entry { count: AtomicU64::new(1), last_at: AtomicU64::new(now.as_millis()) };
+        let entry = UnscopedUse { count: AtomicU64::new(1), last_at: AtomicU64::new(now.as_millis()) };
         self.entries.entry(key.to_owned()).or_default().insert(route.to_owned(), entry);
         true
     }
@@ -102,13 +102,14 @@ impl Scoping {
                 tracing::warn!(
                     key,
                     route = template,
-                    "a request names no scope; send the header Ebbtide-Scope"
+                    "a request names no scope; send the header Ebbtide-Scope, or AUTH SCOPE KEY over the Redis protocol"
                 );
             }
             route.count_unscoped();
         }
         if self.rules.require {
-            return Err(Problem::invalid("the request names no scope; send the header Ebbtide-Scope"));
+            return Err(Problem::invalid("the request names no scope; send the header Ebbtide-Scope")
+                .with("member", "Ebbtide-Scope"));
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use ebbtide::SystemRng;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use rustls::ServerConfig;
@@ -17,9 +18,11 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::app::App;
 use crate::http::connection::Connection;
-pub(crate) use crate::http::connection::Place;
+pub(crate) use crate::http::connection::ConnectionSlot;
 use crate::http::cores::{Cores, Handles};
 use crate::http::edge::{Edge, Front};
+use crate::http::problem::Problem;
+use crate::http::request_id::{HEADER, RequestId};
 use crate::{front, operator_front, public_front};
 
 /// Maximum size of a request's head.
@@ -89,10 +92,7 @@ impl Serving {
         let mut stop = pin!(async {
             stop.await;
             edge.draining.store(true, Ordering::Relaxed);
-            tokio::select! {
-                () = sleep(edge.limits.drain_delay) => {}
-                () = edge.hurry.notified() => {}
-            }
+            edge.drain_delay().await;
         });
         let operators = async {
             match &operator {
@@ -170,7 +170,7 @@ struct Server {
 
 impl Server {
     fn take_on(&self, stream: TcpStream) {
-        let Some(place) = Place::take(&self.edge) else {
+        let Some(place) = ConnectionSlot::take(&self.edge) else {
             metrics::counter!("ebbtide_connections_refused_total").increment(1);
             // A TLS client could not read a plain answer; close its connection.
             if self.tls.is_none() {
@@ -191,10 +191,12 @@ impl Server {
             None => self.cores.serve(stream, |stream| connection.run(stream)),
             Some(tls) => self.cores.serve(stream, |stream| async move {
                 let patience = connection.place.limits().header_timeout;
-                match timeout(patience, tls.accept(stream)).await {
-                    Ok(Ok(stream)) => connection.run(stream).await,
-                    Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
-                    Err(_) => tracing::debug!("TLS handshake timed out"),
+                let accepted = timeout(patience, tls.accept(stream));
+                match connection.place.unless_evicted(accepted).await {
+                    Some(Ok(Ok(stream))) => connection.run(stream).await,
+                    Some(Ok(Err(error))) => tracing::debug!(%error, "TLS handshake failed"),
+                    Some(Err(_)) => tracing::debug!("TLS handshake timed out"),
+                    None => {}
                 }
             }),
         }
@@ -202,15 +204,17 @@ impl Server {
 }
 
 async fn turn_away(mut stream: TcpStream) {
-    const BODY: &str = r#"{"type":"/problems/unavailable","title":"unavailable","status":503,"detail":"too many connections; retry later"}"#;
+    let id = RequestId::made(&SystemRng);
+    let body = Problem::too_many_connections().text(id.as_str());
     let head = format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n\
-         connection: close\r\ncontent-length: {}\r\n\r\n",
-        BODY.len()
+         {HEADER}: {}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        id.as_str(),
+        body.len()
     );
     let answer = async {
         stream.write_all(head.as_bytes()).await?;
-        stream.write_all(BODY.as_bytes()).await?;
+        stream.write_all(body.as_bytes()).await?;
         stream.shutdown().await
     };
     // Best effort: the client may not read it.

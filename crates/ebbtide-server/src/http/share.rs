@@ -16,7 +16,7 @@ use crate::http::problem::Problem;
 const WALKS: usize = 2;
 
 /// Heavy calls of one tenant that wait for their turn.
-const WAITING: usize = 64;
+const WAITING: usize = 512;
 
 /// Part of a node that one tenant uses.
 #[derive(Debug)]
@@ -62,10 +62,11 @@ impl Share {
         Taken::take(self, |share| &share.bytes, count, most).ok_or_else(|| too_much("bytes in memory"))
     }
 
-    /// Counts the memory of an answer. It exists already, so that there is no refusal; the next request is refused.
-    pub(crate) fn answer(self: &Arc<Self>, count: usize) -> Taken {
-        self.bytes.fetch_add(count, Ordering::AcqRel);
-        Taken { share: Arc::clone(self), of: |share| &share.bytes, count }
+    /// Counts the memory of an answer. One that may not be refused is given, and the next request is refused. An answer is
+    /// never too large by itself.
+    pub(crate) fn answer(self: &Arc<Self>, count: usize, may_refuse: bool) -> Result<Taken, Problem> {
+        let most = if may_refuse { self.limits.key_bytes.max(count) } else { usize::MAX };
+        Taken::take(self, |share| &share.bytes, count, most).ok_or_else(|| too_much("bytes in memory"))
     }
 
     /// Waits for the turn of a heavy call.
@@ -163,9 +164,11 @@ mod tests {
         assert_eq!(share.places.load(Ordering::Relaxed), 0);
         let held = share.bytes(60).unwrap();
         assert!(share.bytes(41).is_err());
-        let answer = share.answer(1_000);
-        assert!(share.bytes(1).is_err(), "an answer in memory counts");
+        assert!(share.answer(41, true).is_err());
+        let answer = share.answer(1_000, false).unwrap();
+        assert!(share.bytes(0).is_err(), "an answer in memory counts, also for a request without a body");
         drop((held, answer));
+        assert!(share.answer(1_000, true).is_ok(), "it is never too large by itself");
         assert!(share.bytes(100).is_ok());
     }
 

@@ -23,20 +23,20 @@ where
 
 /// Place of an error.
 #[derive(Debug, Default)]
-pub(crate) struct Notes(RefCell<Place>);
+pub(crate) struct Notes(RefCell<ErrorLocation>);
 
 /// Place of an error in a document, and the members of the struct that it happened in.
 #[derive(Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct ErrorLocation {
     /// Steps from the innermost to the outermost.
-    steps: Vec<Step>,
+    steps: Vec<PathSegment>,
     pub(crate) members: Option<&'static [&'static str]>,
     /// Name of a member that the struct does not have.
     pub(crate) unknown: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Step {
+enum PathSegment {
     Member(&'static str),
     Index(usize),
     /// Key of a map. It is data of the caller, and is not repeated.
@@ -44,11 +44,11 @@ enum Step {
 }
 
 impl Notes {
-    pub(crate) fn into_place(self) -> Place {
+    pub(crate) fn into_place(self) -> ErrorLocation {
         self.0.into_inner()
     }
 
-    fn step(&self, step: Step) {
+    fn step(&self, step: PathSegment) {
         self.0.borrow_mut().steps.push(step);
     }
 
@@ -64,7 +64,7 @@ impl Notes {
     }
 }
 
-impl Place {
+impl ErrorLocation {
     /// Path of the member, such as `items[3].jti`; empty for the document itself.
     pub(crate) fn path(&self) -> String {
         use fmt::Write as _;
@@ -72,9 +72,9 @@ impl Place {
         for step in self.steps.iter().rev() {
             let dot = if path.is_empty() { "" } else { "." };
             let written = match step {
-                Step::Member(name) => write!(path, "{dot}{name}"),
-                Step::Index(index) => write!(path, "[{index}]"),
-                Step::Key => write!(path, "{dot}*"),
+                PathSegment::Member(name) => write!(path, "{dot}{name}"),
+                PathSegment::Index(index) => write!(path, "[{index}]"),
+                PathSegment::Key => write!(path, "{dot}*"),
             };
             debug_assert!(written.is_ok(), "a string takes any text");
         }
@@ -133,12 +133,13 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<'_, D> {
 
     fn deserialize_struct<V: Visitor<'de>>(
         self,
-        name: &'static str,
+        _name: &'static str,
         members: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
         let watch = Watch { visitor, notes: self.notes, members: Some(members) };
-        self.inner.deserialize_struct(name, members, watch)
+        // A visitor may take `true` for an object without members, which `deserialize_struct` would not show it.
+        self.inner.deserialize_any(watch)
     }
 
     fn is_human_readable(&self) -> bool {
@@ -217,7 +218,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Watch<'_, V> {
 
     fn visit_map<A: MapAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
         let (notes, members) = (self.notes, self.members);
-        let entries = Entries { inner, notes, members, step: Step::Key, millis: false };
+        let entries = Entries { inner, notes, members, step: PathSegment::Key, millis: false };
         self.visitor.visit_map(entries).inspect_err(|_| notes.within(members))
     }
 
@@ -239,7 +240,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Items<'_, A> {
         let notes = self.notes;
         let item = self.inner.next_element_seed(Below { seed, notes, millis: false });
         if item.is_err() {
-            notes.step(Step::Index(self.index));
+            notes.step(PathSegment::Index(self.index));
         }
         self.index += 1;
         item
@@ -255,7 +256,7 @@ struct Entries<'n, A> {
     notes: &'n Notes,
     members: Option<&'static [&'static str]>,
     /// Step to the present value.
-    step: Step,
+    step: PathSegment,
     /// True if the present value is in milliseconds, for a member in seconds.
     millis: bool,
 }
@@ -304,7 +305,7 @@ struct Name<'n, K> {
     seed: K,
     notes: &'n Notes,
     members: &'static [&'static str],
-    step: &'n mut Step,
+    step: &'n mut PathSegment,
     millis: &'n mut bool,
 }
 
@@ -330,7 +331,7 @@ impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for Name<'_, K> {
             *self.millis = seconds.is_some();
             seconds
         });
-        *self.step = found.map_or(Step::Key, Step::Member);
+        *self.step = found.map_or(PathSegment::Key, PathSegment::Member);
         let key = self.seed.deserialize(StrDeserializer::new(found.unwrap_or(name)));
         // A struct may ignore unknown members.
         if found.is_none() && key.is_err() {

@@ -1,7 +1,6 @@
 //! Table of the routes that need a key, each with its role and its OpenAPI description: a route cannot be added
 //! without them.
 
-use axum::handler::Handler;
 use axum::routing::MethodRouter;
 use ebbtide::stores::api_keys::Role;
 use utoipa::openapi::RefOr;
@@ -9,7 +8,10 @@ use utoipa::openapi::path::{Operation, Parameter, ParameterIn, PathItem};
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 
 use crate::app::App;
-use crate::http::route::{Hot, Verb};
+use crate::http::body::Content;
+use crate::http::hot::{Answers, Hot};
+use crate::http::route::Verb;
+use crate::http::work::Work;
 use crate::openapi;
 
 /// Needs of a route.
@@ -29,18 +31,21 @@ pub(crate) struct Guarded {
     pub(crate) needs: Needs,
     /// Names of the query parameters.
     pub(crate) query: Vec<String>,
+    pub(crate) work: Work,
     /// Handler, if the call is a frequent one.
     pub(crate) hot: Option<Hot>,
 }
 
 /// Routes and their needs. They become a router only together, for the edge that enforces the needs.
 #[derive(Default)]
-pub(crate) struct Table(Vec<Row>);
+pub(crate) struct Table(Vec<TableRow>);
 
-struct Row {
+struct TableRow {
     needs: Needs,
     routes: UtoipaMethodRouter<App>,
     aliases: Vec<(Verb, Needs, Vec<String>)>,
+    /// Cost of the route's own methods; by their parameters if it is not given.
+    work: Option<Work>,
     hot: Option<(Verb, Hot)>,
 }
 
@@ -70,7 +75,13 @@ impl Table {
     }
 
     fn put(mut self, role: Role, adds: bool, routes: UtoipaMethodRouter<App>) -> Self {
-        self.0.push(Row { needs: Needs { role, adds }, routes, aliases: Vec::new(), hot: None });
+        self.0.push(TableRow {
+            needs: Needs { role, adds },
+            routes,
+            aliases: Vec::new(),
+            work: None,
+            hot: None,
+        });
         self
     }
 
@@ -96,10 +107,28 @@ impl Table {
     }
 
     /// Marks a method of the last route as a frequent call: the edge finds its handler by the path, and calls it without
-    /// the layers of the router. It is the same handler behind the same edge.
-    pub(crate) fn hot<H: Handler<T, App>, T: 'static>(mut self, verb: Verb, handler: H) -> Self {
+    /// the layers and extractors of the router. It is the same handler behind the same edge, and reads its body by the
+    /// same rules.
+    pub(crate) fn hot<B: Content>(mut self, verb: Verb, handler: impl Answers<B>) -> Self {
         if let Some(row) = self.0.last_mut() {
             row.hot = Some((verb, Hot::new(handler)));
+        }
+        self
+    }
+
+    /// Marks the last route as one that reads any number of records. A route that takes a `limit` is one without it.
+    pub(crate) fn walks(self) -> Self {
+        self.costs(Work::Walk)
+    }
+
+    /// Marks the last route as one that reads any number of records for some requests: its handler decides.
+    pub(crate) fn may_walk(self) -> Self {
+        self.costs(Work::ByRequest)
+    }
+
+    fn costs(mut self, work: Work) -> Self {
+        if let Some(row) = self.0.last_mut() {
+            row.work = Some(work);
         }
         self
     }
@@ -113,30 +142,32 @@ impl Table {
     /// [`Caller`](crate::http::auth::Caller), and so refuses every request.
     pub(crate) fn under(self, base: &str) -> (OpenApiRouter<App>, Vec<Guarded>) {
         let mut all = Vec::new();
-        let router =
-            self.0.into_iter().fold(OpenApiRouter::new(), |router, Row { needs, routes, aliases, hot }| {
-                let (schemas, mut paths, routes) = routes;
-                let below = |(path, item)| (format!("{base}{path}"), item);
-                paths.paths = std::mem::take(&mut paths.paths).into_iter().map(below).collect();
-                for (path, item) in &mut paths.paths {
-                    all.extend(verbs(item).map(|(verb, operation)| Guarded {
-                        template: path.clone(),
-                        verb,
-                        needs,
-                        query: query(operation),
-                        hot: hot.as_ref().filter(|(of, _)| *of == verb).map(|(_, hot)| hot.clone()),
-                    }));
-                    all.extend(aliases.iter().map(|(verb, needs, query)| Guarded {
-                        template: path.clone(),
-                        verb: *verb,
-                        needs: *needs,
-                        query: query.clone(),
-                        hot: None,
-                    }));
-                    openapi::guard(item, needs);
-                }
-                router.routes((schemas, paths, routes))
-            });
+        let router = self.0.into_iter().fold(OpenApiRouter::new(), |router, row| {
+            let TableRow { needs, routes, aliases, work, hot } = row;
+            let (schemas, mut paths, routes) = routes;
+            let below = |(path, item)| (format!("{base}{path}"), item);
+            paths.paths = std::mem::take(&mut paths.paths).into_iter().map(below).collect();
+            for (path, item) in &mut paths.paths {
+                all.extend(verbs(item).map(|(verb, operation)| Guarded {
+                    template: path.clone(),
+                    verb,
+                    needs,
+                    work: work.unwrap_or_else(|| implied(&query(operation))),
+                    query: query(operation),
+                    hot: hot.as_ref().filter(|(of, _)| *of == verb).map(|(_, hot)| hot.clone()),
+                }));
+                all.extend(aliases.iter().map(|(verb, needs, query)| Guarded {
+                    template: path.clone(),
+                    verb: *verb,
+                    needs: *needs,
+                    work: implied(query),
+                    query: query.clone(),
+                    hot: None,
+                }));
+                openapi::guard(item, needs);
+            }
+            router.routes((schemas, paths, routes))
+        });
         (router, all)
     }
 }
@@ -151,6 +182,11 @@ fn verbs(item: &PathItem) -> impl Iterator<Item = (Verb, &Operation)> {
         (Verb::Patch, &item.patch),
     ];
     methods.into_iter().filter_map(|(verb, operation)| Some((verb, operation.as_ref()?)))
+}
+
+/// Cost of a call by its query parameters: those that list are walks.
+fn implied(query: &[String]) -> Work {
+    if query.iter().any(|name| name == "limit") { Work::Walk } else { Work::Plain }
 }
 
 /// Names of the query parameters of a call.

@@ -76,7 +76,9 @@ impl Cause {
         match (kind, noted) {
             ("expired", RefusalCause::Idle) => Some(Self::Idle),
             ("expired" | "invalid" | "unknown", RefusalCause::Deleted) => Some(Self::Deleted),
-            ("expired" | "unavailable", RefusalCause::Fence) => Some(Self::Fence),
+            ("expired" | "used" | "reused" | "unavailable", RefusalCause::Fence) => Some(Self::Fence),
+            ("unknown", RefusalCause::SignedOut) => Some(Self::SignOut),
+            ("unknown", RefusalCause::ClientRevoked | RefusalCause::SessionEnded) => Some(Self::Revoked),
             _ => None,
         }
     }

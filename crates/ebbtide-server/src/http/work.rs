@@ -3,11 +3,14 @@
 
 use std::sync::OnceLock;
 
+use axum::http::StatusCode;
+use ebbtide::stores::shared::refusal::RefusalCause;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
+use crate::app::App;
+use crate::http::auth::Caller;
 use crate::http::problem::Problem;
-use axum::http::StatusCode;
 
 /// Cost of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,38 +19,24 @@ pub(crate) enum Work {
     Plain,
     /// Reads any number of records.
     Walk,
+    /// One or the other by what is asked for: the handler decides, and calls [`App::walk`].
+    ByRequest,
 }
 
-impl Work {
-    /// Cost of a call by its template. Calls that list are walks.
-    pub(crate) fn of(template: &str, query: &[String]) -> Self {
-        const WALKS: [&str; 14] = [
-            "/v1/relationships/check",
-            "/v1/relationships/reachable",
-            "/v1/attributes/list",
-            "/v1/attributes/list-buckets",
-            "/v1/attributes/delete-all",
-            "/v1/records/list",
-            "/v1/subjects/overview",
-            "/v1/audit/verify",
-            "/v1/explain",
-            "/v1/stats",
-            "/v1/sweep",
-            "/v1/policies/simulate",
-            "/v1/import",
-            // It looks for the author of a revocation in the audit log.
-            "/v1/why/{request_id}",
-        ];
-        if query.iter().any(|name| name == "limit")
-            || WALKS.contains(&template)
-            || template.starts_with("/v1/scopes")
-            || template.starts_with("/v1/owners")
-            || template.ends_with("/delete-all")
-        {
-            Self::Walk
-        } else {
-            Self::Plain
+impl App {
+    /// Runs the heavy part of a call in the turn of its tenant, on the thread for walks.
+    pub(crate) async fn walk<T: Send + 'static>(
+        &self,
+        caller: &Caller,
+        part: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let _turn = caller.share.heavy().await?;
+        let part = caller.author().run(RefusalCause::watch(part));
+        let (answer, noted) = self.edge.walker.run(part).await?;
+        if let Some(noted) = noted {
+            noted.note();
         }
+        Ok(answer)
     }
 }
 

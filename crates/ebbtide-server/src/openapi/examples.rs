@@ -5,14 +5,17 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 use serde_json::Value;
-use utoipa::openapi::path::Operation;
+use utoipa::openapi::path::{Operation, ParameterBuilder, ParameterIn};
 use utoipa::openapi::{OpenApi, RefOr};
 
 /// Example of a call.
 #[derive(Debug, Deserialize)]
 struct Example {
-    /// Body, if the call takes JSON.
+    /// Body, or the members of a form.
     request: Option<Value>,
+    /// Names in the path.
+    #[serde(default)]
+    path: BTreeMap<String, String>,
     status: String,
     answer: Option<Value>,
 }
@@ -41,10 +44,23 @@ pub(super) fn add(api: &mut OpenApi) {
 }
 
 fn show(operation: &mut Operation, example: &Example) {
-    if let Some(RefOr::T(body)) = &mut operation.request_body
-        && let Some(RefOr::T(content)) = body.content.get_mut("application/json")
-    {
-        content.example.clone_from(&example.request);
+    if let (Some(RefOr::T(body)), Some(request)) = (&mut operation.request_body, &example.request) {
+        for content in body.content.values_mut() {
+            if let RefOr::T(content) = content {
+                content.example = Some(request.clone());
+            }
+        }
+    }
+    for parameter in operation.parameters.iter_mut().flatten() {
+        let RefOr::T(described) = parameter else { continue };
+        let is_shown = serde_json::to_value(&*described).is_ok_and(|text| !text["example"].is_null());
+        if let Some(name) = example.path.get(&described.name)
+            && described.parameter_in == ParameterIn::Path
+            && !is_shown
+        {
+            let shown = ParameterBuilder::from(described.clone()).example(Some(name.as_str().into()));
+            *parameter = RefOr::T(shown.build());
+        }
     }
     if let Some(RefOr::T(response)) = operation.responses.responses.get_mut(&example.status)
         && let Some(RefOr::T(content)) = response.content.get_mut("application/json")

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use ebbtide::stores::records::{FoundRecord, RecordValue, Records, TouchCondition};
-use ebbtide::stores::shared::life::Life;
+use ebbtide::stores::shared::life::RecordTtl;
 use ebbtide::timekeeping::Now;
 use ebbtide::{Timestamp, Version};
 
@@ -36,7 +36,7 @@ pub(super) struct Value {
     pub(super) bytes: Bytes,
     end: Timestamp,
     /// Lifetime to write.
-    pub(super) life: Life,
+    pub(super) life: RecordTtl,
     /// True if it is the record that was read, whose group and second keys stay.
     pub(super) inherits: bool,
 }
@@ -52,7 +52,7 @@ impl<'a> View<'a> {
             let value = found.map(|found| Value {
                 bytes: found.value.as_bytes().clone(),
                 end: found.expires_at,
-                life: Life::Keep,
+                life: RecordTtl::Keep,
                 inherits: true,
             });
             (key, Slot { read, value, changed: false })
@@ -95,7 +95,7 @@ impl<'a> View<'a> {
         let before = self.value(key).cloned();
         let reached = match (end, &before) {
             (Some(End::Keep), Some(before)) => Some((before.life, before.end)),
-            (None | Some(End::Keep), _) => self.reach_life(Life::Default)?,
+            (None | Some(End::Keep), _) => self.reach_life(RecordTtl::Default)?,
             (Some(end), _) => self.reach(end)?,
         };
         let Some((life, ends_at)) = reached else {
@@ -110,11 +110,11 @@ impl<'a> View<'a> {
     }
 
     /// Lifetime and instant of an end; none if it has passed.
-    fn reach(&self, end: End) -> ebbtide::Result<Option<(Life, Timestamp)>> {
+    fn reach(&self, end: End) -> ebbtide::Result<Option<(RecordTtl, Timestamp)>> {
         end.life()?.map_or(Ok(None), |life| self.reach_life(life))
     }
 
-    fn reach_life(&self, life: Life) -> ebbtide::Result<Option<(Life, Timestamp)>> {
+    fn reach_life(&self, life: RecordTtl) -> ebbtide::Result<Option<(RecordTtl, Timestamp)>> {
         let ends_at = self.records.end_of(Records::REDIS, life, None, self.now)?;
         Ok(ends_at.map(|ends_at| (life, ends_at)))
     }

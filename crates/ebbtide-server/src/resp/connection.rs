@@ -1,6 +1,7 @@
 //! One connection: reads requests, runs them, writes the replies, within limits.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -12,6 +13,7 @@ use tokio::time::timeout;
 use super::codec::{Decoder, ProtocolError};
 use super::reply::Reply;
 use super::session::Session;
+use crate::http::activity::Activity;
 use crate::http::share::Taken;
 
 /// Bytes that are read at a time.
@@ -37,6 +39,7 @@ pub(super) struct Connection<S> {
     pub(super) begun: Option<Stopwatch>,
     /// Memory of an unfinished request.
     pub(super) held: Option<Taken>,
+    pub(super) activity: Arc<Activity>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
@@ -50,7 +53,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let some = !requests.is_empty();
             while !requests.is_empty() && !self.session.closing {
                 self.begun = None;
-                self.session.process(&mut requests, &mut output).await;
+                {
+                    let _working = self.activity.begin();
+                    self.session.process(&mut requests, &mut output).await;
+                }
+                if self.session.login.is_some() {
+                    self.activity.trust();
+                }
                 if !self.write(&mut output).await {
                     return;
                 }
@@ -139,7 +148,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             .session
             .share()
             .filter(|_| output.len() > READ_BYTES)
-            .map(|share| share.answer(output.len()));
+            .and_then(|share| share.answer(output.len(), false).ok());
         let sent = timeout(patience, async {
             self.stream.write_all(output).await?;
             self.stream.flush().await

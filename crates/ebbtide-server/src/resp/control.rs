@@ -208,7 +208,11 @@ impl Session {
         }
         let Some(login) = &self.login else { return Err(Reply::error("NOAUTH Authentication required.")) };
         let _turn = self.turn(login)?;
-        let page = login.records.scan(Records::REDIS, cursor, count).await?;
+        // It reads any number of records, and so takes no thread from other commands: as a listing over HTTP.
+        let _heavy = login.share().heavy().await?;
+        let records = login.records.clone();
+        let walk = async move { records.scan(Records::REDIS, cursor, count).await };
+        let page = self.app.edge.walker.run(walk).await??;
         let fits = |id: &[u8]| strings && pattern.is_none_or(|pattern| glob::matches(pattern, id));
         let keys = page.items.iter().filter(|item| fits(item.id.as_bytes()));
         let keys = keys.map(|item| Reply::bulk(item.id.as_bytes().to_vec())).collect();
@@ -272,4 +276,32 @@ fn config(args: &[Bytes]) -> Result<Reply, Reply> {
     };
     let found = known.iter().filter(|(name, _)| asked(name));
     Ok(Reply::Map(found.map(|(name, value)| (Reply::bulk(*name), Reply::bulk(*value))).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ebbtide::{Ebbtide, Secret};
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::app::App;
+
+    #[tokio::test]
+    async fn a_scan_waits_for_its_turn_among_the_walks_of_its_key() {
+        const KEY: &str = "ebk_the-root-key-of-this-test";
+        let app = App::new(&Ebbtide::in_memory(), &Secret::new(KEY));
+        let mut session = Session::new(app.clone(), Arc::default(), 1);
+        session.log_in(b"default", KEY.as_bytes()).await.unwrap();
+        let walks = [app.edge.root.heavy().await.unwrap(), app.edge.root.heavy().await.unwrap()];
+        let args = [Bytes::from_static(b"SCAN"), Bytes::from_static(b"0")];
+        let mut scan = Box::pin(session.control(find(b"scan").unwrap(), &args));
+        for _ in 0..10 {
+            assert!(scan.as_mut().now_or_never().is_none(), "a third walk of one key has begun");
+            tokio::task::yield_now().await;
+        }
+        drop(walks);
+        assert_eq!(scan.await, Reply::Array(vec![Reply::bulk("0"), Reply::Array(Vec::new())]));
+    }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ebbtide::stores::records::TouchCondition;
-use ebbtide::stores::shared::life::Life;
+use ebbtide::stores::shared::life::RecordTtl;
 use ebbtide::{Timestamp, Ttl};
 
 use super::reply::Reply;
@@ -75,14 +75,14 @@ pub(super) enum End {
 
 impl End {
     /// Lifetime for the records store; none if it has passed already.
-    pub(super) fn life(self) -> ebbtide::Result<Option<Life>> {
+    pub(super) fn life(self) -> ebbtide::Result<Option<RecordTtl>> {
         Ok(Some(match self {
             Self::In(millis) if millis <= 0 => return Ok(None),
-            Self::In(millis) => Life::For(Ttl::new(Duration::from_millis(millis.unsigned_abs()))?),
+            Self::In(millis) => RecordTtl::For(Ttl::new(Duration::from_millis(millis.unsigned_abs()))?),
             Self::At(millis) if millis <= 0 => return Ok(None),
-            Self::At(millis) => Life::Until(Timestamp::from_millis(millis.unsigned_abs())?),
-            Self::Keep => Life::Keep,
-            Self::Never => Life::Never,
+            Self::At(millis) => RecordTtl::Until(Timestamp::from_millis(millis.unsigned_abs())?),
+            Self::Keep => RecordTtl::Keep,
+            Self::Never => RecordTtl::Never,
         }))
     }
 }
@@ -124,8 +124,8 @@ impl TtlForm {
 
 impl Data {
     /// Keys of the command.
-    pub(super) fn keys(&self) -> Vec<&Bytes> {
-        match self {
+    pub(super) fn keys(&self) -> impl Iterator<Item = &Bytes> {
+        let (one, many, pairs): (_, &[Bytes], &[(Bytes, Bytes)]) = match self {
             Self::Get { key }
             | Self::GetDel { key }
             | Self::GetEx { key, .. }
@@ -137,16 +137,41 @@ impl Data {
             | Self::IncrByFloat { key, .. }
             | Self::Append { key, .. }
             | Self::Strlen { key }
-            | Self::Type { key } => vec![key],
-            Self::Set(set) => vec![&set.key],
-            Self::MSet { pairs, .. } => pairs.iter().map(|(key, _)| key).collect(),
-            Self::MGet { keys } | Self::Del { keys } | Self::Exists { keys } => keys.iter().collect(),
+            | Self::Type { key } => (Some(key), &[], &[]),
+            Self::Set(set) => (Some(&set.key), &[], &[]),
+            Self::MSet { pairs, .. } => (None, &[], pairs),
+            Self::MGet { keys } | Self::Del { keys } | Self::Exists { keys } => (None, keys, &[]),
+        };
+        one.into_iter().chain(many).chain(pairs.iter().map(|(key, _)| key))
+    }
+
+    /// Returns false if the reply to a command that writes tells that it has not written.
+    pub(super) fn has_written(&self, reply: &Reply) -> bool {
+        match (self, reply) {
+            (_, Reply::Error(_)) => false,
+            (Self::MSet { only_new: true, .. }, Reply::Integer(written)) => *written == 1,
+            (Self::Set(set), reply) => match set.answer {
+                SetAnswer::Ok => *reply == Reply::OK,
+                SetAnswer::Number => *reply == Reply::boolean(true),
+                SetAnswer::Previous => match set.when {
+                    When::Always => true,
+                    When::Absent => *reply == Reply::Nil,
+                    When::Present => *reply != Reply::Nil,
+                },
+            },
+            _ => true,
         }
     }
 
-    /// Returns true if the reply may have many values.
-    pub(super) fn reads_many(&self) -> bool {
-        matches!(self, Self::MGet { keys } if keys.len() > 16)
+    /// Returns true if the command has so many keys that it is run by itself: they share their steps already, to compare
+    /// them with those of others takes longer than a group saves, and the replies of two are not held at the same time.
+    pub(super) fn has_many_keys(&self) -> bool {
+        const MANY: usize = 16;
+        match self {
+            Self::MSet { pairs, .. } => pairs.len() > MANY,
+            Self::MGet { keys } | Self::Del { keys } | Self::Exists { keys } => keys.len() > MANY,
+            _ => false,
+        }
     }
 
     /// Effect on its keys, which decides whether two commands may run together.

@@ -50,10 +50,6 @@ impl Reply {
         Self::Integer(i64::from(yes))
     }
 
-    pub(super) fn is_error(&self) -> bool {
-        matches!(self, Self::Error(_))
-    }
-
     /// About how many bytes the reply takes.
     pub(super) fn size(&self) -> usize {
         match self {
@@ -87,6 +83,12 @@ impl Reply {
                 }
             }
             (Self::NilArray, Protocol::Resp2) => out.put_slice(b"*-1\r\n"),
+            // Most replies: they need no frame.
+            (Self::Simple(text), _) => {
+                out.put_u8(b'+');
+                out.put_slice(text.as_bytes());
+                out.put_slice(b"\r\n");
+            }
             (scalar, Protocol::Resp2) => {
                 let encoded = resp2::encode::extend_encode(out, &scalar.resp2(), false);
                 encoded.expect("the buffer was extended for the frame");

@@ -7,9 +7,10 @@ use ebbtide::stores::records::{
     BatchOutcome, DeleteOutcome, IncrementTextOutcome, Modification, PutOutcome, PutRecord, RecordCondition,
     RecordWrite, Records, TouchCondition, TouchOutcome, TouchRecord, WriteAnswer,
 };
-use ebbtide::stores::shared::life::Life;
+use ebbtide::stores::shared::life::RecordTtl;
 use ebbtide::timekeeping::TimeSource;
 use ebbtide::{Batch, Error};
+use futures_util::future::{join, join_all};
 
 use super::apply::{add_float, joined, not_an_integer, overflow, record_value};
 use super::data::{Data, End, Set, SetAnswer, Test, When};
@@ -22,10 +23,10 @@ const MAX_REPLY_BYTES: usize = 32 << 20;
 /// Keys that are read at a time, so that a long `MGET` does not hold more than its reply.
 const READ_AT_ONCE: usize = 64;
 
-type Answer = ebbtide::Result<Reply>;
+type ReplyResult = ebbtide::Result<Reply>;
 
 /// Runs one command.
-pub(super) async fn run(records: &Records, data: &Data, time: &TimeSource) -> Answer {
+pub(super) async fn run(records: &Records, data: &Data, time: &TimeSource) -> ReplyResult {
     match data {
         Data::Get { key } => Ok(Reply::optional(value(records, key).await?)),
         Data::Set(set) => run_set(records, set, time).await,
@@ -40,7 +41,7 @@ pub(super) async fn run(records: &Records, data: &Data, time: &TimeSource) -> An
         Data::Exists { keys } => exists(records, keys).await,
         Data::Expire { key, end, only_if } => expire(records, key, *end, *only_if, data, time).await,
         Data::Persist { key } => {
-            let touch = TouchRecord::new(address(key), Life::Never).only_if(TouchCondition::Ends);
+            let touch = TouchRecord::new(address(key), RecordTtl::Never).only_if(TouchCondition::Ends);
             let touched = records.touch(&touch).await?;
             Ok(Reply::boolean(matches!(touched, TouchOutcome::Touched(_))))
         }
@@ -76,7 +77,7 @@ pub(super) async fn run(records: &Records, data: &Data, time: &TimeSource) -> An
 }
 
 /// Runs a command as a transaction of its own.
-async fn alone(records: &Records, data: &Data, time: &TimeSource) -> Answer {
+async fn alone(records: &Records, data: &Data, time: &TimeSource) -> ReplyResult {
     let replies = execute(records, &[data], &[], time).await?;
     let reply = replies.and_then(|mut replies| replies.pop());
     reply.ok_or_else(|| Error::unavailable("the command has no reply"))
@@ -87,11 +88,20 @@ async fn value(records: &Records, key: &Bytes) -> ebbtide::Result<Option<Bytes>>
     Ok(found.map(|found| found.value.as_bytes().clone()))
 }
 
-async fn run_set(records: &Records, set: &Set, time: &TimeSource) -> Answer {
+async fn run_set(records: &Records, set: &Set, time: &TimeSource) -> ReplyResult {
+    let Some(put) = put_of(set)? else {
+        return alone(records, &Data::Set(Box::new(set.clone())), time).await;
+    };
+    let outcome = records.put(&put).await?;
+    set_reply(records, set, outcome, time).await
+}
+
+/// Write of a `SET`; none if its end has passed already.
+pub(super) fn put_of(set: &Set) -> ebbtide::Result<Option<PutRecord>> {
     let life = match set.end.map(End::life).transpose()? {
-        None => Life::Default,
+        None => RecordTtl::Default,
         Some(Some(life)) => life,
-        Some(None) => return alone(records, &Data::Set(Box::new(set.clone())), time).await,
+        Some(None) => return Ok(None),
     };
     let condition = match set.when {
         When::Always => RecordCondition::Any,
@@ -99,28 +109,88 @@ async fn run_set(records: &Records, set: &Set, time: &TimeSource) -> Answer {
         When::Present => RecordCondition::Present,
     };
     let mut put = PutRecord::new(Records::REDIS, set.key.clone(), record_value(&set.value));
-    if life == Life::Keep {
+    if life == RecordTtl::Keep {
         put = put.inheriting();
     }
-    match records.put(&put.life(life).only_if(condition)).await? {
-        PutOutcome::Stored { previous, .. } => Ok(match set.answer {
-            SetAnswer::Ok => Reply::OK,
-            SetAnswer::Number => Reply::boolean(true),
-            SetAnswer::Previous => Reply::optional(previous.map(|found| found.value.as_bytes().clone())),
-        }),
-        PutOutcome::Conflict => match (set.answer, set.when) {
-            (SetAnswer::Ok, _) | (SetAnswer::Previous, When::Present) => Ok(Reply::Nil),
-            (SetAnswer::Number, _) => Ok(Reply::boolean(false)),
-            // The value that was in the way has to be read with the same step that finds it there.
-            (SetAnswer::Previous, _) => alone(records, &Data::Set(Box::new(set.clone())), time).await,
-        },
-        // An end that has passed removes the key, if the condition holds.
-        PutOutcome::Expired => alone(records, &Data::Set(Box::new(set.clone())), time).await,
-        other => Err(Error::unavailable(format!("put was refused: {other:?}"))),
+    Ok(Some(put.life(life).only_if(condition)))
+}
+
+/// Reply to a `SET` whose write was answered so.
+pub(super) async fn set_reply(
+    records: &Records,
+    set: &Set,
+    outcome: PutOutcome,
+    time: &TimeSource,
+) -> ReplyResult {
+    match (settled(set, &outcome), outcome) {
+        (Some(reply), _) => Ok(reply),
+        // The value that was in the way has to be read with the same step that finds it there. An end that has passed
+        // removes the key, if the condition holds.
+        (None, PutOutcome::Conflict | PutOutcome::Expired) => {
+            alone(records, &Data::Set(Box::new(set.clone())), time).await
+        }
+        (None, other) => Err(Error::unavailable(format!("put was refused: {other:?}"))),
     }
 }
 
-async fn get_ex(records: &Records, key: &Bytes, end: Option<End>) -> Answer {
+/// Reply to a `SET` that needs no further step.
+fn settled(set: &Set, outcome: &PutOutcome) -> Option<Reply> {
+    Some(match (outcome, set.answer) {
+        (PutOutcome::Stored { .. }, SetAnswer::Ok) => Reply::OK,
+        (PutOutcome::Stored { .. }, SetAnswer::Number) => Reply::boolean(true),
+        (PutOutcome::Stored { previous, .. }, SetAnswer::Previous) => {
+            Reply::optional(previous.as_ref().map(|found| found.value.as_bytes().clone()))
+        }
+        (PutOutcome::Conflict, SetAnswer::Ok) => Reply::Nil,
+        (PutOutcome::Conflict, SetAnswer::Number) => Reply::boolean(false),
+        (PutOutcome::Conflict, SetAnswer::Previous) if set.when == When::Present => Reply::Nil,
+        _ => return None,
+    })
+}
+
+/// Runs commands that touch different keys, and answers in their order. The writes of several `SET` go to the engine
+/// together.
+pub(super) async fn run_each<'a>(
+    records: &Records,
+    commands: impl ExactSizeIterator<Item = &'a Data>,
+    time: &TimeSource,
+) -> Vec<Reply> {
+    let mut replies = vec![Reply::Nil; commands.len()];
+    let (mut sets, mut puts, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    for (place, data) in commands.enumerate() {
+        match data {
+            Data::Set(set) => match put_of(set) {
+                Ok(Some(put)) => {
+                    sets.push((place, set));
+                    puts.push(put);
+                }
+                Ok(None) => others.push((place, data)),
+                Err(error) => replies[place] = error.into(),
+            },
+            _ => others.push((place, data)),
+        }
+    }
+    let others =
+        others.into_iter().map(|(place, data)| async move { (place, run(records, data, time).await) });
+    let (outcomes, answers) = join(records.put_each(&puts), join_all(others)).await;
+    let mut further = Vec::new();
+    for ((place, set), outcome) in sets.into_iter().zip(outcomes) {
+        match outcome.map(|outcome| (settled(set, &outcome), outcome)) {
+            Ok((Some(reply), _)) => replies[place] = reply,
+            Ok((None, outcome)) => further.push((place, set, outcome)),
+            Err(error) => replies[place] = error.into(),
+        }
+    }
+    let further = further
+        .into_iter()
+        .map(|(place, set, outcome)| async move { (place, set_reply(records, set, outcome, time).await) });
+    for (place, answer) in join_all(further).await.into_iter().chain(answers) {
+        replies[place] = answer.unwrap_or_else(Reply::from);
+    }
+    replies
+}
+
+async fn get_ex(records: &Records, key: &Bytes, end: Option<End>) -> ReplyResult {
     let Some(end) = end else { return Ok(Reply::optional(value(records, key).await?)) };
     let touched = match end.life()? {
         Some(life) => records.touch(&TouchRecord::new(address(key), life)).await?,
@@ -134,7 +204,7 @@ async fn get_ex(records: &Records, key: &Bytes, end: Option<End>) -> Answer {
     Ok(Reply::optional(found.map(|found| found.value.as_bytes().clone())))
 }
 
-async fn read_many(records: &Records, keys: &[Bytes]) -> Answer {
+async fn read_many(records: &Records, keys: &[Bytes]) -> ReplyResult {
     let (mut replies, mut size) = (Vec::with_capacity(keys.len()), 0);
     for part in keys.chunks(READ_AT_ONCE) {
         let addresses: Vec<_> = part.iter().map(address).collect();
@@ -148,21 +218,30 @@ async fn read_many(records: &Records, keys: &[Bytes]) -> Answer {
             }
             replies.push(reply);
         }
+        let_others(part).await;
     }
     Ok(Reply::Array(replies))
 }
 
-async fn exists(records: &Records, keys: &[Bytes]) -> Answer {
+/// Lets the other connections of the thread go on behind a whole part of many keys, which may all be at hand.
+async fn let_others(part: &[Bytes]) {
+    if part.len() == READ_AT_ONCE {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn exists(records: &Records, keys: &[Bytes]) -> ReplyResult {
     let mut there = 0;
     for part in keys.chunks(READ_AT_ONCE) {
         let addresses: Vec<_> = part.iter().map(address).collect();
         there += records.get_many(&addresses).await?.iter().flatten().count();
+        let_others(part).await;
     }
     Ok(Reply::Integer(i64::try_from(there).unwrap_or(i64::MAX)))
 }
 
 /// Deletes keys: up to a hundred in one step, more in several.
-async fn delete(records: &Records, keys: &[Bytes]) -> Answer {
+async fn delete(records: &Records, keys: &[Bytes]) -> ReplyResult {
     if let [key] = keys {
         let deleted = records.delete(&address(key), RecordCondition::Any).await?;
         return Ok(Reply::boolean(deleted == DeleteOutcome::Deleted));
@@ -186,7 +265,7 @@ async fn delete(records: &Records, keys: &[Bytes]) -> Answer {
     Ok(Reply::Integer(i64::try_from(deleted).unwrap_or(i64::MAX)))
 }
 
-async fn delete_if(records: &Records, key: &Bytes, test: Option<&Test>) -> Answer {
+async fn delete_if(records: &Records, key: &Bytes, test: Option<&Test>) -> ReplyResult {
     let mut deletes = false;
     let id = key.clone().into();
     let change = records.modify(Records::REDIS, &id, |found| {
@@ -204,7 +283,7 @@ async fn expire(
     only_if: Option<TouchCondition>,
     data: &Data,
     time: &TimeSource,
-) -> Answer {
+) -> ReplyResult {
     let Some(life) = end.life()? else {
         return if only_if.is_some() {
             alone(records, data, time).await
@@ -229,13 +308,13 @@ async fn modify(
     key: &Bytes,
     mut change: impl FnMut(Option<&Bytes>) -> Result<Bytes, Reply> + Send,
     answer: impl Fn(Bytes) -> Reply,
-) -> Answer {
+) -> ReplyResult {
     let mut outcome = Err(Reply::Nil);
     let id = key.clone().into();
     let modified = records.modify(Records::REDIS, &id, |found| {
         outcome = change(found.map(|found| found.value.as_bytes()));
         Ok(match &outcome {
-            Ok(bytes) => Modification::Put { value: record_value(bytes), life: Life::Keep },
+            Ok(bytes) => Modification::Put { value: record_value(bytes), life: RecordTtl::Keep },
             Err(_) => Modification::Keep,
         })
     });

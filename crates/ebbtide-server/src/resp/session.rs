@@ -5,24 +5,22 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use ebbtide::stores::api_keys::Role;
-use ebbtide::stores::records::{RecordValue, Records};
+use ebbtide::stores::records::Records;
 use ebbtide::{Scope, Secret, Stopwatch};
-use futures_util::future::join_all;
 use tokio::sync::SemaphorePermit;
 
 use super::codec::Bounds;
-use super::data::{Data, Effect, Set};
+use super::data::Data;
+use super::group::{Group, Slot};
+use super::meters::Meters;
 use super::parse::{data, wrong_arity};
 use super::reply::{Protocol, Reply};
-use super::run::run;
+use super::run::run_each;
 use super::specs::{Need, Spec, find};
 use super::transaction::{Watched, execute, watch};
 use crate::app::App;
 use crate::http::auth::Caller;
 use crate::http::share::{Share, Taken};
-
-/// Most commands of a pipeline that run together.
-const MAX_TOGETHER: usize = 64;
 
 /// Bytes of replies beyond which no further command is begun before they are sent.
 const MAX_REPLIES_BYTES: usize = 256 * 1_024;
@@ -33,6 +31,7 @@ const MAX_QUEUED: usize = 1_000;
 /// State of one connection.
 pub(super) struct Session {
     pub(super) app: App,
+    meters: Arc<Meters>,
     /// Number of the connection, for `CLIENT ID`.
     pub(super) id: u64,
     pub(super) protocol: Protocol,
@@ -55,6 +54,13 @@ pub(super) struct Login {
     pub(super) records: Records,
 }
 
+impl Login {
+    /// Share of the caller in the node.
+    pub(super) fn share(&self) -> &Arc<Share> {
+        &self.caller.share
+    }
+}
+
 /// Places that are held while commands run.
 pub(super) struct Turn<'a> {
     _own: [Taken; 2],
@@ -75,54 +81,11 @@ enum Queued {
     Reply(Reply),
 }
 
-/// Commands of a pipeline that run together, with their places among the replies.
-#[derive(Default)]
-struct Group {
-    slots: Vec<Slot>,
-    runs: Vec<(&'static Spec, Data)>,
-}
-
-enum Slot {
-    Ready(Reply),
-    Run(usize),
-}
-
-impl Group {
-    /// Run that `data` may be written in place of: an overwrite of the same key, on which nothing else depends.
-    fn same_overwrite(&self, data: &Data) -> Option<usize> {
-        let Data::Set(set) = data else { return None };
-        if data.effect() != Effect::Overwrite {
-            return None;
-        }
-        // Only where both are answered the same: with the same end, and a value that is not refused.
-        let fits = |other: &Set| {
-            let longest = set.value.len().max(other.value.len());
-            other.key == set.key && other.end == set.end && longest <= RecordValue::MAX_BYTES
-        };
-        self.runs.iter().position(|(_, other)| {
-            other.effect() == Effect::Overwrite && matches!(other, Data::Set(other) if fits(other))
-        })
-    }
-
-    /// Returns true if `data` has to wait for a command of the group.
-    fn conflicts(&self, data: &Data) -> bool {
-        // The replies of two long reads are not held at the same time.
-        if data.reads_many() && self.runs.iter().any(|(_, other)| other.reads_many()) {
-            return true;
-        }
-        let (keys, effect) = (data.keys(), data.effect());
-        self.runs.iter().any(|(_, other)| {
-            let together =
-                matches!((effect, other.effect()), (Effect::Read, Effect::Read) | (Effect::Add, Effect::Add));
-            !together && other.keys().iter().any(|key| keys.contains(key))
-        })
-    }
-}
-
 impl Session {
-    pub(super) fn new(app: App, id: u64) -> Self {
+    pub(super) fn new(app: App, meters: Arc<Meters>, id: u64) -> Self {
         Self {
             app,
+            meters,
             id,
             protocol: Protocol::Resp2,
             name: Bytes::new(),
@@ -156,7 +119,10 @@ impl Session {
                     refused
                 }
                 Ok((spec, Some(data))) if self.queue.is_none() => {
-                    self.add(&mut group, spec, data, out).await;
+                    if group.must_wait(&data) {
+                        self.flush(&mut group, out).await;
+                    }
+                    group.add(spec, data);
                     continue;
                 }
                 Ok((spec, Some(data))) => self.enqueue(spec, data, &args),
@@ -164,7 +130,7 @@ impl Session {
                     // Everything before takes effect first.
                     self.flush(&mut group, out).await;
                     let reply = self.control_or_queue(spec, &args).await;
-                    count(spec.name, &reply);
+                    self.meters.count(spec, &reply);
                     reply
                 }
             };
@@ -180,31 +146,23 @@ impl Session {
             self.check_login()?;
             return Err(unknown(&args[0]));
         };
-        self.admit(spec).await?;
-        if !spec.fits(args.len()) {
-            return Err(wrong_arity(spec.name));
-        }
-        Ok((spec, data(spec, args)?))
-    }
-
-    /// Adds a command to the group, after running the group if it has to wait for it.
-    async fn add(&mut self, group: &mut Group, spec: &'static Spec, data: Data, out: &mut BytesMut) {
-        if let Some(run) = group.same_overwrite(&data) {
-            group.runs[run] = (spec, data);
-            group.slots.push(Slot::Run(run));
-            return;
-        }
-        if group.runs.len() >= MAX_TOGETHER || group.conflicts(&data) {
-            self.flush(group, out).await;
-        }
-        group.slots.push(Slot::Run(group.runs.len()));
-        group.runs.push((spec, data));
+        let parsed = match self.admit(spec).await {
+            Ok(()) if spec.fits(args.len()) => data(spec, args),
+            Ok(()) => Err(wrong_arity(spec.name)),
+            Err(refused) => Err(refused),
+        };
+        let data = parsed.inspect_err(|refused| self.meters.count(spec, refused))?;
+        Ok((spec, data))
     }
 
     /// Runs the commands of the group together, and appends the replies in order.
     async fn flush(&mut self, group: &mut Group, out: &mut BytesMut) {
         let Group { slots, runs } = std::mem::take(group);
         let replies = self.run_together(&runs).await;
+        if runs.len() >= Group::MAX_TOGETHER {
+            // Long pipelines let the other connections of the thread go on, also where nothing has to wait.
+            tokio::task::yield_now().await;
+        }
         for slot in slots {
             match slot {
                 Slot::Ready(reply) => reply.encode(self.protocol, out),
@@ -223,22 +181,20 @@ impl Session {
             Ok(turn) => turn,
             Err(refused) => return vec![refused; runs.len()],
         };
-        let time = self.app.time();
-        let each = runs.iter().map(|(spec, data)| async move {
-            let watch = Stopwatch::start();
-            let reply = run(&login.records, data, time).await.unwrap_or_else(Reply::from);
-            metrics::histogram!("ebbtide_resp_command_seconds").record(watch.elapsed().as_secs_f64());
-            self.note(login, spec, &reply);
-            reply
-        });
-        join_all(each).await
+        let watch = Stopwatch::start();
+        let replies = run_each(&login.records, runs.iter().map(|(_, data)| data), self.app.time()).await;
+        self.meters.took(watch.elapsed(), runs.len());
+        for ((spec, data), reply) in runs.iter().zip(&replies) {
+            self.note(login, spec, data, reply);
+        }
+        replies
     }
 
-    /// Counts a command, and the record that it may have made.
-    fn note(&self, login: &Login, spec: &Spec, reply: &Reply) {
-        count(spec.name, reply);
-        if spec.need == Need::Create && !reply.is_error() {
-            self.app.quotas.added(&login.caller.scope);
+    /// Counts a command, and the records that it may have made.
+    fn note(&self, login: &Login, spec: &Spec, data: &Data, reply: &Reply) {
+        self.meters.count(spec, reply);
+        if spec.need == Need::Create && data.has_written(reply) {
+            self.app.quotas.added(&login.caller.scope, data.keys().count() as u64);
         }
     }
 
@@ -285,6 +241,9 @@ impl Session {
         let secret = Secret::new(key);
         match self.app.caller(&secret, scope.as_ref()).await {
             Ok(caller) => {
+                if scope.is_none() && caller.scope == Scope::Global {
+                    self.note_unscoped(&caller)?;
+                }
                 let records = self.app.stores.records(&caller.scope);
                 self.login = Some(Login { secret, scope, user: user.to_owned(), caller, records });
                 self.fault = None;
@@ -293,6 +252,15 @@ impl Session {
             Err(problem) if problem.kind() == "unavailable" => Err(problem.into()),
             Err(_) => Err(wrong()),
         }
+    }
+
+    /// Counts a login to the global scope that names no scope, and refuses it if one is required.
+    fn note_unscoped(&self, caller: &Caller) -> Result<(), Reply> {
+        let (key, now) = (caller.key_id(), self.app.now()?.latest());
+        let noted = self.app.scoping.note(&key, &self.meters.route, now);
+        noted.map_err(|_| {
+            Reply::error("NOPERM a scope is required; send AUTH SCOPE KEY, such as AUTH tenant:acme KEY")
+        })
     }
 
     fn check_login(&self) -> Result<&Login, Reply> {
@@ -438,9 +406,9 @@ impl Session {
         let Some(replies) = executed else { return Ok(Reply::NilArray) };
         let mut replies = replies.into_iter();
         let in_order = queue.commands.into_iter().map(|queued| match queued {
-            Queued::Data(spec, _) => {
+            Queued::Data(spec, data) => {
                 let reply = replies.next().unwrap_or(Reply::Nil);
-                self.note(login, spec, &reply);
+                self.note(login, spec, &data, &reply);
                 reply
             }
             Queued::Reply(reply) => reply,
@@ -451,20 +419,6 @@ impl Session {
 
 fn no_auth() -> Reply {
     Reply::error("NOAUTH Authentication required.")
-}
-
-/// Counts a command by its name and outcome.
-fn count(name: &'static str, reply: &Reply) {
-    let outcome = match reply {
-        Reply::Error(message) => match message.split(' ').next() {
-            Some("UNAVAILABLE") => "unavailable",
-            Some("NOAUTH" | "WRONGPASS") => "unauthorized",
-            Some("NOPERM") => "forbidden",
-            _ => "error",
-        },
-        _ => "ok",
-    };
-    metrics::counter!("ebbtide_resp_commands_total", "command" => name, "outcome" => outcome).increment(1);
 }
 
 /// Reply to a command that is not there. It does not repeat the arguments: a slip may have put a secret among them.

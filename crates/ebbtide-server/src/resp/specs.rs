@@ -5,6 +5,8 @@ use super::reply::Reply;
 /// One command.
 #[derive(Debug)]
 pub(super) struct Spec {
+    /// Place in the table.
+    pub(super) place: usize,
     /// Name in lower case.
     pub(super) name: &'static str,
     /// Number of strings with the name; negative if it is the least.
@@ -33,9 +35,9 @@ pub(super) enum Need {
 macro_rules! specs {
     ($($name:literal $arity:literal $need:ident $first:literal $last:literal $step:literal;)+) => {
         /// Every command.
-        pub(super) const SPECS: &[Spec] = &[$(Spec {
-            name: $name, arity: $arity, need: Need::$need, keys: ($first, $last, $step),
-        },)+];
+        pub(super) static SPECS: &[Spec] = &numbered([$(Spec {
+            place: 0, name: $name, arity: $arity, need: Need::$need, keys: ($first, $last, $step),
+        },)+]);
     };
 }
 
@@ -91,6 +93,15 @@ specs! {
     "unlink" -2 Write 1 -1 1;
     "unwatch" 1 Key 0 0 0;
     "watch" -2 Read 1 -1 1;
+}
+
+const fn numbered<const N: usize>(mut specs: [Spec; N]) -> [Spec; N] {
+    let mut place = 0;
+    while place < N {
+        specs[place].place = place;
+        place += 1;
+    }
+    specs
 }
 
 /// Longest name of a command.

@@ -3,18 +3,20 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::Scope;
-use ebbtide::stores::approvals::{Approvals, Question};
-use ebbtide::stores::relationships::{Edge, Relationships};
+use ebbtide::stores::approvals::{ApprovalQuery, Approvals};
+use ebbtide::stores::relationships::{Edge, RelationshipFilter, Relationships};
 use ebbtide::stores::shared::extension::Extension;
 use ebbtide_api::access::{
     ApprovalBatch, AttributeExtend, BatchChecked, DeleteAll, Reach, ReachedAnswer, RelationshipBatch,
     RelationshipExtend, RelationshipNames, ScopeAccess, ScopeAccessAnswer,
 };
-use ebbtide_api::answers::Deleted;
+use ebbtide_api::answers::{AnswerMode, Deleted};
 use ebbtide_api::approvals::ApprovalExtended;
+use ebbtide_api::attributes::AttributeExtendNamed;
 use utoipa_axum::routes;
 
 use super::approvals::extended;
+use super::attributes::by_body;
 use crate::app::App;
 use crate::http::auth::Caller;
 use crate::http::body::{Json, Path};
@@ -24,11 +26,17 @@ use crate::http::table::Table;
 pub(super) fn routes() -> Table {
     Table::new()
         .reader(routes!(check_approvals))
+        .walks()
         .admin(routes!(delete_approvals))
+        .walks()
         .reader(routes!(check_relationships))
+        .walks()
         .admin(routes!(delete_relationships))
+        .walks()
         .reader(routes!(reachable))
+        .walks()
         .reader(routes!(reaching))
+        .walks()
         .admin(routes!(extend_relationship))
         .admin(routes!(extend_attribute))
         .reader(routes!(access))
@@ -38,12 +46,12 @@ fn check_size(items: usize, most: usize) -> Result<(), Problem> {
     if (1..=most).contains(&items) {
         return Ok(());
     }
-    Err(Problem::invalid(format!("items must have 1 to {most} entries")))
+    Err(Problem::invalid(format!("items must have 1 to {most} entries")).with("member", "items"))
 }
 
-/// Answers 200 only if all outcomes are yes: a refusal is never 2xx.
-fn all(outcomes: Vec<bool>, no: &str) -> Result<Json<BatchChecked>, Problem> {
-    if outcomes.iter().all(|yes| *yes) {
+/// Answers 200 only if all outcomes are yes, or the request asks for an answer in any case.
+fn all(outcomes: Vec<bool>, answer: Option<AnswerMode>, no: &str) -> Result<Json<BatchChecked>, Problem> {
+    if answer == Some(AnswerMode::Always) || outcomes.iter().all(|yes| *yes) {
         return Ok(Json(BatchChecked { outcomes }));
     }
     Err(Problem::not_found(no).with("outcomes", outcomes))
@@ -53,7 +61,7 @@ fn all(outcomes: Vec<bool>, no: &str) -> Result<Json<BatchChecked>, Problem> {
 #[utoipa::path(post, path = "/approvals/check-batch", operation_id = "check_approvals", tag = "approvals",
     request_body = ApprovalBatch,
     responses(
-        (status = 200, description = "all are approved", body = BatchChecked),
+        (status = 200, description = "all are approved; or any outcomes, with `\"answer\": \"always\"`", body = BatchChecked),
         (status = 404, description = "unknown: `outcomes` says which are approved"),
     ))]
 async fn check_approvals(
@@ -65,9 +73,22 @@ async fn check_approvals(
     let questions: Vec<_> = body
         .items
         .iter()
-        .map(|names| Question { identity: &names.identity, resource: &names.resource, action: &names.action })
+        .map(|names| ApprovalQuery {
+            identity: &names.identity,
+            resource: &names.resource,
+            action: &names.action,
+        })
         .collect();
-    all(app.stores.approvals(&caller.scope).check_many(&questions).await?, "not all are approved")
+    let approvals = app.stores.approvals(&caller.scope);
+    let mut outcomes = Vec::new();
+    if body.below {
+        for ApprovalQuery { identity, resource, action } in questions {
+            outcomes.push(approvals.get_below(identity, resource, action).await?.is_some());
+        }
+    } else {
+        outcomes = approvals.check_many(&questions).await?;
+    }
+    all(outcomes, body.answer, "not all are approved")
 }
 
 /// Deletes every approval of the scope, and writes to the audit log
@@ -88,7 +109,7 @@ async fn delete_approvals(
     tag = "relationships",
     request_body = RelationshipBatch,
     responses(
-        (status = 200, description = "all exist", body = BatchChecked),
+        (status = 200, description = "all exist; or any outcomes, with `\"answer\": \"always\"`", body = BatchChecked),
         (status = 404, description = "unknown: `outcomes` says which exist"),
     ))]
 async fn check_relationships(
@@ -100,12 +121,17 @@ async fn check_relationships(
     let relationships = app.stores.relationships(&caller.scope);
     let mut outcomes = Vec::with_capacity(body.items.len());
     for RelationshipNames { subject, relation, object, relation_type } in body.items {
+        if body.below {
+            let filter = RelationshipFilter::new(Some(subject), Some(object)).relation(Some(relation));
+            outcomes.push(relationships.get_below(filter.relation_type(relation_type)).await?.is_some());
+            continue;
+        }
         outcomes.push(match relation_type {
             Some(kind) => relationships.check(&Edge::new(subject, relation, object, kind)).await?,
             None => relationships.get_of_any_type(&subject, &relation, &object).await?.is_some(),
         });
     }
-    all(outcomes, "not all are related")
+    all(outcomes, body.answer, "not all are related")
 }
 
 /// Deletes every relationship of the scope, and writes to the audit log
@@ -122,6 +148,12 @@ async fn delete_relationships(
     Ok(Json(Deleted { deleted }))
 }
 
+/// Relationships of the caller's scope, and the depth of a search in them.
+fn reach(app: &App, caller: &Caller, body: &Reach) -> (Relationships, usize) {
+    let depth = body.max_depth.unwrap_or(Relationships::DEFAULT_DEPTH);
+    (app.stores.relationships(&caller.scope), depth)
+}
+
 /// Lists every name that a subject reaches over relationships of one type and relation
 #[utoipa::path(post, path = "/relationships/reachable", operation_id = "reachable", tag = "relationships",
     request_body = Reach, responses((status = 200, body = ReachedAnswer)))]
@@ -130,8 +162,7 @@ async fn reachable(
     caller: Caller,
     Json(body): Json<Reach>,
 ) -> Result<Json<ReachedAnswer>, Problem> {
-    let depth = body.max_depth.unwrap_or(Relationships::DEFAULT_DEPTH);
-    let relationships = app.stores.relationships(&caller.scope);
+    let (relationships, depth) = reach(&app, &caller, &body);
     Ok(Json(relationships.reachable(&body.name, &body.relation, &body.relation_type, depth).await?.into()))
 }
 
@@ -143,8 +174,7 @@ async fn reaching(
     caller: Caller,
     Json(body): Json<Reach>,
 ) -> Result<Json<ReachedAnswer>, Problem> {
-    let depth = body.max_depth.unwrap_or(Relationships::DEFAULT_DEPTH);
-    let relationships = app.stores.relationships(&caller.scope);
+    let (relationships, depth) = reach(&app, &caller, &body);
     Ok(Json(relationships.reaching(&body.name, &body.relation, &body.relation_type, depth).await?.into()))
 }
 
@@ -179,15 +209,13 @@ async fn extend_relationship(
         (status = 409, description = "conflict: it does not expire before that, or its cap is sooner"),
     ))]
 async fn extend_attribute(
-    State(app): State<App>,
+    app: State<App>,
     caller: Caller,
     Path((owner, bucket, name)): Path<(String, String, String)>,
-    Json(body): Json<AttributeExtend>,
+    Json(AttributeExtend { ttl, on_behalf_of, reason }): Json<AttributeExtend>,
 ) -> Result<Json<ApprovalExtended>, Problem> {
-    let context = caller.context(body.on_behalf_of, Some(body.reason))?;
-    let extension = Extension::from_now_in(body.ttl, context);
-    let bucket = app.stores.attributes(&caller.scope).bucket(owner, bucket)?;
-    extended(bucket.extend(&name, &extension).await?, "no such attribute")
+    let named = AttributeExtendNamed { owner, bucket, name, ttl, on_behalf_of, reason };
+    by_body::extend(app, caller, Json(named)).await
 }
 
 /// Validates that a caller of one scope may act in another

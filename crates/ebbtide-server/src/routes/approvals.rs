@@ -22,9 +22,11 @@ use crate::http::table::Table;
 pub(super) fn routes() -> Table {
     Table::new()
         .reader(routes!(read))
+        .may_walk()
         .creator(routes!(grant))
         .writer(routes!(revoke))
         .reader(routes!(check))
+        .may_walk()
         .admin(routes!(extend))
 }
 
@@ -96,12 +98,15 @@ async fn read(
         }
         (identity, resource, action) => {
             let filter = ApprovalFilter::new(identity, resource, action).below(which.below);
-            if which.count {
-                let count = approvals.count_found(&filter).await?;
-                return Ok(Json(ApprovalsAnswer::Count(Counted { count })));
-            }
-            let listing = approvals.find(&filter, after.as_ref(), limit).await?;
-            Ok(Json(ApprovalsAnswer::Page(listed(&listing))))
+            let find = async move {
+                if which.count {
+                    let count = approvals.count_found(&filter).await?;
+                    return Ok(Json(ApprovalsAnswer::Count(Counted { count })));
+                }
+                let listing = approvals.find(&filter, after.as_ref(), limit).await?;
+                Ok(Json(ApprovalsAnswer::Page(listed(&listing))))
+            };
+            Box::pin(app.walk(&caller, find)).await?
         }
     }
 }
@@ -119,17 +124,19 @@ async fn check(
     Json(body): Json<ApprovalCheck>,
 ) -> Result<Json<ApprovalCheckAnswer>, Problem> {
     let approvals = app.stores.approvals(&caller.scope);
-    let found = if body.below {
-        approvals.get_below(&body.identity, &body.resource, &body.action).await?
+    let ApprovalCheck { identity, resource, action, below, answer, .. } = body;
+    let found = if below {
+        let find = async move { approvals.get_below(&identity, &resource, &action).await };
+        Box::pin(app.walk(&caller, find)).await??
     } else {
-        approvals.get(&body.identity, &body.resource, &body.action).await?
+        approvals.get(&identity, &resource, &action).await?
     };
     match found {
         Some(found) => {
             let checked = ApprovalChecked { approved: true, approval: ApprovalAnswer::from(&found) };
             Ok(Json(ApprovalCheckAnswer::Approved(Box::new(checked))))
         }
-        None if body.answer == Some(AnswerMode::Always) => {
+        None if answer == Some(AnswerMode::Always) => {
             Ok(Json(ApprovalCheckAnswer::NotApproved(NotApproved { approved: false })))
         }
         None => Err(unknown()),

@@ -1,22 +1,24 @@
 //! `/v1/attributes`
 
-mod by_body;
+pub(super) mod by_body;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use ebbtide::Version;
 use ebbtide::stores::api_keys::Role;
-use ebbtide::stores::attributes::{Bucket, ChangeOutcome, Draft, SwapOutcome};
-use ebbtide_api::answers::{Deleted, Listed};
-use ebbtide_api::attributes::{AttributeAnswer, AttributeStamp, AttributeSwap, BucketsAnswer};
+use ebbtide::stores::attributes::{Bucket, ChangeOutcome, Draft};
+use ebbtide::{Timestamp, Version};
+use ebbtide_api::answers::{Deleted, Listed, millis};
+use ebbtide_api::attributes::{
+    AttributeAnswer, AttributeBuckets, AttributeDeleteAll, AttributeList, AttributeName, AttributeStamp,
+    AttributeSwap, AttributeSwapNamed, BucketsAnswer,
+};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::http::auth::Caller;
-use crate::http::body::{Json, Query, Segments, listed, page};
+use crate::http::body::{Json, Query, Segments};
 use crate::http::problem::Problem;
 use crate::http::route::Verb;
 use crate::http::table::Table;
@@ -33,8 +35,10 @@ pub(super) fn routes() -> Table {
         .writer(routes!(remove))
         .writer(routes!(compare_and_swap))
         .writer(routes!(delete_owner))
+        .walks()
         .alias(read, &["limit", "after"], |routes| routes.get(list))
         .writer(routes!(delete_bucket))
+        .walks()
         .alias(read, &[], |routes| routes.get(read_one))
         .alias((Verb::Put, Role::Writer, true), &[], |routes| routes.put(set))
         .alias((Verb::Delete, Role::Writer, false), &[], |routes| routes.delete(remove));
@@ -63,6 +67,18 @@ fn precondition_failed() -> Problem {
     )
 }
 
+/// Refusal of a write that would lengthen a life which only the extend call lengthens.
+fn longer(expires_at: Timestamp) -> Problem {
+    let detail = "this would lengthen the life of an attribute; extend it with POST /v1/attributes/extend";
+    Problem::conflict("conflict", detail).with("expires_at", millis(expires_at))
+}
+
+/// Bucket of a caller: its writes lengthen lives where the bucket leaves that free, or the caller may extend.
+fn bucket_of(app: &App, caller: &Caller, owner: String, bucket: String) -> Result<Bucket, Problem> {
+    let bucket = app.stores.attributes(&caller.scope).bucket(owner, bucket)?;
+    Ok(if caller.may_extend("attributes/extend") { bucket } else { bucket.for_writer() })
+}
+
 /// Condition of a request on the present version.
 enum Condition {
     None,
@@ -82,7 +98,7 @@ fn condition(headers: &HeaderMap) -> Result<Condition, Problem> {
         let values = headers.get_all(name).iter().map(HeaderValue::to_str);
         values.collect::<Result<Vec<_>, _>>().map(|values| values.join(","))
     };
-    let unreadable = |_| Problem::invalid("a condition in a header is ASCII");
+    let unreadable = |_| Problem::invalid("a condition in a header is ASCII").with("member", "If-Match");
     let (if_match, if_none) = (list(header::IF_MATCH), list(header::IF_NONE_MATCH));
     let (if_match, if_none) = (if_match.map_err(unreadable)?, if_none.map_err(unreadable)?);
     match (if_match.trim(), if_none.trim()) {
@@ -92,7 +108,8 @@ fn condition(headers: &HeaderMap) -> Result<Condition, Problem> {
         (tags, "") => {
             let tags: Vec<_> = tags.split(',').map(str::trim).filter(|tag| !tag.is_empty()).collect();
             if tags.len() > MOST_TAGS {
-                return Err(Problem::invalid(format!("If-Match takes at most {MOST_TAGS} tags")));
+                return Err(Problem::invalid(format!("If-Match takes at most {MOST_TAGS} tags"))
+                    .with("member", "If-Match"));
             }
             // A weak tag, or one that is no version of ours, matches nothing.
             Ok(Condition::OneOf(
@@ -100,7 +117,8 @@ fn condition(headers: &HeaderMap) -> Result<Condition, Problem> {
             ))
         }
         _ => {
-            Err(Problem::invalid("If-Match takes * or tags, and If-None-Match takes *; one of them is given"))
+            Err(Problem::invalid("If-Match takes * or tags, and If-None-Match takes *; one of them is given")
+                .with("member", "If-Match"))
         }
     }
 }
@@ -108,7 +126,7 @@ fn condition(headers: &HeaderMap) -> Result<Condition, Problem> {
 /// Stores a value if the condition holds.
 async fn write(bucket: &Bucket, name: &str, condition: Condition, draft: Draft) -> Result<Response, Problem> {
     let change = match condition {
-        Condition::None => ChangeOutcome::Applied(bucket.set(name, draft).await?),
+        Condition::None => bucket.put(name, draft).await?,
         Condition::Absent => bucket.insert(name, draft).await?,
         Condition::Present => {
             let mut change = ChangeOutcome::Refused;
@@ -134,7 +152,8 @@ async fn write(bucket: &Bucket, name: &str, condition: Condition, draft: Draft) 
     };
     match change {
         ChangeOutcome::Applied(written) => Ok(tagged(written.version, AttributeStamp::from(written))),
-        ChangeOutcome::Refused => Err(precondition_failed()),
+        ChangeOutcome::Longer { expires_at } => Err(longer(expires_at)),
+        _ => Err(precondition_failed()),
     }
 }
 
@@ -150,19 +169,11 @@ async fn erase(bucket: &Bucket, name: &str, condition: Condition) -> Result<Stat
             }
             (removed, precondition_failed())
         }
-        Condition::Absent => return Err(Problem::invalid("what is absent cannot be deleted")),
+        Condition::Absent => {
+            return Err(Problem::invalid("what is absent cannot be deleted").with("member", "If-None-Match"));
+        }
     };
     if removed { Ok(StatusCode::NO_CONTENT) } else { Err(refusal) }
-}
-
-/// Changes an attribute if its value is the old one.
-async fn swap(bucket: &Bucket, name: &str, old: &Value, draft: Draft) -> Result<Response, Problem> {
-    match bucket.compare_and_swap(name, old, draft).await? {
-        SwapOutcome::Swapped(written) => Ok(tagged(written.version, AttributeStamp::from(written))),
-        SwapOutcome::Conflict { .. } => {
-            Err(Problem::conflict("conflict", "the attribute has another value, or does not exist"))
-        }
-    }
 }
 
 /// Reads an attribute
@@ -173,12 +184,11 @@ async fn swap(bucket: &Bucket, name: &str, old: &Value, draft: Draft) -> Result<
         (status = 404, description = "unknown"),
     ))]
 async fn read_one(
-    State(app): State<App>,
+    app: State<App>,
     caller: Caller,
     Segments([owner, bucket, name]): Name,
 ) -> Result<Response, Problem> {
-    let found = app.stores.attributes(&caller.scope).bucket(owner, bucket)?.get(&name).await?;
-    found.map(|found| tagged(found.version, AttributeAnswer::from(&found))).ok_or_else(unknown)
+    by_body::get(app, caller, Json(AttributeName { owner, bucket, name })).await
 }
 
 /// Sets an attribute; with a condition, only if it holds
@@ -191,6 +201,7 @@ async fn read_one(
     request_body = Draft,
     responses(
         (status = 200, body = AttributeStamp, headers(("etag" = String, description = "its version"))),
+        (status = 409, description = "conflict: it would live longer than the one that exists; extend that"),
         (status = 412, description = "conflict: the attribute has another version, or does not exist"),
     ))]
 async fn set(
@@ -200,7 +211,7 @@ async fn set(
     headers: HeaderMap,
     Json(draft): Json<Draft>,
 ) -> Result<Response, Problem> {
-    let bucket = app.stores.attributes(&caller.scope).bucket(owner, bucket)?;
+    let bucket = bucket_of(&app, &caller, owner, bucket)?;
     write(&bucket, &name, condition(&headers)?, draft).await
 }
 
@@ -236,14 +247,13 @@ async fn remove(
         (status = 409, description = "conflict: the attribute has another value, or does not exist"),
     ))]
 async fn compare_and_swap(
-    State(app): State<App>,
+    app: State<App>,
     caller: Caller,
     Segments([owner, bucket, name]): Name,
-    Json(body): Json<AttributeSwap>,
+    Json(AttributeSwap { old, new, ttl }): Json<AttributeSwap>,
 ) -> Result<Response, Problem> {
-    let draft = Draft::new(body.new).ttl(body.ttl);
-    let bucket = app.stores.attributes(&caller.scope).bucket(owner, bucket)?;
-    swap(&bucket, &name, &body.old, draft).await
+    by_body::compare_and_swap(app, caller, Json(AttributeSwapNamed { owner, bucket, name, old, new, ttl }))
+        .await
 }
 
 /// Page of a listing.
@@ -263,14 +273,12 @@ struct AttributePage {
     params(("owner" = String, Path), ("bucket" = String, Path), AttributePage),
     responses((status = 200, body = Listed<AttributeAnswer>)))]
 async fn list(
-    State(app): State<App>,
+    app: State<App>,
     caller: Caller,
     Segments([owner, bucket]): Segments<2>,
-    Query(asked): Query<AttributePage>,
+    Query(AttributePage { limit, after }): Query<AttributePage>,
 ) -> Result<Json<Listed<AttributeAnswer>>, Problem> {
-    let (after, limit) = page(asked.limit, asked.after.as_deref())?;
-    let bucket = app.stores.attributes(&caller.scope).bucket(owner, bucket)?;
-    Ok(Json(listed(&bucket.list(after.as_ref(), limit).await?)))
+    by_body::list(app, caller, Json(AttributeList { owner, bucket, limit, after })).await
 }
 
 /// Buckets of an owner.
@@ -293,19 +301,18 @@ struct WhichBuckets {
     params(("owner" = String, Path), WhichBuckets),
     responses((status = 200, body = BucketsAnswer)))]
 async fn list_buckets(
-    State(app): State<App>,
+    app: State<App>,
     caller: Caller,
     Segments([owner]): Segments<1>,
-    Query(asked): Query<WhichBuckets>,
+    Query(WhichBuckets { limit, after, usage }): Query<WhichBuckets>,
 ) -> Result<Json<BucketsAnswer>, Problem> {
-    if asked.usage {
+    if usage {
         let usage = app.stores.attributes(&caller.scope).usage(&owner).await?;
-        crate::metrics::tell_usage(&caller.scope, &owner, &usage);
+        crate::metrics::tell_usage(&app.buckets, &caller.scope, &owner, &usage);
         return Ok(Json(BucketsAnswer::Usage(usage.into())));
     }
-    let (after, limit) = page(asked.limit, asked.after.as_deref())?;
-    let listing = app.stores.attributes(&caller.scope).list_buckets(&owner, after.as_ref(), limit).await?;
-    Ok(Json(BucketsAnswer::Page(listed::<String, String>(&listing))))
+    let listed = by_body::list_buckets(app, caller, Json(AttributeBuckets { owner, limit, after })).await?;
+    Ok(Json(BucketsAnswer::Page(listed.0)))
 }
 
 /// Deletes a bucket
@@ -313,24 +320,24 @@ async fn list_buckets(
     params(("owner" = String, Path), ("bucket" = String, Path)),
     responses((status = 200, body = Deleted)))]
 async fn delete_bucket(
-    State(app): State<App>,
+    app: State<App>,
     caller: Caller,
     Segments([owner, bucket]): Segments<2>,
 ) -> Result<Json<Deleted>, Problem> {
-    let deleted = app.stores.attributes(&caller.scope).bucket(owner, bucket)?.delete_bucket().await?;
-    Ok(Json(Deleted { deleted }))
+    by_body::delete_all(app, caller, Json(AttributeDeleteAll { owner, bucket: Some(bucket) })).await
 }
 
 /// Deletes every attribute of an owner
+///
+/// The audit log has an entry when it begins and one when it has ended.
 #[utoipa::path(post, path = "/attributes/{owner}/delete-all", operation_id = "delete_owner_attributes",
     tag = "attributes",
     params(("owner" = String, Path)),
     responses((status = 200, body = Deleted)))]
 async fn delete_owner(
-    State(app): State<App>,
+    app: State<App>,
     caller: Caller,
     Segments([owner]): Segments<1>,
 ) -> Result<Json<Deleted>, Problem> {
-    let deleted = app.stores.attributes(&caller.scope).delete_owner(&owner).await?;
-    Ok(Json(Deleted { deleted }))
+    by_body::delete_all(app, caller, Json(AttributeDeleteAll { owner, bucket: None })).await
 }

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use ebbtide::Timestamp;
-use ebbtide::stores::audit::{Action, AuditFilter, AuditOutcome, Mark};
+use ebbtide::stores::audit::{Action, AuditFilter, AuditOutcome, Break, Mark};
 use serde::Deserialize;
 use utoipa_axum::routes;
 
@@ -16,7 +16,7 @@ use ebbtide_api::audit::{EntryAnswer, WholeLog};
 use ebbtide_api::describe::broken;
 
 pub(super) fn routes() -> Table {
-    Table::new().admin(routes!(list)).admin(routes!(verify))
+    Table::new().admin(routes!(list)).admin(routes!(verify)).walks()
 }
 
 /// Log to read.
@@ -66,7 +66,9 @@ async fn list(
 }
 
 fn action(name: &str) -> Result<Action, Problem> {
-    Action::from_name(name).ok_or_else(|| Problem::invalid("`action` is not an action of the audit log"))
+    Action::from_name(name).ok_or_else(|| {
+        Problem::invalid("`action` is not an action of the audit log").with("member", "action")
+    })
 }
 
 /// Log to verify.
@@ -101,9 +103,14 @@ async fn verify(
         }
         AuditOutcome::Broken { chain, sequence, why } => {
             let of = chain.map(|chain| format!(" of chain {chain}")).unwrap_or_default();
-            let detail = format!("the log of {scope} is not whole: entry {sequence}{of} {}", broken(why));
+            let entry = match why {
+                Break::Checkpoint => format!("the process{of}"),
+                _ => format!("entry {sequence}{of}"),
+            };
+            let detail = format!("the log of {scope} is not whole: {entry} {}", broken(why));
             let chain = chain.map(|chain| chain.to_string());
             Err(Problem::conflict("conflict", &detail).with("sequence", sequence).with("chain", chain))
         }
+        _ => Err(Problem::conflict("conflict", "the log is not whole")),
     }
 }

@@ -28,6 +28,7 @@ pub(super) fn routes() -> Table {
         .writer(routes!(put))
         .writer(routes!(update))
         .writer(routes!(remove))
+        .walks()
         .reader(routes!(verify))
         .writer(routes!(rotate_secret))
 }

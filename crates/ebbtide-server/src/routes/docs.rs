@@ -1,7 +1,8 @@
 //! `/openapi.json`, and `/docs`: a page that displays it, served without external resources
 
 use axum::http::header;
-use axum::response::{Html, IntoResponse};
+use axum::response::{Html, IntoResponse, Redirect};
+use axum::routing::get;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -18,7 +19,7 @@ const POLICY: &str = "default-src 'none'; connect-src 'self'; style-src 'unsafe-
                       base-uri 'none'; frame-ancestors 'none'";
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(description)).routes(routes!(page))
+    OpenApiRouter::new().routes(routes!(description)).routes(routes!(page)).route("/", get(root))
 }
 
 pub(super) fn problems() -> OpenApiRouter<App> {
@@ -37,6 +38,11 @@ async fn description() -> impl IntoResponse {
     responses((status = 200, body = String, content_type = "text/html")))]
 async fn page() -> impl IntoResponse {
     ([(header::CONTENT_SECURITY_POLICY, POLICY)], Html(PAGE))
+}
+
+/// Leads to the documentation page. It is no call, and not in the description.
+async fn root() -> Redirect {
+    Redirect::temporary("/docs")
 }
 
 /// Page about a type of problem: its cause and its remedy

@@ -1,7 +1,7 @@
 //! `/v1/explain`
 
 use axum::extract::State;
-use ebbtide::ops::explain::{Explain, Question, RecordState};
+use ebbtide::ops::explain::{Explain, ExplainQuestion, RecordState};
 use utoipa_axum::routes;
 
 use crate::app::App;
@@ -12,23 +12,23 @@ use crate::http::table::Table;
 use ebbtide_api::explain::ExplanationAnswer;
 
 pub(super) fn routes() -> Table {
-    Table::new().admin(routes!(explain))
+    Table::new().admin(routes!(explain)).walks()
 }
 
 /// Explains why a record is live, expired, used or revoked, and who extended it
 ///
 /// A record of which nothing is known is a 404.
 #[utoipa::path(post, path = "/explain", operation_id = "explain", tag = "operator",
-    request_body = Question,
+    request_body = ExplainQuestion,
     responses((status = 200, body = ExplanationAnswer), (status = 404, description = "unknown")))]
 async fn explain(
     State(app): State<App>,
     caller: Caller,
-    Json(question): Json<Question>,
+    Json(question): Json<ExplainQuestion>,
 ) -> Result<Json<ExplanationAnswer>, Problem> {
     // The id of a key contains its scope.
     let scope = match &question {
-        Question::ApiKeys(key) => key.id.scope().clone(),
+        ExplainQuestion::ApiKeys(key) => key.id.scope().clone(),
         _ => caller.scope.clone(),
     };
     caller.require(&scope)?;

@@ -122,7 +122,10 @@ async fn revoke(
         }
         (None, None, Some(subject), None) => Revoke::Holder(Holder::Subject(subject)),
         (None, None, None, Some(client_id)) => Revoke::Holder(Holder::Client(client_id)),
-        _ => return Err(Problem::invalid("one of grant_id, refresh_token, subject or client_id is given")),
+        _ => {
+            return Err(Problem::invalid("one of grant_id, refresh_token, subject or client_id is given")
+                .with("member", "grant_id"));
+        }
     };
     let revoked = app.stores.grants(&caller.scope).revoke(what, Some(&context)).await?;
     Ok(Json(Revoked { revoked }))
@@ -167,7 +170,7 @@ async fn list(
     let holder = match (&whose.subject, &whose.client_id) {
         (Some(subject), None) => Holder::Subject(subject),
         (None, Some(client_id)) => Holder::Client(client_id),
-        _ => return Err(Problem::invalid("one of subject and client_id is given")),
+        _ => return Err(Problem::invalid("one of subject and client_id is given").with("member", "subject")),
     };
     let (after, limit) = page(whose.limit, whose.after.as_deref())?;
     let grants = app.stores.grants(&caller.scope).list(holder, after.as_ref(), limit).await?;

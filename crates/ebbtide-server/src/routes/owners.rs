@@ -14,7 +14,7 @@ use crate::http::table::Table;
 use ebbtide_api::answers::by_name;
 
 pub(super) fn routes() -> Table {
-    Table::new().writer(routes!(remove))
+    Table::new().writer(routes!(remove)).walks()
 }
 
 /// Actor and reason of the deletion.

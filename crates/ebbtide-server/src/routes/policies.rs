@@ -16,7 +16,12 @@ use crate::http::problem::Problem;
 use crate::http::table::Table;
 
 pub(super) fn routes() -> Table {
-    Table::new().admin(routes!(read)).admin(routes!(set)).admin(routes!(remove)).admin(routes!(simulate))
+    Table::new()
+        .admin(routes!(read))
+        .admin(routes!(set))
+        .admin(routes!(remove))
+        .admin(routes!(simulate))
+        .walks()
 }
 
 /// One policy, or all.

@@ -107,7 +107,8 @@ async fn acquire(
     let tie = tie(body.grant_id.as_deref(), body.access_token.as_ref())?;
     let ttl = body.ttl.map_or_else(|| Ttl::from_secs(LEASE_SECONDS.0), Ok)?;
     if ttl.duration().as_secs() > LEASE_SECONDS.1 {
-        return Err(Problem::invalid(format!("a lease has at most {} seconds", LEASE_SECONDS.1)));
+        return Err(Problem::invalid(format!("a lease has at most {} seconds", LEASE_SECONDS.1))
+            .with("member", "ttl_seconds"));
     }
     match app.stores.provider_tokens(&caller.scope).acquire(&tie, &body.provider, ttl).await? {
         RefreshLease::Acquired { lease, expires_at } => {
@@ -134,7 +135,7 @@ async fn release(
     Json(body): Json<ProviderTokenName>,
 ) -> Result<StatusCode, Problem> {
     let tie = tie(body.grant_id.as_deref(), body.access_token.as_ref())?;
-    let lease = body.lease.ok_or_else(|| Problem::invalid("lease is required"))?;
+    let lease = body.lease.ok_or_else(|| Problem::invalid("lease is required").with("member", "lease"))?;
     let lease = lease.parse()?;
     let released = app.stores.provider_tokens(&caller.scope).release(&tie, &body.provider, lease).await?;
     let ended = || Problem::conflict("conflict", "the lease has ended, or is another caller's");

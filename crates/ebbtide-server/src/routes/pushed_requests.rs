@@ -22,7 +22,7 @@ pub(super) fn routes() -> Table {
     request_body = Push,
     responses(
         (status = 201, body = PushedAnswer),
-        (status = 409, description = "conflict: the request_uri stands for another request"),
+        (status = 409, description = "conflict: the request_uri names another request"),
     ))]
 async fn put(
     State(app): State<App>,
@@ -34,7 +34,7 @@ async fn put(
             let request_uri = request_uri.expose().to_owned();
             Ok((StatusCode::CREATED, Json(PushedAnswer { request_uri, expires_at: millis(expires_at) })))
         }
-        _ => Err(Problem::conflict("conflict", "the request_uri stands for another request")),
+        _ => Err(Problem::conflict("conflict", "the request_uri names another request")),
     }
 }
 

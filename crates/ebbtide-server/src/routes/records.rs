@@ -1,5 +1,6 @@
 //! `/v1/records`
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use ebbtide::stores::records::body::{
@@ -9,7 +10,7 @@ use ebbtide::stores::records::body::{
 use ebbtide::stores::records::{
     Acquire, AcquireOutcome, BatchOutcome, ConsumeOutcome, DeleteOutcome, FoundRecord, GetOutcome, Increment,
     IncrementOutcome, PutOutcome, PutRecord, RecordAddress, RecordCondition, RecordWrite, Records, Refusal,
-    TouchOutcome, TouchRecord,
+    TouchOutcome, TouchRecord, WriteAnswer,
 };
 use ebbtide_api::answers::{Listed, millis};
 use ebbtide_api::records::{
@@ -22,6 +23,7 @@ use crate::app::App;
 use crate::http::auth::Caller;
 use crate::http::body::{Json, listed, page};
 use crate::http::problem::Problem;
+use crate::http::quota::Added;
 use crate::http::table::Table;
 
 pub(super) fn routes() -> Table {
@@ -29,6 +31,7 @@ pub(super) fn routes() -> Table {
         .creator(routes!(put))
         .reader(routes!(get))
         .reader(routes!(get_many))
+        .may_walk()
         .writer(routes!(take))
         .writer(routes!(consume))
         .writer(routes!(touch))
@@ -39,7 +42,11 @@ pub(super) fn routes() -> Table {
         .creator(routes!(batch))
         .writer(routes!(revoke_group))
         .admin(routes!(list))
+        .walks()
 }
+
+/// Records that are read at once without being heavy.
+const FEW: usize = 16;
 
 fn records(app: &App, caller: &Caller) -> Records {
     app.stores.records(&caller.scope)
@@ -111,7 +118,12 @@ async fn get_many(
     Json(body): Json<GetManyBody>,
 ) -> Result<Json<RecordsRead>, Problem> {
     let names = body.items.into_iter().map(RecordAddress::try_from).collect::<ebbtide::Result<Vec<_>>>()?;
-    let found = records(&app, &caller).get_many(&names).await?;
+    let records = records(&app, &caller);
+    let found = if names.len() > FEW {
+        app.walk(&caller, Box::pin(async move { records.get_many(&names).await })).await??
+    } else {
+        records.get_many(&names).await?
+    };
     let read = |record: Option<FoundRecord>| record.map(RecordRead::try_from).transpose();
     Ok(Json(RecordsRead { items: found.into_iter().map(read).collect::<ebbtide::Result<_>>()? }))
 }
@@ -254,9 +266,10 @@ async fn acquire(
 async fn release(
     State(app): State<App>,
     caller: Caller,
-    Json(body): Json<ReleaseBody>,
+    Json(mut body): Json<ReleaseBody>,
 ) -> Result<Json<LeaseReleased>, Problem> {
-    if records(&app, &caller).release(&body.collection, body.id, &body.lease).await? {
+    let id = body.record_id()?;
+    if records(&app, &caller).release(&body.collection, id, &body.lease).await? {
         return Ok(Json(LeaseReleased { released: true }));
     }
     Err(Problem::conflict("conflict", "the lease has ended, or is another's"))
@@ -274,11 +287,14 @@ async fn batch(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<BatchBody>,
-) -> Result<Json<RecordsWritten>, Problem> {
+) -> Result<(Extension<Added>, Json<RecordsWritten>), Problem> {
     let writes = body.writes.into_iter().map(RecordWrite::try_from).collect::<ebbtide::Result<Vec<_>>>()?;
     match records(&app, &caller).batch(&writes).await? {
         BatchOutcome::Applied(answers) => {
-            Ok(Json(RecordsWritten { items: answers.into_iter().map(Into::into).collect() }))
+            let is_stored = |answer: &&WriteAnswer| matches!(answer, WriteAnswer::Stored { .. });
+            let added = Added(answers.iter().filter(is_stored).count() as u64);
+            let items = answers.into_iter().map(Into::into).collect();
+            Ok((Extension(added), Json(RecordsWritten { items })))
         }
         BatchOutcome::Refused { index, refusal } => {
             let problem = match refusal {

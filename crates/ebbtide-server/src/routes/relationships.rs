@@ -8,7 +8,7 @@ use ebbtide::stores::relationships::{
 use ebbtide_api::access::Counted;
 use ebbtide_api::answers::AnswerMode;
 use ebbtide_api::relationships::{
-    RelationshipAnswer, RelationshipCheck, RelationshipFound, RelationshipsAnswer,
+    RelationshipAnswer, RelationshipCheck, RelationshipFound, RelationshipLifetime, RelationshipsAnswer,
 };
 use serde::Deserialize;
 use utoipa_axum::routes;
@@ -20,7 +20,12 @@ use crate::http::problem::Problem;
 use crate::http::table::Table;
 
 pub(super) fn routes() -> Table {
-    Table::new().reader(routes!(list)).creator(routes!(add)).writer(routes!(remove)).reader(routes!(check))
+    Table::new()
+        .reader(routes!(list))
+        .creator(routes!(add))
+        .writer(routes!(remove))
+        .reader(routes!(check))
+        .may_walk()
 }
 
 /// Adds a relationship, and replaces the one that exists
@@ -143,39 +148,48 @@ async fn check(
     let relationships = app.stores.relationships(&caller.scope);
     let depth = body.max_depth.unwrap_or(Relationships::DEFAULT_DEPTH);
     let answer = body.answer;
-    let not_related = |problem: Problem| match answer {
-        Some(AnswerMode::Always) => Ok(Json(RelationshipFound { related: false, path: Vec::new() })),
+    let not_related = move |problem: Problem| match answer {
+        Some(AnswerMode::Always) => Ok(Json(RelationshipFound::none())),
         None => Err(problem),
     };
     let RelationshipCheck { subject, relation, object, relation_type, .. } = body;
     if !body.transitive {
+        let path = vec![subject.clone(), object.clone()];
         let found = if body.below {
-            let filter = RelationshipFilter::new(Some(subject.clone()), Some(object.clone()));
+            let filter = RelationshipFilter::new(Some(subject), Some(object));
             let filter = filter.relation(Some(relation)).relation_type(relation_type);
-            relationships.get_below(filter).await?.is_some()
+            let find = async move { relationships.get_below(filter).await };
+            Box::pin(app.walk(&caller, find)).await??
         } else if let Some(kind) = relation_type {
-            relationships.check(&Edge::new(&subject, relation, &object, kind)).await?
+            relationships.get(&Edge::new(subject, relation, object, kind)).await?
+        } else if let Some(found) = relationships.get_of_named_type(&subject, &relation, &object).await? {
+            Some(found)
         } else {
-            relationships.get_of_any_type(&subject, &relation, &object).await?.is_some()
+            // The custom types of a subject may be many.
+            let any = async move { relationships.get_of_any_type(&subject, &relation, &object).await };
+            Box::pin(app.walk(&caller, any)).await??
         };
-        if !found {
-            return not_related(Problem::not_found("not related"));
-        }
-        return Ok(Json(RelationshipFound { related: true, path: vec![subject, object] }));
+        let Some(found) = found else { return not_related(Problem::not_found("not related")) };
+        let life = Some(RelationshipLifetime::from(&found));
+        return Ok(Json(RelationshipFound { related: true, path, life }));
     }
     if body.below {
-        return Err(Problem::invalid("below and transitive exclude each other"));
+        return Err(Problem::invalid("below and transitive exclude each other").with("member", "below"));
     }
     let kinds = relation_type.map_or(vec![RelationType::Trust, RelationType::Membership], |kind| vec![kind]);
-    let mut cut_short = false;
-    for kind in kinds {
-        let edge = Edge::new(&subject, &relation, &object, kind);
-        match relationships.check_transitive(&edge, depth).await? {
-            TransitiveOutcome::Related { path } => {
-                return Ok(Json(RelationshipFound { related: true, path }));
+    let search = async move {
+        let mut cut_short = false;
+        for kind in kinds {
+            let edge = Edge::new(&subject, &relation, &object, kind);
+            match relationships.check_transitive(&edge, depth).await? {
+                TransitiveOutcome::Related { path } => {
+                    return Ok(Json(RelationshipFound { related: true, path, life: None }));
+                }
+                TransitiveOutcome::NotRelated { depth_reached } => cut_short |= depth_reached,
+                _ => {}
             }
-            TransitiveOutcome::NotRelated { depth_reached } => cut_short |= depth_reached,
         }
-    }
-    not_related(Problem::not_found("not related").with("depth_reached", cut_short))
+        not_related(Problem::not_found("not related").with("depth_reached", cut_short))
+    };
+    app.walk(&caller, search).await?
 }

@@ -1,5 +1,6 @@
 //! `/v1/replays`
 
+use axum::Extension;
 use axum::extract::State;
 use ebbtide::stores::replays::{Proof, ReplayOutcome};
 use ebbtide_api::replays::{ReplayFresh, ReplayOutcomes};
@@ -11,6 +12,7 @@ use crate::app::App;
 use crate::http::auth::Caller;
 use crate::http::body::Json;
 use crate::http::problem::Problem;
+use crate::http::quota::Added;
 use crate::http::route::Verb;
 use crate::http::table::Table;
 
@@ -59,10 +61,10 @@ async fn check_batch(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<ReplayBatch>,
-) -> Result<Json<ReplayOutcomes>, Problem> {
+) -> Result<(Extension<Added>, Json<ReplayOutcomes>), Problem> {
     const MOST: usize = 1_000;
     if body.items.is_empty() || body.items.len() > MOST {
-        return Err(Problem::invalid(format!("a batch has 1 to {MOST} items")));
+        return Err(Problem::invalid(format!("a batch has 1 to {MOST} items")).with("member", "items"));
     }
     let outcomes = app.stores.replays(&caller.scope).check_batch(&body.items).await?;
     let replayed = outcomes.contains(&ReplayOutcome::Replay);
@@ -73,7 +75,7 @@ async fn check_batch(
     } else if ended {
         Err(expired().with("outcomes", answer.outcomes))
     } else {
-        Ok(Json(answer))
+        Ok((Extension(Added(body.items.len() as u64)), Json(answer)))
     }
 }
 

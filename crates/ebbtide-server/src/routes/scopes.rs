@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::extract::State;
-use ebbtide::stores::scopes::Statistics;
+use ebbtide::stores::scopes::{ScopeDeletion, Statistics};
 use ebbtide::{Kind, Reach, Scope};
 use serde::Deserialize;
 use utoipa_axum::routes;
@@ -22,11 +22,16 @@ use ebbtide_api::scopes::{
 pub(super) fn routes() -> Table {
     Table::new()
         .admin(routes!(list))
+        .walks()
         .admin(routes!(count))
+        .walks()
         .admin(routes!(remove))
+        .walks()
         .admin(routes!(usage))
+        .walks()
         .admin(routes!(unscoped))
         .admin(routes!(migrate))
+        .walks()
 }
 
 fn reach(caller: &Caller, scope: &str, below: bool) -> Result<Reach, Problem> {
@@ -131,14 +136,20 @@ async fn remove(
     let context = caller.context(asked.actor, asked.reason)?;
     let scopes = app.stores.scopes(&caller.scope);
     let resumed = if asked.resume { scopes.resume_delete(&reach, &context).await? } else { None };
-    let deletion = match resumed {
+    let began_at = resumed.as_ref().map(ScopeDeletion::began_at);
+    let mut deletion = match resumed {
         Some(resumed) => resumed,
         None => scopes.delete(&reach, &context).await?,
     };
-    let deleted = deletion.finish().await;
-    // Also after an error: the keys may be gone.
-    app.access.forget_scope(&reach);
-    Ok(Json(ScopeDeleted::new(&reach, &deleted?.records)))
+    loop {
+        let step = deletion.step().await;
+        // After every step, and after an error: keys go first, and one that was looked up meanwhile may be held again.
+        app.access.forget_scope(&reach);
+        if !step? {
+            break;
+        }
+    }
+    Ok(Json(ScopeDeleted::new(&reach, &deletion.removed().records).resumed_from(began_at)))
 }
 
 /// Counts the live attributes of a scope and their bytes, by bucket
@@ -165,10 +176,10 @@ async fn unscoped(State(app): State<App>, caller: Caller) -> Result<Json<Listed<
     Ok(Json(Listed { items: app.scoping.report(), next: None }))
 }
 
-/// Moves approvals, relationships and attributes from one scope to another, a bounded number in each call
+/// Moves the records of every kind from one scope to another, a bounded number in each call
 ///
-/// Repeat it until `done`. Each record moves in one commit; one that exists in the other scope already is left and
-/// counted as a conflict.
+/// Repeat it until `done`. Each record moves in one commit, with its lifetime and what leads to it; tokens, codes and
+/// sessions of before are valid in the other scope. One that exists there already is left and counted as a conflict.
 #[utoipa::path(post, path = "/scopes/migrate", operation_id = "migrate_scope", tag = "operator",
     request_body = ScopeMigrate, responses((status = 200, body = ScopeMigrated)))]
 async fn migrate(

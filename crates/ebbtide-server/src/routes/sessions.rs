@@ -63,7 +63,7 @@ fn one_of<'a>(session_id: Option<&'a Secret>, handle: Option<&'a str>) -> Result
     match (session_id, handle) {
         (Some(id), None) => Ok(SessionName::Id(id)),
         (None, Some(handle)) => Ok(SessionName::Handle(handle)),
-        _ => Err(Problem::invalid("one of session_id and handle is given")),
+        _ => Err(Problem::invalid("one of session_id and handle is given").with("member", "session_id")),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::http::problem::Problem;
 use crate::http::table::Table;
 
 pub(super) fn routes() -> Table {
-    Table::new().writer(routes!(sign_out)).reader(routes!(overview))
+    Table::new().writer(routes!(sign_out)).walks().reader(routes!(overview)).walks()
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -51,10 +51,10 @@ struct SubjectNamed {
     subject: String,
 }
 
-/// Lists the grants, sessions and clients of a subject, and its access tokens without a grant
+/// Lists the grants, access tokens, sessions and clients of a subject
 ///
-/// Each has its state, times and the reason of a revocation; up to 1,000 of each kind, without payloads. Access tokens under
-/// a grant are not listed: they are in no index, so that issuing one writes its record alone, and they end with their grant.
+/// Each has its state, times and the reason of a revocation; up to 1,000 of each kind, without payloads. An access token
+/// under a grant has its `grant_id` and the state of the grant.
 #[utoipa::path(post, path = "/subjects/overview", operation_id = "subject_overview", tag = "subjects",
     request_body = SubjectNamed, responses((status = 200, body = SubjectOverview)))]
 async fn overview(

@@ -55,7 +55,7 @@ async fn issue(
 #[utoipa::path(post, path = "/access-tokens/revoke", operation_id = "revoke_access_token", tag = "tokens",
     request_body = AccessRevoke,
     responses(
-        (status = 204, description = "it is good no more"),
+        (status = 204, description = "the token is not valid any more"),
         (status = 404, description = "unknown: no live access token of this scope has the id"),
     ))]
 async fn revoke_by_id(
@@ -114,8 +114,8 @@ async fn introspect(
 /// answered like one that was revoked (§2.2). A client that authenticates itself revokes its own tokens alone. The audit
 /// log has every revocation.
 #[utoipa::path(post, path = "/revoke", operation_id = "revoke", tag = "tokens",
-    request_body(content = TokenRevoke, content_type = "application/x-www-form-urlencoded"),
-    responses((status = 200, description = "it is good no more")))]
+    request_body(content((TokenRevoke = "application/x-www-form-urlencoded"), (TokenRevoke = "application/json"))),
+    responses((status = 200, description = "the token is not valid any more")))]
 async fn revoke(
     State(app): State<App>,
     caller: Caller,
@@ -126,7 +126,8 @@ async fn revoke(
         (Some(own), Some(named)) if own != named => {
             return Err(Problem::invalid(
                 "client_id is not that of the client that has authenticated itself",
-            ));
+            )
+            .with("member", "client_id"));
         }
         (own, named) => own.or(named),
     };

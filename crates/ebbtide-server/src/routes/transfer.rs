@@ -1,5 +1,7 @@
 //! `/v1/export`, `/v1/import`
 
+use std::collections::BTreeMap;
+
 use axum::extract::State;
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use ebbtide::ops::transfer::{Exporter, Importer};
@@ -17,7 +19,7 @@ use crate::http::problem::Problem;
 use crate::http::table::Table;
 
 pub(super) fn routes() -> Table {
-    Table::new().admin(routes!(export)).admin(routes!(import))
+    Table::new().admin(routes!(export)).walks().admin(routes!(import)).walks()
 }
 
 /// Bytes of items after which a page ends.
@@ -90,10 +92,14 @@ async fn import(
     Json(body): Json<ImportRequest>,
 ) -> Result<Json<ImportAnswer>, Problem> {
     if !(1..=MAX_IMPORT_ITEMS).contains(&body.items.len()) {
-        return Err(Problem::invalid(format!("items must be 1 to {MAX_IMPORT_ITEMS}")));
+        return Err(
+            Problem::invalid(format!("items must be 1 to {MAX_IMPORT_ITEMS}")).with("member", "items")
+        );
     }
     if body.own_scopes && body.scope.is_some() {
-        return Err(Problem::invalid("scope and own_scopes are not given together"));
+        return Err(
+            Problem::invalid("scope and own_scopes are not given together").with("member", "own_scopes")
+        );
     }
     let (stores, dry_run) = (app.stores.clone(), body.dry_run);
     let mut importer = if body.own_scopes {
@@ -110,35 +116,44 @@ async fn import(
     if !caller.is_root() {
         importer = importer.without_keys();
     }
-    importer.note("begins").await?;
+    let mut written: BTreeMap<Scope, u64> =
+        importer.targets(body.items.iter()).into_iter().map(|scope| (scope, 0)).collect();
+    for scope in written.keys() {
+        importer.note(scope, "begins").await?;
+    }
     let mut outcomes = Vec::with_capacity(body.items.len());
     for item in &body.items {
-        outcomes.push(import_item(&app, &importer, item, dry_run).await?);
+        let (target, outcome) = import_item(&app, &importer, item, dry_run).await?;
+        if let (Some(target), ImportedItem::Written(_)) = (target, &outcome) {
+            *written.entry(target).or_default() += 1;
+        }
+        outcomes.push(outcome);
     }
-    let answer = ImportAnswer::from(outcomes);
-    importer.note(&format!("ended, {} records written", answer.written)).await?;
-    Ok(Json(answer))
+    for (scope, written) in &written {
+        importer.note(scope, &format!("ended, {written} records written")).await?;
+    }
+    Ok(Json(ImportAnswer::from(outcomes)))
 }
 
-/// Imports an item, unless its scope has reached a quota.
+/// Imports an item, unless its scope has reached a quota, and returns its scope too.
 async fn import_item(
     app: &App,
     importer: &Importer,
     item: &Value,
     dry_run: bool,
-) -> Result<ImportedItem, Problem> {
+) -> Result<(Option<Scope>, ImportedItem), Problem> {
     let target: Option<Scope> = item.as_object().and_then(|fields| importer.target(fields).ok());
     if let Some(target) = &target {
         match app.quotas.check(&app.stores, target, app.time().boot()).await {
             Err(full) if full.kind() == "quota" => {
-                return Ok(ImportedItem::Skipped(full.detail().to_owned()));
+                return Ok((None, ImportedItem::Skipped(full.detail().to_owned())));
             }
             checked => checked?,
         }
     }
     let outcome = importer.item(item).await?.into();
     if let (Some(target), ImportedItem::Written(_), false) = (&target, &outcome, dry_run) {
-        app.quotas.added(target);
+        app.quotas.added(target, 1);
     }
-    Ok(outcome)
+    Ok((target, outcome))
 }

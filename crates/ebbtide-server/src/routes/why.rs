@@ -11,7 +11,8 @@ use crate::http::problem::Problem;
 use crate::http::table::Table;
 
 pub(super) fn routes() -> Table {
-    Table::new().admin(routes!(why))
+    // It looks for the author of a revocation in the audit log.
+    Table::new().admin(routes!(why)).walks()
 }
 
 /// Tells the cause of a refusal, by the `request_id` of the problem

@@ -43,7 +43,7 @@ impl Call {
         responses.keys().map(|status| status.parse().unwrap()).collect()
     }
 
-    /// Whether a path of a request is one of this call's.
+    /// Tells if the path of a request belongs to this call.
     pub(crate) fn matches(&self, method: &str, path: &str) -> bool {
         let path = path.split('?').next().unwrap();
         let (ours, theirs): (Vec<_>, Vec<_>) = (self.path.split('/').collect(), path.split('/').collect());
@@ -51,7 +51,7 @@ impl Call {
         method == self.method && ours.len() == theirs.len() && ours.iter().zip(&theirs).all(fits)
     }
 
-    /// How specific the path is: a name is more than a parameter.
+    /// Number of fixed names in the path: a template with more of them is more specific.
     pub(crate) fn names(&self) -> usize {
         self.path.split('/').filter(|part| !part.starts_with('{')).count()
     }
@@ -59,7 +59,8 @@ impl Call {
     /// The type of the body that it takes, if it takes one.
     pub(crate) fn content_type(&self) -> Option<&str> {
         let content = self.operation["requestBody"]["content"].as_object()?;
-        content.keys().next().map(String::as_str)
+        // The form where there is a choice.
+        content.keys().next_back().map(String::as_str)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What belongs to what: it goes with it.
+//! Records that belong to something are deleted with it.
 
 use serde_json::{Value, json};
 
@@ -185,7 +185,7 @@ async fn a_link_is_changed_and_reconciled() {
     server.add_permission("bob", json!({"owner": "zoe"})).await;
     assert_eq!(server.call("DELETE", TRUST, &[], Value::Null).await.status, 204);
     assert_eq!(server.permission("bob").await, 200);
-    // A trust that expires takes its permissions along with the next reconciliation.
+    // A trust that expires takes its permissions along; a reconciliation removes them from the store.
     let mut brief = trust();
     (brief["created_by"], brief["ttl_seconds"]) = (json!("admin"), json!(60));
     server.call("PUT", "/v1/relationships", &[], brief).await.ok(200);
@@ -194,9 +194,15 @@ async fn a_link_is_changed_and_reconciled() {
     let path = "/v1/attributes/alice/trust_permissions/gone";
     server.call("DELETE", path, &[], Value::Null).await;
     server.pass(61);
-    let done = server.post("/v1/belongings/reconcile", Value::Null).await.ok(200);
-    assert_eq!(done, json!({"links": 1, "records": 1}));
     assert_eq!(server.permission("bob").await, 404);
+    let done = server.post("/v1/belongings/reconcile", json!({"below": true})).await.ok(200);
+    assert_eq!(done, json!({"links": 0, "records": 1}));
+    assert_eq!(server.permission("bob").await, 404);
+    let late = json!({"data": 1, "belongs_to": {"relationship": trust()}});
+    let path = "/v1/attributes/alice/trust_permissions/bob";
+    let refused = server.call("PUT", path, &[], late).await;
+    assert_eq!(refused.body["member"], "belongs_to", "{}", refused.body);
+    refused.refused(400, "invalid");
 }
 
 #[tokio::test]
@@ -223,7 +229,7 @@ async fn removing_a_trust_or_all_of_them_leaves_no_provider_token() {
 }
 
 #[tokio::test]
-async fn what_belongs_to_a_grant_goes_with_its_revocation_or_is_reconciled() {
+async fn what_belongs_to_a_grant_goes_with_its_revocation_or_a_sign_out() {
     let server = Server::start().await;
     for revoked in [true, false] {
         let grant = server.post("/v1/grants", json!({"subject": "alice", "client_id": "app"})).await.ok(201);
@@ -236,7 +242,6 @@ async fn what_belongs_to_a_grant_goes_with_its_revocation_or_is_reconciled() {
         } else {
             // One write ends every grant of the subject.
             server.post("/v1/subjects/sign-out", json!({"subject": "alice"})).await.ok(200);
-            server.post("/v1/belongings/reconcile", Value::Null).await.ok(200);
         }
         assert_eq!(server.permission("bob").await, 404, "{revoked}");
     }

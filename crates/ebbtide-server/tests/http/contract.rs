@@ -144,3 +144,108 @@ async fn no_answer_of_a_call_may_be_cached() {
     let refused = server.post("/v1/codes", json!({})).await;
     assert!(refused.head.contains("cache-control: no-store"), "{}", refused.head);
 }
+
+#[tokio::test]
+async fn a_grant_is_asked_for_with_true_or_with_its_lifetimes() {
+    let server = Server::start().await;
+    let redeem = async |grant: Value| {
+        let code = server.post("/v1/codes", json!({"client_id": "app", "subject": "alice"})).await.ok(201);
+        let body = json!({"code": code["code"], "client_id": "app", "grant": grant, "access_token": true});
+        server.post("/v1/codes/redeem", body).await
+    };
+    for grant in [json!(true), json!({}), json!({"profile": "spa", "idle_ttl_ms": 1_500})] {
+        let redeemed = redeem(grant.clone()).await.ok(200);
+        assert!(redeemed["grant"]["refresh_token"].is_string(), "{grant}: {redeemed}");
+        assert!(redeemed["access_token"].is_string(), "{redeemed}");
+    }
+    for none in [json!(false), Value::Null] {
+        assert_eq!(redeem(none).await.ok(200)["grant"], Value::Null);
+    }
+    assert_eq!(redeem(json!("yes")).await.refused(400, "invalid")["member"], "grant");
+    let typo = redeem(json!({"idle_ttl": 5})).await.refused(400, "invalid");
+    assert_eq!(
+        (&typo["member"], &typo["did_you_mean"]),
+        (&json!("grant.idle_ttl"), &json!("idle_ttl_seconds"))
+    );
+    let device = server.post("/v1/device-codes", json!({"client_id": "tv"})).await.ok(201);
+    let approve = json!({"user_code": device["user_code"], "subject": "alice"});
+    server.post("/v1/device-codes/approve", approve).await.ok(200);
+    let body = json!({"device_code": device["device_code"], "client_id": "tv", "grant": true});
+    assert!(server.post("/v1/device-codes/redeem", body).await.ok(200)["grant"]["grant_id"].is_string());
+}
+
+#[tokio::test]
+async fn a_client_speaks_for_itself_without_a_subject() {
+    let server = Server::start().await;
+    let token = server.post("/v1/access-tokens", json!({"client_id": "svc"})).await.ok(201);
+    let form = format!("token={}", token["access_token"].as_str().unwrap());
+    let key = format!("Bearer {}", crate::server::KEY);
+    let headers = [("authorization", &*key), ("content-type", "application/x-www-form-urlencoded")];
+    let active = server.send("POST", "/v1/introspect", &headers, &form).await.ok(200);
+    assert_eq!(
+        (&active["active"], &active["sub"], &active["client_id"]),
+        (&json!(true), &json!("svc"), &json!("svc"))
+    );
+    let nobody = server.post("/v1/access-tokens", json!({"subject": "alice"})).await.refused(400, "invalid");
+    assert_eq!(nobody["member"], "client_id");
+}
+
+#[tokio::test]
+async fn what_has_ended_is_told_from_what_never_was_for_ten_seconds() {
+    let server = Server::start().await;
+    let nonce = server.post("/v1/nonces", json!({"audience": "as", "ttl_ms": 200})).await.ok(201);
+    let nonce = json!({"audience": "as", "nonce": nonce["nonce"]});
+    let session = server.post("/v1/sessions", json!({"subject": "alice", "ttl_ms": 200})).await.ok(201);
+    let session = json!({"session_id": session["session_id"]});
+    server.clock.advance(std::time::Duration::from_secs(10));
+    server.post("/v1/nonces/check", nonce.clone()).await.refused(410, "expired");
+    server.post("/v1/nonces/accept", nonce).await.refused(410, "expired");
+    server.post("/v1/sessions/get", session.clone()).await.refused(410, "expired");
+    server.post("/v1/sessions/touch", session).await.refused(410, "expired");
+}
+
+#[tokio::test]
+async fn bounds_of_a_policy_may_be_in_milliseconds() {
+    let server = Server::start().await;
+    let policy = json!({"kind": "records", "scope": "tenant:acme", "min_ttl_ms": 500, "max_ttl_ms": 1_500,
+        "default_ttl_ms": 1_000});
+    server.call("PUT", "/v1/policies", &[], policy.clone()).await.ok(200);
+    server.post("/v1/policies/simulate", policy).await.ok(200);
+    let put = async |ttl: u64| {
+        let body = json!({"collection": "c", "id": "1", "value": 1, "ttl_ms": ttl});
+        server.call("POST", "/v1/records/put", &[("ebbtide-scope", "tenant:acme")], body).await
+    };
+    put(500).await.ok(200);
+    assert_eq!(put(499).await.refused(400, "invalid")["member"], "ttl_seconds");
+    put(1_501).await.refused(400, "invalid");
+    // The body of a grant can be sent to a check as it is.
+    let approval = json!({"identity": "a", "resource": "r", "action": "GET", "granted_by": "bob",
+        "ttl_ms": 60_000, "max_ttl_ms": 120_000});
+    server.call("PUT", "/v1/approvals", &[], approval.clone()).await.ok(200);
+    server.post("/v1/approvals/check", approval).await.ok(200);
+    let related = json!({"subject": "a", "relation": "member", "object": "b", "relation_type": "membership",
+        "created_by": "bob", "ttl_ms": 60_000, "max_ttl_ms": 120_000});
+    server.call("PUT", "/v1/relationships", &[], related.clone()).await.ok(200);
+    server.post("/v1/relationships/check", related).await.ok(200);
+}
+
+#[tokio::test]
+async fn every_change_takes_the_name_that_it_is_made_for() {
+    let server = Server::start().await;
+    for (method, path, body) in [
+        ("PUT", "/v1/policies", json!({"kind": "approvals", "preset": "temporary"})),
+        ("POST", "/v1/records/groups/revoke", json!({"collection": "c", "group": "g"})),
+        ("POST", "/v1/approvals/delete-all", json!({})),
+        ("POST", "/v1/scopes/migrate", json!({"from": "global", "to": "tenant:acme"})),
+    ] {
+        for name in ["on_behalf_of", "actor"] {
+            let mut body = body.clone();
+            body[name] = json!("bob");
+            server.call(method, path, &[], body).await.ok(200);
+        }
+    }
+    let log = server.call("GET", "/v1/audit", &[], Value::Null).await.ok(200);
+    let named =
+        log["items"].as_array().unwrap().iter().filter(|entry| entry["on_behalf_of"] == "bob").count();
+    assert!(named >= 4, "{log}");
+}

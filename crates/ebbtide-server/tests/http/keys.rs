@@ -7,25 +7,25 @@ use crate::server::{KEY, Server};
 
 impl Server {
     /// A new key.
-    async fn key(&self, scope: &str, role: &str) -> (String, String) {
+    pub(crate) async fn key(&self, scope: &str, role: &str) -> (String, String) {
         let created = self.post("/v1/keys", json!({"scope": scope, "role": role})).await.ok(201);
         (created["id"].as_str().unwrap().to_owned(), created["key"].as_str().unwrap().to_owned())
     }
 
-    async fn get_as(&self, key: &str, path: &str) -> crate::server::Answer {
+    pub(crate) async fn get_as(&self, key: &str, path: &str) -> crate::server::Answer {
         self.call_as(key, "GET", path, &[], Value::Null).await
     }
 
-    async fn post_as(&self, key: &str, path: &str, body: Value) -> crate::server::Answer {
+    pub(crate) async fn post_as(&self, key: &str, path: &str, body: Value) -> crate::server::Answer {
         self.call_as(key, "POST", path, &[], body).await
     }
 
-    async fn delete(&self, path: &str) -> crate::server::Answer {
+    pub(crate) async fn delete(&self, path: &str) -> crate::server::Answer {
         self.call("DELETE", path, &[], Value::Null).await
     }
 }
 
-fn proof(jti: &str) -> Value {
+pub(crate) fn proof(jti: &str) -> Value {
     json!({"namespace": "n", "jti": jti})
 }
 
@@ -227,7 +227,7 @@ async fn a_quota_bounds_a_scope_and_what_is_below_it() {
     check("tenant:other", "d").await.ok(200);
     let acme = [("ebbtide-scope", "tenant:acme")];
     server.call("POST", "/v1/attributes/alice/delete-all", &acme, Value::Null).await.ok(200);
-    // What has expired is found so by the next count, which runs beside the request that finds it due.
+    // The next count notices the expiry; it runs beside the request that finds it due.
     server.pass(600);
     let mut answers = Vec::new();
     while answers.last() != Some(&200) {

@@ -1,4 +1,4 @@
-//! Who may call what: every call, by every sort of caller.
+//! Authorization of every call, for every sort of caller.
 
 use std::collections::{BTreeMap, BTreeSet};
 

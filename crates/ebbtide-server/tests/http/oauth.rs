@@ -152,7 +152,7 @@ async fn a_sign_out_ends_codes_device_codes_sessions_and_tokens() {
     let session = server.post("/v1/sessions", json!({"subject": "alice"})).await.ok(201);
     let ended =
         server.post("/v1/subjects/sign-out", json!({"subject": "alice", "reason": "lost"})).await.ok(200);
-    assert_eq!(ended, json!({"grants": 1, "access_tokens": 0, "sessions": 1, "revoked": 2}));
+    assert_eq!(ended, json!({"grants": 1, "access_tokens": 0, "sessions": 1, "revoked": 2, "more": false}));
     rotate(&server, &grant["refresh_token"]).await.refused(410, "revoked");
     assert_eq!(introspect(&server, &access["access_token"]).await, json!({"active": false}));
     let redeem = json!({"code": code["code"], "client_id": "app", "redirect_uri": URI, "grant": {}});
@@ -203,4 +203,69 @@ async fn a_denial_names_its_source_so_that_guesses_lock_nobody_else_out() {
     let asked = server.post("/v1/device-codes/inspect", inspect.clone()).await.ok(200);
     assert_eq!((&asked["client_id"], &asked["scope"]), (&json!("tv"), &json!("watch")));
     server.post("/v1/device-codes/deny", inspect).await.ok(200);
+}
+
+#[tokio::test]
+async fn the_session_of_a_code_is_told_with_its_tokens() {
+    let server = Server::start().await;
+    let session = server.post("/v1/sessions", json!({"subject": "alice"})).await.ok(201);
+    let code = json!({"client_id": "app", "subject": "alice", "redirect_uri": URI, "sid": session["sid"]});
+    let code = server.post("/v1/codes", code).await.ok(201)["code"].clone();
+    let redeem = json!({
+        "code": code, "client_id": "app", "redirect_uri": URI, "grant": {}, "access_token": {},
+    });
+    let redeemed = server.post("/v1/codes/redeem", redeem).await.ok(200);
+    assert_eq!(redeemed["sid"], session["sid"]);
+    for token in [&redeemed["access_token"], &redeemed["grant"]["refresh_token"]] {
+        assert_eq!(introspect(&server, token).await["sid"], session["sid"]);
+    }
+    let other = grant(&server, &json!({})).await;
+    assert!(introspect(&server, &other["refresh_token"]).await.get("sid").is_none());
+}
+
+#[tokio::test]
+async fn a_proof_is_refused_until_its_hold_ends_and_never_fresh_after_its_own_end() {
+    let server = Server::start().await;
+    let check = async |more: &Value| {
+        let mut proof = json!({"namespace": "dpop", "jti": "j"});
+        proof.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        server.post("/v1/replays/check", proof).await
+    };
+    let held = json!({"ttl_seconds": 10, "hold_seconds": 20});
+    check(&held).await.ok(200);
+    for seconds in [10, 19] {
+        server.pass(seconds);
+        check(&held).await.refused(409, "replay");
+    }
+    server.pass(1);
+    check(&held).await.ok(200);
+    let ends = json!({"jti": "k", "expires_at": 1_800_000_035_000_u64});
+    let fresh = check(&ends).await.ok(200);
+    assert_eq!(fresh["expires_at"], 1_800_000_035_000_u64, "{fresh}");
+    server.pass(4);
+    check(&ends).await.refused(409, "replay");
+    server.pass(1);
+    check(&ends).await.refused(410, "expired");
+}
+
+#[tokio::test]
+async fn an_operator_learns_that_a_code_was_ended_by_a_sign_out() {
+    let server = Server::start().await;
+    let code = json!({"client_id": "app", "subject": "alice", "redirect_uri": URI});
+    let code = server.post("/v1/codes", code).await.ok(201)["code"].clone();
+    let session = server.post("/v1/sessions", json!({"subject": "alice"})).await.ok(201);
+    server.post("/v1/subjects/sign-out", json!({"subject": "alice"})).await.ok(200);
+    let session = json!({"session_id": session["session_id"]});
+    for (path, body) in [
+        ("/v1/codes/redeem", json!({"code": code, "client_id": "app", "redirect_uri": URI})),
+        ("/v1/sessions/get", session.clone()),
+        ("/v1/sessions/touch", session),
+    ] {
+        let refused = server.post(path, body).await.refused(404, "unknown");
+        let why = format!("/v1/why/{}", refused["request_id"].as_str().unwrap());
+        let told = server.call("GET", &why, &[], Value::Null).await.ok(200);
+        assert_eq!(told["cause"], "sign-out", "{path}: {told}");
+    }
+    let explained = server.post("/v1/explain", json!({"kind": "codes", "code": code})).await.ok(200);
+    assert_eq!(explained["state"], "revoked", "{explained}");
 }

@@ -1,5 +1,6 @@
 //! Buckets, provider tokens, wildcards, and the way from requests without a scope to requests with one.
 
+use ebbtide::stores::attributes::{BucketExtend, BucketTtls};
 use ebbtide_server::http::scoping::ScopeRules;
 use serde_json::{Value, json};
 
@@ -46,6 +47,58 @@ async fn the_usage_of_an_owner_and_of_a_scope_is_counted_by_bucket() {
     server.pass(60);
     let none = server.call("GET", "/v1/scopes/global/usage?below=true", &[], Value::Null).await.ok(200);
     assert_eq!((&none["count"], &none["bytes"]), (&json!(0), &json!(0)));
+}
+
+#[tokio::test]
+async fn the_buckets_of_system_owners_are_in_the_metrics() {
+    let server = Server::start().await;
+    let path = "/v1/attributes/_metrics_test/index/x";
+    server.call("PUT", path, ACME, json!({"data": 1, "ttl_seconds": 60})).await.ok(200);
+    server.call("PUT", "/v1/attributes/alice/metrics_test/x", ACME, json!({"data": 1})).await.ok(200);
+    let mut upkeep = server.upkeep();
+    let counted = || {
+        let text = ebbtide_server::metrics::recorder().render();
+        let named = text.lines().filter(|line| line.contains("metrics_test")).map(str::to_owned);
+        named.collect::<Vec<_>>()
+    };
+    assert_eq!(counted(), [""; 0]);
+    for _ in 0..21 {
+        upkeep.round().await;
+    }
+    let labels = r#"ebbtide_bucket_records{scope="tenant:acme",owner="_metrics_test",bucket="index"}"#;
+    assert_eq!(counted(), [format!("{labels} 1")]);
+    server.pass(60);
+    for _ in 0..1_200 {
+        upkeep.round().await;
+    }
+    assert_eq!(counted(), [format!("{labels} 0")], "an empty bucket is shown as zero");
+}
+
+#[tokio::test]
+async fn a_writer_lengthens_no_life_in_a_bucket_where_that_is_a_privilege() {
+    let mut lives = BucketTtls::default();
+    lives.set_extend(None, "locked", BucketExtend::Privileged);
+    let server = Server::with_bucket_lives(lives).await;
+    let key = server.post("/v1/keys", json!({"scope": "tenant:acme", "role": "writer"})).await.ok(201);
+    let writer = key["key"].as_str().unwrap();
+    let put = async |key: &str, bucket: &str, seconds: u64| {
+        let path = format!("/v1/attributes/alice/{bucket}/x");
+        server.call_as(key, "PUT", &path, ACME, json!({"data": 1, "ttl_seconds": seconds})).await
+    };
+    for bucket in ["locked", "open"] {
+        put(writer, bucket, 100).await.ok(200);
+        put(writer, bucket, 50).await.ok(200);
+    }
+    put(writer, "open", 100).await.ok(200);
+    let refused = put(writer, "locked", 100).await;
+    assert!(refused.body["detail"].as_str().unwrap().contains("/v1/attributes/extend"), "{}", refused.body);
+    refused.refused(409, "conflict");
+    let swap = json!({"old": 1, "new": 2, "ttl_seconds": 100});
+    let path = "/v1/attributes/alice/locked/x/compare-and-swap";
+    server.call_as(writer, "POST", path, ACME, swap).await.refused(409, "conflict");
+    put(KEY, "locked", 100).await.ok(200);
+    server.pass(100);
+    put(writer, "locked", 1_000).await.ok(200);
 }
 
 #[tokio::test]

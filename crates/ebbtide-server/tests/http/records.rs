@@ -267,3 +267,58 @@ async fn a_challenge_is_answered_once_within_its_attempts_and_time() {
     call("verify", other).await.refused(404, "unknown");
     call("verify", json!({"purpose": "login", "secret": "123456"})).await.refused(400, "invalid");
 }
+
+#[tokio::test]
+async fn an_id_that_is_not_text_names_a_record_in_every_call() {
+    let server = Server::start().await;
+    let name = |more: Value| {
+        let mut body = json!({"collection": "c", "id_base64": "AP8="});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    let call = |call: &str, more: Value| {
+        let (server, path, body) = (&server, format!("/v1/records/{call}"), name(more));
+        async move { server.post(&path, body).await }
+    };
+    call("put", json!({"value": 1, "ttl_seconds": 60})).await.ok(200);
+    let read = call("get", json!({})).await.ok(200);
+    assert_eq!((&read["id_base64"], read.get("id"), &read["value"]), (&json!("AP8="), None, &json!(1)));
+    call("touch", json!({"ttl_seconds": 90})).await.ok(200);
+    assert_eq!(call("consume", json!({})).await.ok(200)["id_base64"], "AP8=");
+    let many =
+        json!({"items": [{"collection": "c", "id_base64": "AP8="}, {"collection": "c", "id": "AP8="}]});
+    let many = server.post("/v1/records/get-many", many).await.ok(200);
+    assert_eq!((&many["items"][0]["id_base64"], &many["items"][1]), (&json!("AP8="), &Value::Null));
+    let listed = server.post("/v1/records/list", json!({"collection": "c"})).await.ok(200);
+    assert_eq!(listed["items"][0]["id_base64"], "AP8=");
+    assert_eq!(call("delete", json!({})).await.ok(200)["deleted"], true);
+    call("take", json!({})).await.refused(404, "unknown");
+    assert_eq!(call("increment", json!({"by": 2, "ttl_seconds": 60})).await.ok(200)["count"], 2);
+    let lease = call("acquire", json!({"ttl_seconds": 60})).await.ok(200)["lease"].clone();
+    call("acquire", json!({"ttl_seconds": 60})).await.refused(409, "conflict");
+    call("release", json!({"lease": lease})).await.ok(200);
+    let writes = json!({"writes": [{"put": name(json!({"value": 1}))}]});
+    server.post("/v1/records/batch", writes).await.ok(200);
+    let check = json!({"check": name(json!({"if": "absent"}))});
+    server.post("/v1/records/batch", json!({"writes": [check]})).await.refused(409, "conflict");
+    let writes = json!({"writes": [{"delete": name(json!({}))}]});
+    assert_eq!(server.post("/v1/records/batch", writes).await.ok(200)["items"][0]["deleted"], true);
+
+    // Text in base64 is the id of that text.
+    server.post("/v1/records/put", json!({"collection": "c", "id": "a", "value": 1})).await.ok(200);
+    let read = server.post("/v1/records/get", json!({"collection": "c", "id_base64": "YQ=="})).await.ok(200);
+    assert_eq!((&read["id"], read.get("id_base64")), (&json!("a"), None));
+    for (path, body, member) in [
+        ("put", json!({"collection": "c", "value": 1}), "id"),
+        ("put", json!({"collection": "c", "id": "a", "id_base64": "YQ==", "value": 1}), "id"),
+        ("put", json!({"collection": "c", "id_base64": "?", "value": 1}), "id_base64"),
+        ("get", json!({"collection": "c", "id_base64": "YQ==", "key": "k"}), "id"),
+        ("increment", json!({"collection": "c"}), "id"),
+        ("acquire", json!({"collection": "c", "id_base64": ""}), "id"),
+        ("release", json!({"collection": "c", "lease": "x"}), "id"),
+        ("batch", json!({"writes": [{"delete": {"collection": "c"}}]}), "id"),
+    ] {
+        let refused = server.post(&format!("/v1/records/{path}"), body).await.refused(400, "invalid");
+        assert_eq!(refused["member"], member, "{path}: {refused}");
+    }
+}

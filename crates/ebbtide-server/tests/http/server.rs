@@ -5,13 +5,15 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebbtide::stores::attributes::BucketTtls;
 use ebbtide::{
-    BackendExt as _, Clock as _, Ebbtide, Keyring, Kind, ManualClock, Memory, Prefix, Secret, SeededRng,
-    Timestamp,
+    Admin, BackendExt as _, Clock as _, Ebbtide, Keyring, Kind, ManualClock, Memory, Prefix, Secret,
+    SeededRng, Timestamp,
 };
 use ebbtide_server::App;
 use ebbtide_server::http::quota::Quotas;
 use ebbtide_server::http::scoping::ScopeRules;
+use ebbtide_server::upkeep::Upkeep;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -64,13 +66,35 @@ impl Server {
         Self::node(Arc::default(), clock, quotas).await
     }
 
+    /// Server with other lives of buckets.
+    pub(crate) async fn with_bucket_lives(lives: BucketTtls) -> Self {
+        let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000).unwrap());
+        let backend: Arc<Memory> = Arc::default();
+        let db = Ebbtide::over(backend.clone()).clock(clock.clone()).keyring(keyring()).bucket_lives(lives);
+        let app = App::new(&db.open().await.unwrap(), &Secret::new(KEY));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(ebbtide_server::http::serve(listener, app.clone(), std::future::pending()));
+        Self { port, clock, app, backend }
+    }
+
     /// Another node on the same store.
     pub(crate) async fn another(&self) -> Self {
         Self::node(Arc::clone(&self.backend), self.clock.clone(), Quotas::default()).await
     }
 
+    /// A node on the same records, behind another engine.
+    pub(crate) async fn behind(&self, engine: impl FnOnce(Arc<Memory>) -> Arc<dyn Admin>) -> Self {
+        let (backend, clock) = (Arc::clone(&self.backend), self.clock.clone());
+        Self::over(engine(Arc::clone(&backend)), backend, clock, Quotas::default()).await
+    }
+
     async fn node(backend: Arc<Memory>, clock: ManualClock, quotas: Quotas) -> Self {
-        let db = Ebbtide::over(backend.clone()).clock(clock.clone()).keyring(keyring());
+        Self::over(Arc::clone(&backend) as Arc<dyn Admin>, backend, clock, quotas).await
+    }
+
+    async fn over(engine: Arc<dyn Admin>, backend: Arc<Memory>, clock: ManualClock, quotas: Quotas) -> Self {
+        let db = Ebbtide::over(engine).clock(clock.clone()).keyring(keyring());
         let app = App::new(&db.open().await.unwrap(), &Secret::new(KEY)).with_quotas(quotas);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -87,9 +111,20 @@ impl Server {
         Self { port, clock: self.clock.clone(), app, backend: Arc::clone(&self.backend) }
     }
 
+    /// The store, as another process opens it.
+    pub(crate) async fn opened(&self) -> Ebbtide {
+        let db = Ebbtide::over(self.backend.clone()).clock(self.clock.clone()).keyring(keyring());
+        db.open().await.unwrap()
+    }
+
     /// Does the periodic work of the node once.
     pub(crate) async fn round(&self) {
-        ebbtide_server::upkeep::Upkeep::new(self.app.clone()).round().await;
+        self.upkeep().round().await;
+    }
+
+    /// Periodic work of the node.
+    pub(crate) fn upkeep(&self) -> Upkeep {
+        Upkeep::new(self.app.clone())
     }
 
     /// Scopes that have an audit log.

@@ -173,6 +173,9 @@ async fn guesses_at_user_codes_are_limited() {
     assert!(limited.head.contains("retry-after: 600"), "{}", limited.head);
     limited.refused(429, "too_many_guesses");
     guess("203.0.113.2").await.refused(404, "unknown");
+    let log = get(&server, "/v1/audit?action=lockout").await.ok(200);
+    let [lockout] = log["items"].as_array().unwrap().as_slice() else { panic!("one lockout: {log}") };
+    assert_eq!(lockout["target"], json!(["203.0.113.1"]));
 }
 
 #[tokio::test]

@@ -150,7 +150,8 @@ async fn an_import_is_in_the_audit_log_under_its_key() {
     assert_eq!(server.ask(&acme, "POST", "/v1/import", &body).await.ok(200)["written"], 1);
     let log = server.call("GET", "/v1/audit?action=import", &[ACME], Value::Null).await.ok(200);
     let entries = log["items"].as_array().unwrap();
-    assert_eq!(entries.len(), 2, "{log}");
+    assert_eq!(entries.len(), 3, "its begin, the approval, its end: {log}");
+    assert_eq!(entries[1]["target"], json!(["a", "doc", "GET"]), "{log}");
     let id = server.key_id(acme.trim_start_matches("Bearer ")).await;
     for entry in entries {
         assert_eq!((&entry["key_id"], &entry["reason"]), (&json!(id), &json!("moved")), "{entry}");

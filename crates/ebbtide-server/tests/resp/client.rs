@@ -15,6 +15,7 @@ pub(crate) const KEY: &str = "ebk_the-root-key-of-these-tests";
 
 pub(crate) struct Server {
     port: u16,
+    app: App,
     pub(crate) clock: ManualClock,
     pub(crate) db: Ebbtide,
 }
@@ -25,13 +26,40 @@ impl Server {
     }
 
     pub(crate) async fn within(limits: Limits) -> Self {
+        Self::of(|app| app.within(limits)).await
+    }
+
+    /// A server with other settings.
+    pub(crate) async fn of(set: impl FnOnce(App) -> App) -> Self {
         let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000).unwrap());
         let db = Ebbtide::over(Arc::new(Memory::default())).clock(clock.clone()).open().await.unwrap();
-        let app = App::new(&db, &Secret::new(KEY)).within(limits);
+        let app = set(App::new(&db, &Secret::new(KEY)));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        tokio::spawn(ebbtide_server::resp::serve(listener, app, None, std::future::pending()));
-        Self { port, clock, db }
+        tokio::spawn(ebbtide_server::resp::serve(listener, app.clone(), None, std::future::pending()));
+        Self { port, app, clock, db }
+    }
+
+    /// Status and body of a request to the same node over HTTP, in `tenant:acme`.
+    pub(crate) async fn http(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        self.http_in("tenant:acme", method, path, body).await
+    }
+
+    pub(crate) async fn http_in(&self, scope: &str, method: &str, path: &str, body: &str) -> (u16, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(ebbtide_server::http::serve(listener, self.app.clone(), std::future::pending()));
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEY}\r\nebbtide-scope: {scope}\r\n\
+             content-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
     }
 
     /// A connection that has presented nothing.
@@ -48,7 +76,10 @@ impl Server {
     }
 
     pub(crate) async fn key(&self, scope: &str, role: Role) -> (String, ebbtide::stores::api_keys::KeyId) {
-        let request = KeyRequest::new(scope.parse::<Scope>().unwrap(), role);
+        self.issue(KeyRequest::new(scope.parse::<Scope>().unwrap(), role)).await
+    }
+
+    pub(crate) async fn issue(&self, request: KeyRequest) -> (String, ebbtide::stores::api_keys::KeyId) {
         let context = AuditContext::new("root", "a test").unwrap();
         let made = self.db.stores().api_keys(&Scope::Global).create(&request, &context).await.unwrap();
         (made.key.expose().to_owned(), made.about.id)

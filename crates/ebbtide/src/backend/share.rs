@@ -1,4 +1,4 @@
-//! How much of the time a sweeper may take.
+//! Share of the time that a sweeper may take.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -22,12 +22,18 @@ impl Share {
     /// Less than this would rest for minutes after a second of work.
     const LEAST: f64 = 0.01;
 
-    /// That share: 0.01 to 1.
+    /// Returns the share, from 0.01 to 1.
     pub fn new(share: f64) -> Result<Self> {
         if (Self::LEAST..=1.0).contains(&share) { Ok(Self(share)) } else { Err(out_of_range()) }
     }
 
-    /// How long to rest after work of that length.
+    /// As a number.
+    #[must_use]
+    pub fn as_f64(self) -> f64 {
+        self.0
+    }
+
+    /// Rest after work of the given length.
     #[must_use]
     pub fn rest_after(self, worked: Duration) -> Duration {
         worked.mul_f64((1.0 - self.0) / self.0)

@@ -2,10 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::restore::{self, read_fence};
+use super::sweeping::Sweeping;
 use super::{Ebbtide, Parts, needs_keyring};
 use crate::admin::Admin;
+use crate::backend::Share;
 use crate::engines;
 use crate::engines::url::StoreUrl;
 use crate::keyring::Keyring;
@@ -16,16 +19,14 @@ use crate::model::error::{Error, Result};
 use crate::model::rng::SystemRng;
 use crate::model::scope::Scope;
 use crate::model::time::{Clock, Timestamp};
-use crate::model::ttl::TtlPolicies;
 use crate::ops::ring::Rings;
 use crate::stores::Stores;
-use crate::stores::attributes::BucketLives;
-use crate::stores::profile::Profile;
 use crate::stores::registry::indexes;
+use crate::stores::settings::{StoreSettings, store_setters};
 use crate::timekeeping::{Clocks, SystemClocks, TimeSource, Timed};
 
 /// Store to open.
-pub(super) enum Source {
+pub(super) enum StoreSource {
     Url(String),
     Engine(Arc<dyn Admin>),
 }
@@ -52,25 +53,22 @@ enum TimeFrom {
 #[must_use]
 #[expect(clippy::struct_excessive_bools, reason = "each is one setting of the builder")]
 pub struct Builder {
-    source: Source,
+    source: StoreSource,
     must_exist: bool,
     keyring: Option<Keyring>,
     keyring_file: Option<PathBuf>,
     needs_keyring: bool,
     reads_policies: bool,
-    holds_leases: bool,
     looks_for_untagged: bool,
     time: TimeFrom,
     metered: bool,
-    policies: TtlPolicies,
-    bucket_lives: BucketLives,
-    profile: Profile,
-    profiles: Vec<(String, Profile)>,
-    require_pkce: bool,
+    sweep_every: Option<Duration>,
+    sweep_share: Share,
+    settings: StoreSettings,
 }
 
 impl Builder {
-    pub(super) fn new(source: Source) -> Self {
+    pub(super) fn new(source: StoreSource) -> Self {
         Self {
             source,
             must_exist: false,
@@ -78,15 +76,12 @@ impl Builder {
             keyring_file: None,
             needs_keyring: true,
             reads_policies: true,
-            holds_leases: true,
             looks_for_untagged: false,
             time: TimeFrom::Clocks(Arc::new(SystemClocks::new())),
             metered: true,
-            policies: TtlPolicies::default(),
-            bucket_lives: BucketLives::default(),
-            profile: Profile::default(),
-            profiles: Vec::new(),
-            require_pkce: false,
+            sweep_every: None,
+            sweep_share: Share::QUARTER,
+            settings: StoreSettings::default(),
         }
     }
 
@@ -141,35 +136,31 @@ impl Builder {
         self
     }
 
-    /// Bounds the lives of records by `policies`. Without one for every scope, approvals and relationships live for a
-    /// minute to a year, or without end.
-    pub fn policies(mut self, policies: TtlPolicies) -> Self {
-        self.policies = policies;
+    /// Sweeps expired records at every interval, from the first one on, within a quarter of the time:
+    /// [`sweep_share`](Self::sweep_share) sets another share. The sweeper ends with the handle. Without this, sweep with
+    /// [`Ebbtide::sweeper`] or the command `ebbtide sweep`: no answer depends on it, but expired records take space.
+    /// An interval of zero is `Invalid`, and so is a handle that is opened outside of a Tokio runtime.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use ebbtide::Ebbtide;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> ebbtide::Result<()> {
+    /// let db = Ebbtide::builder("memory:").sweep_every(Duration::from_secs(30)).open().await?;
+    /// # assert!(Ebbtide::builder("memory:").sweep_every(Duration::ZERO).open().await.is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn sweep_every(mut self, interval: Duration) -> Self {
+        self.sweep_every = Some(interval);
         self
     }
 
-    /// Gives attributes the default lifetimes of their buckets.
-    pub fn bucket_lives(mut self, lives: BucketLives) -> Self {
-        self.bucket_lives = lives;
-        self
-    }
-
-    /// Gives records the default lifetimes of `profile`.
-    pub fn profile(mut self, profile: Profile) -> Self {
-        self.profile = profile;
-        self
-    }
-
-    /// Lets grants ask for `profile` by this name. It comes before a preset of the same name.
-    pub fn profile_named(mut self, name: impl Into<String>, profile: Profile) -> Self {
-        self.profiles.push((name.into(), profile));
-        self
-    }
-
-    /// Reads the epoch of a client with each call instead of holding it under a lease: for processes that can be frozen
-    /// between two lines, such as functions.
-    pub fn without_leases(mut self) -> Self {
-        self.holds_leases = false;
+    /// Limits the sweeper of [`sweep_every`](Self::sweep_every) to this share of the time.
+    pub fn sweep_share(mut self, share: Share) -> Self {
+        self.sweep_share = share;
         self
     }
 
@@ -181,17 +172,12 @@ impl Builder {
         self
     }
 
-    /// Issues no code without a PKCE challenge. A client can be registered with the same setting.
-    pub fn require_pkce(mut self, required: bool) -> Self {
-        self.require_pkce = required;
-        self
-    }
-
     /// Opens the store.
     pub async fn open(self) -> Result<Ebbtide> {
+        let sweeping = self.sweep_every.map(|every| Sweeping::new(every, self.sweep_share)).transpose()?;
         let (url, engine) = match self.source {
-            Source::Engine(engine) => (StoreUrl::Memory, engine),
-            Source::Url(url) => {
+            StoreSource::Engine(engine) => (StoreUrl::Memory, engine),
+            StoreSource::Url(url) => {
                 let url: StoreUrl = url.parse()?;
                 if self.must_exist {
                     url.must_exist()?;
@@ -233,20 +219,10 @@ impl Builder {
             keyring.set_known(known.keys);
             if known.authenticated { Untagged::Refused } else { Untagged::Accepted }
         };
-        let mut builder = Stores::over(timed.clone())
-            .shared_keyring(keyring)
-            .untagged(untagged)
-            .policies(self.policies.with_standard())
-            .bucket_lives(self.bucket_lives)
-            .profile(self.profile)
-            .require_pkce(self.require_pkce);
-        for (name, profile) in self.profiles {
-            builder = builder.profile_named(name, profile);
-        }
-        if !self.holds_leases {
-            builder = builder.without_leases();
-        }
-        let stores = builder.build();
+        let mut settings = self.settings;
+        settings.policies = settings.policies.with_standard();
+        let stores =
+            Stores::over(timed.clone()).settings(settings).shared_keyring(keyring).untagged(untagged).build();
         let fence = read_fence(engine.as_ref(), date).await?;
         if let Some((fence, _)) = fence {
             stores.set_fence(fence);
@@ -262,9 +238,14 @@ impl Builder {
             restore::complete(&db, fence).await?;
         }
         db.watch_clock();
+        if let Some(sweeping) = sweeping {
+            db.sweep_by(sweeping);
+        }
         Ok(db)
     }
 }
+
+store_setters!(Builder);
 
 /// The keyring that an embedded store has where none is named. One is made for a new store only: a store whose keyring
 /// is gone would answer "unknown" to every token.

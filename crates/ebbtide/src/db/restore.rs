@@ -3,19 +3,24 @@
 //! A backup does not know what happened since. Codes in it may have been used, grants revoked, proofs seen. In a restored
 //! store codes, nonces, challenges, device codes and pushed requests are therefore used, a refresh token is answered
 //! `Expired`, everybody signs in again, and a replay check is refused until every proof from before the fence has ended,
-//! unless the proof was made after it. Revocations and deletions that an exported audit log knows are repeated.
+//! unless the proof was made after it. Revocations and deletions that an exported audit log knows are repeated: those of
+//! API keys, approvals, relationships, clients, owners, scopes and groups of records.
+
+mod repeat;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use minicbor::{Decode, Encode};
 use serde_json::Value;
 
+use repeat::Repeat;
+
 use super::Ebbtide;
 use crate::admin::{Admin, AdminExt as _};
 use crate::backend::BackendExt as _;
 use crate::layers::authenticated;
 use crate::model::codec;
-use crate::model::error::{Error, Result};
+use crate::model::error::Result;
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
@@ -23,10 +28,8 @@ use crate::model::rng::SystemRng;
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Write};
-use crate::stores::api_keys::KeyId;
 use crate::stores::audit::{Action, AuditContext, Note};
 use crate::stores::registry;
-use crate::stores::relationships::Edge;
 use crate::stores::shared::fence::Fence;
 
 /// Kinds of what was issued before the fence, and is gone.
@@ -53,6 +56,9 @@ pub struct Fenced {
     pub removed: BTreeMap<Kind, u64>,
     /// Revocations and deletions of the audit log that were repeated.
     pub revoked: u64,
+    /// Changes of the audit log that this cannot repeat, in words, without duplicates: the log does not have what they
+    /// need, such as the new secret of a client.
+    pub unrepeated: Vec<String>,
     /// Time until which replay checks without an `iat` after the fence are refused.
     pub until: Option<Timestamp>,
 }
@@ -100,19 +106,24 @@ async fn write_fence(db: &Ebbtide, fence: Fence, complete: bool) -> Result<()> {
 pub async fn restore(db: &Ebbtide, log: &[(Scope, Value)]) -> Result<Fenced> {
     let mut fenced = set(db).await?;
     let mut known = HashMap::new();
+    let mut repeat = Repeat::new(db)?;
     for (scope, entry) in log {
         if !known.contains_key(scope) {
             known.insert(scope.clone(), entries(db, scope).await?);
         }
         let place = (entry["chain"].as_str().unwrap_or_default().to_owned(), entry["sequence"].as_u64());
         if !known[scope].contains(&place) {
-            fenced.revoked += u64::from(repeat(db, scope, entry).await?);
+            fenced.revoked += u64::from(repeat.entry(scope, entry).await?);
         }
     }
+    fenced.unrepeated = repeat.unrepeated();
     let note = Note::of(Action::Restore, &AuditContext::because("a backup was restored")?)?;
     let total: u64 = fenced.removed.values().sum();
-    let note = note.with_detail(format!("{total} records ended, {} revocations repeated", fenced.revoked));
+    let (revoked, left) = (fenced.revoked, fenced.unrepeated.len());
+    let note = note
+        .with_detail(format!("{total} records ended, {revoked} revocations repeated, {left} changes not"));
     db.at(&Scope::Global).audit().append(&note).await?;
+    db.stores().checkpoint_audit().await?;
     Ok(fenced)
 }
 
@@ -189,38 +200,5 @@ async fn entries(db: &Ebbtide, scope: &Scope) -> Result<HashSet<(String, Option<
         if after.is_none() {
             return Ok(known);
         }
-    }
-}
-
-/// Repeats one revocation or deletion; false if there is nothing to end.
-async fn repeat(db: &Ebbtide, scope: &Scope, entry: &Value) -> Result<bool> {
-    let names: Vec<_> = entry["target"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    let context = AuditContext::because("ended before the backup was restored")?;
-    let there = db.at(scope);
-    match (entry["action"].as_str(), entry["kind"].as_str(), names.as_slice()) {
-        (Some("revoke"), Some("api_keys"), [id]) => {
-            let id: KeyId = id.parse()?;
-            db.at(&Scope::Global).api_keys().revoke(&id, &context).await
-        }
-        (Some("revoke"), Some("approvals"), [identity, resource, action]) => {
-            there.approvals().revoke(identity, resource, action, &context).await
-        }
-        (Some("revoke"), Some("relationships"), [subject, relation_type, relation, object]) => {
-            let relation_type = relation_type.parse().map_err(|_| Error::invalid("no type of relation"))?;
-            let edge = Edge::new(*subject, *relation, *object, relation_type);
-            there.relationships().remove(&edge, &context).await
-        }
-        // A revocation of everything of a client does not delete it.
-        (Some("revoke"), Some("clients"), [client_id]) if entry["detail"] == "begins" => {
-            match there.clients().delete(client_id, &context).await? {
-                Some(deletion) => deletion.finish().await.map(|_| true),
-                None => Ok(false),
-            }
-        }
-        (Some("delete_owner"), Some("owners"), [owner]) if entry["detail"] == "begins" => {
-            let removed = there.owners().delete(owner, &context).await?.finish().await?;
-            Ok(removed.total() > 0 || removed.revoked > 0)
-        }
-        _ => Ok(false),
     }
 }

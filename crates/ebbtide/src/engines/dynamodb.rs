@@ -25,11 +25,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use aws_sdk_dynamodb::Client;
 
-use attempt::{Fault, Patience, fault};
+use attempt::{AttemptFault, Patience, fault};
 use client::DateOfAnswer;
 use item::{Item, Space, record_of};
 use location::Location;
-use reclaim::Tally;
+use table::SeenTtl;
 
 use crate::admin::{Admin, Cleared, Counted, Erased, Stats};
 use crate::backend::{Backend, Budget, Cursor, IndexTarget, Info, Page, Swept};
@@ -37,9 +37,9 @@ use crate::model::alteration::{Alteration, Altered};
 use crate::model::error::Result;
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
-use crate::model::record::{Record, Version};
+use crate::model::record::Record;
 use crate::model::rng::Rng;
-use crate::model::time::Timestamp;
+use crate::model::time::{Stopwatch, Timestamp};
 use crate::model::write::{Batch, Commit};
 use crate::provide;
 
@@ -53,14 +53,12 @@ pub struct DynamoDb {
     /// If true, every sweep deletes overdue records.
     sweeps: bool,
     links: Vec<(Kind, IndexTarget)>,
-    /// Identifies this process in the walks that it begins.
-    walker: Version,
-    /// Counts of the current scan of the table.
-    tally: Mutex<Tally>,
     /// Time of the last scan of the table, by the kinds it covered.
     looked: Mutex<HashMap<Vec<Kind>, Timestamp>>,
     /// Counts of the last whole scan, or of a part of the first one.
     found: Mutex<Option<(Stats, bool)>>,
+    /// Last answer about the engine's TTL, and its age.
+    ttl_seen: Mutex<Option<(Stopwatch, SeenTtl)>>,
 }
 
 impl fmt::Debug for DynamoDb {
@@ -75,7 +73,6 @@ impl DynamoDb {
     pub async fn open(url: &str, rng: impl Rng) -> Result<Self> {
         let location = Location::parse(url)?;
         let rng: Arc<dyn Rng> = Arc::new(rng);
-        let walker = Version::mint(rng.as_ref());
         Ok(Self {
             client: client::connect(&location).await?,
             space: Space::new(&location.prefix),
@@ -84,10 +81,9 @@ impl DynamoDb {
             rng,
             sweeps: location.sweeps,
             links: Vec::new(),
-            walker,
-            tally: Mutex::default(),
             looked: Mutex::default(),
             found: Mutex::default(),
+            ttl_seen: Mutex::default(),
         })
     }
 
@@ -106,7 +102,7 @@ impl DynamoDb {
         item.map(|item| record_of(&item)).transpose()
     }
 
-    async fn send_read(&self, key: &Item) -> Result<Option<Item>, Fault> {
+    async fn send_read(&self, key: &Item) -> Result<Option<Item>, AttemptFault> {
         let request = self.client.get_item().table_name(&self.table).set_key(Some(key.clone()));
         Ok(request.consistent_read(true).send().await.map_err(fault)?.item)
     }
@@ -208,7 +204,7 @@ impl Admin for DynamoDb {
     }
 
     async fn warnings(&self) -> Result<Vec<String>> {
-        self.table_warnings().await
+        Ok(self.table_warnings().await)
     }
 
     async fn engine_clock(&self) -> Result<Option<Timestamp>> {

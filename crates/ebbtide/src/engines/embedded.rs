@@ -5,6 +5,7 @@
 //! | `folder` | lock, format and files of the folder |
 //! | `control` | the socket by which another process asks for a backup |
 //! | [`doctor`], [`salvage`] | examination of a store that is not open; a copy of what is readable |
+//! | `shadow` | a view of the cold store for them, so that the store stays as it is |
 //! | `moving` | stores of the old format, moved over when they are opened |
 //! | [`log`](super::log) | the engine |
 
@@ -13,6 +14,7 @@ pub mod doctor;
 mod folder;
 mod moving;
 pub mod salvage;
+mod shadow;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,8 +22,8 @@ use std::time::Duration;
 
 pub(crate) use control::Control;
 pub(crate) use folder::Folder;
-use folder::State;
-pub(super) use folder::is_store;
+use folder::FolderState;
+pub(super) use folder::{engine_of, is_store};
 
 use super::log::cold::{ColdStore, Tuning};
 use super::log::disk::Disk;
@@ -146,10 +148,10 @@ pub(super) fn open_rocksdb(rest: &str) -> Result<Embedded<super::log::cold::rock
 fn open<C: ColdStore>(rest: &str) -> Result<Embedded<C>> {
     let options = Options::parse(rest)?;
     let (folder, state) = Folder::take(&options.path, C::NAME)?;
-    if state == State::Old {
+    if state == FolderState::Old {
         moving::move_over::<C>(&folder, &options)?;
     }
-    if state == State::New {
+    if state == FolderState::New {
         folder::create_dir(&folder.cold())
             .map_err(|error| folder::unusable("cannot create the directory of the cold store", error))?;
     }
@@ -158,9 +160,8 @@ fn open<C: ColdStore>(rest: &str) -> Result<Embedded<C>> {
     let cold = || C::open_tuned(&folder.cold(), options.cache_bytes, options.tuning);
     let store = Embedded::open(Arc::new(disk) as Arc<dyn Disk>, &options.of_log(), cold)?;
     match state {
-        State::New => folder.finish()?,
-        // A crash may have come between the new format and this.
-        State::Store | State::Old => folder.put_old_aside()?,
+        FolderState::New => folder.finish()?,
+        FolderState::Store | FolderState::Old => moving::end(&folder)?,
     }
     store.in_folder(folder)
 }

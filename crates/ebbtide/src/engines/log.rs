@@ -13,11 +13,9 @@
 //! | `pool` | threads for reads from the disk |
 //! | `writer` | group commit: one thread that writes, syncs and wakes; segments prepared ahead |
 
-#![allow(dead_code, reason = "the engines use it once it has moved to `engines/embedded`")]
-
 /// Number of seeds of a simulated run. `EBBTIDE_TEST_SEEDS` overrides it: more find more, and take longer.
 #[cfg(test)]
-const SEEDS: u64 = 400;
+const SEEDS: u64 = 800;
 
 #[cfg(test)]
 fn seeds() -> u64 {

@@ -6,6 +6,7 @@
 mod alter;
 mod batch;
 mod connect;
+mod expand;
 mod flight;
 mod gather;
 mod gets;
@@ -18,6 +19,7 @@ mod settings;
 mod sql;
 mod sweep;
 mod tls;
+mod turns;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -46,6 +48,7 @@ use params::{Bytea, Params, column, malformed, millis, only, record, timestamp};
 pub use schema::Migrated;
 use settings::Settings;
 use sql::Sql;
+use turns::Turns;
 
 /// Maximum number of records, rows examined, and bytes of values in one page.
 const MOST_IN_PAGE: usize = 10_000;
@@ -64,6 +67,7 @@ pub struct Postgres {
     sql: Arc<Sql>,
     gatherers: BTreeMap<Kind, Arc<Gatherer>>,
     getters: BTreeMap<Kind, Arc<Getter>>,
+    turns: Turns,
     names: Names,
 }
 
@@ -79,7 +83,9 @@ pub async fn open(url: &str, rng: impl Rng) -> Result<Postgres> {
 /// Creates the schema, or migrates it to this build's version. If several processes race, one does it. A newer schema
 /// that this build can use is left unchanged.
 pub async fn migrate(url: &str) -> Result<Migrated> {
-    let settings = Settings::parse(url)?;
+    let mut settings = Settings::parse(url)?;
+    // One connection holds the lock, and another changes the tables.
+    settings.pool = settings.pool.max(2);
     schema::migrate(&Link::new(&settings, crate::model::rng::SystemRng).await?, &settings.names).await
 }
 
@@ -91,7 +97,8 @@ impl Postgres {
         let getter = |&kind: &Kind| (kind, Arc::new(Getter::new(kind, Arc::clone(&link), Arc::clone(&sql))));
         let gatherers = Kind::ALL.iter().map(gatherer).collect();
         let getters = Kind::ALL.iter().map(getter).collect();
-        Self { link, sql, gatherers, getters, names }
+        let turns = link.turns();
+        Self { link, sql, gatherers, getters, turns, names }
     }
 
     /// Commits one write: a statement with its condition inside. Returns true if it was applied.
@@ -99,6 +106,11 @@ impl Postgres {
         let sql = self.sql.of(write.key().kind());
         let at = millis(now);
         let run = async |text: &str, params: Params<'_>| self.link.run(Repeat::Write, text, params).await;
+        // Inserts are gathered, and have turns of their own; conditions alone wait for no lock.
+        let _turn = match &write {
+            Write::Insert { .. } | Write::Check { .. } | Write::Absent { .. } => None,
+            write => Some(self.turns.of(write.key()).await?),
+        };
         match write {
             Write::Insert { key, record } => self.gatherers[&key.kind()].insert(key, record, now).await,
             Write::Put { key, record } => {
@@ -141,6 +153,7 @@ impl Backend for Postgres {
     }
 
     async fn take(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
+        let _turn = self.turns.of(key).await?;
         let sql = &self.sql.of(key.kind()).take;
         let params: Params<'_> = &[&Bytea(key.as_bytes()), &millis(now)];
         let answer = self.link.run(Repeat::Write, sql, params).await?;
@@ -149,11 +162,13 @@ impl Backend for Postgres {
 
     async fn alter(&self, key: &Key, alteration: &Alteration, now: Timestamp) -> Result<Altered> {
         alteration.check()?;
+        let _turn = self.turns.of(key).await?;
         self.alter_one(key, alteration, now).await
     }
 
     async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
         if batch.writes().len() > 1 {
+            let _turns = self.turns.of_all(batch.writes().iter().map(Write::key)).await?;
             return batch::commit(&self.link, &self.sql, &batch, now).await;
         }
         let write = batch.into_writes().pop().expect("a batch has at least one write");
@@ -251,7 +266,9 @@ impl Admin for Postgres {
 
     async fn engine_clock(&self) -> Result<Option<Timestamp>> {
         let rows = self.link.read(sql::CLOCK, &[]).await?;
-        timestamp(column(only(&rows)?, 0)?).map(Some)
+        let row = only(&rows)?;
+        self.link.note_standby(column(row, 1)?);
+        timestamp(column(row, 0)?).map(Some)
     }
 }
 

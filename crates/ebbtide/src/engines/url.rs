@@ -85,6 +85,16 @@ impl StoreUrl {
         matches!(self, Self::Postgres(_) | Self::DynamoDb(_))
     }
 
+    /// URL of the embedded store in a folder, of whichever engine made it; none if there is no store.
+    #[must_use]
+    pub fn of_folder(folder: &Path) -> Option<String> {
+        #[cfg(any(feature = "fjall", feature = "rocksdb"))]
+        let engine = super::embedded::engine_of(folder);
+        #[cfg(not(any(feature = "fjall", feature = "rocksdb")))]
+        let engine: Option<String> = None;
+        engine.map(|engine| format!("{engine}:{}", folder.display()))
+    }
+
     /// Returns `Invalid` if the URL names the folder of an embedded store and there is none. Commands that read call
     /// this before they open, so that a mistyped path creates nothing.
     pub fn must_exist(&self) -> Result<()> {

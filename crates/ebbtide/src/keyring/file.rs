@@ -9,7 +9,7 @@ use base64ct::{Base64UrlUnpadded, Encoding as _};
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::{Entry, KeyId, Keyring, NamingKey};
+use super::{KeyId, Keyring, NamingKey, RingKey};
 use crate::model::error::{Error, Result};
 use crate::model::rng::Rng;
 use crate::model::time::Timestamp;
@@ -127,7 +127,7 @@ impl Keyring {
     }
 
     fn to_text(&self) -> Zeroizing<String> {
-        let key = |(id, entry): (&KeyId, &Entry)| LayoutKey {
+        let key = |(id, entry): (&KeyId, &RingKey)| LayoutKey {
             id: id.to_string(),
             created_at: entry.created_at.as_millis(),
             secret: Base64UrlUnpadded::encode_string(&entry.secret),
@@ -164,13 +164,13 @@ fn parse(text: &str) -> Result<Keyring> {
         return Err(Error::corrupt("the active key is not among the keys, or there are too many"));
     }
     let naming = layout.naming_key.as_ref().map(read_key).transpose()?;
-    Ok(Keyring { keys, active, naming: naming.map(|(id, entry)| NamingKey { id, entry }) })
+    Ok(Keyring { keys, active, naming: naming.map(|(id, entry)| NamingKey::of(id, entry)) })
 }
 
-fn read_key(key: &LayoutKey) -> Result<(KeyId, Entry)> {
+fn read_key(key: &LayoutKey) -> Result<(KeyId, RingKey)> {
     let mut secret = [0; 32];
     let length = Base64UrlUnpadded::decode(&key.secret, &mut secret).map_or(0, <[u8]>::len);
-    let entry = Entry { secret, created_at: Timestamp::from_millis(key.created_at)? };
+    let entry = RingKey::new(secret, Timestamp::from_millis(key.created_at)?);
     if length != 32 {
         return Err(Error::corrupt("a key is not 32 bytes in base64url"));
     }

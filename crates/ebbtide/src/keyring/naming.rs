@@ -5,7 +5,7 @@ use std::fmt;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use super::{Entry, KeyId, new_key};
+use super::{KeyId, RingKey, new_key};
 use crate::model::digest::Digest;
 use crate::model::rng::Rng;
 use crate::model::time::Timestamp;
@@ -15,13 +15,20 @@ use crate::model::time::Timestamp;
 #[derive(Clone)]
 pub struct NamingKey {
     pub(super) id: KeyId,
-    pub(super) entry: Entry,
+    pub(super) entry: RingKey,
+    /// Keyed once.
+    mac: Hmac<Sha256>,
 }
 
 impl NamingKey {
     pub(super) fn generate(rng: &dyn Rng, now: Timestamp) -> Self {
         let (id, entry) = new_key(rng, now);
-        Self { id, entry }
+        Self::of(id, entry)
+    }
+
+    pub(super) fn of(id: KeyId, entry: RingKey) -> Self {
+        let mac = Hmac::new_from_slice(&entry.secret).expect("HMAC takes a key of any length");
+        Self { id, entry, mac }
     }
 
     /// Id of the key.
@@ -38,8 +45,7 @@ impl NamingKey {
 
     /// Digest of `parts` for `purpose`. Each part is prefixed with its length, so that no two tuples collide.
     pub(crate) fn digest(&self, purpose: &str, parts: &[&[u8]]) -> Digest {
-        let mut mac =
-            Hmac::<Sha256>::new_from_slice(&self.entry.secret).expect("HMAC takes a key of any length");
+        let mut mac = self.mac.clone();
         for part in std::iter::once(&purpose.as_bytes()).chain(parts) {
             mac.update(&(part.len() as u64).to_be_bytes());
             mac.update(part);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ struct Inner {
     file: Option<PathBuf>,
     /// State of the file when it was read last.
     read: Mutex<Option<Stamp>>,
+    /// True if the ring was read again for a key that it lacked, and nobody has dealt with the change yet.
+    unnoticed: AtomicBool,
     looked: Mutex<Option<Stopwatch>>,
     /// Ids of the keys that the store was used with: another node may have those that this ring lacks.
     known: RwLock<BTreeSet<KeyId>>,
@@ -100,6 +103,7 @@ impl SharedKeyring {
             loaded,
             file,
             read: Mutex::default(),
+            unnoticed: AtomicBool::new(false),
             looked: Mutex::default(),
             known: RwLock::default(),
         }))
@@ -120,9 +124,20 @@ impl SharedKeyring {
         *self.0.loaded.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Loaded::new(keyring));
     }
 
-    /// Reads the file again if it has changed, and returns whether it had. A ring that has no key of the present one is
-    /// a stranger's: it is refused, and the present one is kept.
+    /// Reads the file again if it has changed, and returns whether it had since the last call: also if it was read
+    /// meanwhile for a key that the ring lacked. A ring that has no key of the present one is a stranger's: it is
+    /// refused, and the present one is kept.
     pub fn reload(&self) -> Result<bool> {
+        let changed = self.read_again()?;
+        Ok(self.0.unnoticed.swap(false, Ordering::AcqRel) || changed)
+    }
+
+    /// Lets the next [`reload`](Self::reload) return true again: what follows from a change could not be done.
+    pub(crate) fn leave_unnoticed(&self) {
+        self.0.unnoticed.store(true, Ordering::Release);
+    }
+
+    fn read_again(&self) -> Result<bool> {
         let Some(path) = &self.0.file else { return Ok(false) };
         let now = stamp(path);
         if now.is_some() && *self.0.read.lock().unwrap_or_else(PoisonError::into_inner) == now {
@@ -175,8 +190,11 @@ impl SharedKeyring {
         let mut looked = self.0.looked.lock().unwrap_or_else(PoisonError::into_inner);
         if looked.as_ref().is_none_or(|looked| looked.elapsed() >= LOOK) {
             *looked = Some(Stopwatch::start());
-            if let Err(error) = self.reload() {
-                tracing::warn!(%error, "cannot read the keyring again");
+            match self.read_again() {
+                // The store learns of its keys, and the audit log of the change, in the next reload.
+                Ok(true) => self.leave_unnoticed(),
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%error, "cannot read the keyring again"),
             }
         }
         self.loaded()
@@ -231,5 +249,9 @@ mod tests {
         let shared = SharedKeyring::load(&path).unwrap();
         let added = Keyring::edit(&path, |ring| ring.add(&rng, Timestamp::ZERO)).unwrap();
         assert!(shared.loaded_with(added).records.contains_key(&added));
+        assert!(shared.reload().unwrap(), "whoever reloads learns of the change");
+        assert!(!shared.reload().unwrap(), "once");
+        shared.leave_unnoticed();
+        assert!(shared.reload().unwrap(), "or again, if it failed to act on it");
     }
 }

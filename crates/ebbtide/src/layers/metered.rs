@@ -34,7 +34,7 @@ impl<B> fmt::Debug for Metered<B> {
     }
 }
 
-/// Where the records of one kind are counted. Each is looked for once, when it is first needed.
+/// Counters of the records of one kind. Each is looked up once, at its first use.
 #[derive(Default)]
 struct Meters {
     created: OnceLock<Counter>,
@@ -44,9 +44,10 @@ struct Meters {
     take: Calls,
     alter: Calls,
     commit: Calls,
+    commit_each: Calls,
 }
 
-/// Where the calls of one operation are measured, by whether they were answered well.
+/// Histograms of the calls of one operation, by result.
 #[derive(Default)]
 struct Calls {
     seconds: OnceLock<Histogram>,
@@ -68,15 +69,15 @@ impl Meters {
     }
 }
 
-/// What a call was, for its labels.
-struct Call<'a> {
+/// Labels of a call.
+struct MeteredCall<'a> {
     operation: &'static str,
     kind: &'static str,
     /// Its own meters, where it has some.
     meters: Option<&'a Calls>,
 }
 
-impl Call<'static> {
+impl MeteredCall<'static> {
     fn rare(operation: &'static str, kind: &'static str) -> Self {
         Self { operation, kind, meters: None }
     }
@@ -96,11 +97,11 @@ impl<B: Admin> Metered<B> {
     /// `outcome` names what was answered, and says whether that is a success.
     async fn measure<T>(
         &self,
-        call: Call<'_>,
+        call: MeteredCall<'_>,
         outcome: impl FnOnce(&T) -> (&'static str, bool),
         answer: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let Call { operation, kind, meters } = call;
+        let MeteredCall { operation, kind, meters } = call;
         let engine = self.inner.info().engine;
         let span = tracing::debug_span!("backend", engine, operation, kind);
         let stopwatch = Stopwatch::start();
@@ -132,7 +133,7 @@ impl<B: Admin> Metered<B> {
         operation: &'static str,
         call: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
-        self.measure(Call::rare(operation, NO_KIND), done, call).await
+        self.measure(MeteredCall::rare(operation, NO_KIND), done, call).await
     }
 
     /// Counts the records that a commit of such a batch created, or that it was refused.
@@ -173,7 +174,7 @@ fn found(record: &Option<Record>) -> (&'static str, bool) {
     if record.is_some() { ("found", true) } else { ("absent", false) }
 }
 
-/// How many records a batch would create, by kind.
+/// Number of records that a batch would create, by kind.
 struct Created {
     /// Nearly every batch creates one; that one costs no list.
     first: Option<Kind>,
@@ -196,13 +197,13 @@ impl Created {
 impl<B: Admin> Backend for Metered<B> {
     async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
         let kind = key.kind();
-        let call = Call { operation: "get", kind: kind.name(), meters: Some(&self.meters(kind).get) };
+        let call = MeteredCall { operation: "get", kind: kind.name(), meters: Some(&self.meters(kind).get) };
         self.measure(call, found, self.inner.get(key, now)).await
     }
 
     async fn take(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
         let (kind, meters) = (key.kind(), self.meters(key.kind()));
-        let call = Call { operation: "take", kind: kind.name(), meters: Some(&meters.take) };
+        let call = MeteredCall { operation: "take", kind: kind.name(), meters: Some(&meters.take) };
         let taken = self.measure(call, found, self.inner.take(key, now)).await?;
         if taken.is_some() { meters.taken(kind) } else { meters.refused(kind) }.increment(1);
         Ok(taken)
@@ -210,7 +211,7 @@ impl<B: Admin> Backend for Metered<B> {
 
     async fn alter(&self, key: &Key, alteration: &Alteration, now: Timestamp) -> Result<Altered> {
         let (kind, meters) = (key.kind(), self.meters(key.kind()));
-        let call = Call { operation: "alter", kind: kind.name(), meters: Some(&meters.alter) };
+        let call = MeteredCall { operation: "alter", kind: kind.name(), meters: Some(&meters.alter) };
         let outcome =
             |altered: &Altered| if altered.applied { ("applied", true) } else { ("refused", false) };
         let altered = self.measure(call, outcome, self.inner.alter(key, alteration, now)).await?;
@@ -225,7 +226,7 @@ impl<B: Admin> Backend for Metered<B> {
 
     async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
         let kind = kind_of(&batch);
-        let call = Call {
+        let call = MeteredCall {
             operation: "commit",
             kind: kind.map_or(NO_KIND, Kind::name),
             meters: kind.map(|kind| &self.meters(kind).commit),
@@ -241,8 +242,12 @@ impl<B: Admin> Backend for Metered<B> {
 
     async fn commit_each(&self, batches: Vec<Batch>, now: Timestamp) -> Result<Vec<Commit>> {
         let about: Vec<_> = batches.iter().map(|batch| (kind_of(batch), Created::of(batch))).collect();
-        let first = about.first().and_then(|(kind, _)| *kind).map_or(NO_KIND, Kind::name);
-        let call = Call::rare("commit_each", first);
+        let first = about.first().and_then(|(kind, _)| *kind);
+        let call = MeteredCall {
+            operation: "commit_each",
+            kind: first.map_or(NO_KIND, Kind::name),
+            meters: first.map(|kind| &self.meters(kind).commit_each),
+        };
         let commits = self.measure(call, done, self.inner.commit_each(batches, now)).await?;
         for (commit, (kind, created)) in commits.iter().zip(about) {
             self.count(*commit, kind, created);
@@ -266,7 +271,7 @@ impl<B: Admin> Backend for Metered<B> {
         now: Timestamp,
     ) -> Result<Page> {
         let call = self.inner.scan(prefix, after, limit, now);
-        self.measure(Call::rare("scan", prefix.kind().name()), done, call).await
+        self.measure(MeteredCall::rare("scan", prefix.kind().name()), done, call).await
     }
 
     delegate!(self => self.inner, through self.rare; get_many);

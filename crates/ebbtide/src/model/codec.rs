@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[derive(Debug, PartialEq, Encode, Decode)]
-    struct Old {
+    struct OldLayout {
         #[n(0)]
         name: String,
     }
@@ -45,16 +45,16 @@ mod tests {
 
     #[test]
     fn a_field_can_be_added() {
-        let old = encode(&Old { name: "a".into() });
+        let old = encode(&OldLayout { name: "a".into() });
         assert_eq!(decode::<New>(&old).unwrap(), New { name: "a".into(), more: None });
         let new = encode(&New { name: "a".into(), more: Some(1) });
-        assert_eq!(decode::<Old>(&new).unwrap(), Old { name: "a".into() });
+        assert_eq!(decode::<OldLayout>(&new).unwrap(), OldLayout { name: "a".into() });
     }
 
     #[test]
     fn what_is_not_ours_is_corrupt() {
         for bytes in [&b""[..], b"\x01", b"\x02\x81\x61a", b"\x01\xff\xff"] {
-            assert_eq!(decode::<Old>(bytes).unwrap_err().kind(), crate::ErrorKind::Corrupt);
+            assert_eq!(decode::<OldLayout>(bytes).unwrap_err().kind(), crate::ErrorKind::Corrupt);
         }
     }
 }

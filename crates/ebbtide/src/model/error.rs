@@ -39,6 +39,7 @@ impl fmt::Display for ErrorKind {
 pub struct Error {
     kind: ErrorKind,
     message: String,
+    member: Option<&'static str>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -49,7 +50,7 @@ impl Error {
 
     /// Creates an error. The message is in lower case and has no full stop.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self { kind, message: message.into(), member: None, source: None }
     }
 
     /// Creates an error for an invalid request; the message names the bound that it violates.
@@ -72,6 +73,13 @@ impl Error {
         Self::new(ErrorKind::Expired, message)
     }
 
+    /// Names the member of the request that is invalid.
+    #[must_use]
+    pub fn about(mut self, member: &'static str) -> Self {
+        self.member = Some(member);
+        self
+    }
+
     /// Adds the cause.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
@@ -83,6 +91,12 @@ impl Error {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
+    }
+
+    /// Member of the request that is invalid, if it is known.
+    #[must_use]
+    pub fn member(&self) -> Option<&'static str> {
+        self.member
     }
 
     /// Message without the cause.

@@ -38,8 +38,8 @@ impl Key {
     /// Creates a key. Returns `Invalid` if a text is empty or has control characters, if the partition has no part,
     /// or if the key exceeds a bound.
     pub fn new(kind: Kind, scope: &Scope, partition: &[Part<'_>], sort: &[Part<'_>]) -> Result<Self> {
-        let mut bytes = partition_bytes(scope, partition)?;
-        let scope_len = scope_bytes(scope).len() + 1;
+        let room = sort.iter().map(Part::room).sum::<usize>() + 1;
+        let (mut bytes, scope_len) = partition_bytes(scope, partition, room)?;
         let partition_len = bytes.len();
         for part in sort {
             part.check()?;
@@ -132,7 +132,8 @@ pub struct Prefix {
 impl Prefix {
     /// Records of one partition whose sort tuple begins with `sort`; all of the partition if `sort` is empty.
     pub fn partition(kind: Kind, scope: &Scope, partition: &[Part<'_>], sort: &[Part<'_>]) -> Result<Self> {
-        let mut bytes = partition_bytes(scope, partition)?;
+        let room = sort.iter().map(Part::room).sum();
+        let (mut bytes, _) = partition_bytes(scope, partition, room)?;
         let partition_len = bytes.len();
         for part in sort {
             part.check()?;
@@ -145,7 +146,7 @@ impl Prefix {
     /// Records of a scope in the partitions that begin with `parts`. An administrative operation where an engine has no
     /// order over partitions: it may scan a whole table.
     pub fn partitions(kind: Kind, scope: &Scope, parts: &[Part<'_>]) -> Result<Self> {
-        let mut bytes = partition_bytes(scope, parts)?;
+        let (mut bytes, _) = partition_bytes(scope, parts, 0)?;
         // Without the end marker, so that longer partitions begin with it.
         bytes.pop();
         Ok(Self { kind, bytes, partition_len: None })
@@ -156,13 +157,13 @@ impl Prefix {
         reach.scope().check()?;
         let bytes = match reach {
             Reach::Exact(scope) => {
-                let mut bytes = scope_bytes(scope);
+                let mut bytes = scope_bytes(scope, 1);
                 bytes.push(END);
                 bytes
             }
             Reach::Below(Scope::Global) => Vec::new(),
             // A scope that nothing is below is a prefix of no other scope, so it needs no end marker.
-            Reach::Below(scope) => scope_bytes(scope),
+            Reach::Below(scope) => scope_bytes(scope, 0),
         };
         Ok(Self { kind, bytes, partition_len: None })
     }
@@ -223,14 +224,18 @@ impl fmt::Debug for Prefix {
     }
 }
 
-/// Encodes the scope without its end marker, so that it is a prefix of the scopes below it.
-fn scope_bytes(scope: &Scope) -> Vec<u8> {
-    let mut bytes = vec![match scope {
+/// Encodes the scope without its end marker, so that it is a prefix of the scopes below it. There is room for `more`
+/// bytes behind it.
+fn scope_bytes(scope: &Scope, more: usize) -> Vec<u8> {
+    // A name has no byte that is escaped, only a tag and a terminator.
+    let names: usize = scope.names().map(|name| name.as_str().len() + 2).sum();
+    let mut bytes = Vec::with_capacity(1 + names + more);
+    bytes.push(match scope {
         Scope::Global => GLOBAL,
         Scope::Tenant(_) | Scope::TenantEnvironment { .. } => TENANT,
         Scope::Environment(_) => ENVIRONMENT,
         Scope::Custom(_) => CUSTOM,
-    }];
+    });
     for name in scope.names() {
         encode_text(name.as_str(), &mut bytes);
     }
@@ -259,13 +264,16 @@ fn read_scope(reader: &mut Reader<'_>) -> Result<Scope> {
     scope.ok_or_else(malformed)
 }
 
-fn partition_bytes(scope: &Scope, partition: &[Part<'_>]) -> Result<Vec<u8>> {
+/// Encodes scope and partition, with room for `more` bytes behind them. Also returns the length of the scope.
+fn partition_bytes(scope: &Scope, partition: &[Part<'_>], more: usize) -> Result<(Vec<u8>, usize)> {
     scope.check()?;
     if partition.is_empty() {
         return Err(Error::invalid("the partition of a key must have at least one part"));
     }
-    let mut bytes = scope_bytes(scope);
+    let room: usize = partition.iter().map(Part::room).sum();
+    let mut bytes = scope_bytes(scope, room + more + 2);
     bytes.push(END);
+    let scope_len = bytes.len();
     for part in partition {
         part.check()?;
         part.encode(&mut bytes);
@@ -278,7 +286,7 @@ fn partition_bytes(scope: &Scope, partition: &[Part<'_>]) -> Result<Vec<u8>> {
             bytes.len()
         )));
     }
-    Ok(bytes)
+    Ok((bytes, scope_len))
 }
 
 fn check_sort(bytes: usize) -> Result<()> {

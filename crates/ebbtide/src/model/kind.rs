@@ -145,6 +145,7 @@ impl FromStr for Kind {
         Self::ALL.iter().copied().find(|kind| kind.name() == name).ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|kind| kind.name()).collect();
             Error::invalid(format!("unknown kind of record; the kinds are {}", names.join(", ")))
+                .about("kind")
         })
     }
 }

@@ -50,7 +50,7 @@ impl std::str::FromStr for Version {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let wrong = || Error::invalid("a version is 32 hexadecimal digits");
+        let wrong = || Error::invalid("a version is 32 hexadecimal digits").about("version");
         if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(wrong());
         }

@@ -145,7 +145,7 @@ impl Scope {
                 path.len()
             )));
         }
-        let bytes: usize = self.names().iter().map(|name| name.as_str().len()).sum();
+        let bytes: usize = self.names().map(|name| name.as_str().len()).sum();
         if bytes > Self::MAX_BYTES {
             return Err(Error::invalid(format!(
                 "the names of a scope have at most {} bytes together; these have {bytes}",
@@ -155,13 +155,15 @@ impl Scope {
         Ok(())
     }
 
-    pub(crate) fn names(&self) -> Vec<&Name> {
-        match self {
-            Self::Global => Vec::new(),
-            Self::Tenant(name) | Self::Environment(name) => vec![name],
-            Self::TenantEnvironment { tenant, environment } => vec![tenant, environment],
-            Self::Custom(path) => path.iter().collect(),
-        }
+    /// Names of the scope, the outermost first.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Name> {
+        let (first, second, path): (_, _, &[Name]) = match self {
+            Self::Global => (None, None, &[]),
+            Self::Tenant(name) | Self::Environment(name) => (Some(name), None, &[]),
+            Self::TenantEnvironment { tenant, environment } => (Some(tenant), Some(environment), &[]),
+            Self::Custom(path) => (None, None, path),
+        };
+        first.into_iter().chain(second).chain(path)
     }
 
     /// Returns true if a caller of this scope may act in `requested`: every scope covers itself, Global covers all, a
@@ -181,7 +183,7 @@ impl Scope {
         if self.covers(requested) {
             return Ok(());
         }
-        Err(Error::invalid(format!("the scope {self} does not cover {requested}")))
+        Err(Error::invalid("the scope does not cover the one that is asked for").about("scope"))
     }
 
     /// Scopes that cover this one, from itself up to Global.
@@ -227,6 +229,12 @@ impl FromStr for Scope {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
+        Self::read(text).map_err(|error| error.about("scope"))
+    }
+}
+
+impl Scope {
+    fn read(text: &str) -> Result<Self> {
         let scope = match text.split_once(':') {
             None if text == "global" => Self::Global,
             Some(("tenant", rest)) => match rest.split_once("/env:") {

@@ -105,6 +105,7 @@ fn out_of_bounds() -> Error {
         "a TTL is more than zero and at most {} seconds (a hundred years)",
         Ttl::MAX.0.as_secs()
     ))
+    .about("ttl_seconds")
 }
 
 /// Bounds on the TTLs of a kind of record.
@@ -164,7 +165,10 @@ impl TtlPolicy {
             "temporary" => Ok(Self::temporary()),
             "short_lived" => Ok(Self::short_lived()),
             "long_lived" => Ok(Self::long_lived()),
-            _ => Err(Error::invalid(format!("expected a preset: {}", Self::PRESETS.join(", ")))),
+            _ => {
+                Err(Error::invalid(format!("expected a preset: {}", Self::PRESETS.join(", ")))
+                    .about("preset"))
+            }
         }
     }
 
@@ -180,13 +184,15 @@ impl TtlPolicy {
             return Err(Error::invalid(format!(
                 "the shortest TTL of a policy, {}, is more than its longest, {}",
                 self.min, self.max
-            )));
+            ))
+            .about("min_ttl_seconds"));
         }
         match self.default {
             Some(default) if default < self.min || default > self.max => Err(Error::invalid(format!(
                 "the default TTL of a policy, {default}, is not within its bounds, {} to {}",
                 self.min, self.max
-            ))),
+            ))
+            .about("default_ttl_seconds")),
             _ => Ok(()),
         }
     }
@@ -198,7 +204,7 @@ impl TtlPolicy {
         if ttl < self.min || ttl > self.max {
             let message = format!("TTL out of bounds: a TTL is {} to {} here", self.min, self.max);
             if self.enforce {
-                return Err(Error::invalid(message));
+                return Err(Error::invalid(message).about("ttl_seconds"));
             }
             tracing::warn!(%ttl, "{message}; the policy is not enforced");
         }
@@ -252,9 +258,8 @@ impl From<Kind> for PolicyTarget<'_> {
 pub(crate) fn check_collection(collection: &str) -> Result<()> {
     let most = PolicyTarget::MAX_COLLECTION_BYTES;
     if collection.is_empty() || collection.len() > most || collection.chars().any(char::is_control) {
-        return Err(Error::invalid(format!(
-            "the name of a collection has 1 to {most} bytes and no control characters"
-        )));
+        let message = format!("the name of a collection has 1 to {most} bytes and no control characters");
+        return Err(Error::invalid(message).about("collection"));
     }
     Ok(())
 }

@@ -25,14 +25,14 @@ use crate::model::kind::Kind;
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 use crate::stores::Stores;
-use crate::stores::audit::{Action, Entry};
+use crate::stores::audit::{Action, AuditEntry};
 use crate::stores::grants::GrantId;
-pub use crate::stores::registry::Question;
+pub use crate::stores::registry::ExplainQuestion;
 pub use crate::stores::shared::finding::RecordState;
 use crate::stores::shared::lifetime::SLIDES;
 use crate::timekeeping::Now;
 
-/// Answer to a [`Question`].
+/// Answer to an [`ExplainQuestion`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]
@@ -54,7 +54,7 @@ pub struct Explanation {
     /// Grant that it is, belongs to, or issued.
     pub grant_id: Option<GrantId>,
     /// Entries about it in the audit log of the scope, oldest first: extensions and revocations.
-    pub history: Vec<Entry>,
+    pub history: Vec<AuditEntry>,
 }
 
 /// Explains the records of one scope.
@@ -72,7 +72,7 @@ impl Explain {
     }
 
     /// Explains a record. It reads the whole audit log of the scope: an administrator's operation.
-    pub async fn explain(&self, question: &Question) -> Result<Explanation> {
+    pub async fn explain(&self, question: &ExplainQuestion) -> Result<Explanation> {
         let finding = question.find(&self.stores, &self.scope).await?;
         let kind = question.kind();
         let history = match &finding.target {
@@ -126,7 +126,7 @@ impl Explanation {
 }
 
 /// Words about an entry: the actor and the time.
-fn told(entry: &Entry) -> Option<String> {
+fn told(entry: &AuditEntry) -> Option<String> {
     let did = match entry.action {
         Action::Grant => "granted",
         Action::Extend => "extended",
@@ -136,7 +136,7 @@ fn told(entry: &Entry) -> Option<String> {
     Some(format!("{} {did} it at {}", entry.actor, rfc3339(entry.at)))
 }
 
-fn slides(entry: &Entry) -> bool {
+fn slides(entry: &AuditEntry) -> bool {
     entry.detail.as_deref() == Some(SLIDES)
 }
 
@@ -152,7 +152,8 @@ fn rfc3339(at: Timestamp) -> String {
 }
 
 /// Duration for people: its largest unit, and the next one where it matters.
-fn span(seconds: u64) -> String {
+#[must_use]
+pub fn span(seconds: u64) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];
     let Some(at) = UNITS.iter().position(|(size, _)| seconds >= *size) else { return "0 s".to_owned() };
     let (size, unit) = UNITS[at];

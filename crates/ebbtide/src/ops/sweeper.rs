@@ -74,6 +74,7 @@ pub struct Sweeper {
 
 /// Result of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Report {
     /// Records that expired before this were removed.
     pub until: Timestamp,
@@ -86,6 +87,7 @@ pub struct Report {
 /// Outcome of a sweep that takes turns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "another may be at work, and then nothing was swept"]
+#[non_exhaustive]
 pub enum SweepOutcome {
     /// Swept, completely or until told to stop.
     Swept(Report),
@@ -186,6 +188,12 @@ impl Sweeper {
         outcome
     }
 
+    /// Returns true if a sweep of every kind was interrupted, and [`sweep`](Self::sweep) would go on with it.
+    pub async fn is_unfinished(&self) -> Result<bool> {
+        let now = self.timed.now()?.latest();
+        Ok(self.notes().read().await?.unfinished(now, RESUMED_WITHIN).is_some())
+    }
+
     async fn take_turn<R, F>(&self, rest: &R) -> Result<SweepOutcome>
     where
         R: Fn(Duration) -> F,
@@ -276,6 +284,7 @@ impl Sweeper {
             swept.add(kind, removed);
         }
         swept.rested += step.rested;
+        swept.progress = step.progress.or(swept.progress);
         Ok(step.more)
     }
 
@@ -292,26 +301,42 @@ impl Sweeper {
         let mut pause = every.unwrap_or(WATCH_EVERY);
         let mut told = Vec::new();
         while rest(pause).await.is_continue() {
-            if let Some(every) = every {
-                let stopwatch = Stopwatch::start();
-                match self.sweep(&rest).await {
-                    Ok(SweepOutcome::Swept(report)) if report.swept.total() > 0 => {
-                        tracing::info!(
-                            removed = report.swept.total(),
-                            seconds = report.took.as_secs_f64(),
-                            more = report.swept.more,
-                            "swept"
-                        );
-                    }
-                    Ok(_) => {}
-                    Err(error) => tracing::warn!(%error, "sweep failed"),
-                }
-                // A sweep that took longer than the interval is followed at once by the next, which catches up.
-                pause = every.saturating_sub(stopwatch.elapsed());
-            }
-            self.watch(&mut told).await;
+            pause = self.turn(every, &rest, &mut told).await;
         }
         Ok(())
+    }
+
+    /// Sweeps once where there is an interval, logs warnings that are not in `told`, and returns the time until the
+    /// next turn.
+    pub(crate) async fn turn<R, F>(
+        &self,
+        every: Option<Duration>,
+        rest: &R,
+        told: &mut Vec<String>,
+    ) -> Duration
+    where
+        R: Fn(Duration) -> F,
+        F: Future<Output = ControlFlow<()>>,
+    {
+        let stopwatch = Stopwatch::start();
+        if every.is_some() {
+            match self.sweep(rest).await {
+                Ok(SweepOutcome::Swept(report)) if report.swept.total() > 0 => {
+                    tracing::info!(
+                        removed = report.swept.total(),
+                        seconds = report.took.as_secs_f64(),
+                        more = report.swept.more,
+                        "swept"
+                    );
+                }
+                Ok(_) => {}
+                Err(error) => tracing::warn!(%error, "sweep failed"),
+            }
+        }
+        // A sweep that took longer than the interval is followed at once by the next, which catches up.
+        let pause = every.map_or(WATCH_EVERY, |every| every.saturating_sub(stopwatch.elapsed()));
+        self.watch(told).await;
+        pause
     }
 
     /// Logs warnings that were not logged before.

@@ -1,7 +1,9 @@
 //! Transfer of records: between engines unchanged, and as JSON lines from and to other systems.
 
 mod copy;
+mod fields;
 mod lines;
+mod plain;
 mod sealed;
 
 pub use copy::{Copied, Copier};

@@ -3,6 +3,7 @@
 mod alone;
 mod draft;
 mod listing;
+mod moving;
 mod revocation;
 
 use minicbor::bytes::ByteArray;
@@ -10,16 +11,16 @@ use minicbor::{Decode, Encode};
 use serde::Deserialize;
 
 pub use draft::AccessDraft;
-pub(crate) use draft::asked;
-use draft::is_within;
+pub(crate) use draft::{TokenWrites, asked};
 pub use listing::AccessTokenInfo;
+pub(crate) use moving::profile_of;
 pub use revocation::TokenId;
 
 use super::grants::{Family, GrantId, GrantState, Holder, Why, check_names};
 use super::registry::{Store, question};
 use super::shared::confirmation::{Confirmation, Resources};
 use super::shared::deletion::{Owned, Progress};
-use super::shared::epochs::{Death, Parties, Stamp, check_longest};
+use super::shared::epochs::{Death, Stamp, check_longest};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::{Payload, Resealing};
 use super::shared::refusal::RefusalCause;
@@ -77,7 +78,7 @@ pub struct AccessRequest {
     /// Grant that the token is under.
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub grant_id: Option<GrantId>,
-    /// Subject that the token speaks for. Under a grant this must be the subject of the grant.
+    /// Subject that the token speaks for; the client by default. Under a grant this must be the subject of the grant.
     #[cfg_attr(feature = "schema", schema(example = "alice"))]
     pub subject: Option<String>,
     /// Client that holds the token. Under a grant this must be the client of the grant.
@@ -128,71 +129,27 @@ impl AccessRequest {
         profile: String,
     );
 
-    fn check(&self) -> Result<()> {
-        if self.grant_id.is_none() && (self.subject.is_none() || self.client_id.is_none()) {
-            return Err(Error::invalid("without a grant_id, subject and client_id are required"));
+    fn check(&mut self) -> Result<()> {
+        if self.grant_id.is_none() {
+            let missing = Error::invalid("without a grant_id, client_id is required").about("client_id");
+            self.subject.get_or_insert(self.client_id.clone().ok_or(missing)?);
         }
         self.check_lengths()
     }
 
     fn check_lengths(&self) -> Result<()> {
-        let (subject, client_id) = (self.subject.as_deref(), self.client_id.as_deref());
-        check_names(subject, client_id, self.scope.as_deref())?;
+        check_names(self.subject.as_deref(), self.client_id.as_deref(), self.scope.as_deref())?;
         self.key().map(|_| ())
     }
 
     fn key(&self) -> Result<Confirmation> {
         Confirmation::of(self.dpop_jkt.as_ref(), self.cnf.as_ref())
     }
-
-    /// Adds what a draft asks for, within the scope and the resources of a code; the error is the field that is not.
-    pub(super) fn narrowed(
-        mut self,
-        draft: &AccessDraft,
-        scope: Option<&String>,
-        resource: Option<&Resources>,
-    ) -> Result<Self, Field> {
-        let asked = draft.request();
-        (self.data, self.ttl, self.profile) = (asked.data, asked.ttl, asked.profile);
-        (self.scope, self.resource) = (asked.scope, asked.resource);
-        self.narrow(scope, resource)?;
-        Ok(self)
-    }
-
-    fn narrow(&mut self, scope: Option<&String>, resource: Option<&Resources>) -> Result<(), Field> {
-        match (scope, &self.scope) {
-            (_, None) => self.scope = scope.cloned(),
-            (Some(granted), Some(asked)) if is_within(asked, granted) => {}
-            // A grant without a scope has none to give.
-            _ => return Err(Field::Scope),
-        }
-        match (resource, &self.resource) {
-            (_, None) => self.resource = resource.cloned(),
-            (Some(granted), Some(asked)) if !asked.within(granted) => return Err(Field::Resource),
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Fills in members from the grant; the error is the field that contradicts it.
-    fn inherit(&mut self, family: &Family) -> Result<(), Field> {
-        if self.subject.get_or_insert_with(|| family.subject.clone()) != &family.subject {
-            return Err(Field::Subject);
-        }
-        if self.client_id.get_or_insert_with(|| family.client_id.clone()) != &family.client_id {
-            return Err(Field::ClientId);
-        }
-        let bound = family.cnf();
-        let own = Confirmation::of(self.dpop_jkt.as_ref(), self.cnf.as_ref()).map_err(|_| Field::DpopJkt)?;
-        let own = own.or(&bound);
-        bound.check(&own)?;
-        (self.dpop_jkt, self.cnf) = (None, Some(own));
-        self.narrow(family.scope.as_ref(), family.resource.as_ref())
-    }
 }
 
 /// Issued access token.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct IssuedAccessToken {
     /// The token.
     pub access_token: Secret,
@@ -226,6 +183,7 @@ pub enum IssueOutcome {
 
 /// Content of an active token.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Active {
     /// Id of the token.
     pub jti: TokenId,
@@ -245,6 +203,8 @@ pub struct Active {
     pub data: Option<Payload>,
     /// The grant that it is under.
     pub grant_id: Option<GrantId>,
+    /// Session that its grant came from.
+    pub sid: Option<String>,
     /// Time of issue.
     pub issued_at: Timestamp,
     /// End of the token, if its grant does not end before.
@@ -254,6 +214,7 @@ pub struct Active {
 /// Answer to an introspection.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "an inactive token is good for nothing"]
+#[non_exhaustive]
 pub enum IntrospectOutcome {
     /// Active.
     Active(Box<Active>),
@@ -288,6 +249,8 @@ struct StoredToken {
     /// Session that its grant came from.
     #[n(10)]
     sid: Option<String>,
+    #[n(11)]
+    profile: Option<String>,
 }
 
 /// Grant that a token is issued under.
@@ -310,12 +273,6 @@ struct Under {
 impl Under {
     fn of(id: GrantId, family: &Family) -> Self {
         Self { id: (*id.as_bytes()).into(), generation: family.generation() }
-    }
-}
-
-impl StoredToken {
-    fn parties(&self) -> Parties<'_> {
-        Parties::new(&self.subject, &self.client_id).session(self.sid.as_deref())
     }
 }
 
@@ -344,20 +301,23 @@ impl Store for AccessTokens {
         let Some(digest) = token::read(token::ACCESS, &[], &question.access_token) else {
             return Ok(unknown());
         };
-        let record = self.stores.backend().get(&self.key(&digest)?, self.stores.now()?).await?;
+        let now = self.stores.now()?;
+        let record = self.stores.backend().get(&self.key(&digest)?, now).await?;
         let Some(record) = record else { return Ok(unknown()) };
         let stored: StoredToken = codec::decode(&record.value)?;
         let grant_id = stored.grant.map(|under| GrantId::from_bytes(*under.id));
-        let (state, why) = match grant_id {
-            None => (RecordState::Live, "it stands alone".to_owned()),
+        let finding = match grant_id {
+            None => {
+                let stamp = stored.stamp.unwrap_or_default();
+                let death = self.stores.death(&self.scope, stored.parties(), stamp, now).await?;
+                death.map_or_else(|| Finding::new(RecordState::Live, "it belongs to no grant"), Finding::dead)
+            }
             Some(id) => {
                 let grant = self.stores.grants(&self.scope).explain_grant(id).await?;
-                (grant.state, format!("of its grant: {}", grant.why))
+                Finding::new(grant.state, format!("of its grant: {}", grant.why))
             }
         };
-        let finding = Finding::new(state, why)
-            .since(Timestamp::from_stored(stored.issued_at)?)
-            .until(record.expires_at);
+        let finding = finding.since(Timestamp::from_stored(stored.issued_at)?).until(record.expires_at);
         Ok(finding.of_grant(grant_id))
     }
 
@@ -374,7 +334,7 @@ impl AccessTokens {
 
     /// Issues an access token. Under a grant it is issued only if the grant is active in the step that writes it:
     /// a revoked family gets no new token.
-    pub async fn issue(&self, request: AccessRequest) -> Result<IssueOutcome> {
+    pub async fn issue(&self, mut request: AccessRequest) -> Result<IssueOutcome> {
         request.check()?;
         let Some(grant_id) = request.grant_id else { return self.issue_alone(request).await };
         let (grants, request) = (&self.stores.grants(&self.scope), &request);
@@ -400,9 +360,9 @@ impl AccessTokens {
             let under = Under::of(grant_id, &grant.family);
             let above = Above { under, ends_at: grant.ends_at, family: &grant.family };
             let stamp = grant.family.stamp();
-            let (issued, insert, ..) = self.prepare(request, Some(above), stamp, now)?;
-            let check = Write::Check { key: grant.key.clone(), expected: grant.version };
-            let step = Step::write(vec![insert, check], IssueOutcome::Issued(issued));
+            let (issued, mut writes) = self.prepare(request, Some(above), stamp, now)?;
+            writes.push(Write::Check { key: grant.key.clone(), expected: grant.version });
+            let step = Step::write(writes, IssueOutcome::Issued(issued));
             step.while_live(&self.scope, grant.family.parties(), stamp, move |death| match death {
                 Death { deleting: true, .. } => IssueOutcome::Unknown,
                 Death { at, why, .. } => {
@@ -414,13 +374,14 @@ impl AccessTokens {
         update.await
     }
 
+    /// New token, and the writes of its record and its index entries.
     fn prepare(
         &self,
         request: AccessRequest,
         grant: Option<Above<'_>>,
         stamp: Stamp,
         now: Now,
-    ) -> Result<(IssuedAccessToken, Write, Digest, StoredToken)> {
+    ) -> Result<(IssuedAccessToken, Vec<Write>)> {
         let cnf = request.key()?;
         let (subject, client_id) =
             (request.subject.unwrap_or_default(), request.client_id.unwrap_or_default());
@@ -446,10 +407,14 @@ impl AccessTokens {
             sid: grant.and_then(|grant| grant.family.sid.clone()),
             x5t_s256: cnf.x5t_s256,
             resource: request.resource,
+            profile: request.profile.or_else(|| grant.and_then(|grant| grant.family.profile.clone())),
         };
         let record = self.stores.record(codec::encode(&stored), expires_at);
-        let issued = IssuedAccessToken { access_token, jti: TokenId::of(digest), expires_at };
-        Ok((issued, Write::Insert { key, record }, digest, stored))
+        let mut writes = vec![Write::Insert { key, record }];
+        for key in self.index_keys(&digest, &stored)? {
+            writes.push(Write::Insert { key, record: self.stores.record("", expires_at) });
+        }
+        Ok((IssuedAccessToken { access_token, jti: TokenId::of(digest), expires_at }, writes))
     }
 
     /// Introspects a token. The use of a token under a grant also proves that the answer in which the token was sent
@@ -489,6 +454,7 @@ impl AccessTokens {
             x5t_s256: stored.x5t_s256,
             resource: stored.resource,
             grant_id,
+            sid: stored.sid,
             issued_at: Timestamp::from_stored(stored.issued_at)?,
             expires_at: record.expires_at,
         })))

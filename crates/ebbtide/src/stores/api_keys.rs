@@ -119,16 +119,19 @@ impl KeyRequest {
             return Err(Error::invalid(
                 "`allow` lists 1 to 32 calls, each the first segment of a path (introspect) or a whole one \
                  (approvals/extend)",
-            ));
+            )
+            .about("allow"));
         }
         if let Some(name) = &self.name {
-            check_text("the name of a key", name, ApiKeys::MAX_NAME_BYTES)?;
+            let checked = check_text("the name of a key", name, ApiKeys::MAX_NAME_BYTES);
+            checked.map_err(|error| error.about("name"))?;
         }
         if self.rate_limit.is_some_and(|limit| !(1..=ApiKeys::MAX_RATE_LIMIT).contains(&limit)) {
             return Err(Error::invalid(format!(
                 "a rate limit is 1 to {} requests per second",
                 ApiKeys::MAX_RATE_LIMIT
-            )));
+            ))
+            .about("rate_limit"));
         }
         Ok(())
     }
@@ -253,6 +256,11 @@ impl ApiKeys {
         Self { stores, caller }
     }
 
+    /// Keys of exactly one scope.
+    pub(crate) fn partition(scope: &Scope) -> Result<Prefix> {
+        Prefix::partition(Kind::ApiKey, scope, &[PARTITION.into()], &[])
+    }
+
     /// Creates a key, and writes to the audit log of its scope, in one commit.
     pub async fn create(&self, request: &KeyRequest, context: &AuditContext) -> Result<CreatedKey> {
         request.check()?;
@@ -308,7 +316,8 @@ impl ApiKeys {
         if !parent.scope.covers(&request.scope) || parent.role < request.role {
             return Err(Error::invalid(
                 "a key has at most the scope and the role of the key that creates it",
-            ));
+            )
+            .about("scope"));
         }
         let mut depth = 1;
         let mut above = parent.parent.clone();
@@ -323,12 +332,11 @@ impl ApiKeys {
         }
         let allow = match (own.1, parent.allow) {
             (Some(own), Some(theirs)) => {
-                if let Some(more) =
-                    own.iter().find(|call| !theirs.iter().any(|allowed| covers(allowed, call)))
-                {
-                    return Err(Error::invalid(format!(
-                        "the key that creates this one may not call `{more}` itself"
-                    )));
+                if !own.iter().all(|call| theirs.iter().any(|allowed| covers(allowed, call))) {
+                    return Err(Error::invalid(
+                        "`allow` names a call that the key that creates this one may not make",
+                    )
+                    .about("allow"));
                 }
                 Some(own)
             }
@@ -352,7 +360,7 @@ impl ApiKeys {
         check_limit(limit)?;
         self.caller.require(reach.scope())?;
         let prefix = match reach {
-            Reach::Exact(scope) => Prefix::partition(Kind::ApiKey, scope, &[PARTITION.into()], &[])?,
+            Reach::Exact(scope) => Self::partition(scope)?,
             Reach::Below(_) => Prefix::reach(Kind::ApiKey, reach)?,
         };
         let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()?).await?;
@@ -409,6 +417,7 @@ impl ApiKeys {
                 let stored: StoredKey = codec::decode(&record.value)?;
                 Ok(Lifetime::restored(Timestamp::from_stored(stored.created_at)?, None, None))
             },
+            parent: |_| Ok(None),
         })
     }
 }
@@ -458,12 +467,16 @@ fn place(id: &KeyId) -> Result<Key> {
     Key::new(Kind::ApiKey, id.scope(), &[PARTITION.into()], &[id.bytes().into()])
 }
 
-fn read(key: &Key, record: &Record) -> Result<ApiKey> {
+/// Id of the API key that is stored under this key.
+pub(crate) fn id_of(key: &Key) -> Result<KeyId> {
     let strange = || Error::corrupt("an API key is stored under the key of another kind");
     let sort = key.sort();
     let [Part::Bytes(bytes)] = sort.as_slice() else { return Err(strange()) };
-    let id = KeyId::from_parts(key.scope(), bytes).ok_or_else(strange)?;
-    describe(id, codec::decode(&record.value)?, record.expires_at)
+    KeyId::from_parts(key.scope(), bytes).ok_or_else(strange)
+}
+
+fn read(key: &Key, record: &Record) -> Result<ApiKey> {
+    describe(id_of(key)?, codec::decode(&record.value)?, record.expires_at)
 }
 
 fn describe(id: KeyId, stored: StoredKey, expires_at: Timestamp) -> Result<ApiKey> {

@@ -48,18 +48,16 @@
 //! one:
 //!
 //! ```
-//! # use std::sync::Arc;
 //! # use std::time::Duration;
 //! # use ebbtide::stores::approvals::Approval;
-//! # use ebbtide::{Kind, ManualClock, Memory, Scope, Stores, Timestamp, Ttl, TtlPolicies, TtlPolicy};
+//! # use ebbtide::{Ebbtide, Kind, ManualClock, Scope, Timestamp, Ttl, TtlPolicies, TtlPolicy};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> ebbtide::Result<()> {
 //! # let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000)?);
 //! let mut policies = TtlPolicies::default();
 //! policies.set(Kind::Approval, Scope::Global, TtlPolicy::short_lived())?;
-//! # let engine = Arc::new(Memory::default());
-//! let stores = Stores::builder(engine).clock(clock.clone()).policies(policies).build();
-//! let approvals = stores.approvals(&Scope::tenant("acme-corp")?);
+//! let db = Ebbtide::builder("memory:").clock(clock.clone()).policies(policies).open().await?;
+//! let approvals = db.scope("tenant:acme-corp")?.approvals();
 //! let temporary = Approval::new("temp-user", "resource", "GET", "admin");
 //! approvals.grant(&temporary.ttl(Ttl::from_secs(3600)?)).await?;
 //! approvals.grant(&Approval::new("other-user", "resource", "GET", "admin")).await?;
@@ -70,6 +68,7 @@
 //! # }
 //! ```
 
+mod moving;
 mod request;
 mod search;
 
@@ -83,23 +82,24 @@ use minicbor::{Decode, Encode};
 pub use request::Approval;
 pub use search::ApprovalFilter;
 
-use super::Stores;
 use super::registry::{Store, question};
 use super::shared::deletion::{Owned, Progress};
 use super::shared::extension::{ExtendOutcome, Extension};
 use super::shared::finding::Finding;
-use super::shared::lifetime::{GrantTerms, Lifetime, RecordHandle, Restored, restore};
-use super::shared::paging::{Listing, check_limit};
+use super::shared::lifetime::{GrantRights, Import, Lifetime, Present, RecordHandle, Restored, restore};
+use super::shared::paging::{Listing, bounded, check_limit};
+use super::shared::parents::ParentName;
 use super::shared::tombstones::Principal;
+use super::{Stores, name_member};
 use crate::backend::Cursor;
 use crate::model::codec;
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Part, Prefix};
 use crate::model::kind::Kind;
 use crate::model::record::{Record, Version};
-use crate::model::scope::{Reach, Scope};
+use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
-use crate::stores::audit::{AuditContext, check_text};
+use crate::stores::audit::{AuditContext, Note, check_text};
 
 /// Setters of a request that has the members `scope` and `metadata`.
 macro_rules! record_setters {
@@ -178,19 +178,76 @@ pub enum GrantOutcome {
     },
 }
 
+/// Origin of a relationship: the record that it belongs to, and its birth.
+pub(super) struct Origin {
+    pub(super) parent: ParentName,
+    pub(super) born: Option<u64>,
+}
+
+/// Value of the record of an approval or a relationship.
 #[derive(Encode, Decode)]
-struct StoredApproval {
+pub(super) struct StoredGrant {
+    /// Grantor or creator.
     #[n(0)]
-    granted_by: String,
+    pub(super) by: String,
     #[n(1)]
-    metadata: BTreeMap<String, String>,
+    pub(super) metadata: BTreeMap<String, String>,
     #[n(2)]
-    lifetime: Lifetime,
+    pub(super) lifetime: Lifetime,
+    /// Record that a relationship belongs to; none for an approval, and where an earlier version wrote it.
+    #[n(3)]
+    pub(super) parent: Option<ParentName>,
+    /// Birth of a relationship, which a grant over a live one keeps.
+    #[n(4)]
+    pub(super) born: Option<u64>,
+}
+
+impl StoredGrant {
+    /// Checks the grantor or creator, which `what` names in an error, and the metadata, and encodes the value.
+    pub(super) fn encode(
+        what: &str,
+        by: &str,
+        metadata: &BTreeMap<String, String>,
+        lifetime: Lifetime,
+        of: Option<Origin>,
+    ) -> Result<Vec<u8>> {
+        let member = if what.contains("creator") { "created_by" } else { "granted_by" };
+        check_text(what, by, MAX_GRANTOR_BYTES).map_err(|error| error.about(member))?;
+        let bytes: usize = metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if bytes > MAX_METADATA_BYTES {
+            return Err(Error::invalid(format!(
+                "metadata has at most {MAX_METADATA_BYTES} bytes; this has {bytes}"
+            ))
+            .about("metadata"));
+        }
+        let (parent, born) = of.map_or((None, None), |Origin { parent, born }| (Some(parent), born));
+        Ok(codec::encode(&Self { by: by.to_owned(), metadata: metadata.clone(), lifetime, parent, born }))
+    }
+
+    /// Writes an imported record with its mirrors, if none exists. One without a date is equal to an existing one
+    /// whatever the date of that.
+    pub(super) async fn restore(
+        stores: &Stores,
+        keys: Vec<Key>,
+        whose: &[Principal<'_>],
+        record: Record,
+        dated: bool,
+        (dry_run, note): (bool, &Note),
+    ) -> Result<Restored> {
+        let (ours, new): (Self, _) = (codec::decode(&record.value)?, record.clone());
+        restore(stores, keys, whose, record, (dry_run, Some(note)), |there| {
+            let stored: Self = codec::decode(&there.value)?;
+            let alike = stored.by == ours.by && stored.metadata == ours.metadata;
+            let same = (stored.lifetime, there.expires_at) == (ours.lifetime, new.expires_at);
+            Ok(alike && (!dated || same))
+        })
+        .await
+    }
 }
 
 /// Check of one approval in a batch.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct ApprovalQuery<'a> {
     /// Identity.
     pub identity: &'a str,
     /// Resource that it may act on.
@@ -262,8 +319,9 @@ impl Approvals {
     async fn grant_as(&self, approval: &Approval, may_lengthen: bool) -> Result<GrantOutcome> {
         let there = self.within(approval.scope.as_ref().unwrap_or(&self.scope))?;
         let handle = there.handle(&approval.identity, &approval.resource, &approval.action)?;
-        let terms = GrantTerms { granted_by: &approval.granted_by, may_lengthen };
+        let terms = GrantRights { granted_by: &approval.granted_by, may_lengthen };
         let update = self.stores.update(&handle.keys[0], |present, now| {
+            let present = present.map(Present::Live);
             let (lifetime, expires_at) =
                 approval.lifetime().begin(&self.stores, Kind::Approval, &there.scope, None, now)?;
             let (key, record) = self.prepare(approval, lifetime, expires_at)?;
@@ -274,25 +332,21 @@ impl Approvals {
         update.await
     }
 
-    /// Writes an imported approval with its lifetime, if none exists. One without a date is equal to an existing one
-    /// whatever the date of that.
+    /// Writes an imported approval with its lifetime, if none exists, and appends to the audit log in the same commit.
     pub(crate) async fn restore(
         &self,
         approval: &Approval,
         lifetime: Lifetime,
         expires_at: Timestamp,
         dated: bool,
-        dry_run: bool,
+        import: Import<'_>,
     ) -> Result<Restored> {
         let (key, record) = self.prepare(approval, lifetime, expires_at)?;
-        let ours = (record.value.clone(), record.expires_at);
-        let identity = [Principal::Owner(&approval.identity)];
-        restore(&self.stores, vec![key], &identity, record, dry_run, |there| {
-            let stored: StoredApproval = codec::decode(&there.value)?;
-            let alike = stored.granted_by == approval.granted_by && stored.metadata == approval.metadata;
-            Ok(alike && (!dated || ours == (there.value.clone(), there.expires_at)))
-        })
-        .await
+        let Approval { identity, resource, action, .. } = approval;
+        let target = [identity, resource, action].map(Clone::clone).into();
+        let terms = (import.dry_run, &import.note(Kind::Approval, target, expires_at)?);
+        let identity = [Principal::Owner(identity)];
+        StoredGrant::restore(&self.stores, vec![key], &identity, record, dated, terms).await
     }
 
     fn prepare(
@@ -303,12 +357,9 @@ impl Approvals {
     ) -> Result<(Key, Record)> {
         let scope = approval.scope.as_ref().unwrap_or(&self.scope);
         self.scope.require(scope)?;
-        check_text("the grantor of an approval", &approval.granted_by, MAX_GRANTOR_BYTES)?;
-        check_metadata(&approval.metadata)?;
-        let key = key(scope, &approval.identity, &approval.resource, &approval.action)?;
-        let metadata = approval.metadata.clone();
-        let stored = StoredApproval { granted_by: approval.granted_by.clone(), metadata, lifetime };
-        Ok((key, self.stores.record(codec::encode(&stored), expires_at)))
+        let Approval { identity, resource, action, granted_by, metadata, .. } = approval;
+        let value = StoredGrant::encode("the grantor of an approval", granted_by, metadata, lifetime, None)?;
+        Ok((key(scope, identity, resource, action)?, self.stores.record(value, expires_at)))
     }
 
     /// Returns whether exactly this is approved, in exactly this scope. An error is no answer: refuse.
@@ -317,7 +368,7 @@ impl Approvals {
     }
 
     /// Checks several approvals concurrently. An error answers none of them.
-    pub async fn check_many(&self, questions: &[Question<'_>]) -> Result<Vec<bool>> {
+    pub async fn check_many(&self, questions: &[ApprovalQuery<'_>]) -> Result<Vec<bool>> {
         check_batch(questions.len())?;
         let checks = questions.iter().map(|asked| self.check(asked.identity, asked.resource, asked.action));
         join_all(checks).await.into_iter().collect()
@@ -340,8 +391,7 @@ impl Approvals {
         if self.stores.is_deleted(&self.scope, &[Principal::Owner(identity)], self.stores.now()?).await? {
             return Ok(Listing { items: Vec::new(), next: None });
         }
-        let page =
-            self.stores.backend().scan(&self.prefix(identity)?, after, limit, self.stores.now()?).await?;
+        let page = bounded(&self.stores, &self.prefix(identity)?, after, limit, self.stores.now()?).await?;
         Listing::read(page, |key, record| read(&key, &record))
     }
 
@@ -375,9 +425,7 @@ impl Approvals {
     /// Deletes every approval of exactly this scope, appends to the audit log, and returns their number. After an
     /// error, call it again to delete the rest.
     pub async fn delete_scope(&self, context: &AuditContext) -> Result<u64> {
-        let (scopes, reach) = (self.stores.scopes(&self.scope), Reach::Exact(self.scope.clone()));
-        let removed = scopes.delete_kinds(vec![Kind::Approval], &reach, context).await?.finish().await?;
-        Ok(removed.total())
+        self.delete_all(false, context).await
     }
 
     fn handle<'a>(&'a self, identity: &'a str, resource: &str, action: &str) -> Result<RecordHandle<'a>> {
@@ -388,6 +436,7 @@ impl Approvals {
             target: vec![identity.to_owned(), resource.to_owned(), action.to_owned()],
             whose: vec![Principal::Owner(identity)],
             lifetime: lifetime_of,
+            parent: |_| Ok(None),
         })
     }
 
@@ -397,12 +446,13 @@ impl Approvals {
 }
 
 fn key(scope: &Scope, identity: &str, resource: &str, action: &str) -> Result<Key> {
-    Key::new(Kind::Approval, scope, &[identity.into()], &[resource.into(), action.into()])
+    let key = Key::new(Kind::Approval, scope, &[identity.into()], &[resource.into(), action.into()]);
+    name_member(key, &[("identity", identity), ("resource", resource), ("action", action)])
 }
 
-/// Lifetime of a stored approval.
+/// Lifetime of a stored approval or relationship.
 pub(crate) fn lifetime_of(record: &Record) -> Result<Lifetime> {
-    Ok(codec::decode::<StoredApproval>(&record.value)?.lifetime)
+    Ok(codec::decode::<StoredGrant>(&record.value)?.lifetime)
 }
 
 pub(crate) fn read(key: &Key, record: &Record) -> Result<Granted> {
@@ -413,12 +463,12 @@ pub(crate) fn read(key: &Key, record: &Record) -> Result<Granted> {
     else {
         return Err(strange());
     };
-    let stored: StoredApproval = codec::decode(&record.value)?;
+    let stored: StoredGrant = codec::decode(&record.value)?;
     Ok(Granted {
         identity: identity.to_string(),
         resource: resource.to_string(),
         action: action.to_string(),
-        granted_by: stored.granted_by,
+        granted_by: stored.by,
         granted_at: stored.lifetime.began_at()?,
         expires_at: record.expires_at,
         ttl: stored.lifetime.ttl(record.expires_at),
@@ -436,17 +486,7 @@ pub(super) const MAX_BATCH: usize = 1_000;
 pub(super) fn check_batch(checks: usize) -> Result<()> {
     if checks > MAX_BATCH {
         let message = format!("a batch has at most {MAX_BATCH} questions; this one has {checks}");
-        return Err(Error::invalid(message));
-    }
-    Ok(())
-}
-
-pub(super) fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<()> {
-    let bytes: usize = metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
-    if bytes > MAX_METADATA_BYTES {
-        return Err(Error::invalid(format!(
-            "metadata has at most {MAX_METADATA_BYTES} bytes; this has {bytes}"
-        )));
+        return Err(Error::invalid(message).about("items"));
     }
     Ok(())
 }

@@ -23,8 +23,10 @@ mod bucket;
 mod changes;
 mod draft;
 mod lives;
+mod moving;
 pub mod presets;
 mod reads;
+mod stored;
 mod usage;
 
 use minicbor::{Decode, Encode};
@@ -33,7 +35,7 @@ pub use bucket::{Bucket, ChangeOutcome, SwapOutcome};
 pub use changes::Changes;
 pub(crate) use draft::StoredAttribute;
 pub use draft::{Attribute, Draft, Stamp};
-pub use lives::BucketLives;
+pub use lives::{BucketExtend, BucketTtls};
 pub use usage::Usage;
 
 use super::Stores;
@@ -42,6 +44,7 @@ use super::shared::deletion::{Owned, Progress};
 use super::shared::finding::Finding;
 use super::shared::lifetime::Lifetime;
 use super::shared::paging::{Listing, check_limit};
+use super::shared::parents::ParentName;
 use crate::admin::AdminExt as _;
 use crate::admin::Erased;
 use crate::backend::Cursor;
@@ -151,7 +154,7 @@ impl Attributes {
         check_limit(limit)?;
         let prefix = self.owner_prefix(owner)?;
         let now = self.stores.now()?;
-        let mut place = after.map_or(Ok(Place::default()), Place::read)?;
+        let mut place = after.map_or(Ok(BucketCursor::default()), BucketCursor::read)?;
         let mut names = Vec::new();
         for _ in 0..Self::PAGES {
             let from = place.cursor();
@@ -204,6 +207,11 @@ impl Attributes {
     }
 }
 
+/// Record that a stored attribute belongs to; none if an earlier version wrote it.
+pub(crate) fn parent_of(record: &Record) -> Result<Option<ParentName>> {
+    Ok(StoredAttribute::decode(record)?.parent().cloned())
+}
+
 /// Lifetime of a stored attribute.
 pub(crate) fn lifetime_of(record: &Record) -> Result<Lifetime> {
     Ok(StoredAttribute::decode(record)?.lifetime())
@@ -219,14 +227,14 @@ fn names_of(key: &Key) -> Result<(String, String)> {
 
 /// Position of a listing of buckets: the cursor of the engine, and the last name that was listed.
 #[derive(Default, Encode, Decode)]
-struct Place {
+struct BucketCursor {
     #[n(0)]
     cursor: Option<minicbor::bytes::ByteVec>,
     #[n(1)]
     last: Option<String>,
 }
 
-impl Place {
+impl BucketCursor {
     fn read(cursor: &Cursor) -> Result<Self> {
         codec::decode(cursor.as_bytes())
             .map_err(|_| Error::invalid("that is not where a listing of buckets goes on"))

@@ -3,9 +3,10 @@
 //! An entry is written in the same commit as the change. It has the id of the key that was authenticated, and the
 //! name that the caller claims to act for. Each process appends to chains of its own: each entry carries the hash of
 //! the one before it and a tag made with the keyring, and a head has the last number and hash. A checkpoint of each
-//! process, kept in another table, has the ends of its chains. So [`Audit::verify`] detects an entry that was changed,
-//! removed or inserted, a log that was cut at its end, and one that was emptied. An attacker who restores log, heads
-//! and checkpoints from a copy is detected with a [`Mark`] that is kept elsewhere: the server logs them.
+//! process, kept in another table, has the ends of its chains; the first one is in the commit that opens a chain. So
+//! [`Audit::verify`] detects an entry that was changed, removed or inserted, a log that was cut at its end, and one that
+//! was emptied. An attacker who restores log, heads and checkpoints from a copy, or removes a chain with its head and
+//! its checkpoints, is detected with a [`Mark`] that is kept elsewhere: the server logs them.
 //!
 //! Entries expire by the policy for [`Kind::Audit`], after a year by default. An entry has the expiry of the one
 //! before it, which tells an expired entry from a missing one.
@@ -45,7 +46,7 @@ use std::future::ready;
 pub use author::Author;
 pub use chain::ChainId;
 pub use checkpoint::AuditCheckpoint;
-pub use entry::{Action, AuditContext, Entry, Note};
+pub use entry::{Action, AuditContext, AuditEntry, Note};
 pub use filter::AuditFilter;
 pub use mark::{ChainMark, Mark};
 pub use verify::{AuditOutcome, Break};
@@ -95,10 +96,10 @@ impl Audit {
     }
 
     /// Lists the entries, oldest first.
-    pub async fn list(&self, after: Option<&Cursor>, limit: usize) -> Result<Listing<Entry>> {
+    pub async fn list(&self, after: Option<&Cursor>, limit: usize) -> Result<Listing<AuditEntry>> {
         check_limit(limit)?;
         let page = self.stores.backend().scan(&self.log()?, after, limit, self.stores.now()?).await?;
-        Listing::read(page, |key, record| Entry::read(&key, &record))
+        Listing::read(page, |key, record| AuditEntry::read(&key, &record))
     }
 
     /// Lists the entries that `filter` selects, oldest first. A page may have fewer than `limit`, even none, and still
@@ -108,19 +109,19 @@ impl Audit {
         filter: &AuditFilter,
         after: Option<&Cursor>,
         limit: usize,
-    ) -> Result<Listing<Entry>> {
+    ) -> Result<Listing<AuditEntry>> {
         let mut page = self.list(after, limit).await?;
         page.items.retain(|entry| filter.selects(entry));
         Ok(page)
     }
 
     /// Entries about one record, oldest first. It reads the whole log.
-    pub(crate) async fn about(&self, kind: Kind, target: &[String]) -> Result<Vec<Entry>> {
+    pub(crate) async fn about(&self, kind: Kind, target: &[String]) -> Result<Vec<AuditEntry>> {
         let (log, mut entries) = (self.log()?, Vec::new());
         let mut pages = Pages::new(&self.stores, &log, PAGE);
         while let Some(items) = pages.next().await? {
             for (key, record) in &items {
-                let entry = Entry::read(key, record)?;
+                let entry = AuditEntry::read(key, record)?;
                 entries
                     .extend(Some(entry).filter(|entry| entry.kind == Some(kind) && entry.target == target));
             }
@@ -145,9 +146,10 @@ impl Audit {
         self.stores.retry(|_| ready(Ok(Step::answer(()).audited(&self.scope, note.clone())))).await
     }
 
-    /// Takes a chain, and returns the writes that append `note` to it: the entry, and the head in place of the one
-    /// before.
-    pub(crate) fn append_to(&self, note: &Note, now: Now) -> Result<(Pending, [Write; 2])> {
+    /// Takes a chain, and returns the writes that append `note` to it: the entry, the head in place of the one before,
+    /// and a checkpoint with the first entry of a chain. So a process that never writes another one, such as a command
+    /// or a function that is frozen, leaves no chain that can be deleted unnoticed.
+    pub(crate) fn append_to(&self, note: &Note, now: Now) -> Result<(Pending, Vec<Write>)> {
         let chain = self.stores.chains().take(&self.scope, self.stores.rng());
         let default = Ttl::from_secs(Self::DEFAULT_RETENTION_SECONDS)?;
         let retention = self.stores.ttl(Kind::Audit, &self.scope, None, default)?;
@@ -166,11 +168,13 @@ impl Audit {
         let record = self.stores.record(next.signed(&self.scope, chain.id, &keyring)?, expires_at);
         let key = Key::new(Kind::Audit, &self.scope, &["heads".into()], &[chain.id.as_bytes().into()])?;
         let after = Chain { id: chain.id, head: next, version: Some(record.version), at };
-        let head = match chain.version {
-            Some(expected) => Write::Replace { key, expected, record },
-            None => Write::Insert { key, record },
+        let writes = if let Some(expected) = chain.version {
+            vec![entry, Write::Replace { key, expected, record }]
+        } else {
+            let first = self.first_checkpoint(&after.head.mark(Some(chain.id)), expires_at, &keyring)?;
+            vec![entry, Write::Insert { key, record }, first]
         };
-        Ok((Pending { scope: self.scope.clone(), before: chain, after }, [entry, head]))
+        Ok((Pending { scope: self.scope.clone(), before: chain, after }, writes))
     }
 
     fn log(&self) -> Result<Prefix> {
@@ -214,8 +218,8 @@ pub(crate) fn resealed(stores: &Stores, key: &Key, record: &Record) -> Result<Op
     let partition = key.partition();
     let [Part::Text(partition)] = partition.as_slice() else { return Ok(None) };
     match (key.kind(), partition.as_ref()) {
-        (Kind::Audit, "log") => match entry::Place::of(key)? {
-            entry::Place::Chain { chain, .. } => {
+        (Kind::Audit, "log") => match entry::EntryPosition::of(key)? {
+            entry::EntryPosition::Chain { chain, .. } => {
                 let mut link: Link = codec::decode(&record.value)?;
                 if *link.key == *keyring.active().as_bytes() {
                     return Ok(None);
@@ -228,7 +232,7 @@ pub(crate) fn resealed(stores: &Stores, key: &Key, record: &Record) -> Result<Op
                 link.sign(&keyring)?;
                 Ok(Some(codec::encode(&link)))
             }
-            entry::Place::Legacy { .. } => Ok(None),
+            entry::EntryPosition::Legacy { .. } => Ok(None),
         },
         (Kind::Audit, "heads") => {
             let sort = key.sort();

@@ -4,12 +4,13 @@
 //! A wrong secret is counted in the commit that judges it, and a right one uses the challenge up in that commit: of any
 //! number of callers one wins, and no number of guesses at once passes the limit.
 
+mod moving;
 mod stored;
 mod types;
 
 use std::time::Duration;
 
-use stored::{Index, Listed, State, StoredChallenge};
+use stored::{ChallengeState, Index, Listed, StoredChallenge};
 pub use types::{
     Challenge, ChallengeId, ChallengeRequest, Form, IssuedChallenge, Peek, Siblings, Verify, VerifyOutcome,
 };
@@ -84,8 +85,8 @@ impl Store for Challenges {
 
     fn spent(value: &[u8]) -> Result<Option<Vec<u8>>> {
         let stored: StoredChallenge = codec::decode(value)?;
-        let spent = || codec::encode(&StoredChallenge { state: State::Used, data: None, ..stored });
-        Ok(if stored.state == State::Open { Some(spent()) } else { None })
+        let spent = || codec::encode(&StoredChallenge { state: ChallengeState::Used, data: None, ..stored });
+        Ok(if stored.state == ChallengeState::Open { Some(spent()) } else { None })
     }
 
     async fn explain(&self, question: &ChallengeQuestion) -> Result<Finding> {
@@ -98,15 +99,17 @@ impl Store for Challenges {
         let stored: StoredChallenge = codec::decode(&record.value)?;
         let valid_until = stored.valid_until()?;
         let finding = match stored.state {
-            State::Used => Finding::new(RecordState::Used, "it was verified"),
-            State::Superseded => Finding::new(RecordState::Revoked, "a later challenge has ended it"),
-            State::Open if !now.before(valid_until)? => {
+            ChallengeState::Used => Finding::new(RecordState::Used, "it was verified"),
+            ChallengeState::Superseded => {
+                Finding::new(RecordState::Revoked, "a later challenge has ended it")
+            }
+            ChallengeState::Open if !now.before(valid_until)? => {
                 Finding::new(RecordState::Expired, "it was not verified in its time")
             }
-            State::Open if stored.attempts_left == 0 => {
+            ChallengeState::Open if stored.attempts_left == 0 => {
                 Finding::new(RecordState::Revoked, "too many wrong secrets were presented")
             }
-            State::Open => Finding::new(RecordState::Live, "it was not verified yet"),
+            ChallengeState::Open => Finding::new(RecordState::Live, "it was not verified yet"),
         };
         Ok(finding.since(stored.issued_at()?).until(valid_until))
     }
@@ -163,15 +166,13 @@ impl Challenges {
         check_length("subject", &request.subject, MAX_NAME_BYTES)?;
         let attempts = request.attempts.unwrap_or(Self::DEFAULT_ATTEMPTS);
         if attempts == 0 || attempts > Self::MAX_ATTEMPTS {
-            return Err(Error::invalid(format!("attempts is 1 to {}", Self::MAX_ATTEMPTS)));
+            return Err(Error::invalid(format!("attempts is 1 to {}", Self::MAX_ATTEMPTS)).about("attempts"));
         }
         let default = Ttl::secs(Self::DEFAULT_TTL_SECONDS);
         let ttl = self.stores.ttl(Kind::Challenge, &self.scope, request.ttl, default)?;
         if ttl.duration() > Duration::from_secs(Self::MAX_TTL_SECONDS) {
-            return Err(Error::invalid(format!(
-                "a challenge lives at most {} s; {ttl} was asked for",
-                Self::MAX_TTL_SECONDS
-            )));
+            return Err(Error::invalid(format!("a challenge lives at most {} s", Self::MAX_TTL_SECONDS))
+                .about("ttl_seconds"));
         }
         let (id, secret) = stored::mint(request.form, &request.purpose, self.stores.rng());
         let key = &self.key(id)?;
@@ -179,8 +180,10 @@ impl Challenges {
         let check = stored::check(&self.stores.keyring(), request.form, id, secret.expose());
         let index_key = self.index_key(&request.purpose, &request.subject)?;
         let invalidates = request.siblings == Some(Siblings::Invalidate);
-        let subject = [Principal::Owner(&request.subject)];
-        let update = self.stores.update(&index_key, |standing, now| {
+        let subject = &[Principal::Owner(&request.subject)];
+        let (request, index_key, check, data) = (&request, &index_key, &check, &data);
+        let issue = self.stores.retry(|now| async move {
+            let standing = self.stores.backend().get(index_key, now).await?;
             let expires_at = now.end(ttl)?;
             let stored = StoredChallenge {
                 purpose: request.purpose.clone(),
@@ -189,7 +192,7 @@ impl Challenges {
                 valid_until: expires_at.as_millis(),
                 issued_at: now.latest().as_millis(),
                 attempts_left: attempts,
-                state: State::Open,
+                state: ChallengeState::Open,
                 check: check.clone(),
                 data: data.clone(),
             };
@@ -198,11 +201,8 @@ impl Challenges {
                 Some(standing) => codec::decode(&standing.value)?,
                 None => Index::default(),
             };
-            for ended in index.add(Listed::new(id, expires_at), invalidates, now)? {
-                // Unconditional: both a challenge that is open and one that was just used end here.
-                let record = self.record(&stored.superseded(&ended))?;
-                writes.push(Write::Put { key: self.key(ended.id())?, record });
-            }
+            let ended = index.add(Listed::new(id, expires_at), invalidates, now)?;
+            writes.extend(self.ends(&ended, now).await?);
             let record = self.stores.record(codec::encode(&index), index.valid_until()?.checked_add(MEMORY)?);
             writes.push(match standing {
                 Some(standing) => {
@@ -210,10 +210,30 @@ impl Challenges {
                 }
                 None => Write::Insert { key: index_key.clone(), record },
             });
-            Step::write(writes, expires_at).unless_deleted(&self.scope, &subject)
+            Step::write(writes, expires_at).unless_deleted(&self.scope, subject)
         });
-        let expires_at = update.await?;
+        let expires_at = issue.await?;
         Ok(IssuedChallenge { id, secret, expires_at })
+    }
+
+    /// Writes that end the siblings that are open. One that was used stays used, and is answered so: each write is on
+    /// the state that was read, and a verification that comes between has both judged anew.
+    async fn ends(&self, siblings: &[Listed], now: Now) -> Result<Vec<Write>> {
+        if siblings.is_empty() {
+            return Ok(Vec::new());
+        }
+        let keys = siblings.iter().map(|listed| self.key(listed.id())).collect::<Result<Vec<_>>>()?;
+        let found = self.stores.backend().get_many(&keys, now).await?;
+        let mut writes = Vec::with_capacity(keys.len());
+        for (key, sibling) in keys.into_iter().zip(found) {
+            let Some(sibling) = sibling else { continue };
+            let stored: StoredChallenge = codec::decode(&sibling.value)?;
+            if stored.state == ChallengeState::Open {
+                let record = self.record(&stored.superseded())?;
+                writes.push(Write::Replace { key, expected: sibling.version, record });
+            }
+        }
+        Ok(writes)
     }
 
     /// Verifies a secret. The commit that judges it also counts it, if it is wrong, or uses the challenge up, if it is
@@ -252,6 +272,9 @@ impl Challenges {
             let Some(standing) = standing else { return Ok(Step::answer(VerifyOutcome::Unknown)) };
             let mut stored: StoredChallenge = codec::decode(&standing.value)?;
             if let Some(refused) = named.refused(&stored, now)? {
+                if let (VerifyOutcome::Used, Some(life)) = (&refused, Self::DEFAULT_TTL) {
+                    self.stores.note_fence(stored.valid_until()?, life);
+                }
                 return Ok(Step::answer(refused));
             }
             let right = match named.secret {
@@ -265,7 +288,7 @@ impl Challenges {
                 if !takes {
                     return Ok(Step::answer(verified));
                 }
-                stored.state = State::Used;
+                stored.state = ChallengeState::Used;
                 stored.data = None;
                 verified
             } else {
@@ -296,7 +319,7 @@ impl Challenges {
         let Some(subject) = named.subject else {
             return match (by_secret, named.secret) {
                 (None, secret) if secret.is_none_or(|secret| stored::is_digits(secret.expose())) => {
-                    Err(Error::invalid("an id or a subject is required with this secret"))
+                    Err(Error::invalid("an id or a subject is required with this secret").about("id"))
                 }
                 (by_secret, _) => Ok(by_secret),
             };
@@ -342,11 +365,11 @@ impl Named<'_> {
         let fits = stored.purpose == self.purpose && self.subject.is_none_or(|it| it == stored.subject);
         Ok(match stored.state {
             _ if !fits => Some(VerifyOutcome::Unknown),
-            State::Superseded => Some(VerifyOutcome::Superseded),
-            State::Used => Some(VerifyOutcome::Used),
-            State::Open if !now.before(stored.valid_until()?)? => Some(VerifyOutcome::Expired),
-            State::Open if stored.attempts_left == 0 => Some(VerifyOutcome::Exceeded),
-            State::Open => None,
+            ChallengeState::Superseded => Some(VerifyOutcome::Superseded),
+            ChallengeState::Used => Some(VerifyOutcome::Used),
+            ChallengeState::Open if !now.before(stored.valid_until()?)? => Some(VerifyOutcome::Expired),
+            ChallengeState::Open if stored.attempts_left == 0 => Some(VerifyOutcome::Exceeded),
+            ChallengeState::Open => None,
         })
     }
 }

@@ -19,6 +19,7 @@
 mod change;
 mod deletion;
 pub(crate) mod hashing;
+mod moving;
 mod types;
 mod usage;
 
@@ -38,7 +39,7 @@ use super::grants::{MAX_NAME_BYTES, PAGE, listed_id};
 use super::registry::{Store, listed, question};
 use super::shared::deletion::{Owned, Progress};
 use super::shared::finding::{Finding, RecordState};
-use super::shared::paging::{Listing, check_limit};
+use super::shared::paging::{FIRST_RECORDS, Listing, MAX_PAGE_BYTES, check_limit};
 use super::shared::payload::{Payload, Resealing};
 use super::shared::token;
 use super::shared::tombstones::Principal;
@@ -62,6 +63,11 @@ use crate::timekeeping::Now;
 pub struct Clients {
     stores: Stores,
     scope: Scope,
+}
+
+/// Id of the client in a stored value.
+pub(crate) fn id_of(value: &[u8]) -> Result<String> {
+    Ok(codec::decode::<StoredClient>(value)?.client_id)
 }
 
 #[derive(Encode, Decode)]
@@ -138,9 +144,13 @@ impl Clients {
         check_optional("owner", request.owner.as_deref(), MAX_NAME_BYTES)?;
         let (client_secret, secrets) = match (&request.client_secret_hash, request.confidential) {
             (Some(_), Some(false)) => {
-                return Err(Error::invalid("a public client has no secret: leave out client_secret_hash"));
+                return Err(Error::invalid("a public client has no secret: leave out client_secret_hash")
+                    .about("client_secret_hash"));
             }
-            (Some(imported), _) => (None, vec![SecretHash::imported(imported)?]),
+            (Some(imported), _) => (
+                None,
+                vec![SecretHash::imported(imported).map_err(|error| error.about("client_secret_hash"))?],
+            ),
             (None, Some(false)) => (None, Vec::new()),
             (None, _) => {
                 let (secret, hash) = self.mint_secret();
@@ -211,7 +221,7 @@ impl Clients {
             return Ok(VerifyOutcome::Unknown);
         };
         let good = good_secrets(&stored, now)?;
-        if !self.stores.hashers().fits(&self.scope, secret, good).await? {
+        if !self.stores.hashers().fits((&self.scope, client_id), secret, good).await? {
             return Ok(VerifyOutcome::Mismatch);
         }
         let mut client = self.open(&key, &stored, &record)?;
@@ -243,20 +253,26 @@ impl Clients {
         if self.stores.is_deleted(&self.scope, &[Principal::Owner(owner)], self.stores.now()?).await? {
             return Ok(Listing { items: Vec::new(), next: None });
         }
-        let (digests, next) = self.digests(owner, after, limit).await?;
-        let mut items = Vec::with_capacity(digests.len());
-        for digest in digests {
-            let (key, now) = (self.digest_key(&digest)?, self.stores.now()?);
-            let Some(record) = self.stores.backend().get(&key, now).await? else { continue };
-            let stored: StoredClient = codec::decode(&record.value)?;
-            let client = [Principal::Client(&stored.client_id)];
-            if stored.owner.as_deref() == Some(owner)
-                && !self.stores.is_deleted(&self.scope, &client, now).await?
-            {
-                items.push(self.open(&key, &stored, &record)?);
+        let (mut items, mut read, mut bytes, mut next) = (Vec::new(), 0, 0, after.cloned());
+        loop {
+            let (digests, rest) = self.digests(owner, next.as_ref(), FIRST_RECORDS.min(limit - read)).await?;
+            (next, read) = (rest, read + digests.len());
+            for digest in digests {
+                let (key, now) = (self.digest_key(&digest)?, self.stores.now()?);
+                let Some(record) = self.stores.backend().get(&key, now).await? else { continue };
+                bytes += record.value.len();
+                let stored: StoredClient = codec::decode(&record.value)?;
+                let client = [Principal::Client(&stored.client_id)];
+                if stored.owner.as_deref() == Some(owner)
+                    && !self.stores.is_deleted(&self.scope, &client, now).await?
+                {
+                    items.push(self.open(&key, &stored, &record)?);
+                }
+            }
+            if next.is_none() || read >= limit || bytes >= MAX_PAGE_BYTES {
+                return Ok(Listing { items, next });
             }
         }
-        Ok(Listing { items, next })
     }
 
     fn mint_secret(&self) -> (Secret, SecretHash) {
@@ -272,6 +288,11 @@ impl Clients {
         whom.extend(stored.owner.iter().map(|owner| Principal::Owner(owner)));
         let is_deleted = self.stores.is_deleted(&self.scope, &whom, now).await?;
         Ok(if is_deleted { None } else { Some((key, stored, record)) })
+    }
+
+    /// Birth of a client that is there.
+    pub(super) async fn born(&self, client_id: &str, now: Now) -> Result<Option<u64>> {
+        Ok(self.standing(client_id, now).await?.map(|(_, stored, _)| stored.created_at))
     }
 
     /// Reads a client, also while it or its owner is being deleted.

@@ -1,6 +1,7 @@
 //! Authorization codes: short-lived, bound, redeemed once (RFC 6749 §4.1.2 and §10.5, RFC 7636, RFC 9449 §10).
 
 mod binding;
+mod moving;
 mod request;
 
 use std::time::Duration;
@@ -10,11 +11,13 @@ use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 
 use binding::{Binding, Marker};
+pub(crate) use moving::profile_of;
 pub use request::{CodeRequest, Redeem};
 
 use super::access_tokens::{AccessDraft, AccessRequest, IssuedAccessToken};
 use super::grants::{GrantId, GrantRequest, GrantTtls, Grants, IssuedGrant};
 use super::registry::{Store, question};
+use super::shared::client_epochs::ClientRead;
 use super::shared::confirmation::{Confirmation, Resources};
 use super::shared::epochs::{Parties, Stamp};
 use super::shared::finding::{Finding, RecordState};
@@ -66,6 +69,7 @@ pub struct Codes {
 
 /// Issued code.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct IssuedCode {
     /// The code.
     pub code: Secret,
@@ -75,6 +79,7 @@ pub struct IssuedCode {
 
 /// Content of a redeemed code.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Redeemed {
     /// Subject that it speaks for.
     pub subject: String,
@@ -123,9 +128,9 @@ impl Redeemed {
         if let Some(draft) = draft {
             let under = (grant.grant_id, &family, grant.ends_at);
             match grants.access_tokens().prepare_under(draft, under, now)? {
-                Ok((issued, insert)) => {
+                Ok((issued, inserts)) => {
                     self.access_token = Some(issued);
-                    writes.push(insert);
+                    writes.extend(inserts);
                 }
                 Err(field) => return Ok(Err(field)),
             }
@@ -178,6 +183,9 @@ struct Code {
     valid_until: u64,
     #[n(1)]
     state: CodeState,
+    /// Profile that was named for it, once it is no longer open.
+    #[n(2)]
+    profile: Option<String>,
 }
 
 #[derive(Debug, Encode, Decode)]
@@ -233,8 +241,12 @@ impl Store for Codes {
         let code: Code = codec::decode(&record.value)?;
         let valid_until = Timestamp::from_stored(code.valid_until)?;
         let finding = match code.state {
-            CodeState::Open(_) if now.before(valid_until)? => {
-                Finding::new(RecordState::Live, "it was not redeemed yet")
+            CodeState::Open(binding) if now.before(valid_until)? => {
+                let parties = Parties::new(&binding.subject, &binding.client_id);
+                let parties = parties.session(binding.sid.as_deref());
+                let death = self.stores.death(&self.scope, parties, binding.stamp(), now).await?;
+                death
+                    .map_or_else(|| Finding::new(RecordState::Live, "it was not redeemed yet"), Finding::dead)
             }
             CodeState::Open(_) => Finding::new(RecordState::Expired, "it was not redeemed in its time"),
             CodeState::Redeemed(id, _) => Finding::new(RecordState::Used, "it was redeemed")
@@ -263,6 +275,7 @@ impl Codes {
         request.check()?;
         let challenge_missing = || {
             Error::invalid("code_challenge is required: this server or client accepts no code without PKCE")
+                .about("code_challenge")
         };
         if request.code_challenge.is_none() && self.stores.requires_pkce() {
             return Err(challenge_missing());
@@ -270,10 +283,8 @@ impl Codes {
         let profile = self.stores.profile_or_default(request.profile.as_deref())?;
         let ttl = self.stores.ttl(Kind::Code, &self.scope, request.ttl, profile.code)?;
         if ttl.duration() > Duration::from_secs(Self::MAX_TTL_SECONDS) {
-            return Err(Error::invalid(format!(
-                "a code lives at most {} s; {ttl} was asked for",
-                Self::MAX_TTL_SECONDS
-            )));
+            return Err(Error::invalid(format!("a code lives at most {} s", Self::MAX_TTL_SECONDS))
+                .about("ttl_seconds"));
         }
         let (code, digest) = token::mint(token::CODE, &[], self.stores.rng());
         let key = &self.key(&digest)?;
@@ -282,7 +293,7 @@ impl Codes {
         let issue = self.stores.issue(&self.scope, parties, |stamp, now| {
             let expires_at = now.end(ttl)?;
             let state = CodeState::Open(Binding::new(&request, data.clone(), stamp, now)?);
-            let record = self.remember(expires_at, state, expires_at)?;
+            let record = self.remember(expires_at, (state, None), expires_at)?;
             let issued = IssuedCode { code: code.clone(), expires_at };
             // The key is the digest of 32 random bytes: no record is overwritten.
             Ok((issued, vec![Write::Put { key: key.clone(), record }]))
@@ -311,42 +322,52 @@ impl Codes {
         }
         let cnf = &Confirmation::of(presented.dpop_jkt.as_ref(), presented.cnf.as_ref())?;
         let key = self.key(&digest)?;
-        let update = self.stores.update(&key, |standing, now| {
-            let Some(standing) = standing else { return Ok(Step::answer(RedeemOutcome::Unknown)) };
-            let code: Code = codec::decode(&standing.value)?;
-            let valid_until = Timestamp::from_stored(code.valid_until)?;
-            let binding = match code.state {
-                CodeState::Redeemed(id, marker) => {
-                    // A marker of an earlier version does not tell: it revokes.
-                    let fits = marker.is_none_or(|marker| marker.fits(&presented, cnf));
-                    let grant_id = id.filter(|_| fits).map(|id| GrantId::from_bytes(*id));
-                    return Ok(Step::answer(RedeemOutcome::Reused { grant_id }));
-                }
-                CodeState::Burned => return Ok(Step::answer(RedeemOutcome::Reused { grant_id: None })),
-                CodeState::Open(_) if !now.before(valid_until)? => {
-                    return Ok(Step::answer(RedeemOutcome::Expired));
-                }
-                CodeState::Open(binding) => binding,
+        let judge =
+            |standing: Option<Record>, read: ClientRead<'_>, now: Now| -> Result<Step<RedeemOutcome>> {
+                let Some(standing) = standing else { return Ok(Step::answer(RedeemOutcome::Unknown)) };
+                let code: Code = codec::decode(&standing.value)?;
+                let valid_until = Timestamp::from_stored(code.valid_until)?;
+                let binding = match code.state {
+                    CodeState::Redeemed(id, marker) => {
+                        // A marker of an earlier version does not tell: it revokes.
+                        let fits = marker.is_none_or(|marker| marker.fits(&presented, cnf));
+                        let grant_id = id.filter(|_| fits).map(|id| GrantId::from_bytes(*id));
+                        return Ok(Step::answer(RedeemOutcome::Reused { grant_id }));
+                    }
+                    CodeState::Burned => {
+                        self.stores.note_fence(valid_until, self.stores.profile().code);
+                        return Ok(Step::answer(RedeemOutcome::Reused { grant_id: None }));
+                    }
+                    CodeState::Open(_) if !now.before(valid_until)? => {
+                        return Ok(Step::answer(RedeemOutcome::Expired));
+                    }
+                    CodeState::Open(binding) => binding,
+                };
+                let (subject, client_id, sid) =
+                    (binding.subject.clone(), binding.client_id.clone(), binding.sid.clone());
+                let (stamp, profile) = (binding.stamp(), binding.profile.clone());
+                let (answer, record, mut writes) = match binding.check(&presented, cnf) {
+                    Err(field) if presented.keep_on_mismatch => {
+                        return Ok(Step::answer(RedeemOutcome::Mismatch(field)));
+                    }
+                    Err(field) => {
+                        let burned = self.remember(valid_until, (CodeState::Burned, profile), valid_until)?;
+                        (RedeemOutcome::Mismatch(field), burned, Vec::new())
+                    }
+                    Ok(()) => match self.honour(&key, binding, (&presented, cnf), valid_until, now)? {
+                        Ok(honoured) => honoured,
+                        Err(field) => return Ok(Step::answer(RedeemOutcome::Mismatch(field))),
+                    },
+                };
+                writes.insert(0, Write::Replace { key: key.clone(), expected: standing.version, record });
+                let parties = Parties::new(&subject, &client_id).session(sid.as_deref()).with_read(read);
+                Step::write(writes, answer)
+                    .while_live(&self.scope, parties, stamp, |_| RedeemOutcome::Unknown)
             };
-            let (subject, client_id, sid) =
-                (binding.subject.clone(), binding.client_id.clone(), binding.sid.clone());
-            let stamp = binding.stamp();
-            let (answer, record, mut writes) = match binding.check(&presented, cnf) {
-                Err(field) if presented.keep_on_mismatch => {
-                    return Ok(Step::answer(RedeemOutcome::Mismatch(field)));
-                }
-                Err(field) => {
-                    let burned = self.remember(valid_until, CodeState::Burned, valid_until)?;
-                    (RedeemOutcome::Mismatch(field), burned, Vec::new())
-                }
-                Ok(()) => match self.honour(&key, binding, (&presented, cnf), valid_until, now)? {
-                    Ok(honoured) => honoured,
-                    Err(field) => return Ok(Step::answer(RedeemOutcome::Mismatch(field))),
-                },
-            };
-            writes.insert(0, Write::Replace { key: key.clone(), expected: standing.version, record });
-            let parties = Parties::new(&subject, &client_id).session(sid.as_deref());
-            Step::write(writes, answer).while_live(&self.scope, parties, stamp, |_| RedeemOutcome::Unknown)
+        let (judge, key, by) = (&judge, &key, (&self.scope, presented.client_id.as_str()));
+        let update = self.stores.retry(|now| async move {
+            let (standing, read) = self.stores.get_with_client(key, by, now).await?;
+            judge(standing, read, now)
         });
         let answer = update.await?;
         if let RedeemOutcome::Reused { grant_id: Some(id) } = answer {
@@ -364,7 +385,7 @@ impl Codes {
         valid_until: Timestamp,
         now: Now,
     ) -> Result<Result<Honoured, Field>> {
-        let (marker, stamp) = (binding.marker(), binding.stamp());
+        let (marker, stamp, named) = (binding.marker(), binding.stamp(), binding.profile.clone());
         let mut redeemed = Redeemed {
             data: self.stores.open_some(key, binding.data.as_deref())?,
             subject: binding.subject,
@@ -391,7 +412,8 @@ impl Codes {
         };
         let keep_until = redeemed.grant.as_ref().map_or(valid_until, |grant| grant.ends_at.max(valid_until));
         let id = redeemed.grant.as_ref().map(|grant| (*grant.grant_id.as_bytes()).into());
-        let record = self.remember(valid_until, CodeState::Redeemed(id, Some(marker)), keep_until)?;
+        let state = CodeState::Redeemed(id, Some(marker));
+        let record = self.remember(valid_until, (state, named), keep_until)?;
         Ok(Ok((RedeemOutcome::Redeemed(Box::new(redeemed)), record, writes)))
     }
 
@@ -404,8 +426,13 @@ impl Codes {
     }
 
     /// Record of a code, kept for a day after the end of the code, or until `keep_until` if that is later.
-    fn remember(&self, valid_until: Timestamp, state: CodeState, keep_until: Timestamp) -> Result<Record> {
-        let value = codec::encode(&Code { valid_until: valid_until.as_millis(), state });
+    fn remember(
+        &self,
+        valid_until: Timestamp,
+        (state, profile): (CodeState, Option<String>),
+        keep_until: Timestamp,
+    ) -> Result<Record> {
+        let value = codec::encode(&Code { valid_until: valid_until.as_millis(), state, profile });
         Ok(self.stores.record(value, valid_until.checked_add(MEMORY)?.max(keep_until)))
     }
 

@@ -3,6 +3,7 @@
 
 mod device;
 mod guesses;
+mod moving;
 mod types;
 mod user_code;
 
@@ -126,10 +127,10 @@ impl Store for DeviceCodes {
             _ if !now.before(valid_until)? => {
                 Finding::new(RecordState::Expired, "it was not redeemed in its time")
             }
-            DeviceState::Approved(_) => {
-                Finding::new(RecordState::Live, "the user has said yes, and it was not redeemed yet")
-            }
-            DeviceState::Pending => Finding::new(RecordState::Live, "the user has not decided yet"),
+            state => match self.stores.death(&self.scope, device.parties(), device.stamp(), now).await? {
+                Some(death) => Finding::dead(death),
+                None => Finding::new(RecordState::Live, state.while_live()),
+            },
         };
         Ok(finding.until(valid_until))
     }
@@ -161,15 +162,14 @@ impl DeviceCodes {
             return Err(Error::invalid(format!(
                 "an interval is 1 to {} seconds",
                 Self::MAX_INTERVAL_SECONDS
-            )));
+            ))
+            .about("interval_seconds"));
         }
         let default = Ttl::secs(Self::DEFAULT_TTL_SECONDS);
         let ttl = self.stores.ttl(Kind::DeviceCode, &self.scope, request.ttl, default)?;
         if ttl.duration() > Duration::from_secs(Self::MAX_TTL_SECONDS) {
-            return Err(Error::invalid(format!(
-                "a device code lives at most {} s; {ttl} was asked for",
-                Self::MAX_TTL_SECONDS
-            )));
+            return Err(Error::invalid(format!("a device code lives at most {} s", Self::MAX_TTL_SECONDS))
+                .about("ttl_seconds"));
         }
         let (device_code, digest) = token::mint(token::DEVICE, &[], self.stores.rng());
         let key = &self.key(&digest)?;
@@ -281,7 +281,10 @@ impl DeviceCodes {
             let subject = match decision {
                 Decision::Approve(approve) => {
                     match self.stores.subject_stamp(&self.scope, &approve.subject, now).await? {
-                        Some(stamp) => stamp,
+                        Some(stamp) => {
+                            self.stores.after_sign_out(&stamp).await?;
+                            stamp
+                        }
                         None => return Ok(Step::answer(DecideOutcome::Unknown)),
                     }
                 }
@@ -350,7 +353,10 @@ impl DeviceCodes {
             return Ok(Step::answer(PollOutcome::Mismatch(Field::ClientId)));
         }
         let answer = match &device.state {
-            DeviceState::Redeemed(_) => PollOutcome::Used,
+            DeviceState::Redeemed(_) => {
+                self.stores.note_fence(device.valid_until()?, Ttl::secs(Self::DEFAULT_TTL_SECONDS));
+                PollOutcome::Used
+            }
             DeviceState::Denied => PollOutcome::Denied,
             _ if !now.before(device.valid_until()?)? => PollOutcome::Expired,
             DeviceState::Approved(subject) => {

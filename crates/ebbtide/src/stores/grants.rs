@@ -4,6 +4,7 @@
 mod answers;
 mod family;
 mod index;
+mod moving;
 mod refresh;
 mod request;
 mod revocation;
@@ -18,12 +19,15 @@ pub(crate) use family::Family;
 use index::grant_or_token;
 pub use index::{GrantPage, Holder};
 pub(crate) use index::{Listed, PAGE, listed_id};
+pub(crate) use moving::{profile_of, salt_of};
 pub use request::{GrantRequest, GrantTtls, Rotate};
-pub(crate) use request::{MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, check_grace, check_names};
-pub use revocation::Revoke;
+pub(crate) use request::{
+    MAX_NAME_BYTES, MAX_SCOPE_BYTES, MAX_THUMBPRINT_BYTES, asked_grant, check_grace, check_names,
+};
+pub use revocation::{MOST_COUNTED, Revoke};
 pub use types::{Grant, GrantId, GrantState, IssuedGrant, RotateOutcome, Rotated, Why};
 
-use super::access_tokens::{AccessDraft, AccessTokens, IssuedAccessToken};
+use super::access_tokens::{AccessDraft, AccessTokens, TokenWrites};
 use super::audit::{Action, Note};
 use super::registry::{Store, question};
 use super::shared::confirmation::Confirmation;
@@ -35,8 +39,7 @@ use super::shared::refusal::RefusalCause;
 use super::shared::update::Step;
 use super::{Field, Stores};
 use crate::backend::IndexTarget;
-use crate::keyring::KeyId;
-use crate::keyring::Keyring;
+use crate::keyring::{KeyId, Keyring};
 use crate::model::codec;
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
@@ -72,7 +75,7 @@ pub struct Grants {
 }
 
 /// Family as it was read, with the version for a conditional write.
-pub(crate) struct Standing {
+pub(crate) struct FamilyRecord {
     pub(crate) key: Key,
     pub(crate) family: Family,
     pub(crate) version: Version,
@@ -80,7 +83,7 @@ pub(crate) struct Standing {
     pub(crate) ends_at: Timestamp,
 }
 
-impl Standing {
+impl FamilyRecord {
     /// The grant, if it is active.
     fn if_active(self, now: Now) -> Result<Option<Self>> {
         let is_active = self.family.state(now)? == GrantState::Active;
@@ -113,7 +116,7 @@ impl Store for Grants {
         match (question.grant_id, &question.refresh_token) {
             (Some(id), None) => self.explain_grant(id).await,
             (None, Some(token)) => self.explain_token(token).await,
-            _ => Err(Error::invalid("either grant_id or refresh_token is given")),
+            _ => Err(Error::invalid("either grant_id or refresh_token is given").about("grant_id")),
         }
     }
 
@@ -186,6 +189,7 @@ impl Grants {
             salt: self.stores.rng().bytes(),
             stamp,
             sid: request.sid,
+            profile: request.profile,
         };
         let family = Family::begin(beginning, now, ends_at)?;
         let issued = IssuedGrant {
@@ -218,19 +222,20 @@ impl Grants {
     pub async fn rotate(&self, request: Rotate) -> Result<RotateOutcome> {
         let Rotate { refresh_token, client_id, access_token, .. } = &request;
         let cnf = &Confirmation::of(request.dpop_jkt.as_ref(), request.cnf.as_ref())?;
-        let Some(token) = Refresh::read(refresh_token, self.stores.shared_keyring(), &self.scope)? else {
+        let Some(token) = self.read_token(refresh_token).await? else {
             return Ok(RotateOutcome::Unknown);
         };
         let id = token.grant_id;
         let update = self.stores.retry(|now| async move {
             // The MAC is valid, so the grant was issued: if it is absent, it has ended.
-            let Some(mut standing) = self.read(id, now).await? else {
+            let Some((mut standing, read)) = self.read_for(id, client_id, now).await? else {
+                self.stores.note_fence(now.latest(), self.stores.profile().refresh_max);
                 return Ok(Step::answer(RotateOutcome::Expired));
             };
             let (stamp, scope) = (standing.family.stamp(), &self.scope);
             let (subject, client, sid) =
                 (standing.family.subject.clone(), client_id.as_str(), standing.family.sid.clone());
-            let parties = Parties::new(&subject, client).session(sid.as_deref());
+            let parties = Parties::new(&subject, client).session(sid.as_deref()).with_read(read);
             let dead = move |death: Death| match death {
                 Death { deleting: true, .. } => {
                     RefusalCause::Deleted.note();
@@ -249,8 +254,8 @@ impl Grants {
                         Ok(access) => access,
                         Err(field) => return Ok(Step::answer(RotateOutcome::Mismatch(field))),
                     };
-                    let (access, insert) = access.unzip();
-                    writes.extend(insert);
+                    let (access, inserts) = access.unzip();
+                    writes.extend(inserts.into_iter().flatten());
                     let token = self.present_token(id, &standing.family).expect(ACTIVE_KEY);
                     let rotated = RotateOutcome::Rotated(successor(id, (token, access), standing, data));
                     return Step::write(writes, rotated).while_live(scope, parties, stamp, dead);
@@ -265,10 +270,10 @@ impl Grants {
                         Ok(access) => access,
                         Err(field) => return Ok(Step::answer(RotateOutcome::Mismatch(field))),
                     };
-                    let (access, insert) = access.unzip();
+                    let (access, inserts) = access.unzip();
                     let check = Write::Check { key: standing.key.clone(), expected: standing.version };
                     let mut writes = vec![check];
-                    writes.extend(insert);
+                    writes.extend(inserts.into_iter().flatten());
                     let retried = RotateOutcome::Retried(successor(id, (token, access), standing, data));
                     return Step::write(writes, retried).while_live(scope, parties, stamp, dead);
                 }
@@ -303,15 +308,15 @@ impl Grants {
         Ok(answer)
     }
 
-    /// Access token that a rotation asks for, and the write that issues it; the error is the field that contradicts
+    /// Access token that a rotation asks for, and the writes that issue it; the error is the field that contradicts
     /// the grant.
     fn access(
         &self,
         draft: Option<&AccessDraft>,
         id: GrantId,
-        standing: &Standing,
+        standing: &FamilyRecord,
         now: Now,
-    ) -> Result<Result<Option<(IssuedAccessToken, Write)>, Field>> {
+    ) -> Result<Result<Option<TokenWrites>, Field>> {
         let Some(draft) = draft else { return Ok(Ok(None)) };
         let under = (id, &standing.family, standing.ends_at);
         Ok(self.stores.access_tokens(&self.scope).prepare_under(draft, under, now)?.map(Some))
@@ -319,9 +324,9 @@ impl Grants {
 
     /// Advances the family, and reseals its data under the active key: an old key can be retired once its families
     /// have been rotated.
-    fn advance(&self, standing: &mut Standing, now: Now) -> Result<Option<Payload>> {
+    fn advance(&self, standing: &mut FamilyRecord, now: Now) -> Result<Option<Payload>> {
         let active = self.stores.keyring().active();
-        let Standing { key, family, ends_at, .. } = standing;
+        let FamilyRecord { key, family, ends_at, .. } = standing;
         let data = self.stores.open_some(key, family.data.as_deref())?;
         if family.data.as_deref().and_then(Keyring::sealed_under) != Some(active) {
             family.data = data.as_ref().map(|data| self.stores.seal(key, &[], data)).transpose()?;
@@ -333,7 +338,7 @@ impl Grants {
     /// Finds the grant that this refresh token can be rotated in now; none unless it is the current token of an
     /// active family. Nothing is changed.
     pub async fn find(&self, token: &Secret) -> Result<Option<Grant>> {
-        let token = Refresh::read(token, self.stores.shared_keyring(), &self.scope)?;
+        let token = self.read_token(token).await?;
         let Some(token) = token else { return Ok(None) };
         let grant = self.get(token.grant_id).await?;
         Ok(grant.filter(|grant| grant.state == GrantState::Active && grant.generation == token.generation))
@@ -360,7 +365,7 @@ impl Grants {
     }
 
     async fn explain_token(&self, token: &Secret) -> Result<Finding> {
-        let Some(token) = Refresh::read(token, self.stores.shared_keyring(), &self.scope)? else {
+        let Some(token) = self.read_token(token).await? else {
             return Ok(Finding::unknown("not a refresh token of this scope"));
         };
         let mut finding = self.explain_grant(token.grant_id).await?;
@@ -444,13 +449,13 @@ impl Grants {
     }
 
     /// Reads the grant, if it is active.
-    pub(super) async fn active(&self, id: GrantId, now: Now) -> Result<Option<Standing>> {
+    pub(super) async fn active(&self, id: GrantId, now: Now) -> Result<Option<FamilyRecord>> {
         let standing = self.standing(id, now).await?;
         Ok(standing.map(|standing| standing.if_active(now)).transpose()?.flatten())
     }
 
     /// Reads the grant, unless its subject or its client is being deleted. One that carries an older epoch is revoked.
-    pub(super) async fn standing(&self, id: GrantId, now: Now) -> Result<Option<Standing>> {
+    pub(super) async fn standing(&self, id: GrantId, now: Now) -> Result<Option<FamilyRecord>> {
         let Some(mut standing) = self.read(id, now).await? else { return Ok(None) };
         let (parties, stamp) = (standing.family.parties(), standing.family.stamp());
         match self.stores.death(&self.scope, parties, stamp, now).await? {
@@ -462,14 +467,14 @@ impl Grants {
     }
 
     /// Reads the grant, even while its subject or client is being deleted.
-    pub(super) async fn read(&self, id: GrantId, now: Now) -> Result<Option<Standing>> {
+    pub(super) async fn read(&self, id: GrantId, now: Now) -> Result<Option<FamilyRecord>> {
         let key = self.key(id)?;
         read_standing(&key, self.stores.backend().get(&key, now).await?)
     }
 
     /// Write that replaces the record that was read.
-    fn replacement(&self, standing: &Standing) -> Write {
-        let Standing { key, family, version, ends_at } = standing;
+    fn replacement(&self, standing: &FamilyRecord) -> Write {
+        let FamilyRecord { key, family, version, ends_at } = standing;
         let record = self.stores.record(codec::encode(family), family.expires_at(*ends_at));
         Write::Replace { key: key.clone(), expected: *version, record }
     }
@@ -484,11 +489,11 @@ impl Grants {
     }
 }
 
-fn read_standing(key: &Key, record: Option<Record>) -> Result<Option<Standing>> {
+fn read_standing(key: &Key, record: Option<Record>) -> Result<Option<FamilyRecord>> {
     let Some(Record { value, version, expires_at, .. }) = record else { return Ok(None) };
     let family: Family = codec::decode(&value)?;
     let ends_at = family.ends_at(expires_at);
-    Ok(Some(Standing { key: key.clone(), family, version, ends_at }))
+    Ok(Some(FamilyRecord { key: key.clone(), family, version, ends_at }))
 }
 
 const ACTIVE_KEY: &str = "a new token is made with the active key, which is in the ring";

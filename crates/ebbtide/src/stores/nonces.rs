@@ -17,13 +17,15 @@
 
 mod stateless;
 
+use std::time::Duration;
+
 use minicbor::{Decode, Encode};
 use serde::Deserialize;
-
-use stateless::{Source, Stateless};
+use stateless::{NonceSource, Stateless};
 
 use super::registry::Store;
 use super::shared::finding::{Finding, RecordState};
+use super::shared::refusal::RefusalCause;
 use super::shared::setters::setters;
 use super::shared::token;
 use super::shared::update::Step;
@@ -42,10 +44,13 @@ use crate::model::ttl::Ttl;
 use crate::model::write::Write;
 use crate::timekeeping::Now;
 
+/// Shortest time for which an ended nonce is remembered.
+const LEAST_RETENTION: Duration = Duration::from_secs(10);
+
 /// Nonces of one scope.
 ///
 /// A nonce has one audience: an authorization server's nonce is unknown to a resource server. The record outlives the
-/// nonce by its TTL, so that `Expired` and `Used` differ from `Unknown`, also after a sweep.
+/// nonce by its TTL, at least ten seconds, so that `Expired` and `Used` differ from `Unknown`, also after a sweep.
 #[derive(Debug, Clone)]
 pub struct Nonces {
     stores: Stores,
@@ -185,7 +190,7 @@ impl Store for Nonces {
         let now = self.stores.now()?;
         let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(unknown()) };
         let valid_until = Timestamp::from_stored(codec::decode::<Nonce>(&record.value)?.valid_until)?;
-        let finding = match judge(Some(&record), now)?.0 {
+        let finding = match judge(&self.stores, Some(&record), now)?.0 {
             NonceOutcome::Accepted { .. } => Finding::new(RecordState::Live, "it was not accepted yet"),
             NonceOutcome::Used => Finding::new(RecordState::Used, "it was accepted"),
             NonceOutcome::Expired => Finding::new(RecordState::Expired, "it was not used in its time"),
@@ -219,8 +224,8 @@ impl Nonces {
         let expires_at = now.end(ttl)?;
         let (nonce, digest) = token::mint(token::NONCE, &[audience.as_bytes()], self.stores.rng());
         let value = Nonce { valid_until: expires_at.as_millis(), used: false };
-        // It is remembered for as long again.
-        let record = self.stores.record(codec::encode(&value), expires_at.checked_add(ttl.duration())?);
+        let retained = ttl.duration().max(LEAST_RETENTION);
+        let record = self.stores.record(codec::encode(&value), expires_at.checked_add(retained)?);
         // The key is the digest of 32 random bytes: no record is overwritten.
         let _ = self.stores.backend().put(self.key(&digest)?, record, now).await?;
         Ok(IssuedNonce { nonce, expires_at })
@@ -235,7 +240,8 @@ impl Nonces {
         }
         let Some(key) = self.find(&check.audience, &check.nonce)? else { return Ok(NonceOutcome::Unknown) };
         let now = self.stores.now()?;
-        Ok(judge(self.stores.backend().get(&key, now).await?.as_ref(), now)?.0)
+        let standing = self.stores.backend().get(&key, now).await?;
+        Ok(judge(&self.stores, standing.as_ref(), now)?.0)
     }
 
     /// Accepts a nonce once. Of any number of callers with one nonce, exactly one is answered `Accepted`.
@@ -245,7 +251,7 @@ impl Nonces {
         }
         let Some(key) = self.find(&check.audience, &check.nonce)? else { return Ok(NonceOutcome::Unknown) };
         let update = self.stores.update(&key, |record, now| {
-            let (answer, nonce) = judge(record.as_ref(), now)?;
+            let (answer, nonce) = judge(&self.stores, record.as_ref(), now)?;
             let (Some(record), Some(nonce)) = (record, nonce) else { return Ok(Step::answer(answer)) };
             let used = codec::encode(&Nonce { used: true, ..nonce });
             let used = self.stores.record(used, record.expires_at);
@@ -259,8 +265,8 @@ impl Nonces {
         Stateless::read(&self.source(&self.stores.keyring(), &check.audience), &check.nonce)
     }
 
-    fn source<'a>(&'a self, keyring: &'a Keyring, audience: &'a str) -> Source<'a> {
-        Source { keyring, scope: &self.scope, audience, fence: self.stores.fence() }
+    fn source<'a>(&'a self, keyring: &'a Keyring, audience: &'a str) -> NonceSource<'a> {
+        NonceSource { keyring, scope: &self.scope, audience, fence: self.stores.fence() }
     }
 
     /// Accepts a stateless nonce once, by inserting the record that it was used.
@@ -295,7 +301,10 @@ fn judge_stateless(nonce: &Stateless, used: Option<&Record>, now: Now) -> Result
     let expires_at = nonce.valid_until;
     Ok(if !now.before(expires_at)? {
         NonceOutcome::Expired
-    } else if used.is_some() || nonce.is_fenced {
+    } else if used.is_some() {
+        NonceOutcome::Used
+    } else if nonce.is_fenced {
+        RefusalCause::Fence.note();
         NonceOutcome::Used
     } else {
         NonceOutcome::Accepted { expires_at }
@@ -303,11 +312,12 @@ fn judge_stateless(nonce: &Stateless, used: Option<&Record>, now: Now) -> Result
 }
 
 /// Answer to a record, and its nonce if that is valid.
-fn judge(standing: Option<&Record>, now: Now) -> Result<(NonceOutcome, Option<Nonce>)> {
+fn judge(stores: &Stores, standing: Option<&Record>, now: Now) -> Result<(NonceOutcome, Option<Nonce>)> {
     let Some(record) = standing else { return Ok((NonceOutcome::Unknown, None)) };
     let nonce: Nonce = codec::decode(&record.value)?;
     let expires_at = Timestamp::from_stored(nonce.valid_until)?;
     Ok(if nonce.used {
+        stores.note_fence(expires_at, stores.profile().nonce);
         (NonceOutcome::Used, None)
     } else if !now.before(expires_at)? {
         (NonceOutcome::Expired, None)

@@ -29,7 +29,7 @@ use std::convert::Infallible;
 use super::grants::MAX_NAME_BYTES;
 use super::registry::{STORES, Store, remove_owned};
 use super::shared::belongings::Parent;
-use super::shared::deletion::{Deletion, Owned, Progress, Target};
+use super::shared::deletion::{Deletion, DeletionTarget, Owned, Progress};
 use super::shared::tombstones::Principal;
 use super::shared::update::Step;
 use super::{Stores, check_length};
@@ -100,7 +100,7 @@ impl OwnedRecords {
     }
 }
 
-impl Target for OwnedRecords {
+impl DeletionTarget for OwnedRecords {
     fn stages(&self) -> usize {
         STORES + 1
     }

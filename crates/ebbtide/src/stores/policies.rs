@@ -389,8 +389,7 @@ impl Simulation {
 /// TTL that a record began with, where its kind keeps it.
 fn began_with(kind: Kind, record: &Record) -> Result<Option<Duration>> {
     let lifetime = match kind {
-        Kind::Approval => super::approvals::lifetime_of(record)?,
-        Kind::Relationship => super::relationships::lifetime_of(record)?,
+        Kind::Approval | Kind::Relationship => super::approvals::lifetime_of(record)?,
         Kind::Attribute => super::attributes::lifetime_of(record)?,
         _ => return Ok(None),
     };
@@ -401,7 +400,9 @@ fn began_with(kind: Kind, record: &Record) -> Result<Option<Duration>> {
 fn check(target: PolicyTarget<'_>, policy: &TtlPolicy) -> Result<()> {
     let kind = target.kind;
     if is_beside(kind) || matches!(kind, Kind::Owner | Kind::Policy | Kind::System) || kind.is_probe() {
-        return Err(Error::invalid(format!("records of the kind {kind} have no TTL of their own")));
+        return Err(
+            Error::invalid(format!("records of the kind {kind} have no TTL of their own")).about("kind")
+        );
     }
     target.check()?;
     policy.check()?;
@@ -423,7 +424,8 @@ fn check_default(kind: Kind, policy: &TtlPolicy) -> Result<()> {
         return Err(Error::invalid(format!(
             "a policy for {kind} has a default TTL, since the {own} of its store are not within {} to {}",
             policy.min, policy.max
-        )));
+        ))
+        .about("default_ttl_seconds"));
     }
     Ok(())
 }

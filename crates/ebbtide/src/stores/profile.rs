@@ -1,4 +1,4 @@
-//! Lifetime profiles: what lives how long where nothing else was asked for.
+//! Lifetime profiles: default lifetimes by kind of credential.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -8,26 +8,26 @@ use super::grants::check_grace;
 use crate::model::error::{Error, Result};
 use crate::model::ttl::Ttl;
 
-/// The lives that the stores give where none is asked for.
+/// Default lifetimes of what the stores issue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Profile {
-    /// Of an authorization code.
+    /// Lifetime of an authorization code.
     pub code: Ttl,
-    /// Of an access token.
+    /// Lifetime of an access token.
     pub access: Ttl,
-    /// Of a refresh token that is not used.
+    /// Lifetime of a refresh token that is not used.
     pub refresh_idle: Ttl,
-    /// Of a family of refresh tokens, however often it is used.
+    /// Lifetime of a family of refresh tokens, however often it is used.
     pub refresh_max: Ttl,
-    /// For how long a lost answer to a rotation can be asked for again; 0 to 60 seconds.
+    /// Retry window of a rotation whose answer was lost; 0 to 60 seconds.
     pub grace: Duration,
     /// True if every old refresh token is a theft once the answer to its rotation has arrived.
     pub strict: bool,
-    /// Of a session.
+    /// Lifetime of a session.
     pub session: Ttl,
-    /// Of a nonce.
+    /// Lifetime of a nonce.
     pub nonce: Ttl,
-    /// Of the memory of a proof.
+    /// Lifetime of a replay record.
     pub replay: Ttl,
 }
 
@@ -143,7 +143,8 @@ impl FromStr for Profile {
             _ => Err(Error::invalid(format!(
                 "no lifetime profile has that name; the profiles are {}",
                 Self::NAMES.join(", ")
-            ))),
+            ))
+            .about("profile")),
         }
     }
 }

@@ -6,14 +6,17 @@ use std::convert::Infallible;
 
 pub use tied::{RefreshLease, Tie};
 
-use super::grants::{GrantId, Grants, Standing};
+use super::grants::{FamilyRecord, GrantId, Grants};
 use super::registry::Store;
+use super::shared::belongings::{Belongings, Parent};
+use super::shared::parents::ParentName;
 use super::shared::payload::Payload;
 use super::shared::update::Step;
 use super::{Stores, check_length};
 use crate::model::error::Result;
 use crate::model::key::Key;
 use crate::model::kind::Kind;
+use crate::model::record::{Record, Version};
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
@@ -52,6 +55,7 @@ pub struct ProviderTokens {
 
 /// Tokens of a provider.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct ProviderToken {
     /// Tokens, and the members that came with them.
     pub tokens: Payload,
@@ -95,27 +99,79 @@ impl ProviderTokens {
         tokens: &Payload,
         ttl: Option<Ttl>,
     ) -> Result<AttachOutcome> {
+        self.attach(grant_id, provider, tokens, ttl, None).await
+    }
+
+    /// Stores the tokens of a provider with an active grant, linked to what they belong to besides.
+    async fn attach(
+        &self,
+        grant_id: GrantId,
+        provider: &str,
+        tokens: &Payload,
+        ttl: Option<Ttl>,
+        parent: Option<&Parent>,
+    ) -> Result<AttachOutcome> {
         let key = &self.key(grant_id, provider)?;
         let update = self.stores.retry(|now| async move {
             let Some((grant, salt)) = self.active(grant_id, now).await? else {
-                return Ok(Step::answer(AttachOutcome::Inactive));
+                return Ok(Step::answer((AttachOutcome::Inactive, None)));
             };
+            let (name, links) = self.linking(key, parent, now).await?;
             let rest = Ttl::new(grant.ends_at.since(now.latest()))?;
             let ttl = self.stores.ttl(Kind::ProviderToken, &self.scope, ttl, rest)?;
             let expires_at = now.end(ttl)?.min(grant.ends_at);
             let record = self.stores.record(self.stores.seal(key, &salt, tokens)?, expires_at);
+            let kept = (AttachOutcome::Kept { expires_at }, Some((name, record.version)));
             let put = Write::Put { key: key.clone(), record };
             let check = Write::Check { key: grant.key, expected: grant.version };
-            Ok(Step::write(vec![put, check], AttachOutcome::Kept { expires_at }))
+            let owners: Vec<_> = parent.and_then(Parent::owner).into_iter().collect();
+            Step::write(vec![put, check], kept).and(links).unless_deleted(&self.scope, &owners)
         });
-        update.await
+        let (outcome, kept) = update.await?;
+        self.keep_or_take_back(key, kept).await?;
+        Ok(outcome)
+    }
+
+    /// Name of what tokens belong to, and the writes that link them to it; without one, those that end an earlier link.
+    async fn linking(
+        &self,
+        key: &Key,
+        parent: Option<&Parent>,
+        now: Now,
+    ) -> Result<(ParentName, Vec<Write>)> {
+        let belongings = self.stores.belongings(&self.scope);
+        let Some(parent) = parent else {
+            return Ok((ParentName::default(), vec![Write::Delete { key: belongings.up(key)? }]));
+        };
+        let name = belongings.name_of(parent, now).await?;
+        let links = belongings.links(&name, key)?;
+        Ok((name, links))
+    }
+
+    async fn keep_or_take_back(&self, key: &Key, kept: Option<(ParentName, Version)>) -> Result<()> {
+        let Some((name, version)) = kept else { return Ok(()) };
+        let belongings = self.stores.belongings(&self.scope);
+        belongings.keep_or_take_back(&name, std::slice::from_ref(key), version).await
+    }
+
+    /// Record at `key`, unless it has ended with what it belongs to besides. One trip, where it belongs to nothing.
+    async fn read(&self, key: &Key, now: Now) -> Result<Option<Record>> {
+        let belongings = self.stores.belongings(&self.scope);
+        let keys = [key.clone(), belongings.up(key)?];
+        let mut found = self.stores.backend().get_many(&keys, now).await?.into_iter();
+        let (record, link) = (found.next().flatten(), found.next().flatten());
+        let ended = match &link {
+            Some(link) => belongings.has_ended(&Belongings::name_in(link)?, now).await?,
+            None => false,
+        };
+        Ok(record.filter(|_| !ended))
     }
 
     /// Reads the tokens of a provider, if the grant is active.
     pub async fn get(&self, grant_id: GrantId, provider: &str) -> Result<Option<ProviderToken>> {
         let key = self.key(grant_id, provider)?;
         let now = self.stores.now()?;
-        let Some(record) = self.stores.backend().get(&key, now).await? else { return Ok(None) };
+        let Some(record) = self.read(&key, now).await? else { return Ok(None) };
         let Some((_, salt)) = self.active(grant_id, now).await? else { return Ok(None) };
         let tokens = self.stores.open(&key, &salt, &record.value)?;
         Ok(Some(ProviderToken { tokens, expires_at: record.expires_at }))
@@ -127,7 +183,7 @@ impl ProviderTokens {
         Ok(self.stores.backend().take(&key, self.stores.now()?).await?.is_some())
     }
 
-    async fn active(&self, id: GrantId, now: Now) -> Result<Option<(Standing, [u8; 32])>> {
+    async fn active(&self, id: GrantId, now: Now) -> Result<Option<(FamilyRecord, [u8; 32])>> {
         let grants: Grants = self.stores.grants(&self.scope);
         let standing = grants.active(id, now).await?;
         Ok(standing.and_then(|standing| standing.family.salt.map(|salt| (standing, *salt))))

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::grants::MAX_NAME_BYTES;
 use super::registry::{Store, question};
+use super::shared::bonds::{Bonds, Moves};
 use super::shared::epochs::{Parties, Stamp};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::{Payload, Resealing};
@@ -169,6 +170,19 @@ question! {
     }
 }
 
+impl Moves for PushedRequests {
+    fn bonds(_: &Key, value: &[u8]) -> Result<Bonds> {
+        let stored: StoredRequest = codec::decode(value)?;
+        let stamp = stored.stamp.unwrap_or_default();
+        Ok(Bonds { client: Some(stored.client_id), stamp, ..Bonds::default() })
+    }
+
+    fn restamped(value: &[u8], stamp: Stamp, _: &Scope) -> Result<Option<Vec<u8>>> {
+        let stored: StoredRequest = codec::decode(value)?;
+        Ok(Some(codec::encode(&StoredRequest { stamp: Some(stamp), ..stored })))
+    }
+}
+
 impl Store for PushedRequests {
     const KINDS: &'static [Kind] = &[Kind::PushedRequest];
     const DEFAULT_TTL: Option<Ttl> = Some(Ttl::secs(90));
@@ -194,7 +208,11 @@ impl Store for PushedRequests {
         let valid_until = Timestamp::from_stored(stored.valid_until)?;
         let finding = match stored.params {
             None => Finding::new(RecordState::Used, "it was taken"),
-            Some(_) if now.before(valid_until)? => Finding::new(RecordState::Live, "it was not taken yet"),
+            Some(_) if now.before(valid_until)? => {
+                let (parties, stamp) = (Parties::client(&stored.client_id), stored.stamp.unwrap_or_default());
+                let death = self.stores.death(&self.scope, parties, stamp, now).await?;
+                death.map_or_else(|| Finding::new(RecordState::Live, "it was not taken yet"), Finding::dead)
+            }
             Some(_) => Finding::new(RecordState::Expired, "it was not taken in its time"),
         };
         Ok(finding.until(valid_until))
@@ -225,9 +243,10 @@ impl PushedRequests {
         let ttl = self.stores.ttl(Kind::PushedRequest, &self.scope, push.ttl, default)?;
         if ttl.duration() > Duration::from_secs(Self::MAX_TTL_SECONDS) {
             return Err(Error::invalid(format!(
-                "a pushed request lives at most {} s; {ttl} was asked for",
+                "a pushed request lives at most {} s",
                 Self::MAX_TTL_SECONDS
-            )));
+            ))
+            .about("ttl_seconds"));
         }
         let request_uri = push.request_uri.unwrap_or_else(|| {
             token::write(Self::URI_PREFIX, &zeroize::Zeroizing::new(self.stores.rng().bytes::<32>())[..])
@@ -291,7 +310,12 @@ impl PushedRequests {
             if stored.client_id != *client_id {
                 return Ok(Step::answer(TakeOutcome::Mismatch(Field::ClientId)));
             }
-            let Some(sealed) = stored.params.take() else { return Ok(Step::answer(TakeOutcome::Used)) };
+            let Some(sealed) = stored.params.take() else {
+                if let Some(life) = Self::DEFAULT_TTL {
+                    self.stores.note_fence(Timestamp::from_stored(stored.valid_until)?, life);
+                }
+                return Ok(Step::answer(TakeOutcome::Used));
+            };
             if !now.before(Timestamp::from_stored(stored.valid_until)?)? {
                 return Ok(Step::answer(TakeOutcome::Expired));
             }

@@ -29,9 +29,11 @@ mod belonging;
 pub mod body;
 mod change;
 mod counters;
+mod each;
 mod groups;
 mod leases;
 mod listing;
+mod moving;
 mod naming;
 mod put;
 mod reads;
@@ -56,8 +58,9 @@ use std::time::Duration;
 
 use super::Stores;
 use super::registry::{Store, question};
+use super::shared::epochs::LONGEST;
 use super::shared::finding::{Finding, RecordState};
-use super::shared::life::Life;
+use super::shared::life::RecordTtl;
 use super::shared::payload::Resealing;
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
@@ -120,9 +123,9 @@ impl Store for Records {
 }
 
 impl Records {
-    /// Longest life of a record with a group. The marker of a revoked group lives a day longer, so that no record
-    /// outlives the revocation of its group.
-    pub const GROUP_CAP: Duration = Duration::from_secs(400 * 24 * 3600);
+    /// Longest life of a record with a group: that of everything that can be revoked. The marker of a revoked group lives
+    /// a day longer, so that no record outlives the revocation of its group.
+    pub const GROUP_CAP: Duration = LONGEST.duration();
 
     /// Collection whose records the Redis protocol reads and writes.
     pub const REDIS: &'static str = "redis";
@@ -137,7 +140,7 @@ impl Records {
     pub fn end_of(
         &self,
         collection: &str,
-        life: Life,
+        life: RecordTtl,
         current: Option<Timestamp>,
         now: Now,
     ) -> Result<Option<Timestamp>> {
@@ -148,22 +151,22 @@ impl Records {
     fn end(
         &self,
         target: PolicyTarget<'_>,
-        life: Life,
+        life: RecordTtl,
         current: Option<Timestamp>,
         now: Now,
     ) -> Result<Option<Timestamp>> {
         let asked = match (life, current) {
-            (Life::Keep, Some(current)) => return Ok(Some(current)),
-            (Life::Default | Life::Keep, _) => None,
-            (Life::For(ttl), _) => Some(ttl),
-            (Life::Until(end), _) if !now.may_write(end) => return Ok(None),
-            (Life::Until(end), _) => {
+            (RecordTtl::Keep, Some(current)) => return Ok(Some(current)),
+            (RecordTtl::Default | RecordTtl::Keep, _) => None,
+            (RecordTtl::For(ttl), _) => Some(ttl),
+            (RecordTtl::Until(end), _) if !now.may_write(end) => return Ok(None),
+            (RecordTtl::Until(end), _) => {
                 let ttl = Ttl::new(end.since(now.latest()))?;
                 // The policy bounds the time that is left.
                 self.stores.expiry(target, &self.scope, Some(ttl), now)?;
                 return Ok(Some(end));
             }
-            (Life::Never, _) => {
+            (RecordTtl::Never, _) => {
                 return self.stores.cap(target, &self.scope, now.latest(), Some(Timestamp::NEVER)).map(Some);
             }
         };

@@ -1,16 +1,18 @@
 //! Registry of the stores: one line for each, from which the lists of the library are made.
 //!
-//! The line makes the accessors on [`Stores`] and [`Scoped`](crate::Scoped), and the variant of [`Question`]. The store's implementation of `Store`
-//! does the rest: its part of an owner's deletion, its index records, and the default that a policy must allow. The
-//! order of the lines is the order in which an owner's records are deleted: what gives access comes before what only
-//! leads to it.
+//! The line makes the accessors on [`Stores`] and [`Scoped`](crate::Scoped), and the variant of [`ExplainQuestion`].
+//! The store's implementation of `Store` does the rest: its part of an owner's deletion, its index records, and the
+//! default that a policy must allow. The order of the lines is the order in which an owner's records are deleted: what
+//! gives access comes before what only leads to it.
 
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, de};
 
 use super::Stores;
+use super::shared::bonds::{Bonds, Companions, Moves};
 use super::shared::deletion::{Owned, Progress};
+use super::shared::epochs::Stamp;
 use super::shared::finding::Finding;
 use super::shared::payload::Resealing;
 use crate::backend::IndexTarget;
@@ -18,6 +20,7 @@ use crate::keyring::KeyId;
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::kind::Kind;
+use crate::model::record::Record;
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
@@ -113,13 +116,13 @@ macro_rules! registry {
         /// Record to explain: its store, and its names in it or its secret.
         #[derive(Debug, Clone, Deserialize)]
         #[serde(tag = "kind", rename_all = "snake_case")]
-        #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ExplainQuestion))]
+        #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
         #[non_exhaustive]
-        pub enum Question {
+        pub enum ExplainQuestion {
             $($(#[$doc] $store(super::$module::$question),)?)+
         }
 
-        impl Question {
+        impl ExplainQuestion {
             /// Kind of the record.
             #[must_use]
             pub fn kind(&self) -> Kind {
@@ -176,6 +179,35 @@ macro_rules! registry {
                 return <super::$module::$store as Store>::spent(value);
             })+
             Ok(None)
+        }
+
+        /// Principals that end a record, with the epochs that it carries.
+        pub(crate) fn bonds(key: &Key, value: &[u8]) -> Result<Bonds> {
+            $(if super::$module::$store::KINDS[0] == key.kind() {
+                return <super::$module::$store as Moves>::bonds(key, value);
+            })+
+            Ok(Bonds::default())
+        }
+
+        /// Value of a record that moves from the scope `from`, with other epochs; none if it carries none.
+        pub(crate) fn restamped(
+            kind: Kind,
+            value: &[u8],
+            stamp: Stamp,
+            from: &Scope,
+        ) -> Result<Option<Vec<u8>>> {
+            $(if super::$module::$store::KINDS[0] == kind {
+                return <super::$module::$store as Moves>::restamped(value, stamp, from);
+            })+
+            Ok(None)
+        }
+
+        /// Records that move to another scope together with `record`.
+        pub(crate) async fn companions(stores: &Stores, key: &Key, record: &Record) -> Result<Companions> {
+            $(if super::$module::$store::KINDS.contains(&key.kind()) {
+                return stores.$module(&key.scope()).companions(key, record).await;
+            })+
+            Ok(Companions::default())
         }
 
         /// Index records of every store, each with the function that finds the record it points to.

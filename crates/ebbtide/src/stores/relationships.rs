@@ -23,26 +23,28 @@
 //! ```
 
 mod graph;
+mod moving;
 mod relationship;
 mod search;
 
 use futures_util::future::join_all;
 
 pub use graph::{Reached, TransitiveOutcome};
-use relationship::StoredRelationship;
+pub(crate) use relationship::edge_of;
 pub use relationship::{Edge, Related, RelationType, Relationship};
 pub use search::RelationshipFilter;
 
-use super::Stores;
-use super::approvals::{MAX_BATCH, MAX_GRANTOR_BYTES, check_batch, check_metadata};
+use super::approvals::{MAX_BATCH, Origin, StoredGrant, check_batch, lifetime_of};
 use super::registry::Store;
 use super::shared::belongings::Parent;
 use super::shared::deletion::{Owned, Progress, Removed};
 use super::shared::extension::{ExtendOutcome, Extension};
 use super::shared::finding::Finding;
-use super::shared::lifetime::{GrantTerms, Lifetime, RecordHandle, Restored, restore};
-use super::shared::paging::{Listing, check_limit};
+use super::shared::lifetime::{GrantRights, Import, Lifetime, Present, RecordHandle, Restored};
+use super::shared::paging::{Listing, bounded, check_limit};
+use super::shared::parents::{MetParents, ParentName};
 use super::shared::tombstones::Principal;
+use super::{Stores, name_member};
 use crate::admin::Erased;
 use crate::backend::Cursor;
 use crate::model::codec;
@@ -50,10 +52,10 @@ use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Part, Prefix};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
-use crate::model::scope::{Reach, Scope};
+use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Write};
-use crate::stores::audit::{AuditContext, check_text};
+use crate::stores::audit::AuditContext;
 
 /// Relationships of one scope. A handle covers a scope as that of [approvals](super::approvals) does.
 #[derive(Debug, Clone)]
@@ -117,46 +119,58 @@ impl Relationships {
     async fn add_as(&self, relationship: &Relationship, may_lengthen: bool) -> Result<AddOutcome> {
         let there = self.within(relationship.scope.as_ref().unwrap_or(&self.scope))?;
         let edge = relationship.edge();
-        let handle = there.handle(&edge)?;
-        let terms = GrantTerms { granted_by: &relationship.created_by, may_lengthen };
-        let belongings = self.stores.belongings(&there.scope);
-        if let Some(parent) = &relationship.belongs_to {
-            belongings.link(parent, &handle.keys[0]).await?;
-        }
-        let update = self.stores.update(&handle.keys[0], |present, now| {
+        let mut handle = there.handle(&edge)?;
+        handle.whose.extend(relationship.belongs_to.as_ref().and_then(Parent::owner));
+        let terms = &GrantRights { granted_by: &relationship.created_by, may_lengthen };
+        let belongings = &self.stores.belongings(&there.scope);
+        let (handle, scope) = (&handle, &there.scope);
+        let update = self.stores.retry(|now| async move {
+            let present = handle.present(now).await?;
+            let parent = match &relationship.belongs_to {
+                Some(parent) => belongings.name_of(parent, now).await?,
+                None => ParentName::default(),
+            };
+            let (born, earlier) = match &present {
+                Some(Present::Live(record)) => standing_of(record)?,
+                Some(Present::Ended(record)) => (Some(self.birth()), standing_of(record)?.1),
+                None => (Some(self.birth()), None),
+            };
             let (lifetime, expires_at) =
-                relationship.lifetime().begin(&self.stores, Kind::Relationship, &there.scope, None, now)?;
-            let ([forward, _], record) = self.prepare(relationship, lifetime, expires_at)?;
+                relationship.lifetime().begin(&self.stores, Kind::Relationship, scope, None, now)?;
+            let origin = Origin { parent: parent.clone(), born };
+            let ([forward, _], record) = self.prepare(relationship, lifetime, expires_at, origin)?;
+            let links = belongings.relinks(earlier.as_ref(), &parent, &forward)?;
             let added = AddOutcome::Added(Box::new(Related::read(&forward, &record)?));
-            let longer = |expires_at| AddOutcome::Longer { expires_at };
-            handle.grant(present, (lifetime, &record), &terms, added, longer)
+            let longer = |expires_at| (AddOutcome::Longer { expires_at }, None);
+            let step = handle.grant(present, (lifetime, &record), terms, (added, Some(parent)), longer)?;
+            Ok(step.and(links))
         });
-        let outcome = update.await?;
-        if let (Some(parent), AddOutcome::Added(_)) = (&relationship.belongs_to, &outcome) {
-            belongings.keep_or_take_back(parent, &keys(&there.scope, &edge)?).await?;
+        let (outcome, parent) = update.await?;
+        if let (Some(parent), AddOutcome::Added(related)) = (&parent, &outcome) {
+            belongings.keep_or_take_back(parent, &handle.keys, related.version).await?;
         }
         Ok(outcome)
     }
 
-    /// Writes an imported relationship with its lifetime, if none exists. One without a date is equal to an existing
-    /// one whatever the date of that.
+    /// Mints the birth of a relationship.
+    fn birth(&self) -> u64 {
+        u64::from_be_bytes(self.stores.rng().bytes())
+    }
+
+    /// Writes an imported relationship with its lifetime, if none exists.
     pub(crate) async fn restore(
         &self,
         relationship: &Relationship,
         lifetime: Lifetime,
         expires_at: Timestamp,
         dated: bool,
-        dry_run: bool,
+        import: Import<'_>,
     ) -> Result<Restored> {
-        let (keys, record) = self.prepare(relationship, lifetime, expires_at)?;
-        let ours = (record.value.clone(), record.expires_at);
-        restore(&self.stores, keys.into(), &principals(&relationship.edge()), record, dry_run, |there| {
-            let stored: StoredRelationship = codec::decode(&there.value)?;
-            let alike =
-                stored.created_by == relationship.created_by && stored.metadata == relationship.metadata;
-            Ok(alike && (!dated || ours == (there.value.clone(), there.expires_at)))
-        })
-        .await
+        let origin = Origin { parent: ParentName::default(), born: Some(self.birth()) };
+        let (keys, record) = self.prepare(relationship, lifetime, expires_at, origin)?;
+        let edge = relationship.edge();
+        let terms = (import.dry_run, &import.note(Kind::Relationship, target_of(&edge), expires_at)?);
+        StoredGrant::restore(&self.stores, keys.into(), &principals(&edge), record, dated, terms).await
     }
 
     fn prepare(
@@ -164,17 +178,14 @@ impl Relationships {
         relationship: &Relationship,
         lifetime: Lifetime,
         expires_at: Timestamp,
+        origin: Origin,
     ) -> Result<([Key; 2], Record)> {
         let scope = relationship.scope.as_ref().unwrap_or(&self.scope);
         self.scope.require(scope)?;
-        check_text("the maker of a relationship", &relationship.created_by, MAX_GRANTOR_BYTES)?;
-        check_metadata(&relationship.metadata)?;
-        let stored = StoredRelationship {
-            created_by: relationship.created_by.clone(),
-            metadata: relationship.metadata.clone(),
-            lifetime,
-        };
-        Ok((keys(scope, &relationship.edge())?, self.stores.record(codec::encode(&stored), expires_at)))
+        let Relationship { created_by, metadata, .. } = relationship;
+        let value =
+            StoredGrant::encode("the maker of a relationship", created_by, metadata, lifetime, Some(origin))?;
+        Ok((keys_of(scope, &relationship.edge())?, self.stores.record(value, expires_at)))
     }
 
     /// Returns whether exactly this relationship exists, in exactly this scope. An error is no answer: refuse.
@@ -239,12 +250,7 @@ impl Relationships {
     /// Deletes every relationship of exactly this scope, appends to the audit log, and returns their number. After an
     /// error, call it again to delete the rest.
     pub async fn delete_scope(&self, context: &AuditContext) -> Result<u64> {
-        let (scopes, reach) = (self.stores.scopes(&self.scope), Reach::Exact(self.scope.clone()));
-        // Checks read the forward record: it is removed first, where an engine keeps kinds apart.
-        let kinds = vec![Kind::Relationship, Kind::RelationshipReverse];
-        let removed = scopes.delete_kinds(kinds, &reach, context).await?.finish().await?;
-        let _ = self.stores.reconcile_below(&reach).await?;
-        Ok(removed.records.get(&Kind::Relationship).copied().unwrap_or_default())
+        self.delete_all(false, context).await
     }
 
     /// Removes some of the relationships under `prefix`, each with its other end, and returns whether there may be
@@ -254,7 +260,7 @@ impl Relationships {
         let page = self.stores.backend().scan(prefix, None, Batch::MAX_WRITES / 2, now).await?;
         let mut deletes = Vec::new();
         for (key, _) in &page.items {
-            let ends = keys(&self.scope, &relationship::edge_of(key)?)?;
+            let ends = keys_of(&self.scope, &edge_of(key)?)?;
             deletes.extend(ends.map(|key| Write::Delete { key }));
         }
         if !deletes.is_empty() {
@@ -262,7 +268,7 @@ impl Relationships {
             let _ = self.stores.backend().commit(Batch::new(deletes)?, now).await?;
         }
         for (key, _) in &page.items {
-            self.remove_belongings(&relationship::edge_of(key)?).await?;
+            self.remove_belongings(&edge_of(key)?).await?;
         }
         Ok(Erased { removed: page.items.len() as u64, more: page.next.is_some() })
     }
@@ -281,7 +287,14 @@ impl Relationships {
         }
         let sort = relation_type.map(RelationType::parts).unwrap_or_default();
         let prefix = Prefix::partition(kind, &self.scope, &[name.into()], &sort)?;
-        let page = self.stores.backend().scan(&prefix, after, limit, self.stores.now()?).await?;
+        let now = self.stores.now()?;
+        let mut page = bounded(&self.stores, &prefix, after, limit, now).await?;
+        let (mut parents, mut ended) = (MetParents::new(&self.stores, now), Vec::new());
+        for (_, record) in &page.items {
+            ended.push(parents.ended(&self.scope, standing_of(record)?.1.as_ref()).await?);
+        }
+        let mut ended = ended.into_iter();
+        page.items.retain(|_| ended.next() == Some(false));
         Listing::read(page, |key, record| Related::read(&key, &record))
     }
 
@@ -289,23 +302,25 @@ impl Relationships {
         Ok(RecordHandle {
             stores: &self.stores,
             scope: &self.scope,
-            keys: keys(&self.scope, edge)?.into(),
+            keys: keys_of(&self.scope, edge)?.into(),
             target: target_of(edge),
             whose: principals(edge).into(),
             lifetime: lifetime_of,
+            parent: |record| Ok(standing_of(record)?.1),
         })
     }
+}
+
+/// Birth of a relationship, and the record that it belongs to; neither if an earlier version wrote it.
+pub(crate) fn standing_of(record: &Record) -> Result<(Option<u64>, Option<ParentName>)> {
+    let StoredGrant { born, parent, .. } = codec::decode(&record.value)?;
+    Ok((born, parent))
 }
 
 /// Names of a relationship in the audit log.
 pub(crate) fn target_of(edge: &Edge) -> Vec<String> {
     let Edge { subject, relation, object, relation_type } = edge.clone();
     vec![subject, relation_type.to_string(), relation, object]
-}
-
-/// Lifetime of a stored relationship.
-pub(crate) fn lifetime_of(record: &Record) -> Result<Lifetime> {
-    Ok(codec::decode::<StoredRelationship>(&record.value)?.lifetime)
 }
 
 /// Answer to an addition by a caller that may not extend.
@@ -322,19 +337,9 @@ pub enum AddOutcome {
     },
 }
 
-/// Keys of a relationship and of its reverse.
-pub(crate) fn keys_of(scope: &Scope, edge: &Edge) -> Result<[Key; 2]> {
-    keys(scope, edge)
-}
-
-/// Subject, relation, object and type of a key.
-pub(crate) fn edge_of(key: &Key) -> Result<Edge> {
-    relationship::edge_of(key)
-}
-
 /// Key of the reverse of a relationship.
 pub(crate) fn reverse_of(key: &Key) -> Result<Key> {
-    let [_, reverse] = keys(&key.scope(), &relationship::edge_of(key)?)?;
+    let [_, reverse] = keys_of(&key.scope(), &edge_of(key)?)?;
     Ok(reverse)
 }
 
@@ -344,11 +349,13 @@ fn principals(edge: &Edge) -> [Principal<'_>; 2] {
 }
 
 /// Keys of a relationship and of its reverse.
-fn keys(scope: &Scope, edge: &Edge) -> Result<[Key; 2]> {
+pub(crate) fn keys_of(scope: &Scope, edge: &Edge) -> Result<[Key; 2]> {
     let key = |kind, from: &str, to: &str| {
         let mut sort = edge.relation_type.parts();
         sort.extend([Part::from(edge.relation.as_str()), to.into()]);
-        Key::new(kind, scope, &[from.into()], &sort)
+        let key = Key::new(kind, scope, &[from.into()], &sort);
+        let names = [("subject", &edge.subject), ("relation", &edge.relation), ("object", &edge.object)];
+        name_member(key, &names.map(|(member, name)| (member, name.as_str())))
     };
     Ok([
         key(Kind::Relationship, &edge.subject, &edge.object)?,

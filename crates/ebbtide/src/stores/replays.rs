@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::profile::Profile;
 use super::registry::{Store, question};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::refusal::RefusalCause;
@@ -124,7 +125,7 @@ impl Proof {
     fn digest(&self) -> Result<Digest> {
         check_length("namespace", &self.namespace, Self::MAX_NAME_BYTES)?;
         check_length("jti", &self.jti, Self::MAX_JTI_BYTES)?;
-        check_optional("key thumbprint", self.jkt.as_deref(), Self::MAX_NAME_BYTES)?;
+        check_optional("jkt", self.jkt.as_deref(), Self::MAX_NAME_BYTES)?;
         let mut parts = vec![self.namespace.as_bytes(), self.jti.as_bytes()];
         if self.htm.is_none() && self.htu.is_none() {
             parts.extend(self.jkt.as_deref().map(str::as_bytes));
@@ -259,34 +260,45 @@ impl Replays {
     /// End of the time for which a proof that is fresh at `now` is refused; none if the proof itself has ended.
     fn end(&self, proof: &Proof, now: Now) -> Result<Option<Timestamp>> {
         let profile = self.stores.profile_or_default(proof.profile.as_deref())?;
-        // A proof must not be fresh again while its nonce is good.
-        let default = profile.replay.max(profile.nonce);
+        let retention = |given| self.retention(given, profile);
         let own_end = match (proof.ttl, proof.expires_at, proof.iat, proof.window) {
             (_, None, None, None) => None,
             (None, Some(expires_at), None, None) => Some(Timestamp::from_millis(expires_at)?),
             (None, None, Some(iat), window) => {
                 let iat = Timestamp::from_millis(iat.saturating_mul(1_000))?;
-                let window = self.stores.ttl(Kind::Replay, &self.scope, window, default)?;
-                Some(iat.checked_add(window.duration())?)
+                Some(iat.checked_add(retention(window)?.duration())?)
             }
             _ => {
                 return Err(Error::invalid(
                     "one of ttl_seconds, expires_at, or iat with window_seconds is given",
-                ));
+                )
+                .about("ttl_seconds"));
             }
         };
         let end = match own_end {
             Some(end) if !now.before(end)? => return Ok(None),
             Some(end) if end.since(now.latest()) > Ttl::MAX.duration() => {
-                return Err(Error::invalid("the proof ends more than a hundred years from now"));
+                return Err(
+                    Error::invalid("the proof ends more than a hundred years from now").about("expires_at")
+                );
             }
             Some(end) => {
                 now.check_confirmed()?;
                 end
             }
-            None => now.end(self.stores.ttl(Kind::Replay, &self.scope, proof.ttl, default)?)?,
+            None => now.end(retention(proof.ttl)?)?,
         };
         end.checked_add(proof.hold).map(Some)
+    }
+
+    /// Time for which a proof is refused, if the request gives that or none. By default a proof is not fresh again while
+    /// its nonce is good, whatever a policy says of proofs.
+    fn retention(&self, given: Option<Ttl>, profile: Profile) -> Result<Ttl> {
+        let own = self.stores.ttl(Kind::Replay, &self.scope, given, profile.replay.max(profile.nonce))?;
+        if given.is_some() {
+            return Ok(own);
+        }
+        Ok(own.max(self.stores.ttl(Kind::Nonce, &self.scope, None, profile.nonce)?))
     }
 
     fn key(&self, proof: &Proof) -> Result<Key> {

@@ -24,6 +24,7 @@
 
 mod deletion;
 mod migration;
+mod moving;
 
 use std::collections::BTreeMap;
 
@@ -66,10 +67,16 @@ pub struct Statistics {
 }
 
 impl Scopes {
-    /// Kinds that are deleted with a scope: all but the audit log and the store's own records. They are in the order
-    /// of deletion: what gives access comes before what only leads to it. Policies of a deleted scope go at the end.
+    /// Kinds that are deleted with a scope: all but the audit log, epochs and the store's own records. They are in the
+    /// order of deletion: what gives access comes before what only leads to it. Policies of a deleted scope go at the end.
+    ///
+    /// Epochs end by themselves: without them, copies of what was revoked would be honoured again, and the set of the
+    /// clients of every scope is among those of the global one. A deletion of an owner or a client that has begun stays
+    /// begun until it is called again.
     pub fn deletable() -> impl Iterator<Item = Kind> {
-        let kept = |kind: &Kind| matches!(kind, Kind::Audit | Kind::Policy | Kind::System) || kind.is_probe();
+        let kept = |kind: &Kind| {
+            matches!(kind, Kind::Audit | Kind::Owner | Kind::Policy | Kind::System) || kind.is_probe()
+        };
         Kind::ALL.iter().copied().filter(move |kind| !kept(kind))
     }
 
@@ -155,7 +162,8 @@ impl Scopes {
     ) -> Result<ScopeDeletion> {
         if let Some(kept) = kinds.iter().find(|kind| !Self::deletable().any(|deletable| deletable == **kind))
         {
-            return Err(Error::invalid(format!("records of the kind {kept} are not deleted with a scope")));
+            return Err(Error::invalid(format!("records of the kind {kept} are not deleted with a scope"))
+                .about("kinds"));
         }
         let prefixes = self.prefixes(kinds.into_iter(), reach)?;
         ScopeDeletion::begin(&self.stores, reach, prefixes, context).await

@@ -18,6 +18,7 @@
 //! ```
 
 mod listing;
+mod moving;
 mod request;
 
 use std::time::Duration;
@@ -26,6 +27,7 @@ use base64ct::{Base64UrlUnpadded, Encoding as _};
 use minicbor::{Decode, Encode};
 
 pub use listing::SessionInfo;
+pub(crate) use moving::profile_of;
 pub use request::{SessionFields, SessionRequest};
 
 use super::audit::{AuditContext, Note};
@@ -52,6 +54,9 @@ use crate::model::ttl::Ttl;
 use crate::model::write::Write;
 use crate::stores::grants::MAX_NAME_BYTES;
 use crate::timekeeping::Now;
+
+/// Shortest time for which an ended session is remembered.
+const LEAST_RETENTION: Duration = Duration::from_secs(10);
 
 /// Sessions of one scope.
 ///
@@ -186,6 +191,8 @@ struct StoredSession {
     /// Name that grants refer to the session by, where it is not the handle.
     #[n(7)]
     sid: Option<String>,
+    #[n(8)]
+    profile: Option<String>,
 }
 
 /// Live session that was read, with the key and the version for a conditional write.
@@ -248,10 +255,10 @@ impl Store for Sessions {
     async fn explain(&self, question: &SessionQuestion) -> Result<Finding> {
         let now = self.stores.now()?;
         Ok(match self.find((&question.session_id).into(), now).await? {
-            Ok(found) if self.death(&found.stored, now).await?.is_some() => {
-                Finding::new(RecordState::Revoked, "its subject was signed out")
-            }
             Ok(FoundSession { stored, .. }) => {
+                if let Some(death) = self.death(&stored, now).await? {
+                    return Ok(Finding::dead(death));
+                }
                 let finding = Finding::new(RecordState::Live, "it was not claimed, and a touch renews it")
                     .since(Timestamp::from_stored(stored.created_at)?)
                     .until(Timestamp::from_stored(stored.valid_until)?);
@@ -288,7 +295,8 @@ impl Sessions {
         let ttl = self.stores.ttl(Kind::Session, &self.scope, request.ttl, profile.session)?;
         let max = request.max_ttl.unwrap_or(ttl.max(Ttl::secs(Self::DEFAULT_MAX_SECONDS)));
         if ttl > max {
-            return Err(Error::invalid(format!("a TTL of {ttl} is longer than its cap of {max}")));
+            return Err(Error::invalid(format!("a TTL of {ttl} is longer than its cap of {max}"))
+                .about("ttl_seconds"));
         }
         check_longest("a session", max)?;
         let (session_id, digest) = token::mint(token::SESSION, &[], self.stores.rng());
@@ -307,6 +315,7 @@ impl Sessions {
                 ends_at: ends_at.as_millis(),
                 stamp: Some(stamp),
                 sid: request.sid.clone(),
+                profile: request.profile.clone(),
             };
             let mut writes = vec![Write::Insert { key: key.clone(), record: self.record(&stored)? }];
             if let Some(subject) = subject {
@@ -465,10 +474,11 @@ impl Sessions {
         Ok(Write::Replace { key, expected: version, record: self.record(&stored)? })
     }
 
-    /// Record of a session. It outlives the session by its TTL.
+    /// Record of a session. It outlives the session by its TTL, and by ten seconds at least.
     fn record(&self, stored: &StoredSession) -> Result<Record> {
         let valid_until = Timestamp::from_stored(stored.valid_until)?;
-        let expires_at = valid_until.checked_add(Duration::from_millis(stored.ttl_millis))?;
+        let retained = Duration::from_millis(stored.ttl_millis).max(LEAST_RETENTION);
+        let expires_at = valid_until.checked_add(retained)?;
         Ok(self.stores.record(codec::encode(stored), expires_at))
     }
 

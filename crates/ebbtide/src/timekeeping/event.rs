@@ -94,14 +94,18 @@ impl fmt::Display for Event {
                 write!(f, "the clock is set from the wall clock and held until it is confirmed")
             }
             Self::DoubtBegan { by, .. } => {
-                write!(f, "the wall clock is {} ahead of own time; nothing is issued", Span(*by))
+                write!(f, "the wall clock is {} ahead of own time; nothing is issued", DisplayMicros(*by))
             }
             Self::DoubtEnded { .. } => write!(f, "the wall clock agrees with own time again"),
             Self::Adopted { from, to, voucher } => {
                 write!(f, "own time moved from {from} to {to}; vouched for by: {}", voucher.name())
             }
             Self::WallBehind { by, .. } => {
-                write!(f, "the wall clock is {} behind own time; expiry goes on by the boot clock", Span(*by))
+                write!(
+                    f,
+                    "the wall clock is {} behind own time; expiry goes on by the boot clock",
+                    DisplayMicros(*by)
+                )
             }
             Self::WallBack { .. } => write!(f, "the wall clock is no longer behind own time"),
             Self::HoldEnded { .. } => write!(f, "the clock is no longer held"),
@@ -112,6 +116,7 @@ impl fmt::Display for Event {
 /// The outcome of `clock accept`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "where own time went back, the fence must be set before the next answer"]
+#[non_exhaustive]
 pub struct Accepted {
     /// Own time before; on an opening, the mark's.
     pub from: Timestamp,
@@ -163,26 +168,30 @@ impl fmt::Display for NotReady {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::BehindMark { by } => {
-                write!(f, "the wall clock is {} behind the store's clock mark", Span(by))
+                write!(f, "the wall clock is {} behind the store's clock mark", DisplayMicros(by))
             }
             Self::FarAhead { by } => {
                 write!(
                     f,
                     "the wall clock is {} ahead of the store's clock mark, and 31 days are believed",
-                    Span(by)
+                    DisplayMicros(by)
                 )
             }
             Self::BehindInHold { by } => {
-                write!(f, "the wall clock fell {} behind own time before it was confirmed", Span(by))
+                write!(f, "the wall clock fell {} behind own time before it was confirmed", DisplayMicros(by))
             }
-            Self::Closed { width } => write!(f, "the clock is in doubt by {}", Span(width)),
+            Self::Closed { width } => write!(f, "the clock is in doubt by {}", DisplayMicros(width)),
             Self::NoEngineClock => f.write_str("the engine's clock has not been compared recently"),
             Self::EngineDisagrees { ahead } => {
                 let side = if ahead > 0 { "ahead of" } else { "behind" };
-                write!(f, "the wall clock is {} {side} the engine's clock", Span(ahead.abs()))
+                write!(f, "the wall clock is {} {side} the engine's clock", DisplayMicros(ahead.abs()))
             }
             Self::NoSweep { difference } => {
-                write!(f, "wall clock and own time differ by {}; nothing is swept", Span(difference.abs()))
+                write!(
+                    f,
+                    "wall clock and own time differ by {}; nothing is swept",
+                    DisplayMicros(difference.abs())
+                )
             }
         }
     }
@@ -196,9 +205,9 @@ impl NotReady {
 }
 
 /// A duration in microseconds, in the two largest units that matter.
-pub(super) struct Span(pub(super) Micros);
+pub(super) struct DisplayMicros(pub(super) Micros);
 
-impl fmt::Display for Span {
+impl fmt::Display for DisplayMicros {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0 / SECOND;
         let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);

@@ -135,7 +135,7 @@ impl Machine {
         true
     }
 
-    /// Where wall and engine agree, own time follows them, and there is nothing to hold back.
+    /// Follows wall and engine if they agree; then there is nothing to hold back.
     fn follow_engine(&mut self, at: Reading) {
         let Some(engine) = self.current_engine(at) else { return };
         if !engine.agrees(at.wall, at.boot, &self.bounds) {

@@ -32,10 +32,10 @@ pub struct TimeSource {
     bounds: Bounds,
     published: Published,
     doubts: AtomicU64,
-    machine: Mutex<State>,
+    machine: Mutex<MachineState>,
 }
 
-struct State {
+struct MachineState {
     machine: Machine,
     /// Boot-time reading of the last question for the kernel's synchronization, and the answer.
     synchronized: Option<(Micros, Option<Micros>)>,
@@ -94,7 +94,7 @@ impl TimeSource {
             bounds,
             published: Published::default(),
             doubts: AtomicU64::new(0),
-            machine: Mutex::new(State { machine, synchronized: None }),
+            machine: Mutex::new(MachineState { machine, synchronized: None }),
         }
     }
 
@@ -242,7 +242,7 @@ impl TimeSource {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, MachineState> {
         // A panic leaves the machine between two readings at worst; the next one sets it right.
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -260,7 +260,7 @@ impl TimeSource {
     }
 }
 
-impl State {
+impl MachineState {
     /// Asks the kernel while it matters, once a second at the most.
     fn synchronized(&mut self, clocks: &dyn Clocks, boot: Micros) -> Option<Micros> {
         if self.machine.is_plain() && self.machine.hold.is_none() {

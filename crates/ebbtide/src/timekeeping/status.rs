@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::bounds::Micros;
-use super::event::{NotReady, Span};
+use super::event::{DisplayMicros, NotReady};
 use super::machine::{Machine, Phase};
 use super::mark::timestamp;
 use super::reading::Reading;
@@ -105,7 +105,7 @@ impl Machine {
             (_, ClockState::Held) => (
                 format!(
                     "own time is held: absence is still judged by the time {} earlier",
-                    Span(micros(width))
+                    DisplayMicros(micros(width))
                 ),
                 Some(
                     "synchronize the wall clock: the hold ends 15 minutes after the kernel reports it, or after a day",
@@ -114,7 +114,7 @@ impl Machine {
             (_, ClockState::Behind) => (
                 format!(
                     "the wall clock is {} behind own time; expiry goes on by the boot clock",
-                    Span(-difference)
+                    DisplayMicros(-difference)
                 ),
                 Some("set the wall clock; nothing is swept until it agrees"),
             ),
@@ -139,11 +139,14 @@ impl Machine {
     fn doubt_summary(&self, at: Reading) -> String {
         let own = self.own(at.boot);
         if self.doubt.is_some() {
-            return format!("the wall clock is {} ahead of own time; nothing is issued", Span(at.wall - own));
+            return format!(
+                "the wall clock is {} ahead of own time; nothing is issued",
+                DisplayMicros(at.wall - own)
+            );
         }
         let ahead = self.engine.map_or(0, |engine| engine.ahead(own, at.boot));
         let side = if ahead > 0 { "ahead of" } else { "behind" };
-        format!("own time is {} {side} the engine's clock; nothing is issued", Span(ahead.abs()))
+        format!("own time is {} {side} the engine's clock; nothing is issued", DisplayMicros(ahead.abs()))
     }
 
     fn doubt_advice(&self) -> &'static str {

@@ -9,7 +9,7 @@ use super::marks::Marks;
 use super::now::Now;
 use super::source::TimeSource;
 use crate::admin::Admin;
-use crate::backend::{Budget, Cursor, Info, Page, Swept};
+use crate::backend::{ALL_PAGE, Budget, Cursor, Info, Page, Swept, all_pages};
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
 use crate::model::record::{Record, Version};
@@ -203,16 +203,7 @@ impl Timed {
 
     /// Every live record under `prefix`. For partitions of a known size.
     pub async fn scan_all(&self, prefix: &Prefix, now: Now) -> Result<Vec<(Key, Record)>> {
-        let mut items = Vec::new();
-        let mut after = None;
-        loop {
-            let page = self.scan(prefix, after.as_ref(), 1_000, now).await?;
-            items.extend(page.items);
-            after = page.next;
-            if after.is_none() {
-                return Ok(items);
-            }
-        }
+        all_pages(|after| async move { self.scan(prefix, after.as_ref(), ALL_PAGE, now).await }).await
     }
 
     /// Writes the whole batch if every condition holds, and nothing otherwise. `Unavailable` also if a record that it

@@ -18,7 +18,7 @@ crate::trials! {
     an_error_names_no_key_and_no_value
 }
 
-/// What the engine says when it has too much to do.
+/// Errors of an engine that is overloaded.
 const THROTTLES: [&str; 4] = [
     "ProvisionedThroughputExceededException",
     "ThrottlingException",

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ebbtide::stores::access_tokens::{AccessRequest, IssueOutcome};
 use ebbtide::stores::api_keys::{KeyRequest, Role};
 use ebbtide::stores::approvals::Approval;
-use ebbtide::stores::audit::AuditContext;
+use ebbtide::stores::audit::{Action, AuditContext, Note};
 use ebbtide::stores::challenges::{ChallengeRequest, Form, Verify};
 use ebbtide::stores::clients::{ClientRequest, RegisterOutcome};
 use ebbtide::stores::codes::{CodeRequest, Redeem};
@@ -68,11 +68,14 @@ async fn the_table_of_costs_is_what_was_measured(site: &Site) {
     let (proxy, store, _) = site.proxied().await;
     // A clock that stands: no lease is renewed between two operations.
     let clock = ManualClock::at(SystemClock.now());
-    let stores = Stores::builder(Arc::new(store)).clock(clock).build();
+    let stores = Stores::builder_for_tests(Arc::new(store)).clock(clock).build();
     // A process reads the epochs of clients once; what follows is renewed by its timer.
     let scope = Scope::tenant("acme").unwrap();
     stores.grants(&scope).issue(GrantRequest::new("first", "app")).await.unwrap();
     let _ = stores.replays(&scope).check(&Proof::new("dpop", "first")).await.unwrap();
+    // The first entry of a chain of the audit log has a checkpoint beside it.
+    let first = Note::new(Action::Operate, "admin", "opens the chain").unwrap();
+    stores.audit(&scope).append(&first).await.unwrap();
     stores.settle().await;
     let mut meter = Meter { proxy, stores: stores.clone(), rows: Vec::new() };
     tokens(&mut meter, &stores, &scope).await;

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use ebbtide::engines::dynamodb::DynamoDb;
-use ebbtide::{Backend, BackendExt, Batch, Commit, ErrorKind, Key, Record, Write};
+use ebbtide::model::alteration::decode_count;
+use ebbtide::{
+    Add, Alteration, Backend, BackendExt, Batch, Commit, ErrorKind, Key, Record, SystemRng, Version, Write,
+};
 
 use crate::proxy::Act;
 use crate::site::{Site, at, key, record};
@@ -21,6 +24,8 @@ crate::trials! {
     a_delete_whose_answer_is_lost_is_not_repeated
     a_take_whose_answer_is_lost_is_had_by_nobody
     a_take_whose_request_is_lost_is_not_repeated
+    an_addition_whose_answer_is_lost_is_counted_once_and_not_answered
+    an_addition_whose_request_is_lost_is_not_counted
     a_transaction_whose_answer_is_lost_is_applied
     a_transaction_of_removes_whose_answer_is_lost_is_applied
     a_transaction_whose_request_is_lost_is_applied
@@ -162,6 +167,35 @@ async fn a_take_whose_request_is_lost_is_not_repeated(site: &Site) {
     proxy.next("DeleteItem", Act::LoseRequest);
     assert_eq!(store.take(&key("a"), at(0)).await.unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(store.take(&key("a"), at(0)).await.unwrap(), Some(record), "it is still to be had");
+}
+
+fn addition() -> Alteration {
+    let version = Version::mint(&SystemRng);
+    Alteration::Add(Add { by: 1, limit: 10, expires_if_new: at(100), version })
+}
+
+async fn count(store: &DynamoDb, key: &Key) -> Option<i64> {
+    let counter = store.get(key, at(0)).await.unwrap();
+    counter.map(|counter| decode_count(&counter.value).unwrap())
+}
+
+async fn an_addition_whose_answer_is_lost_is_counted_once_and_not_answered(site: &Site) {
+    let (proxy, store, past) = site.proxied().await;
+    proxy.next("UpdateItem", Act::LoseAnswer);
+    let answer = store.alter(&key("n"), &addition(), at(0)).await;
+    assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unavailable, "it cannot be known again");
+    assert_eq!(proxy.requests("UpdateItem"), 1, "a second would count twice");
+    assert_eq!(count(&past, &key("n")).await, Some(1));
+    assert!(store.alter(&key("n"), &addition(), at(0)).await.unwrap().applied);
+    assert_eq!(count(&past, &key("n")).await, Some(2), "the caller's own repetition is another addition");
+}
+
+async fn an_addition_whose_request_is_lost_is_not_counted(site: &Site) {
+    let (proxy, store, past) = site.proxied().await;
+    proxy.next("UpdateItem", Act::LoseRequest);
+    let answer = store.alter(&key("n"), &addition(), at(0)).await;
+    assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!((proxy.requests("UpdateItem"), count(&past, &key("n")).await), (1, None));
 }
 
 fn transaction(old: &Record) -> Batch {

@@ -19,7 +19,7 @@ crate::trials! {
 const PART: &str = "EBBTIDE_TEST_DYNAMODB_PART";
 const STORE: &str = "EBBTIDE_TEST_DYNAMODB_PART_STORE";
 
-/// How many keys are raced for, and by how many tasks in each process.
+/// Number of contested keys, and of tasks in each process.
 const KEYS: usize = 10;
 const TASKS: usize = 16;
 

@@ -19,7 +19,7 @@ const LATENCY: Duration = Duration::from_millis(20);
 
 type Hook = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
-/// What is done with a request instead of answering it.
+/// Fault that replaces the answer to a request.
 pub(crate) enum Act {
     /// The endpoint never hears of it.
     LoseRequest,
@@ -68,6 +68,7 @@ struct State {
     /// True if requests are answered as by an empty table, and never passed on.
     is_alone: bool,
     cost: Option<Cost>,
+    pages: Vec<Option<u64>>,
 }
 
 pub(crate) struct Proxy {
@@ -108,6 +109,11 @@ impl Proxy {
         self.state.lock().unwrap().limits = Some(Limits::default());
     }
 
+    /// Numbers of items that the pages of walks were limited to; none for a page without a limit.
+    pub(crate) fn page_limits(&self) -> Vec<Option<u64>> {
+        self.state.lock().unwrap().pages.clone()
+    }
+
     /// Conflicts, throttled writes and batches that were dealt with in part, so far.
     pub(crate) fn limited(&self) -> (usize, usize, usize) {
         let state = self.state.lock().unwrap();
@@ -146,7 +152,7 @@ impl Proxy {
         (0..times).for_each(|_| self.next(operation, act()));
     }
 
-    /// How many requests there were of that operation.
+    /// Number of requests of one operation.
     pub(crate) fn requests(&self, operation: &str) -> usize {
         self.state.lock().unwrap().requests.get(operation).copied().unwrap_or(0)
     }
@@ -156,7 +162,7 @@ impl Proxy {
         self.state.lock().unwrap().requests.drain().collect()
     }
 
-    /// How many requests there were in all, since this was last asked.
+    /// Number of requests since the last call.
     pub(crate) fn take_total(&self) -> usize {
         self.state.lock().unwrap().requests.drain().map(|(_, count)| count).sum()
     }
@@ -171,6 +177,10 @@ async fn serve(mut client: TcpStream, upstream: &str, state: &Mutex<State>) -> i
         let act = {
             let mut state = state.lock().unwrap();
             *state.requests.entry(operation.clone()).or_default() += 1;
+            if operation == "Scan" {
+                let request: Value = serde_json::from_slice(&body).expect("a request is JSON");
+                state.pages.push(request["Limit"].as_u64());
+            }
             state.acts.get_mut(&operation).and_then(VecDeque::pop_front)
         };
         let answer = match act {

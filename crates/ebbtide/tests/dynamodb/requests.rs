@@ -1,4 +1,4 @@
-//! What each operation costs.
+//! Requests of each operation.
 
 use ebbtide::{Backend, BackendExt, Batch, Commit, Prefix, Scope, Write};
 

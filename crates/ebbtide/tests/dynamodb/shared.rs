@@ -59,7 +59,7 @@ async fn of_a_thousand_issues_for_one_client_no_two_touch_one_item(site: &Site) 
     proxy.limit_alone();
     // A clock that stands: no lease ends while the machine is busy.
     let clock = ManualClock::at(SystemClock.now());
-    let stores = Stores::builder(Arc::new(store)).clock(clock).build();
+    let stores = Stores::builder_for_tests(Arc::new(store)).clock(clock).build();
     let stopwatch = Stopwatch::start();
     let mut issuers = JoinSet::new();
     for issuer in 0..ISSUERS {
@@ -74,7 +74,13 @@ async fn of_a_thousand_issues_for_one_client_no_two_touch_one_item(site: &Site) 
         });
     }
     issuers.join_all().await;
-    println!("{} codes and grants of one client in {:?}", 2 * ISSUERS * EACH, stopwatch.elapsed());
+    let took = stopwatch.elapsed();
+    println!("{} codes and grants of one client in {took:?}", 2 * ISSUERS * EACH);
+    // 1,024 of them: a thousand a second, on a machine that does nothing else.
+    assert!(
+        std::env::var_os("EBBTIDE_TEST_QUIET").is_none() || took < Duration::from_millis(1_024),
+        "{took:?}"
+    );
     let (conflicts, throttled, _) = proxy.limited();
     assert_eq!((conflicts, throttled, proxy.most_touched()), (0, 0, 1));
 }
@@ -120,7 +126,7 @@ async fn an_endpoint_that_hangs_is_unavailable_within_the_time_of_a_login(_: &Si
     let stopwatch = Stopwatch::start();
     let error = store.insert(key("a"), record("v", 100), at(0)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(stopwatch.elapsed() < Duration::from_secs(8), "{:?}", stopwatch.elapsed());
+    assert!(stopwatch.elapsed() < Duration::from_secs(6), "{:?}", stopwatch.elapsed());
 }
 
 async fn an_endpoint_that_refuses_connections_has_done_nothing(_: &Site) {

@@ -32,7 +32,7 @@ impl Site {
         }
     }
 
-    /// Whether the endpoint deletes by TTL while a test waits: the first emulator does. The second says that it does
+    /// The endpoint deletes by TTL while a test waits: the first emulator does. The second says that it does
     /// and deletes nothing; a service of its own takes days.
     pub(crate) fn deletes_by_ttl(&self) -> bool {
         self.is_local() && std::env::var("EBBTIDE_TEST_DYNAMODB").is_ok_and(|first| first == self.endpoint)

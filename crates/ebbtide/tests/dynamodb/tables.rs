@@ -7,11 +7,13 @@ use ebbtide::Admin as _;
 use ebbtide::AdminExt as _;
 use ebbtide::{Backend, BackendExt, ErrorKind, SystemRng, Version};
 
+use crate::proxy::Act;
 use crate::site::{Site, at, key, record};
 
 crate::trials! {
     a_table_is_made_once_and_says_what_was_done
     a_table_without_ttl_is_a_warning_until_it_is_enabled
+    a_role_that_may_not_read_the_ttl_setting_is_warned_and_serves
     a_table_with_other_keys_is_left_alone
     a_missing_table_is_no_answer
     stores_with_different_prefixes_share_a_table_and_nothing_else
@@ -61,6 +63,21 @@ async fn a_table_without_ttl_is_a_warning_until_it_is_enabled(site: &Site) {
     store.enable_ttl().await.unwrap();
     assert_eq!(store.warnings().await.unwrap(), [""; 0]);
     site.client().delete_table().table_name(table).send().await.unwrap();
+}
+
+async fn a_role_that_may_not_read_the_ttl_setting_is_warned_and_serves(site: &Site) {
+    let (proxy, store, _) = site.proxied().await;
+    proxy.next("DescribeTimeToLive", Act::error("AccessDeniedException"));
+    for _ in 0..2 {
+        let warnings = store.warnings().await.unwrap();
+        assert!(warnings.len() == 1 && warnings[0].contains("dynamodb:DescribeTimeToLive"), "{warnings:?}");
+    }
+    assert_eq!(proxy.requests("DescribeTimeToLive"), 1, "a refusal is kept for a minute");
+    let (proxy, store, _) = site.proxied().await;
+    for _ in 0..2 {
+        assert_eq!(store.warnings().await.unwrap(), [""; 0]);
+    }
+    assert_eq!(proxy.requests("DescribeTimeToLive"), 1, "a table with TTL is not asked at each probe");
 }
 
 async fn a_table_with_other_keys_is_left_alone(site: &Site) {

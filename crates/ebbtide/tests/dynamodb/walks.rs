@@ -1,22 +1,27 @@
-//! What goes through a whole scope or table: listing, erasing, reconciling.
+//! Walks through a whole scope or table: listing, erasing, reconciling.
+
+use std::sync::Arc;
 
 use ebbtide::Admin as _;
 use ebbtide::AdminExt as _;
 use ebbtide::engines::dynamodb::DynamoDb;
 use ebbtide::stores::access_tokens::{AccessRequest, IssueOutcome};
 use ebbtide::stores::grants::GrantRequest;
+use ebbtide::stores::records::{PutRecord, Records};
 use ebbtide::stores::scopes::Scopes;
 use ebbtide::stores::sessions::SessionRequest;
 use ebbtide::{
     Backend, BackendExt, Batch, Budget, Cursor, ErrorKind, Key, Kind, ManualClock, Prefix, Reach, Record,
     Scope, Stores, Write,
 };
+use serde_json::json;
 
 use crate::proxy::Act;
 use crate::site::{Site, at, open, record};
 
 crate::trials! {
     a_cursor_is_checked
+    records_have_no_order_to_scan_them_in
     a_scope_is_listed_in_pages
     a_large_table_is_gone_through_and_no_cursor_names_anothers_record
     erasing_goes_on_with_what_the_engine_did_not_do
@@ -24,9 +29,23 @@ crate::trials! {
     a_sweep_removes_index_records_whose_record_is_gone
     a_walk_goes_on_where_its_last_step_ended
     a_sweep_is_gone_on_with_by_another_process
+    a_slow_table_is_walked_in_smaller_pages
+    counts_are_at_hand_from_the_first_step_on_and_whole_for_who_ends_the_walk
+    a_role_that_may_not_describe_the_table_walks_all_the_same
     a_scope_is_cleared_by_one_walk_for_all_kinds
     a_count_and_a_deletion_are_gone_on_with_by_another_process
     what_is_gone_takes_its_index_records_with_it
+}
+
+async fn records_have_no_order_to_scan_them_in(site: &Site) {
+    let stores = Stores::builder_for_tests(Arc::new(site.open().await)).clock(ManualClock::at(at(0))).build();
+    let records = stores.records(&Scope::Global);
+    let _ = records.put(&PutRecord::new(Records::REDIS, "k", json!(1))).await.unwrap();
+    let refused = records.scan(Records::REDIS, 0, 10).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    assert!(refused.message().contains("keeps no order"), "{refused}");
+    let listed = records.list(Records::REDIS, None, 10).await.unwrap().items;
+    assert_eq!(listed.len(), 1, "an administrator lists them in any order");
 }
 
 fn key_in(scope: &Scope, kind: Kind, number: u64) -> Key {
@@ -207,15 +226,59 @@ async fn a_sweep_is_gone_on_with_by_another_process(site: &Site) {
     let rest = first.sweep(at(101), &Budget::everything(&[Kind::Probe])).await.unwrap();
     assert_eq!((rest.total(), rest.more), (10, false));
     assert_eq!(proxy.requests("GetItem"), 1);
-    // What came to its end is forgotten: the same again begins anew.
+    // A finished walk is forgotten: the same call starts from the beginning.
     fill(&second, &acme, Kind::Probe, 50, "v").await;
     let again = second.sweep_all(at(101), &Budget::everything(&[Kind::Probe])).await.unwrap();
     assert_eq!(again.total(), 50);
 }
 
+async fn a_slow_table_is_walked_in_smaller_pages(site: &Site) {
+    let (proxy, store, past) = site.proxied().await;
+    let acme = Scope::tenant("acme").unwrap();
+    fill(&past, &acme, Kind::Probe, 60, "v").await;
+    proxy.next_times("Scan", 4, || Act::LoseRequest);
+    let swept = store.sweep_all(at(101), &Budget::everything(&[Kind::Probe])).await.unwrap();
+    assert_eq!(swept.total(), 60);
+    // A segment may lose its second page too, and then asks for an eighth of it.
+    let smaller: Vec<_> = proxy.page_limits().into_iter().flatten().collect();
+    assert!(
+        smaller.len() >= 2 && smaller.iter().all(|limit| [1_000, 125, 15, 10].contains(limit)),
+        "{smaller:?}"
+    );
+}
+
+async fn counts_are_at_hand_from_the_first_step_on_and_whole_for_who_ends_the_walk(site: &Site) {
+    const COUNT: u64 = 500;
+    let (proxy, first, second) = site.proxied().await;
+    let acme = Scope::tenant("acme").unwrap();
+    fill(&second, &acme, Kind::Probe, COUNT, "v").await;
+    let budget = Budget { kinds: Kind::PROBES.to_vec(), ..Budget::default() };
+    assert_eq!(first.stats_at_hand(at(1)).await.unwrap(), None);
+    // Pages of a slow table are small, so that one step does not reach the end.
+    proxy.next_times("Scan", 16, || Act::LoseRequest);
+    let step = first.sweep(at(1), &budget).await.unwrap();
+    let seen = first.stats_at_hand(at(1)).await.unwrap().unwrap()[&Kind::Probe].live;
+    assert!(step.more && seen > 0 && seen < COUNT, "{step:?}: {seen}");
+    let progress = u64::from(step.progress.unwrap());
+    assert!(progress > 0 && progress < 100, "{progress} %");
+    // The other has not seen what the first one counted.
+    let rest = second.sweep(at(1), &budget).await.unwrap();
+    assert_eq!((rest.more, rest.progress), (false, Some(100)));
+    assert_eq!(second.stats_at_hand(at(1)).await.unwrap().unwrap()[&Kind::Probe].live, COUNT);
+}
+
+async fn a_role_that_may_not_describe_the_table_walks_all_the_same(site: &Site) {
+    let (proxy, store, past) = site.proxied().await;
+    let acme = Scope::tenant("acme").unwrap();
+    fill(&past, &acme, Kind::Probe, 10, "v").await;
+    proxy.next("DescribeTable", Act::error("AccessDeniedException"));
+    let swept = store.sweep_all(at(101), &Budget::everything(&[Kind::Probe])).await.unwrap();
+    assert_eq!((swept.total(), proxy.requests("DescribeTable"), proxy.requests("Scan")), (10, 1, 4));
+}
+
 fn of_every_kind(scope: &Scope) -> Vec<Prefix> {
     let reach = Reach::Exact(scope.clone());
-    Scopes::deletable().map(|kind| Prefix::reach(kind, &reach).unwrap()).collect()
+    Scopes::deletable().chain([Kind::Owner]).map(|kind| Prefix::reach(kind, &reach).unwrap()).collect()
 }
 
 async fn a_scope_is_cleared_by_one_walk_for_all_kinds(site: &Site) {
@@ -233,7 +296,7 @@ async fn a_scope_is_cleared_by_one_walk_for_all_kinds(site: &Site) {
     assert_eq!((proxy.requests("Scan"), proxy.requests("PutItem")), (4, 0), "four segments, once");
     let left = past.list(&of_every_kind(&other), None, 100, at(0)).await.unwrap().items;
     assert_eq!(left.len(), 15, "the other's");
-    // What a tombstone ends_for goes before it: with one that stands, there is a second walk.
+    // Records under a tombstone go before it: one that is live needs a second walk.
     for (expires, walks) in [(50, 1), (200, 2)] {
         fill(&past, &acme, Kind::Grant, 5, "v").await;
         let tombstone = key_in(&acme, Kind::Owner, 0);
@@ -304,7 +367,7 @@ async fn what_is_gone_takes_its_index_records_with_it(site: &Site) {
     let url = site.url().await;
     let store = ebbtide::open_engine(&url).await.unwrap();
     let clock = ManualClock::at(at(0));
-    let stores = Stores::builder(store.clone()).clock(clock.clone()).build();
+    let stores = Stores::builder_for_tests(store.clone()).clock(clock.clone()).build();
     let acme = Scope::tenant("acme").unwrap();
     let grants = stores.grants(&acme);
     let [kept, gone] = ["alice", "bob"].map(|subject| GrantRequest::new(subject, "app"));

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ebbtide::engines::postgres;
-use ebbtide::{Admin, BackendExt, Batch, Commit, ErrorKind, Write};
+use ebbtide::model::alteration::decode_count;
+use ebbtide::{Add, Admin, Alteration, BackendExt, Batch, Commit, ErrorKind, SystemRng, Version, Write};
 
 use crate::proxy::Proxy;
 use crate::service::{OwnServer, at, cases, fresh_on, key, migrated, open_at, record, within};
@@ -14,27 +15,40 @@ use crate::service::{OwnServer, at, cases, fresh_on, key, migrated, open_at, rec
 cases! {
     a_server_killed_under_load_loses_no_answer_and_has_no_double_winner
     a_write_whose_answer_is_lost_is_not_done_twice
+    an_addition_whose_answer_is_lost_is_counted_once_and_not_answered
     a_server_that_hangs_is_unavailable_in_time
 }
 
-const WRITERS: usize = 32;
+pub(crate) const WRITERS: usize = 32;
 const KILLS: usize = 3;
 
 #[derive(Default)]
-struct Tally {
-    acknowledged: AtomicUsize,
-    unavailable: AtomicUsize,
+pub(crate) struct Tally {
+    pub(crate) acknowledged: AtomicUsize,
+    pub(crate) unavailable: AtomicUsize,
     contended: AtomicUsize,
-    stop: AtomicBool,
+    pub(crate) stop: AtomicBool,
 }
 
-/// What one writer was told.
+/// Answers that one writer received.
 #[derive(Default)]
-struct Told {
+pub(crate) struct Told {
     inserted: Vec<String>,
     batches: Vec<String>,
     taken: Vec<String>,
     won: Vec<String>,
+}
+
+/// Sums of what the writers were told.
+pub(crate) fn summary(told: &[Told]) -> String {
+    let count = |of: fn(&Told) -> usize| told.iter().map(of).sum::<usize>();
+    format!(
+        "{} inserts, {} batches, {} takes, {} contended inserts won",
+        count(|told| told.inserted.len()),
+        count(|told| told.batches.len()),
+        count(|told| told.taken.len()),
+        count(|told| told.won.len()),
+    )
 }
 
 async fn a_server_killed_under_load_loses_no_answer_and_has_no_double_winner() {
@@ -60,15 +74,8 @@ async fn a_server_killed_under_load_loses_no_answer_and_has_no_double_winner() {
         told.push(within(60, writer).await.unwrap());
     }
     verify(store.as_ref(), &told).await;
-    let count = |of: fn(&Told) -> usize| told.iter().map(of).sum::<usize>();
-    println!(
-        "{KILLS} kills: {} inserts, {} batches, {} takes, {} contended inserts won; {} calls unavailable",
-        count(|told| told.inserted.len()),
-        count(|told| told.batches.len()),
-        count(|told| told.taken.len()),
-        count(|told| told.won.len()),
-        tally.unavailable.load(Ordering::SeqCst)
-    );
+    let unavailable = tally.unavailable.load(Ordering::SeqCst);
+    println!("{KILLS} kills: {}; {unavailable} calls unavailable", summary(&told));
 }
 
 async fn a_write_whose_answer_is_lost_is_not_done_twice() {
@@ -81,7 +88,7 @@ async fn a_write_whose_answer_is_lost_is_not_done_twice() {
         .collect();
     for _ in 0..20 {
         more(&tally.acknowledged, 100).await;
-        // What is sent is carried out, and the connection breaks before its answer.
+        // The server carries out what it received, and the connection breaks before the answer.
         proxy.lose_answers(true);
         more(&tally.unavailable, 4).await;
         proxy.lose_answers(false);
@@ -92,6 +99,38 @@ async fn a_write_whose_answer_is_lost_is_not_done_twice() {
         told.push(within(30, writer).await.unwrap());
     }
     verify(store.as_ref(), &told).await;
+}
+
+async fn an_addition_whose_answer_is_lost_is_counted_once_and_not_answered() {
+    let direct = migrated().await;
+    let proxy = Proxy::start(&direct).await;
+    // One connection: that on which the statement is prepared is the one that breaks.
+    let (store, past) = (open_at(&proxy.url.replace("pool=8", "pool=1")).await, open_at(&direct).await);
+    let addition = || {
+        let version = Version::mint(&SystemRng);
+        Alteration::Add(Add { by: 1, limit: 100, expires_if_new: at(1_000), version })
+    };
+    let count = async || {
+        let counter = past.get(&key("n"), at(0)).await.unwrap();
+        counter.map_or(0, |counter| decode_count(&counter.value).unwrap())
+    };
+    let mut counted = 0;
+    for _ in 0..8 {
+        let before = count().await;
+        assert!(within(30, store.alter(&key("n"), &addition(), at(0))).await.unwrap().applied);
+        assert_eq!(count().await, before + 1);
+        proxy.lose_answers(true);
+        let error = within(30, store.alter(&key("n"), &addition(), at(0))).await.unwrap_err();
+        proxy.lose_answers(false);
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "it cannot be known again");
+        // The connection breaks once the server has answered, so that nothing is under way.
+        let lost = count().await - before - 1;
+        assert!(lost == 0 || lost == 1, "{lost}: an addition whose answer was lost was repeated");
+        counted += lost;
+        // The broken connection is replaced.
+        within(30, async { while store.get(&key("n"), at(0)).await.is_err() {} }).await;
+    }
+    assert!(counted > 0, "no addition was lost behind the server");
 }
 
 async fn a_server_that_hangs_is_unavailable_in_time() {
@@ -106,7 +145,7 @@ async fn a_server_that_hangs_is_unavailable_in_time() {
 }
 
 /// Waits until there are so many more.
-async fn more(counter: &AtomicUsize, more: usize) {
+pub(crate) async fn more(counter: &AtomicUsize, more: usize) {
     let target = counter.load(Ordering::SeqCst) + more;
     within(60, async {
         while counter.load(Ordering::SeqCst) < target {
@@ -116,7 +155,7 @@ async fn more(counter: &AtomicUsize, more: usize) {
     .await;
 }
 
-async fn write(store: Arc<dyn Admin>, tally: Arc<Tally>, writer: usize) -> Told {
+pub(crate) async fn write(store: Arc<dyn Admin>, tally: Arc<Tally>, writer: usize) -> Told {
     let mut told = Told::default();
     for number in 0.. {
         if tally.stop.load(Ordering::SeqCst) {
@@ -166,7 +205,7 @@ async fn write(store: Arc<dyn Admin>, tally: Arc<Tally>, writer: usize) -> Told 
     told
 }
 
-async fn verify(store: &dyn Admin, told: &[Told]) {
+pub(crate) async fn verify(store: &dyn Admin, told: &[Told]) {
     let mut winners: BTreeMap<&str, &str> = BTreeMap::new();
     for told in told {
         for name in &told.inserted {

@@ -1,15 +1,25 @@
-//! What someone with SQL makes of a store: nothing that is honoured.
+//! Rows forged with SQL: none of them is honoured.
 
 use std::sync::Arc;
 
+use ebbtide::stores::access_tokens::{AccessRequest, IntrospectOutcome, IssueOutcome};
+use ebbtide::stores::api_keys::{KeyRequest, Role};
 use ebbtide::stores::approvals::Approval;
+use ebbtide::stores::audit::AuditContext;
+use ebbtide::stores::challenges::{ChallengeRequest, Form, Peek, VerifyOutcome};
+use ebbtide::stores::clients::{ClientRequest, RegisterOutcome};
+use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
 use ebbtide::stores::grants::GrantRequest;
-use ebbtide::{Ebbtide, ErrorKind, Keyring, SystemRng, Timestamp};
+use ebbtide::stores::pushed_requests::{Push, PushOutcome, Take, TakeOutcome};
+use ebbtide::stores::relationships::{Edge, RelationType, Relationship};
+use ebbtide::stores::sessions::{SessionOutcome, SessionRequest};
+use ebbtide::{Ebbtide, ErrorKind, Keyring, Scope, Scoped, Secret, SystemRng, Timestamp};
 
-use crate::service::{cases, migrated, open_at, sql};
+use crate::service::{cases, migrated, open_at, schema_of, sql};
 
 cases! {
     someone_with_sql_makes_nothing_that_is_honoured
+    every_forged_or_moved_row_is_corrupt
     a_strangers_keyring_is_refused
 }
 
@@ -58,6 +68,148 @@ async fn someone_with_sql_makes_nothing_that_is_honoured() {
     // The note that says so is removed: the store does not open.
     run("DELETE FROM {schema}.system").await;
     corrupt(open(&url, &keyring).await.unwrap_err(), "without the note of the keyring");
+}
+
+/// Credentials of one name, of every kind with authority.
+struct Credentials {
+    name: &'static str,
+    code: Secret,
+    refresh_token: Secret,
+    access_token: Secret,
+    session: Secret,
+    key: Secret,
+    link: Secret,
+    pushed: Secret,
+}
+
+/// Tables of the kinds with authority.
+const TABLES: [&str; 10] = [
+    "approvals",
+    "relationships",
+    "codes",
+    "grants",
+    "access_tokens",
+    "sessions",
+    "clients",
+    "api_keys",
+    "challenges",
+    "pushed_requests",
+];
+
+fn edge(name: &str) -> Edge {
+    Edge::new(name, "member", "staff", RelationType::Membership)
+}
+
+impl Credentials {
+    async fn issue(db: &Ebbtide, acme: &Scoped, name: &'static str) -> Self {
+        let context = AuditContext::new("root", "a test").unwrap();
+        let ttl = ebbtide::Ttl::from_secs(600).unwrap();
+        acme.approvals().grant(&Approval::new(name, "doc", "GET", "admin").ttl(ttl)).await.unwrap();
+        acme.relationships().add(&Relationship::new(edge(name), "admin").ttl(ttl)).await.unwrap();
+        let client = ClientRequest::confidential().client_id(name);
+        let RegisterOutcome::Registered(_) = acme.clients().register(client).await.unwrap() else { panic!() };
+        let code = CodeRequest::new("app", name, "https://app.example/cb");
+        let token = AccessRequest::alone(name, "app");
+        let IssueOutcome::Issued(token) = acme.access_tokens().issue(token).await.unwrap() else { panic!() };
+        let link = acme.challenges().issue(ChallengeRequest::new("reset", name, Form::Token)).await.unwrap();
+        let pushed = Push::new("app", serde_json::json!({"login_hint": name}));
+        let PushOutcome::Pushed { request_uri: pushed, .. } =
+            acme.pushed_requests().put(pushed).await.unwrap()
+        else {
+            panic!()
+        };
+        let keys = db.stores().api_keys(&Scope::Global);
+        let key = KeyRequest::new(acme.scope().clone(), Role::Reader);
+        Self {
+            name,
+            code: acme.codes().issue(code).await.unwrap().code,
+            refresh_token: acme.grants().issue(GrantRequest::new(name, "app")).await.unwrap().refresh_token,
+            access_token: token.access_token,
+            session: acme.sessions().create(SessionRequest::new().subject(name)).await.unwrap().session_id,
+            key: keys.create(&key, &context).await.unwrap().key,
+            link: link.secret,
+            pushed,
+        }
+    }
+
+    /// Uses the credential that a row of that table is about, and returns whether it is honoured.
+    async fn is_honoured(&self, db: &Ebbtide, acme: &Scoped, table: &str) -> ebbtide::Result<bool> {
+        Ok(match table {
+            "approvals" => acme.approvals().check(self.name, "doc", "GET").await?,
+            "relationships" => acme.relationships().check(&edge(self.name)).await?,
+            "codes" => {
+                let redeem = Redeem::new(&self.code, "app").redirect_uri("https://app.example/cb");
+                matches!(acme.codes().redeem(redeem).await?, RedeemOutcome::Redeemed(_))
+            }
+            "grants" => acme.grants().find(&self.refresh_token).await?.is_some(),
+            "access_tokens" => {
+                let answer = acme.access_tokens().introspect(&self.access_token).await?;
+                matches!(answer, IntrospectOutcome::Active(_))
+            }
+            "sessions" => matches!(acme.sessions().get(&self.session).await?, SessionOutcome::Live(_)),
+            "clients" => acme.clients().find(self.name).await?.is_some(),
+            "api_keys" => db.stores().find_api_key(&self.key).await?.is_some(),
+            "challenges" => {
+                let peek = Peek::new("reset").secret(self.link.clone());
+                matches!(acme.challenges().peek(&peek).await?, VerifyOutcome::Verified(_))
+            }
+            "pushed_requests" => {
+                let take = Take::new(self.pushed.clone(), "app");
+                matches!(acme.pushed_requests().take(take).await?, TakeOutcome::Taken { .. })
+            }
+            other => panic!("{other}"),
+        })
+    }
+}
+
+async fn every_forged_or_moved_row_is_corrupt() {
+    let (url, keyring) = (migrated().await, ring());
+    let db = open(&url, &keyring).await.unwrap();
+    let acme = db.scope("tenant:acme").unwrap();
+    let both =
+        [Credentials::issue(&db, &acme, "alice").await, Credentials::issue(&db, &acme, "mallory").await];
+    let (schema, server) = (schema_of(&url), crate::service::server());
+    // Each is undone by a second statement. Rows of two names are swapped by either.
+    let swap = "UPDATE {t} a SET value = b.value, version = b.version, expires_at = b.expires_at FROM {t} b WHERE a.key <> b.key";
+    let values = "UPDATE {t} a SET value = b.value FROM {t} b WHERE a.key <> b.key";
+    let forgeries = [
+        ("moved", swap, swap),
+        ("value of another row", values, values),
+        (
+            // One without an end gets one.
+            "another life",
+            "UPDATE {t} SET expires_at = expires_at + CASE WHEN expires_at < 9000000000000000 THEN 600000 ELSE -600000 END",
+            "UPDATE {t} SET expires_at = expires_at - CASE WHEN expires_at < 9000000000000000 THEN 600000 ELSE -600000 END",
+        ),
+        (
+            "another version",
+            "UPDATE {t} SET version = set_byte(version, 0, get_byte(version, 0) # 1)",
+            "UPDATE {t} SET version = set_byte(version, 0, get_byte(version, 0) # 1)",
+        ),
+        (
+            "another byte",
+            "UPDATE {t} SET value = set_byte(value, length(value) - 1, get_byte(value, length(value) - 1) # 1)",
+            "UPDATE {t} SET value = set_byte(value, length(value) - 1, get_byte(value, length(value) - 1) # 1)",
+        ),
+    ];
+    for table in TABLES {
+        let run = async |statement: &str| {
+            sql(&server, &statement.replace("{t}", &format!("{schema}.{table}"))).await;
+        };
+        for (forgery, forge, undo) in forgeries {
+            run(forge).await;
+            for one in &both {
+                match one.is_honoured(&db, &acme, table).await {
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "{table}, {forgery}: {error}"),
+                    Ok(honoured) => panic!("{table}, {forgery}, {}: honoured {honoured}", one.name),
+                }
+            }
+            run(undo).await;
+        }
+        for one in &both {
+            assert!(one.is_honoured(&db, &acme, table).await.unwrap(), "{table}: as it was");
+        }
+    }
 }
 
 async fn a_strangers_keyring_is_refused() {

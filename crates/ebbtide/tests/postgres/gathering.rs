@@ -8,11 +8,13 @@ use ebbtide::{Admin, BackendExt, ErrorKind, Result};
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
+use crate::proxy::Proxy;
 use crate::service::{at, cases, connect, key, migrated, open_at, put, record, schema_of, server, within};
 
 cases! {
     inserts_that_arrive_together_are_one_statement
     many_that_wait_are_not_held_up_by_one_statement
+    gets_that_arrive_together_are_one_statement
     a_lone_insert_is_a_statement_of_its_own
     duplicates_in_one_statement_have_one_winner
     each_insert_is_judged_at_its_own_time
@@ -134,6 +136,43 @@ async fn many_that_wait_are_not_held_up_by_one_statement() {
     held.release().await;
     assert!(answers(tasks).await.into_iter().all(|applied| applied));
     assert_eq!(held.statements().await, 3, "the one ahead, sixteen beside it, and the others together");
+}
+
+async fn gets_that_arrive_together_are_one_statement() {
+    const GETS: usize = 15;
+    let url = migrated().await;
+    let proxy = Proxy::start(&url).await;
+    let plain = format!("{}&sslmode=disable", proxy.url);
+    let (store, schema, spy) = (open_at(&plain).await, schema_of(&url), connect(&server()).await);
+    put(&store, key("there"), record("v", 1_000)).await;
+    // The statement is prepared, and the connection is there.
+    assert!(store.get(&key("there"), at(0)).await.unwrap().is_some());
+    let lock = format!("BEGIN; LOCK TABLE {schema}.probes IN ACCESS EXCLUSIVE MODE");
+    spy.batch_execute(&lock).await.unwrap();
+    let before = proxy.executed();
+    let mut gets = Vec::new();
+    for number in 0..=GETS {
+        let (store, key) = (Arc::clone(&store), key(if number % 2 == 0 { "there" } else { "missing" }));
+        let mut get = Box::pin(async move { store.get(&key, at(0)).await });
+        // Its first poll puts it in the queue.
+        match poll_fn(|context| Poll::Ready(get.as_mut().poll(context))).await {
+            Poll::Pending => gets.push(tokio::spawn(get)),
+            Poll::Ready(answer) => panic!("the table is held: {answer:?}"),
+        }
+        // The first goes out by itself, and waits at the table.
+        within(60, async {
+            while number == 0 && proxy.executed() == before {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+    spy.batch_execute("COMMIT").await.unwrap();
+    for (number, get) in gets.into_iter().enumerate() {
+        let found = within(60, get).await.unwrap().unwrap();
+        assert_eq!(found.is_some(), number % 2 == 0, "each caller has its own answer: {number}");
+    }
+    assert_eq!(proxy.executed() - before, 2, "the one ahead, and one for fifteen");
 }
 
 async fn a_lone_insert_is_a_statement_of_its_own() {

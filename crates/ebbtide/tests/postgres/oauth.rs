@@ -7,16 +7,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ebbtide::engines::postgres;
+use ebbtide::stores::Builder;
 use ebbtide::stores::access_tokens::{AccessDraft, AccessRequest, IntrospectOutcome, IssueOutcome};
+use ebbtide::stores::approvals::Approval;
+use ebbtide::stores::attributes::SwapOutcome;
 use ebbtide::stores::audit::AuditContext;
 use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
 use ebbtide::stores::grants::{GrantRequest, Holder, Rotate, RotateOutcome};
+use ebbtide::stores::records::{
+    GetOutcome, Increment, PutOutcome, PutRecord, RecordAddress, TouchOutcome as RecordTouched, TouchRecord,
+};
 use ebbtide::stores::replays::{Proof, ReplayOutcome};
 use ebbtide::stores::sessions::{SessionRequest, TouchOutcome};
 use ebbtide::{
     Admin, Backend, Batch, Commit, Keyring, Result, Scope, Secret, SeededRng, Stopwatch, Stores, SystemClock,
-    SystemRng, Timestamp, async_trait, delegate,
+    SystemRng, Timestamp, Ttl, async_trait, delegate,
 };
+use serde_json::json;
 use tokio::sync::Notify;
 
 use crate::proxy::Proxy;
@@ -24,6 +31,8 @@ use crate::service::{OwnServer, cases, connect, fresh_on, migrated, open_at};
 
 cases! {
     an_answer_costs_the_round_trips_of_the_law
+    records_attributes_and_approvals_cost_the_round_trips_of_the_law
+    a_process_without_leases_costs_the_round_trips_of_the_law
     issuing_for_one_client_locks_no_row_together
     what_a_paused_process_commits_after_a_raise_is_dead
 }
@@ -40,7 +49,11 @@ fn keyring() -> Keyring {
 }
 
 fn stores(backend: Arc<dyn Admin>) -> Stores {
-    Stores::builder(backend).clock(SystemClock).rng(SystemRng).keyring(keyring()).build()
+    builder(backend).build()
+}
+
+fn builder(backend: Arc<dyn Admin>) -> Builder {
+    Stores::builder_for_tests(backend).clock(SystemClock).rng(SystemRng).keyring(keyring())
 }
 
 const LATENCY: Duration = Duration::from_millis(60);
@@ -88,6 +101,10 @@ async fn an_answer_costs_the_round_trips_of_the_law() {
     });
     let code = || async { codes.issue(CodeRequest::new("app", subject(), URI)).await.unwrap().code };
     costs!(dear, 1, "a code", code());
+    let _ = stores.owners(scope).sign_out("once", &context()).await.unwrap();
+    costs!(dear, 1, "a code for a subject that was signed out once", async {
+        codes.issue(CodeRequest::new("app", "once", URI)).await.unwrap()
+    });
     costs!(dear, 1, "a grant", async { grants.issue(GrantRequest::new(subject(), "app")).await.unwrap() });
     let mut redeemed = Vec::new();
     for _ in 0..6 {
@@ -127,7 +144,130 @@ async fn an_answer_costs_the_round_trips_of_the_law() {
         let RotateOutcome::Rotated(next) = answer else { panic!() };
         *present.borrow_mut() = next.refresh_token;
     });
+    let mut redeemed = Vec::new();
+    for _ in 0..6 {
+        redeemed.push(codes.issue(CodeRequest::new("app", "ada", URI)).await.unwrap().code);
+    }
+    let redeemed = std::cell::RefCell::new(redeemed);
+    costs!(dear, 2, "a redemption after a sign-out", async {
+        let code = redeemed.borrow_mut().pop().unwrap();
+        let redeem = Redeem::new(code, "app").redirect_uri(URI).with_grant();
+        let answer = codes.redeem(redeem.access_token(AccessDraft::default())).await.unwrap();
+        assert!(matches!(answer, RedeemOutcome::Redeemed(_)));
+    });
     assert!(dear.is_empty(), "{dear:#?}");
+}
+
+async fn records_attributes_and_approvals_cost_the_round_trips_of_the_law() {
+    let proxy = Proxy::start(&migrated().await).await;
+    let stores = &stores(open_at(&proxy.url).await);
+    let scope = &Scope::Global;
+    let (records, approvals) = (&stores.records(scope), &stores.approvals(scope));
+    let bucket = &stores.attributes(scope).bucket("alice", "b").unwrap();
+    approvals.grant(&Approval::new("alice", "doc", "GET", "admin")).await.unwrap();
+    bucket.set("a", json!(0)).await.unwrap();
+    let (hour, number) = (Ttl::from_secs(3_600).unwrap(), &AtomicUsize::new(0));
+    let next = || number.fetch_add(1, Ordering::SeqCst);
+    let put = |id: &str| PutRecord::new("c", id, json!(1)).life(hour);
+    let tied = |id: &str| put(id).keys([format!("key of {id}")]).group("g");
+    let by_id = |id: &str| RecordAddress::id("c", id);
+    // The first call checks the naming key.
+    let _ = records.put(&put("first")).await.unwrap();
+    let _ = records.put(&tied("tied")).await.unwrap();
+    for taken in 0..6 {
+        let _ = records.put(&put(&format!("taken {taken}"))).await.unwrap();
+        let _ = records.put(&tied(&format!("taken with its keys {taken}"))).await.unwrap();
+    }
+    proxy.delay(LATENCY);
+    let mut dear = Vec::<String>::new();
+    costs!(dear, 1, "a check of an approval", async {
+        assert!(approvals.check("alice", "doc", "GET").await.unwrap());
+    });
+    costs!(dear, 1, "a put of a record", async {
+        let stored = records.put(&put(&format!("new {}", next()))).await.unwrap();
+        assert!(matches!(stored, PutOutcome::Stored { created: true, .. }));
+    });
+    costs!(dear, 1, "a get of a record", async {
+        assert!(matches!(records.get(&by_id("first")).await.unwrap(), GetOutcome::Found(_)));
+    });
+    costs!(dear, 1, "a touch of a record", async {
+        let touched = records.touch(&TouchRecord::new(by_id("first"), hour)).await.unwrap();
+        assert!(matches!(touched, RecordTouched::Touched(_)));
+    });
+    costs!(dear, 1, "an increment", async {
+        let _ = records.increment(&Increment::new("c", "hits").life(hour)).await.unwrap();
+    });
+    number.store(0, Ordering::SeqCst);
+    costs!(dear, 1, "a take of a record", async {
+        assert!(records.take(&by_id(&format!("taken {}", next()))).await.unwrap().is_some());
+    });
+    // One more than the law allows, so far.
+    costs!(dear, 3, "a put of a record with a key and a group", async {
+        let stored = records.put(&tied(&format!("tied {}", next()))).await.unwrap();
+        assert!(matches!(stored, PutOutcome::Stored { created: true, .. }));
+    });
+    costs!(dear, 2, "a get of a record with a key and a group", async {
+        assert!(matches!(records.get(&by_id("tied")).await.unwrap(), GetOutcome::Found(_)));
+    });
+    costs!(dear, 2, "a touch of a record with a key and a group", async {
+        let touched = records.touch(&TouchRecord::new(by_id("tied"), hour)).await.unwrap();
+        assert!(matches!(touched, RecordTouched::Touched(_)));
+    });
+    number.store(0, Ordering::SeqCst);
+    costs!(dear, 2, "a take of a record with a key and a group", async {
+        let taken = by_id(&format!("taken with its keys {}", next()));
+        assert!(records.take(&taken).await.unwrap().is_some());
+    });
+    number.store(0, Ordering::SeqCst);
+    costs!(dear, 2, "a compare-and-swap of an attribute", async {
+        let old = next();
+        let swapped = bucket.compare_and_swap("a", &json!(old), json!(old + 1)).await.unwrap();
+        assert!(matches!(swapped, SwapOutcome::Swapped(_)));
+    });
+    assert!(dear.is_empty(), "{dear:#?}");
+}
+
+/// It reads the epoch of the client together with the record.
+async fn a_process_without_leases_costs_the_round_trips_of_the_law() {
+    let proxy = Proxy::start(&migrated().await).await;
+    let stores = &builder(open_at(&proxy.url).await).without_leases().build();
+    let scope = &Scope::Global;
+    let (codes, grants) = (&stores.codes(scope), &stores.grants(scope));
+    let _ = grants.revoke(Holder::Client("app"), Some(&context())).await.unwrap();
+    let mut redeemed = Vec::new();
+    for _ in 0..6 {
+        redeemed.push(codes.issue(CodeRequest::new("app", "ada", URI)).await.unwrap().code);
+    }
+    let redeemed = std::cell::RefCell::new(redeemed);
+    let grant = grants.issue(GrantRequest::new("ada", "app")).await.unwrap();
+    let present = std::cell::RefCell::new(grant.refresh_token);
+    proxy.delay(LATENCY);
+    let mut dear = Vec::<String>::new();
+    costs!(dear, 2, "a redemption without leases", async {
+        let code = redeemed.borrow_mut().pop().unwrap();
+        let redeem = Redeem::new(code, "app").redirect_uri(URI).with_grant();
+        let answer = codes.redeem(redeem.access_token(AccessDraft::default())).await.unwrap();
+        assert!(matches!(answer, RedeemOutcome::Redeemed(_)));
+    });
+    let access = costs!(dear, 2, "a rotation without leases", async {
+        let rotate = Rotate::new(present.borrow().clone(), "app").access_token(AccessDraft::default());
+        let RotateOutcome::Rotated(next) = grants.rotate(rotate).await.unwrap() else { panic!() };
+        *present.borrow_mut() = next.refresh_token;
+        next.access_token.unwrap().access_token
+    });
+    costs!(dear, 2, "an introspection without leases", async {
+        let answer = stores.access_tokens(scope).introspect(&access).await.unwrap();
+        assert!(matches!(answer, IntrospectOutcome::Active(_)));
+    });
+    assert!(dear.is_empty(), "{dear:#?}");
+    // A revoked client gets nothing: the epoch that is read with the record counts.
+    let code = codes.issue(CodeRequest::new("app", "ada", URI)).await.unwrap().code;
+    let _ = grants.revoke(Holder::Client("app"), Some(&context())).await.unwrap();
+    let redeem = Redeem::new(code, "app").redirect_uri(URI).with_grant();
+    assert_eq!(codes.redeem(redeem).await.unwrap(), RedeemOutcome::Unknown);
+    let token = present.borrow().clone();
+    let answer = grants.rotate(Rotate::new(token, "app")).await.unwrap();
+    assert!(matches!(answer, RotateOutcome::Revoked { .. }), "{answer:?}");
 }
 
 /// Number of the next multixact of the server: a row that several transactions lock together takes one.

@@ -21,7 +21,7 @@ const TASKS: usize = 16;
 const VERSION: Version = Version::from_bytes([7; 16]);
 const VARIABLE: &str = "EBBTIDE_TEST_RACE";
 
-/// What the other process does.
+/// Task of the other process.
 pub(crate) struct Race {
     what: String,
     process: usize,

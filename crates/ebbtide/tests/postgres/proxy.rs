@@ -15,6 +15,7 @@ struct Faults {
     lose_answers: AtomicBool,
     hang: AtomicBool,
     delay_millis: AtomicU64,
+    executed: AtomicU64,
 }
 
 pub(crate) struct Proxy {
@@ -35,7 +36,7 @@ impl Proxy {
                 let Ok(server) = TcpStream::connect(&host).await else { continue };
                 let ((from_client, to_client), (from_server, to_server)) =
                     (client.into_split(), server.into_split());
-                tokio::spawn(pass_on(from_client, to_server));
+                tokio::spawn(pass_on(from_client, to_server, Arc::clone(&shared)));
                 tokio::spawn(answer(from_server, to_client, Arc::clone(&shared)));
             }
         });
@@ -53,17 +54,51 @@ impl Proxy {
         self.faults.delay_millis.store(millis, Ordering::SeqCst);
     }
 
+    /// Number of statements that were sent to be carried out.
+    pub(crate) fn executed(&self) -> u64 {
+        self.faults.executed.load(Ordering::SeqCst)
+    }
+
     /// From now on, answers on the connections there are go nowhere.
     pub(crate) fn hang(&self, hang: bool) {
         self.faults.hang.store(hang, Ordering::SeqCst);
     }
 }
 
-async fn pass_on(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
-    let mut buffer = vec![0; 65_536];
+async fn pass_on(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, faults: Arc<Faults>) {
+    let (mut buffer, mut messages) = (vec![0; 65_536], Messages::default());
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
+        faults.executed.fetch_add(messages.executed(&buffer[..read]), Ordering::SeqCst);
         if to.write_all(&buffer[..read]).await.is_err() {
             return;
+        }
+    }
+}
+
+/// Requests of one connection, unless they are encrypted.
+#[derive(Default)]
+struct Messages {
+    rest: Vec<u8>,
+    /// True after the messages that have no kind before their length: the wish for encryption, and the start.
+    has_begun: bool,
+}
+
+impl Messages {
+    /// Number of messages among these bytes that carry a statement out.
+    fn executed(&mut self, bytes: &[u8]) -> u64 {
+        const WISH_FOR_ENCRYPTION: &[u8] = &80_877_103_u32.to_be_bytes();
+        self.rest.extend(bytes);
+        let mut executed = 0;
+        loop {
+            let start = usize::from(self.has_begun);
+            let Some(length) = self.rest.get(start..start + 4) else { return executed };
+            let length = start + u32::from_be_bytes(length.try_into().unwrap()) as usize;
+            if self.rest.len() < length || length < 5 {
+                return executed;
+            }
+            let message: Vec<u8> = self.rest.drain(..length).collect();
+            executed += u64::from(self.has_begun && message[0] == b'E');
+            self.has_begun |= &message[4..] != WISH_FOR_ENCRYPTION;
         }
     }
 }

@@ -106,35 +106,60 @@ pub(crate) struct OwnServer {
 
 impl OwnServer {
     pub(crate) fn start() -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let number = NEXT.fetch_add(1, Ordering::SeqCst);
-        let dir = std::env::temp_dir().join(format!("ebbtide-postgres-{}-{number}", std::process::id()));
-        let mut server = Self { dir, url: String::new() };
-        let variables = server.script("start");
-        let url = variables.lines().find_map(|line| line.strip_prefix("EBBTIDE_TEST_POSTGRES="));
-        server.url.push_str(url.unwrap());
+        let mut server = Self::nowhere();
+        server.url = url_of(&server.script("start", None));
         server
     }
 
+    /// A standby of another, whose commits wait for it from then on.
+    pub(crate) fn standby_of(primary: &Self) -> Self {
+        let mut server = Self::nowhere();
+        server.follow(primary);
+        server
+    }
+
+    fn nowhere() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::SeqCst);
+        let dir = std::env::temp_dir().join(format!("ebbtide-postgres-{}-{number}", std::process::id()));
+        Self { dir, url: String::new() }
+    }
+
+    /// Becomes a standby of another, on the port that it had.
+    pub(crate) fn follow(&mut self, primary: &Self) {
+        self.url = url_of(&self.script("standby", Some(&primary.dir)));
+    }
+
+    /// A standby becomes a primary.
+    pub(crate) fn promote(&self) {
+        self.script("promote", None);
+    }
+
     pub(crate) fn kill(&self) {
-        self.script("kill");
+        self.script("kill", None);
     }
 
     pub(crate) fn restart(&self) {
-        self.script("start");
+        self.script("start", None);
     }
 
-    fn script(&self, action: &str) -> String {
+    fn script(&self, action: &str, other: Option<&PathBuf>) -> String {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/services/postgres");
-        let run = Command::new(script).arg(action).arg(&self.dir).stderr(Stdio::null()).output().unwrap();
+        let mut command = Command::new(script);
+        let run = command.arg(action).arg(&self.dir).args(other).stderr(Stdio::null()).output().unwrap();
         assert!(run.status.success(), "{action} of the server failed");
         String::from_utf8(run.stdout).unwrap()
     }
 }
 
+/// URL in the output of the script.
+fn url_of(variables: &str) -> String {
+    variables.lines().find_map(|line| line.strip_prefix("EBBTIDE_TEST_POSTGRES=")).unwrap().to_owned()
+}
+
 impl Drop for OwnServer {
     fn drop(&mut self) {
-        self.script("stop");
+        self.script("stop", None);
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }

@@ -115,7 +115,7 @@ async fn touches_and_redemptions_change_no_index() {
     let url = fresh_on(&own.url).await;
     migrate(&url).await.unwrap();
     let clock = ManualClock::at(SystemClock.now());
-    let stores = Stores::builder(open_at(&url).await).clock(clock.clone()).build();
+    let stores = Stores::builder_for_tests(open_at(&url).await).clock(clock.clone()).build();
     let (sessions, codes) = (stores.sessions(&Scope::Global), stores.codes(&Scope::Global));
     let mut ids = Vec::new();
     for number in 0..SESSIONS {

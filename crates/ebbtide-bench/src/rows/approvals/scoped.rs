@@ -32,7 +32,7 @@ const GLOBAL: &str = "global";
 
 const BAR: Option<Bar> = Some(Bar::AtMost(1.05));
 
-struct Side {
+struct ScopedStore {
     // Dropped before its directory.
     store: Arc<dyn Admin>,
     folder: TempDir,
@@ -42,8 +42,8 @@ struct Side {
 }
 
 pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()> {
-    let scoped = Side::new(context, Graph::scope()?).await?;
-    let global = Side::new(context, Scope::Global).await?;
+    let scoped = ScopedStore::new(context, Graph::scope()?).await?;
+    let global = ScopedStore::new(context, Scope::Global).await?;
     lookups(context, measured, &scoped, &global).await?;
     let records = super::super::grouped(scoped.records);
     let draft = |id: &str, what: &str, bar, note: &str| Draft {
@@ -66,7 +66,12 @@ pub(super) async fn run(context: &Context, measured: &mut Measured) -> Result<()
 }
 
 /// Both sides look up in turns, each first every other time; the ratio is the median of the pairs.
-async fn lookups(context: &Context, measured: &mut Measured, scoped: &Side, global: &Side) -> Result<()> {
+async fn lookups(
+    context: &Context,
+    measured: &mut Measured,
+    scoped: &ScopedStore,
+    global: &ScopedStore,
+) -> Result<()> {
     let pairs = context.scaled(PAIRS);
     let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     // A tenth more, to warm up.
@@ -103,7 +108,7 @@ async fn lookups(context: &Context, measured: &mut Measured, scoped: &Side, glob
     Ok(())
 }
 
-impl Side {
+impl ScopedStore {
     async fn new(context: &Context, scope: Scope) -> Result<Self> {
         let folder = context.folder("scope")?;
         let (store, now) = (embedded("fjall", folder.path()).await?, SystemClock.now());

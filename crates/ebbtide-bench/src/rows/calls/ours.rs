@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::CALLERS;
-use crate::load::{Call, Caller, callers, closed};
+use crate::load::{Caller, StatelessCaller, callers, closed};
 use crate::records::{next, scope};
 
 const CLIENT: &str = "photo-app";
@@ -49,7 +49,7 @@ pub(super) fn issuing(
     let (stores, stock) = (stores.clone(), Arc::clone(stock));
     move || {
         let (codes_store, stock) = (stores.codes(&scope()), Arc::clone(&stock));
-        let issue = Call(move || issue(codes_store.clone(), Arc::clone(&stock)));
+        let issue = StatelessCaller(move || issue(codes_store.clone(), Arc::clone(&stock)));
         Box::pin(async move {
             closed::calls(&mut callers(&issue, CALLERS), codes).await?;
             Ok(())
@@ -67,7 +67,7 @@ async fn issue(codes: Codes, stock: Stock) -> Result<()> {
 
 pub(super) fn redeeming(stores: &Stores, stock: &Stock) -> Vec<impl Caller + use<>> {
     let (codes, stock) = (stores.codes(&scope()), Arc::clone(stock));
-    let redeem = Call(move || {
+    let redeem = StatelessCaller(move || {
         let (codes, code) = (codes.clone(), stock.lock().unwrap_or_else(PoisonError::into_inner).pop());
         async move {
             let presented =
@@ -139,7 +139,7 @@ impl Caller for Swapping {
         let new = attribute(self.count);
         match self.bucket.compare_and_swap(&self.name, &self.value, new.clone()).await? {
             SwapOutcome::Swapped(_) => self.value = new,
-            SwapOutcome::Conflict { .. } => bail!("a value that nobody else changes was changed"),
+            _ => bail!("a value that nobody else changes was changed"),
         }
         Ok(())
     }
@@ -201,22 +201,22 @@ impl Population {
 
     pub(super) fn introspecting(&self) -> Vec<impl Caller + use<>> {
         let (store, tokens) = (self.stores.access_tokens(&scope()), Arc::clone(&self.access_tokens));
-        callers(&Call(move || introspect(store.clone(), Arc::clone(&tokens))), CALLERS)
+        callers(&StatelessCaller(move || introspect(store.clone(), Arc::clone(&tokens))), CALLERS)
     }
 
     pub(super) fn finding(&self) -> Vec<impl Caller + use<>> {
         let (store, tokens) = (self.stores.grants(&scope()), Arc::clone(&self.refresh_tokens));
-        callers(&Call(move || find(store.clone(), Arc::clone(&tokens))), CALLERS)
+        callers(&StatelessCaller(move || find(store.clone(), Arc::clone(&tokens))), CALLERS)
     }
 
     pub(super) fn touching(&self) -> Vec<impl Caller + use<>> {
         let (store, sessions) = (self.stores.sessions(&scope()), Arc::clone(&self.sessions));
-        callers(&Call(move || touch(store.clone(), Arc::clone(&sessions))), CALLERS)
+        callers(&StatelessCaller(move || touch(store.clone(), Arc::clone(&sessions))), CALLERS)
     }
 
     pub(super) fn reading(&self) -> Result<Vec<impl Caller + use<>>> {
         let bucket = self.stores.attributes(&scope()).bucket("ada", "settings")?;
-        Ok(callers(&Call(move || read(bucket.clone())), CALLERS))
+        Ok(callers(&StatelessCaller(move || read(bucket.clone())), CALLERS))
     }
 }
 

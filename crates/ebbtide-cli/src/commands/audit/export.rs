@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use base64ct::{Base64UrlUnpadded, Encoding as _};
-use ebbtide::{Clock as _, Cursor, Ebbtide, Scope, SystemClock};
-use ebbtide_api::describe;
+use anyhow::{Context, Error, Result};
+use ebbtide::{Clock as _, Scope, SystemClock};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
+use super::time;
 use crate::args::ScopeTarget;
-use crate::client::{Client, encoded};
-use crate::output::write_bytes;
-use crate::store::{self, Access};
+use crate::client::encoded;
+use crate::operator::Operator;
+use crate::output::{errln, write_bytes};
+use crate::store::Access;
 
 /// Entries of one page.
 const PAGE: usize = 500;
@@ -28,12 +28,23 @@ const PAGE: usize = 500;
 /// time.
 const SETTLED: Duration = Duration::from_secs(60);
 
+/// Time before the last entry of a file from which a new run reads again.
+const READ_AGAIN: Duration = Duration::from_secs(600);
+
 /// Interval between two looks at the log.
 const POLL: Duration = Duration::from_secs(2);
 
+/// Longest pause after a look that failed.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Looks between two listings of the scopes, each of which reads every record.
+const LOOKS_PER_LISTING: u32 = 30;
+
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "An entry that the file has already is not written again: a stopped export goes on where it was.\n\n\
+    after_help = "An entry that the file has already is not written again: a stopped export goes on where it was. With \
+    --follow, a server that does not answer is asked again after a pause of up to a minute, and with --below a new scope \
+    is found within a minute.\n\n\
     Example:\n  ebbtide audit export --server http://127.0.0.1:7878 --key-file data/root.key --scope tenant:acme --follow --out audit.jsonl"
 )]
 pub(super) struct Args {
@@ -48,114 +59,149 @@ pub(super) struct Args {
     #[arg(long)]
     follow: bool,
 
+    /// Only entries from this time on: RFC 3339, or milliseconds since 1970
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    from: Option<u64>,
+
     /// File to append to; - for standard output
     #[arg(long, value_name = "FILE", default_value = "-")]
     out: PathBuf,
 }
 
-/// Logs to read.
-enum Source {
-    Local(Box<Ebbtide>),
-    Remote(Client),
+/// Failure of a look at the logs.
+enum Failure {
+    /// The log could not be read: another look may succeed.
+    Read(Error),
+    /// The export could not be written.
+    Write(Error),
 }
 
-impl Source {
-    /// Scopes whose logs are exported.
-    async fn scopes(&self, scope: &Scope, below: bool) -> Result<BTreeSet<Scope>> {
-        match self {
-            _ if !below => Ok(BTreeSet::from([scope.clone()])),
-            Self::Local(db) => super::logs_below(db.stores(), scope.clone()).await,
-            Self::Remote(server) => {
-                let mut scopes = BTreeSet::from([scope.clone()]);
-                for (scope, _) in server.scopes(scope).await? {
-                    scopes.insert(scope.parse()?);
-                }
-                Ok(scopes)
-            }
-        }
-    }
-
-    async fn page(&self, scope: &Scope, after: Option<&str>) -> Result<(Vec<Value>, Option<String>)> {
-        match self {
-            Self::Local(db) => {
-                let after = after.map(Base64UrlUnpadded::decode_vec).transpose().ok().flatten();
-                let after = after.map(Cursor::from_bytes);
-                let audit = db.at(scope).audit();
-                let page = audit.list(after.as_ref(), PAGE).await.context("cannot read the audit log")?;
-                let next = page.next.map(|next| Base64UrlUnpadded::encode_string(next.as_bytes()));
-                Ok((page.items.iter().map(describe::entry).collect(), next))
-            }
-            Self::Remote(server) => {
-                let after = after.map(|after| format!("&after={}", encoded(after))).unwrap_or_default();
-                let path = format!("/v1/audit?limit={PAGE}&scope={}{after}", encoded(&scope.to_string()));
-                let mut page = server.call("GET", &path, None, None).await?.success()?;
-                let items = page["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
-                Ok((items, page["next"].as_str().map(str::to_owned)))
-            }
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Read(error) | Failure::Write(error) => error,
         }
     }
 }
 
-/// Entries that were written: scope, chain and number.
-type Written = HashSet<(String, String, u64)>;
+/// Place of an entry in the log of its scope: its chain, and its number.
+type EntryId = (String, u64);
 
-fn place(entry: &Value, scope: &str) -> (String, String, u64) {
-    let text = |name: &str| entry[name].as_str().map(str::to_owned);
-    let sequence = entry["sequence"].as_u64().unwrap_or_default();
-    (text("scope").unwrap_or_else(|| scope.to_owned()), text("chain").unwrap_or_default(), sequence)
+fn place(entry: &Value) -> EntryId {
+    let chain = entry["chain"].as_str().unwrap_or_default().to_owned();
+    (chain, entry["sequence"].as_u64().unwrap_or_default())
+}
+
+fn at(entry: &Value) -> u64 {
+    entry["at"].as_u64().unwrap_or_default()
+}
+
+/// Progress in the log of one scope.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Progress {
+    /// Time before which nothing is read.
+    from: Option<u64>,
+    /// Position behind the entries that are not read again.
+    start: Option<String>,
+    /// Entries behind that position that were written.
+    written: HashSet<EntryId>,
+}
+
+/// Export into one file.
+struct Export<'a> {
+    source: &'a dyn Operator,
+    out: Out,
+    from: Option<u64>,
+    progress: HashMap<Scope, Progress>,
 }
 
 pub(super) async fn run(args: Args) -> Result<ExitCode> {
     let (target, scope) = (&args.place.target, &args.place.scope.name);
-    let source = match target.server()? {
-        Some(server) => Source::Remote(server),
-        None => Source::Local(Box::new(store::open(target.store()?, Access::Read).await?)),
-    };
-    let (mut out, mut written) = open(&args.out, &scope.to_string())?;
+    let source = target.tool(Access::Read).await?;
+    let (out, progress) = open(&args.out, scope)?;
+    let mut export = Export { source: &*source, out, from: args.from, progress };
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let mut starts: HashMap<Scope, String> = HashMap::new();
+    let (mut looks, mut pause) = (0_u32, POLL);
+    let mut scopes = BTreeSet::from([scope.clone()]);
     loop {
-        for scope in source.scopes(scope, args.below).await? {
-            export(&source, &scope, &mut starts, &mut out, &mut written).await?;
-        }
-        out.flush()?;
-        if !args.follow {
-            return Ok(ExitCode::SUCCESS);
+        let looked = async {
+            if args.below && looks.is_multiple_of(LOOKS_PER_LISTING) {
+                scopes.extend(source.scopes(scope, true).await.map_err(Failure::Read)?);
+            }
+            export.look(&scopes).await
+        };
+        match looked.await {
+            Ok(()) if !args.follow => return Ok(ExitCode::SUCCESS),
+            Ok(()) => (looks, pause) = (looks.wrapping_add(1), POLL),
+            Err(Failure::Read(error)) if args.follow => {
+                pause = (2 * pause).min(LONGEST_PAUSE);
+                errln!("cannot read the audit log, trying again in {} s: {error:#}", pause.as_secs());
+            }
+            Err(failure) => return Err(failure.into()),
         }
         tokio::select! {
-            () = sleep(POLL) => {}
+            () = sleep(pause) => {}
             _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
             _ = interrupt.recv() => return Ok(ExitCode::SUCCESS),
         }
     }
 }
 
-/// Writes the new entries of one log.
-async fn export(
-    source: &Source,
-    scope: &Scope,
-    starts: &mut HashMap<Scope, String>,
-    out: &mut Out,
-    written: &mut Written,
-) -> Result<()> {
-    let (name, mut after) = (scope.to_string(), starts.get(scope).cloned());
-    loop {
-        let (items, next) = source.page(scope, after.as_deref()).await?;
-        let mut settled = !items.is_empty();
-        for mut entry in items {
-            entry["scope"] = json!(name);
-            let age = SystemClock.now().as_millis().saturating_sub(entry["at"].as_u64().unwrap_or_default());
-            settled &= u128::from(age) > SETTLED.as_millis();
-            if written.insert(place(&entry, &name)) {
-                out.write(format!("{entry}\n").as_bytes())?;
-            }
+impl Export<'_> {
+    /// Writes the new entries of these logs.
+    async fn look(&mut self, scopes: &BTreeSet<Scope>) -> Result<(), Failure> {
+        for scope in scopes {
+            self.look_at(scope).await?;
         }
-        let Some(next) = next else { return Ok(()) };
-        if settled {
-            starts.insert(scope.clone(), next.clone());
-        }
-        after = Some(next);
+        self.out.flush().map_err(Failure::Write)
     }
+
+    async fn look_at(&mut self, scope: &Scope) -> Result<(), Failure> {
+        let (name, first) = (scope.to_string(), self.from);
+        let progress = self.progress.entry(scope.clone()).or_default();
+        let from = progress.from.max(first);
+        let mut after = progress.start.clone();
+        loop {
+            let (items, next) =
+                page(self.source, &name, from, after.as_deref()).await.map_err(Failure::Read)?;
+            let now = SystemClock.now().as_millis();
+            let settled =
+                items.iter().all(|entry| u128::from(now.saturating_sub(at(entry))) > SETTLED.as_millis());
+            let mut places = Vec::with_capacity(items.len());
+            for mut entry in items {
+                let place = place(&entry);
+                if progress.written.insert(place.clone()) {
+                    entry["scope"] = json!(name);
+                    self.out.write(format!("{entry}\n").as_bytes()).map_err(Failure::Write)?;
+                }
+                places.push(place);
+            }
+            let Some(next) = next else { return Ok(()) };
+            if settled {
+                // Nothing before this position is read again.
+                for place in &places {
+                    progress.written.remove(place);
+                }
+                progress.start = Some(next.clone());
+            }
+            after = Some(next);
+        }
+    }
+}
+
+/// Some entries of a log, and the position behind them.
+async fn page(
+    source: &dyn Operator,
+    scope: &str,
+    from: Option<u64>,
+    after: Option<&str>,
+) -> Result<(Vec<Value>, Option<String>)> {
+    let from = from.map(|from| format!("&from={from}")).unwrap_or_default();
+    let after = after.map(|after| format!("&after={}", encoded(after))).unwrap_or_default();
+    let path = format!("/v1/audit?limit={PAGE}&scope={}{from}{after}", encoded(scope));
+    let mut page = source.call("GET", &path, None, None).await?.success()?;
+    let items = page["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
+    Ok((items, page["next"].as_str().map(str::to_owned)))
 }
 
 /// File, or standard output.
@@ -180,21 +226,52 @@ impl Out {
     }
 }
 
-fn open(path: &Path, scope: &str) -> Result<(Out, Written)> {
+/// Opens the file, and reads how far it is. A last line that was cut off is removed: its entry is written again.
+fn open(path: &Path, scope: &Scope) -> Result<(Out, HashMap<Scope, Progress>)> {
     if path == Path::new("-") {
-        return Ok((Out::Standard, Written::new()));
+        return Ok((Out::Standard, HashMap::new()));
     }
-    let mut written = Written::new();
-    match File::open(path) {
-        Ok(file) => {
-            for line in BufReader::new(file).lines() {
-                let Ok(entry) = serde_json::from_str::<Value>(&line?) else { continue };
-                written.insert(place(&entry, scope));
-            }
+    let cannot = |what: &str| format!("cannot {what} {}", path.display());
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).create(true).mode(0o600);
+    let file = options.open(path).with_context(|| cannot("open"))?;
+    let (progress, whole) = read(&file, scope).with_context(|| cannot("read"))?;
+    file.set_len(whole).with_context(|| cannot("repair"))?;
+    Ok((Out::File(file), progress))
+}
+
+/// Progress that a file shows, and its length up to the last whole line.
+fn read(file: &File, scope: &Scope) -> Result<(HashMap<Scope, Progress>, u64)> {
+    let mut progress: HashMap<Scope, Progress> = HashMap::new();
+    let mut recent: HashMap<Scope, Vec<(u64, EntryId)>> = HashMap::new();
+    let (mut reader, mut line, mut whole) = (BufReader::new(file), Vec::new(), 0);
+    loop {
+        line.clear();
+        match reader.read_until(b'\n', &mut line) {
+            Ok(0) => break,
+            Ok(read) if line.ends_with(b"\n") => whole += read as u64,
+            Ok(_) => break,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error.into()),
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+        let Ok(entry) = serde_json::from_slice::<Value>(&line) else { continue };
+        let scope = match entry["scope"].as_str() {
+            Some(named) => named.parse()?,
+            None => scope.clone(),
+        };
+        let of = progress.entry(scope.clone()).or_default();
+        let margin = u64::try_from(READ_AGAIN.as_millis()).unwrap_or(u64::MAX);
+        of.from = of.from.max(Some(at(&entry).saturating_sub(margin)));
+        let recent = recent.entry(scope).or_default();
+        recent.push((at(&entry), place(&entry)));
+        if recent.len() >= 2 * PAGE && recent.len().is_power_of_two() {
+            recent.retain(|(at, _)| Some(*at) >= of.from);
+        }
     }
-    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-    Ok((Out::File(file.with_context(|| format!("cannot open {}", path.display()))?), written))
+    for (scope, recent) in recent {
+        let of = progress.entry(scope).or_default();
+        of.written =
+            recent.into_iter().filter(|(at, _)| Some(*at) >= of.from).map(|(_, place)| place).collect();
+    }
+    Ok((progress, whole))
 }

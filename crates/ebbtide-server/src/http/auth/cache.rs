@@ -8,7 +8,7 @@ use std::time::Duration;
 use ebbtide::stores::api_keys::{ApiKey, KeyId};
 use ebbtide::stores::audit::Author;
 use ebbtide::timekeeping::{Lease, TimeSource};
-use ebbtide::{Digest, Reach};
+use ebbtide::{Digest, Reach, Scope};
 
 use super::rate::Rate;
 use crate::http::problem::Problem;
@@ -126,10 +126,14 @@ impl Cache {
         self.held.write().unwrap_or_else(PoisonError::into_inner).retain(|_, held| keep(held));
     }
 
+    /// Forgets the keys of a scope, and those that they have created.
     pub(super) fn forget_scope(&self, reach: &Reach) {
-        let keep = |held: &Held| match reach {
-            Reach::Exact(scope) => held.key.scope != *scope,
-            Reach::Below(scope) => !scope.covers(&held.key.scope),
+        let is_of = |scope: &Scope| match reach {
+            Reach::Exact(exact) => exact == scope,
+            Reach::Below(above) => above.covers(scope),
+        };
+        let keep = |held: &Held| {
+            !is_of(&held.key.scope) && !held.ancestors.iter().any(|ancestor| is_of(ancestor.scope()))
         };
         self.held.write().unwrap_or_else(PoisonError::into_inner).retain(|_, held| keep(held));
     }

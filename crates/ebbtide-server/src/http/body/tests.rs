@@ -17,7 +17,7 @@ struct Batch {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct SampleRequest {
     limit: Option<usize>,
     #[serde(rename = "idle_ttl_seconds")]
     idle: Option<Ttl>,
@@ -98,7 +98,7 @@ fn a_ttl_is_in_seconds_or_in_milliseconds() {
     assert_eq!(ttl(r#"{"namespace": "n", "jti": "a", "ttl_seconds": 2}"#).unwrap(), 2_000);
     assert_eq!(ttl(r#"{"namespace": "n", "jti": "a", "ttl_ms": 1500}"#).unwrap(), 1_500);
     assert!(read_json::<Proof>(br#"{"namespace": "n", "jti": "a", "ttl_ms": null}"#).unwrap().ttl.is_none());
-    let asked: Asked = read_json(br#"{"idle_ttl_ms": 7, "limit": 1}"#).unwrap();
+    let asked: SampleRequest = read_json(br#"{"idle_ttl_ms": 7, "limit": 1}"#).unwrap();
     assert_eq!((asked.idle.unwrap().duration().as_millis(), asked.limit), (7, Some(1)));
     for bad in ["0", "-1", "1.5", "\"2\"", "9223372036854775807"] {
         assert!(ttl(&format!(r#"{{"namespace": "n", "jti": "a", "ttl_ms": {bad}}}"#)).is_err(), "{bad}");
@@ -113,7 +113,7 @@ fn a_ttl_is_in_seconds_or_in_milliseconds() {
 #[test]
 fn a_bad_query_is_described_like_a_body() {
     let detail = |query: &str| {
-        read_pairs::<Asked>("query parameter", query.as_bytes()).err().unwrap().detail().to_owned()
+        read_pairs::<SampleRequest>("query parameter", query.as_bytes()).err().unwrap().detail().to_owned()
     };
     assert_eq!(detail("limit=hunter2"), "`limit`: expected a whole number in range");
     assert_eq!(

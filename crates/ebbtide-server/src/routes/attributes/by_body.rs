@@ -3,10 +3,9 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use ebbtide::stores::attributes::{Bucket, Changes, Draft};
-use ebbtide::stores::shared::belongings::Parent;
+use ebbtide::stores::attributes::{Bucket, Changes, Draft, SwapOutcome};
 use ebbtide::stores::shared::extension::Extension;
-use ebbtide::{Commit, Timestamp, Ttl, Version};
+use ebbtide::{Commit, Timestamp, Version};
 use ebbtide_api::answers::{Deleted, Listed};
 use ebbtide_api::approvals::ApprovalExtended;
 use ebbtide_api::attributes::{
@@ -17,7 +16,7 @@ use ebbtide_api::attributes::{
 use utoipa_axum::routes;
 
 use super::super::approvals::extended;
-use super::{Condition, erase, swap, tagged, unknown, write};
+use super::{Condition, bucket_of, erase, longer, tagged, unknown, write};
 use crate::app::App;
 use crate::http::auth::Caller;
 use crate::http::body::{Json, listed, page};
@@ -31,9 +30,9 @@ pub(super) fn tables() -> Vec<Table> {
         Table::new().creator(routes!(put)),
         Table::new().writer(routes!(delete)),
         Table::new().writer(routes!(compare_and_swap)),
-        Table::new().reader(routes!(list)),
-        Table::new().reader(routes!(list_buckets)),
-        Table::new().writer(routes!(delete_all)),
+        Table::new().reader(routes!(list)).walks(),
+        Table::new().reader(routes!(list_buckets)).walks(),
+        Table::new().writer(routes!(delete_all)).walks(),
         Table::new().writer(routes!(take)),
         Table::new().creator(routes!(commit)),
         Table::new().admin(routes!(extend)),
@@ -41,7 +40,7 @@ pub(super) fn tables() -> Vec<Table> {
 }
 
 fn bucket(app: &App, caller: &Caller, owner: String, bucket: String) -> Result<Bucket, Problem> {
-    Ok(app.stores.attributes(&caller.scope).bucket(owner, bucket)?)
+    bucket_of(app, caller, owner, bucket)
 }
 
 fn condition(given: Option<AttributeIf>) -> Result<Condition, Problem> {
@@ -50,25 +49,25 @@ fn condition(given: Option<AttributeIf>) -> Result<Condition, Problem> {
         Some(AttributeIf::Absent) => Condition::Absent,
         Some(AttributeIf::Present) => Condition::Present,
         Some(AttributeIf::Version(version)) => {
-            let invalid = |_| Problem::invalid("`if.version`: expected the `version` of an earlier answer");
+            let invalid = |_| {
+                Problem::invalid("`if.version`: expected the `version` of an earlier answer")
+                    .with("member", "if.version")
+            };
             Condition::OneOf(vec![version.parse().map_err(invalid)?])
         }
     })
 }
 
-fn draft(data: serde_json::Value, timestamp: Option<u64>, ttl: Option<Ttl>) -> Result<Draft, Problem> {
-    let draft = Draft::new(data).ttl(ttl);
-    match timestamp {
-        Some(millis) => Ok(draft.timestamp(Timestamp::from_millis(millis)?)),
-        None => Ok(draft),
-    }
+/// Bucket, name and draft of an attribute to set, and the condition.
+fn split(app: &App, caller: &Caller, body: AttributePut) -> Result<Set, Problem> {
+    let bucket = bucket(app, caller, body.owner, body.bucket)?;
+    let mut draft = Draft::new(body.data).ttl(body.ttl).renewal(body.max_ttl, body.sliding);
+    draft.timestamp = body.timestamp.map(Timestamp::from_millis).transpose()?;
+    draft.belongs_to = body.belongs_to;
+    Ok((bucket, body.name, draft, body.condition))
 }
 
-/// Adds the rest of a request to a draft.
-fn full(draft: Draft, cap: Option<Ttl>, slides: bool, parent: Option<Parent>) -> Draft {
-    let draft = draft.renewal(cap, slides);
-    if let Some(parent) = parent { draft.belongs_to(parent) } else { draft }
-}
+type Set = (Bucket, String, Draft, Option<AttributeIf>);
 
 /// Reads an attribute by names in the body
 #[utoipa::path(post, path = "/attributes/get", operation_id = "get_attribute_by_body", tag = "attributes",
@@ -77,7 +76,7 @@ fn full(draft: Draft, cap: Option<Ttl>, slides: bool, parent: Option<Parent>) ->
         (status = 200, body = AttributeAnswer, headers(("etag" = String, description = "its version"))),
         (status = 404, description = "unknown"),
     ))]
-async fn get(
+pub(super) async fn get(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<AttributeName>,
@@ -91,6 +90,7 @@ async fn get(
     request_body = AttributePut,
     responses(
         (status = 200, body = AttributeStamp, headers(("etag" = String, description = "its version"))),
+        (status = 409, description = "conflict: it would live longer than the one that exists; extend that"),
         (status = 412, description = "conflict: the attribute has another version, or does not exist"),
     ))]
 async fn put(
@@ -98,10 +98,8 @@ async fn put(
     caller: Caller,
     Json(body): Json<AttributePut>,
 ) -> Result<Response, Problem> {
-    let bucket = bucket(&app, &caller, body.owner, body.bucket)?;
-    let draft =
-        full(draft(body.data, body.timestamp, body.ttl)?, body.max_ttl, body.sliding, body.belongs_to);
-    write(&bucket, &body.name, condition(body.condition)?, draft).await
+    let (bucket, name, draft, given) = split(&app, &caller, body)?;
+    write(&bucket, &name, condition(given)?, draft).await
 }
 
 /// Deletes an attribute by names in the body; with `if`, only if it holds
@@ -129,20 +127,24 @@ async fn delete(
         (status = 200, body = AttributeStamp, headers(("etag" = String, description = "its version"))),
         (status = 409, description = "conflict: the attribute has another value, or does not exist"),
     ))]
-async fn compare_and_swap(
+pub(super) async fn compare_and_swap(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<AttributeSwapNamed>,
 ) -> Result<Response, Problem> {
-    let draft = draft(body.new, None, body.ttl)?;
     let bucket = bucket(&app, &caller, body.owner, body.bucket)?;
-    swap(&bucket, &body.name, &body.old, draft).await
+    let draft = Draft::new(body.new).ttl(body.ttl);
+    match bucket.compare_and_swap(&body.name, &body.old, draft).await? {
+        SwapOutcome::Swapped(written) => Ok(tagged(written.version, AttributeStamp::from(written))),
+        SwapOutcome::Longer { expires_at } => Err(longer(expires_at)),
+        _ => Err(Problem::conflict("conflict", "the attribute has another value, or does not exist")),
+    }
 }
 
 /// Lists a bucket by names in the body
 #[utoipa::path(post, path = "/attributes/list", operation_id = "list_bucket_by_body", tag = "attributes",
     request_body = AttributeList, responses((status = 200, body = Listed<AttributeAnswer>)))]
-async fn list(
+pub(super) async fn list(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<AttributeList>,
@@ -155,7 +157,7 @@ async fn list(
 /// Lists the names of an owner's buckets, with the owner in the body
 #[utoipa::path(post, path = "/attributes/list-buckets", operation_id = "list_buckets_by_body", tag = "attributes",
     request_body = AttributeBuckets, responses((status = 200, body = Listed<String>)))]
-async fn list_buckets(
+pub(super) async fn list_buckets(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<AttributeBuckets>,
@@ -167,16 +169,20 @@ async fn list_buckets(
 }
 
 /// Deletes a bucket, or every attribute of an owner, by names in the body
+///
+/// The deletion of everything of an owner is in the audit log, when it begins and when it has ended.
 #[utoipa::path(post, path = "/attributes/delete-all", operation_id = "delete_all_by_body", tag = "attributes",
     request_body = AttributeDeleteAll, responses((status = 200, body = Deleted)))]
-async fn delete_all(
+pub(super) async fn delete_all(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<AttributeDeleteAll>,
 ) -> Result<Json<Deleted>, Problem> {
-    let deleted = match body.bucket {
-        Some(name) => bucket(&app, &caller, body.owner, name)?.delete_bucket().await?,
-        None => app.stores.attributes(&caller.scope).delete_owner(&body.owner).await?,
+    let deleted = if let Some(name) = body.bucket {
+        bucket(&app, &caller, body.owner, name)?.delete_bucket().await?
+    } else {
+        let context = caller.context(None, None)?;
+        app.stores.attributes(&caller.scope).delete_owner_audited(&body.owner, &context).await?
     };
     Ok(Json(Deleted { deleted }))
 }
@@ -209,7 +215,8 @@ async fn commit(
     Json(body): Json<AttributeWrites>,
 ) -> Result<Json<AttributesWritten>, Problem> {
     if body.writes.len() > MOST_WRITES {
-        return Err(Problem::invalid(format!("writes: at most {MOST_WRITES} are made together")));
+        return Err(Problem::invalid(format!("writes: at most {MOST_WRITES} are made together"))
+            .with("member", "writes"));
     }
     let mut changes = app.stores.attributes(&caller.scope).changes();
     for write in body.writes {
@@ -232,22 +239,21 @@ async fn commit(
 const MOST_WRITES: usize = 90;
 
 fn version(text: &str) -> Result<Version, Problem> {
-    text.parse().map_err(|_| Problem::invalid("version: expected the `version` of an earlier answer"))
+    text.parse().map_err(|_| {
+        Problem::invalid("version: expected the `version` of an earlier answer").with("member", "version")
+    })
 }
 
 fn add(changes: Changes, app: &App, caller: &Caller, write: AttributeWrite) -> Result<Changes, Problem> {
-    let present = || Problem::invalid("`if`: expected \"absent\" or a version in a commit");
+    let present =
+        || Problem::invalid("`if`: expected \"absent\" or a version in a commit").with("member", "if");
     Ok(match write {
         AttributeWrite::Set(body) => {
-            let bucket = bucket(app, caller, body.owner, body.bucket)?;
-            let draft = draft(body.data, body.timestamp, body.ttl)?;
-            let draft = full(draft, body.max_ttl, body.sliding, body.belongs_to);
-            match body.condition {
-                None => changes.set(&bucket, &body.name, draft),
-                Some(AttributeIf::Absent) => changes.insert(&bucket, &body.name, draft),
-                Some(AttributeIf::Version(text)) => {
-                    changes.replace(&bucket, &body.name, version(&text)?, draft)
-                }
+            let (bucket, name, draft, given) = split(app, caller, body)?;
+            match given {
+                None => changes.set(&bucket, &name, draft),
+                Some(AttributeIf::Absent) => changes.insert(&bucket, &name, draft),
+                Some(AttributeIf::Version(text)) => changes.replace(&bucket, &name, version(&text)?, draft),
                 Some(AttributeIf::Present) => return Err(present()),
             }
         }
@@ -274,7 +280,7 @@ fn add(changes: Changes, app: &App, caller: &Caller, write: AttributeWrite) -> R
         (status = 404, description = "unknown: no such attribute"),
         (status = 409, description = "conflict: it does not expire before that, or its cap is sooner"),
     ))]
-async fn extend(
+pub(in crate::routes) async fn extend(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<AttributeExtendNamed>,

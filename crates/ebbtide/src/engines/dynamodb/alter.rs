@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
 
 use super::DynamoDb;
-use super::attempt::{Fault, fault};
+use super::attempt::{AttemptFault, fault};
 use super::condition::same_version;
 use super::item::{EXPIRES, Item, PK, TTL, VALUE, VERSION, binary, number, record_of, ttl_seconds};
 use crate::model::alteration::{Add, Alteration, Altered, decode_count, encode_count};
@@ -24,7 +24,7 @@ use crate::model::time::Timestamp;
 const ADDITIONS: usize = 16;
 
 /// Answer to a request: done, with an item, or refused, with the item in the way.
-enum Answer {
+enum AlterAnswer {
     Done(Option<Item>),
     Refused(Option<Item>),
 }
@@ -47,24 +47,24 @@ impl DynamoDb {
             Alteration::Add(add) => self.add(key, add, now).await,
             Alteration::Swap { record } => {
                 let answer = self.certainly(|| self.send_swap(key, record, None)).await?;
-                let (Answer::Done(before) | Answer::Refused(before)) = answer;
+                let (AlterAnswer::Done(before) | AlterAnswer::Refused(before)) = answer;
                 Ok(Altered::applied(live(before, now)?))
             }
             Alteration::Touch { first, expires_at, version } => {
                 let update = touch(*first, *expires_at, *version, now);
                 match self.certainly(|| self.send_update(key, &update)).await? {
-                    Answer::Done(item) => {
+                    AlterAnswer::Done(item) => {
                         Ok(Altered::applied(item.map(|item| record_of(&item)).transpose()?))
                     }
-                    Answer::Refused(item) => Ok(Altered::refused(live(item, now)?)),
+                    AlterAnswer::Refused(item) => Ok(Altered::refused(live(item, now)?)),
                 }
             }
             Alteration::Take { first } => {
                 match self.certainly(|| self.send_take_if(key, *first, now)).await? {
-                    Answer::Done(item) => {
+                    AlterAnswer::Done(item) => {
                         Ok(Altered::applied(item.map(|item| record_of(&item)).transpose()?))
                     }
-                    Answer::Refused(item) => Ok(Altered::refused(live(item, now)?)),
+                    AlterAnswer::Refused(item) => Ok(Altered::refused(live(item, now)?)),
                 }
             }
         }
@@ -74,10 +74,10 @@ impl DynamoDb {
         let update = addition(add, now);
         for _ in 0..ADDITIONS {
             let standing = match self.certainly(|| self.send_update(key, &update)).await? {
-                Answer::Done(item) => {
+                AlterAnswer::Done(item) => {
                     return Ok(Altered::applied(item.map(|item| record_of(&item)).transpose()?));
                 }
-                Answer::Refused(item) => item.map(|item| record_of(&item)).transpose()?,
+                AlterAnswer::Refused(item) => item.map(|item| record_of(&item)).transpose()?,
             };
             let Some(standing) = standing else { return Ok(Altered::refused(None)) };
             if standing.is_live(now) {
@@ -90,7 +90,7 @@ impl DynamoDb {
             let new =
                 Record { value: encode_count(add.by), version: add.version, expires_at: add.expires_if_new };
             let swap = self.certainly(|| self.send_swap(key, &new, Some(standing.version))).await?;
-            if let Answer::Done(_) = swap {
+            if let AlterAnswer::Done(_) = swap {
                 return Ok(Altered::applied(Some(new)));
             }
         }
@@ -98,21 +98,21 @@ impl DynamoDb {
     }
 
     /// Sends a request again only if it certainly did nothing.
-    async fn certainly<F>(&self, request: impl Fn() -> F) -> Result<Answer>
+    async fn certainly<F>(&self, request: impl Fn() -> F) -> Result<AlterAnswer>
     where
-        F: Future<Output = Result<Answer, Fault>>,
+        F: Future<Output = Result<AlterAnswer, AttemptFault>>,
     {
         let mut attempts = self.patience.begin();
         loop {
             match request().await {
                 Ok(answer) => return Ok(answer),
-                Err(Fault::Lost(error)) => return Err(error),
+                Err(AttemptFault::Lost(error)) => return Err(error),
                 Err(fault) => attempts.pause(fault).await?,
             }
         }
     }
 
-    async fn send_update(&self, key: &Key, update: &Update) -> Result<Answer, Fault> {
+    async fn send_update(&self, key: &Key, update: &Update) -> Result<AlterAnswer, AttemptFault> {
         let request = self
             .client
             .update_item()
@@ -125,10 +125,10 @@ impl DynamoDb {
             .return_values(ReturnValue::AllNew)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         match request.send().await {
-            Ok(output) => Ok(Answer::Done(output.attributes)),
+            Ok(output) => Ok(AlterAnswer::Done(output.attributes)),
             Err(SdkError::ServiceError(error)) => match error.err() {
                 UpdateItemError::ConditionalCheckFailedException(refused) => {
-                    Ok(Answer::Refused(refused.item().cloned()))
+                    Ok(AlterAnswer::Refused(refused.item().cloned()))
                 }
                 _ => Err(fault(SdkError::ServiceError(error))),
             },
@@ -136,7 +136,12 @@ impl DynamoDb {
         }
     }
 
-    async fn send_swap(&self, key: &Key, new: &Record, expected: Option<Version>) -> Result<Answer, Fault> {
+    async fn send_swap(
+        &self,
+        key: &Key,
+        new: &Record,
+        expected: Option<Version>,
+    ) -> Result<AlterAnswer, AttemptFault> {
         let mut item = self.space.item(key, new);
         if expected.is_some() {
             make_counter(&mut item, new);
@@ -151,16 +156,16 @@ impl DynamoDb {
             .set_expression_attribute_values(values)
             .return_values(ReturnValue::AllOld);
         match request.send().await {
-            Ok(output) => Ok(Answer::Done(output.attributes)),
+            Ok(output) => Ok(AlterAnswer::Done(output.attributes)),
             Err(SdkError::ServiceError(error)) => match error.err() {
-                PutItemError::ConditionalCheckFailedException(_) => Ok(Answer::Refused(None)),
+                PutItemError::ConditionalCheckFailedException(_) => Ok(AlterAnswer::Refused(None)),
                 _ => Err(fault(SdkError::ServiceError(error))),
             },
             Err(error) => Err(fault(error)),
         }
     }
 
-    async fn send_take_if(&self, key: &Key, first: u8, now: Timestamp) -> Result<Answer, Fault> {
+    async fn send_take_if(&self, key: &Key, first: u8, now: Timestamp) -> Result<AlterAnswer, AttemptFault> {
         let request = self
             .client
             .delete_item()
@@ -172,10 +177,10 @@ impl DynamoDb {
             .return_values(ReturnValue::AllOld)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         match request.send().await {
-            Ok(output) => Ok(Answer::Done(output.attributes)),
+            Ok(output) => Ok(AlterAnswer::Done(output.attributes)),
             Err(SdkError::ServiceError(error)) => match error.err() {
                 DeleteItemError::ConditionalCheckFailedException(refused) => {
-                    Ok(Answer::Refused(refused.item().cloned()))
+                    Ok(AlterAnswer::Refused(refused.item().cloned()))
                 }
                 _ => Err(fault(SdkError::ServiceError(error))),
             },

@@ -14,7 +14,7 @@ use crate::model::time::Stopwatch;
 
 /// Failure of an attempt.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum AttemptFault {
     /// The endpoint did nothing; a retry may succeed.
     Busy(Error),
     /// The outcome is unknown.
@@ -23,7 +23,7 @@ pub(super) enum Fault {
     Failed(Error),
 }
 
-impl Fault {
+impl AttemptFault {
     fn into_error(self) -> Error {
         match self {
             Self::Busy(error) | Self::Lost(error) | Self::Failed(error) => error,
@@ -40,8 +40,9 @@ pub(super) struct Patience {
 /// Attempts while the endpoint is busy: about a second and a half in all, four at the most.
 const BUSY_ATTEMPTS: u32 = 10;
 
-/// Time after which no further attempt begins: a caller of a login waits for no more than this and one attempt.
-const NO_MORE: Duration = Duration::from_secs(4);
+/// Time after which no further attempt begins. A caller waits for no more than this, one pause and one attempt: five
+/// seconds, which fit a login.
+const NO_MORE: Duration = Duration::from_secs(3);
 
 /// Attempts at a request whose answers are lost.
 const LOST_ATTEMPTS: u32 = 3;
@@ -61,7 +62,7 @@ impl Patience {
     /// Sends a request that is safe to repeat until it is answered or the attempts are used up.
     pub(super) async fn repeat<T, F>(&self, request: impl Fn() -> F) -> Result<T, Error>
     where
-        F: Future<Output = Result<T, Fault>>,
+        F: Future<Output = Result<T, AttemptFault>>,
     {
         let mut attempts = self.begin();
         loop {
@@ -84,11 +85,11 @@ pub(super) struct Attempts<'a> {
 impl Attempts<'_> {
     /// Waits before the next attempt with a growing, random pause, so that colliding writers do not collide again.
     /// Returns the error if no attempt is left.
-    pub(super) async fn pause(&mut self, fault: Fault) -> Result<(), Error> {
+    pub(super) async fn pause(&mut self, fault: AttemptFault) -> Result<(), Error> {
         match fault {
-            Fault::Busy(_) => self.busy += 1,
-            Fault::Lost(_) => self.lost += 1,
-            Fault::Failed(error) => return Err(error),
+            AttemptFault::Busy(_) => self.busy += 1,
+            AttemptFault::Lost(_) => self.lost += 1,
+            AttemptFault::Failed(error) => return Err(error),
         }
         if self.busy >= BUSY_ATTEMPTS || self.lost >= LOST_ATTEMPTS || self.stopwatch.elapsed() >= NO_MORE {
             return Err(fault.into_error());
@@ -127,32 +128,35 @@ pub(super) fn busy(code: &str) -> Error {
 }
 
 /// Maps the SDK's errors. Neither the service's errors nor its answers go into the cause: they may hold items.
-pub(super) fn fault<E: ProvideErrorMetadata + StdError + 'static>(error: SdkError<E, HttpResponse>) -> Fault {
+pub(super) fn fault<E: ProvideErrorMetadata + StdError + 'static>(
+    error: SdkError<E, HttpResponse>,
+) -> AttemptFault {
     match error {
         SdkError::ServiceError(service) => {
             let code = service.err().code().unwrap_or("no code").to_owned();
             service_fault(&code, service.raw().status().as_u16())
         }
-        SdkError::ConstructionFailure(_) => {
-            Fault::Failed(unsent("cannot build the request: credentials or region are missing", &error))
-        }
+        SdkError::ConstructionFailure(_) => AttemptFault::Failed(unsent(
+            "cannot build the request: credentials or region are missing",
+            &error,
+        )),
         SdkError::DispatchFailure(_) if was_refused(&error) => {
-            Fault::Busy(unsent("the endpoint refused the connection", &error))
+            AttemptFault::Busy(unsent("the endpoint refused the connection", &error))
         }
         SdkError::DispatchFailure(ref failure) if failure.is_user() => {
-            Fault::Failed(unsent("cannot send the request", &error))
+            AttemptFault::Failed(unsent("cannot send the request", &error))
         }
-        error => Fault::Lost(unsent("the endpoint gave no answer", &error)),
+        error => AttemptFault::Lost(unsent("the endpoint gave no answer", &error)),
     }
 }
 
-fn service_fault(code: &str, status: u16) -> Fault {
+fn service_fault(code: &str, status: u16) -> AttemptFault {
     let cause = format!("{code}, status {status}");
     match code {
-        code if is_busy(code) => Fault::Busy(busy(code)),
+        code if is_busy(code) => AttemptFault::Busy(busy(code)),
         "ResourceNotFoundException" => {
             let message = "the table does not exist; create it with `ebbtide table create`";
-            Fault::Failed(Error::unavailable(message).caused_by(cause))
+            AttemptFault::Failed(Error::unavailable(message).caused_by(cause))
         }
         "AccessDeniedException"
         | "ExpiredTokenException"
@@ -160,14 +164,14 @@ fn service_fault(code: &str, status: u16) -> Fault {
         | "InvalidSignatureException"
         | "MissingAuthenticationTokenException"
         | "UnrecognizedClientException" => {
-            Fault::Failed(Error::unavailable("the endpoint refused the credentials").caused_by(cause))
+            AttemptFault::Failed(Error::unavailable("the endpoint refused the credentials").caused_by(cause))
         }
-        "ValidationException" => Fault::Failed(
+        "ValidationException" => AttemptFault::Failed(
             Error::invalid("the endpoint refused the request; the table may not have Ebbtide's keys")
                 .caused_by(cause),
         ),
-        _ if status >= 500 => Fault::Lost(Error::unavailable("the endpoint failed").caused_by(cause)),
-        _ => Fault::Failed(Error::unavailable("the endpoint refused the request").caused_by(cause)),
+        _ if status >= 500 => AttemptFault::Lost(Error::unavailable("the endpoint failed").caused_by(cause)),
+        _ => AttemptFault::Failed(Error::unavailable("the endpoint refused the request").caused_by(cause)),
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::types::KeysAndAttributes;
 
 use super::DynamoDb;
-use super::attempt::{Fault, busy, fault};
+use super::attempt::{AttemptFault, busy, fault};
 use super::item::{Item, record_of};
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
@@ -45,7 +45,7 @@ impl DynamoDb {
                     items.extend(some);
                     keys = left;
                     if !keys.is_empty() {
-                        attempts.pause(Fault::Busy(busy("UnprocessedKeys"))).await?;
+                        attempts.pause(AttemptFault::Busy(busy("UnprocessedKeys"))).await?;
                     }
                 }
                 Err(fault) => attempts.pause(fault).await?,
@@ -55,10 +55,10 @@ impl DynamoDb {
     }
 
     /// Returns the items that were found, and the keys that were not dealt with.
-    async fn send_batch(&self, keys: Vec<Item>) -> Result<(Vec<Item>, Vec<Item>), Fault> {
+    async fn send_batch(&self, keys: Vec<Item>) -> Result<(Vec<Item>, Vec<Item>), AttemptFault> {
         let wanted = KeysAndAttributes::builder().set_keys(Some(keys)).consistent_read(true).build();
         let wanted = wanted.map_err(|error| {
-            Fault::Failed(Error::invalid("cannot build a request for several keys").caused_by(error))
+            AttemptFault::Failed(Error::invalid("cannot build a request for several keys").caused_by(error))
         })?;
         let answer =
             self.client.batch_get_item().request_items(&self.table, wanted).send().await.map_err(fault)?;

@@ -13,8 +13,8 @@ use aws_sdk_dynamodb::types::{
 };
 
 use super::DynamoDb;
-use super::attempt::{Fault, busy, fault, is_busy};
-use super::condition::{Asked, asked, live};
+use super::attempt::{AttemptFault, busy, fault, is_busy};
+use super::condition::{ConditionExpression, asked, live};
 use super::item::{Item, record_of, version_of};
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
@@ -23,7 +23,7 @@ use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Commit, Condition, Effect, Write};
 
 /// Engine's answer to one write.
-enum Answer {
+enum WriteOutcome {
     Done,
     /// The condition did not hold. The version at the key is known if it was requested.
     Refused(Option<Version>),
@@ -37,14 +37,14 @@ impl DynamoDb {
         loop {
             match self.send_take(key, now).await {
                 Ok(item) => return item.map(|item| record_of(&item)).transpose(),
-                Err(Fault::Lost(error)) => return Err(error),
+                Err(AttemptFault::Lost(error)) => return Err(error),
                 Err(fault) => attempts.pause(fault).await?,
             }
         }
     }
 
-    async fn send_take(&self, key: &Key, now: Timestamp) -> Result<Option<Item>, Fault> {
-        let Asked { expression, values } = live(now);
+    async fn send_take(&self, key: &Key, now: Timestamp) -> Result<Option<Item>, AttemptFault> {
+        let ConditionExpression { expression, values } = live(now);
         let request = self.client.delete_item().table_name(&self.table).set_key(Some(self.space.key(key)));
         let answer = request
             .condition_expression(expression)
@@ -70,8 +70,8 @@ impl DynamoDb {
         let mut lost = None;
         loop {
             let fault = match self.send(write, now, lost.is_some()).await {
-                Ok(Answer::Done) => return Ok(Commit::Applied),
-                Ok(Answer::Refused(standing)) => {
+                Ok(WriteOutcome::Done) => return Ok(Commit::Applied),
+                Ok(WriteOutcome::Refused(standing)) => {
                     let ours = standing.is_some() && standing == written(write);
                     return match lost {
                         None => Ok(Commit::Refused { index: 0 }),
@@ -80,10 +80,12 @@ impl DynamoDb {
                         Some(error) => Err(error),
                     };
                 }
-                Err(Fault::Lost(error)) if !happens_once(write) => return self.settle(write, error).await,
+                Err(AttemptFault::Lost(error)) if !happens_once(write) => {
+                    return self.settle(write, error).await;
+                }
                 Err(fault) => fault,
             };
-            if let Fault::Lost(_) = fault {
+            if let AttemptFault::Lost(_) = fault {
                 lost = Some(unknown());
             }
             let paused = attempts.pause(fault).await;
@@ -109,8 +111,8 @@ impl DynamoDb {
         }
     }
 
-    async fn send(&self, write: &Write, now: Timestamp, again: bool) -> Result<Answer, Fault> {
-        let (expression, values) = asked(write.condition(), now).map(Asked::into_parts).unzip();
+    async fn send(&self, write: &Write, now: Timestamp, again: bool) -> Result<WriteOutcome, AttemptFault> {
+        let (expression, values) = asked(write.condition(), now).map(ConditionExpression::into_parts).unzip();
         // The item at the key is needed only to recognise our own write.
         let standing = again.then_some(ReturnValuesOnConditionCheckFailure::AllOld);
         if let Effect::Store(record) = write.effect() {
@@ -123,10 +125,10 @@ impl DynamoDb {
                 .set_expression_attribute_values(values)
                 .set_return_values_on_condition_check_failure(standing);
             match request.send().await {
-                Ok(_) => Ok(Answer::Done),
+                Ok(_) => Ok(WriteOutcome::Done),
                 Err(SdkError::ServiceError(error)) => match error.err() {
                     PutItemError::ConditionalCheckFailedException(refused) => {
-                        Ok(Answer::Refused(refused.item().and_then(|item| version_of(item).ok())))
+                        Ok(WriteOutcome::Refused(refused.item().and_then(|item| version_of(item).ok())))
                     }
                     _ => Err(fault(SdkError::ServiceError(error))),
                 },
@@ -141,9 +143,9 @@ impl DynamoDb {
                 .set_condition_expression(expression)
                 .set_expression_attribute_values(values);
             match request.send().await {
-                Ok(_) => Ok(Answer::Done),
+                Ok(_) => Ok(WriteOutcome::Done),
                 Err(SdkError::ServiceError(error)) => match error.err() {
-                    DeleteItemError::ConditionalCheckFailedException(_) => Ok(Answer::Refused(None)),
+                    DeleteItemError::ConditionalCheckFailedException(_) => Ok(WriteOutcome::Refused(None)),
                     _ => Err(fault(SdkError::ServiceError(error))),
                 },
                 Err(error) => Err(fault(error)),
@@ -168,14 +170,14 @@ impl DynamoDb {
                 },
                 Err(fault) => fault,
             };
-            lost |= matches!(fault, Fault::Lost(_));
+            lost |= matches!(fault, AttemptFault::Lost(_));
             let paused = attempts.pause(fault).await;
             paused.map_err(|error| if lost { unknown().caused_by(error) } else { error })?;
         }
     }
 
     fn transact_item(&self, write: &Write, now: Timestamp) -> Result<TransactWriteItem> {
-        let (expression, values) = asked(write.condition(), now).map(Asked::into_parts).unzip();
+        let (expression, values) = asked(write.condition(), now).map(ConditionExpression::into_parts).unzip();
         let standing = ReturnValuesOnConditionCheckFailure::AllOld;
         let (table, key) = (&self.table, || Some(self.space.key(write.key())));
         let item = TransactWriteItem::builder();
@@ -214,7 +216,11 @@ impl DynamoDb {
     }
 
     /// Returns `None` if the transaction was committed, and the cancellation reasons otherwise.
-    async fn send_all(&self, items: &[TransactWriteItem], token: &str) -> Result<Option<Vec<Reason>>, Fault> {
+    async fn send_all(
+        &self,
+        items: &[TransactWriteItem],
+        token: &str,
+    ) -> Result<Option<Vec<Reason>>, AttemptFault> {
         let request = self.client.transact_write_items().set_transact_items(Some(items.to_vec()));
         match request.client_request_token(token).send().await {
             Ok(_) => Ok(None),
@@ -246,7 +252,7 @@ impl From<&aws_sdk_dynamodb::types::CancellationReason> for Reason {
 
 /// Outcome of a cancelled transaction: the first write whose condition did not hold, unless an earlier write was not
 /// evaluated at all.
-fn judged(batch: &Batch, reasons: &[Reason], lost: bool) -> Result<Commit, Fault> {
+fn judged(batch: &Batch, reasons: &[Reason], lost: bool) -> Result<Commit, AttemptFault> {
     // A batch is atomic: if one of our records is there, a lost attempt was committed.
     let ours =
         |(write, reason): (&Write, &Reason)| reason.standing.is_some() && reason.standing == written(write);
@@ -258,11 +264,13 @@ fn judged(batch: &Batch, reasons: &[Reason], lost: bool) -> Result<Commit, Fault
         Some((index, "ConditionalCheckFailed")) if index < batch.writes().len() => {
             Ok(Commit::Refused { index })
         }
-        Some((_, code)) if is_busy(code) => Err(Fault::Busy(busy(code))),
-        Some((_, code)) => Err(Fault::Failed(
+        Some((_, code)) if is_busy(code) => Err(AttemptFault::Busy(busy(code))),
+        Some((_, code)) => Err(AttemptFault::Failed(
             Error::invalid("the endpoint refused a write of the batch").caused_by(code.to_owned()),
         )),
-        None => Err(Fault::Failed(Error::unavailable("the transaction was cancelled without a reason"))),
+        None => {
+            Err(AttemptFault::Failed(Error::unavailable("the transaction was cancelled without a reason")))
+        }
     }
 }
 

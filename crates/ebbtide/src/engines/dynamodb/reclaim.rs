@@ -10,11 +10,11 @@ use aws_sdk_dynamodb::types::{DeleteRequest, WriteRequest};
 use futures_util::future::try_join_all;
 
 use super::DynamoDb;
-use super::attempt::{Fault, busy, fault};
-use super::condition::{Asked, begins_with, live, overdue, same_version};
+use super::attempt::{AttemptFault, busy, fault};
+use super::condition::{ConditionExpression, begins_with, live, overdue, same_version};
 use super::item::{EXPIRES, Item, PK, SK, VALUE, VERSION, expiry_of, only_key, record_of, version_of};
 use super::scan::walk_of;
-use super::walk::{Allowance, Dealt, Errand, Look, Walk};
+use super::walk::{Allowance, Dealt, Look, TableWalk, WalkId};
 use crate::admin::{Cleared, Counted, Erased, KindStats, Stats};
 use crate::backend::{Budget, Cursor, Swept};
 use crate::model::error::{Error, Result};
@@ -50,8 +50,8 @@ impl DynamoDb {
             return Ok(Swept::default());
         }
         let filter = begins_with(&self.beginnings(&budget.kinds)).and(overdue(until));
-        let errand = errand(b's', &budget.kinds, &[], until);
-        let mut walk = self.take_walk(&errand, until).await?;
+        let walk_id = walk_id(b's', &budget.kinds, &[], until);
+        let mut walk = self.take_walk(&walk_id, until).await?;
         let (allowance, swept) = (Allowance::new(budget.records), Mutex::new(Swept::default()));
         let deal = |items: Vec<Item>| {
             let (allowance, swept) = (&allowance, &swept);
@@ -72,30 +72,29 @@ impl DynamoDb {
         let look = Look::new(filter, format!("{PK}, {SK}"));
         self.step(&mut walk, &look, &allowance, deal).await?;
         let mut swept = swept.into_inner().unwrap_or_else(PoisonError::into_inner);
-        swept.more = self.keep_walk(&errand, &walk, until).await?;
+        swept.more = self.keep_walk(&walk_id, &walk, until).await?;
+        swept.progress = Some(walk.progress());
         Ok(swept)
     }
 
     /// Removes index records whose record is gone, and reports records that the engine's TTL has left overdue. It
     /// reads the whole table, so a process does it once a day, however often it is called.
     pub(super) async fn reconcile(&self, until: Timestamp, budget: &Budget) -> Result<Swept> {
-        let errand = errand(b'r', &budget.kinds, &[], until);
+        let walk_id = walk_id(b'r', &budget.kinds, &[], until);
         if budget.kinds.is_empty() || !self.is_due(&budget.kinds, until) {
             return Ok(Swept::default());
         }
         let filter = begins_with(&self.beginnings(&budget.kinds));
-        let mut walk = self.take_walk(&errand, until).await?;
-        if walk.is_new() {
-            *self.tally.lock().unwrap_or_else(PoisonError::into_inner) = Tally::default();
-        }
-        let swept = Mutex::new(Swept::default());
+        let mut walk = self.take_walk(&walk_id, until).await?;
+        let (swept, tally) =
+            (Mutex::new(Swept::default()), Mutex::new(Tally(std::mem::take(&mut walk.tally))));
         // The value holds the record's key if the index record's own key does not.
         let projection = if self.links.is_empty() { wanted(&[]) } else { wanted(&[SK, VALUE, VERSION]) };
         let deal = |items: Vec<Item>| {
-            let swept = &swept;
+            let (swept, tally) = (&swept, &tally);
             async move {
                 for some in items.chunks(TOGETHER) {
-                    let looked = some.iter().map(|item| self.remove_orphan(item, until));
+                    let looked = some.iter().map(|item| self.remove_orphan(item, tally, until));
                     let removed: Vec<Option<Kind>> = try_join_all(looked).await?;
                     let mut swept = swept.lock().unwrap_or_else(PoisonError::into_inner);
                     removed.into_iter().flatten().for_each(|kind| swept.add(kind, 1));
@@ -106,16 +105,13 @@ impl DynamoDb {
         let look = Look::new(filter, projection);
         self.step(&mut walk, &look, &Allowance::new(budget.records), deal).await?;
         let mut swept = swept.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let is_seen_whole = walk.is_seen_whole();
-        swept.more = self.keep_walk(&errand, &walk, until).await?;
+        walk.tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner).0;
+        swept.more = self.keep_walk(&walk_id, &walk, until).await?;
         if !swept.more {
             self.looked.lock().unwrap_or_else(PoisonError::into_inner).insert(budget.kinds.clone(), until);
         }
-        let found = {
-            let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-            if is_seen_whole { std::mem::take(&mut *tally).0 } else { tally.0.clone() }
-        };
-        self.report(found, is_seen_whole, &walk);
+        swept.progress = Some(walk.progress());
+        self.report(walk);
         Ok(swept)
     }
 
@@ -125,9 +121,10 @@ impl DynamoDb {
     }
 
     /// Updates the metrics from the first step of a walk on: a large table takes days.
-    fn report(&self, found: Stats, whole: bool, walk: &Walk) {
-        let share = f64::from(number(walk.segments_over())) / f64::from(number(walk.segments()).max(1));
-        metrics::gauge!("ebbtide_walk_progress").set(share);
+    fn report(&self, walk: TableWalk) {
+        let whole = walk.is_over();
+        metrics::gauge!("ebbtide_walk_progress").set(f64::from(walk.progress()) / 100.0);
+        let found = walk.tally;
         for (kind, stats) in &found {
             let seconds = stats.oldest_overdue.unwrap_or_default().as_secs_f64();
             let overdue = u32::try_from(stats.expired).unwrap_or(u32::MAX);
@@ -152,7 +149,7 @@ impl DynamoDb {
     /// Removes an index record whose record is absent or long past, and returns its kind; counts any other. Both are
     /// written in one commit, so a record that is missing after its index was read has been removed. One that has just
     /// expired by this clock may be live by another: the engine's TTL removes it, and then the index record goes.
-    async fn remove_orphan(&self, item: &Item, now: Timestamp) -> Result<Option<Kind>> {
+    async fn remove_orphan(&self, item: &Item, tally: &Mutex<Tally>, now: Timestamp) -> Result<Option<Kind>> {
         let kind = self.space.kind_of(item)?;
         if let Some((_, target)) = self.links.iter().find(|(index, _)| *index == kind)
             && let Some(target) = target(&self.space.key_of(item)?, &record_of(item)?)
@@ -161,16 +158,16 @@ impl DynamoDb {
         {
             return Ok(Some(kind));
         }
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner).note(kind, item, now)?;
+        tally.lock().unwrap_or_else(PoisonError::into_inner).note(kind, item, now)?;
         Ok(None)
     }
 
-    async fn delete_if(&self, item: &Item, condition: &Asked) -> Result<bool> {
+    async fn delete_if(&self, item: &Item, condition: &ConditionExpression) -> Result<bool> {
         let key = only_key(item)?;
         self.patience.repeat(|| self.send_delete(&key, condition)).await
     }
 
-    async fn send_delete(&self, key: &Item, condition: &Asked) -> Result<bool, Fault> {
+    async fn send_delete(&self, key: &Item, condition: &ConditionExpression) -> Result<bool, AttemptFault> {
         let request = self.client.delete_item().table_name(&self.table).set_key(Some(key.clone()));
         let answer = request
             .condition_expression(&condition.expression)
@@ -217,7 +214,7 @@ impl DynamoDb {
         prefix: &Prefix,
         sort: &[u8],
         start: Option<Item>,
-    ) -> Result<(Vec<Item>, Option<Item>), Fault> {
+    ) -> Result<(Vec<Item>, Option<Item>), AttemptFault> {
         let query = self.partition_query(prefix, sort).projection_expression(wanted(&[SK]));
         let answer = query.set_exclusive_start_key(start).send().await.map_err(fault)?;
         Ok((answer.items.unwrap_or_default(), answer.last_evaluated_key))
@@ -225,11 +222,11 @@ impl DynamoDb {
 
     /// Removes the records of a scope, expired or not, in requests of 25. The cost is a walk through the table.
     pub(super) async fn erase_scope(&self, prefix: &Prefix, now: Timestamp) -> Result<Erased> {
-        let errand = errand(b'e', &[prefix.kind()], prefix.as_bytes(), now);
-        let mut walk = self.take_walk(&errand, now).await?;
+        let walk_id = walk_id(b'e', &[prefix.kind()], prefix.as_bytes(), now);
+        let mut walk = self.take_walk(&walk_id, now).await?;
         let look = Look::new(begins_with(&[self.space.begin(prefix)]), wanted(&[SK]));
         let (removed, _) = self.erase_step(&mut walk, &look, |_| false, now).await?;
-        Ok(Erased { removed: removed.values().sum(), more: self.keep_walk(&errand, &walk, now).await? })
+        Ok(Erased { removed: removed.values().sum(), more: self.keep_walk(&walk_id, &walk, now).await? })
     }
 
     /// Removes the records under these prefixes in one walk, and tombstones that are still live in a second one: the
@@ -248,15 +245,15 @@ impl DynamoDb {
         let prefixes: Vec<_> = prefixes.iter().filter(of_stage).cloned().collect();
         let kinds: Vec<_> = prefixes.iter().map(Prefix::kind).collect();
         let beginnings = self.beginnings_of(&prefixes);
-        let errand = errand(b'c', &kinds, walk_of(&beginnings).as_bytes(), now);
+        let walk_id = walk_id(b'c', &kinds, walk_of(&beginnings).as_bytes(), now);
         let mut walk = match after {
-            Some(_) => self.take_walk(&errand, now).await?,
-            None => Walk::new(),
+            Some(_) => self.take_walk(&walk_id, now).await?,
+            None => self.new_walk().await,
         };
         let look = Look::new(begins_with(&beginnings), wanted(&[SK]));
         let spares = |kind: Kind| stage != Stage::Tombstones && kind.is_tombstone();
         let (removed, spared) = self.erase_step(&mut walk, &look, spares, now).await?;
-        let more = self.keep_walk(&errand, &walk, now).await?;
+        let more = self.keep_walk(&walk_id, &walk, now).await?;
         let spared = spared || stage == Stage::Spared;
         let next = match stage {
             _ if more && spared => Some(Stage::Spared),
@@ -277,7 +274,7 @@ impl DynamoDb {
     /// and whether some were spared.
     async fn erase_step(
         &self,
-        walk: &mut Walk,
+        walk: &mut TableWalk,
         look: &Look,
         spares: impl Fn(Kind) -> bool,
         now: Timestamp,
@@ -328,7 +325,7 @@ impl DynamoDb {
                     let left = output.unprocessed_items.and_then(|mut left| left.remove(&self.table));
                     requests = left.unwrap_or_default();
                     if !requests.is_empty() {
-                        attempts.pause(Fault::Busy(busy("UnprocessedItems"))).await?;
+                        attempts.pause(AttemptFault::Busy(busy("UnprocessedItems"))).await?;
                     }
                 }
                 Err(error) => attempts.pause(fault(error)).await?,
@@ -340,7 +337,7 @@ impl DynamoDb {
     /// Counts all records by a walk through the whole table.
     pub(super) async fn count_all(&self, now: Timestamp) -> Result<Stats> {
         let look = Look::new(begins_with(&self.beginnings(Kind::ALL)), wanted(&[]));
-        let (tally, mut walk) = (Mutex::new(Tally::default()), Walk::new());
+        let (tally, mut walk) = (Mutex::new(Tally::default()), self.new_walk().await);
         while !walk.is_over() {
             self.count_step(&mut walk, &look, &tally, now).await?;
         }
@@ -373,7 +370,7 @@ impl DynamoDb {
 
     async fn count_step(
         &self,
-        walk: &mut Walk,
+        walk: &mut TableWalk,
         look: &Look,
         tally: &Mutex<Tally>,
         now: Timestamp,
@@ -427,14 +424,14 @@ fn wanted(more: &[&str]) -> String {
     [&[PK, EXPIRES], more].concat().join(", ")
 }
 
-fn errand(what: u8, kinds: &[Kind], prefix: &[u8], time: Timestamp) -> Errand {
-    let mut errand = vec![what];
-    errand.extend(time.as_millis().to_be_bytes());
-    errand.extend(kinds.iter().map(|kind| kind.code()));
+fn walk_id(purpose: u8, kinds: &[Kind], prefix: &[u8], time: Timestamp) -> WalkId {
+    let mut walk_id = vec![purpose];
+    walk_id.extend(time.as_millis().to_be_bytes());
+    walk_id.extend(kinds.iter().map(|kind| kind.code()));
     // No kind has the code zero.
-    errand.push(0);
-    errand.extend(prefix);
-    errand
+    walk_id.push(0);
+    walk_id.extend(prefix);
+    walk_id
 }
 
 /// Counts by kind.

@@ -6,10 +6,10 @@ use std::time::Duration;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 
 use super::DynamoDb;
-use super::attempt::{Fault, fault};
+use super::attempt::{AttemptFault, fault};
 use super::condition::{begins_with, live};
 use super::item::{Item, PK, SK, binary, record_of};
-use super::walk::{Allowance, Dealt, Look, SEGMENTS, Walk};
+use super::walk::{Allowance, Dealt, Look, SEGMENTS, TableWalk};
 use crate::backend::{BackendExt as _, Cursor, Page};
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
@@ -83,7 +83,7 @@ impl DynamoDb {
         start: Option<&Item>,
         examined: usize,
         now: Timestamp,
-    ) -> Result<(Vec<Item>, Option<Item>), Fault> {
+    ) -> Result<(Vec<Item>, Option<Item>), AttemptFault> {
         // Beyond this, the engine's own limit of a megabyte applies first.
         let examined = i32::try_from(examined.min(100_000)).unwrap_or(100_000);
         let filter = live(now);
@@ -168,7 +168,7 @@ impl DynamoDb {
     pub(super) async fn bookmark_walk(
         &self,
         beginnings: &[Vec<u8>],
-        walk: &Walk,
+        walk: &TableWalk,
         now: Timestamp,
     ) -> Result<Option<Cursor>> {
         if walk.is_over() {
@@ -188,14 +188,14 @@ impl DynamoDb {
         beginnings: &[Vec<u8>],
         cursor: Option<&Cursor>,
         now: Timestamp,
-    ) -> Result<Walk> {
-        let Some(cursor) = cursor else { return Ok(Walk::new()) };
+    ) -> Result<TableWalk> {
+        let Some(cursor) = cursor else { return Ok(TableWalk::new(SEGMENTS)) };
         let Some((&WALK, name)) = cursor.as_bytes().split_first() else { return Err(unknown()) };
         let name = Version::from_bytes(name.try_into().map_err(|_| unknown())?);
         let kept = self.read(&bookmark_key(name)?).await?;
         let kept = kept.filter(|record| record.is_live(now)).ok_or_else(unknown)?;
         let walk = kept.value.strip_prefix(walk_of(beginnings).as_bytes().as_slice());
-        walk.and_then(Walk::decode).ok_or_else(unknown)
+        walk.and_then(TableWalk::decode).ok_or_else(unknown)
     }
 
     /// Decodes the position in a partition that a cursor names. The cursor is untrusted input.

@@ -7,11 +7,12 @@ use aws_sdk_dynamodb::types::{
 };
 
 use super::DynamoDb;
-use super::attempt::{Fault, fault};
+use super::attempt::{AttemptFault, fault};
 use super::item::{PK, SK, TTL};
 use crate::model::error::{Error, Result};
 use crate::model::time::Stopwatch;
 
+use std::sync::PoisonError;
 use std::time::Duration;
 
 /// Timeout for a new table to become active.
@@ -19,6 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Table as the endpoint describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Description {
     /// Name of the table.
     pub table: String,
@@ -40,6 +42,40 @@ pub struct Description {
 
 /// Actions taken, one line each, in order.
 pub type Done = Vec<String>;
+
+/// Last answer about the engine's TTL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SeenTtl {
+    On,
+    Off,
+    /// The endpoint did not tell: it refused, or failed.
+    Unknown,
+}
+
+impl SeenTtl {
+    /// Time for which the answer is not asked for again. One that an operator is about to change is not kept.
+    fn kept(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::On => 600,
+            Self::Unknown => 60,
+            Self::Off => 0,
+        })
+    }
+
+    fn warnings(self) -> Vec<String> {
+        let warning = match self {
+            Self::On => return Vec::new(),
+            Self::Off => {
+                "TTL is not enabled on the table, so expired items stay and are billed; run \
+                 `ebbtide table enable-ttl`"
+            }
+            Self::Unknown => {
+                "cannot read the TTL setting of the table; the role needs dynamodb:DescribeTimeToLive"
+            }
+        };
+        vec![warning.to_owned()]
+    }
+}
 
 impl DynamoDb {
     /// Creates the table unless it exists: on-demand, with TTL, and with point-in-time recovery if the endpoint
@@ -91,29 +127,37 @@ impl DynamoDb {
         Ok(Some(description))
     }
 
-    /// Warnings about the table, for an operator.
-    pub(super) async fn table_warnings(&self) -> Result<Vec<String>> {
-        if self.sweeps || self.ttl_attribute().await?.as_deref() == Some(TTL) {
-            return Ok(Vec::new());
+    /// Warnings about the table, for an operator. A role that serves needs no permission to read the setting, so a
+    /// failure is a warning too. The request is sent once: a caller asks again.
+    pub(super) async fn table_warnings(&self) -> Vec<String> {
+        if self.sweeps {
+            return Vec::new();
         }
-        Ok(vec![
-            "TTL is not enabled on the table, so expired items stay and are billed; run \
-             `ebbtide table enable-ttl`"
-                .to_owned(),
-        ])
+        if let Some((asked, seen)) = *self.ttl_seen.lock().unwrap_or_else(PoisonError::into_inner)
+            && asked.elapsed() < seen.kept()
+        {
+            return seen.warnings();
+        }
+        let seen = match self.send_ttl().await {
+            Ok(attribute) if attribute.as_deref() == Some(TTL) => SeenTtl::On,
+            Ok(_) => SeenTtl::Off,
+            Err(_) => SeenTtl::Unknown,
+        };
+        *self.ttl_seen.lock().unwrap_or_else(PoisonError::into_inner) = Some((Stopwatch::start(), seen));
+        seen.warnings()
     }
 
     async fn find_table(&self) -> Result<Option<Description>> {
-        let send = || async {
-            match self.client.describe_table().table_name(&self.table).send().await {
-                Ok(output) => Ok(output.table),
-                Err(SdkError::ServiceError(error)) if error.err().is_resource_not_found_exception() => {
-                    Ok(None)
-                }
-                Err(error) => Err(fault(error)),
-            }
+        self.patience.repeat(|| self.send_find_table()).await
+    }
+
+    pub(super) async fn send_find_table(&self) -> Result<Option<Description>, AttemptFault> {
+        let table = match self.client.describe_table().table_name(&self.table).send().await {
+            Ok(output) => output.table,
+            Err(SdkError::ServiceError(error)) if error.err().is_resource_not_found_exception() => None,
+            Err(error) => return Err(fault(error)),
         };
-        let Some(table) = self.patience.repeat(send).await? else { return Ok(None) };
+        let Some(table) = table else { return Ok(None) };
         let has = |name: &str, role: &KeyType| {
             let in_keys = |key: &KeySchemaElement| key.attribute_name == name && key.key_type == *role;
             let is_binary = |attribute: &AttributeDefinition| {
@@ -173,11 +217,12 @@ impl DynamoDb {
 
     /// Attribute that the engine's TTL uses; `None` if TTL is off.
     async fn ttl_attribute(&self) -> Result<Option<String>> {
-        let send = || async {
-            let request = self.client.describe_time_to_live().table_name(&self.table);
-            Ok(request.send().await.map_err(fault)?.time_to_live_description)
-        };
-        let description = self.patience.repeat(send).await?;
+        self.patience.repeat(|| self.send_ttl()).await
+    }
+
+    async fn send_ttl(&self) -> Result<Option<String>, AttemptFault> {
+        let request = self.client.describe_time_to_live().table_name(&self.table);
+        let description = request.send().await.map_err(fault)?.time_to_live_description;
         let on = |status: Option<&TimeToLiveStatus>| {
             matches!(status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling))
         };
@@ -222,7 +267,7 @@ impl DynamoDb {
 /// Returns false for an operation that the endpoint does not support.
 fn unknown_operation<E>(
     error: SdkError<E, aws_smithy_runtime_api::client::orchestrator::HttpResponse>,
-) -> Result<bool, Fault>
+) -> Result<bool, AttemptFault>
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
 {

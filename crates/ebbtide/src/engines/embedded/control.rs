@@ -16,7 +16,7 @@ use crate::model::error::{Error, Result};
 
 pub(super) const SOCKET: &str = "control.sock";
 
-/// How long one that connects may take to say what it wants.
+/// Time limit for a connection to send its request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Listens until it is dropped.
@@ -63,7 +63,7 @@ impl Control {
                     if stop.load(Ordering::Acquire) {
                         return;
                     }
-                    // Whoever has gone away again needs no answer.
+                    // A caller that has disconnected needs no answer.
                     let _ = answer(&stream, &backup);
                 }
             })

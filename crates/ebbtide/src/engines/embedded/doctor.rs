@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::Options;
-use super::folder::{self, Folder, State};
+use super::folder::{self, Folder, FolderState};
+use super::shadow::Shadow;
 use crate::engines::log::cold::{ColdStore, Window};
 use crate::engines::log::disk::real::RealDisk;
 use crate::engines::log::disk::{Disk, PAGE};
@@ -83,7 +84,7 @@ pub fn forget_old(url: &StoreUrl) -> Result<bool> {
     let path = url.folder().ok_or_else(|| Error::invalid("only an embedded store has an old format"))?;
     url.must_exist()?;
     let (_folder, state) = Folder::take(path, url.engine())?;
-    if state != State::Store {
+    if state != FolderState::Store {
         return Err(Error::invalid("the store has not been moved over yet; open it first"));
     }
     folder::forget_old(path)
@@ -97,8 +98,8 @@ fn examine_in<C: ColdStore>(rest: &str, expect: Option<u64>) -> Result<Report> {
     let mut report = Report { engine: C::NAME.to_owned(), ..Report::default() };
     report.has_old = options.path.join("old").is_dir();
     report.salvaged = options.path.join(folder::SALVAGED).is_file();
-    match Folder::take(&options.path, C::NAME) {
-        Ok((folder, State::Store)) => {
+    match Folder::look(&options.path, C::NAME) {
+        Ok((folder, FolderState::Store)) => {
             let manifest = examine_log(&folder, &mut report)?;
             examine_cold::<C>(&folder, &options, manifest.as_ref(), &mut report);
         }
@@ -202,11 +203,13 @@ fn examine_cold<C: ColdStore>(
     manifest: Option<&Manifest>,
     report: &mut Report,
 ) {
-    let cold = match C::open(&folder.cold(), options.cache_bytes) {
-        Ok(cold) => cold,
+    let shadow = match Shadow::<C>::open(&folder.cold(), options.cache_bytes) {
+        Ok(shadow) => shadow,
         Err(error) => return report.found("cold", in_full(&error)),
     };
-    for (code, end, generation) in manifest.map_or(&[][..], |manifest| &manifest.windows) {
+    let cold = &shadow.cold;
+    let named = manifest.map_or(&[][..], |manifest| &manifest.windows);
+    for (code, end, generation) in named {
         let kind = Kind::from_code(*code);
         let place = format!("cold/{}-{end}", kind.map_or("unknown", Kind::name));
         match kind.map_or(Ok(None), |kind| cold.generation(kind, Window(*end))) {
@@ -220,12 +223,25 @@ fn examine_cold<C: ColdStore>(
     }
     for &kind in Kind::ALL {
         for window in cold.windows(kind) {
-            let walked = cold.each(kind, window, &mut |_, _| {
+            let place = || format!("cold/{}-{}", kind.name(), window.0);
+            let generation = named.iter().find(|(code, end, _)| (*code, *end) == (kind.code(), window.0));
+            // A retirement that a crash ended may have left records whose ends are not listed: it is repeated.
+            let is_whole = generation.is_some_and(|(_, _, generation)| {
+                matches!(cold.generation(kind, window), Ok(Some(found)) if found == *generation)
+            });
+            let mut unlisted = 0_u64;
+            let walked = cold.each(kind, window, &mut |key, record| {
                 report.cold_records += 1;
+                if is_whole && !record.expires_at.is_never() {
+                    unlisted += u64::from(!cold.is_listed(kind, window, key, record.expires_at)?);
+                }
                 Ok(())
             });
             if let Err(error) = walked {
-                report.found(format!("cold/{}-{}", kind.name(), window.0), in_full(&error));
+                report.found(place(), in_full(&error));
+            }
+            if unlisted > 0 {
+                report.found(place(), format!("{unlisted} records are not in the expiry list of the window"));
             }
         }
     }
@@ -240,4 +256,115 @@ pub(super) fn in_full(error: &Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(feature = "fjall")]
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+    use crate::engines::embedded::moving;
+    use crate::engines::embedded::salvage::salvage;
+    use crate::engines::log::cold::fjall::FjallCold;
+    use crate::engines::log::cold::{OldStore, Visit};
+    use crate::model::key::Key;
+    use crate::model::record::Record;
+    use crate::model::rng::SeededRng;
+    use crate::model::scope::Scope;
+    use crate::model::time::Timestamp;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(1_800_000_000_000 + millis).unwrap()
+    }
+
+    fn key(number: u64) -> Key {
+        Key::new(Kind::Session, &Scope::Global, &["p".into()], &[number.into()]).unwrap()
+    }
+
+    /// Ten sessions.
+    struct Sessions;
+
+    impl OldStore for Sessions {
+        fn clock_mark(&self) -> Result<Option<Timestamp>> {
+            Ok(Some(at(0)))
+        }
+
+        fn each(&self, kind: Kind, visit: Visit<'_>) -> Result<()> {
+            let numbers = if kind == Kind::Session { 0..10 } else { 0..0 };
+            numbers.into_iter().try_for_each(|number| {
+                let record = Record::new(number.to_string(), at(60_000), &SeededRng::new(number));
+                visit(key(number).as_bytes(), record)
+            })
+        }
+    }
+
+    /// A store with cold records in a new folder.
+    fn store(path: &Path) -> StoreUrl {
+        let (folder, _) = Folder::take(path, "fjall").unwrap();
+        moving::write_new::<FjallCold>(&folder, &Options::at(path), &Sessions).unwrap();
+        folder.finish().unwrap();
+        format!("fjall:{}", path.display()).parse().unwrap()
+    }
+
+    fn cold(path: &Path) -> FjallCold {
+        FjallCold::open(&path.join(folder::COLD), 1 << 20).unwrap()
+    }
+
+    /// Bytes of all files by their path; none for a folder.
+    fn contents(path: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+        let mut all = BTreeMap::new();
+        for entry in std::fs::read_dir(path).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                all.extend(contents(&path));
+                all.insert(path, None);
+            } else {
+                let bytes = std::fs::read(&path).unwrap();
+                all.insert(path, Some(bytes));
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn a_record_that_no_sweep_would_find_is_damage() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = store(dir.path());
+        let whole = examine(&url, None).unwrap();
+        assert_eq!((whole.damage.len(), whole.cold_records), (0, 10), "{whole:?}");
+        let cold = cold(dir.path());
+        let window = cold.windows(Kind::Session)[0];
+        cold.unlist(Kind::Session, window, key(3).as_bytes());
+        cold.sync().unwrap();
+        drop(cold);
+        let damaged = examine(&url, None).unwrap().damage;
+        assert!(damaged.len() == 1 && damaged[0].problem.starts_with("1 records"), "{damaged:?}");
+    }
+
+    #[test]
+    fn doctor_and_salvage_leave_the_store_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, target) = (dir.path().join("store"), dir.path().join("salvaged"));
+        let url = store(&path);
+        // A crash came at half of a window, which the next opening mends.
+        cold(&path).begin_window(Kind::Code, Window(5));
+        // A backup has no lock.
+        std::fs::remove_file(path.join("LOCK")).unwrap();
+        let before = contents(&path);
+        let report = examine(&url, None).unwrap();
+        assert_eq!((report.damage.len(), report.cold_records), (0, 10), "{report:?}");
+        assert!(contents(&path) == before, "doctor has changed the store");
+        let salvaged = salvage(&url, &target).unwrap();
+        assert_eq!((salvaged.records["sessions"], salvaged.lost.len()), (10, 0), "{salvaged:?}");
+        assert!(contents(&path) == before, "salvage has changed the store");
+        drop(cold(&path));
+        assert!(contents(&path) != before, "an opening mends it");
+        // A first start that did not end is left to the next one.
+        std::fs::remove_file(path.join("FORMAT")).unwrap();
+        std::fs::write(path.join("CREATING"), "").unwrap();
+        assert_eq!(examine(&url, None).unwrap_err().kind(), ErrorKind::Invalid);
+        assert!(path.join("log/manifest").is_file(), "nothing was removed");
+    }
 }

@@ -3,11 +3,15 @@
 //! A folder holds a store from the moment at which `FORMAT` is in it, and that is written last: a log or a cold store
 //! without it is damage, unless the file `CREATING` says that the first start did not end.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+mod directories;
+
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use self::directories::sync_name;
+pub(super) use self::directories::{create_dir, new_file, sync_dir};
 use super::control::SOCKET;
 use crate::model::error::{Error, Result};
 
@@ -30,9 +34,17 @@ const OLD_DATA: &str = "data";
 /// Folder that keeps the files of the old format after the move.
 const OLD: &str = "old";
 
+/// Target of the log lines that tell the steps of a move.
+pub(super) const STEPS: &str = "ebbtide::moving";
+
+/// Logs a step of a move.
+pub(super) fn step(done: &'static str) {
+    tracing::debug!(target: STEPS, "{done}");
+}
+
 /// State of a folder that was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum FolderState {
     /// No store yet.
     New,
     /// A store in the old format.
@@ -46,13 +58,13 @@ pub(super) enum State {
 pub(crate) struct Folder {
     path: PathBuf,
     engine: &'static str,
-    _lock: File,
+    _lock: Option<File>,
 }
 
 impl Folder {
     /// Takes the folder, creating it if it does not exist. Refuses a folder that another process has, that another engine or
     /// a newer build made, or that holds other files.
-    pub(super) fn take(path: &Path, engine: &'static str) -> Result<(Self, State)> {
+    pub(super) fn take(path: &Path, engine: &'static str) -> Result<(Self, FolderState)> {
         if path.as_os_str().is_empty() {
             return Err(Error::invalid(format!("the URL of a {engine} store must be {engine}:PATH")));
         }
@@ -61,20 +73,36 @@ impl Folder {
         if format.is_none() && holds_something_else(path)? {
             return Err(Error::invalid("the directory is not empty and holds no Ebbtide store"));
         }
-        let lock = lock(path)?;
-        let folder = Self { path: path.to_owned(), engine, _lock: lock };
+        let folder = Self { path: path.to_owned(), engine, _lock: Some(lock(path)?) };
         let state = match format {
-            Some(line) if check_format(&line, engine)? == OLD_FORMAT => State::Old,
+            Some(line) if check_format(&line, engine)? == OLD_FORMAT => FolderState::Old,
             Some(_) => {
                 folder.must_be_whole()?;
-                State::Store
+                FolderState::Store
             }
             None => {
                 folder.begin()?;
-                State::New
+                FolderState::New
             }
         };
         Ok((folder, state))
+    }
+
+    /// Takes the folder of a store that is only read. Nothing in it changes, whatever state it is in.
+    pub(super) fn look(path: &Path, engine: &'static str) -> Result<(Self, FolderState)> {
+        let format = read_format(path)?;
+        let folder = Self { path: path.to_owned(), engine, _lock: lock_unchanged(path)? };
+        match format {
+            Some(line) if check_format(&line, engine)? == OLD_FORMAT => Ok((folder, FolderState::Old)),
+            Some(_) => {
+                folder.must_be_whole()?;
+                Ok((folder, FolderState::Store))
+            }
+            None if folder.path.join(CREATING).is_file() => {
+                Err(Error::invalid("the first start of the store did not end; the next one begins anew"))
+            }
+            None => Err(no_format()),
+        }
     }
 
     pub(super) fn log(&self) -> PathBuf {
@@ -101,10 +129,10 @@ impl Folder {
         if creating.is_file() {
             self.remove_new()?;
         } else if self.log().exists() || self.cold().exists() || self.old_data().exists() {
-            return Err(Error::corrupt(
-                "the file FORMAT of the store is missing; the directory is damaged, or a backup that was not finished",
-            ));
+            return Err(no_format());
         }
+        // The folder may be from an attempt that ended before its name was durable.
+        sync_name(&self.path).map_err(cannot)?;
         new_file(&creating).and_then(|file| file.sync_all()).map_err(cannot)?;
         sync_dir(&self.path).map_err(cannot)
     }
@@ -143,20 +171,25 @@ impl Folder {
         Ok(())
     }
 
-    /// Moves the files of the old format into a folder of their own, where the build before can open them.
-    pub(super) fn put_old_aside(&self) -> Result<()> {
+    /// Moves the files of the old format into a folder of their own, where the build before can open them, and answers
+    /// whether there were any. Its format is there before the files are, so that a crash between them changes nothing.
+    pub(super) fn put_old_aside(&self) -> Result<bool> {
         let data = self.old_data();
         if !data.exists() {
-            return Ok(());
+            return Ok(false);
         }
         let old = self.path.join(OLD);
         let put = || {
             create_dir(&old)?;
-            fs::rename(&data, old.join(OLD_DATA))?;
+            step("created the directory of the old files");
             write_line(&old, &format!("ebbtide {} {OLD_FORMAT}\n", self.engine))?;
+            fs::rename(&data, old.join(OLD_DATA))?;
+            step("moved the old files");
+            sync_dir(&old)?;
             sync_dir(&self.path)
         };
-        put().map_err(|error| unusable("cannot put the files of the old format aside", error))
+        put().map_err(|error| unusable("cannot put the files of the old format aside", error))?;
+        Ok(true)
     }
 
     /// Lays out `target` as a folder of the same format, with the files beside the data, and returns the folders of log and
@@ -167,6 +200,7 @@ impl Folder {
         if fs::read_dir(target).map_err(unwritable)?.next().is_some() {
             return Err(Error::invalid("the directory of a backup must be empty"));
         }
+        sync_name(target).map_err(unwritable)?;
         copy_beside(&self.path, target)?;
         Ok((target.join(LOG), target.join(COLD)))
     }
@@ -180,6 +214,14 @@ impl Folder {
 /// Returns true if the folder holds a store.
 pub(in crate::engines) fn is_store(path: &Path) -> bool {
     path.join(FORMAT_FILE).is_file()
+}
+
+/// Name of the engine that made the store in a folder; none if there is no store.
+pub(in crate::engines) fn engine_of(path: &Path) -> Option<String> {
+    let line = read_format(path).ok()??;
+    let mut words = line.split_ascii_whitespace();
+    words.next().filter(|word| *word == "ebbtide")?;
+    words.next().map(str::to_owned)
 }
 
 /// Removes the files of the old format, and returns true if there were any.
@@ -208,19 +250,6 @@ pub(super) fn copy_beside(from: &Path, target: &Path) -> Result<()> {
     copy().map_err(|error| unusable("cannot write the copy", error))
 }
 
-/// Creates a folder for its owner alone, unless it exists.
-pub(super) fn create_dir(path: &Path) -> std::io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)
-}
-
-pub(super) fn new_file(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
-}
-
-pub(super) fn sync_dir(path: &Path) -> std::io::Result<()> {
-    File::open(path)?.sync_all()
-}
-
 fn read_format(path: &Path) -> Result<Option<String>> {
     match fs::read_to_string(path.join(FORMAT_FILE)) {
         Ok(line) => Ok(Some(line)),
@@ -228,6 +257,12 @@ fn read_format(path: &Path) -> Result<Option<String>> {
         Err(error) if error.kind() == ErrorKind::InvalidData => Err(malformed()),
         Err(error) => Err(unusable("cannot read the file FORMAT of the store", error)),
     }
+}
+
+fn no_format() -> Error {
+    Error::corrupt(
+        "the file FORMAT of the store is missing; the directory is damaged, or a backup that was not finished",
+    )
 }
 
 fn malformed() -> Error {
@@ -268,7 +303,9 @@ fn write_line(path: &Path, line: &str) -> std::io::Result<()> {
     let mut file = new_file(&temporary)?;
     file.write_all(line.as_bytes())?;
     file.sync_all()?;
+    step("wrote a format");
     fs::rename(&temporary, path.join(FORMAT_FILE))?;
+    step("renamed a format");
     sync_dir(path)
 }
 
@@ -295,17 +332,32 @@ fn holds_something_else(path: &Path) -> Result<bool> {
 }
 
 pub(super) fn lock(path: &Path) -> Result<File> {
-    let cannot = |error| unusable("cannot lock the directory of the store", error);
     let mut options = OpenOptions::new();
     let file = options.create(true).truncate(false).write(true).mode(0o600).open(path.join(LOCK_FILE));
-    let file = file.map_err(cannot)?;
+    locked(file.map_err(not_locked)?)
+}
+
+/// Locks the folder, if a process has ever opened it: a backup has no file for the lock, and gets none by being read.
+pub(super) fn lock_unchanged(path: &Path) -> Result<Option<File>> {
+    match File::open(path.join(LOCK_FILE)) {
+        Ok(file) => locked(file).map(Some),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(not_locked(error)),
+    }
+}
+
+fn locked(file: File) -> Result<File> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Error::unavailable(
             "another process has this store open; an embedded store serves one process at a time",
         )),
-        Err(TryLockError::Error(error)) => Err(cannot(error)),
+        Err(TryLockError::Error(error)) => Err(not_locked(error)),
     }
+}
+
+fn not_locked(error: std::io::Error) -> Error {
+    unusable("cannot lock the directory of the store", error)
 }
 
 pub(super) fn unusable(message: &str, error: std::io::Error) -> Error {
@@ -314,7 +366,32 @@ pub(super) fn unusable(message: &str, error: std::io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use super::directories::tests::synced;
     use super::*;
+
+    #[test]
+    fn the_name_of_every_new_folder_is_durable_before_the_store_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let [one, two] = ["one", "one/two"].map(|name| dir.path().join(name));
+        let store = two.join("store");
+        synced();
+        let (folder, _) = Folder::take(&store, "fjall").unwrap();
+        let first = synced();
+        for above in [dir.path(), &one, &two, &store] {
+            assert!(first.iter().any(|path| path == above), "{} was not synced", above.display());
+        }
+        drop(folder);
+        // The first start ended at once: the name of the folder may not be durable.
+        let (folder, state) = Folder::take(&store, "fjall").unwrap();
+        assert!(state == FolderState::New && synced().contains(&two));
+        let copy = dir.path().join("copies/first");
+        folder.begin_copy(&copy).unwrap();
+        let copied = synced();
+        assert!(copied.contains(&dir.path().to_owned()) && copied.contains(&dir.path().join("copies")));
+        fs::create_dir(dir.path().join("empty")).unwrap();
+        folder.begin_copy(&dir.path().join("empty")).unwrap();
+        assert!(synced().contains(&dir.path().to_owned()), "the folder was there, and its name may be new");
+    }
 
     #[test]
     fn a_newer_format_and_another_engine_are_refused_by_name() {
@@ -337,7 +414,7 @@ mod tests {
         let second = Folder::take(&path, "fjall").unwrap_err();
         assert!(second.message().contains("another process"), "{second}");
         drop(first);
-        assert_eq!(Folder::take(&path, "fjall").unwrap().1, State::New);
+        assert_eq!(Folder::take(&path, "fjall").unwrap().1, FolderState::New);
     }
 
     #[test]
@@ -358,13 +435,13 @@ mod tests {
         fs::write(folder.log().join("manifest"), "half").unwrap();
         drop(folder);
         let (folder, state) = Folder::take(dir.path(), "fjall").unwrap();
-        assert!(state == State::New && !folder.log().exists());
+        assert!(state == FolderState::New && !folder.log().exists());
         create_dir(&folder.log()).unwrap();
         create_dir(&folder.cold()).unwrap();
         fs::write(folder.log().join("manifest"), "whole").unwrap();
         folder.finish().unwrap();
         drop(folder);
-        assert_eq!(Folder::take(dir.path(), "fjall").unwrap().1, State::Store);
+        assert_eq!(Folder::take(dir.path(), "fjall").unwrap().1, FolderState::Store);
         fs::remove_file(dir.path().join(FORMAT_FILE)).unwrap();
         assert_eq!(Folder::take(dir.path(), "fjall").unwrap_err().kind(), ErrorKind::Corrupt);
         fs::write(dir.path().join(FORMAT_FILE), "ebbtide fjall 2\n").unwrap();

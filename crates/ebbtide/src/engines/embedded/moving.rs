@@ -1,9 +1,11 @@
 //! Moving a store of the old format over: one engine without a log of its own, in `PATH/data`.
 //!
 //! Its records go into the windows of the cold store in sorted bulk, one kind after the other. The file `MOVING` names
-//! the kinds that are done and the time by which windows were chosen, so that a move that was broken off goes on with
-//! the kind that it was at. The new format is written when log and cold store are durable; until then the old files are
-//! the store, and afterwards they stay in `PATH/old`.
+//! the kinds that are done, so that a move that was broken off goes on with the kind that it was at. Windows are chosen
+//! by the clock mark of the old store, which does not change meanwhile. The new format is written when log and cold store
+//! are durable; until then the old files are the store, and afterwards they stay in `PATH/old`.
+//!
+//! Every step is logged. The test `moved` ends the process at each of these lines.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,9 +13,9 @@ use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::folder::{self, Folder};
+use super::folder::{self, Folder, STEPS, step};
 use super::{Options, RealDisk};
-use crate::engines::log::cold::{ColdStore, OldStore, Row, Window, window_for};
+use crate::engines::log::cold::{ColdRow, ColdStore, OldStore, Window, window_for};
 use crate::engines::log::disk::Disk;
 use crate::engines::log::embedded::retire::named_windows;
 use crate::engines::log::faults::Faults;
@@ -25,34 +27,30 @@ use crate::model::rng::{Rng, SystemRng};
 use crate::model::time::Timestamp;
 
 const MOVING: &str = "MOVING";
+/// Ending of the progress before it has its name.
+const NEW: &str = "new";
 
 /// Bytes of records that are moved by one bulk.
 const BULK_BYTES: usize = 32 << 20;
 
-/// Moves the store in `folder` over. The caller puts the old files aside afterwards.
+/// Moves the store in `folder` over. The caller calls [`end`] when the new store is open.
 pub(super) fn move_over<C: ColdStore>(folder: &Folder, options: &Options) -> Result<()> {
-    move_in_steps::<C>(folder, options, &mut || Ok(()))
-}
-
-/// Calls `step` between the steps: tests end the move there.
-fn move_in_steps<C: ColdStore>(
-    folder: &Folder,
-    options: &Options,
-    step: &mut dyn FnMut() -> Result<()>,
-) -> Result<()> {
     let old = C::open_old(&folder.old_data())?;
     let mark = old.clock_mark()?;
     let progress = folder.path().join(MOVING);
-    let mut done = read_progress(&progress)?;
-    if done.is_none() {
-        // Nothing of an attempt before counts without its progress.
+    // Progress counts only with the cold store that it speaks of: without one, it is from before a way back.
+    let mut moved = if folder.cold().exists() { read_progress(&progress)? } else { None };
+    if moved.is_none() {
+        remove_progress(folder)?;
         folder.remove_new()?;
+        step("removed an attempt before");
     }
     let cannot = |error| folder::unusable("cannot create the directory of the cold store", error);
     folder::create_dir(&folder.cold()).map_err(cannot)?;
+    step("created the directory of the cold store");
     let cold = C::open(&folder.cold(), options.cache_bytes)?;
     tracing::warn!("the store has the format of an earlier version; moving its records over");
-    let moved = done.get_or_insert_default();
+    let moved = moved.get_or_insert_default();
     for &kind in Kind::ALL {
         if moved.iter().any(|name| name == kind.name()) {
             continue;
@@ -60,31 +58,34 @@ fn move_in_steps<C: ColdStore>(
         for window in cold.windows(kind) {
             // Left by an attempt that ended within this kind.
             cold.drop_window(kind, window)?;
+            tracing::debug!(target: STEPS, kind = kind.name(), "dropped a window");
         }
         let count = move_kind(&old, &cold, kind, mark.unwrap_or(Timestamp::ZERO))?;
         if count == 0 {
             continue;
         }
-        step()?;
         cold.sync()?;
-        step()?;
+        tracing::debug!(target: STEPS, kind = kind.name(), "synced the cold store");
         moved.push(kind.name().to_owned());
         write_progress(&progress, moved)?;
-        step()?;
-        tracing::info!(kind = kind.name(), records = count, "moved the records of a kind");
+        tracing::info!(target: STEPS, kind = kind.name(), records = count, "moved the records of a kind");
     }
     write_manifest(folder, &cold, mark)?;
+    step("wrote the manifest");
     drop((old, cold));
-    step()?;
-    folder.finish()?;
-    step()?;
-    folder.put_old_aside()?;
-    step()?;
-    let _ = fs::remove_file(progress);
-    tracing::warn!(
-        "the store has been moved over; its old files are in the directory `old` until `ebbtide doctor --forget-old`"
-    );
-    Ok(())
+    step("closed the cold store");
+    folder.finish()
+}
+
+/// Puts the files of the old format aside, and forgets the progress of the move. Every opening calls it: a crash may
+/// have come between the new format and this.
+pub(super) fn end(folder: &Folder) -> Result<()> {
+    if folder.put_old_aside()? {
+        tracing::warn!(
+            "the store has been moved over; its old files are in the directory `old` until `ebbtide doctor --forget-old`"
+        );
+    }
+    remove_progress(folder)
 }
 
 /// Fills a new folder with all records of `source`, and returns their numbers by kind. The caller finishes the folder.
@@ -111,7 +112,7 @@ pub(super) fn write_new<C: ColdStore>(
 
 /// Moves the records of one kind, and returns their number.
 fn move_kind<C: ColdStore>(old: &impl OldStore, cold: &C, kind: Kind, now: Timestamp) -> Result<u64> {
-    let mut bulks: BTreeMap<Window, Vec<Row>> = BTreeMap::new();
+    let mut bulks: BTreeMap<Window, Vec<ColdRow>> = BTreeMap::new();
     let mut windows = cold.windows(kind);
     let (mut bytes, mut count) = (0, 0);
     old.each(kind, &mut |key: &[u8], record: Record| {
@@ -121,10 +122,10 @@ fn move_kind<C: ColdStore>(old: &impl OldStore, cold: &C, kind: Kind, now: Times
         }
         bytes += key.len() + record.value.len() + 64;
         count += 1;
-        bulks.entry(window).or_default().push(Row { key: key.into(), record: Some(record) });
+        bulks.entry(window).or_default().push(ColdRow { key: key.into(), record: Some(record) });
         if bytes >= BULK_BYTES {
             bytes = 0;
-            tracing::info!(kind = kind.name(), records = count, "moving");
+            tracing::info!(target: STEPS, kind = kind.name(), records = count, "moving");
             return ingest(cold, kind, std::mem::take(&mut bulks));
         }
         Ok(())
@@ -133,8 +134,12 @@ fn move_kind<C: ColdStore>(old: &impl OldStore, cold: &C, kind: Kind, now: Times
     Ok(count)
 }
 
-fn ingest<C: ColdStore>(cold: &C, kind: Kind, bulks: BTreeMap<Window, Vec<Row>>) -> Result<()> {
-    bulks.into_iter().try_for_each(|(window, rows)| cold.ingest(kind, window, rows))
+fn ingest<C: ColdStore>(cold: &C, kind: Kind, bulks: BTreeMap<Window, Vec<ColdRow>>) -> Result<()> {
+    bulks.into_iter().try_for_each(|(window, rows)| {
+        cold.ingest(kind, window, rows)?;
+        tracing::debug!(target: STEPS, kind = kind.name(), window = window.0, "moved the records of a window");
+        Ok(())
+    })
 }
 
 /// Writes a manifest that names the windows, and no segment yet.
@@ -160,14 +165,29 @@ fn read_progress(path: &Path) -> Result<Option<Vec<String>>> {
     }
 }
 
+/// Removes the progress of a move that has ended, or that counts no more.
+fn remove_progress(folder: &Folder) -> Result<()> {
+    let path = folder.path().join(MOVING);
+    for path in [path.with_extension(NEW), path] {
+        match fs::remove_file(path) {
+            Ok(()) => step("removed the progress"),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(folder::unusable("cannot remove the progress of the move", error)),
+        }
+    }
+    Ok(())
+}
+
 /// Replaces the progress atomically: a kind that it names is durable in the cold store.
 fn write_progress(path: &Path, done: &[String]) -> Result<()> {
     let write = || {
-        let temporary = path.with_extension("new");
+        let temporary = path.with_extension(NEW);
         let mut file = fs::File::create(&temporary)?;
         file.write_all(done.join("\n").as_bytes())?;
         file.sync_all()?;
+        step("wrote the progress");
         fs::rename(&temporary, path)?;
+        step("renamed the progress");
         path.parent().map_or(Ok(()), folder::sync_dir)
     };
     write().map_err(|error| folder::unusable("cannot write the progress of the move", error))
@@ -179,14 +199,12 @@ mod tests {
     use fjall::{Database, KeyspaceCreateOptions, PersistMode};
 
     use super::*;
+    use crate::Admin as _;
     use crate::backend::{Backend as _, BackendExt as _};
-    use crate::engines::embedded::folder::State;
-    use crate::engines::log::cold::fjall::FjallCold;
     use crate::engines::log::cold::stored::encode;
     use crate::model::key::{Key, Prefix};
     use crate::model::rng::SeededRng;
     use crate::model::scope::Scope;
-    use crate::{Admin as _, Error};
 
     const MARK: u64 = 1_800_000_000_000;
     const HOUR: u64 = 3_600_000;
@@ -255,33 +273,5 @@ mod tests {
         assert!(!dir.path().join("old").exists());
         let report = crate::engines::embedded::doctor::examine(&url, None).unwrap();
         assert_eq!((report.damage.len(), report.cold_records), (0, 20 * Kind::ALL.len() as u64));
-    }
-
-    #[test]
-    fn a_move_that_is_ended_after_any_step_goes_on() {
-        let kinds = [Kind::Code, Kind::Grant];
-        let mut is_complete = false;
-        for ended in 0..20 {
-            let dir = tempfile::tempdir().unwrap();
-            old_store(dir.path(), &kinds);
-            // Ended twice after as many steps.
-            for _ in 0..2 {
-                let (folder, state) = Folder::take(dir.path(), "fjall").unwrap();
-                if state == State::Store {
-                    break;
-                }
-                let mut left = ended;
-                let outcome = move_in_steps::<FjallCold>(&folder, &Options::at(dir.path()), &mut || {
-                    left -= 1;
-                    if left < 0 { Err(Error::unavailable("ended")) } else { Ok(()) }
-                });
-                is_complete = outcome.is_ok();
-            }
-            check(dir.path(), &kinds);
-            if is_complete && ended >= 9 {
-                break;
-            }
-        }
-        assert!(is_complete, "every step was tried");
     }
 }

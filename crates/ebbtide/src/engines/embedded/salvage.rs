@@ -11,7 +11,8 @@ use std::ops::Bound;
 use std::path::Path;
 
 use super::doctor::{Damage, in_full};
-use super::folder::{self, Folder, State};
+use super::folder::{self, Folder, FolderState};
+use super::shadow::Shadow;
 use super::{Options, moving};
 use crate::engines::log::cold::{ColdStore, OldStore, Visit};
 use crate::engines::log::disk::real::RealDisk;
@@ -61,10 +62,10 @@ fn salvage_in<C: ColdStore>(rest: &str, target: &Path) -> Result<Salvaged> {
     if !options.path.is_dir() {
         return Err(Error::invalid(format!("no store at {}", options.path.display())));
     }
-    let _lock = folder::lock(&options.path)?;
-    let source = Source::<C>::read(&options)?;
+    let _lock = folder::lock_unchanged(&options.path)?;
+    let source = SalvageSource::<C>::read(&options)?;
     let (new, state) = Folder::take(target, C::NAME)?;
-    if state != State::New {
+    if state != FolderState::New {
         return Err(Error::invalid("the directory for what is salvaged holds a store"));
     }
     folder::copy_beside(&options.path, target)?;
@@ -86,19 +87,19 @@ fn write_mark(target: &Path, salvaged: &Salvaged) -> std::io::Result<()> {
 }
 
 /// Segment and offset of a frame; none where the newest frame is a delete.
-type Place = Option<(u32, u32)>;
+type FrameLocation = Option<(u32, u32)>;
 
 /// Readable part of a store.
-struct Source<C> {
-    cold: Option<C>,
+struct SalvageSource<C> {
+    cold: Option<Shadow<C>>,
     segments: BTreeMap<u32, Segment>,
     /// Place of the newest frame of each key in the log.
-    frames: BTreeMap<(Kind, Box<[u8]>), Place>,
+    frames: BTreeMap<(Kind, Box<[u8]>), FrameLocation>,
     mark: Option<Timestamp>,
     lost: RefCell<Vec<Damage>>,
 }
 
-impl<C: ColdStore> Source<C> {
+impl<C: ColdStore> SalvageSource<C> {
     fn read(options: &Options) -> Result<Self> {
         let mut source = Self {
             cold: None,
@@ -117,7 +118,7 @@ impl<C: ColdStore> Source<C> {
         }
         let cold = options.path.join(folder::COLD);
         if cold.is_dir() {
-            match C::open(&cold, options.cache_bytes) {
+            match Shadow::open(&cold, options.cache_bytes) {
                 Ok(cold) => source.cold = Some(cold),
                 Err(error) => source.lose("cold", in_full(&error)),
             }
@@ -226,7 +227,7 @@ impl<C: ColdStore> Source<C> {
 
     /// Visits all cold records of a kind that can be read, in the order of their keys.
     fn each_cold(&self, kind: Kind, visit: Visit<'_>) -> Result<()> {
-        let Some(cold) = &self.cold else { return Ok(()) };
+        let Some(Shadow { cold, .. }) = &self.cold else { return Ok(()) };
         let mut after: Option<Box<[u8]>> = None;
         loop {
             let start = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
@@ -256,7 +257,7 @@ impl<C: ColdStore> Source<C> {
     }
 }
 
-impl<C: ColdStore> OldStore for Source<C> {
+impl<C: ColdStore> OldStore for SalvageSource<C> {
     fn clock_mark(&self) -> Result<Option<Timestamp>> {
         Ok(self.mark)
     }

@@ -29,7 +29,7 @@ pub struct Window(pub u64);
 
 /// One change of a bulk: a record, or a tombstone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub struct ColdRow {
     pub key: Box<[u8]>,
     pub record: Option<Record>,
 }
@@ -86,6 +86,9 @@ pub trait ColdStore: Sized + Send + Sync + 'static {
         Self::open(path, cache_bytes)
     }
 
+    /// Returns true for a file that the engine never changes once it is written.
+    fn is_table(path: &Path) -> bool;
+
     /// Opens the files of the old format in `path`.
     fn open_old(path: &Path) -> Result<Self::Old>;
 
@@ -103,10 +106,13 @@ pub trait ColdStore: Sized + Send + Sync + 'static {
     fn scan(&self, kind: Kind, start: Bound<&[u8]>, prefix: &[u8], limit: usize) -> Result<ColdPage>;
 
     /// Adds rows, sorted by key, to a window that need not exist yet. They need not be durable before [`sync`](Self::sync).
-    fn ingest(&self, kind: Kind, window: Window, rows: Vec<Row>) -> Result<()>;
+    fn ingest(&self, kind: Kind, window: Window, rows: Vec<ColdRow>) -> Result<()>;
 
     /// Up to `limit` keys of a window whose records expire before `until`. Costs what has expired, not what is stored.
     fn expired(&self, kind: Kind, window: Window, until: Timestamp, limit: usize) -> Result<Vec<Box<[u8]>>>;
+
+    /// Returns true if the expiry list of a window has this record.
+    fn is_listed(&self, kind: Kind, window: Window, key: &[u8], expires_at: Timestamp) -> Result<bool>;
 
     /// Removes a window with all its records.
     fn drop_window(&self, kind: Kind, window: Window) -> Result<()>;

@@ -64,14 +64,7 @@ pub trait File: Send + Sync + 'static {
     /// Writes zeros up to `len`. Blocks that were written need no metadata on the commit path, which
     /// preallocated extents do.
     fn zero_fill(&self, len: u64) -> io::Result<()> {
-        let zeros = vec![0; usize::try_from(len).unwrap_or(ZEROS).min(ZEROS)];
-        let mut at = 0;
-        while at < len {
-            let step = usize::try_from(len - at).unwrap_or(ZEROS).min(ZEROS);
-            self.write_at(&zeros[..step], at)?;
-            at += step as u64;
-        }
-        Ok(())
+        fill_cached(self, 0, len)
     }
 
     /// Reads the whole file.
@@ -81,4 +74,15 @@ pub trait File: Send + Sync + 'static {
         self.read_at(&mut bytes, 0)?;
         Ok(bytes)
     }
+}
+
+/// Writes zeros from `at` up to `len`.
+fn fill_cached<F: File + ?Sized>(file: &F, mut at: u64, len: u64) -> io::Result<()> {
+    let zeros = vec![0; usize::try_from(len - at).unwrap_or(ZEROS).min(ZEROS)];
+    while at < len {
+        let part = usize::try_from(len - at).unwrap_or(usize::MAX).min(ZEROS);
+        file.write_at(&zeros[..part], at)?;
+        at += part as u64;
+    }
+    Ok(())
 }

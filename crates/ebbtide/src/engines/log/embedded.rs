@@ -113,10 +113,12 @@ pub(crate) struct Core<C> {
     /// The last pass over the log for each kind without a map.
     passes: Mutex<BTreeMap<Kind, Arc<passes::Pass>>>,
     mark: Mutex<Mark>,
+    /// Milliseconds of the mark, for a look without the lock.
+    marked: AtomicU64,
     /// Latest time that was handed in.
     latest: AtomicU64,
-    /// Time at which maintenance first saw a segment.
-    births: Mutex<BTreeMap<u32, Timestamp>>,
+    /// Time since maintenance first saw frames in a segment; a restart begins anew.
+    ages: Mutex<BTreeMap<u32, Stopwatch>>,
     hints: Mutex<hints::Hints>,
     /// True while the disk has less free than the reserve: what is left is for writes that end authority.
     is_short: AtomicBool,
@@ -165,6 +167,7 @@ impl<C: ColdStore> Core<C> {
 pub struct Embedded<C: ColdStore> {
     // Dropped in this order: first the socket for backups, then whoever writes to the cold store, then the readers, then the log, which seals itself.
     control: Option<Control>,
+    #[expect(dead_code, reason = "held until the store is dropped")]
     maintainer: Option<Maintainer>,
     reads: Pool,
     /// Listings of users.
@@ -173,6 +176,7 @@ pub struct Embedded<C: ColdStore> {
     passes: Pool,
     /// Sweeps, counts and backups: they rest and wait for each other, and nobody's listing waits for them.
     chores: Pool,
+    #[expect(dead_code, reason = "held until the store is dropped")]
     threads: Option<Threads>,
     pub(crate) core: Arc<Core<C>>,
     /// The folder that it is in, locked; none on a disk of tests.

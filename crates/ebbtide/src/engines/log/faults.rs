@@ -2,7 +2,7 @@
 
 /// One planted fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum PlantedFault {
     /// Groups are written and not synced.
     SyncSkipped,
     /// Callers are answered before the sync.
@@ -29,20 +29,20 @@ pub(crate) enum Fault {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
     #[cfg(test)]
-    pub(crate) planted: Option<Fault>,
+    pub(crate) planted: Option<PlantedFault>,
 }
 
 impl Faults {
     /// Returns true if `fault` is planted.
     #[cfg(test)]
-    pub(crate) fn has(self, fault: Fault) -> bool {
+    pub(crate) fn has(self, fault: PlantedFault) -> bool {
         self.planted == Some(fault)
     }
 
     /// Returns false: only tests plant faults.
     #[cfg(not(test))]
     #[expect(clippy::unused_self, reason = "tests have faults")]
-    pub(crate) const fn has(self, _: Fault) -> bool {
+    pub(crate) const fn has(self, _: PlantedFault) -> bool {
         false
     }
 }

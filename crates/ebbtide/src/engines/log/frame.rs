@@ -37,7 +37,7 @@ const MAY_BE_COLD: u8 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
     /// Stores a record.
-    Store(Stored<'a>),
+    Store(StoreFrame<'a>),
     /// Deletes whatever is there.
     Delete { kind: Kind, key: &'a [u8], may_be_cold: bool },
     /// Moves the store's clock mark.
@@ -46,7 +46,7 @@ pub(crate) enum Frame<'a> {
 
 /// A record in a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stored<'a> {
+pub(crate) struct StoreFrame<'a> {
     pub(crate) kind: Kind,
     pub(crate) key: &'a [u8],
     pub(crate) version: Version,
@@ -55,7 +55,7 @@ pub(crate) struct Stored<'a> {
     pub(crate) may_be_cold: bool,
 }
 
-impl Stored<'_> {
+impl StoreFrame<'_> {
     pub(crate) fn record(&self) -> Record {
         Record {
             value: Bytes::copy_from_slice(self.value),
@@ -74,12 +74,22 @@ impl<'a> Frame<'a> {
         if checksum(&bytes[..len]).to_le_bytes() != head[12..16] {
             return Err(Error::corrupt("a frame of the log is damaged"));
         }
+        Ok((Self::parse(head, rest)?, len))
+    }
+
+    /// Reads a frame whose checksum was compared before.
+    pub(crate) fn read_again(bytes: &'a [u8]) -> Result<Self> {
+        let head = bytes.first_chunk::<HEAD>().ok_or_else(malformed)?;
+        Self::parse(head, bytes.get(HEAD..Self::length(head)).ok_or_else(malformed)?)
+    }
+
+    fn parse(head: &[u8; HEAD], rest: &'a [u8]) -> Result<Self> {
         let (key, value) = rest.split_at(usize::from(key_len(head)));
         let may_be_cold = head[1] & MAY_BE_COLD != 0;
         let kind = || Kind::from_code(head[2]).ok_or_else(|| Error::corrupt("a frame has an unknown kind"));
         let millis = u64::from_le_bytes(*head[16..].first_chunk().ok_or_else(malformed)?);
         let frame = match head[0] {
-            STORE => Self::Store(Stored {
+            STORE => Self::Store(StoreFrame {
                 kind: kind()?,
                 key,
                 version: Version::from_bytes(*head[24..].first_chunk().ok_or_else(malformed)?),
@@ -93,7 +103,7 @@ impl<'a> Frame<'a> {
             }
             _ => return Err(malformed()),
         };
-        Ok((frame, len))
+        Ok(frame)
     }
 
     /// Length of the frame whose head this is.
@@ -121,6 +131,12 @@ impl<'a> Frame<'a> {
         }
         Ok(())
     }
+}
+
+/// Length of the frame that stores `record`, or that deletes.
+pub(crate) fn length(key: &Key, record: Option<&Record>) -> u32 {
+    let value_len = record.map_or(0, |record| record.value.len());
+    u32::try_from(HEAD + key.as_bytes().len() + value_len).expect("the bound of a batch is below 4 GiB")
 }
 
 /// Appends a frame that stores `record`.

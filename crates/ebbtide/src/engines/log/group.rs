@@ -77,13 +77,14 @@ pub(crate) struct Builder {
     crc: u32,
 }
 
-impl Default for Builder {
-    fn default() -> Self {
-        Self { bytes: vec![0; HEADER], crc: 0 }
-    }
-}
-
 impl Builder {
+    /// An empty group in this buffer, whose memory is used again.
+    pub(crate) fn new(mut buffer: Vec<u8>) -> Self {
+        buffer.clear();
+        buffer.resize(HEADER, 0);
+        Self { bytes: buffer, crc: 0 }
+    }
+
     /// Appends frames and returns their offset in the group.
     pub(crate) fn append(&mut self, frames: &[u8]) -> usize {
         let at = self.bytes.len();
@@ -134,7 +135,7 @@ mod tests {
     const EPOCH: Epoch = [7; 16];
 
     fn group(frames: &[&[u8]]) -> Vec<u8> {
-        let mut builder = Builder::default();
+        let mut builder = Builder::new(Vec::new());
         for frame in frames {
             builder.append(frame);
         }

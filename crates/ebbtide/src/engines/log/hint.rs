@@ -17,7 +17,7 @@ use hashbrown::HashTable;
 use super::disk::{Disk, File, PAGE};
 use super::frame::Frame;
 use super::group::{Epoch, HEADER, Header};
-use super::index::{Entry, Index, Presence, SHARDS};
+use super::index::{Index, IndexEntry, Presence, SHARDS};
 use super::manifest::SegmentEntry;
 use super::position::Position;
 use super::segment::Segment;
@@ -160,7 +160,7 @@ pub(crate) fn write(
             };
             let (hash, check) = (index.hash(kind, key), index.check(kind, key));
             let offset = u32::try_from(at + offset).expect("a segment is smaller than 4 GiB");
-            let entry = Entry::new(hash, kind, Position::new(segment.id, offset), presence, may_be_cold);
+            let entry = IndexEntry::new(hash, kind, Position::new(segment.id, offset), presence, may_be_cold);
             found.add(entry, check, is_listed(kind).then_some(key));
             Ok(())
         })
@@ -189,11 +189,11 @@ struct Found {
     /// Keys of kinds that are listed, one after the other.
     names: Vec<u8>,
     /// Kind, place among the names, and entry.
-    listed: Vec<(u8, Range<usize>, Entry)>,
+    listed: Vec<(u8, Range<usize>, IndexEntry)>,
 }
 
 impl Found {
-    fn add(&mut self, entry: Entry, check: u64, listed: Option<&[u8]>) {
+    fn add(&mut self, entry: IndexEntry, check: u64, listed: Option<&[u8]>) {
         let section = &mut self.shards[entry.shard()];
         for word in entry.words().into_iter().chain([check]) {
             section.extend_from_slice(&word.to_le_bytes());
@@ -277,7 +277,7 @@ pub(crate) fn find(
 
 /// Fills an empty index from hints, and calls `visit` with the keys of listed kinds, in the order of the log. Answers false
 /// if a hint is damaged; then the index is to be thrown away.
-pub(crate) fn load(index: &Index, hints: &[Hint], visit: &mut dyn FnMut(Entry, &[u8])) -> bool {
+pub(crate) fn load(index: &Index, hints: &[Hint], visit: &mut dyn FnMut(IndexEntry, &[u8])) -> bool {
     let (next, is_whole) = (AtomicUsize::new(0), AtomicBool::new(true));
     std::thread::scope(|scope| {
         let work = || {
@@ -301,7 +301,7 @@ pub(crate) fn load(index: &Index, hints: &[Hint], visit: &mut dyn FnMut(Entry, &
 
 fn load_shard(index: &Index, hints: &[Hint], number: usize) -> Option<()> {
     let most = hints.iter().map(|hint| hint.sections[number].0 as usize).max().unwrap_or(0);
-    let mut newest: HashTable<(Entry, u64)> = HashTable::with_capacity(most);
+    let mut newest: HashTable<(IndexEntry, u64)> = HashTable::with_capacity(most);
     for hint in hints {
         hint.each_entry(number, &mut |entry, check| {
             let hash = entry.hash();
@@ -354,26 +354,26 @@ impl Hint {
     }
 
     /// Visits the entries of a shard with their second hash; none if they are damaged.
-    fn each_entry(&self, shard: usize, visit: &mut dyn FnMut(Entry, u64)) -> Option<()> {
+    fn each_entry(&self, shard: usize, visit: &mut dyn FnMut(IndexEntry, u64)) -> Option<()> {
         let (count, crc) = self.sections[shard];
         let before: u64 = self.sections[..shard].iter().map(|(count, _)| u64::from(*count)).sum();
         let offset = HEAD as u64 + before * ENTRY as u64;
         let bytes = self.bytes(offset, u64::from(count) * ENTRY as u64, crc)?;
         let mut rest = Reader(&bytes);
         while !rest.0.is_empty() {
-            let entry = Entry::from_words([rest.u64()?, rest.u64()?, rest.u64()?]);
+            let entry = IndexEntry::from_words([rest.u64()?, rest.u64()?, rest.u64()?]);
             visit(entry, rest.u64()?);
         }
         Some(())
     }
 
     /// Visits the keys of listed kinds; none if they are damaged.
-    fn each_key(&self, visit: &mut dyn FnMut(Entry, &[u8])) -> Option<()> {
+    fn each_key(&self, visit: &mut dyn FnMut(IndexEntry, &[u8])) -> Option<()> {
         let offset = HEAD as u64 + self.entries() * ENTRY as u64;
         let bytes = self.bytes(offset, self.keys_len, self.keys_crc)?;
         let mut rest = Reader(&bytes);
         while !rest.0.is_empty() {
-            let entry = Entry::from_words([rest.u64()?, rest.u64()?, rest.u64()?]);
+            let entry = IndexEntry::from_words([rest.u64()?, rest.u64()?, rest.u64()?]);
             let len = u16::from_le_bytes(rest.take(2)?.try_into().ok()?);
             visit(entry, rest.take(len.into())?);
         }

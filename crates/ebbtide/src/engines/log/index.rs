@@ -23,7 +23,7 @@ const EXPIRY: u64 = (1 << 48) - 1;
 
 /// Newest frame of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct IndexEntry {
     hash: u64,
     /// Kind in the highest byte, then the position.
     place: u64,
@@ -40,7 +40,7 @@ pub(crate) enum Presence {
     Deleted,
 }
 
-impl Entry {
+impl IndexEntry {
     pub(crate) fn new(hash: u64, kind: Kind, at: Position, presence: Presence, may_be_cold: bool) -> Self {
         let state = match presence {
             Presence::Stored(expires_at) => expires_at.as_millis().min(EXPIRY),
@@ -111,20 +111,58 @@ impl Entry {
 
 /// One shard. Its epoch is raised whenever records leave the index for the cold store, or the cold store loses some: a
 /// cold read counts only if the epoch is the same afterwards.
-#[derive(Default)]
 pub(crate) struct Shard {
-    entries: HashTable<Entry>,
+    entries: HashTable<IndexEntry>,
     pub(crate) epoch: u64,
+    /// No record of the shard ends before this, in milliseconds.
+    first_end: u64,
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        Self { entries: HashTable::new(), epoch: 0, first_end: u64::MAX }
+    }
 }
 
 impl Shard {
+    /// Notes that a record may end at that time.
+    pub(crate) fn expect_end(&mut self, end: u64) {
+        self.first_end = self.first_end.min(end);
+    }
+
+    /// Takes a note of the entry, if it is of a record.
+    fn expect(&mut self, entry: IndexEntry) {
+        if !entry.is_deleted() {
+            self.expect_end(entry.expiry());
+        }
+    }
+
+    /// Entries that the sweep of these kinds up to `until` removes. The next sweep looks at this shard when one of the others
+    /// has ended: whoever does not remove all of these notes them again with [`expect_end`](Self::expect_end).
+    pub(crate) fn take_due(&mut self, until: Timestamp, kinds: &[bool; 256]) -> Vec<IndexEntry> {
+        if self.first_end >= until.as_millis() {
+            return Vec::new();
+        }
+        let mut due = Vec::new();
+        self.first_end = u64::MAX;
+        for entry in self.entries.iter().filter(|entry| !entry.is_deleted()) {
+            if kinds[usize::from(entry.kind_code())] && entry.is_swept(until) {
+                due.push(*entry);
+            } else {
+                self.first_end = self.first_end.min(entry.expiry());
+            }
+        }
+        due
+    }
+
     /// Entries with this hash: most often none or one.
-    pub(crate) fn with_hash(&self, hash: u64) -> impl Iterator<Item = Entry> {
+    pub(crate) fn with_hash(&self, hash: u64) -> impl Iterator<Item = IndexEntry> {
         self.entries.iter_hash(hash).filter(move |entry| entry.hash == hash).copied()
     }
 
     /// Adds an entry, in the place of `old` if that is there.
-    pub(crate) fn set(&mut self, old: Option<Entry>, new: Entry) {
+    pub(crate) fn set(&mut self, old: Option<IndexEntry>, new: IndexEntry) {
+        self.expect(new);
         if let Some(old) = old
             && let Some(place) = self.entries.find_mut(old.hash, |entry| *entry == old)
         {
@@ -135,15 +173,16 @@ impl Shard {
     }
 
     /// Fills an empty shard with entries of distinct keys.
-    pub(crate) fn fill(&mut self, entries: impl ExactSizeIterator<Item = Entry>) {
+    pub(crate) fn fill(&mut self, entries: impl ExactSizeIterator<Item = IndexEntry>) {
         self.entries = HashTable::with_capacity(entries.len());
         for entry in entries {
+            self.expect(entry);
             self.entries.insert_unique(entry.hash, entry, |entry| entry.hash);
         }
     }
 
     /// Removes exactly this entry, and answers whether it was there.
-    pub(crate) fn remove(&mut self, old: Entry) -> bool {
+    pub(crate) fn remove(&mut self, old: IndexEntry) -> bool {
         match self.entries.find_entry(old.hash, |entry| *entry == old) {
             Ok(found) => {
                 found.remove();
@@ -154,11 +193,11 @@ impl Shard {
     }
 
     /// Returns true if exactly this entry is there.
-    pub(crate) fn contains(&self, entry: Entry) -> bool {
+    pub(crate) fn contains(&self, entry: IndexEntry) -> bool {
         self.entries.find(entry.hash, |other| *other == entry).is_some()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Entry> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = IndexEntry> {
         self.entries.iter().copied()
     }
 
@@ -225,10 +264,13 @@ impl Index {
 
     /// Locks the shards of all these hashes, in order, so that no two callers wait for each other.
     pub(crate) fn lock(&self, hashes: &[u64]) -> Locked<'_> {
+        if let [hash] = hashes {
+            return Locked::One(self.shard_of(*hash));
+        }
         let mut numbers: Vec<usize> = hashes.iter().map(|hash| shard_number(*hash)).collect();
         numbers.sort_unstable();
         numbers.dedup();
-        Locked(numbers.into_iter().map(|number| (number, self.shard(number))).collect())
+        Locked::Many(numbers.into_iter().map(|number| (number, self.shard(number))).collect())
     }
 }
 
@@ -238,14 +280,24 @@ fn shard_number(hash: u64) -> usize {
 }
 
 /// Locked shards.
-pub(crate) struct Locked<'a>(Vec<(usize, MutexGuard<'a, Shard>)>);
+pub(crate) enum Locked<'a> {
+    /// The shard of a single key.
+    One(MutexGuard<'a, Shard>),
+    /// Shards with their numbers, in order.
+    Many(Vec<(usize, MutexGuard<'a, Shard>)>),
+}
 
 impl Locked<'_> {
     /// The shard of a hash that was locked.
     pub(crate) fn shard(&mut self, hash: u64) -> &mut Shard {
-        let number = shard_number(hash);
-        let at = self.0.binary_search_by_key(&number, |(number, _)| *number);
-        &mut self.0[at.expect("the shard of each key of the batch was locked")].1
+        match self {
+            Self::One(shard) => shard,
+            Self::Many(shards) => {
+                let number = shard_number(hash);
+                let at = shards.binary_search_by_key(&number, |(number, _)| *number);
+                &mut shards[at.expect("the shard of each key of the batch was locked")].1
+            }
+        }
     }
 }
 
@@ -253,18 +305,18 @@ impl Locked<'_> {
 mod tests {
     use super::*;
 
-    fn entry(hash: u64, offset: u32) -> Entry {
-        Entry::new(hash, Kind::Probe, Position::new(3, offset), Presence::Stored(Timestamp::MAX), false)
+    fn entry(hash: u64, offset: u32) -> IndexEntry {
+        IndexEntry::new(hash, Kind::Probe, Position::new(3, offset), Presence::Stored(Timestamp::MAX), false)
     }
 
     #[test]
     fn an_entry_has_24_bytes_and_keeps_what_it_was_made_of() {
-        assert_eq!(size_of::<Entry>(), 24);
+        assert_eq!(size_of::<IndexEntry>(), 24);
         let at = Position::new(Position::MAX_SEGMENT, u32::MAX);
-        let entry = Entry::new(7, Kind::ProbeIndex, at, Presence::Stored(Timestamp::NEVER), true);
+        let entry = IndexEntry::new(7, Kind::ProbeIndex, at, Presence::Stored(Timestamp::NEVER), true);
         assert_eq!((entry.position(), entry.kind_code()), (at, Kind::ProbeIndex.code()));
         assert!(entry.may_be_cold() && entry.is_live(Timestamp::MAX) && !entry.is_swept(Timestamp::NEVER));
-        let last = Entry::new(7, Kind::Probe, at, Presence::Stored(Timestamp::MAX), false);
+        let last = IndexEntry::new(7, Kind::Probe, at, Presence::Stored(Timestamp::MAX), false);
         assert!(
             !last.is_live(Timestamp::MAX) && !last.is_swept(Timestamp::MAX) && last.is_live(Timestamp::ZERO)
         );
@@ -290,11 +342,47 @@ mod tests {
     }
 
     #[test]
+    fn a_sweep_looks_only_at_shards_in_which_a_record_has_ended() {
+        let index = Index::new(&[1; 16]);
+        let at = |millis| Timestamp::from_millis(millis).unwrap();
+        let new = |number: u64, end| {
+            let hash = index.hash(Kind::Probe, &number.to_le_bytes());
+            IndexEntry::new(hash, Kind::Probe, Position::new(1, 1), Presence::Stored(at(end)), false)
+        };
+        for number in 0..10_000 {
+            let entry = new(number, if number == 7 { 1_000 } else { 900_000 + number });
+            index.shard_of(entry.hash()).set(None, entry);
+        }
+        let due = |until| {
+            let shards = (0..SHARDS).map(|number| index.shard(number).take_due(at(until), &[true; 256]));
+            shards.filter(|entries| !entries.is_empty()).collect::<Vec<_>>()
+        };
+        let looked_at = |until| (0..SHARDS).filter(|number| index.shard(*number).first_end < until).count();
+        assert_eq!((looked_at(1_000), looked_at(1_001)), (0, 1), "one shard of all is looked at");
+        assert!(due(1_000).is_empty(), "the end itself is not past");
+        assert_eq!(due(1_001), [[new(7, 1_000)]]);
+        assert_eq!(looked_at(1_001), 0, "nothing is left there");
+        // A sweep that was broken off leaves it to the next; one of other kinds too.
+        index.shard_of(new(7, 1_000).hash()).expect_end(1_000);
+        let others: usize =
+            (0..SHARDS).map(|number| index.shard(number).take_due(at(2_000), &[false; 256]).len()).sum();
+        assert_eq!((others, due(2_000).len(), looked_at(900_000)), (0, 1, 0));
+        // Loading by hints takes note of the ends as well.
+        let mut shard = Shard::default();
+        shard.fill([new(1, 50), new(2, 40)].into_iter());
+        assert_eq!(shard.first_end, 40);
+        shard.set(Some(new(2, 40)), new(2, 40).masked());
+        assert_eq!(shard.take_due(at(60), &[true; 256]), [new(1, 50)]);
+    }
+
+    #[test]
     fn shards_are_locked_in_order_and_once() {
         let index = Index::new(&[1; 16]);
         let hashes: Vec<u64> = (0..100).map(|n: u64| index.hash(Kind::Probe, &n.to_le_bytes())).collect();
         let mut locked = index.lock(&hashes);
-        assert!(locked.0.is_sorted_by(|left, right| left.0 < right.0));
+        assert!(
+            matches!(&locked, Locked::Many(shards) if shards.is_sorted_by(|left, right| left.0 < right.0))
+        );
         for hash in hashes {
             locked.shard(hash).set(None, entry(hash, 1));
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use minicbor::{CborLen, Decode, Encode};
 
 use super::disk::Disk;
-use super::faults::{Fault, Faults};
+use super::faults::{Faults, PlantedFault};
 use super::group::Epoch;
 use super::segment::failed;
 use crate::model::error::{Error, Result};
@@ -200,7 +200,7 @@ impl ManifestFile {
         file.sync_data().map_err(kept)?;
         let unknown = |error| Failure::Unknown(failed("cannot replace the manifest of the log", error));
         self.disk.rename(NEW, NAME).map_err(unknown)?;
-        if !self.faults.has(Fault::DirectoryNotSynced) {
+        if !self.faults.has(PlantedFault::DirectoryNotSynced) {
             self.disk.sync_dir().map_err(unknown)?;
         }
         self.current = next;

@@ -75,6 +75,7 @@ impl Pool {
     }
 
     /// Runs one job on the calling thread, and answers whether there was one.
+    #[cfg(test)]
     pub(crate) fn step(&self) -> bool {
         let job = self.shared.jobs().waiting.pop_front();
         let Some(job) = job else { return false };

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::disk::{Disk, File, PAGE};
-use super::faults::{Fault, Faults};
+use super::faults::{Faults, PlantedFault};
 use super::group::Epoch;
 use super::manifest::SegmentEntry;
 use super::position::Position;
@@ -48,7 +48,7 @@ impl Segment {
         let file = disk.create(&Self::name(id))?;
         file.zero_fill(len.into())?;
         file.sync_data()?;
-        if !faults.has(Fault::DirectoryNotSynced) {
+        if !faults.has(PlantedFault::DirectoryNotSynced) {
             disk.sync_dir()?;
         }
         Ok(Self { id, epoch, len, file })

@@ -21,7 +21,7 @@ pub(crate) use threads::Threads;
 use waiters::{Crowd, Waiters};
 
 use super::disk::Disk;
-use super::faults::Fault;
+use super::faults::PlantedFault;
 use super::frame::{Frame, HEAD};
 use super::manifest::{Failure, Manifest, ManifestFile};
 use super::position::Position;
@@ -219,6 +219,24 @@ impl Log {
         (last < self.acknowledged()).then_some((oldest, last))
     }
 
+    /// Numbers of all segments that hold frames, the current one included.
+    pub(crate) fn used(&self) -> Vec<u32> {
+        let current = self.queue().used_segment();
+        let lasts = self.lasts.lock().unwrap_or_else(PoisonError::into_inner);
+        lasts.keys().copied().chain(current).collect()
+    }
+
+    /// Lets a segment be retired although nobody writes: goes on in the next one if it is the current one, and has a group
+    /// written behind it. Without a prepared segment it only asks for one.
+    pub(crate) fn leave(&self, id: u32) {
+        let is_current = self.queue().used_segment() == Some(id);
+        if is_current && !self.roll() {
+            return self.want_segment();
+        }
+        self.queue().want_seal();
+        self.work.notify_all();
+    }
+
     /// Bytes of all segments that hold groups.
     pub(crate) fn bytes(&self) -> u64 {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
@@ -278,11 +296,11 @@ impl Log {
             self.acknowledged.store(sequence, Ordering::Release);
         };
         let mut written = segment.file.write_at(&group.bytes, group.start.offset().into());
-        if faults.has(Fault::AcknowledgedBeforeSync) && written.is_ok() {
+        if faults.has(PlantedFault::AcknowledgedBeforeSync) && written.is_ok() {
             acknowledge();
             self.wake_written();
         }
-        if written.is_ok() && !faults.has(Fault::SyncSkipped) {
+        if written.is_ok() && !faults.has(PlantedFault::SyncSkipped) {
             written = segment.file.sync_data();
         }
         if let Err(error) = written {
@@ -332,6 +350,8 @@ impl Log {
         let mut queue = self.queue();
         let (waiters, room) = queue.all_waiters();
         drop(queue);
+        // The thread that writes ends.
+        self.work.notify_all();
         waiters.iter().for_each(Waiters::wake_all);
         room.into_iter().for_each(Waker::wake);
     }

@@ -1,15 +1,17 @@
 //! Batches of several writes: one transaction in one round trip.
 //!
 //! First the rows are locked in the order of kind and key, regardless of the batch's order, so that no two batches
-//! deadlock. A missing row is inserted as a placeholder, and thereby locked; every statement sees it as expired. Rows
-//! that are only checked are locked shared: batches that check one record do not wait for each other.
+//! deadlock. A missing row is inserted, and thereby locked: as the record that the batch stores there, which nobody else
+//! sees before the commit, or as a placeholder, which every statement sees as expired. Rows that are only checked are
+//! locked shared: batches that check one record do not wait for each other.
 //!
 //! Then one statement, on one snapshot, evaluates every condition, finds the first that does not hold in the batch's
-//! order, and writes if all hold. It waits for no row: a row that vanished before it could be locked and was written
-//! again by another transaction would be locked out of order; it counts as not met, and the batch is sent again.
+//! order, and overwrites rows if all hold. It waits for no row: a row that vanished before it could be locked and was
+//! written again by another transaction would be locked out of order; it counts as not met, and the batch is sent again.
 //!
-//! The commit follows in the same round trip. A refused batch has written nothing but placeholders, and removes those
-//! that it holds alone.
+//! The last statement deletes: rows that the batch removes, or, if it is refused, every row that it has inserted. Which
+//! ones these are is noted in settings of the transaction: a row with the batch's own version may be of an earlier
+//! attempt whose answer the caller lost. The commit follows in the same round trip.
 
 use super::link::Link;
 use super::params::{Bytea, Param, Params, column, malformed, millis, only};
@@ -22,11 +24,44 @@ use crate::model::write::{Batch, Commit, Condition, Effect, Write};
 /// Attempts at a batch if a checked row vanishes between two of its steps.
 const ATTEMPTS: usize = 32;
 
+/// Largest value that is sent with the lock of its row. It is sent once more for a row that is there already, so a
+/// larger one has a placeholder.
+const DIRECT: usize = 4_096;
+
 /// Rows that one statement locks.
-enum Step<'a> {
-    /// Keys, and when placeholders for them would be due.
-    Lock(Kind, Vec<Bytea<'a>>, Vec<i64>),
+enum LockStep<'a> {
+    Lock(Kind, Rows<'a>),
     Share(Kind, Bytea<'a>),
+}
+
+/// Rows that are locked together, by column: what is inserted where they are missing.
+#[derive(Default)]
+struct Rows<'a> {
+    /// Places of the writes in the batch, from 1 on.
+    places: Vec<i64>,
+    keys: Vec<Bytea<'a>>,
+    values: Vec<Bytea<'a>>,
+    versions: Vec<Bytea<'a>>,
+    expires_at: Vec<i64>,
+    due_at: Vec<i64>,
+}
+
+impl<'a> Rows<'a> {
+    fn push(&mut self, place: i64, write: &'a Write) {
+        let (record, due) = match write.effect() {
+            Effect::Store(record) => (Some(record), millis(record.expires_at)),
+            _ => (None, PLACEHOLDER),
+        };
+        // A missing row refuses a batch that replaces it.
+        let replaces = matches!(write.condition(), Condition::Version(_));
+        let record = record.filter(|record| !replaces && record.value.len() <= DIRECT);
+        self.places.push(place);
+        self.keys.push(Bytea(write.key().as_bytes()));
+        self.values.push(Bytea(record.map_or(&[], |record| &record.value[..])));
+        self.versions.push(Bytea(record.map_or(&[], |record| record.version.as_bytes().as_slice())));
+        self.expires_at.push(record.map_or(PLACEHOLDER, |record| millis(record.expires_at)));
+        self.due_at.push(due);
+    }
 }
 
 pub(super) async fn commit(link: &Link, sql: &Sql, batch: &Batch, now: Timestamp) -> Result<Commit> {
@@ -34,8 +69,11 @@ pub(super) async fn commit(link: &Link, sql: &Sql, batch: &Batch, now: Timestamp
     let now = millis(now);
     let count = i64::try_from(batch.writes().len()).expect("a batch has at most 100 writes");
     let locks = locks(batch.writes());
-    let carry_out = sql.carry_out(&columns.distinct_kinds());
-    let last: Params<'_> = &[
+    let (carry_out, clear_out) = (
+        sql.carry_out(&columns.kinds_of(|_| true)),
+        sql.clear_out(&columns.kinds_of(|does| does != NOTHING)),
+    );
+    let judged: Params<'_> = &[
         &columns.kinds,
         &columns.keys,
         &columns.asks,
@@ -50,21 +88,30 @@ pub(super) async fn commit(link: &Link, sql: &Sql, batch: &Batch, now: Timestamp
     let params: Vec<Vec<&dyn Param>> = locks
         .iter()
         .map(|step| match step {
-            Step::Lock(_, keys, due) => vec![keys as _, due as _],
-            Step::Share(_, key) => vec![key as _],
+            LockStep::Lock(_, rows) => vec![
+                &rows.places as _,
+                &rows.keys as _,
+                &rows.values as _,
+                &rows.versions as _,
+                &rows.expires_at as _,
+                &rows.due_at as _,
+                &now as _,
+            ],
+            LockStep::Share(_, key) => vec![key as _],
         })
         .collect();
     let mut steps: Vec<(&str, Params<'_>)> = Vec::new();
     for (step, params) in locks.iter().zip(&params) {
         match step {
-            Step::Lock(kind, ..) => steps.push((&sql.of(*kind).lock, params)),
-            Step::Share(kind, _) => {
+            LockStep::Lock(kind, ..) => steps.push((&sql.of(*kind).lock, params)),
+            LockStep::Share(kind, _) => {
                 steps.push((&sql.of(*kind).claim, params));
                 steps.push((&sql.of(*kind).share, params));
             }
         }
     }
-    steps.push((&carry_out, last));
+    let last: Params<'_> = &[&columns.kinds, &columns.keys];
+    steps.extend([(carry_out.as_str(), judged), (clear_out.as_str(), last)]);
     for _ in 0..ATTEMPTS {
         let answer = link.transact(&steps).await?;
         let row = only(&answer.rows)?;
@@ -85,26 +132,20 @@ pub(super) async fn commit(link: &Link, sql: &Sql, batch: &Batch, now: Timestamp
 
 /// Rows in the order in which all batches lock them: runs of one kind that are changed together, and each checked row
 /// by itself.
-fn locks(writes: &[Write]) -> Vec<Step<'_>> {
-    let mut sorted: Vec<_> = writes.iter().map(|write| (write.key(), write.effect())).collect();
-    sorted.sort_unstable_by_key(|(key, _)| (key.kind(), key.as_bytes()));
-    let mut steps: Vec<Step<'_>> = Vec::new();
-    for (key, effect) in sorted {
-        let (kind, bytes) = (key.kind(), Bytea(key.as_bytes()));
-        let due = match effect {
-            Effect::Nothing => {
-                steps.push(Step::Share(kind, bytes));
-                continue;
+fn locks(writes: &[Write]) -> Vec<LockStep<'_>> {
+    let mut sorted: Vec<_> = (1..).zip(writes).collect();
+    sorted.sort_unstable_by_key(|(_, write)| (write.key().kind(), write.key().as_bytes()));
+    let mut steps: Vec<LockStep<'_>> = Vec::new();
+    for (place, write) in sorted {
+        let kind = write.key().kind();
+        match (write.effect(), steps.last_mut()) {
+            (Effect::Nothing, _) => steps.push(LockStep::Share(kind, Bytea(write.key().as_bytes()))),
+            (_, Some(LockStep::Lock(last, rows))) if *last == kind => rows.push(place, write),
+            _ => {
+                let mut rows = Rows::default();
+                rows.push(place, write);
+                steps.push(LockStep::Lock(kind, rows));
             }
-            Effect::Store(record) => millis(record.expires_at),
-            Effect::Erase => PLACEHOLDER,
-        };
-        match steps.last_mut() {
-            Some(Step::Lock(last, keys, all_due)) if *last == kind => {
-                keys.push(bytes);
-                all_due.push(due);
-            }
-            _ => steps.push(Step::Lock(kind, vec![bytes], vec![due])),
         }
     }
     steps
@@ -153,8 +194,12 @@ impl<'a> Columns<'a> {
         columns
     }
 
-    fn distinct_kinds(&self) -> Vec<Kind> {
-        let there = |kind: &&Kind| self.kinds.contains(&i16::from(kind.code()));
+    /// Kinds of the writes with such an effect.
+    fn kinds_of(&self, is_wanted: impl Fn(i16) -> bool) -> Vec<Kind> {
+        let there = |kind: &&Kind| {
+            let mut writes = self.kinds.iter().zip(&self.does);
+            writes.any(|(of, does)| *of == i16::from(kind.code()) && is_wanted(*does))
+        };
         Kind::ALL.iter().filter(there).copied().collect()
     }
 }
@@ -179,8 +224,8 @@ mod tests {
         let order: Vec<(Kind, usize, bool)> = locks(&writes)
             .iter()
             .map(|step| match step {
-                Step::Lock(kind, keys, _) => (*kind, keys.len(), false),
-                Step::Share(kind, _) => (*kind, 1, true),
+                LockStep::Lock(kind, rows) => (*kind, rows.keys.len(), false),
+                LockStep::Share(kind, _) => (*kind, 1, true),
             })
             .collect();
         let grant = |count, shared| (Kind::Grant, count, shared);

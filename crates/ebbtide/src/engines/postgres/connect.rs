@@ -44,6 +44,18 @@ impl Hosts {
         self.bound.saturating_mul(u32::try_from(self.each.len()).unwrap_or(u32::MAX))
     }
 
+    /// Host that is tried first.
+    pub(super) fn first(&self) -> usize {
+        self.last_good.load(Ordering::Relaxed)
+    }
+
+    /// Tries the host after this one first from now on: a statement had no answer. It may be a primary that waits for a
+    /// standby which has taken its place.
+    pub(super) fn leave(&self, host: usize) {
+        let next = (host + 1) % self.each.len().max(1);
+        let _ = self.last_good.compare_exchange(host, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     /// Bound of one handshake.
     pub(super) fn bound(&self) -> Duration {
         self.bound
@@ -53,8 +65,8 @@ impl Hosts {
         self.tls.clone()
     }
 
-    async fn open(&self) -> Result<(Client, JoinHandle<()>), Error> {
-        let first = self.last_good.load(Ordering::Relaxed);
+    pub(super) async fn open(&self) -> Result<(Client, JoinHandle<()>), Error> {
+        let first = self.first();
         let others = (0..self.each.len()).filter(|index| *index != first);
         let mut failed: Option<Error> = None;
         for index in std::iter::once(first).chain(others) {

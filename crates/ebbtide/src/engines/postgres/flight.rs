@@ -25,8 +25,7 @@ pub(super) struct Ways {
     pub(super) connect: Duration,
     /// Bound of the whole.
     pub(super) patience: Duration,
-    /// False behind a pooler: a request that comes late could cancel the statement of another, whose commit would then
-    /// be acknowledged before a standby has it.
+    /// False if a request to cancel could do harm: the statement is then waited for.
     pub(super) cancels: bool,
 }
 

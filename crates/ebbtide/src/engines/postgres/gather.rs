@@ -140,7 +140,7 @@ impl Gatherer {
         for Insert { key, record, now, answer } in first {
             let written = written.holds(&key);
             if !followers.is_empty() {
-                verdicts.insert(key, Verdict { written, now, expires_at: record.expires_at });
+                verdicts.insert(key, InsertDecision { written, now, expires_at: record.expires_at });
             }
             let _ = answer.send(Ok(written));
         }
@@ -172,7 +172,7 @@ impl Gatherer {
 
     /// Answers later inserts of the same key as if they came right after the first, if that settles them; the others
     /// go to the server with a later statement.
-    fn answer_followers(&self, followers: Vec<Insert>, verdicts: &HashMap<Key, Verdict>) {
+    fn answer_followers(&self, followers: Vec<Insert>, verdicts: &HashMap<Key, InsertDecision>) {
         for insert in followers {
             if verdicts.get(&insert.key).is_some_and(|first| first.refuses(insert.now)) {
                 let _ = insert.answer.send(Ok(false));
@@ -254,13 +254,13 @@ impl Written {
 }
 
 /// Outcome of the first insert of a key.
-struct Verdict {
+struct InsertDecision {
     written: bool,
     now: Timestamp,
     expires_at: Timestamp,
 }
 
-impl Verdict {
+impl InsertDecision {
     /// Returns true if a second insert, right after the first, certainly meets a live record.
     fn refuses(&self, now: Timestamp) -> bool {
         if self.written {

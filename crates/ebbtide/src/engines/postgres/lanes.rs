@@ -15,11 +15,11 @@ const ENOUGH_FOR_A_LANE: usize = 16;
 
 /// Queue of one kind.
 pub(super) struct Lanes<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<LaneState<T>>,
     most: usize,
 }
 
-struct State<T> {
+struct LaneState<T> {
     waiting: Vec<T>,
     lanes: usize,
     stalled: usize,
@@ -40,7 +40,7 @@ pub(super) enum Pick {
 impl<T> Lanes<T> {
     /// `most` bounds the statements in flight, those that are held up included.
     pub(super) fn new(most: usize) -> Self {
-        let state = State { waiting: Vec::new(), lanes: 0, stalled: 0 };
+        let state = LaneState { waiting: Vec::new(), lanes: 0, stalled: 0 };
         Self { state: Mutex::new(state), most: most.max(MOVING) }
     }
 
@@ -63,7 +63,7 @@ impl<T> Lanes<T> {
         self.opens(&mut self.state())
     }
 
-    fn opens(&self, state: &mut State<T>) -> bool {
+    fn opens(&self, state: &mut LaneState<T>) -> bool {
         let moving = state.lanes - state.stalled;
         let opens = !state.waiting.is_empty()
             && state.lanes < self.most
@@ -72,7 +72,7 @@ impl<T> Lanes<T> {
         opens
     }
 
-    fn state(&self) -> MutexGuard<'_, State<T>> {
+    fn state(&self) -> MutexGuard<'_, LaneState<T>> {
         // Nothing panics while the queue is in an inconsistent state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod};
 use tokio::time::{sleep, timeout};
-use tokio_postgres::{Config, Row};
+use tokio_postgres::{Client, Config, Row, SimpleQueryMessage};
 
 use super::connect::Hosts;
 use super::flight::{Flight, Ways, purge};
 use super::params::Params;
 use super::settings::{Pooler, Settings};
+use super::sql::WAITS_FOR_STANDBY;
 use super::tls;
-pub(super) use super::wire::{Answer, Repeat, explain};
+use super::turns::Turns;
 use super::wire::{Failure, Job};
+pub(super) use super::wire::{Repeat, StatementResult, explain};
 use crate::model::error::{Error, Result};
 use crate::model::rng::Rng;
 
@@ -39,9 +41,32 @@ pub(super) struct Link {
     general: Lines,
     /// Connections that are kept for gathered gets and inserts.
     quick: Option<Lines>,
-    pooled: Arc<AtomicBool>,
-    stall: Duration,
+    hosts: Hosts,
+    server: Arc<Server>,
+    lock_timeout: Duration,
     rng: Arc<dyn Rng>,
+}
+
+/// Properties of the server that decide how statements are sent.
+#[derive(Default)]
+struct Server {
+    /// A transaction pooler is in front of it.
+    pooled: AtomicBool,
+    /// Its commits wait for a standby.
+    waits: AtomicBool,
+}
+
+impl Server {
+    fn is_pooled(&self) -> bool {
+        self.pooled.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if a statement that nobody waits for may be cancelled. Behind a pooler, a request that comes late
+    /// could reach the statement of another. Where commits wait for a standby, it could end that wait: the commit would
+    /// be visible, and a promotion would take it back.
+    fn may_cancel(&self) -> bool {
+        !self.is_pooled() && !self.waits.load(Ordering::Relaxed)
+    }
 }
 
 /// One pool.
@@ -62,7 +87,7 @@ pub(super) enum Lane {
 
 /// Outcome of a statement that waits for no row for long.
 pub(super) enum Patient {
-    Answered(Answer),
+    Answered(StatementResult),
     /// Another transaction has locked one of its rows: it did nothing.
     LockedOut,
 }
@@ -78,20 +103,21 @@ impl Link {
         if pooled {
             tracing::info!("a transaction pooler is in front of the database; no prepared statements");
         }
-        let pooled = Arc::new(AtomicBool::new(pooled));
-        let lines = |size: usize, lock: Duration| Lines::new(settings, &hosts, &pooled, size, lock);
+        let server = Arc::new(Server { pooled: pooled.into(), ..Server::default() });
+        let lines = |size: usize, lock: Duration| Lines::new(settings, &hosts, &server, size, lock);
         let quick = settings.pool / 4;
         Ok(Self {
             general: lines(settings.pool - quick, settings.lock_timeout)?,
             quick: (quick > 0).then(|| lines(quick, settings.lock_timeout / QUICK_SHARE)).transpose()?,
-            pooled,
-            stall: settings.lock_timeout / STALL_SHARE,
+            hosts,
+            server,
+            lock_timeout: settings.lock_timeout,
             rng: Arc::new(rng),
         })
     }
 
     /// Runs one statement, which is a transaction by itself.
-    pub(super) async fn run(&self, repeat: Repeat, sql: &str, params: Params<'_>) -> Result<Answer> {
+    pub(super) async fn run(&self, repeat: Repeat, sql: &str, params: Params<'_>) -> Result<StatementResult> {
         self.repeatedly(Lane::General, repeat, Job::Statement(sql, params))
             .await
             .map_err(Failure::into_error)?
@@ -113,7 +139,7 @@ impl Link {
 
     /// Runs a transaction, sent at once with its `COMMIT`: the steps contain their own conditions. Returns the result
     /// of the last step.
-    pub(super) async fn transact(&self, steps: &[(&str, Params<'_>)]) -> Result<Answer> {
+    pub(super) async fn transact(&self, steps: &[(&str, Params<'_>)]) -> Result<StatementResult> {
         let job = Job::Transaction(steps);
         self.repeatedly(Lane::General, Repeat::Write, job).await.map_err(Failure::into_error)?
     }
@@ -123,14 +149,33 @@ impl Link {
         self.general.lease().await
     }
 
+    /// Opens a connection outside of the pools. Returns none behind a transaction pooler, where a session is not ours.
+    pub(super) async fn session(&self) -> Result<Option<Client>> {
+        if self.server.is_pooled() {
+            return Ok(None);
+        }
+        self.hosts.open().await.map(|(client, _)| Some(client)).map_err(|error| explain(&error))
+    }
+
+    /// Notes that commits of the server wait for a standby, or no longer do.
+    pub(super) fn note_standby(&self, waits: bool) {
+        self.server.waits.store(waits, Ordering::Relaxed);
+    }
+
     /// Time after which a statement in flight no longer holds up the next.
     pub(super) fn stall(&self) -> Duration {
-        self.stall
+        self.lock_timeout / STALL_SHARE
     }
 
     /// Maximum number of gathered statements of one kind in flight: one connection is left to the other kinds.
     pub(super) fn lanes(&self) -> usize {
         self.quick.as_ref().map_or(1, |lines| (lines.ways.pool.status().max_size - 1).max(1))
+    }
+
+    /// Turns of the writers that share the connections for work that may wait.
+    pub(super) fn turns(&self) -> Turns {
+        let patience = connection_wait(&self.hosts) + self.lock_timeout;
+        Turns::new(self.general.ways.pool.status().max_size, patience)
     }
 
     /// Updates the metrics of the pools.
@@ -147,7 +192,12 @@ impl Link {
         set("waited_for", all.iter().map(|status| status.waiting).sum());
     }
 
-    async fn repeatedly(&self, lane: Lane, repeat: Repeat, job: Job<'_>) -> Result<Result<Answer>, Failure> {
+    async fn repeatedly(
+        &self,
+        lane: Lane,
+        repeat: Repeat,
+        job: Job<'_>,
+    ) -> Result<Result<StatementResult>, Failure> {
         let lines = match (lane, &self.quick) {
             (Lane::Quick, Some(quick)) => quick,
             _ => &self.general,
@@ -155,12 +205,13 @@ impl Link {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let pooled = self.pooled.load(Ordering::Relaxed);
+            let (pooled, host) = (self.server.is_pooled(), self.hosts.first());
             let client = match lines.lease().await {
                 Ok(client) => client,
                 Err(error) => return Ok(Err(error)),
             };
-            let flight = Flight::new(client, Ways { cancels: !pooled, ..lines.ways.clone() });
+            let flight =
+                Flight::new(client, Ways { cancels: self.server.may_cancel(), ..lines.ways.clone() });
             let running = async {
                 if pooled {
                     job.run_pooled(flight.client(), &lines.local).await
@@ -172,6 +223,7 @@ impl Link {
                 // A late answer on this connection would be taken for the answer to another statement. The others to
                 // the same server will not be answered either.
                 flight.discard();
+                self.hosts.leave(host);
                 self.purge();
                 return Ok(Err(Error::unavailable("the database did not answer in time")));
             };
@@ -196,7 +248,7 @@ impl Link {
                 tracing::warn!(
                     "a transaction pooler is in front of the database; no prepared statements from now on"
                 );
-                self.pooled.store(true, Ordering::Relaxed);
+                self.server.pooled.store(true, Ordering::Relaxed);
                 self.purge();
             }
             if attempt == ATTEMPTS || !(pooler || failure.may_be_repeated(repeat)) {
@@ -223,16 +275,15 @@ impl Lines {
     fn new(
         settings: &Settings,
         hosts: &Hosts,
-        pooled: &Arc<AtomicBool>,
+        server: &Arc<Server>,
         size: usize,
         lock_timeout: Duration,
     ) -> Result<Self> {
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_connect(Config::new(), hosts.clone(), recycling);
         let values = |local| session(settings.statement_timeout, lock_timeout, local);
-        let (set_up, pooled) = (values(false), Arc::clone(pooled));
-        // Every host may be tried, in turn.
-        let wait = Some((hosts.all_tried() + Duration::from_secs(1)).max(LEAST_WAIT));
+        let (set_up, server) = (values(false), Arc::clone(server));
+        let wait = Some(connection_wait(hosts));
         let pool = Pool::builder(manager)
             .max_size(size)
             .runtime(deadpool_postgres::Runtime::Tokio1)
@@ -240,8 +291,13 @@ impl Lines {
             .create_timeout(wait)
             .post_create(Hook::async_fn(move |client, _| {
                 // Behind a pooler, the settings would stay on a connection that others are given.
-                let set_up = if pooled.load(Ordering::Relaxed) { String::new() } else { set_up.clone() };
-                Box::pin(async move { client.batch_execute(&set_up).await.map_err(HookError::Backend) })
+                let set_up = if server.is_pooled() { String::new() } else { set_up.clone() };
+                let server = Arc::clone(&server);
+                Box::pin(async move {
+                    let waits = set_up_connection(client, &set_up).await.map_err(HookError::Backend)?;
+                    server.waits.store(waits, Ordering::Relaxed);
+                    Ok(())
+                })
             }))
             .build()
             .map_err(|error| Error::invalid("cannot create the connection pool").caused_by(error))?;
@@ -258,6 +314,24 @@ impl Lines {
     async fn lease(&self) -> Result<Object> {
         self.ways.pool.get().await.map_err(no_connection)
     }
+}
+
+/// Bound of the wait for a free connection: every host may be tried, in turn.
+fn connection_wait(hosts: &Hosts) -> Duration {
+    (hosts.all_tried() + Duration::from_secs(1)).max(LEAST_WAIT)
+}
+
+/// Applies the settings. Returns true if commits of the server wait for a standby.
+async fn set_up_connection(client: &Client, set_up: &str) -> Result<bool, tokio_postgres::Error> {
+    if set_up.is_empty() {
+        return Ok(false);
+    }
+    let answer = client.simple_query(&format!("{set_up}; SELECT {WAITS_FOR_STANDBY}")).await?;
+    let last = answer.iter().rev().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row.get(0) == Some("t")),
+        _ => None,
+    });
+    Ok(last.unwrap_or_default())
 }
 
 /// Settings of every connection, or of a transaction. A setting that the server does not know is skipped.

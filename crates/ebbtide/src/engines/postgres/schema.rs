@@ -1,40 +1,57 @@
-//! Schema: versioned migration steps that run once, under a lock.
+//! Schema: versioned migration steps that run once, under a lock. A new store is made in one transaction; a store that
+//! serves is changed table by table (`expand`).
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use deadpool_postgres::GenericClient as _;
+use tokio::time::sleep;
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
+use super::expand;
 use super::link::Link;
 use super::names::Names;
-use super::params::column;
+use super::params::{column, only};
 use super::wire::explain;
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 
 /// A version of the schema.
-struct Step {
+struct SchemaStep {
     /// Codes of the kinds whose tables it adds or changes.
     kinds: RangeInclusive<u8>,
-    /// Statements for the table of a kind.
-    statements: fn(&Names, Kind) -> Vec<String>,
+    /// Changes of the table of a kind. Each can be made again: a migration that was interrupted starts over.
+    changes: fn(&Names, Kind) -> Vec<Change>,
     /// Oldest build, by its own version, that can use a store of this one. An *expand* step, such as a table or a
     /// column with a default, keeps that of the step before: nodes of both builds serve side by side. What older builds
     /// need goes in a *contract* step, of a later release, which raises it.
     min_compatible: i64,
 }
 
+/// Change of a table.
+pub(super) enum Change {
+    /// Statement that takes a lock for a moment, whatever the size of the table.
+    Brief(String),
+    /// Index on a column, which is built beside writers.
+    Index { name: String, table: String, column: &'static str },
+    /// Index that goes.
+    Drop { name: String },
+}
+
 /// Versions of the schema, from 1. A new kind is a new line.
-const STEPS: &[Step] = &[
-    Step { kinds: 1..=25, statements: create, min_compatible: 1 },
-    Step { kinds: 26..=63, statements: create, min_compatible: 1 },
-    Step { kinds: 1..=63, statements: add_due, min_compatible: 1 },
+const STEPS: &[SchemaStep] = &[
+    SchemaStep { kinds: 1..=25, changes: create, min_compatible: 1 },
+    SchemaStep { kinds: 26..=63, changes: create, min_compatible: 1 },
+    SchemaStep { kinds: 1..=63, changes: add_due, min_compatible: 1 },
 ];
 
 /// Schema version of this build.
 pub(super) const VERSION: i64 = 3;
+
+/// Pause of a migration that finds another at work.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// Names of the values in the table of the schema version.
 const VERSION_NAME: &str = "schema_version";
@@ -42,6 +59,7 @@ const MIN_COMPATIBLE: &str = "min_compatible";
 
 /// Result of a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Migrated {
     /// Version before; zero if there was no schema.
     pub from: i64,
@@ -49,65 +67,107 @@ pub struct Migrated {
     pub to: i64,
 }
 
-/// Statements of every step, in order.
-pub(super) fn steps(names: &Names) -> Vec<Vec<String>> {
-    let of = |step: &Step| {
+/// Changes of every step, in order, by table.
+pub(super) fn steps(names: &Names) -> Vec<Vec<Vec<Change>>> {
+    let of = |step: &SchemaStep| {
         let kinds = step.kinds.clone().filter_map(Kind::from_code);
-        kinds.flat_map(|kind| (step.statements)(names, kind)).collect()
+        kinds.map(|kind| (step.changes)(names, kind)).collect()
     };
     STEPS.iter().map(of).collect()
 }
 
-fn create(names: &Names, kind: Kind) -> Vec<String> {
-    let (table, index) = (names.table(kind), names.expiry_index(kind));
+impl Change {
+    /// Statement that makes the change in a transaction.
+    pub(super) fn statement(&self, names: &Names) -> String {
+        self.text(names, "")
+    }
+
+    pub(super) fn text(&self, names: &Names, way: &str) -> String {
+        match self {
+            Self::Brief(text) => text.clone(),
+            Self::Index { name, table, column } => {
+                format!("CREATE INDEX {way}IF NOT EXISTS {name} ON {table} ({column})")
+            }
+            Self::Drop { name } => format!("DROP INDEX {way}IF EXISTS {}.{name}", names.quoted_schema()),
+        }
+    }
+}
+
+fn create(names: &Names, kind: Kind) -> Vec<Change> {
+    let (table, name) = (names.table(kind), names.expiry_index(kind));
     vec![
-        format!(
-            "CREATE TABLE {table} (key bytea PRIMARY KEY, value bytea NOT NULL, version bytea NOT NULL, \
-             expires_at bigint NOT NULL, written_at bigint NOT NULL)"
-        ),
-        format!("CREATE INDEX {index} ON {table} (expires_at)"),
+        Change::Brief(format!(
+            "CREATE TABLE IF NOT EXISTS {table} (key bytea PRIMARY KEY, value bytea NOT NULL, \
+             version bytea NOT NULL, expires_at bigint NOT NULL, written_at bigint NOT NULL)"
+        )),
+        Change::Index { name, table, column: "expires_at" },
     ]
 }
 
 /// Adds the time at which a sweep looks at a row, and an index on it in the place of the one on the expiry: an update that
 /// changes no indexed column is a HOT one, if its page has room. Rows that are there, and those that older builds write,
 /// are looked at by the next sweep, which puts their time right. No table is rewritten.
-fn add_due(names: &Names, kind: Kind) -> Vec<String> {
-    let (table, index) = (names.table(kind), names.due_index(kind));
-    let mut statements = vec![
-        format!("ALTER TABLE {table} ADD COLUMN due_at bigint NOT NULL DEFAULT 0"),
-        format!("CREATE INDEX {index} ON {table} (due_at)"),
-        format!("DROP INDEX {}.{}", names.quoted_schema(), names.expiry_index(kind)),
-    ];
+fn add_due(names: &Names, kind: Kind) -> Vec<Change> {
+    let table = names.table(kind);
+    let mut brief = format!("ALTER TABLE {table} ADD COLUMN IF NOT EXISTS due_at bigint NOT NULL DEFAULT 0");
     // Proofs are written once.
     if kind != Kind::Replay {
-        statements.push(format!("ALTER TABLE {table} SET (fillfactor = 90)"));
+        brief = format!("{brief}; ALTER TABLE {table} SET (fillfactor = 90)");
     }
-    statements
+    vec![
+        Change::Brief(brief),
+        Change::Index { name: names.due_index(kind), table, column: "due_at" },
+        Change::Drop { name: names.expiry_index(kind) },
+    ]
 }
 
 /// Migrates the schema to this build's version. If several processes race, one migrates and the others find it done.
 pub(super) async fn migrate(link: &Link, names: &Names) -> Result<Migrated> {
     let mut client = link.lease().await?;
-    let transaction = client.transaction().await.map_err(|error| explain(&error))?;
-    let outcome = take_steps(&transaction, names).await;
-    match outcome {
-        Ok(migrated) => {
-            transaction.commit().await.map_err(|error| explain(&error))?;
-            Ok(migrated)
-        }
-        Err(error) => {
-            let _ = transaction.rollback().await;
-            Err(error)
+    loop {
+        let transaction = client.transaction().await.map_err(|error| explain(&error))?;
+        let outcome = match lock(&transaction, names).await {
+            Ok(true) => take_steps(link, &transaction, names).await.map(Some),
+            Ok(false) => Ok(None),
+            Err(error) => Err(error),
+        };
+        match outcome {
+            Ok(Some(migrated)) => {
+                transaction.commit().await.map_err(|error| explain(&error))?;
+                return Ok(migrated);
+            }
+            Ok(None) => {
+                let _ = transaction.rollback().await;
+                sleep(AGAIN).await;
+            }
+            Err(error) => {
+                let _ = transaction.rollback().await;
+                return Err(error);
+            }
         }
     }
 }
 
-async fn take_steps(transaction: &deadpool_postgres::Transaction<'_>, names: &Names) -> Result<Migrated> {
+/// Takes the lock of migrations, for as long as the transaction. It waits for nothing: building an index waits for every
+/// statement that was there before it, one that waits for this lock included.
+async fn lock(transaction: &deadpool_postgres::Transaction<'_>, names: &Names) -> Result<bool> {
+    let settings = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; \
+                    SET LOCAL idle_in_transaction_session_timeout = 0";
+    transaction.batch_execute(settings).await.map_err(|error| explain(&error))?;
+    let number = names.lock("migrate");
+    let taken = transaction
+        .query_typed("SELECT pg_try_advisory_xact_lock($1)", &[(&number, Type::INT8)])
+        .await
+        .map_err(|error| explain(&error))?;
+    column(only(&taken)?, 0)
+}
+
+async fn take_steps(
+    link: &Link,
+    transaction: &deadpool_postgres::Transaction<'_>,
+    names: &Names,
+) -> Result<Migrated> {
     let run = async |sql: String| transaction.batch_execute(&sql).await.map_err(|error| explain(&error));
-    // Other migrations wait for as long as it takes.
-    run("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0".to_owned()).await?;
-    run(format!("SELECT pg_advisory_xact_lock({})", names.lock("migrate"))).await?;
     let there = transaction
         .query_typed(
             "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1",
@@ -129,12 +189,17 @@ async fn take_steps(transaction: &deadpool_postgres::Transaction<'_>, names: &Na
         found.check()?;
         return Ok(Migrated { from, to: from });
     }
-    for (number, statements) in (1i64..).zip(steps(names)) {
-        if number > from {
-            for statement in statements {
-                run(statement).await?;
-            }
+    let tables =
+        (1i64..).zip(steps(names)).filter(|(number, _)| *number > from).flat_map(|(_, tables)| tables);
+    if from == 0 {
+        // Nobody serves yet.
+        for change in tables.flatten() {
+            run(change.statement(names)).await?;
         }
+    } else {
+        // Ends the last query, which would keep its snapshot: building an index waits for those of others.
+        run("SELECT 1".to_owned()).await?;
+        expand::tables(link, names, tables.collect()).await?;
     }
     let min_compatible = STEPS.last().map_or(VERSION, |step| step.min_compatible);
     run(format!(
@@ -215,9 +280,10 @@ mod tests {
         let names = Names::new("s", "").unwrap();
         assert_eq!(i64::try_from(STEPS.len()).unwrap(), VERSION, "a new line of STEPS is a new version");
         assert!(STEPS.is_sorted_by_key(|step| step.min_compatible), "no step makes older builds fit again");
-        let all = steps(&names).concat().join("\n");
+        let all = steps(&names).into_iter().flatten().flatten().map(|change| change.statement(&names));
+        let all = all.collect::<Vec<_>>().join("\n");
         for &kind in Kind::ALL {
-            let table = format!("CREATE TABLE {} ", names.table(kind));
+            let table = format!("CREATE TABLE IF NOT EXISTS {} ", names.table(kind));
             assert_eq!(all.matches(&table).count(), 1, "{kind}: a new kind is a new line of STEPS");
         }
     }

@@ -8,12 +8,22 @@ use super::alter::AlterSql;
 use super::names::Names;
 use crate::model::kind::Kind;
 
-/// Expiry of a placeholder: a row for a missing record, so that it can be locked. It is before all time, and so
+/// Expiry of a placeholder: a row for a missing record that a batch checks or removes, so that it can be locked. It is before all time, and so
 /// expired to every statement; it is not counted, and a sweep removes it.
 pub(super) const PLACEHOLDER: i64 = -1;
 
-/// Server's clock in milliseconds since 1970, whatever the session's time zone.
-pub(super) const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::int8";
+/// Expression that is true if commits of the server wait for a standby.
+macro_rules! waits_for_standby {
+    () => {
+        "coalesce(current_setting('synchronous_standby_names', true), '') <> ''"
+    };
+}
+
+pub(super) const WAITS_FOR_STANDBY: &str = waits_for_standby!();
+
+/// Server's clock in milliseconds since 1970, whatever the session's time zone, and its standbys, which may change.
+pub(super) const CLOCK: &str =
+    concat!("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::int8, ", waits_for_standby!());
 
 /// Limit above which live records are estimated, not counted.
 pub(super) const MOST_COUNTED_LIVE: i64 = 100_000;
@@ -70,20 +80,22 @@ impl Sql {
         &self.kinds[&kind]
     }
 
-    /// Evaluates a batch over these kinds, whose rows are locked, and applies it if every condition holds; all in one
-    /// statement, so on one snapshot. See [`super::batch`].
+    /// Evaluates a batch over these kinds, whose rows are locked, and overwrites rows if every condition holds; all in
+    /// one statement, so on one snapshot. It leaves the verdict, and the rows to delete, to the next statement. See
+    /// [`super::batch`].
     pub(super) fn carry_out(&self, kinds: &[Kind]) -> String {
-        let mut sql = String::from(
-            "WITH w AS MATERIALIZED (SELECT * FROM unnest($1::int2[], $2::bytea[], $3::int2[], $4::bytea[], \
-             $5::int2[], $6::bytea[], $7::bytea[], $8::int8[]) WITH ORDINALITY \
-             AS w (kind, key, asks, expected, does, value, version, expires_at, place))",
+        let mut sql = format!(
+            "WITH w AS MATERIALIZED (SELECT u.*, u.place = ANY ({}) AS is_new FROM unnest($1::int2[], $2::bytea[], \
+             $3::int2[], $4::bytea[], $5::int2[], $6::bytea[], $7::bytea[], $8::int8[]) WITH ORDINALITY \
+             AS u (kind, key, asks, expected, does, value, version, expires_at, place))",
+            noted(INSERTED)
         );
         let mut standing = Vec::new();
         for &kind in kinds {
             let (code, table) = (kind.code(), self.names.table(kind));
             let _ = write!(
                 sql,
-                ", s{code} AS MATERIALIZED (SELECT w.place, w.asks, w.expected, t.version, t.expires_at \
+                ", s{code} AS MATERIALIZED (SELECT w.place, w.asks, w.expected, w.is_new, t.version, t.expires_at \
                  FROM w JOIN {table} AS t ON t.key = w.key WHERE w.kind = {code} FOR SHARE OF t SKIP LOCKED)"
             );
             standing.push(format!("SELECT * FROM s{code}"));
@@ -91,7 +103,7 @@ impl Sql {
         let _ = write!(
             sql,
             ", verdict AS MATERIALIZED (SELECT count(*) AS met, min(place) FILTER (WHERE NOT CASE asks \
-             WHEN {ALWAYS} THEN true WHEN {ABSENT} THEN expires_at <= $9 \
+             WHEN {ALWAYS} THEN true WHEN {ABSENT} THEN is_new OR expires_at <= $9 \
              ELSE version = expected AND expires_at > $9 END) AS refused FROM ({}) AS s), \
              go AS MATERIALIZED (SELECT refused IS NULL AND met = $10::int8 AS go FROM verdict)",
             standing.join(" UNION ALL ")
@@ -102,16 +114,49 @@ impl Sql {
                 sql,
                 ", u{code} AS (UPDATE {table} AS t SET value = w.value, version = w.version, \
                  expires_at = w.expires_at, written_at = $9, due_at = {} FROM w WHERE t.key = w.key \
-                 AND w.kind = {code} AND w.does = {STORE} AND (SELECT go FROM go)), \
-                 d{code} AS (DELETE FROM {table} AS t USING w WHERE t.key = w.key AND w.kind = {code} AND ( \
-                 (w.does = {ERASE} AND (SELECT go FROM go)) OR \
-                 (w.does <> {NOTHING} AND NOT (SELECT go FROM go) AND t.expires_at < 0)))",
+                 AND w.kind = {code} AND w.does = {STORE} AND NOT (w.is_new AND t.version = w.version) \
+                 AND (SELECT go FROM go))",
                 due("t.due_at", "w.expires_at", "$9")
             );
         }
-        sql.push_str(" SELECT met, refused FROM verdict");
+        let _ = write!(
+            sql,
+            " SELECT set_config('{VERDICT}', ARRAY[met, refused]::text, true), set_config('{DOOMED}', \
+             (SELECT coalesce(array_agg(place), '{{}}')::text FROM w WHERE CASE WHEN (SELECT go FROM go) \
+             THEN does = {ERASE} ELSE is_new END), true) FROM verdict"
+        );
         sql
     }
+
+    /// Deletes the rows of these kinds that [`Self::carry_out`] has left to delete, and returns its verdict: the number
+    /// of rows that were found, and the place of the first condition that does not hold.
+    pub(super) fn clear_out(&self, kinds: &[Kind]) -> String {
+        let mut sql = format!(
+            "WITH w AS MATERIALIZED (SELECT u.kind, u.key FROM unnest($1::int2[], $2::bytea[]) WITH ORDINALITY \
+             AS u (kind, key, place) WHERE u.place = ANY ({}))",
+            noted(DOOMED)
+        );
+        for &kind in kinds {
+            let (code, table) = (kind.code(), self.names.table(kind));
+            let _ = write!(
+                sql,
+                ", d{code} AS (DELETE FROM {table} AS t USING w WHERE t.key = w.key AND w.kind = {code})"
+            );
+        }
+        let _ = write!(sql, " SELECT v[1], v[2] FROM (SELECT {} AS v) AS verdict", noted(VERDICT));
+        sql
+    }
+}
+
+/// Settings of one transaction, by which a statement of a batch leaves numbers to the next one: places of the rows that
+/// the batch inserted, places of the rows to delete, and the verdict.
+const INSERTED: &str = "ebbtide.inserted";
+const DOOMED: &str = "ebbtide.doomed";
+const VERDICT: &str = "ebbtide.verdict";
+
+/// Numbers that an earlier statement of the transaction left. A setting of a past transaction reads as empty.
+fn noted(setting: &str) -> String {
+    format!("coalesce(nullif(current_setting('{setting}', true), ''), '{{}}')::int8[]")
 }
 
 /// Conditions of a write, as [`Sql::carry_out`] reads them.
@@ -189,13 +234,17 @@ impl KindSql {
                  FROM {table} AS d WHERE d.due_at >= $1 AND d.due_at <= $2 AND d.expires_at >= $3 \
                  ORDER BY d.due_at LIMIT $4 FOR UPDATE SKIP LOCKED)) AND t.expires_at >= $3"
             ),
-            // Inserts a placeholder if the row is missing, and locks the row otherwise: PostgreSQL locks it before it
-            // evaluates the WHERE clause, even if it then changes nothing. A placeholder is due when the record that is to
-            // take its place expires.
+            // Inserts the row if it is missing, notes that, and locks the row otherwise: PostgreSQL locks it before it
+            // evaluates the WHERE clause, even if it then changes nothing.
             lock: format!(
-                "INSERT INTO {table} AS t ({columns}) SELECT key, ''::bytea, ''::bytea, {PLACEHOLDER}, \
-                 {PLACEHOLDER}, due FROM unnest($1::bytea[], $2::int8[]) AS k (key, due) ORDER BY key \
-                 ON CONFLICT (key) DO UPDATE SET expires_at = t.expires_at WHERE false"
+                "WITH k AS MATERIALIZED (SELECT * FROM unnest($1::int8[], $2::bytea[], $3::bytea[], $4::bytea[], \
+                 $5::int8[], $6::int8[]) AS k (place, key, value, version, expires_at, due_at)), \
+                 done AS (INSERT INTO {table} AS t ({columns}) SELECT key, value, version, expires_at, \
+                 CASE WHEN expires_at < 0 THEN expires_at ELSE $7::int8 END, due_at FROM k ORDER BY key \
+                 ON CONFLICT (key) DO UPDATE SET expires_at = t.expires_at WHERE false RETURNING key) \
+                 SELECT set_config('{INSERTED}', ({} || coalesce(array_agg(k.place), '{{}}'))::text, true) \
+                 FROM k JOIN done ON done.key = k.key",
+                noted(INSERTED)
             ),
             claim: format!(
                 "INSERT INTO {table} ({columns}) VALUES ($1, '', '', {PLACEHOLDER}, {PLACEHOLDER}, {PLACEHOLDER}) \
@@ -260,7 +309,7 @@ mod tests {
 
     fn every_statement(names: &Names) -> Vec<String> {
         let sql = Sql::new(names);
-        let mut all = vec![sql.carry_out(Kind::ALL)];
+        let mut all = vec![sql.carry_out(Kind::ALL), sql.clear_out(Kind::ALL)];
         for kind in sql.kinds.into_values() {
             let KindSql { get, get_many, take, put, insert, replace, delete, remove, .. } = kind;
             all.extend(kind.alter.all().map(Clone::clone));
@@ -269,7 +318,8 @@ mod tests {
             all.extend([standing, scan, erase, sweep, put_off, lock, claim, share]);
         }
         all.extend([sql.stats, sql.clock_mark, sql.set_clock_mark]);
-        all.extend(super::super::schema::steps(names).into_iter().flatten());
+        let changes = super::super::schema::steps(names).into_iter().flatten().flatten();
+        all.extend(changes.map(|change| change.statement(names)));
         all
     }
 
@@ -283,6 +333,26 @@ mod tests {
             }
         }
         assert!(CLOCK.contains("clock_timestamp"), "the one that is compared");
+    }
+
+    /// Servers that speak PostgreSQL's protocol differ in what two changes of one table in one statement see.
+    #[test]
+    fn a_statement_changes_each_table_once() {
+        let names = Names::new("s", "p_").unwrap();
+        let tables: Vec<String> = Kind::ALL.iter().map(|&kind| names.table(kind)).collect();
+        let mut changes = 0;
+        for statement in every_statement(&names) {
+            for table in tables.iter().map(String::as_str).chain(["t"]) {
+                let count = |verb: &str| {
+                    let change = format!("{verb} {table} ");
+                    statement.matches(&change).count()
+                };
+                let of_table = count("INSERT INTO") + count("UPDATE") + count("DELETE FROM");
+                assert!(of_table <= 1, "{of_table} changes of {table} in {statement}");
+                changes += of_table;
+            }
+        }
+        assert!(changes > 10 * tables.len(), "{changes}");
     }
 
     #[test]

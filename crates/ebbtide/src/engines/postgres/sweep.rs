@@ -13,7 +13,7 @@ use crate::model::time::Timestamp;
 const STEP: i64 = 1_000;
 
 /// Result of one statement.
-struct Step {
+struct SweepStep {
     mine: bool,
     removed: i64,
     counted: u64,
@@ -64,12 +64,12 @@ pub(super) async fn sweep(
     Ok(swept)
 }
 
-async fn step(link: &Link, sql: &Sql, kind: Kind, [from, until, most, lock]: [i64; 4]) -> Result<Step> {
+async fn step(link: &Link, sql: &Sql, kind: Kind, [from, until, most, lock]: [i64; 4]) -> Result<SweepStep> {
     // Do not repeat a statement whose answer was lost: its removals would be missing from the count.
     let answer = link.run(Repeat::Write, &sql.of(kind).sweep, &[&from, &until, &most, &lock]).await?;
     let row = only(&answer.rows)?;
     let counted: i64 = column(row, 2)?;
-    Ok(Step {
+    Ok(SweepStep {
         mine: column(row, 0)?,
         removed: column(row, 1)?,
         counted: u64::try_from(counted).unwrap_or_default(),

@@ -19,7 +19,7 @@ const MOST_PREPARED: usize = 512;
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
 /// Result of a statement.
-pub(super) struct Answer {
+pub(super) struct StatementResult {
     pub(super) rows: Vec<Row>,
     pub(super) affected: u64,
 }
@@ -41,7 +41,7 @@ pub(super) enum Job<'a> {
 
 impl Job<'_> {
     /// Runs with prepared statements, on a connection of our own.
-    pub(super) async fn run(&self, client: &Object) -> Result<Answer, Failure> {
+    pub(super) async fn run(&self, client: &Object) -> Result<StatementResult, Failure> {
         if client.statement_cache.size() > MOST_PREPARED {
             client.statement_cache.clear();
         }
@@ -63,7 +63,11 @@ impl Job<'_> {
 
     /// Runs in one transaction that brings its settings along, with statements that leave nothing behind: the next
     /// transaction may be served by another connection of the pooler.
-    pub(super) async fn run_pooled(&self, client: &Object, settings: &str) -> Result<Answer, Failure> {
+    pub(super) async fn run_pooled(
+        &self,
+        client: &Object,
+        settings: &str,
+    ) -> Result<StatementResult, Failure> {
         let begin = format!("{BEGIN}; {settings}");
         let mut sending = vec![command(client, &begin)];
         match *self {
@@ -76,13 +80,13 @@ impl Job<'_> {
     }
 }
 
-type Sent<'a> = Pin<Box<dyn Future<Output = Result<Answer, tokio_postgres::Error>> + Send + 'a>>;
+type Sent<'a> = Pin<Box<dyn Future<Output = Result<StatementResult, tokio_postgres::Error>> + Send + 'a>>;
 
 async fn query(
     client: &Object,
     prepared: &tokio_postgres::Statement,
     params: Params<'_>,
-) -> Result<Answer, tokio_postgres::Error> {
+) -> Result<StatementResult, tokio_postgres::Error> {
     let params = params.iter().map(|param| param.as_sql());
     collect(client.query_raw(prepared, params).await?).await
 }
@@ -94,24 +98,24 @@ fn unnamed<'a>(client: &'a Object, sql: &'a str, params: Params<'a>) -> Sent<'a>
     })
 }
 
-async fn collect(stream: tokio_postgres::RowStream) -> Result<Answer, tokio_postgres::Error> {
+async fn collect(stream: tokio_postgres::RowStream) -> Result<StatementResult, tokio_postgres::Error> {
     let mut stream = pin!(stream);
     let mut rows = Vec::new();
     while let Some(row) = stream.try_next().await? {
         rows.push(row);
     }
-    Ok(Answer { rows, affected: stream.rows_affected().unwrap_or(0) })
+    Ok(StatementResult { rows, affected: stream.rows_affected().unwrap_or(0) })
 }
 
 fn command<'a>(client: &'a Object, text: &'a str) -> Sent<'a> {
     Box::pin(async move {
         client.batch_execute(text).await?;
-        Ok(Answer { rows: Vec::new(), affected: 0 })
+        Ok(StatementResult { rows: Vec::new(), affected: 0 })
     })
 }
 
 /// Sends these and a `COMMIT` in one round trip. Returns the answer of the last.
-async fn send<'a>(client: &'a Object, mut sending: Vec<Sent<'a>>) -> Result<Answer, Failure> {
+async fn send<'a>(client: &'a Object, mut sending: Vec<Sent<'a>>) -> Result<StatementResult, Failure> {
     let last = sending.len() - 1;
     sending.push(command(client, "COMMIT"));
     // The first poll of each future puts it on the wire, in this order and with no point in between at which this

@@ -40,6 +40,16 @@ impl Part<'_> {
         }
     }
 
+    /// Bytes of the encoding, if few of them are escaped.
+    pub(crate) fn room(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len() + 2,
+            // Of random bytes one in 128 is escaped.
+            Self::Bytes(bytes) => bytes.len() + bytes.len() / 16 + 4,
+            Self::Int(_) => 9,
+        }
+    }
+
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Text(text) => encode_escaped(TEXT, text.as_bytes(), out),
@@ -78,12 +88,13 @@ impl From<u64> for Part<'_> {
 
 pub(crate) fn encode_escaped(tag: u8, content: &[u8], out: &mut Vec<u8>) {
     out.push(tag);
-    for &byte in content {
-        match byte {
-            0..=ESCAPE => out.extend([ESCAPE, byte + 1]),
-            byte => out.push(byte),
-        }
+    let mut rest = content;
+    while let Some(at) = rest.iter().position(|byte| *byte <= ESCAPE) {
+        out.extend_from_slice(&rest[..at]);
+        out.extend([ESCAPE, rest[at] + 1]);
+        rest = &rest[at + 1..];
     }
+    out.extend_from_slice(rest);
     out.push(0);
 }
 

@@ -36,6 +36,7 @@ pub struct Copier {
 
 /// Progress of a copy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Copied {
     /// Number of records written, by kind.
     pub written: BTreeMap<Kind, u64>,

@@ -2,18 +2,19 @@
 //!
 //! An approval has `identity`, `resource`, `action` and `granted_by`; a relationship `subject`, `relation`, `object`,
 //! `relation_type` and `created_by`; an attribute `owner`, `bucket`, `name` and `data`. They may have `granted_at` or
-//! `created_at`, `expires_at`, `ttl_seconds`, `cap_at`, `sliding_ttl_ms`; the first two `metadata`, an attribute
-//! `timestamp`. Times are milliseconds since 1970; a number that would be before March 1973 is taken as seconds. Other kinds
+//! `created_at`, `expires_at`, `ttl_seconds`, `cap_at`, `sliding_ttl_ms`, not both of `expires_at` and `ttl_seconds`; the first two `metadata`, an attribute
+//! `timestamp`. A [record](super::plain) has `collection`, `id` and `value`. Times are milliseconds since 1970; a number that would be before March 1973 is taken as seconds. Other kinds
 //! are [sealed lines](super::sealed). A line may name its `kind`, and its `scope`: that of the import, or one that the
 //! import maps. Any other member is refused, and so is a cap that is past and a sliding life without a cap. A life that is
 //! longer than its cap, or than an enforced policy allows, is shortened to it; a beginning in the future is now.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::sealed;
+use super::fields::{metadata, number, relation_type, text, time};
+use super::{plain, sealed};
 use crate::backend::Cursor;
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::key::{Key, Part, Prefix};
@@ -24,18 +25,16 @@ use crate::model::time::Timestamp;
 use crate::stores::Stores;
 use crate::stores::approvals::{self, Approval, Approvals, Granted};
 use crate::stores::attributes::{Draft, StoredAttribute};
-use crate::stores::audit::{Action, AuditContext, Note};
+use crate::stores::audit::AuditContext;
 use crate::stores::relationships::{Edge, Related, RelationType, Relationship, Relationships};
-use crate::stores::shared::lifetime::{Lifetime, Restored};
+use crate::stores::shared::lifetime::{Import, Lifetime, Restored};
 use crate::stores::shared::paging::bounded;
 use crate::timekeeping::Now;
 
-/// Smaller numbers are seconds: as milliseconds they would be before March 1973, and as seconds this is the year
-/// 5138.
-const MILLIS_FROM: u64 = 100_000_000_000;
-
 /// Outcome of importing a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+#[must_use = "the line may have been skipped"]
 pub enum ImportOutcome {
     /// The line was written, or would have been.
     Written(Kind),
@@ -133,16 +132,28 @@ impl Importer {
         }
     }
 
-    /// Appends to the audit log that an import begins or has ended. A dry run is not in the log.
-    pub async fn note(&self, detail: &str) -> Result<()> {
+    fn run(&self) -> Import<'_> {
+        Import { dry_run: self.dry_run, context: self.context.as_ref() }
+    }
+
+    /// Scopes that these lines are imported into; that of the importer for those without.
+    pub fn targets<'a>(&self, lines: impl Iterator<Item = &'a Value>) -> BTreeSet<Scope> {
+        let target = |line: &Value| line.as_object().and_then(|fields| self.target(fields).ok());
+        lines.map(|line| target(line).unwrap_or_else(|| self.own().clone())).collect()
+    }
+
+    fn own(&self) -> &Scope {
+        self.scope.as_ref().unwrap_or(&self.within)
+    }
+
+    /// Appends to the audit log of `scope` that an import into it begins or has ended. A dry run is not in the log.
+    /// Approvals, relationships, clients, API keys and policies have an entry each besides, in the commit that writes
+    /// them.
+    pub async fn note(&self, scope: &Scope, detail: &str) -> Result<()> {
         if self.dry_run {
             return Ok(());
         }
-        let note = match &self.context {
-            Some(context) => Note::of(Action::Import, context)?,
-            None => Note::of(Action::Import, &AuditContext::because("records were imported")?)?,
-        };
-        let scope = self.scope.as_ref().unwrap_or(&self.within);
+        let note = self.run().begin_or_end()?;
         self.stores.audit(scope).append(&note.with_detail(detail)).await
     }
 
@@ -177,9 +188,12 @@ impl Importer {
                     "API keys are imported with the root key, or into a store of this machine",
                 ));
             }
+            kind if plain::is_plain(kind, fields) => {
+                return plain::import(&self.stores, fields, scope, self.dry_run).await;
+            }
             _ => {
                 let places = sealed::Places { within: &self.within, to: scope };
-                return sealed::import(&self.stores, kind, fields, places, self.dry_run).await;
+                return sealed::import(&self.stores, kind, fields, places, self.run()).await;
             }
         };
         let is_known = |name: &str| own.contains(&name) || MEMBERS.contains(&name);
@@ -191,7 +205,10 @@ impl Importer {
         let began_at = dated.unwrap_or_else(|| now.latest()).min(now.latest());
         let (dated, dry_run) = (dated.is_some(), self.dry_run);
         let expires_at = match (time(fields, "expires_at")?, number(fields, "ttl_seconds")?) {
-            (Some(expires_at), _) => expires_at,
+            (Some(_), Some(_)) => {
+                return Err(Error::invalid("give one of `expires_at` and `ttl_seconds`"));
+            }
+            (Some(expires_at), None) => expires_at,
             (None, Some(seconds)) => began_at.checked_add(Duration::from_secs(seconds))?,
             (None, None) => Timestamp::NEVER,
         };
@@ -229,7 +246,7 @@ impl Importer {
                 );
                 approval.metadata = metadata(fields)?;
                 let approvals: Approvals = self.stores.approvals(scope);
-                approvals.restore(&approval, lifetime, expires_at, dated, dry_run).await?
+                approvals.restore(&approval, lifetime, expires_at, dated, self.run()).await?
             }
             Kind::Relationship => {
                 let (subject, object) = (text(fields, "subject")?, text(fields, "object")?);
@@ -237,7 +254,7 @@ impl Importer {
                 let mut relationship = Relationship::new(edge, text(fields, "created_by")?);
                 relationship.metadata = metadata(fields)?;
                 let store: Relationships = self.stores.relationships(scope);
-                store.restore(&relationship, lifetime, expires_at, dated, dry_run).await?
+                store.restore(&relationship, lifetime, expires_at, dated, self.run()).await?
             }
             _ => {
                 let data = fields.get("data").ok_or_else(|| Error::invalid("missing field data"))?;
@@ -263,6 +280,7 @@ fn kind_of(fields: &Map<String, Value>) -> Result<Kind> {
         Some(_) => Err(Error::invalid("kind is not text")),
         None if fields.contains_key("identity") => Ok(Kind::Approval),
         None if fields.contains_key("owner") => Ok(Kind::Attribute),
+        None if fields.contains_key("collection") => Ok(Kind::Record),
         None => Ok(Kind::Relationship),
     }
 }
@@ -438,49 +456,5 @@ fn add_life(
     }
     if !metadata.is_empty() {
         value["metadata"] = json!(metadata);
-    }
-}
-
-pub(super) fn text(fields: &Map<String, Value>, name: &str) -> Result<String> {
-    let text = fields.get(name).and_then(Value::as_str);
-    text.map(str::to_owned).ok_or_else(|| Error::invalid(format!("missing text field {name}")))
-}
-
-pub(super) fn number(fields: &Map<String, Value>, name: &str) -> Result<Option<u64>> {
-    match fields.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(value) => {
-            value.as_u64().map(Some).ok_or_else(|| Error::invalid(format!("{name} is not a whole number")))
-        }
-    }
-}
-
-fn time(fields: &Map<String, Value>, name: &str) -> Result<Option<Timestamp>> {
-    let millis = |time: u64| if time < MILLIS_FROM { time * 1_000 } else { time };
-    number(fields, name)?.map(|time| Timestamp::from_millis(millis(time))).transpose()
-}
-
-fn metadata(fields: &Map<String, Value>) -> Result<BTreeMap<String, String>> {
-    let wrong = || Error::invalid("its metadata is not an object of texts");
-    match fields.get("metadata") {
-        None | Some(Value::Null) => Ok(BTreeMap::new()),
-        Some(Value::Object(metadata)) => metadata
-            .iter()
-            .map(|(name, value)| Ok((name.clone(), value.as_str().ok_or_else(wrong)?.to_owned())))
-            .collect(),
-        Some(_) => Err(wrong()),
-    }
-}
-
-/// Parses lower case as Ebbtide writes it, or upper case as others do.
-fn relation_type(fields: &Map<String, Value>) -> Result<RelationType> {
-    match fields.get("relation_type") {
-        Some(Value::String(name)) => name.to_lowercase().parse(),
-        Some(Value::Object(custom)) => {
-            let name = custom.get("custom").or_else(|| custom.get("Custom")).and_then(Value::as_str);
-            let name = name.ok_or_else(|| Error::invalid("relation_type has no custom name"))?;
-            Ok(RelationType::Custom(name.to_owned()))
-        }
-        _ => Err(Error::invalid("missing relation_type")),
     }
 }

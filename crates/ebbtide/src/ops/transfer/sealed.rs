@@ -7,7 +7,8 @@
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use serde_json::{Map, Value, json};
 
-use super::lines::{ImportOutcome, number, text};
+use super::fields::{number, text};
+use super::lines::ImportOutcome;
 use crate::keyring::KeyId;
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
@@ -15,9 +16,12 @@ use crate::model::kind::Kind;
 use crate::model::record::{Record, Version};
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
+use crate::model::write::Write;
 use crate::stores::Stores;
-use crate::stores::registry;
+use crate::stores::shared::lifetime::Import;
 use crate::stores::shared::payload::Resealing;
+use crate::stores::{api_keys, clients, registry};
+use crate::timekeeping::Now;
 
 const PURPOSE: &str = "transfer";
 const MEMBERS: [&str; 7] = ["kind", "scope", "key", "version", "expires_at", "value", "mac"];
@@ -66,7 +70,7 @@ pub(super) async fn import(
     kind: Kind,
     fields: &Map<String, Value>,
     Places { within, to: scope }: Places<'_>,
-    dry_run: bool,
+    import: Import<'_>,
 ) -> Result<ImportOutcome> {
     if !super::Exporter::KINDS.contains(&kind) {
         return Err(Error::invalid(format!("{kind} are not imported; `ebbtide copy` moves them")));
@@ -96,16 +100,29 @@ pub(super) async fn import(
     let version = record.version;
     let present = stores.backend().get(&key, now).await?;
     let present = match present {
-        None if dry_run => return Ok(ImportOutcome::Written(kind)),
-        None if stores.backend().insert(key.clone(), record, now).await?.is_applied() => {
-            return Ok(ImportOutcome::Written(kind));
-        }
+        None if import.dry_run => return Ok(ImportOutcome::Written(kind)),
+        None if insert(stores, &key, record, import, now).await? => return Ok(ImportOutcome::Written(kind)),
         None => stores.backend().get(&key, now).await?,
         present => present,
     };
     let same = present.is_some_and(|present| present.version == version);
     let why = if same { "it is there already" } else { "it conflicts with an existing record" };
     Ok(ImportOutcome::Skipped(why.to_owned()))
+}
+
+/// Inserts a record. One with authority has an entry of the audit log in the same commit. Returns false if there is a
+/// record.
+async fn insert(stores: &Stores, key: &Key, record: Record, import: Import<'_>, now: Now) -> Result<bool> {
+    let target = match key.kind() {
+        Kind::Client => vec![clients::id_of(&record.value)?],
+        Kind::ApiKey => vec![api_keys::id_of(key)?.to_string()],
+        Kind::Policy => vec![key.scope().to_string()],
+        _ => return Ok(stores.backend().insert(key.clone(), record, now).await?.is_applied()),
+    };
+    let note = import.note(key.kind(), target, record.expires_at)?;
+    let writes = vec![Write::Insert { key: key.clone(), record }];
+    let outcome = stores.commit_audited(&key.scope(), &[], writes, &note, now).await?;
+    Ok(outcome.unless_deleted()?.is_applied())
 }
 
 fn read(stores: &Stores, kind: Kind, fields: &Map<String, Value>) -> Result<(Key, Record)> {

@@ -1,4 +1,4 @@
-//! Access tokens without a grant. No grant can be revoked for them, so indexes list them by subject and client.
+//! Access tokens without a grant, and the indexes of all access tokens.
 
 use super::{AccessRequest, AccessTokens, IssueOutcome, StoredToken};
 use crate::model::digest::Digest;
@@ -22,8 +22,14 @@ impl AccessTokens {
         Ok(IssueOutcome::Issued(issued))
     }
 
-    pub(super) fn index_keys(&self, digest: &Digest, stored: &StoredToken) -> Result<[Key; 2]> {
+    /// Keys of the index entries of a token. The index of its subject lists every token. The index of its client lists
+    /// tokens without a grant: those under a grant are reached through the grants of the client.
+    pub(super) fn index_keys(&self, digest: &Digest, stored: &StoredToken) -> Result<Vec<Key>> {
         let key = |holder: Holder<'_>| holder.key(Listed::AccessTokens, &self.scope, digest.as_bytes());
-        Ok([key(Holder::Subject(&stored.subject))?, key(Holder::Client(&stored.client_id))?])
+        let mut keys = vec![key(Holder::Subject(&stored.subject))?];
+        if stored.grant.is_none() {
+            keys.push(key(Holder::Client(&stored.client_id))?);
+        }
+        Ok(keys)
     }
 }

@@ -12,11 +12,14 @@ use crate::model::ttl::Ttl;
 use crate::model::write::Write;
 use crate::stores::Field;
 use crate::stores::grants::{Family, GrantId};
-use crate::stores::shared::confirmation::Resources;
+use crate::stores::shared::confirmation::{Confirmation, Resources};
 use crate::stores::shared::epochs::Stamp;
 use crate::stores::shared::payload::Payload;
 use crate::stores::shared::setters::setters;
 use crate::timekeeping::Now;
+
+/// New access token, and the writes that issue it.
+pub(crate) type TokenWrites = (IssuedAccessToken, Vec<Write>);
 
 /// Access token to issue together with a redemption or a rotation: `true`, or what differs from the grant.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -45,7 +48,7 @@ pub struct AccessDraft {
 impl AccessDraft {
     setters!(scope: String, resource: Resources, data: Payload, ttl: Ttl, profile: String);
 
-    pub(super) fn request(&self) -> AccessRequest {
+    fn request(&self) -> AccessRequest {
         AccessRequest {
             scope: self.scope.clone(),
             resource: self.resource.clone(),
@@ -75,15 +78,15 @@ pub(crate) fn asked<'de, D: serde::Deserializer<'de>>(member: D) -> Result<Optio
         untagged,
         expecting = "expected true, or an object with scope, resource, data, ttl_seconds, ttl_ms or profile"
     )]
-    enum Asked {
+    enum AccessMember {
         Flag(bool),
         Draft(Draft),
     }
     let Draft { scope, resource, data, ttl_seconds, ttl_ms, profile } =
-        match Option::<Asked>::deserialize(member)? {
-            Some(Asked::Flag(true)) => return Ok(Some(AccessDraft::default())),
-            Some(Asked::Draft(draft)) => draft,
-            Some(Asked::Flag(false)) | None => return Ok(None),
+        match Option::<AccessMember>::deserialize(member)? {
+            Some(AccessMember::Flag(true)) => return Ok(Some(AccessDraft::default())),
+            Some(AccessMember::Draft(draft)) => draft,
+            Some(AccessMember::Flag(false)) | None => return Ok(None),
         };
     let ttl = match (ttl_seconds, ttl_ms) {
         (Some(_), Some(_)) => return Err(D::Error::custom("ttl_seconds and ttl_ms exclude each other")),
@@ -96,43 +99,84 @@ pub(crate) fn asked<'de, D: serde::Deserializer<'de>>(member: D) -> Result<Optio
     Ok(Some(AccessDraft { scope, resource, data, ttl, profile }))
 }
 
+impl AccessRequest {
+    /// Adds what a draft asks for, within the scope and the resources of a code; the error is the field that is not.
+    pub(in crate::stores) fn narrowed(
+        mut self,
+        draft: &AccessDraft,
+        scope: Option<&String>,
+        resource: Option<&Resources>,
+    ) -> Result<Self, Field> {
+        let asked = draft.request();
+        (self.data, self.ttl, self.profile) = (asked.data, asked.ttl, asked.profile);
+        (self.scope, self.resource) = (asked.scope, asked.resource);
+        self.narrow(scope, resource)?;
+        Ok(self)
+    }
+
+    fn narrow(&mut self, scope: Option<&String>, resource: Option<&Resources>) -> Result<(), Field> {
+        match (scope, &self.scope) {
+            (_, None) => self.scope = scope.cloned(),
+            (Some(granted), Some(asked)) if is_within(asked, granted) => {}
+            // A grant without a scope has none to give.
+            _ => return Err(Field::Scope),
+        }
+        match (resource, &self.resource) {
+            (_, None) => self.resource = resource.cloned(),
+            (Some(granted), Some(asked)) if !asked.within(granted) => return Err(Field::Resource),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Fills in members from the grant; the error is the field that contradicts it.
+    pub(super) fn inherit(&mut self, family: &Family) -> Result<(), Field> {
+        if self.subject.get_or_insert_with(|| family.subject.clone()) != &family.subject {
+            return Err(Field::Subject);
+        }
+        if self.client_id.get_or_insert_with(|| family.client_id.clone()) != &family.client_id {
+            return Err(Field::ClientId);
+        }
+        let bound = family.cnf();
+        let own = Confirmation::of(self.dpop_jkt.as_ref(), self.cnf.as_ref()).map_err(|_| Field::DpopJkt)?;
+        let own = own.or(&bound);
+        bound.check(&own)?;
+        (self.dpop_jkt, self.cnf) = (None, Some(own));
+        self.narrow(family.scope.as_ref(), family.resource.as_ref())
+    }
+}
+
 impl AccessTokens {
-    /// Access token under a family, and the write that issues it; the error is the field that contradicts the grant.
+    /// Access token under a family, and the writes that issue it; the error is the field that contradicts the grant.
     /// The caller's commit must hold the family to the state that it was judged in.
     pub(in crate::stores) fn prepare_under(
         &self,
         draft: &AccessDraft,
         (id, family, ends_at): (GrantId, &Family, Timestamp),
         now: Now,
-    ) -> Result<Result<(IssuedAccessToken, Write), Field>> {
+    ) -> Result<Result<TokenWrites, Field>> {
         let mut request = draft.request();
         request.check_lengths()?;
         if let Err(field) = request.inherit(family) {
             return Ok(Err(field));
         }
         let above = Above { under: Under::of(id, family), ends_at, family };
-        let (issued, insert, ..) = self.prepare(request, Some(above), family.stamp(), now)?;
-        Ok(Ok((issued, insert)))
+        Ok(Ok(self.prepare(request, Some(above), family.stamp(), now)?))
     }
 
     /// Access token without a grant, and the writes that issue it.
     pub(in crate::stores) fn prepare_alone(
         &self,
-        request: AccessRequest,
+        mut request: AccessRequest,
         stamp: Stamp,
         now: Now,
     ) -> Result<(IssuedAccessToken, Vec<Write>)> {
         request.check()?;
-        let (issued, insert, digest, stored) = self.prepare(request, None, stamp, now)?;
-        let mut writes = vec![insert];
-        for key in self.index_keys(&digest, &stored)? {
-            writes.push(Write::Insert { key, record: self.stores.record("", issued.expires_at) });
-        }
-        Ok((issued, writes))
+        self.prepare(request, None, stamp, now)
     }
 }
 
 /// Returns whether every name of `asked` is in `granted`.
-pub(super) fn is_within(asked: &str, granted: &str) -> bool {
+fn is_within(asked: &str, granted: &str) -> bool {
     asked.split(' ').all(|name| granted.split(' ').any(|other| name == other))
 }

@@ -1,5 +1,6 @@
-//! Access tokens without a grant, as the index of their subject or client lists them.
+//! Access tokens, as the index of their subject or client lists them.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
@@ -11,14 +12,15 @@ use crate::model::error::Result;
 use crate::model::key::Key;
 use crate::model::record::Record;
 use crate::model::time::Timestamp;
-use crate::stores::grants::{Holder, Listed, PAGE, Why, listed_id};
+use crate::stores::grants::{GrantId, GrantState, Holder, Listed, PAGE, listed_id};
 use crate::stores::shared::paging::Pages;
+use crate::timekeeping::Now;
 
-/// Access token without a grant, in a listing. It gives no access.
+/// Access token in a listing. It gives no access.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AccessTokenInfo {
-    /// Digest of the token, in base64url.
+    /// Digest of the token, in base64url: its `jti`.
     pub handle: String,
     /// Subject that it speaks for.
     pub subject: String,
@@ -30,8 +32,11 @@ pub struct AccessTokenInfo {
     pub issued_at: Timestamp,
     /// End of the token.
     pub expires_at: Timestamp,
-    /// Reason why it is dead: its subject was signed out, or everything of its client was revoked, since.
-    pub revoked: Option<Why>,
+    /// Grant that it is under.
+    pub grant_id: Option<GrantId>,
+    /// State of the token: that of its grant, where it is under one. Otherwise it is revoked if its subject was signed
+    /// out, or everything of its client was revoked, since.
+    pub state: GrantState,
 }
 
 impl fmt::Debug for AccessTokenInfo {
@@ -41,8 +46,8 @@ impl fmt::Debug for AccessTokenInfo {
 }
 
 impl AccessTokens {
-    /// Lists up to `limit` live tokens of a subject or a client that are under no grant, and returns whether there may
-    /// be more.
+    /// Lists up to `limit` tokens of a subject that have not reached their end, and returns whether there may be more. Of
+    /// a client it lists those that are under no grant.
     pub(in crate::stores) async fn list(
         &self,
         holder: Holder<'_>,
@@ -52,9 +57,18 @@ impl AccessTokens {
         let prefix = holder.prefix(Listed::AccessTokens, &self.scope)?;
         let page = self.stores.backend().scan(&prefix, None, limit, now).await?;
         let mut items = Vec::with_capacity(page.items.len());
+        let mut grants = HashMap::new();
         for (digest, record, stored) in self.listed(page.items, holder).await? {
-            let stamp = stored.stamp.unwrap_or_default();
-            let death = self.stores.death(&self.scope, stored.parties(), stamp, now).await?;
+            let grant_id = stored.grant.map(|under| GrantId::from_bytes(*under.id));
+            let state = match grant_id {
+                Some(id) => match grants.get(&id) {
+                    Some(&state) => state,
+                    None => *grants.entry(id).or_insert(self.state_of_grant(id, now).await?),
+                },
+                None => Some(self.state_alone(&stored, now).await?),
+            };
+            // Without its grant, or while its subject is being deleted, a token is absent.
+            let Some(state) = state else { continue };
             items.push(AccessTokenInfo {
                 handle: Base64UrlUnpadded::encode_string(digest.as_bytes()),
                 subject: stored.subject,
@@ -62,35 +76,46 @@ impl AccessTokens {
                 scope: stored.scope,
                 issued_at: Timestamp::from_stored(stored.issued_at)?,
                 expires_at: record.expires_at,
-                revoked: death.map(|death| death.why),
+                grant_id,
+                state,
             });
         }
         Ok((items, page.next.is_some()))
     }
 
-    /// Number of the tokens of a holder, up to about `most`, that a raise of its epoch from `was` has ended.
+    async fn state_of_grant(&self, id: GrantId, now: Now) -> Result<Option<GrantState>> {
+        let standing = self.stores.grants(&self.scope).standing(id, now).await?;
+        standing.map(|standing| standing.family.state(now)).transpose()
+    }
+
+    async fn state_alone(&self, stored: &StoredToken, now: Now) -> Result<GrantState> {
+        let stamp = stored.stamp.unwrap_or_default();
+        let death = self.stores.death(&self.scope, stored.parties(), stamp, now).await?;
+        Ok(death.map_or(GrantState::Active, |death| GrantState::Revoked { at: death.at, why: death.why }))
+    }
+
+    /// Number of the tokens of a holder that are under no grant, among the first `most` or a few more, that a raise of its
+    /// epoch from `was` has ended, and whether there may be more.
     pub(in crate::stores) async fn count_ended(
         &self,
         holder: Holder<'_>,
         was: u64,
         most: usize,
-    ) -> Result<u64> {
+    ) -> Result<(u64, bool)> {
         let prefix = holder.prefix(Listed::AccessTokens, &self.scope)?;
-        let (mut pages, mut ended, mut seen) = (Pages::new(&self.stores, &prefix, PAGE), 0, 0);
-        while seen < most
-            && let Some(items) = pages.next().await?
-        {
-            seen += items.len();
+        let (mut pages, mut ended) = (Pages::new(&self.stores, &prefix, PAGE).up_to(most), 0);
+        while let Some(items) = pages.next().await? {
             let mut live = Vec::with_capacity(items.len());
             for (_, _, stored) in self.listed(items, holder).await? {
                 let stamp = stored.stamp.unwrap_or_default();
-                if holder.epoch(&stamp) == was {
+                let ends = holder.ends(&stored.subject, &stored.client_id);
+                if ends && stored.grant.is_none() && holder.epoch(&stamp) == was {
                     live.push(holder.other(&self.scope, &stored.subject, &stored.client_id, &stamp)?);
                 }
             }
             ended += self.stores.count_live(live, self.stores.now()?).await?;
         }
-        Ok(ended)
+        Ok((ended, pages.has_reached_most()))
     }
 
     /// Reads the tokens of index entries, a page at once.

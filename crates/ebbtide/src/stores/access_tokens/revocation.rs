@@ -1,4 +1,4 @@
-//! Revocation of access tokens: one by one, and those of a holder that are under no grant.
+//! Revocation of access tokens: one by one, and those that the index of a holder lists.
 
 use std::fmt;
 use std::str::FromStr;
@@ -49,7 +49,7 @@ impl FromStr for TokenId {
         let mut bytes = [0; Digest::BYTES];
         match Base64UrlUnpadded::decode(text, &mut bytes) {
             Ok(read) if read.len() == Digest::BYTES => Ok(Self(Digest::from_bytes(bytes))),
-            _ => Err(Error::invalid("jti: expected the `jti` of an access token")),
+            _ => Err(Error::invalid("jti: expected the `jti` of an access token").about("jti")),
         }
     }
 }
@@ -112,12 +112,9 @@ impl AccessTokens {
                 return Ok(Step::answer(false));
             }
             let mut writes = vec![Write::Remove { key: key.clone(), expected: record.version }];
-            let mut detail = None;
-            if let Some(under) = &stored.grant {
-                detail = Some(format!("under the grant {}", GrantId::from_bytes(*under.id)));
-            } else {
-                writes.extend(self.index_keys(digest, &stored)?.map(|key| Write::Delete { key }));
-            }
+            writes.extend(self.index_keys(digest, &stored)?.into_iter().map(|key| Write::Delete { key }));
+            let under = stored.grant.map(|under| GrantId::from_bytes(*under.id));
+            let detail = under.map(|id| format!("under the grant {id}"));
             let step = Step::write(writes, true);
             let Some(context) = context else { return Ok(step) };
             let note = Note::revoked(context)?;

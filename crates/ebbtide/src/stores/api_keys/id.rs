@@ -93,7 +93,7 @@ impl FromStr for KeyId {
     fn from_str(text: &str) -> Result<Self> {
         let bytes = Base64UrlUnpadded::decode_vec(text).ok();
         bytes.and_then(|bytes| Self::decode(&bytes)).ok_or_else(|| {
-            Error::invalid("invalid id of an API key; the id is shown when the key is created")
+            Error::invalid("invalid id of an API key; the id is shown when the key is created").about("id")
         })
     }
 }

@@ -48,6 +48,6 @@ impl FromStr for Role {
 
     fn from_str(name: &str) -> Result<Self> {
         let role = Self::ALL.into_iter().find(|role| role.name() == name);
-        role.ok_or_else(|| Error::invalid("a role is reader, writer or admin"))
+        role.ok_or_else(|| Error::invalid("a role is reader, writer or admin").about("role"))
     }
 }

@@ -3,11 +3,12 @@
 use super::{Approvals, Granted, read};
 use crate::backend::Cursor;
 use crate::model::error::Result;
-use crate::model::key::Prefix;
+use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
+use crate::model::record::Record;
 use crate::model::scope::{Reach, Scope};
 use crate::stores::audit::AuditContext;
-use crate::stores::shared::filtered;
+use crate::stores::shared::filtered::{self, Filter};
 use crate::stores::shared::paging::Listing;
 use crate::stores::shared::tombstones::Principal;
 
@@ -38,15 +39,24 @@ impl ApprovalFilter {
         self.below = below;
         self
     }
+}
 
-    fn has(&self, granted: &Granted) -> bool {
+impl Filter for ApprovalFilter {
+    type Item = Granted;
+
+    fn read(&self, key: &Key, record: &Record) -> Result<Option<Granted>> {
         let is = |asked: &Option<String>, name: &str| asked.as_ref().is_none_or(|asked| asked == name);
-        is(&self.identity, &granted.identity)
-            && is(&self.resource, &granted.resource)
-            && is(&self.action, &granted.action)
+        Ok(Some(read(key, record)?).filter(|granted| {
+            is(&self.identity, &granted.identity)
+                && is(&self.resource, &granted.resource)
+                && is(&self.action, &granted.action)
+        }))
     }
 
-    /// Smallest range that has them all.
+    fn whose(granted: &Granted) -> (&Scope, Vec<Principal<'_>>) {
+        (&granted.scope, vec![Principal::Owner(&granted.identity)])
+    }
+
     fn prefix(&self, scope: &Scope) -> Result<Prefix> {
         match &self.identity {
             Some(identity) if !self.below => {
@@ -68,19 +78,12 @@ impl Approvals {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Listing<Granted>> {
-        let prefix = filter.prefix(&self.scope)?;
-        let mut listing = filtered::list(&self.stores, &prefix, after, limit, |key, record| {
-            Ok(Some(read(key, record)?).filter(|granted| filter.has(granted)))
-        })
-        .await?;
-        listing.items = self.unless_deleted(listing.items).await?;
-        Ok(listing)
+        filtered::find(&self.stores, &self.scope, filter, after, limit).await
     }
 
     /// Counts the approvals that a filter finds. It reads them all.
     pub async fn count_found(&self, filter: &ApprovalFilter) -> Result<u64> {
-        let prefix = filter.prefix(&self.scope)?;
-        filtered::count(&self.stores, &prefix, |key, record| Ok(filter.has(&read(key, record)?))).await
+        filtered::count(&self.stores, &self.scope, filter).await
     }
 
     /// Returns an approval of exactly these names from the scope or one that it covers: a wildcard for all
@@ -89,20 +92,9 @@ impl Approvals {
         if let Some(here) = self.get(identity, resource, action).await? {
             return Ok(Some(here));
         }
-        let names = [identity, resource, action].map(|name| Some(name.to_owned()));
-        let [identity, resource, action] = names;
+        let [identity, resource, action] = [identity, resource, action].map(|name| Some(name.to_owned()));
         let filter = ApprovalFilter::new(identity, resource, action).below(true);
-        let mut after = None;
-        loop {
-            let page = self.find(&filter, after.as_ref(), 100).await?;
-            if let Some(found) = page.items.into_iter().next() {
-                return Ok(Some(found));
-            }
-            after = page.next;
-            if after.is_none() {
-                return Ok(None);
-            }
-        }
+        filtered::first(&self.stores, &self.scope, &filter).await
     }
 
     /// Deletes every approval of the scope, and of those that it covers if `below`, and appends to the audit log.
@@ -112,27 +104,5 @@ impl Approvals {
         let scopes = self.stores.scopes(&self.scope);
         let removed = scopes.delete_kinds(vec![Kind::Approval], &reach, context).await?.finish().await?;
         Ok(removed.total())
-    }
-
-    /// Leaves out the approvals of identities that are being deleted.
-    async fn unless_deleted(&self, items: Vec<Granted>) -> Result<Vec<Granted>> {
-        let (now, mut left) = (self.stores.now()?, Vec::with_capacity(items.len()));
-        let mut last: Option<(Scope, String, bool)> = None;
-        for granted in items {
-            let known = last
-                .as_ref()
-                .filter(|(scope, identity, _)| *scope == granted.scope && *identity == granted.identity);
-            let is_deleted = if let Some((_, _, is_deleted)) = known {
-                *is_deleted
-            } else {
-                let identity = [Principal::Owner(&granted.identity)];
-                self.stores.is_deleted(&granted.scope, &identity, now).await?
-            };
-            last = Some((granted.scope.clone(), granted.identity.clone(), is_deleted));
-            if !is_deleted {
-                left.push(granted);
-            }
-        }
-        Ok(left)
     }
 }

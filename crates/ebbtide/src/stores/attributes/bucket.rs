@@ -4,7 +4,8 @@ use futures_util::future::try_join;
 use serde_json::Value;
 
 use super::draft::{Attribute, Draft, Stamp, StoredAttribute};
-use super::{Attributes, names_of};
+use super::stored::Condition;
+use super::{Attributes, BucketExtend, names_of, parent_of};
 use crate::admin::{AdminExt as _, Erased};
 use crate::backend::Cursor;
 use crate::model::error::{Error, Result};
@@ -14,12 +15,13 @@ use crate::model::record::{Record, Version};
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
-use crate::model::write::{Commit, Write};
-use crate::stores::Stores;
+use crate::model::write::{Batch, Commit, Write};
 use crate::stores::shared::lifetime::{Lifetime, Restored, restore};
 use crate::stores::shared::paging::{Listing, bounded, check_limit};
+use crate::stores::shared::parents::{MetParents, ParentName};
 use crate::stores::shared::tombstones::Principal;
 use crate::stores::shared::update::Step;
+use crate::stores::{Stores, name_member};
 use crate::timekeeping::Now;
 
 /// Bucket of one owner.
@@ -29,21 +31,30 @@ pub struct Bucket {
     owner: String,
     name: String,
     default_ttl: Option<Ttl>,
+    /// False if the caller may not lengthen the life of a live attribute.
+    may_lengthen: bool,
 }
 
 /// Answer to a conditional write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a refused change has written nothing"]
+#[non_exhaustive]
 pub enum ChangeOutcome {
     /// It is written.
     Applied(Stamp),
     /// The condition did not hold, and nothing was written.
     Refused,
+    /// It would lengthen the life of the attribute that is there, which the caller may not: extend that instead.
+    Longer {
+        /// Time at which the present one expires.
+        expires_at: Timestamp,
+    },
 }
 
 /// Answer to a change by value.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "a conflict has written nothing"]
+#[non_exhaustive]
 pub enum SwapOutcome {
     /// The value was the old one, and is the new one now.
     Swapped(Stamp),
@@ -52,31 +63,34 @@ pub enum SwapOutcome {
         /// Present attribute.
         current: Option<Box<Attribute>>,
     },
+    /// It would lengthen the life of the attribute, which the caller may not; nothing was written.
+    Longer {
+        /// Time at which it expires.
+        expires_at: Timestamp,
+    },
 }
 
 /// Refuses `.` and `..`: in a path they mean another path, and the name could not be reached, or deletes more.
-fn check_name(name: &str) -> Result<()> {
+fn check_name(member: &'static str, name: &str) -> Result<()> {
     if name == "." || name == ".." {
         return Err(Error::invalid(
             "`.` and `..` are not allowed as the name of an owner, a bucket or an attribute",
-        ));
+        )
+        .about(member));
     }
     Ok(())
 }
 
 impl Bucket {
     pub(super) fn new(attributes: Attributes, owner: String, name: String) -> Result<Self> {
-        check_name(&owner)?;
-        check_name(&name)?;
+        check_name("owner", &owner)?;
+        check_name("bucket", &name)?;
         // The key checks the lengths of the names.
-        Prefix::partition(
-            Kind::Attribute,
-            &attributes.scope,
-            &[owner.as_str().into()],
-            &[name.as_str().into()],
-        )?;
+        let (partition, sort) = ([owner.as_str().into()], [name.as_str().into()]);
+        let prefix = Prefix::partition(Kind::Attribute, &attributes.scope, &partition, &sort);
+        name_member(prefix, &[("owner", &owner), ("bucket", &name)])?;
         let default_ttl = attributes.stores.bucket_ttl(&owner, &name);
-        Ok(Self { attributes, owner, name, default_ttl })
+        Ok(Self { attributes, owner, name, default_ttl, may_lengthen: true })
     }
 
     /// Sets the lifetime of attributes that are set without one.
@@ -90,6 +104,18 @@ impl Bucket {
     #[must_use]
     pub fn default_ttl(&self) -> Option<Ttl> {
         self.default_ttl
+    }
+
+    /// Returns the bucket for a caller that may not extend: where the configuration makes that a privilege, its writes
+    /// never lengthen the life of a live attribute.
+    #[must_use]
+    pub fn for_writer(mut self) -> Self {
+        self.may_lengthen = self.stores().bucket_extend(&self.owner, &self.name) == BucketExtend::Free;
+        self
+    }
+
+    pub(super) fn may_lengthen(&self) -> bool {
+        self.may_lengthen
     }
 
     /// Owner.
@@ -107,16 +133,23 @@ impl Bucket {
     /// Stores a value, whether or not there is one. Without a TTL it has the default of the bucket or of the policy;
     /// without those it does not expire.
     pub async fn set(&self, name: &str, value: impl Into<Draft>) -> Result<Stamp> {
-        // A put has no condition that could be refused.
-        let (stamp, _) = self.store(name, &value.into(), |key, record| Write::Put { key, record }).await?;
-        Ok(stamp)
+        match self.put(name, value).await? {
+            ChangeOutcome::Applied(stamp) => Ok(stamp),
+            ChangeOutcome::Longer { .. } => {
+                Err(Error::invalid("the attribute would live longer than the one that exists"))
+            }
+            ChangeOutcome::Refused => Err(Error::corrupt("a write without a condition was refused")),
+        }
+    }
+
+    /// Stores a value as [`set`](Self::set) does, for a caller that may not extend.
+    pub async fn put(&self, name: &str, value: impl Into<Draft>) -> Result<ChangeOutcome> {
+        self.store(name, &value.into(), Condition::Any).await
     }
 
     /// Stores a value if there is none.
     pub async fn insert(&self, name: &str, value: impl Into<Draft>) -> Result<ChangeOutcome> {
-        let write = |key, record| Write::Insert { key, record };
-        let (stamp, commit) = self.store(name, &value.into(), write).await?;
-        Ok(if commit.is_applied() { ChangeOutcome::Applied(stamp) } else { ChangeOutcome::Refused })
+        self.store(name, &value.into(), Condition::Absent).await
     }
 
     /// Stores a value if the present version is `expected`. Its lifetime begins anew, as with [`set`](Self::set).
@@ -126,33 +159,7 @@ impl Bucket {
         expected: Version,
         value: impl Into<Draft>,
     ) -> Result<ChangeOutcome> {
-        let write = |key, record| Write::Replace { key, expected, record };
-        let (stamp, commit) = self.store(name, &value.into(), write).await?;
-        Ok(if commit.is_applied() { ChangeOutcome::Applied(stamp) } else { ChangeOutcome::Refused })
-    }
-
-    /// Stores a value, linked to what it belongs to.
-    async fn store(
-        &self,
-        name: &str,
-        draft: &Draft,
-        write: impl FnOnce(Key, Record) -> Write,
-    ) -> Result<(Stamp, Commit)> {
-        let key = self.key(name)?;
-        let belongings = self.stores().belongings(self.scope());
-        if let Some(parent) = &draft.belongs_to {
-            belongings.link(parent, &key).await?;
-        }
-        let now = self.stores().now()?;
-        let record = self.record(draft, now)?;
-        let stamp = stamp(&record);
-        let commit = self.commit(write(key.clone(), record), now).await?;
-        if let Some(parent) = &draft.belongs_to
-            && commit.is_applied()
-        {
-            belongings.keep_or_take_back(parent, &[key]).await?;
-        }
-        Ok((stamp, commit))
+        self.store(name, &value.into(), Condition::Is(expected)).await
     }
 
     /// Stores `new` if the present value is `old`. For one occurrence of the old value, exactly one of any number of
@@ -170,6 +177,11 @@ impl Bucket {
         new: impl Into<Draft>,
     ) -> Result<SwapOutcome> {
         let (key, new) = (&self.key(name)?, &new.into());
+        if new.belongs_to.is_some() {
+            return Err(
+                Error::invalid("a comparison keeps what the attribute belongs to").about("belongs_to")
+            );
+        }
         let update = self.stores().retry(|now| async move {
             let get = self.stores().backend().get(key, now);
             let (present, is_deleted) = try_join(get, self.is_deleted(now)).await?;
@@ -177,16 +189,23 @@ impl Bucket {
                 return Ok(Step::answer(SwapOutcome::Conflict { current: None }));
             };
             let stored = StoredAttribute::decode(&present)?;
+            if self.has_ended(&stored, now).await? {
+                return Ok(Step::answer(SwapOutcome::Conflict { current: None }));
+            }
             let current = stored.attribute(name.to_owned(), &present)?;
             if current.data != *old {
                 return Ok(Step::answer(SwapOutcome::Conflict { current: Some(Box::new(current)) }));
             }
+            let parent = stored.parent().cloned().unwrap_or_default();
             let record = if new.lifetime().is_unset() {
-                let kept = StoredAttribute::new(new, stored.lifetime())?;
+                let kept = StoredAttribute::new(new, stored.lifetime(), parent)?;
                 self.stores().record(kept.encode(), present.expires_at)
             } else {
-                self.record(new, now)?
+                self.record(new, parent, now)?
             };
+            if let Some(expires_at) = self.lengthened(&stored, &present, &record)? {
+                return Ok(Step::answer(SwapOutcome::Longer { expires_at }));
+            }
             let answer = SwapOutcome::Swapped(stamp(&record));
             let write = Write::Replace { key: key.clone(), expected: present.version, record };
             Ok(Step::write(vec![write], answer))
@@ -201,7 +220,14 @@ impl Bucket {
         if self.is_deleted(self.stores().now()?).await? {
             return Ok(Listing { items: Vec::new(), next: None });
         }
-        let page = bounded(self.stores(), &self.prefix()?, after, limit, self.stores().now()?).await?;
+        let now = self.stores().now()?;
+        let mut page = bounded(self.stores(), &self.prefix()?, after, limit, now).await?;
+        let (mut parents, mut ended) = (MetParents::new(self.stores(), now), Vec::new());
+        for (_, record) in &page.items {
+            ended.push(parents.ended(self.scope(), parent_of(record)?.as_ref()).await?);
+        }
+        let mut ended = ended.into_iter();
+        page.items.retain(|_| ended.next() == Some(false));
         Listing::read(page, |key, record| {
             StoredAttribute::decode(&record)?.attribute(names_of(&key)?.1, &record)
         })
@@ -209,14 +235,19 @@ impl Bucket {
 
     /// Deletes an attribute. True only for the caller that removed it.
     pub async fn delete(&self, name: &str) -> Result<bool> {
-        let taken = self.stores().backend().take(&self.key(name)?, self.stores().now()?).await?;
-        Ok(taken.is_some())
+        Ok(self.remove(name).await?.is_some())
     }
 
     /// Deletes an attribute if the present version is `expected`. True only for the caller that removed it.
     pub async fn remove_if(&self, name: &str, expected: Version) -> Result<bool> {
-        let commit = self.stores().backend().remove(self.key(name)?, expected, self.stores().now()?).await?;
-        Ok(commit.is_applied())
+        let key = self.key(name)?;
+        let up = self.stores().belongings(self.scope()).up(&key)?;
+        let writes = vec![Write::Remove { key, expected }, Write::Absent { key: up }];
+        match self.stores().backend().commit(Batch::new(writes)?, self.stores().now()?).await? {
+            Commit::Applied => Ok(true),
+            Commit::Refused { index: 0 } => Ok(false),
+            Commit::Refused { .. } => self.remove_linked(name, expected).await,
+        }
     }
 
     /// Removes an attribute and returns it. Of any number of callers, at most one gets it.
@@ -224,8 +255,8 @@ impl Bucket {
         if self.is_deleted(self.stores().now()?).await? {
             return Ok(None);
         }
-        let taken = self.stores().backend().take(&self.key(name)?, self.stores().now()?).await?;
-        taken.map(|record| StoredAttribute::decode(&record)?.attribute(name.to_owned(), &record)).transpose()
+        let taken = self.remove(name).await?;
+        taken.map(|(stored, record)| stored.attribute(name.to_owned(), &record)).transpose()
     }
 
     /// Deletes every attribute of this bucket, and returns their number. One that is set meanwhile may be left. After
@@ -237,12 +268,6 @@ impl Bucket {
     /// One step of [`delete_bucket`](Self::delete_bucket), for showing progress or stopping in between.
     pub async fn delete_bucket_step(&self) -> Result<Erased> {
         self.stores().admin().erase(&self.prefix()?, self.stores().now()?.earliest()).await
-    }
-
-    /// Commits a write that may create an attribute. Returns `Invalid` if the owner is being deleted.
-    async fn commit(&self, write: Write, now: Now) -> Result<Commit> {
-        let owner = [Principal::Owner(&self.owner)];
-        self.stores().commit_for(self.scope(), &owner, vec![write], now).await?.unless_deleted()
     }
 
     /// Returns whether the owner is being deleted. Their attributes are absent then.
@@ -259,9 +284,10 @@ impl Bucket {
     }
 
     pub(super) fn key(&self, name: &str) -> Result<Key> {
-        check_name(name)?;
+        check_name("name", name)?;
         let sort = [self.name.as_str().into(), name.into()];
-        Key::new(Kind::Attribute, self.scope(), &[self.owner.as_str().into()], &sort)
+        let key = Key::new(Kind::Attribute, self.scope(), &[self.owner.as_str().into()], &sort);
+        name_member(key, &[("owner", &self.owner), ("bucket", &self.name), ("name", name)])
     }
 
     fn prefix(&self) -> Result<Prefix> {
@@ -279,19 +305,20 @@ impl Bucket {
         dry_run: bool,
     ) -> Result<Restored> {
         let key = self.key(name)?;
-        let record = self.stores().record(StoredAttribute::new(draft, lifetime)?.encode(), expires_at);
+        let stored = StoredAttribute::new(draft, lifetime, ParentName::default())?;
+        let record = self.stores().record(stored.encode(), expires_at);
         let owner = [Principal::Owner(&self.owner)];
-        restore(self.stores(), vec![key], &owner, record, dry_run, |there| {
+        restore(self.stores(), vec![key], &owner, record, (dry_run, None), |there| {
             Ok(StoredAttribute::decode(there)?.attribute(name.to_owned(), there)?.data == draft.data)
         })
         .await
     }
 
     /// Record of a draft whose lifetime begins now.
-    pub(super) fn record(&self, draft: &Draft, now: Now) -> Result<Record> {
+    pub(super) fn record(&self, draft: &Draft, parent: ParentName, now: Now) -> Result<Record> {
         let (lifetime, expires_at) =
             draft.lifetime().begin(self.stores(), Kind::Attribute, self.scope(), self.default_ttl, now)?;
-        Ok(self.stores().record(StoredAttribute::new(draft, lifetime)?.encode(), expires_at))
+        Ok(self.stores().record(StoredAttribute::new(draft, lifetime, parent)?.encode(), expires_at))
     }
 }
 

@@ -9,6 +9,7 @@ use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::record::{Record, Version};
 use crate::model::write::{Commit, Write};
+use crate::stores::shared::parents::ParentName;
 use crate::stores::shared::tombstones::Principal;
 use crate::timekeeping::Now;
 
@@ -94,10 +95,15 @@ impl Changes {
         write: impl FnOnce(Key, Record) -> Write,
     ) -> Self {
         if draft.belongs_to.is_some() {
-            return self.failed(Error::invalid("an attribute with belongs_to is set alone"));
+            return self
+                .failed(Error::invalid("an attribute with belongs_to is set alone").about("belongs_to"));
+        }
+        if !bucket.may_lengthen() {
+            let message = "attributes of a bucket whose lives only the extend call lengthens are set alone";
+            return self.failed(Error::invalid(message));
         }
         let Some(now) = self.now else { return self };
-        match bucket.record(draft, now) {
+        match bucket.record(draft, ParentName::default(), now) {
             Ok(record) => {
                 let mut changes = self.push(bucket, name, |key| write(key, record));
                 changes.owners.insert(bucket.owner().to_owned());

@@ -14,6 +14,7 @@ use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::stores::shared::belongings::Parent;
 use crate::stores::shared::lifetime::{Lifetime, lifetime_setters};
+use crate::stores::shared::parents::ParentName;
 
 /// Attribute to store: any JSON value, `false`, `0`, `""`, `[]`, `{}` and `null` included.
 #[derive(Clone, Deserialize)]
@@ -67,6 +68,7 @@ impl Draft {
             // The message of the parser may quote the text.
             let (line, column) = (error.line(), error.column());
             Error::invalid(format!("the data is not JSON, or nests too deep, at line {line} column {column}"))
+                .about("data")
         })
     }
 
@@ -96,16 +98,19 @@ impl Draft {
     /// Refuses a value that is too deep or too long.
     pub(super) fn json(&self) -> Result<Vec<u8>> {
         if !is_within_depth(&self.data, Self::MAX_DEPTH) {
-            return Err(Error::invalid(format!("the data nests at most {} levels deep", Self::MAX_DEPTH)));
+            return Err(Error::invalid(format!("the data nests at most {} levels deep", Self::MAX_DEPTH))
+                .about("data"));
         }
-        let json = serde_json::to_vec(&self.data)
-            .map_err(|error| Error::invalid("the data cannot be written as JSON").caused_by(error))?;
+        let json = serde_json::to_vec(&self.data).map_err(|error| {
+            Error::invalid("the data cannot be written as JSON").about("data").caused_by(error)
+        })?;
         if json.len() > Self::MAX_JSON_BYTES {
             return Err(Error::invalid(format!(
                 "the data has at most {} bytes as JSON; this has {}",
                 Self::MAX_JSON_BYTES,
                 json.len()
-            )));
+            ))
+            .about("data"));
         }
         Ok(json)
     }
@@ -189,11 +194,20 @@ pub(crate) struct StoredAttribute {
     timestamp: Option<u64>,
     #[n(2)]
     lifetime: Lifetime,
+    /// Record that it belongs to; none if it was written by an earlier version, which has that in a link alone.
+    #[n(3)]
+    parent: Option<ParentName>,
 }
 
 impl StoredAttribute {
-    pub(super) fn new(draft: &Draft, lifetime: Lifetime) -> Result<Self> {
-        Ok(Self { json: draft.json()?, timestamp: draft.timestamp.map(Timestamp::as_millis), lifetime })
+    pub(super) fn new(draft: &Draft, lifetime: Lifetime, parent: ParentName) -> Result<Self> {
+        let timestamp = draft.timestamp.map(Timestamp::as_millis);
+        Ok(Self { json: draft.json()?, timestamp, lifetime, parent: Some(parent) })
+    }
+
+    /// Record that it belongs to, as the value names it.
+    pub(super) fn parent(&self) -> Option<&ParentName> {
+        self.parent.as_ref()
     }
 
     pub(super) fn lifetime(&self) -> Lifetime {

@@ -32,30 +32,56 @@ const OF_EACH_OWNER: [(&str, u64); 4] = [
 /// Lifetimes of attributes that are set without one, by owner and bucket. An entry for an owner comes before one for
 /// every owner; a bucket without an entry has no default.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BucketLives(BTreeMap<(Option<String>, String), Option<Ttl>>);
+pub struct BucketTtls {
+    ttls: BTreeMap<(Option<String>, String), Option<Ttl>>,
+    extends: BTreeMap<(Option<String>, String), BucketExtend>,
+}
 
-impl BucketLives {
+/// Callers whose writes may lengthen the life of a live attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum BucketExtend {
+    /// Every writer.
+    #[default]
+    Free,
+    /// Those that may extend: others shorten it, or keep it as it is.
+    Privileged,
+}
+
+impl BucketTtls {
     /// No bucket has a default lifetime.
     #[must_use]
     pub fn none() -> Self {
-        Self(BTreeMap::new())
+        Self { ttls: BTreeMap::new(), extends: BTreeMap::new() }
     }
 
     /// Sets the default lifetime of a bucket: of one owner, or of every owner. Without a TTL its attributes do not
     /// expire.
     pub fn set(&mut self, owner: Option<&str>, bucket: &str, ttl: Option<Ttl>) {
-        self.0.insert((owner.map(str::to_owned), bucket.to_owned()), ttl);
+        self.ttls.insert((owner.map(str::to_owned), bucket.to_owned()), ttl);
+    }
+
+    /// Sets whose writes may lengthen lives in a bucket: of one owner, or of every owner.
+    pub fn set_extend(&mut self, owner: Option<&str>, bucket: &str, extend: BucketExtend) {
+        self.extends.insert((owner.map(str::to_owned), bucket.to_owned()), extend);
+    }
+
+    /// Returns whose writes may lengthen lives in an owner's bucket.
+    #[must_use]
+    pub fn extend_of(&self, owner: &str, bucket: &str) -> BucketExtend {
+        let own = self.extends.get(&(Some(owner.to_owned()), bucket.to_owned()));
+        own.or_else(|| self.extends.get(&(None, bucket.to_owned()))).copied().unwrap_or_default()
     }
 
     /// Returns the default lifetime of an owner's bucket.
     #[must_use]
     pub fn of(&self, owner: &str, bucket: &str) -> Option<Ttl> {
-        let own = self.0.get(&(Some(owner.to_owned()), bucket.to_owned()));
-        own.or_else(|| self.0.get(&(None, bucket.to_owned()))).copied().flatten()
+        let own = self.ttls.get(&(Some(owner.to_owned()), bucket.to_owned()));
+        own.or_else(|| self.ttls.get(&(None, bucket.to_owned()))).copied().flatten()
     }
 }
 
-impl Default for BucketLives {
+impl Default for BucketTtls {
     /// Buckets of an authorization server: sessions and codes ten minutes, access tokens an hour, refresh tokens two
     /// weeks or thirty days, and their indexes as long.
     fn default() -> Self {
@@ -78,7 +104,7 @@ mod tests {
 
     #[test]
     fn an_entry_of_an_owner_comes_first() {
-        let mut lives = BucketLives::default();
+        let mut lives = BucketTtls::default();
         assert_eq!(lives.of("_oauth", "oauth_sessions"), Some(Ttl::secs(600)));
         assert_eq!(lives.of("alice", "oauth_sessions"), None);
         assert_eq!(lives.of("alice", "mcp_tokens"), Some(Ttl::secs(3_600)));

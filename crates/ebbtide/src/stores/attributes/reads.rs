@@ -2,6 +2,7 @@
 
 use super::bucket::Bucket;
 use super::draft::{Attribute, StoredAttribute};
+use super::parent_of;
 use crate::model::error::Result;
 use crate::stores::shared::extension::{ExtendOutcome, Extension};
 use crate::stores::shared::finding::Finding;
@@ -36,6 +37,7 @@ impl Bucket {
             target: vec![self.owner().to_owned(), self.name().to_owned(), name.to_owned()],
             whose: vec![Principal::Owner(self.owner())],
             lifetime: |record| Ok(StoredAttribute::decode(record)?.lifetime()),
+            parent: parent_of,
         })
     }
 }

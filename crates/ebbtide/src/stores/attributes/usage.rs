@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 
 use super::{Attributes, names_of};
 use crate::model::error::Result;
-use crate::model::key::Prefix;
+use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
-use crate::model::scope::Reach;
+use crate::model::record::Record;
+use crate::model::scope::{Reach, Scope};
+use crate::stores::Stores;
+use crate::stores::shared::bonds::first_name;
 use crate::stores::shared::paging::Pages;
 
 /// Live attributes of a bucket.
@@ -19,7 +22,39 @@ pub struct Usage {
     pub bytes: u64,
 }
 
+impl Stores {
+    /// Counts the attributes of system owners, by scope, owner and bucket. It reads every attribute of every scope.
+    pub async fn usage_of_system_owners(&self) -> Result<BTreeMap<(Scope, String, String), Usage>> {
+        let prefix = Prefix::reach(Kind::Attribute, &Reach::Below(Scope::Global))?;
+        let mut buckets: BTreeMap<_, Usage> = BTreeMap::new();
+        let mut pages = Pages::new(self, &prefix, Attributes::PAGE);
+        while let Some(items) = pages.next().await? {
+            for (key, record) in &items {
+                let owner = first_name(key)?;
+                if Attributes::is_system_owner(&owner) {
+                    let usage = buckets.entry((key.scope(), owner, names_of(key)?.0)).or_default();
+                    usage.add(key, record);
+                }
+            }
+        }
+        Ok(buckets)
+    }
+}
+
+impl Usage {
+    fn add(&mut self, key: &Key, record: &Record) {
+        self.count += 1;
+        self.bytes += (key.as_bytes().len() + record.value.len()) as u64;
+    }
+}
+
 impl Attributes {
+    /// Returns whether an owner stands for a whole scope, such as `_oauth`: its name begins with an underscore.
+    #[must_use]
+    pub fn is_system_owner(owner: &str) -> bool {
+        owner.starts_with('_')
+    }
+
     /// Counts an owner's attributes by bucket. It reads them all.
     pub async fn usage(&self, owner: &str) -> Result<BTreeMap<String, Usage>> {
         self.usage_under(&self.owner_prefix(owner)?).await
@@ -38,9 +73,7 @@ impl Attributes {
         let mut pages = Pages::new(&self.stores, prefix, Self::PAGE);
         while let Some(items) = pages.next().await? {
             for (key, record) in &items {
-                let usage = buckets.entry(names_of(key)?.0).or_default();
-                usage.count += 1;
-                usage.bytes += (key.as_bytes().len() + record.value.len()) as u64;
+                buckets.entry(names_of(key)?.0).or_default().add(key, record);
             }
         }
         Ok(buckets)

@@ -41,17 +41,29 @@ impl ChainId {
         &self.0
     }
 
+    /// Chain of that number of a process; none if no process has an id of this length.
+    pub(super) fn from_parts(process: &[u8], number: u16) -> Option<Self> {
+        let mut id = [0; Self::BYTES];
+        id[..8].copy_from_slice(process.get(..8).filter(|_| process.len() == 8)?);
+        id[8..].copy_from_slice(&number.to_be_bytes());
+        Some(Self(id))
+    }
+
+    /// Process, and number of the chain in it.
+    pub(super) fn parts(&self) -> ([u8; 8], u16) {
+        (std::array::from_fn(|index| self.0[index]), u16::from_be_bytes([self.0[8], self.0[9]]))
+    }
+
     /// Id of the process, which mints it when it writes its first entry.
     #[must_use]
     pub fn process(&self) -> String {
-        let number: [u8; 8] = std::array::from_fn(|index| self.0[index]);
-        format!("{:016x}", u64::from_be_bytes(number))
+        format!("{:016x}", u64::from_be_bytes(self.parts().0))
     }
 }
 
 impl fmt::Display for ChainId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.process(), u16::from_be_bytes([self.0[8], self.0[9]]))
+        write!(f, "{}-{}", self.process(), self.parts().1)
     }
 }
 
@@ -79,10 +91,10 @@ impl FromStr for ChainId {
 
 /// Chains of one process.
 #[derive(Default)]
-pub(crate) struct Chains(Mutex<Open>);
+pub(crate) struct Chains(Mutex<OpenChains>);
 
 #[derive(Default)]
-struct Open {
+struct OpenChains {
     process: Option<[u8; 8]>,
     scopes: HashMap<Scope, OfScope>,
 }
@@ -107,7 +119,7 @@ pub(crate) struct Chain {
 }
 
 impl Chains {
-    fn open(&self) -> MutexGuard<'_, Open> {
+    fn open(&self) -> MutexGuard<'_, OpenChains> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

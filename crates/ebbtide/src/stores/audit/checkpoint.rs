@@ -1,19 +1,21 @@
 //! Checkpoints: what each process has written, authenticated, and kept apart from the log.
 //!
 //! A checkpoint stands in another table than the log. A log that is cut at its end, or emptied as a whole, lacks what
-//! the last checkpoint has.
+//! the last checkpoint has. The first entry of a chain is checkpointed in its own commit, later ones each minute and
+//! when a store is closed.
 
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 
 use super::chain::{ChainId, no_key};
 use super::mark::{ChainMark, Mark};
+use super::verify::{Break, ChainFault};
 use super::{Audit, PAGE};
 use crate::keyring::{KeyId, Keyring};
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::Result;
-use crate::model::key::{Key, Prefix};
+use crate::model::key::{Key, Part, Prefix};
 use crate::model::kind::Kind;
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
@@ -28,6 +30,10 @@ pub(super) const PARTITION: &str = "audit-checkpoint";
 /// Chains of one checkpoint record; a process with more writes several.
 const MOST_CHAINS: usize = 1_000;
 
+/// Number of the checkpoint that is written with the first entry of a chain, beside the number of the chain. Those of
+/// a whole process count from zero.
+const FIRST: u64 = 1 << 32;
+
 /// Result of [`Stores::checkpoint_audit`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -39,7 +45,7 @@ pub struct AuditCheckpoint {
 }
 
 #[derive(Encode, Decode)]
-struct Stored {
+struct StoredCheckpoint {
     #[n(0)]
     #[cbor(with = "minicbor::bytes")]
     body: Vec<u8>,
@@ -116,18 +122,45 @@ impl Audit {
         Key::new(Kind::System, &self.scope, &[PARTITION.into()], &[process.as_slice().into(), number.into()])
     }
 
-    /// Ends of chains that every process has checkpointed. A checkpoint of another hand is an error.
-    pub(super) async fn checkpointed(&self, now: Now) -> Result<Vec<ChainMark>> {
+    /// Write of the checkpoint that goes with the first entry of a chain.
+    pub(super) fn first_checkpoint(
+        &self,
+        mark: &ChainMark,
+        expires_at: Timestamp,
+        keyring: &Keyring,
+    ) -> Result<Write> {
+        let (process, number) = mark.chain.map(|chain| chain.parts()).unwrap_or_default();
+        let key = self.checkpoint_key(process, FIRST + u64::from(number))?;
+        let record = self.stores.record(signed(&key, std::slice::from_ref(mark), keyring)?, expires_at);
+        Ok(Write::Put { key, record })
+    }
+
+    /// Ends of chains that every process has checkpointed, or the fault of a checkpoint of another hand.
+    pub(super) async fn checkpointed(
+        &self,
+        now: Now,
+    ) -> Result<std::result::Result<Vec<ChainMark>, ChainFault>> {
         let prefix = Prefix::partition(Kind::System, &self.scope, &[PARTITION.into()], &[])?;
         let (mut pages, mut marks) = (Pages::new(&self.stores, &prefix, PAGE).at(now), Vec::new());
         let keyring = self.stores.keyring();
         while let Some(items) = pages.next().await? {
             for (key, record) in &items {
-                marks.extend(read(key, &record.value, &keyring)?);
+                match read(key, &record.value, &keyring) {
+                    Ok(some) => marks.extend(some),
+                    Err(_) => return Ok(Err((chain_of(key), 0, Break::Checkpoint))),
+                }
             }
         }
-        Ok(marks)
+        Ok(Ok(marks))
     }
+}
+
+/// Chain that the key of a checkpoint names, or the first one of its process.
+fn chain_of(key: &Key) -> Option<ChainId> {
+    let sort = key.sort();
+    let [Part::Bytes(process), Part::Int(number)] = sort.as_slice() else { return None };
+    let number = number.saturating_sub(FIRST);
+    ChainId::from_parts(process, u16::try_from(number).ok()?)
 }
 
 fn signed(key: &Key, marks: &[ChainMark], keyring: &Keyring) -> Result<Vec<u8>> {
@@ -140,12 +173,12 @@ fn signed(key: &Key, marks: &[ChainMark], keyring: &Keyring) -> Result<Vec<u8>> 
     let body = codec::encode(&marks.iter().map(stored).collect::<Vec<_>>());
     let id = keyring.active();
     let tag = keyring.mac(id, TAG, &[key.as_bytes(), &body]).ok_or_else(no_key)?;
-    Ok(codec::encode(&Stored { body, key: (*id.as_bytes()).into(), tag: tag.into() }))
+    Ok(codec::encode(&StoredCheckpoint { body, key: (*id.as_bytes()).into(), tag: tag.into() }))
 }
 
 /// Stored checkpoint under the active key; none if it is already.
 pub(super) fn resealed(key: &Key, value: &[u8], keyring: &Keyring) -> Result<Option<Vec<u8>>> {
-    let stored: Stored = codec::decode(value)?;
+    let stored: StoredCheckpoint = codec::decode(value)?;
     if *stored.key == *keyring.active().as_bytes() {
         return Ok(None);
     }
@@ -153,7 +186,7 @@ pub(super) fn resealed(key: &Key, value: &[u8], keyring: &Keyring) -> Result<Opt
 }
 
 fn read(key: &Key, value: &[u8], keyring: &Keyring) -> Result<Vec<ChainMark>> {
-    let stored: Stored = codec::decode(value)?;
+    let stored: StoredCheckpoint = codec::decode(value)?;
     if !keyring.verify(KeyId::from_bytes(*stored.key), TAG, &[key.as_bytes(), &stored.body], &stored.tag[..])
     {
         return Err(crate::Error::corrupt("a checkpoint of the audit log was not written by this store"));

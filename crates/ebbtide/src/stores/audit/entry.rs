@@ -22,8 +22,14 @@ const MAX_REASON_BYTES: usize = 1_024;
 
 /// Refuses an actor or a reason that is empty, too long, or has control characters in it.
 fn check_words(actor: &str, reason: &str) -> Result<()> {
-    check_text("the actor of an audited change", actor, MAX_ACTOR_BYTES)?;
-    check_text("the reason of an audited change", reason, MAX_REASON_BYTES)
+    check_text("the actor of an audited change", actor, MAX_ACTOR_BYTES)
+        .map_err(|error| error.about("on_behalf_of"))?;
+    check_reason(reason)
+}
+
+fn check_reason(reason: &str) -> Result<()> {
+    let checked = check_text("the reason of an audited change", reason, MAX_REASON_BYTES);
+    checked.map_err(|error| error.about("reason"))
 }
 
 pub(crate) fn check_text(what: &str, text: &str, most: usize) -> Result<()> {
@@ -52,7 +58,7 @@ impl AuditContext {
     /// Context of a change that the author makes for itself.
     pub fn because(reason: impl Into<String>) -> Result<Self> {
         let reason = reason.into();
-        check_text("the reason of an audited change", &reason, MAX_REASON_BYTES)?;
+        check_reason(&reason)?;
         Ok(Self { on_behalf_of: None, reason })
     }
 }
@@ -175,6 +181,13 @@ impl Note {
         self
     }
 
+    /// Adds names of what is affected, where it is no record.
+    #[must_use]
+    pub(crate) fn with_target(mut self, target: Vec<String>) -> Self {
+        self.0.target = target;
+        self
+    }
+
     /// Adds the expiry before and after.
     #[must_use]
     pub fn with_expiry(mut self, before: Timestamp, after: Timestamp) -> Self {
@@ -213,7 +226,7 @@ impl fmt::Debug for Note {
 /// Entry of the log.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Entry {
+pub struct AuditEntry {
     /// Chain of the entry; none for an entry from before there was one for each process.
     pub chain: Option<ChainId>,
     /// Number in its chain: 1, 2, 3 and so on, without a gap.
@@ -246,7 +259,7 @@ pub struct Entry {
     pub hash: Digest,
 }
 
-impl Entry {
+impl AuditEntry {
     /// Returns its place in its chain.
     #[must_use]
     pub fn mark(&self) -> ChainMark {
@@ -254,9 +267,9 @@ impl Entry {
     }
 
     pub(super) fn read(key: &Key, record: &Record) -> Result<Self> {
-        let (chain, sequence) = match Place::of(key)? {
-            Place::Legacy { sequence } => (None, sequence),
-            Place::Chain { chain, sequence, .. } => (Some(chain), sequence),
+        let (chain, sequence) = match EntryPosition::of(key)? {
+            EntryPosition::Legacy { sequence } => (None, sequence),
+            EntryPosition::Chain { chain, sequence, .. } => (Some(chain), sequence),
         };
         let (body, hash) = if chain.is_some() {
             let link: Link = codec::decode(&record.value)?;
@@ -290,20 +303,20 @@ impl Entry {
     }
 }
 
-impl fmt::Debug for Entry {
+impl fmt::Debug for AuditEntry {
     /// Without the names, which may be private.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Entry({}, {:?} at {}, …)", self.sequence, self.action, self.at)
+        write!(f, "AuditEntry({}, {:?} at {}, …)", self.sequence, self.action, self.at)
     }
 }
 
 /// Place of an entry, as its key has it. Entries of chains sort by time, after those from before.
-pub(super) enum Place {
+pub(super) enum EntryPosition {
     Legacy { sequence: u64 },
     Chain { at: u64, chain: ChainId, sequence: u64 },
 }
 
-impl Place {
+impl EntryPosition {
     pub(super) fn of(key: &Key) -> Result<Self> {
         match key.sort().as_slice() {
             [Part::Int(sequence)] => Ok(Self::Legacy { sequence: *sequence }),

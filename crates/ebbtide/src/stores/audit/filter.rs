@@ -1,6 +1,6 @@
 //! Selection of entries.
 
-use super::entry::{Action, Entry};
+use super::entry::{Action, AuditEntry};
 use crate::model::time::Timestamp;
 
 /// Selection of entries of a log. Members that are not set select everything.
@@ -22,7 +22,7 @@ pub struct AuditFilter {
 impl AuditFilter {
     /// Returns whether the entry is selected.
     #[must_use]
-    pub fn selects(&self, entry: &Entry) -> bool {
+    pub fn selects(&self, entry: &AuditEntry) -> bool {
         self.subject
             .as_ref()
             .is_none_or(|subject| entry.target.contains(subject) || entry.subject.as_ref() == Some(subject))

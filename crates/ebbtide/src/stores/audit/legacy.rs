@@ -2,7 +2,7 @@
 
 use super::Audit;
 use super::chain::Head;
-use super::entry::{Entry, Sealed};
+use super::entry::{AuditEntry, Sealed};
 use super::verify::Break;
 use crate::model::codec;
 use crate::model::error::Result;
@@ -13,7 +13,7 @@ use crate::model::time::Timestamp;
 use crate::timekeeping::Now;
 
 /// Continues the walk, or ends it with a fault.
-pub(super) type Step = std::result::Result<(), (u64, Break)>;
+pub(super) type LegacyStep = std::result::Result<(), (u64, Break)>;
 
 impl Audit {
     /// End of the log from before; none if there was none.
@@ -28,7 +28,7 @@ impl Audit {
 }
 
 /// Walk along the entries from before, oldest first.
-pub(super) struct Walk<'a> {
+pub(super) struct LegacyWalk<'a> {
     audit: &'a Audit,
     head: Option<Head>,
     now: Now,
@@ -38,18 +38,18 @@ pub(super) struct Walk<'a> {
     passed: bool,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> LegacyWalk<'a> {
     pub(super) fn new(audit: &'a Audit, head: Option<Head>, now: Now) -> Self {
         Self { audit, head, now, entries: 0, last: None, passed: false }
     }
 
     /// Checks the next entry.
-    pub(super) fn step(&mut self, key: &Key, sequence: u64, record: &Record) -> Result<Step> {
+    pub(super) fn step(&mut self, key: &Key, sequence: u64, record: &Record) -> Result<LegacyStep> {
         let changed = Ok(Err((sequence, Break::Changed)));
         let Ok(sealed) = codec::decode::<Sealed>(&record.value) else { return changed };
         let is_whole = sealed.sequence == sequence
             && *sealed.hash == sealed.computed_hash(&self.audit.scope)
-            && Entry::read(key, record).is_ok();
+            && AuditEntry::read(key, record).is_ok();
         if !is_whole {
             return changed;
         }
@@ -73,7 +73,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Checks that an entry with a valid hash continues the chain.
-    fn follows(&self, sealed: &Sealed) -> Result<Step> {
+    fn follows(&self, sealed: &Sealed) -> Result<LegacyStep> {
         let Some(last) = &self.last else {
             // Oldest retained entry. Its predecessor has expired, or is missing.
             let ended = !self.now.before(Timestamp::from_stored(sealed.previous_expires_at)?)?;
@@ -91,7 +91,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Checks that the end was reached.
-    pub(super) fn end(&self) -> Result<Step> {
+    pub(super) fn end(&self) -> Result<LegacyStep> {
         Ok(match &self.head {
             Some(head) if !self.passed && self.now.before(head.expires_at()?)? => {
                 Err((self.last.as_ref().map_or(head.sequence, |last| last.sequence + 1), Break::Missing))

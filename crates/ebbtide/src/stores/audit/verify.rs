@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::chain::{ChainId, Head, Link};
-use super::entry::{Entry, Place};
+use super::entry::{AuditEntry, EntryPosition};
 use super::legacy;
 use super::mark::{ChainMark, Mark};
 use super::{Audit, PAGE};
@@ -20,6 +20,7 @@ use crate::timekeeping::Now;
 /// Result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a broken log must be looked at"]
+#[non_exhaustive]
 pub enum AuditOutcome {
     /// Every entry is present and unchanged.
     Intact {
@@ -41,6 +42,7 @@ pub enum AuditOutcome {
 
 /// Fault of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Break {
     /// It was changed.
     Changed,
@@ -48,10 +50,12 @@ pub enum Break {
     Missing,
     /// It was added: the head does not know it.
     Added,
+    /// A checkpoint of the chain's process is not genuine; the number of the entry is not known.
+    Checkpoint,
 }
 
 /// Place of the first fault of a chain.
-type Fault = (Option<ChainId>, u64, Break);
+pub(super) type ChainFault = (Option<ChainId>, u64, Break);
 
 impl Audit {
     /// Reads the whole log, and finds the first entry that was changed, removed or added. It compares the chains with
@@ -69,7 +73,10 @@ impl Audit {
     async fn walk(&self, kept: Option<&Mark>) -> Result<AuditOutcome> {
         let now = self.stores.now()?;
         // Marks and heads are read before the entries: later ones come after them.
-        let mut marks = self.checkpointed(now).await?;
+        let mut marks = match self.checkpointed(now).await? {
+            Ok(marks) => marks,
+            Err(fault) => return Ok(broken(fault)),
+        };
         marks.extend(self.stores.chains().written(&self.scope));
         marks.extend(kept.into_iter().flat_map(Mark::chains));
         let legacy_head = self.legacy_head(now).await?.map(|(head, _)| head);
@@ -77,11 +84,12 @@ impl Audit {
             Ok(heads) => heads,
             Err(fault) => return Ok(broken(fault)),
         };
-        let mut walk = Walk {
+        let mut walk = ChainWalk {
             audit: self,
             keyring: &self.stores.keyring(),
-            legacy: legacy::Walk::new(self, legacy_head.clone(), now),
+            legacy: legacy::LegacyWalk::new(self, legacy_head.clone(), now),
             chains: HashMap::new(),
+            places: places(&marks),
             marks: &marks,
             met: vec![false; marks.len()],
             now,
@@ -107,7 +115,10 @@ impl Audit {
     }
 
     /// Ends of the chains, as they are stored.
-    pub(super) async fn heads(&self, now: Now) -> Result<std::result::Result<HashMap<ChainId, Head>, Fault>> {
+    pub(super) async fn heads(
+        &self,
+        now: Now,
+    ) -> Result<std::result::Result<HashMap<ChainId, Head>, ChainFault>> {
         let prefix = Prefix::partition(Kind::Audit, &self.scope, &["heads".into()], &[])?;
         let (mut pages, mut heads) = (Pages::new(&self.stores, &prefix, PAGE).at(now), HashMap::new());
         let keyring = self.stores.keyring();
@@ -126,28 +137,38 @@ impl Audit {
     }
 }
 
-fn broken((chain, sequence, why): Fault) -> AuditOutcome {
+fn broken((chain, sequence, why): ChainFault) -> AuditOutcome {
     AuditOutcome::Broken { chain, sequence, why }
 }
 
-struct Walk<'a> {
+fn places(marks: &[ChainMark]) -> HashMap<(Option<ChainId>, u64), Vec<usize>> {
+    let mut places: HashMap<_, Vec<_>> = HashMap::new();
+    for (index, mark) in marks.iter().enumerate() {
+        places.entry((mark.chain, mark.sequence)).or_default().push(index);
+    }
+    places
+}
+
+struct ChainWalk<'a> {
     audit: &'a Audit,
     keyring: &'a Keyring,
-    legacy: legacy::Walk<'a>,
+    legacy: legacy::LegacyWalk<'a>,
     /// Last entry of each chain, with its time.
     chains: HashMap<ChainId, (Head, u64)>,
     marks: &'a [ChainMark],
+    /// Marks by their chain and number.
+    places: HashMap<(Option<ChainId>, u64), Vec<usize>>,
     /// Marks whose entries the walk has met.
     met: Vec<bool>,
     now: Now,
     entries: u64,
 }
 
-impl Walk<'_> {
-    fn step(&mut self, key: &Key, record: &Record) -> Result<std::result::Result<(), Fault>> {
-        let (at, chain, sequence) = match Place::of(key)? {
-            Place::Chain { at, chain, sequence } => (at, chain, sequence),
-            Place::Legacy { sequence } => {
+impl ChainWalk<'_> {
+    fn step(&mut self, key: &Key, record: &Record) -> Result<std::result::Result<(), ChainFault>> {
+        let (at, chain, sequence) = match EntryPosition::of(key)? {
+            EntryPosition::Chain { at, chain, sequence } => (at, chain, sequence),
+            EntryPosition::Legacy { sequence } => {
                 if let Err((sequence, why)) = self.legacy.step(key, sequence, record)? {
                     return Ok(Err((None, sequence, why)));
                 }
@@ -157,7 +178,7 @@ impl Walk<'_> {
         };
         let changed = Ok(Err((Some(chain), sequence, Break::Changed)));
         let Ok(link) = codec::decode::<Link>(&record.value) else { return changed };
-        let Ok(entry) = Entry::read(key, record) else { return changed };
+        let Ok(entry) = AuditEntry::read(key, record) else { return changed };
         let genuine = link.is_genuine(&self.audit.scope, chain, record.expires_at, self.keyring);
         if !genuine || link.sequence != sequence || entry.at.as_millis() != at {
             return changed;
@@ -175,7 +196,7 @@ impl Walk<'_> {
     }
 
     /// Checks that a genuine entry continues its chain.
-    fn follows(&self, chain: ChainId, link: &Link) -> Result<std::result::Result<(), Fault>> {
+    fn follows(&self, chain: ChainId, link: &Link) -> Result<std::result::Result<(), ChainFault>> {
         let fault = |sequence, why| Ok(Err((Some(chain), sequence, why)));
         let Some((last, _)) = self.chains.get(&chain) else {
             // Oldest retained entry. Its predecessor has expired, or is missing.
@@ -199,25 +220,23 @@ impl Walk<'_> {
     }
 
     /// Compares an entry with the marks of its place.
-    fn compare(&mut self, chain: Option<ChainId>, reached: &Head) -> std::result::Result<(), Fault> {
-        for (mark, met) in self.marks.iter().zip(&mut self.met) {
-            if mark.chain == chain && mark.sequence == reached.sequence {
-                if mark.hash.as_bytes() != &reached.hash[..] {
-                    return Err((chain, mark.sequence, Break::Changed));
-                }
-                *met = true;
+    fn compare(&mut self, chain: Option<ChainId>, reached: &Head) -> std::result::Result<(), ChainFault> {
+        for &index in self.places.get(&(chain, reached.sequence)).into_iter().flatten() {
+            if self.marks[index].hash.as_bytes() != &reached.hash[..] {
+                return Err((chain, reached.sequence, Break::Changed));
             }
+            self.met[index] = true;
         }
         Ok(())
     }
 
     /// Checks that every chain ends at its head, and that every mark was met.
-    async fn end(&self, heads: &HashMap<ChainId, Head>) -> Result<std::result::Result<(), Fault>> {
+    async fn end(&self, heads: &HashMap<ChainId, Head>) -> Result<std::result::Result<(), ChainFault>> {
         if let Err((sequence, why)) = self.legacy.end()? {
             return Ok(Err((None, sequence, why)));
         }
         let live = |expires_at: u64| self.now.before(Timestamp::from_stored(expires_at)?);
-        let mut missing: Option<Fault> = None;
+        let mut missing: Option<ChainFault> = None;
         for (mark, met) in self.marks.iter().zip(&self.met) {
             // A mark that was kept elsewhere does not know when its entry expires; the end of its chain bounds it.
             let expires_at = mark.expires_at.unwrap_or_else(|| {

@@ -36,7 +36,7 @@ pub(super) struct StoredChallenge {
     #[n(5)]
     pub(super) attempts_left: u32,
     #[n(6)]
-    pub(super) state: State,
+    pub(super) state: ChallengeState,
     #[n(7)]
     pub(super) check: Check,
     /// Payload, sealed for this record; removed when the challenge ends.
@@ -45,7 +45,7 @@ pub(super) struct StoredChallenge {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Encode, Decode)]
-pub(super) enum State {
+pub(super) enum ChallengeState {
     #[n(0)]
     Open,
     #[n(1)]
@@ -58,7 +58,8 @@ pub(super) enum State {
 /// Stored form of a secret.
 #[derive(Clone, Encode, Decode)]
 pub(super) enum Check {
-    /// Digest of 256 random bits, which nobody can guess.
+    /// Digest of 256 random bits, which nobody can guess. The record itself is authenticated, so that nobody puts a digest
+    /// of their own in its place.
     #[n(0)]
     Digest(#[n(0)] ByteArray<32>),
     /// MAC of six digits with a subkey of the ring: a digest alone would be found by trying a million of them.
@@ -97,7 +98,7 @@ impl StoredChallenge {
     /// Returns whether the challenge could not be verified without the key `id`.
     pub(super) fn depends_on(&self, id: KeyId, now: Timestamp) -> bool {
         let mac = matches!(&self.check, Check::Mac(key, _) if KeyId::from_bytes(**key) == id);
-        self.state == State::Open && self.valid_until > now.as_millis() && mac
+        self.state == ChallengeState::Open && self.valid_until > now.as_millis() && mac
     }
 
     /// Challenge as its caller sees it.
@@ -114,15 +115,14 @@ impl StoredChallenge {
         })
     }
 
-    /// Sibling of this challenge that it has ended.
-    pub(super) fn superseded(&self, listed: &Listed) -> Self {
+    /// The same, ended by a later challenge.
+    pub(super) fn superseded(self) -> Self {
         Self {
-            valid_until: listed.valid_until,
             attempts_left: 0,
-            state: State::Superseded,
+            state: ChallengeState::Superseded,
             check: Check::Digest([0; 32].into()),
             data: None,
-            ..self.clone()
+            ..self
         }
     }
 }

@@ -89,7 +89,7 @@ impl FromStr for ChallengeId {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let wrong = || Error::invalid("the id of a challenge is 22 characters of base64url");
+        let wrong = || Error::invalid("the id of a challenge is 22 characters of base64url").about("id");
         let mut bytes = [0; Self::BYTES];
         let decoded = Base64UrlUnpadded::decode(text, &mut bytes).map_err(|_| wrong())?.len();
         if decoded == Self::BYTES { Ok(Self(bytes)) } else { Err(wrong()) }
@@ -145,6 +145,7 @@ impl ChallengeRequest {
 
 /// Issued challenge.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct IssuedChallenge {
     /// Id, to verify by.
     pub id: ChallengeId,

@@ -55,7 +55,8 @@ impl Clients {
             return Err(Error::invalid(format!(
                 "an overlap is 0 to {} seconds",
                 Self::MAX_OVERLAP.as_secs()
-            )));
+            ))
+            .about("overlap_seconds"));
         }
         let (client_secret, hash) = self.mint_secret();
         let (secret, hash) = (&client_secret, &hash);

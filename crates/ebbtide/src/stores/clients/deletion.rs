@@ -9,7 +9,7 @@ use crate::model::write::Write;
 use crate::stores::audit::{AuditContext, Note};
 use crate::stores::grants::Holder;
 use crate::stores::shared::belongings::Parent;
-use crate::stores::shared::deletion::{Deletion, Owned, Progress, Target};
+use crate::stores::shared::deletion::{Deletion, DeletionTarget, Owned, Progress};
 use crate::stores::shared::epochs::Epoch;
 use crate::stores::shared::tombstones::Principal;
 use crate::stores::shared::update::Step;
@@ -90,7 +90,7 @@ impl Clients {
     }
 }
 
-impl Target for ClientRecords {
+impl DeletionTarget for ClientRecords {
     fn stages(&self) -> usize {
         3
     }

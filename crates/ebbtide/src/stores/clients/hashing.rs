@@ -2,12 +2,13 @@
 //!
 //! Minted secrets have 256 random bits: one SHA-256 of them cannot be guessed, and verifying it costs nothing. Imported
 //! hashes are of secrets that people may have chosen. They stay as they are, Argon2, and are verified on threads of
-//! their own: one at a time for each scope, so that the guesses in one scope take no time from another.
+//! their own: one at a time for each scope, so that the guesses in one scope take no time from another, and in it one
+//! client after the other, so that the guesses at one client take no place from another.
 
-use std::collections::HashMap;
+mod turns;
+
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 use std::thread;
 
 use argon2::password_hash::phc::PasswordHash;
@@ -19,6 +20,8 @@ use subtle::ConstantTimeEq;
 use tokio::sync::{Semaphore, oneshot};
 use zeroize::Zeroizing;
 
+use turns::{LinePosition, Turns};
+
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
 use crate::model::scope::Scope;
@@ -27,9 +30,6 @@ use crate::stores::shared::token;
 
 /// Maximum number of concurrent hashes: each takes a core, and its memory.
 const AT_ONCE: usize = 2;
-
-/// Verifications of one scope that wait for their turn, with the one whose turn it is.
-const MOST_WAITING: usize = 64;
 
 /// Most memory of an imported hash, in KiB.
 const MOST_MEMORY_KIB: u32 = 256 * 1024;
@@ -150,33 +150,23 @@ fn digest(secret: &Secret) -> [u8; 32] {
 /// Verifies imported hashes on threads of its own, a few at once, one at a time for each scope. It needs no async
 /// runtime.
 pub(crate) struct Hashers {
-    turns: Arc<Semaphore>,
-    queues: Mutex<HashMap<Scope, Weak<Queue>>>,
-}
-
-/// Verifications of one scope.
-struct Queue {
-    turn: Arc<Semaphore>,
-    waiting: AtomicUsize,
-}
-
-/// Place in a queue, given back when it is dropped.
-struct Waiting(Arc<Queue>);
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
-    }
+    at_once: Arc<Semaphore>,
+    turns: Turns,
 }
 
 impl Hashers {
     pub(crate) fn new() -> Self {
-        Self { turns: Arc::new(Semaphore::new(AT_ONCE)), queues: Mutex::default() }
+        Self { at_once: Arc::new(Semaphore::new(AT_ONCE)), turns: Turns::default() }
     }
 
-    /// Compares `secret` with each of `hashes`, in constant time. `Unavailable` if too many verifications of the scope
-    /// are waiting.
-    pub(super) async fn fits(&self, scope: &Scope, secret: &Secret, hashes: Vec<SecretHash>) -> Result<bool> {
+    /// Compares `secret` with each of the `hashes` of a client, in constant time. `Unavailable` if too many verifications
+    /// of the client are waiting.
+    pub(super) async fn fits(
+        &self,
+        (scope, client_id): (&Scope, &str),
+        secret: &Secret,
+        hashes: Vec<SecretHash>,
+    ) -> Result<bool> {
         let (quick, slow): (Vec<_>, Vec<_>) = hashes.into_iter().partition(SecretHash::is_quick);
         let digest = digest(secret);
         // All of them are compared, so that the time does not tell which one is near.
@@ -189,7 +179,7 @@ impl Hashers {
             return Ok(false);
         }
         let secret = secret.clone();
-        self.aside(scope, move || {
+        self.aside((scope, client_id), move || {
             for kept in &slow {
                 if kept.fits(&secret)? {
                     return Ok(true);
@@ -200,36 +190,25 @@ impl Hashers {
         .await?
     }
 
-    fn queue(&self, scope: &Scope) -> Option<Waiting> {
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        let queue = queues.get(scope).and_then(Weak::upgrade).unwrap_or_else(|| {
-            queues.retain(|_, queue| queue.strong_count() > 0);
-            let queue = Arc::new(Queue { turn: Arc::new(Semaphore::new(1)), waiting: AtomicUsize::new(0) });
-            queues.insert(scope.clone(), Arc::downgrade(&queue));
-            queue
-        });
-        let more = |waiting: usize| (waiting < MOST_WAITING).then_some(waiting + 1);
-        queue.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
-        Some(Waiting(queue))
-    }
-
     async fn aside<T: Send + 'static>(
         &self,
-        scope: &Scope,
+        (scope, client_id): (&Scope, &str),
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T> {
         let failed = || Error::unavailable("a secret could not be hashed");
-        let crowd = || Error::unavailable("too many imported secrets of this scope are being verified");
-        let waiting = self.queue(scope).ok_or_else(crowd)?;
-        let own = Arc::clone(&waiting.0.turn).acquire_owned().await.map_err(|_| failed())?;
-        let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| failed())?;
+        let crowd = || Error::unavailable("too many imported secrets of this client are being verified");
+        let turn = match self.turns.enter(scope, client_id).ok_or_else(crowd)? {
+            LinePosition::First(turn) => turn,
+            LinePosition::Waiting(later) => later.await.map_err(|_| failed())?,
+        };
+        let permit = Arc::clone(&self.at_once).acquire_owned().await.map_err(|_| failed())?;
         let (tell, told) = oneshot::channel();
         let hasher = thread::Builder::new().name("ebbtide-hash".to_owned());
         hasher
             .spawn(move || {
-                // The caller may have gone; the permits are held until the work is done.
+                // The caller may have gone; the turn and the permit are held until the work is done.
                 let _ = tell.send(work());
-                drop((turn, own, waiting));
+                drop((permit, turn));
             })
             .map_err(|error| failed().caused_by(error))?;
         told.await.map_err(|_| failed())
@@ -244,6 +223,9 @@ impl fmt::Debug for Hashers {
 
 #[cfg(test)]
 mod tests {
+    use tokio::task::JoinHandle;
+
+    use super::turns::MOST_WAITING;
     use super::*;
 
     /// Hash at the least cost that there is, which claims another one.
@@ -277,7 +259,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_secret_fits_its_own_hash_and_no_other() {
-        let (hashers, scope) = (Hashers::new(), Scope::Global);
+        let (hashers, at) = (Hashers::new(), (&Scope::Global, "app"));
         let secret = token::write(token::CLIENT_SECRET, &[1; 32]);
         let other = token::write(token::CLIENT_SECRET, &[2; 32]);
         let imported = SecretHash::imported(&phc("correct horse", "m=8,t=1,p=1")).unwrap();
@@ -290,12 +272,12 @@ mod tests {
             (Secret::new(""), false),
             (token::write(token::CLIENT_SECRET, &[3; 32]), false),
         ] {
-            let answer = hashers.fits(&scope, &presented, all.clone()).await.unwrap();
+            let answer = hashers.fits(at, &presented, all.clone()).await.unwrap();
             assert_eq!(answer, fits, "{}", presented.expose());
         }
         let bytes = crate::model::codec::encode(&imported);
         let read: SecretHash = crate::model::codec::decode(&bytes).unwrap();
-        assert!(hashers.fits(&scope, &Secret::new("correct horse"), vec![read]).await.unwrap());
+        assert!(hashers.fits(at, &Secret::new("correct horse"), vec![read]).await.unwrap());
     }
 
     #[test]
@@ -320,32 +302,109 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_scope_that_is_crowded_takes_no_turn_from_another() {
-        let hashers = Arc::new(Hashers::new());
-        let (busy, calm) = (Scope::Global, "tenant:acme".parse::<Scope>().unwrap());
+    type Order = std::sync::mpsc::Sender<&'static str>;
+
+    /// Verification of a client that notes its turn.
+    fn noted(
+        hashers: &Arc<Hashers>,
+        (scope, client_id): (&Scope, &'static str),
+        order: &Order,
+    ) -> JoinHandle<Result<()>> {
+        let (hashers, scope, order) = (Arc::clone(hashers), scope.clone(), order.clone());
+        let work = move || order.send(client_id).unwrap();
+        tokio::spawn(async move { hashers.aside((&scope, client_id), work).await })
+    }
+
+    /// Verification that is under way until the gate is opened, and as many others of the client as there are guesses:
+    /// those that were refused are done.
+    async fn crowd(
+        hashers: &Arc<Hashers>,
+        (scope, client_id): (&Scope, &'static str),
+        guesses: usize,
+        order: &Order,
+    ) -> (std::sync::mpsc::Sender<()>, Vec<JoinHandle<Result<()>>>) {
         let (go, gone) = std::sync::mpsc::channel::<()>();
         let first = tokio::spawn({
-            let (hashers, busy) = (Arc::clone(&hashers), busy.clone());
-            async move { hashers.aside(&busy, move || gone.recv().is_ok()).await }
+            let (hashers, scope) = (Arc::clone(hashers), scope.clone());
+            async move { hashers.aside((&scope, client_id), move || gone.recv().unwrap()).await }
         });
-        let rest: Vec<_> = (1..MOST_WAITING)
-            .map(|_| {
-                let (hashers, busy) = (Arc::clone(&hashers), busy.clone());
-                tokio::spawn(async move { hashers.aside(&busy, || ()).await })
-            })
-            .collect();
-        while hashers.queue(&busy).is_some() {
+        while hashers.turns.waiting(scope).is_none() {
             tokio::task::yield_now().await;
         }
-        hashers.aside(&calm, || ()).await.unwrap();
-        let error = hashers.aside(&busy, || ()).await.unwrap_err();
+        let mut all: Vec<_> =
+            (0..guesses).map(|_| noted(hashers, (scope, client_id), order)).chain([first]).collect();
+        let done = |all: &[JoinHandle<_>]| all.iter().filter(|one| one.is_finished()).count();
+        while done(&all) < guesses - MOST_WAITING || hashers.turns.waiting(scope) != Some(MOST_WAITING) {
+            tokio::task::yield_now().await;
+        }
+        all.rotate_right(1);
+        (go, all)
+    }
+
+    #[tokio::test]
+    async fn a_scope_that_is_crowded_takes_no_turn_from_another() {
+        let (hashers, (order, _came)) = (Arc::new(Hashers::new()), std::sync::mpsc::channel());
+        let (busy, calm) = (Scope::Global, "tenant:acme".parse::<Scope>().unwrap());
+        let (go, all) = crowd(&hashers, (&busy, "app"), MOST_WAITING, &order).await;
+        hashers.aside((&calm, "app"), || ()).await.unwrap();
+        let error = hashers.aside((&busy, "app"), || ()).await.unwrap_err();
         assert!(error.message().contains("too many imported secrets"), "{error}");
         go.send(()).unwrap();
-        assert!(first.await.unwrap().unwrap());
-        for one in rest {
+        for one in all {
             one.await.unwrap().unwrap();
         }
-        hashers.aside(&busy, || ()).await.unwrap();
+        hashers.aside((&busy, "app"), || ()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn guesses_at_one_client_leave_another_its_turn() {
+        for guesses in [48, 512] {
+            let (hashers, scope) = (Arc::new(Hashers::new()), Scope::Global);
+            let (order, came) = std::sync::mpsc::channel();
+            let (go, all) = crowd(&hashers, (&scope, "victim"), guesses, &order).await;
+            let secret = token::write(token::CLIENT_SECRET, &[1; 32]);
+            let minted = vec![SecretHash::minted(&secret)];
+            assert!(hashers.fits((&scope, "victim"), &secret, minted).await.unwrap(), "it needs no turn");
+            let good = noted(&hashers, (&scope, "good"), &order);
+            while hashers.turns.waiting(&scope) != Some(MOST_WAITING + 1) {
+                tokio::task::yield_now().await;
+            }
+            go.send(()).unwrap();
+            good.await.unwrap().unwrap();
+            let mut refused = 0;
+            for one in all {
+                refused += usize::from(one.await.unwrap().is_err());
+            }
+            assert_eq!(refused, guesses - MOST_WAITING, "the others are told to come again");
+            drop(order);
+            let order: Vec<_> = came.into_iter().collect();
+            assert_eq!((order.len(), order[1]), (MOST_WAITING + 1, "good"), "after one guess: {order:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn clients_take_turns_and_callers_that_have_gone_take_none() {
+        let turns = Turns::default();
+        let scope = Scope::Global;
+        let Some(LinePosition::First(first)) = turns.enter(&scope, "a") else { panic!("nobody is there") };
+        let mut waiting: Vec<_> = ["a", "a", "a", "b", "c", "b"]
+            .into_iter()
+            .map(|client| match turns.enter(&scope, client) {
+                Some(LinePosition::Waiting(later)) => (client, later),
+                _ => panic!("the first one is not done"),
+            })
+            .collect();
+        drop(waiting.remove(1));
+        let (mut turn, mut order) = (Some(first), String::new());
+        while turn.take().is_some() {
+            for (client, later) in &mut waiting {
+                if let Ok(next) = later.try_recv() {
+                    order.push_str(client);
+                    turn = Some(next);
+                }
+            }
+        }
+        assert_eq!(order, "abcab");
+        assert_eq!(turns.waiting(&scope), None);
     }
 }

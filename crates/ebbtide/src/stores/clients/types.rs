@@ -38,7 +38,7 @@ pub struct ClientRequest {
     pub client_secret_hash: Option<Secret>,
     /// `true` if the client gets no code without a PKCE challenge.
     pub require_pkce: Option<bool>,
-    /// What the revocation of an access token of the client revokes: the `token` alone, which is the default, or its
+    /// Reach of the revocation of one of the client's access tokens: the `token` alone, which is the default, or its
     /// `grant` too.
     pub revoke: Option<RevokeReach>,
     /// Lifetime; without one, and without a policy that sets one, the client does not expire.

@@ -52,7 +52,8 @@ impl KnownClients {
 
 pub(super) fn check_unused_ttl(ttl: Ttl) -> Result<()> {
     if ttl < LEAST_UNUSED {
-        return Err(Error::invalid(format!("a lifetime without a use is at least {LEAST_UNUSED}")));
+        return Err(Error::invalid(format!("a lifetime without a use is at least {LEAST_UNUSED}"))
+            .about("unused_ttl_seconds"));
     }
     Ok(())
 }

@@ -89,6 +89,11 @@ impl Binding {
         self.stamp.unwrap_or_default()
     }
 
+    /// Carries other epochs.
+    pub(super) fn restamp(&mut self, stamp: Stamp) {
+        self.stamp = Some(stamp);
+    }
+
     fn cnf(&self) -> Confirmation {
         let mut cnf = Confirmation::default();
         (cnf.jkt, cnf.x5t_s256) = (self.dpop_jkt.clone(), self.x5t_s256.clone());
@@ -176,7 +181,8 @@ fn read_challenge(text: &str) -> Result<[u8; 32]> {
     let mut digest = [0; 32];
     match Base64UrlUnpadded::decode(text, &mut digest) {
         Ok(decoded) if decoded.len() == 32 => Ok(digest),
-        _ => Err(Error::invalid("a code challenge is that of S256: 43 characters of base64url")),
+        _ => Err(Error::invalid("a code challenge is that of S256: 43 characters of base64url")
+            .about("code_challenge")),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::model::secret::Secret;
 use crate::model::ttl::Ttl;
 use crate::stores::access_tokens::{AccessDraft, asked};
 use crate::stores::check_optional;
-use crate::stores::grants::{GrantTtls, MAX_NAME_BYTES, check_names};
+use crate::stores::grants::{GrantTtls, MAX_NAME_BYTES, asked_grant, check_names};
 use crate::stores::shared::confirmation::{Confirmation, Resources};
 use crate::stores::shared::payload::Payload;
 use crate::stores::shared::setters::setters;
@@ -127,7 +127,8 @@ pub struct Redeem {
     pub dpop_jkt: Option<String>,
     /// Key that came with the code, by `jkt` or `x5t#S256`; the grant is bound to it.
     pub cnf: Option<Confirmation>,
-    /// Asks for a grant, issued in the commit that redeems the code.
+    /// Asks for a grant, issued in the commit that redeems the code: `true`, or its lifetimes.
+    #[serde(default, deserialize_with = "asked_grant")]
     pub grant: Option<GrantTtls>,
     /// Asks for an access token, issued in the same commit: `true`, or what differs from the code.
     #[serde(default, deserialize_with = "asked")]

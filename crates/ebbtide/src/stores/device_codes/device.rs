@@ -62,6 +62,16 @@ pub(super) enum Pace {
     SlowDown { interval_seconds: u64 },
 }
 
+impl DeviceState {
+    /// State of a code that has not ended, in words.
+    pub(super) fn while_live(&self) -> &'static str {
+        match self {
+            Self::Approved(_) => "the user has said yes, and it was not redeemed yet",
+            _ => "the user has not decided yet",
+        }
+    }
+}
+
 impl Device {
     pub(super) fn valid_until(&self) -> Result<Timestamp> {
         Timestamp::from_stored(self.valid_until)

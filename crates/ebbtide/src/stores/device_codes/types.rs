@@ -8,7 +8,7 @@ use crate::model::ttl::Ttl;
 use crate::stores::Field;
 use crate::stores::access_tokens::{AccessDraft, asked};
 use crate::stores::codes::Redeemed;
-use crate::stores::grants::{GrantId, GrantTtls};
+use crate::stores::grants::{GrantId, GrantTtls, asked_grant};
 use crate::stores::shared::confirmation::{Confirmation, Resources};
 use crate::stores::shared::payload::{Payload, present};
 use crate::stores::shared::setters::setters;
@@ -59,6 +59,7 @@ impl DeviceRequest {
 
 /// Started flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StartedDevice {
     /// Device code, for polls and the redemption.
     pub device_code: Secret,
@@ -288,7 +289,8 @@ pub struct DeviceRedeem {
     pub dpop_jkt: Option<String>,
     /// Key that came with the code, by `jkt` or `x5t#S256`; the grant is bound to it.
     pub cnf: Option<Confirmation>,
-    /// Asks for a grant, issued in the commit that redeems the code.
+    /// Asks for a grant, issued in the commit that redeems the code: `true`, or its lifetimes.
+    #[serde(default, deserialize_with = "asked_grant")]
     pub grant: Option<GrantTtls>,
     /// Asks for an access token, issued in the same commit: `true`, or what differs from the code.
     #[serde(default, deserialize_with = "asked")]

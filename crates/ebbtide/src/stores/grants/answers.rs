@@ -1,6 +1,6 @@
 //! Answers about a family, and the notes and counts that go with them.
 
-use super::{Family, Grant, GrantId, RotateOutcome, Rotated, Standing};
+use super::{Family, FamilyRecord, Grant, GrantId, RotateOutcome, Rotated};
 use crate::model::error::Result;
 use crate::model::kind::Kind;
 use crate::model::secret::Secret;
@@ -52,10 +52,10 @@ pub(super) fn count_rotation(id: GrantId, generation: u64, answer: &RotateOutcom
 pub(super) fn successor(
     grant_id: GrantId,
     (refresh_token, access_token): (Secret, Option<IssuedAccessToken>),
-    standing: Standing,
+    standing: FamilyRecord,
     data: Option<Payload>,
 ) -> Box<Rotated> {
-    let Standing { family, ends_at, .. } = standing;
+    let FamilyRecord { family, ends_at, .. } = standing;
     Box::new(Rotated {
         refresh_token,
         generation: family.generation(),
@@ -72,8 +72,13 @@ pub(super) fn successor(
     })
 }
 
-pub(super) fn describe(id: GrantId, standing: Standing, data: Option<Payload>, now: Now) -> Result<Grant> {
-    let Standing { family, ends_at, .. } = standing;
+pub(super) fn describe(
+    id: GrantId,
+    standing: FamilyRecord,
+    data: Option<Payload>,
+    now: Now,
+) -> Result<Grant> {
+    let FamilyRecord { family, ends_at, .. } = standing;
     Ok(Grant {
         id,
         data,

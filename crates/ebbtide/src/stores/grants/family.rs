@@ -10,6 +10,7 @@ use super::windows::Windows;
 use super::{GrantState, Why};
 use crate::keyring::KeyId;
 use crate::model::error::Result;
+use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 use crate::stores::Field;
 use crate::stores::shared::confirmation::{Confirmation, Resources};
@@ -18,6 +19,9 @@ use crate::timekeeping::Now;
 
 /// Time for which a family that was idle for too long is kept, so that its tokens are answered `Expired`.
 const KEPT_AFTER_IDLE: Duration = Duration::from_secs(24 * 3_600);
+
+/// Scopes of earlier tokens that a family remembers.
+const MOST_SCOPES: usize = 4;
 
 /// Value of a grant's record. A revoked family is kept until its cap; any other leaves a day after its idle end, when
 /// nothing can come of it any more. Every field that rotation changes
@@ -88,6 +92,12 @@ pub(crate) struct Family {
     /// Expiry of the record unless the family is revoked.
     #[n(24)]
     kept_until: Option<u64>,
+    /// Scopes that it was moved from, the last one last. Tokens that were made there are valid.
+    #[n(25)]
+    moved_from: Option<Vec<String>>,
+    /// Profile that was named for it.
+    #[n(26)]
+    pub(crate) profile: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
@@ -114,6 +124,7 @@ pub(super) struct Beginning {
     pub(super) salt: [u8; 32],
     pub(super) stamp: Stamp,
     pub(super) sid: Option<String>,
+    pub(super) profile: Option<String>,
 }
 
 /// Verdict on a token of a family.
@@ -165,6 +176,8 @@ impl Family {
             sid: with.sid,
             ends_at: Some(ends_at.as_millis()),
             kept_until: None,
+            moved_from: None,
+            profile: with.profile,
         };
         family.slide(now, ends_at)?;
         Ok(family)
@@ -225,6 +238,20 @@ impl Family {
     /// Epochs of its subject and its client.
     pub(crate) fn stamp(&self) -> Stamp {
         self.stamp.unwrap_or_default()
+    }
+
+    /// Scopes that it was moved from.
+    pub(super) fn moved_from(&self) -> &[String] {
+        self.moved_from.as_deref().unwrap_or_default()
+    }
+
+    /// Notes the scope that it moves from, with the epochs of the one that it moves to.
+    pub(super) fn moved(&mut self, from: &Scope, stamp: Stamp) {
+        self.stamp = Some(stamp);
+        let (from, scopes) = (from.to_string(), self.moved_from.get_or_insert_default());
+        scopes.retain(|scope| *scope != from);
+        scopes.push(from);
+        scopes.drain(..scopes.len().saturating_sub(MOST_SCOPES));
     }
 
     /// Subject, client and session of the family.

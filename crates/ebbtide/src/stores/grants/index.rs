@@ -1,7 +1,7 @@
 //! Grants of a subject or a client: listed, revoked and removed together.
 
 use super::family::Family;
-use super::{Grant, GrantId, GrantState, Grants, Standing, Why, describe, read_standing};
+use super::{FamilyRecord, Grant, GrantId, GrantState, Grants, Why, describe, read_standing};
 use crate::admin::AdminExt as _;
 use crate::backend::Cursor;
 use crate::model::digest::Digest;
@@ -13,11 +13,13 @@ use crate::model::scope::Scope;
 use crate::model::write::Write;
 use crate::stores::registry::listed;
 use crate::stores::shared::belongings::Parent;
+use crate::stores::shared::client_epochs::ClientRead;
 use crate::stores::shared::deletion::Removed;
 use crate::stores::shared::epochs::Stamp;
 use crate::stores::shared::paging::Pages;
 use crate::stores::shared::tombstones::Principal;
 use crate::stores::shared::update::Step;
+use crate::timekeeping::Now;
 
 /// Holder of grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +80,7 @@ impl Holder<'_> {
             Self::Client(_) if subject != client_id => {
                 (Principal::Owner(subject).tombstone(scope)?, stamp.subject())
             }
-            // Where subject and client are one there is no other party.
+            // There is no other party if subject and client are one.
             Self::Client(_) => (Principal::Client(client_id).tombstone(scope)?, u64::MAX),
             Self::Subject(_) => (Principal::Client(client_id).tombstone(scope)?, stamp.client()),
         })
@@ -90,6 +92,12 @@ impl Holder<'_> {
             Self::Subject(name) => name == subject,
             Self::Client(name) => name == client_id,
         }
+    }
+
+    /// True if a raise of their epoch ends what was issued to `subject` and `client_id`. Where those are one, the epoch of
+    /// the client alone counts.
+    pub(crate) fn ends(self, subject: &str, client_id: &str) -> bool {
+        self.has(subject, client_id) && (subject != client_id || matches!(self, Self::Client(_)))
     }
 }
 
@@ -104,6 +112,7 @@ pub(crate) fn listed_id<const N: usize>(key: &Key) -> Result<[u8; N]> {
 
 /// Page of grants.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct GrantPage {
     /// Grants in any state that have not reached their cap, without their payloads.
     pub items: Vec<Grant>,
@@ -124,25 +133,35 @@ impl Grants {
             let standing = self.standing(id, now).await?;
             // The key has a digest of the holder's name; the record has the name.
             let theirs =
-                standing.filter(|Standing { family, .. }| holder.has(&family.subject, &family.client_id));
+                standing.filter(|FamilyRecord { family, .. }| holder.has(&family.subject, &family.client_id));
             items.extend(theirs.map(|standing| describe(id, standing, None, now)).transpose()?);
         }
         Ok(GrantPage { items, next })
     }
 
-    /// Number of the active grants of a holder, up to about `most`, that a raise of its epoch from `was` has ended.
+    /// Reads the grant for a client that presents a token of it, with the epoch of the client where that is read.
+    pub(super) async fn read_for<'a>(
+        &self,
+        id: GrantId,
+        client_id: &'a str,
+        now: Now,
+    ) -> Result<Option<(FamilyRecord, ClientRead<'a>)>> {
+        let key = self.key(id)?;
+        let (record, read) = self.stores.get_with_client(&key, (&self.scope, client_id), now).await?;
+        Ok(read_standing(&key, record)?.map(|standing| (standing, read)))
+    }
+
+    /// Number of the active grants of a holder, among the first `most` or a few more, that a raise of its epoch from `was`
+    /// has ended, and whether there may be more.
     pub(in crate::stores) async fn count_ended(
         &self,
         holder: Holder<'_>,
         was: u64,
         most: usize,
-    ) -> Result<u64> {
+    ) -> Result<(u64, bool)> {
         let prefix = holder.prefix(Listed::Grants, &self.scope)?;
-        let (mut pages, mut ended, mut seen) = (Pages::new(&self.stores, &prefix, PAGE), 0, 0);
-        while seen < most
-            && let Some(items) = pages.next().await?
-        {
-            seen += items.len();
+        let (mut pages, mut ended) = (Pages::new(&self.stores, &prefix, PAGE).up_to(most), 0);
+        while let Some(items) = pages.next().await? {
             let now = self.stores.now()?;
             let keys: Vec<Key> = items
                 .iter()
@@ -154,8 +173,8 @@ impl Grants {
             let records = self.stores.backend().get_many(&keys, now).await?;
             let mut live = Vec::with_capacity(records.len());
             for (key, record) in keys.iter().zip(records) {
-                let Some(Standing { family, .. }) = read_standing(key, record)? else { continue };
-                let is_theirs = holder.has(&family.subject, &family.client_id);
+                let Some(FamilyRecord { family, .. }) = read_standing(key, record)? else { continue };
+                let is_theirs = holder.ends(&family.subject, &family.client_id);
                 let was_live =
                     holder.epoch(&family.stamp()) == was && family.state(now)? == GrantState::Active;
                 if is_theirs && was_live {
@@ -169,7 +188,7 @@ impl Grants {
             }
             ended += self.stores.count_live(live, now).await?;
         }
-        Ok(ended)
+        Ok((ended, pages.has_reached_most()))
     }
 
     /// Revokes and then removes the grants of one page, with their provider tokens and indexes, and returns the start of
@@ -202,10 +221,10 @@ impl Grants {
         let update = self.stores.update(&own, |record, _| {
             let standing = read_standing(&own, record)?;
             let theirs =
-                standing.filter(|Standing { family, .. }| holder.has(&family.subject, &family.client_id));
+                standing.filter(|FamilyRecord { family, .. }| holder.has(&family.subject, &family.client_id));
             let is_there = theirs.is_some();
             let writes = match theirs {
-                Some(Standing { key, version, family, .. }) => vec![
+                Some(FamilyRecord { key, version, family, .. }) => vec![
                     Write::Remove { key, expected: version },
                     Write::Delete { key: index(Holder::Subject(&family.subject))? },
                     Write::Delete { key: index(Holder::Client(&family.client_id))? },

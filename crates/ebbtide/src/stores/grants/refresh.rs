@@ -48,6 +48,18 @@ impl Refresh {
         Ok(Self::verified(&bytes, &ring, scope))
     }
 
+    /// Grant that a token names, whoever made it; none if its key is not in the keyring.
+    pub(super) fn claimed(secret: &Secret, keyring: &SharedKeyring) -> Result<Option<GrantId>> {
+        let bytes = token::decode::<WHOLE>(token::REFRESH, secret).map(Zeroizing::new);
+        let Some(bytes) = bytes else { return Ok(None) };
+        let Some(key) = bytes.first_chunk().map(|key| KeyId::from_bytes(*key)) else { return Ok(None) };
+        // Without the key no MAC can be right, and the record could not be authenticated.
+        if keyring.for_token(key)?.mac(key, PURPOSE, &[]).is_none() {
+            return Ok(None);
+        }
+        Ok(bytes[KEY..].first_chunk().map(|id| GrantId::from_bytes(*id)))
+    }
+
     fn verified(bytes: &[u8; WHOLE], keyring: &Keyring, scope: &Scope) -> Option<Self> {
         let key = KeyId::from_bytes(*bytes.first_chunk()?);
         let (said, mac) = bytes[KEY..].split_at(GENERATION - KEY);

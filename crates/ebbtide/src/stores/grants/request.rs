@@ -1,8 +1,11 @@
 //! Requests for a grant and for a rotation.
 
+use std::fmt;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use super::Grants;
 use crate::model::error::{Error, Result};
@@ -63,17 +66,48 @@ impl GrantTtls {
     }
 }
 
+/// Deserializes `true`, `false` or lifetimes.
+pub(crate) fn asked_grant<'de, D: Deserializer<'de>>(member: D) -> Result<Option<GrantTtls>, D::Error> {
+    Ok(Option::<GrantMember>::deserialize(member)?.and_then(|GrantMember(grant)| grant))
+}
+
+struct GrantMember(Option<GrantTtls>);
+
+impl<'de> Deserialize<'de> for GrantMember {
+    fn deserialize<D: Deserializer<'de>>(member: D) -> Result<Self, D::Error> {
+        const MEMBERS: &[&str] = &["profile", "idle_ttl_seconds", "max_ttl_seconds", "grace_seconds"];
+        member.deserialize_struct("GrantTtls", MEMBERS, FlagOrTtls)
+    }
+}
+
+struct FlagOrTtls;
+
+impl<'de> Visitor<'de> for FlagOrTtls {
+    type Value = GrantMember;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("true, or an object")
+    }
+
+    fn visit_bool<E>(self, asked: bool) -> Result<GrantMember, E> {
+        Ok(GrantMember(asked.then(GrantTtls::default)))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<GrantMember, A::Error> {
+        GrantTtls::deserialize(MapAccessDeserializer::new(members)).map(|ttls| GrantMember(Some(ttls)))
+    }
+}
+
 /// Deserializes a number of whole seconds, which may be zero.
-pub(crate) fn seconds<'de, D: serde::Deserializer<'de>>(member: D) -> Result<Option<Duration>, D::Error> {
+pub(crate) fn seconds<'de, D: Deserializer<'de>>(member: D) -> Result<Option<Duration>, D::Error> {
     Ok(Option::<u32>::deserialize(member)?.map(|seconds| Duration::from_secs(seconds.into())))
 }
 
 pub(crate) fn check_grace(grace: Duration) -> Result<()> {
     if grace > GrantTtls::MAX_GRACE {
-        return Err(Error::invalid(format!(
-            "the grace of a rotation is 0 to {} seconds",
-            GrantTtls::MAX_GRACE.as_secs()
-        )));
+        let most = GrantTtls::MAX_GRACE.as_secs();
+        let message = format!("the grace of a rotation is 0 to {most} seconds");
+        return Err(Error::invalid(message).about("grace_seconds"));
     }
     Ok(())
 }

@@ -1,12 +1,11 @@
 //! Revocation of grants and tokens, by id, by token or by holder.
 
 use super::family::Family;
-use super::refresh::Refresh;
 use super::{GrantId, GrantState, Grants, Holder, Why};
 use crate::model::error::Result;
 use crate::model::kind::Kind;
 use crate::model::secret::Secret;
-use crate::stores::audit::{Action, AuditContext, Entry, Note};
+use crate::stores::audit::{Action, AuditContext, AuditEntry, Note};
 use crate::stores::clients::RevokeReach;
 use crate::stores::shared::belongings::Parent;
 use crate::stores::shared::deletion::Removed;
@@ -14,8 +13,8 @@ use crate::stores::shared::token;
 use crate::stores::shared::tombstones::Principal;
 use crate::stores::shared::update::Step;
 
-/// Grants and tokens of a client that are counted when all are revoked.
-const MOST_COUNTED: usize = 1_000;
+/// Grants, and tokens, of a holder that are counted when all are revoked.
+pub const MOST_COUNTED: usize = 1_000;
 
 /// Grants and tokens to revoke.
 #[derive(Debug, Clone, Copy)]
@@ -58,8 +57,8 @@ impl<'a> From<Holder<'a>> for Revoke<'a> {
 }
 
 impl Grants {
-    /// Revokes grants and tokens, and returns the number of those that were active until now; of a client's, those
-    /// among the first thousand. With a context, the audit log is written in the same commit.
+    /// Revokes grants and tokens, and returns the number of those that were active until now; of a holder's, those
+    /// among the first thousand of each. With a context, the audit log is written in the same commit.
     ///
     /// For a holder it is one write, however many there are, and nothing that was issued before it returns works
     /// afterwards. For a subject it is a [sign-out](crate::stores::owners::Owners::sign_out).
@@ -71,7 +70,7 @@ impl Grants {
         match what.into() {
             Revoke::Grant(id) => Ok(self.revoke_one(id, None, context).await?.into()),
             Revoke::Token { token, client_id, .. } if token.expose().starts_with(token::REFRESH) => {
-                match Refresh::read(token, self.stores.shared_keyring(), &self.scope)? {
+                match self.read_token(token).await? {
                     Some(token) => Ok(self.revoke_one(token.grant_id, client_id, context).await?.into()),
                     None => Ok(0),
                 }
@@ -90,7 +89,7 @@ impl Grants {
     /// Entry of the audit log about the revocation of a grant: the key that asked for it, the claimed name and the reason.
     /// `None` if the grant is not revoked, if the log no longer has the entry, or if a session ended it. It reads the whole
     /// log.
-    pub async fn revocation(&self, id: GrantId) -> Result<Option<Entry>> {
+    pub async fn revocation(&self, id: GrantId) -> Result<Option<AuditEntry>> {
         let Some(grant) = self.get(id).await? else { return Ok(None) };
         let GrantState::Revoked { why, .. } = grant.state else { return Ok(None) };
         let (kind, target) = match why {
@@ -101,7 +100,7 @@ impl Grants {
         };
         let entries = self.stores.audit(&self.scope).about(kind, &[target]).await?;
         // A subject signs out many times: the first time after the grant was issued ended it.
-        let ended = |entry: &Entry| {
+        let ended = |entry: &AuditEntry| {
             entry.at >= grant.created_at && matches!(entry.action, Action::Revoke | Action::Theft)
         };
         Ok(entries.into_iter().find(ended))
@@ -150,7 +149,8 @@ impl Grants {
         });
         let (was, epoch) = raise.await?;
         self.stores.spread(client_id, &self.scope, epoch).await?;
-        let grants = self.count_ended(holder, was, MOST_COUNTED).await?;
-        Ok(grants + self.access_tokens().count_ended(holder, was, MOST_COUNTED).await?)
+        let (grants, _) = self.count_ended(holder, was, MOST_COUNTED).await?;
+        let (tokens, _) = self.access_tokens().count_ended(holder, was, MOST_COUNTED).await?;
+        Ok(grants + tokens)
     }
 }

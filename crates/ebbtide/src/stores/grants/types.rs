@@ -54,8 +54,9 @@ impl FromStr for GrantId {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let id =
-            text.parse::<Version>().map_err(|_| Error::invalid("a grant id is 32 hexadecimal digits"))?;
+        let id = text
+            .parse::<Version>()
+            .map_err(|_| Error::invalid("a grant id is 32 hexadecimal digits").about("grant_id"))?;
         Ok(Self(*id.as_bytes()))
     }
 }
@@ -125,6 +126,7 @@ pub enum GrantState {
 
 /// Grant.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Grant {
     /// Id of the grant.
     pub id: GrantId,
@@ -160,6 +162,7 @@ pub struct Grant {
 
 /// Issued grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct IssuedGrant {
     /// Id of the grant.
     pub grant_id: GrantId,
@@ -173,6 +176,7 @@ pub struct IssuedGrant {
 
 /// Successor of a refresh token, and the content of its grant.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Rotated {
     /// The successor.
     pub refresh_token: Secret,

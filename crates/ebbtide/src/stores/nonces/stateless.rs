@@ -26,14 +26,14 @@ pub(super) struct Stateless {
 }
 
 /// Secrets and names that a nonce is derived from.
-pub(super) struct Source<'a> {
+pub(super) struct NonceSource<'a> {
     pub(super) keyring: &'a Keyring,
     pub(super) scope: &'a Scope,
     pub(super) audience: &'a str,
     pub(super) fence: Option<Fence>,
 }
 
-impl Source<'_> {
+impl NonceSource<'_> {
     /// Parts of the MAC of a nonce that was derived after `fence`.
     fn parts<R>(&self, fence: Option<Fence>, said: &[u8], with: impl FnOnce(&[&[u8]]) -> R) -> R {
         let (scope, fence) = (self.scope.to_string(), fence.map(|fence| fence.at.as_millis().to_be_bytes()));
@@ -45,7 +45,7 @@ impl Source<'_> {
 
 impl Stateless {
     /// Derives a nonce of an audience that ends at `valid_until`.
-    pub(super) fn derive(source: &Source<'_>, valid_until: Timestamp, rng: &dyn Rng) -> Self {
+    pub(super) fn derive(source: &NonceSource<'_>, valid_until: Timestamp, rng: &dyn Rng) -> Self {
         let key = source.keyring.active();
         let mut bytes = [0; WHOLE];
         bytes[..KEY].copy_from_slice(key.as_bytes());
@@ -63,7 +63,7 @@ impl Stateless {
     }
 
     /// Reads a nonce; none unless it was derived for this scope and audience with a key of the ring.
-    pub(super) fn read(source: &Source<'_>, nonce: &Secret) -> Option<Self> {
+    pub(super) fn read(source: &NonceSource<'_>, nonce: &Secret) -> Option<Self> {
         let bytes = token::decode::<WHOLE>(token::NONCE, nonce)?;
         let key = KeyId::from_bytes(*bytes.first_chunk()?);
         let (said, mac) = bytes[KEY..].split_at(SAID - KEY);

@@ -89,7 +89,7 @@ pub(super) fn key(target: PolicyTarget<'_>, scope: &Scope) -> Result<Key> {
     let form = if target.collection.is_some() { form + COLLECTION } else { form };
     let mut sort = vec![Part::from(target.kind.name()), Part::Int(form)];
     sort.extend(target.collection.map(Part::from));
-    sort.extend(scope.names().into_iter().map(|name| Part::from(name.as_str())));
+    sort.extend(scope.names().map(|name| Part::from(name.as_str())));
     Key::new(Kind::Policy, &Scope::Global, &[PARTITION.into()], &sort)
 }
 

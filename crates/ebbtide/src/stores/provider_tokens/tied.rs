@@ -9,6 +9,7 @@ use crate::model::record::Version;
 use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
+use crate::model::write::Write;
 use crate::stores::access_tokens::IntrospectOutcome;
 use crate::stores::check_length;
 use crate::stores::grants::GrantId;
@@ -70,9 +71,20 @@ impl ProviderTokens {
         tokens: &Payload,
         ttl: Option<Ttl>,
     ) -> Result<AttachOutcome> {
+        self.put_tied(tie, provider, tokens, ttl, None).await
+    }
+
+    async fn put_tied(
+        &self,
+        tie: &Tie,
+        provider: &str,
+        tokens: &Payload,
+        ttl: Option<Ttl>,
+        parent: Option<&Parent>,
+    ) -> Result<AttachOutcome> {
         let Some(active) = self.resolve(tie).await? else { return Ok(AttachOutcome::Inactive) };
         let expires_at = match &active {
-            Active::Grant(id) => return self.put(*id, provider, tokens, ttl).await,
+            Active::Grant(id) => return self.attach(*id, provider, tokens, ttl, parent).await,
             Active::Token { expires_at, .. } => *expires_at,
         };
         let (key, now) = (self.key_of(&active, provider)?, self.stores.now()?);
@@ -80,8 +92,13 @@ impl ProviderTokens {
         let ttl = self.stores.ttl(Kind::ProviderToken, &self.scope, ttl, rest)?;
         let expires_at = now.end(ttl)?.min(expires_at);
         let record = self.stores.record(self.stores.seal(&key, &salt(tie), tokens)?, expires_at);
+        let (name, mut writes) = self.linking(&key, parent, now).await?;
+        let version = record.version;
+        writes.push(Write::Put { key: key.clone(), record });
+        let owners: Vec<_> = parent.and_then(Parent::owner).into_iter().collect();
         // A put has no condition that could be refused.
-        let _ = self.stores.backend().put(key, record, now).await?;
+        let _ = self.stores.commit_for(&self.scope, &owners, writes, now).await?.unless_deleted()?;
+        self.keep_or_take_back(&key, Some((name, version))).await?;
         Ok(AttachOutcome::Kept { expires_at })
     }
 
@@ -94,12 +111,7 @@ impl ProviderTokens {
         ttl: Option<Ttl>,
         parent: &Parent,
     ) -> Result<AttachOutcome> {
-        let Some(active) = self.resolve(tie).await? else { return Ok(AttachOutcome::Inactive) };
-        let (key, belongings) = (self.key_of(&active, provider)?, self.stores.belongings(&self.scope));
-        belongings.link(parent, &key).await?;
-        let outcome = self.put_for(tie, provider, tokens, ttl).await?;
-        belongings.keep_or_take_back(parent, &[key]).await?;
-        Ok(outcome)
+        self.put_tied(tie, provider, tokens, ttl, Some(parent)).await
     }
 
     /// Reads the tokens of a provider, if what they are tied to is active.
@@ -109,9 +121,7 @@ impl ProviderTokens {
             return self.get(id, provider).await;
         }
         let key = self.key_of(&active, provider)?;
-        let Some(record) = self.stores.backend().get(&key, self.stores.now()?).await? else {
-            return Ok(None);
-        };
+        let Some(record) = self.read(&key, self.stores.now()?).await? else { return Ok(None) };
         let tokens = self.stores.open(&key, &salt(tie), &record.value)?;
         Ok(Some(ProviderToken { tokens, expires_at: record.expires_at }))
     }
@@ -134,7 +144,7 @@ impl ProviderTokens {
             let expires_at = now.end(ttl)?;
             let record = self.stores.record(Vec::new(), expires_at);
             let answer = RefreshLease::Acquired { lease: record.version, expires_at };
-            let insert = crate::model::write::Write::Insert { key: key.clone(), record };
+            let insert = Write::Insert { key: key.clone(), record };
             Ok(Step::write(vec![insert], answer))
         });
         update.await

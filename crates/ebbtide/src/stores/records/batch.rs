@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::naming::Naming;
 use super::request::{PutRecord, RecordCondition, RecordWrite};
-use super::state::{KeyEntry, Standing};
+use super::state::{KeyEntry, OpenedRecord};
 use super::types::{BatchOutcome, PutOutcome, RecordId, Refusal, WriteAnswer};
 use super::{ATTEMPTS, Records, contended};
 use crate::model::error::{Error, Result};
@@ -14,7 +14,8 @@ use crate::model::record::Record;
 use crate::model::ttl::{PolicyTarget, check_collection};
 use crate::model::write::{Batch, Write};
 use crate::stores::shared::belongings::Parent;
-use crate::stores::shared::life::Life;
+use crate::stores::shared::life::RecordTtl;
+use crate::stores::shared::parents::{MetParents, ParentName};
 use crate::timekeeping::Now;
 
 /// Answer to one write that is committed.
@@ -30,6 +31,17 @@ type Judged = std::result::Result<(Vec<Write>, Vec<Written>), (usize, Refusal)>;
 struct View {
     records: HashMap<Key, Record>,
     revoked: HashMap<Key, bool>,
+    /// Names of what the records that are put belong to.
+    named: Vec<(Parent, ParentName)>,
+    /// Names of what records belonged to that has ended.
+    ended: Vec<ParentName>,
+}
+
+impl View {
+    fn name(&self, put: &PutRecord) -> Option<&ParentName> {
+        let parent = put.belongs_to.as_deref()?;
+        self.named.iter().find(|(named, _)| named == parent).map(|(_, name)| name)
+    }
 }
 
 impl Records {
@@ -47,7 +59,8 @@ impl Records {
         writes: &[RecordWrite],
     ) -> Result<std::result::Result<Vec<Written>, (usize, Refusal)>> {
         if writes.is_empty() || writes.len() > Batch::MAX_WRITES {
-            return Err(Error::invalid(format!("a batch has 1 to {} writes", Batch::MAX_WRITES)));
+            let message = format!("a batch has 1 to {} writes", Batch::MAX_WRITES);
+            return Err(Error::invalid(message).about("writes"));
         }
         writes.iter().try_for_each(check)?;
         let naming = self.naming().await?;
@@ -58,12 +71,41 @@ impl Records {
                 Ok(judged) => judged,
                 Err(refusal) => return Ok(Err(refusal)),
             };
-            if commit.is_empty() || self.stores.backend().commit(Batch::new(commit)?, now).await?.is_applied()
-            {
+            if commit.is_empty() {
+                return Ok(Ok(written));
+            }
+            let owners: Vec<_> = view.named.iter().filter_map(|(parent, _)| parent.owner()).collect();
+            let commit = self.stores.commit_for(&self.scope, &owners, commit, now).await?;
+            if commit.unless_deleted()?.is_applied() {
+                self.keep_or_take_back(&naming, writes, &view).await?;
                 return Ok(Ok(written));
             }
         }
         Err(contended())
+    }
+
+    /// Looks again at what the records belong to that were put, and removes those whose parent is gone.
+    async fn keep_or_take_back(
+        &self,
+        naming: &Naming<'_>,
+        writes: &[RecordWrite],
+        view: &View,
+    ) -> Result<()> {
+        for (parent, name) in &view.named {
+            if !self.stores.belongings(&self.scope).has_ended(name, self.stores.now()?).await? {
+                continue;
+            }
+            for write in writes {
+                if let RecordWrite::Put(put) = write
+                    && put.belongs_to.as_deref() == Some(parent)
+                {
+                    self.remove_if_of(&naming.record(&put.collection, put.id.as_bytes())?, parent).await?;
+                }
+            }
+            let message = "what the record belongs to was deleted meanwhile";
+            return Err(Error::invalid(message).about("belongs_to"));
+        }
+        Ok(())
     }
 
     async fn view(&self, naming: &Naming<'_>, writes: &[RecordWrite], now: Now) -> Result<View> {
@@ -81,8 +123,18 @@ impl Records {
                 }
             }
         }
-        let mut view = View { records: HashMap::new(), revoked: HashMap::new() };
+        let (records, revoked) = (HashMap::new(), HashMap::new());
+        let mut view = View { records, revoked, named: Vec::new(), ended: Vec::new() };
         self.read_into(&mut view, keys, markers, now).await?;
+        let belongings = self.stores.belongings(&self.scope);
+        for write in writes {
+            if let RecordWrite::Put(put) = write
+                && let Some(parent) = put.belongs_to.as_deref()
+                && view.name(put).is_none()
+            {
+                view.named.push((parent.clone(), belongings.name_of(parent, now).await?));
+            }
+        }
         // Owners of second keys that are taken, and groups of the records that were found: rarely any.
         let (mut owners, mut markers) = (Vec::new(), Vec::new());
         for write in writes {
@@ -109,6 +161,14 @@ impl Records {
         owners.retain(|key| !view.records.contains_key(key));
         markers.retain(|key| !view.revoked.contains_key(key));
         self.read_into(&mut view, owners, markers, now).await?;
+        let mut parents = MetParents::new(&self.stores, now);
+        for (key, record) in view.records.iter().filter(|(key, _)| key.kind() == Kind::Record) {
+            let standing = self.stores.open_record(key, record.clone())?;
+            let Some(name) = standing.state.parent_name() else { continue };
+            if parents.ended(&self.scope, Some(&name)).await? {
+                view.ended.push(name);
+            }
+        }
         Ok(view)
     }
 
@@ -139,7 +199,7 @@ impl Records {
         Ok(())
     }
 
-    fn standing(&self, view: &View, key: &Key) -> Result<Option<Standing>> {
+    fn standing(&self, view: &View, key: &Key) -> Result<Option<OpenedRecord>> {
         let record = view.records.get(key).cloned();
         record.map(|record| self.stores.open_record(key, record)).transpose()
     }
@@ -188,13 +248,17 @@ impl Records {
                         }
                         markers.push(marker);
                     }
-                    let before =
-                        standing.as_ref().map(|standing| standing.state.parent()).transpose()?.flatten();
+                    let before = standing.as_ref().and_then(|standing| standing.state.parent_name());
                     let standing = standing.filter(|_| live);
                     match self.judge_put(naming, put, &key, standing.as_ref(), expected, view, now)? {
                         Ok((writes, answer)) => {
                             commit.extend(writes);
-                            commit.extend(self.relinks(put, &key, before.as_ref(), live)?);
+                            commit.extend(self.relinks(
+                                put,
+                                &key,
+                                (before.as_ref(), view.name(put)),
+                                live,
+                            )?);
                             written.push(answer);
                         }
                         Err(refusal) => return Ok(Err((index, refusal))),
@@ -228,8 +292,14 @@ impl Records {
     }
 
     /// Writes that link a record to what it belongs to. A live record whose value alone changes keeps its links.
-    fn relinks(&self, put: &PutRecord, key: &Key, before: Option<&Parent>, live: bool) -> Result<Vec<Write>> {
-        if put.inherits && live { Ok(Vec::new()) } else { self.links(key, before, put.belongs_to.as_deref()) }
+    fn relinks(
+        &self,
+        put: &PutRecord,
+        key: &Key,
+        (before, after): (Option<&ParentName>, Option<&ParentName>),
+        live: bool,
+    ) -> Result<Vec<Write>> {
+        if put.inherits && live { Ok(Vec::new()) } else { self.links(key, before, after) }
     }
 
     #[expect(clippy::too_many_arguments, reason = "one step of the judgement above")]
@@ -238,22 +308,22 @@ impl Records {
         naming: &Naming<'_>,
         put: &PutRecord,
         key: &Key,
-        live: Option<&Standing>,
+        live: Option<&OpenedRecord>,
         expected: Option<crate::model::record::Version>,
         view: &View,
         now: Now,
     ) -> Result<std::result::Result<(Vec<Write>, Written), Refusal>> {
-        let current = live.map(Standing::ends_at).transpose()?;
+        let current = live.map(OpenedRecord::ends_at).transpose()?;
         let Some(ends_at) = self.end_of(&put.collection, put.life, current, now)? else {
             return Ok(Err(Refusal::Expired));
         };
-        let mut state = Self::state_of(put);
+        let mut state = Self::state_of(put, view.name(put));
         let inherits = live.filter(|_| put.inherits);
         if let Some(cap) = put.cap {
             let target = PolicyTarget::new(Kind::Record, Some(&put.collection));
             let cap_at = self.stores.cap(target, &self.scope, now.latest(), Some(now.end(cap)?))?;
             let slide = match put.life {
-                Life::For(ttl) if put.slides => Some(ttl.duration()),
+                RecordTtl::For(ttl) if put.slides => Some(ttl.duration()),
                 _ => None,
             };
             state.bound(cap_at, slide);
@@ -300,7 +370,7 @@ impl Records {
             }
         }
         let created = live.is_none();
-        let previous = live.map(Standing::found).transpose()?;
+        let previous = live.map(OpenedRecord::found).transpose()?;
         let stored = Some(PutOutcome::Stored { version, expires_at: ends_at, created, previous });
         let answer = WriteAnswer::Stored { version, expires_at: ends_at, created };
         Ok(Ok((writes, Written { stored, answer })))
@@ -309,7 +379,7 @@ impl Records {
     fn is_live(
         naming: &Naming<'_>,
         collection: &str,
-        standing: &Standing,
+        standing: &OpenedRecord,
         view: &View,
         now: Now,
     ) -> Result<bool> {
@@ -317,7 +387,8 @@ impl Records {
             Some(group) => view.revoked.get(&naming.group(collection, group)?) == Some(&true),
             None => false,
         };
-        Ok(!revoked && now.before(standing.ends_at()?)?)
+        let ended = standing.state.parent_name().is_some_and(|name| view.ended.contains(&name));
+        Ok(!revoked && !ended && now.before(standing.ends_at()?)?)
     }
 }
 

@@ -5,14 +5,35 @@
 
 use std::borrow::Cow;
 
-use super::state::Standing;
+use super::state::OpenedRecord;
 use super::{ATTEMPTS, Records, contended};
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Part};
 use crate::model::write::{Batch, Write};
 use crate::stores::shared::belongings::Parent;
+use crate::stores::shared::parents::ParentName;
+use crate::timekeeping::Now;
 
 impl Records {
+    /// Name of the parent of the record at `key`, if that is `parent`.
+    pub(in crate::stores) async fn name_if_of(
+        &self,
+        key: &Key,
+        parent: &Parent,
+    ) -> Result<Option<ParentName>> {
+        let standing = self.read(key, self.stores.now()?).await?;
+        let Some(name) = standing.and_then(|standing| standing.state.parent_name()) else { return Ok(None) };
+        Ok((name.parent()?.as_ref() == Some(parent)).then_some(name))
+    }
+
+    /// Returns whether a record has ended with what it belongs to.
+    pub(super) async fn has_ended(&self, standing: &OpenedRecord, now: Now) -> Result<bool> {
+        match standing.state.parent_name() {
+            Some(name) => self.stores.belongings(&self.scope).has_ended(&name, now).await,
+            None => Ok(false),
+        }
+    }
+
     /// Collection and id of the record at `key`, if it belongs to `parent`.
     pub(in crate::stores) async fn names_if_of(
         &self,
@@ -64,22 +85,11 @@ impl Records {
     pub(super) fn links(
         &self,
         key: &Key,
-        before: Option<&Parent>,
-        after: Option<&Parent>,
+        before: Option<&ParentName>,
+        after: Option<&ParentName>,
     ) -> Result<Vec<Write>> {
-        let belongings = self.stores.belongings(&self.scope);
-        Ok(match (before, after) {
-            (None, None) => Vec::new(),
-            (Some(before), None) => self.unlinks(before, key)?.into(),
-            (before, Some(after)) => {
-                let mut writes = Vec::from(belongings.links(after, key)?);
-                if let Some(before) = before.filter(|before| *before != after) {
-                    let [_, down] = self.unlinks(before, key)?;
-                    writes.push(down);
-                }
-                writes
-            }
-        })
+        let none = ParentName::default();
+        self.stores.belongings(&self.scope).relinks(before, after.unwrap_or(&none), key)
     }
 
     fn unlinks(&self, parent: &Parent, key: &Key) -> Result<[Write; 2]> {
@@ -87,12 +97,12 @@ impl Records {
     }
 
     /// Writes that remove the links of a record that is removed.
-    pub(super) fn unlinks_of(&self, key: &Key, standing: &Standing) -> Result<Vec<Write>> {
-        self.links(key, standing.state.parent()?.as_ref(), None)
+    pub(super) fn unlinks_of(&self, key: &Key, standing: &OpenedRecord) -> Result<Vec<Write>> {
+        self.links(key, standing.state.parent_name().as_ref(), None)
     }
 }
 
-fn collection_of(key: &Key) -> Result<Cow<'static, str>> {
+pub(super) fn collection_of(key: &Key) -> Result<Cow<'static, str>> {
     match key.partition().into_iter().next() {
         Some(Part::Text(collection)) => Ok(collection),
         _ => Err(Error::corrupt("the key of a record has no collection")),

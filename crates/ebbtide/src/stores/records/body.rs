@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use super::request::{
     Acquire, Increment, PutRecord, RecordAddress, RecordCondition, RecordWrite, TouchRecord,
 };
-use super::types::RecordValue;
+use super::types::{RecordId, RecordValue};
 use crate::model::error::{Error, Result};
 use crate::model::record::Version;
 use crate::model::secret::Secret;
@@ -42,13 +42,16 @@ impl ConditionBody {
 }
 
 with_life! {
-    /// Record to write: exactly one of `value` and `value_base64`, and at most one of the lifetimes.
+    /// Record to write: exactly one of `id` and `id_base64`, and of `value` and `value_base64`, and at most one of the
+    /// lifetimes.
     #[cfg_attr(feature = "schema", schema(as = RecordPut))]
     PutBody {
         #[cfg_attr(feature = "schema", schema(example = "sessions"))]
         collection: String,
         #[cfg_attr(feature = "schema", schema(example = "4b7e1c"))]
-        id: String,
+        id: Option<String>,
+        /// Id in base64, for one that is not text.
+        id_base64: Option<String>,
         /// Any JSON, null included.
         #[serde(default, deserialize_with = "present")]
         #[cfg_attr(feature = "schema", schema(value_type = Option<Value>))]
@@ -88,10 +91,11 @@ impl TryFrom<PutBody> for PutRecord {
         let life = body.life()?;
         let value = match (body.value, body.value_base64) {
             (Some(value), None) => RecordValue::from_json(&value),
-            (None, Some(text)) => RecordValue::from_bytes(bytes_of(&text)?),
-            _ => return Err(Error::invalid("give exactly one of `value` and `value_base64`")),
+            (None, Some(text)) => RecordValue::from_bytes(bytes_of("value_base64", &text)?),
+            _ => return Err(Error::invalid("give exactly one of `value` and `value_base64`").about("value")),
         };
-        let put = Self::new(body.collection, body.id, value).life(life).keys(body.keys);
+        let id = id_of(body.id, body.id_base64)?;
+        let put = Self::new(body.collection, id, value).life(life).keys(body.keys);
         let mut put = put.only_if(ConditionBody::read(body.r#if)?);
         if let Some(group) = body.group {
             put = put.group(group);
@@ -105,12 +109,12 @@ impl TryFrom<PutBody> for PutRecord {
     }
 }
 
-fn bytes_of(text: &str) -> Result<Vec<u8>> {
+fn bytes_of(member: &'static str, text: &str) -> Result<Vec<u8>> {
     let decoded = Base64::decode_vec(text).or_else(|_| Base64UrlUnpadded::decode_vec(text));
-    decoded.map_err(|_| Error::invalid("`value_base64` is not base64"))
+    decoded.map_err(|_| Error::invalid(format!("`{member}` is not base64")).about(member))
 }
 
-/// Name of a record: its collection, and exactly one of `id` and `key`.
+/// Name of a record: its collection, and exactly one of `id`, `id_base64` and `key`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(ToSchema), schema(as = RecordName))]
@@ -120,6 +124,8 @@ pub struct AddressBody {
     pub collection: String,
     #[cfg_attr(feature = "schema", schema(example = "4b7e1c"))]
     pub id: Option<String>,
+    /// Id in base64, for one that is not text.
+    pub id_base64: Option<String>,
     /// One of the record's second keys.
     pub key: Option<String>,
 }
@@ -128,15 +134,30 @@ impl TryFrom<AddressBody> for RecordAddress {
     type Error = Error;
 
     fn try_from(body: AddressBody) -> Result<Self> {
-        address(body.collection, body.id, body.key)
+        address(body.collection, body.id, body.id_base64, body.key)
     }
 }
 
-fn address(collection: String, id: Option<String>, key: Option<String>) -> Result<RecordAddress> {
-    match (id, key) {
-        (Some(id), None) => Ok(RecordAddress::id(collection, id)),
-        (None, Some(key)) => Ok(RecordAddress::key(collection, key)),
-        _ => Err(Error::invalid("give exactly one of `id` and `key`")),
+fn address(
+    collection: String,
+    id: Option<String>,
+    id_base64: Option<String>,
+    key: Option<String>,
+) -> Result<RecordAddress> {
+    match (id, id_base64, key) {
+        (Some(id), None, None) => Ok(RecordAddress::id(collection, id)),
+        (None, Some(text), None) => Ok(RecordAddress::id(collection, bytes_of("id_base64", &text)?)),
+        (None, None, Some(key)) => Ok(RecordAddress::key(collection, key)),
+        _ => Err(Error::invalid("give exactly one of `id`, `id_base64` and `key`").about("id")),
+    }
+}
+
+/// Id of a call that takes no second key.
+fn id_of(id: Option<String>, id_base64: Option<String>) -> Result<RecordId> {
+    match (id, id_base64) {
+        (Some(id), None) => Ok(id.into()),
+        (None, Some(text)) => Ok(bytes_of("id_base64", &text)?.into()),
+        _ => Err(Error::invalid("give exactly one of `id` and `id_base64`").about("id")),
     }
 }
 
@@ -150,13 +171,15 @@ pub struct GetManyBody {
 }
 
 with_life! {
-    /// New end of a record, named by exactly one of `id` and `key`.
+    /// New end of a record, named by exactly one of `id`, `id_base64` and `key`.
     #[cfg_attr(feature = "schema", schema(as = RecordTouch))]
     TouchBody {
         #[cfg_attr(feature = "schema", schema(example = "sessions"))]
         collection: String,
         #[cfg_attr(feature = "schema", schema(example = "4b7e1c"))]
         id: Option<String>,
+        /// Id in base64, for one that is not text.
+        id_base64: Option<String>,
         /// One of the record's second keys.
         key: Option<String>,
     }
@@ -167,11 +190,11 @@ impl TryFrom<TouchBody> for TouchRecord {
 
     fn try_from(body: TouchBody) -> Result<Self> {
         let life = body.life()?;
-        Ok(Self::new(address(body.collection, body.id, body.key)?, life))
+        Ok(Self::new(address(body.collection, body.id, body.id_base64, body.key)?, life))
     }
 }
 
-/// Record to delete, named by exactly one of `id` and `key`.
+/// Record to delete, named by exactly one of `id`, `id_base64` and `key`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(ToSchema), schema(as = RecordDelete))]
@@ -181,6 +204,8 @@ pub struct DeleteBody {
     pub collection: String,
     #[cfg_attr(feature = "schema", schema(example = "4b7e1c"))]
     pub id: Option<String>,
+    /// Id in base64, for one that is not text.
+    pub id_base64: Option<String>,
     /// One of the record's second keys.
     pub key: Option<String>,
     pub r#if: Option<ConditionBody>,
@@ -190,7 +215,7 @@ impl TryFrom<DeleteBody> for (RecordAddress, RecordCondition) {
     type Error = Error;
 
     fn try_from(body: DeleteBody) -> Result<Self> {
-        Ok((address(body.collection, body.id, body.key)?, ConditionBody::read(body.r#if)?))
+        Ok((address(body.collection, body.id, body.id_base64, body.key)?, ConditionBody::read(body.r#if)?))
     }
 }
 
@@ -201,7 +226,9 @@ with_life! {
         #[cfg_attr(feature = "schema", schema(example = "sign-ins"))]
         collection: String,
         #[cfg_attr(feature = "schema", schema(example = "203.0.113.7"))]
-        id: String,
+        id: Option<String>,
+        /// Id in base64, for one that is not text.
+        id_base64: Option<String>,
         /// Number to add; 1 by default.
         by: Option<i64>,
         /// Highest count that may be reached.
@@ -214,7 +241,8 @@ impl TryFrom<IncrementBody> for Increment {
 
     fn try_from(body: IncrementBody) -> Result<Self> {
         let life = body.life()?;
-        let increment = Self::new(body.collection, body.id).by(body.by.unwrap_or(1)).life(life);
+        let id = id_of(body.id, body.id_base64)?;
+        let increment = Self::new(body.collection, id).by(body.by.unwrap_or(1)).life(life);
         Ok(match body.limit {
             Some(limit) => increment.limit(limit),
             None => increment,
@@ -229,7 +257,9 @@ with_life! {
         #[cfg_attr(feature = "schema", schema(example = "locks"))]
         collection: String,
         #[cfg_attr(feature = "schema", schema(example = "nightly-report"))]
-        id: String,
+        id: Option<String>,
+        /// Id in base64, for one that is not text.
+        id_base64: Option<String>,
     }
 }
 
@@ -238,7 +268,7 @@ impl TryFrom<AcquireBody> for Acquire {
 
     fn try_from(body: AcquireBody) -> Result<Self> {
         let life = body.life()?;
-        Ok(Self::new(body.collection, body.id, life))
+        Ok(Self::new(body.collection, id_of(body.id, body.id_base64)?, life))
     }
 }
 
@@ -251,10 +281,19 @@ pub struct ReleaseBody {
     #[cfg_attr(feature = "schema", schema(example = "locks"))]
     pub collection: String,
     #[cfg_attr(feature = "schema", schema(example = "nightly-report"))]
-    pub id: String,
+    pub id: Option<String>,
+    /// Id in base64, for one that is not text.
+    pub id_base64: Option<String>,
     /// Answer of `acquire`.
     #[cfg_attr(feature = "schema", schema(value_type = String, example = "ebl_…"))]
     pub lease: Secret,
+}
+
+impl ReleaseBody {
+    /// Id of the lease.
+    pub fn record_id(&mut self) -> Result<RecordId> {
+        id_of(self.id.take(), self.id_base64.take())
+    }
 }
 
 /// Writes that are committed all or not at all.
@@ -289,7 +328,9 @@ pub struct ConditionedBody {
     #[cfg_attr(feature = "schema", schema(example = "sessions"))]
     pub collection: String,
     #[cfg_attr(feature = "schema", schema(example = "4b7e1c"))]
-    pub id: String,
+    pub id: Option<String>,
+    /// Id in base64, for one that is not text.
+    pub id_base64: Option<String>,
     pub r#if: Option<ConditionBody>,
     pub version: Option<String>,
 }
@@ -299,7 +340,7 @@ impl ConditionedBody {
         match (condition, version) {
             (condition, None) => ConditionBody::read(condition),
             (None, Some(version)) => Ok(RecordCondition::Version(version.parse::<Version>()?)),
-            (Some(_), Some(_)) => Err(Error::invalid("give `if` or `version`, not both")),
+            (Some(_), Some(_)) => Err(Error::invalid("give `if` or `version`, not both").about("if")),
         }
     }
 }
@@ -310,16 +351,18 @@ impl TryFrom<WriteBody> for RecordWrite {
     fn try_from(body: WriteBody) -> Result<Self> {
         Ok(match body {
             WriteBody::Put(put) => Self::Put((*put).try_into()?),
-            WriteBody::Delete(ConditionedBody { collection, id, r#if, version }) => {
+            WriteBody::Delete(ConditionedBody { collection, id, id_base64, r#if, version }) => {
+                let id = id_of(id, id_base64)?;
                 let condition = ConditionedBody::condition(r#if, version.as_deref())?;
-                Self::Delete { collection, id: id.into(), condition }
+                Self::Delete { collection, id, condition }
             }
-            WriteBody::Check(ConditionedBody { collection, id, r#if, version }) => {
+            WriteBody::Check(ConditionedBody { collection, id, id_base64, r#if, version }) => {
+                let id = id_of(id, id_base64)?;
                 let condition = match ConditionedBody::condition(r#if, version.as_deref())? {
                     RecordCondition::Any => RecordCondition::Present,
                     condition => condition,
                 };
-                Self::Check { collection, id: id.into(), condition }
+                Self::Check { collection, id, condition }
             }
         })
     }
@@ -335,7 +378,8 @@ pub struct GroupBody {
     pub collection: String,
     #[cfg_attr(feature = "schema", schema(example = "grant-1"))]
     pub group: String,
-    /// Actor for the audit log; the holder of the key by default.
+    /// Name that the caller acts for, in the audit log.
+    #[serde(rename = "on_behalf_of", alias = "actor")]
     pub actor: Option<String>,
     pub reason: Option<String>,
 }

@@ -2,7 +2,7 @@
 
 use super::naming::Naming;
 use super::request::{By, RecordAddress, RecordCondition, TouchCondition, TouchRecord};
-use super::state::{PLAIN, Standing, State, is_plain};
+use super::state::{OpenedRecord, PLAIN, RecordContent, is_plain};
 use super::types::{ConsumeOutcome, DeleteOutcome, FoundRecord, TouchOutcome};
 use super::{ATTEMPTS, Records, contended};
 use crate::model::alteration::{Alteration, Altered};
@@ -11,17 +11,17 @@ use crate::model::key::Key;
 use crate::model::record::Record;
 use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Write};
-use crate::stores::shared::life::Life;
+use crate::stores::shared::life::RecordTtl;
 use crate::timekeeping::Now;
 
 /// Verdict on a live record.
-pub(super) enum Verdict<T> {
+pub(super) enum ChangeDecision<T> {
     /// Answers without a write.
     Answer(T),
     /// Removes the record.
     Remove(T),
     /// Writes the state with this end.
-    Rewrite(Box<State>, Timestamp, fn(FoundRecord) -> T),
+    Rewrite(Box<RecordContent>, Timestamp, fn(FoundRecord) -> T),
 }
 
 impl Records {
@@ -40,7 +40,7 @@ impl Records {
                 Altered { record: Some(record), .. } => first = Some(self.stores.open_record(&key, record)?),
             }
         }
-        self.change(address, first, |standing, _| Ok(Verdict::Remove(standing.found()?))).await
+        self.change(address, first, |standing, _| Ok(ChangeDecision::Remove(standing.found()?))).await
     }
 
     /// Marks a record as consumed. Of any number of callers exactly one consumes it; the record stays readable.
@@ -50,16 +50,16 @@ impl Records {
             if let Some(consumed_at) = standing.state.consumed_at()? {
                 let group = standing.state.group.clone();
                 let version = standing.record.version;
-                return Ok(Verdict::Answer(ConsumeOutcome::Used { consumed_at, version, group }));
+                return Ok(ChangeDecision::Answer(ConsumeOutcome::Used { consumed_at, version, group }));
             }
             let mut state = standing.state.clone();
             state.consume(now.latest());
-            Ok(Verdict::Rewrite(Box::new(state), standing.ends_at()?, ConsumeOutcome::Consumed))
+            Ok(ChangeDecision::Rewrite(Box::new(state), standing.ends_at()?, ConsumeOutcome::Consumed))
         });
         Ok(consume.await?.unwrap_or(ConsumeOutcome::Unknown))
     }
 
-    /// Gives a record a new end; its second keys move along. [`Life::Never`] removes the end. One round trip, with a
+    /// Gives a record a new end; its second keys move along. [`RecordTtl::Never`] removes the end. One round trip, with a
     /// group, second keys or a condition two.
     pub async fn touch(&self, touch: &TouchRecord) -> Result<TouchOutcome> {
         let TouchRecord { address, life, only_if } = touch;
@@ -67,7 +67,7 @@ impl Records {
         let mut first = None;
         if let By::Id(id) = &address.by
             && only_if.is_none()
-            && *life != Life::Keep
+            && *life != RecordTtl::Keep
         {
             let key = self.naming().await?.record(&address.collection, id.as_bytes())?;
             let Some(expires_at) = self.end_of(&address.collection, *life, None, self.stores.now()?)? else {
@@ -85,11 +85,11 @@ impl Records {
         let touched = self.change(address, first, |standing, now| {
             let current = standing.ends_at()?;
             let asked = match (life, standing.state.slide()) {
-                (Life::Default, Some(slide)) => Some(now.end_after(slide)?),
+                (RecordTtl::Default, Some(slide)) => Some(now.end_after(slide)?),
                 _ => self.end_of(&address.collection, *life, Some(current), now)?,
             };
             let Some(ends_at) = asked else {
-                return Ok(Verdict::Answer(TouchOutcome::Expired));
+                return Ok(ChangeDecision::Answer(TouchOutcome::Expired));
             };
             let holds = match only_if {
                 None => true,
@@ -100,10 +100,10 @@ impl Records {
                 Some(TouchCondition::Shortens) => !current.is_never() && ends_at < current,
             };
             if !holds {
-                return Ok(Verdict::Answer(TouchOutcome::Kept(standing.found()?)));
+                return Ok(ChangeDecision::Answer(TouchOutcome::Kept(standing.found()?)));
             }
             let ends_at = Self::within_cap(&standing.state, ends_at, now)?;
-            Ok(Verdict::Rewrite(Box::new(standing.state.clone()), ends_at, TouchOutcome::Touched))
+            Ok(ChangeDecision::Rewrite(Box::new(standing.state.clone()), ends_at, TouchOutcome::Touched))
         });
         Ok(touched.await?.unwrap_or(TouchOutcome::Unknown))
     }
@@ -134,12 +134,14 @@ impl Records {
         }
         let deleted = self.change(address, first, |standing, _| {
             Ok(match condition {
-                RecordCondition::Any | RecordCondition::Present => Verdict::Remove(DeleteOutcome::Deleted),
+                RecordCondition::Any | RecordCondition::Present => {
+                    ChangeDecision::Remove(DeleteOutcome::Deleted)
+                }
                 RecordCondition::Version(version) if version == standing.record.version => {
-                    Verdict::Remove(DeleteOutcome::Deleted)
+                    ChangeDecision::Remove(DeleteOutcome::Deleted)
                 }
                 RecordCondition::Version(_) | RecordCondition::Absent => {
-                    Verdict::Answer(DeleteOutcome::Conflict)
+                    ChangeDecision::Answer(DeleteOutcome::Conflict)
                 }
             })
         });
@@ -155,8 +157,8 @@ impl Records {
     pub(super) async fn change<T>(
         &self,
         address: &RecordAddress,
-        mut first: Option<Standing>,
-        mut judge: impl FnMut(&Standing, Now) -> Result<Verdict<T>>,
+        mut first: Option<OpenedRecord>,
+        mut judge: impl FnMut(&OpenedRecord, Now) -> Result<ChangeDecision<T>>,
     ) -> Result<Option<T>> {
         let naming = self.naming().await?;
         let collection = &address.collection;
@@ -167,21 +169,21 @@ impl Records {
                 None => self.locate(&naming, address, now).await?,
             };
             let Some(standing) = standing else { return Ok(None) };
-            if !now.before(standing.ends_at()?)? {
+            if !now.before(standing.ends_at()?)? || self.has_ended(&standing, now).await? {
                 return Ok(None);
             }
             let (mut writes, answer) = match judge(&standing, now)? {
-                Verdict::Answer(answer) => {
+                ChangeDecision::Answer(answer) => {
                     let revoked = self.is_revoked(&naming, collection, &standing, now).await?;
                     return Ok((!revoked).then_some(answer));
                 }
-                Verdict::Remove(answer) => (self.removal(&naming, collection, &standing)?, answer),
-                Verdict::Rewrite(state, ends_at, answer) => {
+                ChangeDecision::Remove(answer) => (self.removal(&naming, collection, &standing)?, answer),
+                ChangeDecision::Rewrite(state, ends_at, answer) => {
                     let (writes, written) = self.rewrite(&naming, collection, &standing, &state, ends_at)?;
                     (writes, answer(written.found()?))
                 }
             };
-            // That the group is not revoked is part of the commit.
+            // The commit checks that the group is not revoked.
             if let Some(group) = &standing.state.group {
                 writes.push(Write::Absent { key: naming.group(collection, group)? });
             }
@@ -200,7 +202,7 @@ impl Records {
         &self,
         naming: &Naming<'_>,
         collection: &str,
-        standing: &Standing,
+        standing: &OpenedRecord,
     ) -> Result<Vec<Write>> {
         let expected = standing.record.version;
         let key = naming.record(collection, &standing.state.id)?;
@@ -217,10 +219,10 @@ impl Records {
         &self,
         naming: &Naming<'_>,
         collection: &str,
-        standing: &Standing,
-        state: &State,
+        standing: &OpenedRecord,
+        state: &RecordContent,
         ends_at: Timestamp,
-    ) -> Result<(Vec<Write>, Standing)> {
+    ) -> Result<(Vec<Write>, OpenedRecord)> {
         let expected = standing.record.version;
         let key = naming.record(collection, &state.id)?;
         let record: Record = self.stores.seal_record(&key, state.clone(), ends_at)?;
@@ -235,7 +237,7 @@ impl Records {
     }
 
     /// End of a record, within its cap and the longest life of one with a group.
-    pub(super) fn within_cap(state: &State, ends_at: Timestamp, now: Now) -> Result<Timestamp> {
+    pub(super) fn within_cap(state: &RecordContent, ends_at: Timestamp, now: Now) -> Result<Timestamp> {
         let ends_at = state.cap_at()?.map_or(ends_at, |cap_at| ends_at.min(cap_at));
         if state.group.is_none() {
             return Ok(ends_at);

@@ -7,7 +7,7 @@ use crate::model::alteration::{Add, Alteration, decode_count};
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 use crate::model::ttl::{PolicyTarget, check_collection};
-use crate::stores::shared::life::Life;
+use crate::stores::shared::life::RecordTtl;
 
 impl Records {
     /// Adds to a counter, which begins at zero and lives from its first addition. Additions of any number of callers
@@ -15,8 +15,8 @@ impl Records {
     pub async fn increment(&self, increment: &Increment) -> Result<IncrementOutcome> {
         check_collection(&increment.collection)?;
         increment.id.check("an id")?;
-        if increment.life == Life::Keep {
-            return Err(Error::invalid("a counter keeps its end without `keep_ttl`"));
+        if increment.life == RecordTtl::Keep {
+            return Err(Error::invalid("a counter keeps its end without `keep_ttl`").about("keep_ttl"));
         }
         let key = self.naming().await?.counter(&increment.collection, &increment.id)?;
         let target = PolicyTarget::new(Kind::Counter, Some(&increment.collection));

@@ -12,7 +12,7 @@ use crate::model::record::{Record, Version};
 use crate::model::secret::Secret;
 use crate::model::ttl::{PolicyTarget, Ttl, check_collection};
 use crate::model::write::{Batch, Write};
-use crate::stores::shared::life::Life;
+use crate::stores::shared::life::RecordTtl;
 
 /// Life of a lease that is acquired without one.
 pub(in crate::stores) const LEASE_TTL: Ttl = Ttl::secs(30);
@@ -28,8 +28,10 @@ impl Records {
         let now = self.stores.now()?;
         let target = PolicyTarget::new(Kind::Lease, Some(&acquire.collection));
         let life = match acquire.life {
-            Life::Default => Life::For(self.stores.ttl(target, &self.scope, None, LEASE_TTL)?),
-            Life::Keep | Life::Never => return Err(Error::invalid("a lease has an end of its own")),
+            RecordTtl::Default => RecordTtl::For(self.stores.ttl(target, &self.scope, None, LEASE_TTL)?),
+            RecordTtl::Keep | RecordTtl::Never => {
+                return Err(Error::invalid("a lease has an end of its own").about("ttl_seconds"));
+            }
             life => life,
         };
         let Some(expires_at) = self.end(target, life, None, now)? else {

@@ -2,7 +2,7 @@
 
 use super::Records;
 use super::naming::{Naming, digest_of};
-use super::state::Standing;
+use super::state::OpenedRecord;
 use super::types::{ListedRecord, ScanPage};
 use crate::backend::Cursor;
 use crate::model::digest::Digest;
@@ -10,14 +10,16 @@ use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
 use crate::model::record::Record;
 use crate::model::ttl::check_collection;
-use crate::stores::shared::paging::{Listing, check_limit};
+use crate::stores::shared::paging::{Listing, MAX_PAGE_BYTES, bounded, check_limit};
+use crate::stores::shared::parents::MetParents;
 use crate::timekeeping::Now;
 
 /// Bits of a digest that are a cursor of [`Records::scan`]: a number that JavaScript represents exactly.
 const CURSOR_BITS: u32 = 52;
 
 impl Records {
-    /// Lists the live records of a collection, without their values. It may read a whole table.
+    /// Lists the live records of a collection, without their values. It may read a whole table. A page also ends once the
+    /// records that were read for it are large together, with fewer items than `limit`.
     pub async fn list(
         &self,
         collection: &str,
@@ -29,7 +31,7 @@ impl Records {
         let naming = self.naming().await?;
         let prefix = naming.collection(collection)?;
         let now = self.stores.now()?;
-        let page = self.stores.backend().scan(&prefix, after, limit, now).await?;
+        let page = bounded(&self.stores, &prefix, after, limit, now).await?;
         let items = self.live(&naming, collection, page.items, now).await?;
         let items = items.iter().map(|(_, standing)| standing.listed()).collect::<Result<_>>()?;
         Ok(Listing { items, next: page.next })
@@ -37,8 +39,8 @@ impl Records {
 
     /// Lists the live records of a collection in the order of their digests, from a cursor on, which is zero at first.
     /// A cursor is the first 52 bits of a digest; records that share them come on one page, which may therefore have
-    /// more than `limit`. A record that is there from the first page to the last comes exactly once. Returns `Invalid`
-    /// on an engine without order.
+    /// more than `limit`; one whose records are large together ends with fewer. A record that is there from the first
+    /// page to the last comes exactly once. Returns `Invalid` on an engine without order.
     pub async fn scan(&self, collection: &str, cursor: u64, limit: usize) -> Result<ScanPage> {
         check_collection(collection)?;
         check_limit(limit)?;
@@ -52,18 +54,22 @@ impl Records {
         let prefix = naming.collection(collection)?;
         let now = self.stores.now()?;
         let mut after = Some(start(&prefix, cursor));
-        let (mut items, mut seen, mut last) = (Vec::new(), 0_usize, None);
+        let (mut items, mut seen, mut used, mut last) = (Vec::new(), 0_usize, 0_usize, None);
         loop {
-            let page = self.stores.backend().scan(&prefix, after.as_ref(), limit, now).await?;
+            // Behind a full page one record at a time: the first that is no tie is where the next page begins.
+            let is_full = seen >= limit || used >= MAX_PAGE_BYTES;
+            let more = if is_full { 1 } else { limit };
+            let page = bounded(&self.stores, &prefix, after.as_ref(), more, now).await?;
             let mut kept = Vec::new();
             let mut full = None;
             for (key, record) in page.items {
                 let place = place(&digest_of(&key)?);
-                if seen >= limit && last != Some(place) {
+                if (is_full || seen >= limit) && last != Some(place) {
                     full = Some(place);
                     break;
                 }
                 (seen, last) = (seen + 1, Some(place));
+                used += record.value.len();
                 kept.push((key, record));
             }
             for (_, standing) in self.live(&naming, collection, kept, now).await? {
@@ -84,11 +90,13 @@ impl Records {
         collection: &str,
         items: Vec<(Key, Record)>,
         now: Now,
-    ) -> Result<Vec<(Key, Standing)>> {
+    ) -> Result<Vec<(Key, OpenedRecord)>> {
         let mut standing = Vec::with_capacity(items.len());
+        let mut parents = MetParents::new(&self.stores, now);
         for (key, record) in items {
             let opened = self.stores.open_record(&key, record)?;
-            if now.before(opened.ends_at()?)? {
+            let is_gone = parents.ended(&self.scope, opened.state.parent_name().as_ref()).await?;
+            if !is_gone && now.before(opened.ends_at()?)? {
                 standing.push((key, opened));
             }
         }

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use super::naming::Naming;
 use super::request::{Modification, PutRecord, RecordAddress, RecordCondition, RecordWrite};
-use super::state::{Standing, State, has_plain_shape, is_plain};
+use super::state::{OpenedRecord, RecordContent, has_plain_shape, is_plain};
 use super::types::{DeleteOutcome, FoundRecord, PutOutcome, Refusal};
 use super::{ATTEMPTS, Records, contended};
 use crate::model::alteration::Alteration;
 use crate::model::error::{Error, Result};
 use crate::model::write::{Batch, Write};
-use crate::stores::shared::life::Life;
+use crate::stores::shared::life::RecordTtl;
+use crate::stores::shared::parents::ParentName;
 use crate::timekeeping::Now;
 
 impl Records {
@@ -32,6 +33,11 @@ impl Records {
                 RecordCondition::Version(_) | RecordCondition::Present | RecordCondition::Any => {}
             }
         }
+        self.put_linked(put).await
+    }
+
+    /// Writes a record whose condition, or whose links, need a look at what is there.
+    pub(super) async fn put_linked(&self, put: &PutRecord) -> Result<PutOutcome> {
         let writes = [RecordWrite::Put(put.clone())];
         match self.commit_records(&writes).await? {
             Ok(mut written) => written
@@ -70,12 +76,12 @@ impl Records {
                 Modification::Put { value, life } => {
                     let mut put = PutRecord::new(collection, id.clone(), value).life(life).only_if(condition);
                     match &found {
-                        Some(found) if life == Life::Keep => {
+                        Some(found) if life == RecordTtl::Keep => {
                             put.inherits = true;
                             // The mark of a consumed record is inherited too, by a read.
                             put.kept_end = found.consumed_at.is_none().then_some(found.expires_at);
                         }
-                        None if life == Life::Keep => put.life = Life::Default,
+                        None if life == RecordTtl::Keep => put.life = RecordTtl::Default,
                         _ => {}
                     }
                     let inherits = put.inherits;
@@ -83,7 +89,9 @@ impl Records {
                         PutOutcome::Stored { .. } => return Ok(found),
                         PutOutcome::Expired if inherits => {}
                         PutOutcome::Expired => {
-                            return Err(Error::invalid("the end that was asked for has passed"));
+                            return Err(
+                                Error::invalid("the end that was asked for has passed").about("expires_at")
+                            );
                         }
                         PutOutcome::Conflict | PutOutcome::Revoked => {}
                     }
@@ -106,7 +114,7 @@ impl Records {
             None => self.end_of(&put.collection, put.life, None, now)?,
         };
         let Some(expires_at) = end else { return Ok(PutOutcome::Expired) };
-        let record = self.stores.seal_record(&key, State::new(&put.id, &put.value), expires_at)?;
+        let record = self.stores.seal_record(&key, RecordContent::new(&put.id, &put.value), expires_at)?;
         let version = record.version;
         let write = match expected {
             Some(expected) => Write::Replace { key, expected, record },
@@ -129,7 +137,7 @@ impl Records {
         let Some(expires_at) = self.end_of(&put.collection, put.life, None, now)? else {
             return Ok(PutOutcome::Expired);
         };
-        let record = self.stores.seal_record(&key, State::new(&put.id, &put.value), expires_at)?;
+        let record = self.stores.seal_record(&key, RecordContent::new(&put.id, &put.value), expires_at)?;
         let version = record.version;
         let before = self.stores.backend().alter(&key, &Alteration::Swap { record }, now).await?.record;
         let mut previous = None;
@@ -157,7 +165,7 @@ impl Records {
         &self,
         naming: &Naming<'_>,
         collection: &str,
-        standing: &Standing,
+        standing: &OpenedRecord,
         now: Now,
     ) -> Result<()> {
         let mut removals = Vec::new();
@@ -172,12 +180,13 @@ impl Records {
     }
 
     /// State of a record that is to be written, without its end.
-    pub(super) fn state_of(put: &PutRecord) -> State {
-        let mut state = State::new(&put.id, &put.value);
+    pub(super) fn state_of(put: &PutRecord, parent: Option<&ParentName>) -> RecordContent {
+        let mut state = RecordContent::new(&put.id, &put.value);
         state.group.clone_from(&put.group);
         state.keys.clone_from(&put.keys);
+        let born = parent.and_then(ParentName::born);
         if let Some(parent) = &put.belongs_to {
-            state.belong_to(parent);
+            state.belong_to(parent, born);
         }
         let millis = |retain: Duration| u64::try_from(retain.as_millis()).unwrap_or(u64::MAX);
         state.retain_millis = put.retain.map(|retain| millis(retain.duration()));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::naming::Naming;
 use super::request::{By, RecordAddress};
-use super::state::Standing;
+use super::state::OpenedRecord;
 use super::types::{FoundRecord, GetOutcome};
 use super::{ATTEMPTS, Records, contended};
 use crate::model::error::{Error, Result};
@@ -12,11 +12,18 @@ use crate::model::key::Key;
 use crate::model::record::Record;
 use crate::model::write::{Batch, Write};
 use crate::stores::shared::lifetime::WORTH_WRITING;
+use crate::stores::shared::parents::MetParents;
 use crate::timekeeping::Now;
 
 impl Records {
     /// Most records of one [`get_many`](Self::get_many).
     pub const MAX_MANY: usize = 1_000;
+
+    /// Most bytes of the values of one [`get_many`](Self::get_many).
+    pub const MAX_MANY_BYTES: usize = 32 << 20;
+
+    /// Records that are read at a time, so that the values beyond the bound are not all in memory.
+    const MANY_AT_ONCE: usize = 64;
 
     /// Reads a record, and renews one that slides. One round trip, with a group or by second key two.
     pub async fn get(&self, address: &RecordAddress) -> Result<GetOutcome> {
@@ -44,7 +51,7 @@ impl Records {
         &self,
         naming: &Naming<'_>,
         collection: &str,
-        standing: &Standing,
+        standing: &OpenedRecord,
         slide: Duration,
         now: Now,
     ) -> Result<Option<FoundRecord>> {
@@ -62,15 +69,44 @@ impl Records {
         if renewed { written.found().map(Some) } else { Ok(None) }
     }
 
-    /// Reads records, in the order of their names; none for one that is not live. They are no snapshot.
+    /// Reads records, in the order of their names; none for one that is not live. They are no snapshot. Returns `Invalid`
+    /// if their values are larger than [`MAX_MANY_BYTES`](Self::MAX_MANY_BYTES) together. One round trip for each 64
+    /// records, with a group or by second key more.
     pub async fn get_many(&self, addresses: &[RecordAddress]) -> Result<Vec<Option<FoundRecord>>> {
         if addresses.len() > Self::MAX_MANY {
-            return Err(Error::invalid(format!("at most {} records are read at once", Self::MAX_MANY)));
+            return Err(
+                Error::invalid(format!("at most {} records are read at once", Self::MAX_MANY)).about("items")
+            );
         }
         addresses.iter().try_for_each(RecordAddress::check)?;
         let naming = self.naming().await?;
+        let (mut found, mut bytes) = (Vec::with_capacity(addresses.len()), 0_usize);
+        for part in addresses.chunks(Self::MANY_AT_ONCE) {
+            for record in self.get_part(&naming, part).await? {
+                bytes += record.as_ref().map_or(0, |record| record.value.as_bytes().len());
+                if bytes > Self::MAX_MANY_BYTES {
+                    let most = Self::MAX_MANY_BYTES;
+                    return Err(Error::invalid(format!(
+                        "the values have more than {most} bytes together; read fewer records at once"
+                    )));
+                }
+                found.push(record);
+            }
+            if part.len() == Self::MANY_AT_ONCE {
+                // Other callers of the thread go on, also where every record is at hand.
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(found)
+    }
+
+    async fn get_part(
+        &self,
+        naming: &Naming<'_>,
+        addresses: &[RecordAddress],
+    ) -> Result<Vec<Option<FoundRecord>>> {
         let now = self.stores.now()?;
-        let mut found = self.locate_many(&naming, addresses, now).await?;
+        let mut found = self.locate_many(naming, addresses, now).await?;
         let groups = addresses.iter().zip(&found).filter_map(|(address, standing)| {
             let group = standing.as_ref()?.state.group.as_deref()?;
             Some(naming.group(&address.collection, group))
@@ -90,7 +126,14 @@ impl Records {
                 }
             }
         }
-        let read = |standing: Option<Standing>| {
+        let mut parents = MetParents::new(&self.stores, now);
+        for standing in &mut found {
+            let name = standing.as_ref().and_then(|standing| standing.state.parent_name());
+            if parents.ended(&self.scope, name.as_ref()).await? {
+                *standing = None;
+            }
+        }
+        let read = |standing: Option<OpenedRecord>| {
             standing.map_or(Ok(None), |standing| judge(&standing, now).map(GetOutcome::found))
         };
         found.into_iter().map(read).collect()
@@ -102,7 +145,7 @@ impl Records {
         naming: &Naming<'_>,
         address: &RecordAddress,
         now: Now,
-    ) -> Result<Option<Standing>> {
+    ) -> Result<Option<OpenedRecord>> {
         let collection = &address.collection;
         let name = match &address.by {
             By::Id(id) => return self.read(&naming.record(collection, id.as_bytes())?, now).await,
@@ -132,7 +175,7 @@ impl Records {
         naming: &Naming<'_>,
         addresses: &[RecordAddress],
         now: Now,
-    ) -> Result<Vec<Option<Standing>>> {
+    ) -> Result<Vec<Option<OpenedRecord>>> {
         let backend = self.stores.backend();
         let mut entry_keys = Vec::new();
         for address in addresses {
@@ -170,7 +213,7 @@ impl Records {
             };
             let record = records.get(place).cloned().flatten();
             let standing = record.map(|record| self.stores.open_record(&keys[place], record)).transpose()?;
-            let leads = |standing: &Standing| match &address.by {
+            let leads = |standing: &OpenedRecord| match &address.by {
                 By::Id(_) => true,
                 By::Key(name) => {
                     version == Some(standing.record.version) && standing.state.keys.contains(name)
@@ -185,18 +228,22 @@ impl Records {
         Ok(found)
     }
 
-    pub(super) async fn read(&self, key: &Key, now: Now) -> Result<Option<Standing>> {
+    pub(super) async fn read(&self, key: &Key, now: Now) -> Result<Option<OpenedRecord>> {
         let record = self.stores.backend().get(key, now).await?;
         record.map(|record| self.stores.open_record(key, record)).transpose()
     }
 
+    /// Returns whether the group of a record is revoked, or what it belongs to has ended.
     pub(super) async fn is_revoked(
         &self,
         naming: &Naming<'_>,
         collection: &str,
-        standing: &Standing,
+        standing: &OpenedRecord,
         now: Now,
     ) -> Result<bool> {
+        if self.has_ended(standing, now).await? {
+            return Ok(true);
+        }
         let Some(group) = &standing.state.group else { return Ok(false) };
         let marker = naming.group(collection, group)?;
         Ok(self.stores.backend().get(&marker, now).await?.is_some())
@@ -204,12 +251,12 @@ impl Records {
 }
 
 /// Returns true if the entry of a second key is of this write of the record, which lists the key.
-fn leads(entry: &Record, name: &String, standing: &Standing) -> bool {
+fn leads(entry: &Record, name: &String, standing: &OpenedRecord) -> bool {
     standing.record.version == entry.version && standing.state.keys.contains(name)
 }
 
 /// Answers with a record whose group is not revoked.
-fn judge(standing: &Standing, now: Now) -> Result<GetOutcome> {
+fn judge(standing: &OpenedRecord, now: Now) -> Result<GetOutcome> {
     let found = standing.found()?;
     Ok(if now.before(found.expires_at)? { GetOutcome::Found(found) } else { GetOutcome::Expired(found) })
 }

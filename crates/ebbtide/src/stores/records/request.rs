@@ -6,7 +6,7 @@ use crate::model::record::Version;
 use crate::model::time::Timestamp;
 use crate::model::ttl::{Ttl, check_collection};
 use crate::stores::shared::belongings::Parent;
-use crate::stores::shared::life::Life;
+use crate::stores::shared::life::RecordTtl;
 
 /// Name of one record: its collection, and its id or one of its second keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl RecordAddress {
         check_collection(&self.collection)?;
         match &self.by {
             By::Id(id) => id.check("an id"),
-            By::Key(key) => check_name("a second key", key),
+            By::Key(key) => check_name("key", key),
         }
     }
 }
@@ -63,7 +63,7 @@ pub struct PutRecord {
     pub(super) collection: String,
     pub(super) id: RecordId,
     pub(super) value: RecordValue,
-    pub(super) life: Life,
+    pub(super) life: RecordTtl,
     pub(super) condition: RecordCondition,
     pub(super) keys: Vec<String>,
     pub(super) group: Option<String>,
@@ -90,7 +90,7 @@ impl PutRecord {
             collection: collection.into(),
             id: id.into(),
             value: value.into(),
-            life: Life::Default,
+            life: RecordTtl::Default,
             condition: RecordCondition::Any,
             keys: Vec::new(),
             group: None,
@@ -104,7 +104,7 @@ impl PutRecord {
     }
 
     /// Sets the lifetime.
-    pub fn life(mut self, life: impl Into<Life>) -> Self {
+    pub fn life(mut self, life: impl Into<RecordTtl>) -> Self {
         self.life = life.into();
         self
     }
@@ -152,7 +152,7 @@ impl PutRecord {
     }
 
     /// Changes the value alone: the second keys, the group, what it belongs to, the retention and the cap of the live
-    /// record stay. Without a live record it is as without this. [`Life::Keep`] keeps the end too.
+    /// record stay. Without a live record it is as without this. [`RecordTtl::Keep`] keeps the end too.
     pub fn inheriting(mut self) -> Self {
         self.inherits = true;
         self
@@ -160,7 +160,7 @@ impl PutRecord {
 
     /// Returns true if what is written depends on the live record, and the caller has not read it.
     pub(super) fn needs_read(&self) -> bool {
-        (self.inherits || self.life == Life::Keep) && self.kept_end.is_none()
+        (self.inherits || self.life == RecordTtl::Keep) && self.kept_end.is_none()
     }
 
     /// Returns true if the record stands by itself: no second keys, no group, no cap, nothing that it belongs to, and
@@ -170,13 +170,21 @@ impl PutRecord {
         !has_names && self.retain.is_none() && self.cap.is_none()
     }
 
+    /// Returns true for a record that stands by itself and is to be new.
+    pub(super) fn is_insert(&self) -> bool {
+        self.condition == RecordCondition::Absent && self.is_plain() && !self.needs_read()
+    }
+
     fn check_lifetime(&self) -> Result<()> {
         match (self.life, self.cap) {
-            (Life::For(ttl), Some(cap)) if ttl > cap => {
-                Err(Error::invalid(format!("a TTL of {ttl} is longer than its cap of {cap}")))
+            (RecordTtl::For(ttl), Some(cap)) if ttl > cap => {
+                Err(Error::invalid(format!("a TTL of {ttl} is longer than its cap of {cap}"))
+                    .about("ttl_seconds"))
             }
-            (Life::For(_), Some(_)) => Ok(()),
-            _ if self.slides => Err(Error::invalid("a life that use renews needs a TTL and a longest TTL")),
+            (RecordTtl::For(_), Some(_)) => Ok(()),
+            _ if self.slides => {
+                Err(Error::invalid("a life that use renews needs a TTL and a longest TTL").about("sliding"))
+            }
             _ => Ok(()),
         }
     }
@@ -195,15 +203,17 @@ impl PutRecord {
             parent.check()?;
         }
         if self.keys.len() > Self::MAX_KEYS {
-            return Err(Error::invalid(format!("a record has at most {} second keys", Self::MAX_KEYS)));
+            return Err(
+                Error::invalid(format!("a record has at most {} second keys", Self::MAX_KEYS)).about("keys")
+            );
         }
         for (index, key) in self.keys.iter().enumerate() {
-            check_name("a second key", key)?;
+            check_name("key", key)?;
             if self.keys[..index].contains(key) {
-                return Err(Error::invalid("a record has each of its second keys once"));
+                return Err(Error::invalid("a record has each of its second keys once").about("keys"));
             }
         }
-        self.group.as_ref().map_or(Ok(()), |group| check_name("a group", group))
+        self.group.as_ref().map_or(Ok(()), |group| check_name("group", group))
     }
 }
 
@@ -212,7 +222,7 @@ impl PutRecord {
 #[must_use]
 pub struct TouchRecord {
     pub(super) address: RecordAddress,
-    pub(super) life: Life,
+    pub(super) life: RecordTtl,
     pub(super) only_if: Option<TouchCondition>,
 }
 
@@ -234,7 +244,7 @@ pub enum TouchCondition {
 
 impl TouchRecord {
     /// Gives the record this lifetime from now on.
-    pub fn new(address: RecordAddress, life: impl Into<Life>) -> Self {
+    pub fn new(address: RecordAddress, life: impl Into<RecordTtl>) -> Self {
         Self { address, life: life.into(), only_if: None }
     }
 
@@ -252,14 +262,14 @@ pub struct Increment {
     pub(super) collection: String,
     pub(super) id: RecordId,
     pub(super) by: i64,
-    pub(super) life: Life,
+    pub(super) life: RecordTtl,
     pub(super) limit: Option<i64>,
 }
 
 impl Increment {
     /// Adds one.
     pub fn new(collection: impl Into<String>, id: impl Into<RecordId>) -> Self {
-        Self { collection: collection.into(), id: id.into(), by: 1, life: Life::Default, limit: None }
+        Self { collection: collection.into(), id: id.into(), by: 1, life: RecordTtl::Default, limit: None }
     }
 
     /// Adds this number.
@@ -269,7 +279,7 @@ impl Increment {
     }
 
     /// Sets the lifetime of the counter, counted from its creation.
-    pub fn life(mut self, life: impl Into<Life>) -> Self {
+    pub fn life(mut self, life: impl Into<RecordTtl>) -> Self {
         self.life = life.into();
         self
     }
@@ -287,12 +297,12 @@ impl Increment {
 pub struct Acquire {
     pub(super) collection: String,
     pub(super) id: RecordId,
-    pub(super) life: Life,
+    pub(super) life: RecordTtl,
 }
 
 impl Acquire {
     /// Acquires the lease for this time.
-    pub fn new(collection: impl Into<String>, id: impl Into<RecordId>, life: impl Into<Life>) -> Self {
+    pub fn new(collection: impl Into<String>, id: impl Into<RecordId>, life: impl Into<RecordTtl>) -> Self {
         Self { collection: collection.into(), id: id.into(), life: life.into() }
     }
 }
@@ -332,7 +342,7 @@ pub enum Modification {
         /// Value to write.
         value: RecordValue,
         /// Lifetime of the record.
-        life: Life,
+        life: RecordTtl,
     },
     /// Deletes the record.
     Delete,
@@ -343,12 +353,10 @@ pub enum Modification {
 /// Longest second key or group, in bytes.
 const MAX_NAME_BYTES: usize = 1_024;
 
-pub(super) fn check_name(what: &str, name: &str) -> Result<()> {
+pub(super) fn check_name(member: &'static str, name: &str) -> Result<()> {
     if name.is_empty() || name.len() > MAX_NAME_BYTES {
-        return Err(Error::invalid(format!(
-            "{what} has 1 to {MAX_NAME_BYTES} bytes; this one has {}",
-            name.len()
-        )));
+        let message = format!("a {member} has 1 to {MAX_NAME_BYTES} bytes; this one has {}", name.len());
+        return Err(Error::invalid(message).about(member));
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 
 use super::types::{FoundRecord, ListedRecord, RecordId, RecordValue};
+use crate::keyring::Keyring;
 use crate::model::codec;
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
@@ -14,6 +15,7 @@ use crate::model::rng::Rng;
 use crate::model::time::Timestamp;
 use crate::stores::Stores;
 use crate::stores::shared::belongings::Parent;
+use crate::stores::shared::parents::ParentName;
 
 /// Shape of a record that stands by itself: the engine may touch or take it without knowing more.
 pub(super) const PLAIN: u8 = 1;
@@ -23,7 +25,7 @@ pub(super) const LINKED: u8 = 2;
 
 /// State of a record, sealed.
 #[derive(Debug, Clone, Encode, Decode)]
-pub(super) struct State {
+pub(super) struct RecordContent {
     #[n(0)]
     pub(super) id: ByteVec,
     #[n(1)]
@@ -50,9 +52,12 @@ pub(super) struct State {
     /// Names of what it belongs to.
     #[n(10)]
     parent: Option<Vec<String>>,
+    /// Birth of what it belongs to.
+    #[n(11)]
+    parent_born: Option<u64>,
 }
 
-impl State {
+impl RecordContent {
     pub(super) fn new(id: &RecordId, value: &RecordValue) -> Self {
         Self {
             id: id.as_bytes().to_vec().into(),
@@ -66,11 +71,17 @@ impl State {
             cap_at: None,
             slide_millis: None,
             parent: None,
+            parent_born: None,
         }
     }
 
-    pub(super) fn belong_to(&mut self, parent: &Parent) {
-        self.parent = Some(parent.parts());
+    pub(super) fn belong_to(&mut self, parent: &Parent, born: Option<u64>) {
+        (self.parent, self.parent_born) = (Some(parent.parts()), born);
+    }
+
+    /// Name of what it belongs to.
+    pub(super) fn parent_name(&self) -> Option<ParentName> {
+        self.parent.clone().map(|parts| ParentName::of_parts(parts, self.parent_born))
     }
 
     /// Returns true if it belongs to another record.
@@ -122,19 +133,19 @@ impl State {
 
 /// Record that the engine holds, live or retained.
 #[derive(Debug, Clone)]
-pub(super) struct Standing {
+pub(super) struct OpenedRecord {
     pub(super) record: Record,
-    pub(super) state: State,
+    pub(super) state: RecordContent,
 }
 
-impl Standing {
+impl OpenedRecord {
     /// End of the record.
     pub(super) fn ends_at(&self) -> Result<Timestamp> {
         self.state.ends_at.map_or(Ok(self.record.expires_at), Timestamp::from_stored)
     }
 
     pub(super) fn found(&self) -> Result<FoundRecord> {
-        let State { value, json, group, .. } = &self.state;
+        let RecordContent { value, json, group, .. } = &self.state;
         Ok(FoundRecord {
             id: self.state.id(),
             value: RecordValue { bytes: value.to_vec().into(), json: *json },
@@ -190,7 +201,12 @@ impl Stores {
     }
 
     /// Seals a state for the record at `key`, with its end, and with the time of its retention behind it.
-    pub(super) fn seal_record(&self, key: &Key, mut state: State, ends_at: Timestamp) -> Result<Record> {
+    pub(super) fn seal_record(
+        &self,
+        key: &Key,
+        mut state: RecordContent,
+        ends_at: Timestamp,
+    ) -> Result<Record> {
         let mut expires_at = ends_at;
         if let Some(retain) = state.retain_millis {
             state.ends_at = Some(ends_at.as_millis());
@@ -199,24 +215,25 @@ impl Stores {
         let linked = state.is_linked();
         let shape = if linked { LINKED } else { PLAIN };
         let plain = zeroize::Zeroizing::new(codec::encode(&state));
-        let mut value = vec![shape];
-        value.extend(self.keyring().seal(key, &[shape], &plain, self.rng()));
+        let mut value = Vec::with_capacity(1 + Keyring::SEALED_BYTES + plain.len());
+        value.push(shape);
+        self.keyring().seal_into(&mut value, key, &[shape], &plain, self.rng());
         Ok(Record { value: value.into(), version: mint(self.rng(), linked), expires_at })
     }
 
     /// Opens the record at `key`.
-    pub(super) fn open_record(&self, key: &Key, record: Record) -> Result<Standing> {
+    pub(super) fn open_record(&self, key: &Key, record: Record) -> Result<OpenedRecord> {
         let (shape, sealed) = record
             .value
             .split_first()
             .filter(|(shape, _)| matches!(**shape, PLAIN | LINKED))
             .ok_or_else(|| Error::corrupt("a record has a shape that this build does not know"))?;
         let state = codec::decode(&self.keyring_for(sealed).open(key, &[*shape], sealed)?)?;
-        Ok(Standing { record, state })
+        Ok(OpenedRecord { record, state })
     }
 
     /// Seals the entry of a second key at `key`, with the version and the engine's end of its record.
-    pub(super) fn seal_entry(&self, key: &Key, of: &State, record: &Record) -> Record {
+    pub(super) fn seal_entry(&self, key: &Key, of: &RecordContent, record: &Record) -> Record {
         let entry = KeyEntry { id: of.id.clone(), group: of.group.clone() };
         let value = self.keyring().seal(key, &[], &codec::encode(&entry), self.rng());
         Record { value: value.into(), version: record.version, expires_at: record.expires_at }

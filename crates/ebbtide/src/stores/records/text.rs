@@ -11,7 +11,7 @@ use super::types::{IncrementTextOutcome, RecordId, RecordValue};
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::key::Key;
 use crate::model::ttl::check_collection;
-use crate::stores::shared::life::Life;
+use crate::stores::shared::life::RecordTtl;
 
 /// Additions that wait for the one before, by record. Those that wait together are written together.
 #[derive(Debug, Default)]
@@ -97,7 +97,7 @@ impl Records {
             if outcomes.iter().all(|outcome| *outcome == IncrementTextOutcome::Overflow) {
                 return Ok(Modification::Keep);
             }
-            Ok(Modification::Put { value: RecordValue::from_bytes(count.to_string()), life: Life::Keep })
+            Ok(Modification::Put { value: RecordValue::from_bytes(count.to_string()), life: RecordTtl::Keep })
         });
         let error = added.await.err();
         for (waiter, outcome) in
@@ -115,7 +115,7 @@ impl Records {
 }
 
 /// The same error, for another caller.
-fn again(error: &Error) -> Error {
+pub(super) fn again(error: &Error) -> Error {
     match error.kind() {
         ErrorKind::Invalid => Error::invalid(error.message()),
         ErrorKind::Unavailable => Error::unavailable(error.message()),

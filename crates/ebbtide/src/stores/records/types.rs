@@ -32,11 +32,8 @@ impl RecordId {
 
     pub(super) fn check(&self, what: &str) -> Result<()> {
         if self.0.is_empty() || self.0.len() > Self::MAX_BYTES {
-            return Err(Error::invalid(format!(
-                "{what} has 1 to {} bytes; this one has {}",
-                Self::MAX_BYTES,
-                self.0.len()
-            )));
+            let message = format!("{what} has 1 to {} bytes; this one has {}", Self::MAX_BYTES, self.0.len());
+            return Err(Error::invalid(message).about("id"));
         }
         Ok(())
     }
@@ -129,7 +126,8 @@ impl RecordValue {
                 "the value of a record has at most {} bytes; this one has {}",
                 Self::MAX_BYTES,
                 self.bytes.len()
-            )));
+            ))
+            .about("value"));
         }
         Ok(())
     }
@@ -196,6 +194,7 @@ pub enum PutOutcome {
 /// Answer to [`get`](super::Records::get).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
+#[must_use = "the record may be absent"]
 pub enum GetOutcome {
     /// The record is live.
     Found(FoundRecord),
@@ -349,6 +348,7 @@ pub enum Refusal {
 /// Answer to one write of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
+#[must_use = "the write may have been refused"]
 pub enum WriteAnswer {
     /// The record is stored.
     Stored {

@@ -5,12 +5,13 @@ use std::fmt;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
-use super::Relationships;
 use super::relationship::{Edge, RelationType, edge_of};
+use super::{Relationships, standing_of};
 use crate::model::error::{Error, Result};
 use crate::model::key::{Part, Prefix};
 use crate::model::kind::Kind;
 use crate::stores::shared::paging::Pages;
+use crate::stores::shared::parents::MetParents;
 use crate::stores::shared::tombstones::Principal;
 use crate::timekeeping::Now;
 
@@ -20,6 +21,7 @@ const AT_ONCE: usize = 16;
 /// Answer to a transitive check.
 #[derive(Clone, PartialEq, Eq)]
 #[must_use = "only one of the answers means that they are related"]
+#[non_exhaustive]
 pub enum TransitiveOutcome {
     /// They are related.
     Related {
@@ -135,13 +137,11 @@ impl Relationships {
 
     fn search(&self, kind: Kind, from: &str, like: &Edge, max_depth: usize) -> Result<Search<'_>> {
         if !like.relation_type.is_transitive() {
-            return Err(Error::invalid("only trust and membership carry on from one to the next"));
+            return Err(Error::invalid("only trust and membership carry on from one to the next")
+                .about("relation_type"));
         }
         if max_depth == 0 || max_depth > Self::MAX_DEPTH {
-            return Err(Error::invalid(format!(
-                "a depth is 1 to {}; {max_depth} was asked for",
-                Self::MAX_DEPTH
-            )));
+            return Err(Error::invalid(format!("a depth is 1 to {}", Self::MAX_DEPTH)).about("max_depth"));
         }
         Ok(Search {
             relationships: self,
@@ -215,8 +215,12 @@ impl Search<'_> {
         let prefix = Prefix::partition(self.kind, scope, &[name.into()], &sort)?;
         let mut pages = Pages::new(&self.relationships.stores, &prefix, 500).at(self.now);
         let mut met = Vec::new();
+        let mut parents = MetParents::new(&self.relationships.stores, self.now);
         while let Some(items) = pages.next().await? {
-            for (key, _) in &items {
+            for (key, record) in &items {
+                if parents.ended(scope, standing_of(record)?.1.as_ref()).await? {
+                    continue;
+                }
                 let edge = edge_of(key)?;
                 met.push(if self.kind == Kind::Relationship { edge.object } else { edge.subject });
             }

@@ -5,7 +5,6 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
 use crate::model::codec;
@@ -16,9 +15,9 @@ use crate::model::record::{Record, Version};
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
-use crate::stores::approvals::record_setters;
+use crate::stores::approvals::{StoredGrant, record_setters};
 use crate::stores::shared::belongings::Parent;
-use crate::stores::shared::lifetime::{Lifetime, lifetime_setters};
+use crate::stores::shared::lifetime::lifetime_setters;
 
 /// Type of a relationship.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -99,6 +98,7 @@ impl FromStr for RelationType {
         let named = Self::NAMED.into_iter().find(|(_, name, _)| *name == text);
         named.map(|(named, ..)| named).ok_or_else(|| {
             Error::invalid("a relation type is role, trust, membership, ownership, delegation or custom:NAME")
+                .about("relation_type")
         })
     }
 }
@@ -283,10 +283,10 @@ impl fmt::Debug for Related {
 impl Related {
     /// Reads a relationship, from its own record or from its reverse.
     pub fn read(key: &Key, record: &Record) -> Result<Self> {
-        let stored: StoredRelationship = codec::decode(&record.value)?;
+        let stored: StoredGrant = codec::decode(&record.value)?;
         Ok(Self {
             edge: edge_of(key)?,
-            created_by: stored.created_by,
+            created_by: stored.by,
             created_at: stored.lifetime.began_at()?,
             expires_at: record.expires_at,
             ttl: stored.lifetime.ttl(record.expires_at),
@@ -299,7 +299,8 @@ impl Related {
     }
 }
 
-pub(super) fn edge_of(key: &Key) -> Result<Edge> {
+/// Subject, relation, object and type of a key.
+pub(crate) fn edge_of(key: &Key) -> Result<Edge> {
     let strange = || Error::corrupt("a relationship has the key of another kind");
     let (partition, mut sort) = (key.partition(), key.sort());
     let text = |part: Option<Part<'static>>| match part {
@@ -319,16 +320,6 @@ pub(super) fn edge_of(key: &Key) -> Result<Edge> {
     let near = text(partition.into_iter().next())?;
     let (subject, object) = if key.kind() == Kind::Relationship { (near, far) } else { (far, near) };
     Ok(Edge { subject, relation, object, relation_type })
-}
-
-#[derive(Encode, Decode)]
-pub(super) struct StoredRelationship {
-    #[n(0)]
-    pub(super) created_by: String,
-    #[n(1)]
-    pub(super) metadata: BTreeMap<String, String>,
-    #[n(2)]
-    pub(super) lifetime: Lifetime,
 }
 
 #[cfg(test)]

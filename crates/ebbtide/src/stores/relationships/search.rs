@@ -3,15 +3,18 @@
 use futures_util::future::join_all;
 
 use super::relationship::RelationType;
-use super::{Edge, Related, Relationships};
+use super::{Edge, Related, Relationships, principals, standing_of};
 use crate::backend::Cursor;
 use crate::model::error::Result;
-use crate::model::key::Prefix;
+use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
+use crate::model::record::Record;
 use crate::model::scope::{Reach, Scope};
 use crate::stores::audit::AuditContext;
-use crate::stores::shared::filtered;
+use crate::stores::shared::filtered::{self, Filter};
 use crate::stores::shared::paging::{Listing, MAX_LIMIT, Pages};
+use crate::stores::shared::parents::ParentName;
+use crate::stores::shared::tombstones::Principal;
 
 /// Relationships to find: those that have every name that is given.
 #[derive(Debug, Clone, Default)]
@@ -56,16 +59,29 @@ impl RelationshipFilter {
         self.below = below;
         self
     }
+}
 
-    fn has(&self, edge: &Edge) -> bool {
+impl Filter for RelationshipFilter {
+    type Item = Related;
+
+    fn read(&self, key: &Key, record: &Record) -> Result<Option<Related>> {
         let is = |asked: &Option<String>, name: &str| asked.as_ref().is_none_or(|asked| asked == name);
-        is(&self.subject, &edge.subject)
-            && is(&self.object, &edge.object)
-            && is(&self.relation, &edge.relation)
-            && self.relation_type.as_ref().is_none_or(|asked| *asked == edge.relation_type)
+        Ok(Some(Related::read(key, record)?).filter(|Related { edge, .. }| {
+            is(&self.subject, &edge.subject)
+                && is(&self.object, &edge.object)
+                && is(&self.relation, &edge.relation)
+                && self.relation_type.as_ref().is_none_or(|asked| *asked == edge.relation_type)
+        }))
     }
 
-    /// Smallest range that has them all.
+    fn parent(&self, record: &Record) -> Result<Option<ParentName>> {
+        Ok(standing_of(record)?.1)
+    }
+
+    fn whose(related: &Related) -> (&Scope, Vec<Principal<'_>>) {
+        (&related.scope, principals(&related.edge).into())
+    }
+
     fn prefix(&self, scope: &Scope) -> Result<Prefix> {
         let sort = self.relation_type.as_ref().map(RelationType::parts).unwrap_or_default();
         match (&self.subject, &self.object) {
@@ -91,32 +107,16 @@ impl Relationships {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Listing<Related>> {
-        let prefix = filter.prefix(&self.scope)?;
-        let mut listing = filtered::list(&self.stores, &prefix, after, limit, |key, record| {
-            Ok(Some(Related::read(key, record)?).filter(|related| filter.has(&related.edge)))
-        })
-        .await?;
-        let now = self.stores.now()?;
-        let mut left = Vec::with_capacity(listing.items.len());
-        for related in listing.items {
-            if !self.stores.is_deleted(&related.scope, &super::principals(&related.edge), now).await? {
-                left.push(related);
-            }
-        }
-        listing.items = left;
-        Ok(listing)
+        filtered::find(&self.stores, &self.scope, filter, after, limit).await
     }
 
     /// Counts the relationships that a filter finds. It reads them all.
     pub async fn count_found(&self, filter: &RelationshipFilter) -> Result<u64> {
-        let prefix = filter.prefix(&self.scope)?;
-        let has = |key: &_, record: &_| Ok(filter.has(&Related::read(key, record)?.edge));
-        filtered::count(&self.stores, &prefix, has).await
+        filtered::count(&self.stores, &self.scope, filter).await
     }
 
-    /// Returns a relationship of any type. Those of a type with a name are read at once; custom types are searched for
-    /// among those of the subject. A sliding one is renewed.
-    pub async fn get_of_any_type(
+    /// Returns a relationship of any type but a custom one, in one step. A sliding one is renewed.
+    pub async fn get_of_named_type(
         &self,
         subject: &str,
         relation: &str,
@@ -128,6 +128,20 @@ impl Relationships {
             if let Some(found) = found? {
                 return Ok(Some(found));
             }
+        }
+        Ok(None)
+    }
+
+    /// Returns a relationship of any type. Those of a type with a name are read at once; custom types are searched for
+    /// among those of the subject. A sliding one is renewed.
+    pub async fn get_of_any_type(
+        &self,
+        subject: &str,
+        relation: &str,
+        object: &str,
+    ) -> Result<Option<Related>> {
+        if let Some(found) = self.get_of_named_type(subject, relation, object).await? {
+            return Ok(Some(found));
         }
         let sort = [RelationType::custom_part()];
         let prefix = Prefix::partition(Kind::Relationship, &self.scope, &[subject.into()], &sort)?;
@@ -146,17 +160,7 @@ impl Relationships {
     /// Returns a relationship of these names from the scope or one that it covers: a wildcard for all environments of a
     /// tenant. It reads every relationship of those scopes until it has found one, and renews nothing.
     pub async fn get_below(&self, filter: RelationshipFilter) -> Result<Option<Related>> {
-        let (filter, mut after) = (filter.below(true), None);
-        loop {
-            let page = self.find(&filter, after.as_ref(), 100).await?;
-            if let Some(found) = page.items.into_iter().next() {
-                return Ok(Some(found));
-            }
-            after = page.next;
-            if after.is_none() {
-                return Ok(None);
-            }
-        }
+        filtered::first(&self.stores, &self.scope, &filter.below(true)).await
     }
 
     /// Deletes every relationship of the scope, and of those that it covers if `below`, and appends to the audit log.

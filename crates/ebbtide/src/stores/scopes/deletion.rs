@@ -14,9 +14,10 @@ use crate::model::kind::Kind;
 use crate::model::scope::{Reach, Scope};
 use crate::model::time::Timestamp;
 use crate::stores::Stores;
+use crate::stores::api_keys::ApiKeys;
 use crate::stores::audit::{Action, AuditContext, Note};
 use crate::stores::scopes::Scopes;
-use crate::stores::shared::deletion::{Deletion, Progress, Removed, Target};
+use crate::stores::shared::deletion::{Deletion, DeletionTarget, Progress, Removed};
 
 /// Time for which the position of a stopped deletion is kept.
 const KEPT: Duration = Duration::from_secs(86_400);
@@ -31,6 +32,9 @@ pub struct ScopeRecords {
     reach: Reach,
     context: AuditContext,
     prefixes: Vec<Prefix>,
+    /// False until the API keys of the scope are gone. They go before everything else, and again in their turn: one that
+    /// was created meanwhile goes too.
+    keys_gone: bool,
     /// One time for all steps, by which an engine recognizes them as one deletion.
     began_at: Timestamp,
 }
@@ -87,13 +91,19 @@ impl ScopeDeletion {
     }
 }
 
-impl Target for ScopeRecords {
+impl DeletionTarget for ScopeRecords {
     fn stages(&self) -> usize {
         1
     }
 
     async fn step(&mut self, _: usize, progress: &mut Progress) -> Result<bool> {
         let admin = self.stores.admin();
+        if !self.keys_gone {
+            let erased = admin.erase(&self.api_keys()?, self.began_at).await?;
+            progress.removed.add(Kind::ApiKey, erased.removed);
+            self.keys_gone = !erased.more;
+            return Ok(true);
+        }
         let step = admin.clear(&self.prefixes, progress.after.as_ref(), self.began_at).await?;
         for (kind, removed) in step.removed {
             progress.removed.add(kind, removed);
@@ -104,7 +114,7 @@ impl Target for ScopeRecords {
             progress.after = Some(place);
             return Ok(true);
         }
-        if self.prefixes.len() == Scopes::deletable().count() {
+        if self.is_whole() {
             let removed = self.stores.policies(self.reach.scope()).forget(&self.reach).await?;
             progress.removed.add(Kind::Policy, removed);
         }
@@ -119,7 +129,31 @@ impl ScopeRecords {
         let (stores, reach, context) = (stores.clone(), reach.clone(), context.clone());
         // The earlier end: nothing that may be live is left.
         let began_at = stores.now()?.earliest();
-        Ok(Self { stores, reach, context, prefixes, began_at })
+        let keys_gone = !prefixes.iter().any(|prefix| prefix.kind() == Kind::ApiKey);
+        Ok(Self { stores, reach, context, prefixes, keys_gone, began_at })
+    }
+
+    /// API keys of the scope. Those of exactly one scope are in one partition, which every engine finds.
+    fn api_keys(&self) -> Result<Prefix> {
+        match &self.reach {
+            Reach::Exact(scope) => ApiKeys::partition(scope),
+            Reach::Below(_) => Prefix::reach(Kind::ApiKey, &self.reach),
+        }
+    }
+
+    /// Names in the audit log, by which a restored store repeats the deletion: the extent, the scope, and the kinds
+    /// unless it is everything.
+    fn names(&self) -> Vec<String> {
+        let (extent, scope) = self.extent();
+        let mut names = vec![extent.to_owned(), scope.to_string()];
+        if !self.is_whole() {
+            names.extend(self.prefixes.iter().map(|prefix| prefix.kind().name().to_owned()));
+        }
+        names
+    }
+
+    fn is_whole(&self) -> bool {
+        self.prefixes.len() == Scopes::deletable().count()
     }
 
     /// Stores the position for a process that resumes the deletion.
@@ -154,6 +188,7 @@ impl ScopeRecords {
     async fn append(&self, detail: &str) -> Result<()> {
         let (extent, scope) = self.extent();
         let note = Note::of(Action::DeleteScope, &self.context)?;
-        self.stores.audit(scope).append(&note.with_detail(format!("{extent} {scope}: {detail}"))).await
+        let note = note.with_target(self.names()).with_detail(format!("{extent} {scope}: {detail}"));
+        self.stores.audit(scope).append(&note).await
     }
 }

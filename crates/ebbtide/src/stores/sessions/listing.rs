@@ -77,11 +77,20 @@ impl Sessions {
         Ok(Listing { items, next })
     }
 
-    /// Number of the sessions of a subject that a raise of its epoch from `was` has ended.
-    pub(in crate::stores) async fn count_ended(&self, subject: &str, was: u64) -> Result<u64> {
+    /// Number of the sessions of a subject, among the first `most` or a few more, that a raise of its epoch from `was` has
+    /// ended, and whether there may be more.
+    pub(in crate::stores) async fn count_ended(
+        &self,
+        subject: &str,
+        was: u64,
+        most: usize,
+    ) -> Result<(u64, bool)> {
         let prefix = self.index(subject)?;
-        let (mut pages, mut ended) = (Pages::new(&self.stores, &prefix, PAGE), 0);
-        while let Some(items) = pages.next().await? {
+        let (mut pages, mut ended, mut seen) = (Pages::new(&self.stores, &prefix, PAGE), 0, 0);
+        while seen < most
+            && let Some(items) = pages.next().await?
+        {
+            seen += items.len();
             let now = self.stores.now()?;
             let keys: Vec<Key> =
                 items.iter().map(|(key, _)| self.key(&digest(key)?)).collect::<Result<_>>()?;
@@ -94,7 +103,7 @@ impl Sessions {
                 ended += u64::from(is_theirs && stored.stamp.unwrap_or_default().subject() == was);
             }
         }
-        Ok(ended)
+        Ok((ended, seen >= most))
     }
 
     /// Deletes every session of a subject, and returns the number of those that were live. With a context, the

@@ -1,97 +1,35 @@
 //! Links from a record to what it belongs to: it is removed with it.
 //!
-//! A link is written before the record that has it, and the record is taken back if the link is gone afterwards: there
-//! is no record without its link. A removal takes every link of what it removes, also those whose record is not written
-//! yet. A link whose record is absent is harmless, and [`Belongings::reconcile`] removes it.
+//! A record says itself what it belongs to, and is written together with its links in one commit. Afterwards its writer
+//! looks at the parent again, and takes the record back if it is gone: a removal that begins later finds the link. A link
+//! whose record is absent, or names another parent, leads to nothing, and [`Belongings::reconcile`] removes it.
 //!
-//! The records of frameworks are written and removed with their links in one commit, and say themselves what they belong
-//! to.
-
-use std::future::ready;
+//! Provider tokens are sealed, and records of earlier versions name no parent: theirs is in the link alone.
 
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
-use serde::Deserialize;
 
 use super::deletion::Removed;
 use super::paging::Pages;
+pub use super::parents::Parent;
+use super::parents::ParentName;
 use super::update::Step;
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Part, Prefix};
 use crate::model::kind::Kind;
+use crate::model::record::{Record, Version};
 use crate::model::scope::{Reach, Scope};
 use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Write};
-use crate::stores::Stores;
 use crate::stores::audit::{Action, Note};
-use crate::stores::grants::GrantId;
-use crate::stores::registry;
 use crate::stores::relationships::{Edge, keys_of, target_of};
+use crate::stores::{Stores, attributes, registry, relationships};
+use crate::timekeeping::Now;
 
 /// Partition of the links from a record to what it belongs to.
 const UP: &str = "belongs-to";
-
-/// Record that another one belongs to.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = BelongsTo))]
-#[non_exhaustive]
-pub enum Parent {
-    /// An owner, a subject or a peer.
-    #[serde(alias = "peer")]
-    Owner(String),
-    /// A client.
-    Client(String),
-    /// A grant, by its id.
-    Grant(String),
-    /// A relationship, such as a trust.
-    Relationship(Edge),
-}
-
-impl Parent {
-    /// Refuses the id of no grant.
-    pub(crate) fn check(&self) -> Result<()> {
-        if let Self::Grant(id) = self {
-            let _: GrantId = id.parse()?;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn parts(&self) -> Vec<String> {
-        match self {
-            Self::Owner(owner) => vec!["owner".to_owned(), owner.clone()],
-            Self::Client(client) => vec!["client".to_owned(), client.clone()],
-            Self::Grant(id) => vec!["grant".to_owned(), id.clone()],
-            Self::Relationship(edge) => vec![
-                "relationship".to_owned(),
-                edge.subject.clone(),
-                edge.relation_type.to_string(),
-                edge.relation.clone(),
-                edge.object.clone(),
-            ],
-        }
-    }
-
-    pub(crate) fn read(parts: &[String]) -> Result<Self> {
-        match parts {
-            [form, owner] if form == "owner" => Ok(Self::Owner(owner.clone())),
-            [form, client] if form == "client" => Ok(Self::Client(client.clone())),
-            [form, id] if form == "grant" => Ok(Self::Grant(id.clone())),
-            [form, subject, kind, relation, object] if form == "relationship" => {
-                Ok(Self::Relationship(Edge::new(subject, relation, object, kind.parse()?)))
-            }
-            _ => Err(Error::corrupt("a link names nothing that a record belongs to")),
-        }
-    }
-
-    fn digest(&self) -> Digest {
-        let parts = self.parts();
-        let parts: Vec<&[u8]> = parts.iter().map(String::as_bytes).collect();
-        Digest::of("belongs-to", &parts)
-    }
-}
 
 /// Link of a record, as it is stored.
 #[derive(Encode, Decode)]
@@ -103,9 +41,16 @@ struct Link {
     key: ByteVec,
     #[n(2)]
     parent: Vec<String>,
+    /// Birth of the parent.
+    #[n(3)]
+    born: Option<u64>,
 }
 
 impl Link {
+    fn name(self) -> ParentName {
+        ParentName::of_parts(self.parent, self.born)
+    }
+
     fn child(&self) -> Result<Key> {
         let kind = Kind::from_code(self.kind).ok_or_else(|| Error::corrupt("no kind has this code"))?;
         Key::decode(kind, &self.key)
@@ -152,13 +97,21 @@ impl Stores {
         self.reconcile_links(&Prefix::reach(Kind::System, reach)?).await
     }
 
+    /// Removes, besides what [`reconcile_below`](Self::reconcile_below) removes, index records whose record is gone. It
+    /// reads every link and every index record.
+    pub async fn reconcile_all(&self, reach: &Reach) -> Result<Reconciled> {
+        let mut done = self.reconcile_below(reach).await?;
+        done.links += self.unlist(reach).await?;
+        Ok(done)
+    }
+
     async fn reconcile_links(&self, prefix: &Prefix) -> Result<Reconciled> {
         let (mut pages, mut done) = (Pages::new(self, prefix, 100), Reconciled::default());
         while let Some(items) = pages.next().await? {
             for (key, record) in &items {
                 if key.partition().first() == Some(&Part::from(UP)) {
                     let belongings = self.belongings(&key.scope());
-                    belongings.check(&codec::decode(&record.value)?, &mut done).await?;
+                    belongings.check(codec::decode(&record.value)?, &mut done).await?;
                 }
             }
         }
@@ -187,28 +140,47 @@ impl Stores {
     }
 }
 
-impl Belongings {
-    /// Links a record that is about to be written, in place of an earlier link.
-    pub(crate) async fn link(&self, parent: &Parent, child: &Key) -> Result<()> {
-        parent.check()?;
-        let mut writes = Vec::from(self.links(parent, child)?);
-        if let Some(earlier) = self.parent(child).await?.filter(|earlier| earlier != parent) {
-            writes.push(Write::Delete { key: self.down(&earlier, child)? });
-        }
-        // A put has no condition that could be refused.
-        let _ = self.stores.backend().commit(Batch::new(writes)?, self.stores.now()?).await?;
-        Ok(())
-    }
+/// Record at the far end of a link.
+enum Child {
+    /// There is none.
+    Absent,
+    /// It belongs to another, or to nothing.
+    Other(Record),
+    /// It belongs to the parent that was asked about, by this name.
+    Of(Record, ParentName),
+}
 
+impl Belongings {
     /// Writes that link a record.
-    pub(crate) fn links(&self, parent: &Parent, child: &Key) -> Result<[Write; 2]> {
-        let link =
-            Link { kind: child.kind().code(), key: child.as_bytes().to_vec().into(), parent: parent.parts() };
+    pub(crate) fn links(&self, name: &ParentName, child: &Key) -> Result<Vec<Write>> {
+        let Some(parent) = name.parent()? else { return Ok(Vec::new()) };
+        let (key, kind) = (child.as_bytes().to_vec().into(), child.kind().code());
+        let link = Link { kind, key, parent: parent.parts(), born: name.born() };
         let put = |key| {
             let record = self.stores.record(codec::encode(&link), Timestamp::NEVER);
             Write::Put { key, record }
         };
-        Ok([put(self.up(child)?), put(self.down(parent, child)?)])
+        Ok(vec![put(self.up(child)?), put(self.down(&parent, child)?)])
+    }
+
+    /// Writes that link a record, in place of an earlier link.
+    pub(crate) fn relinks(
+        &self,
+        earlier: Option<&ParentName>,
+        name: &ParentName,
+        child: &Key,
+    ) -> Result<Vec<Write>> {
+        let mut writes = self.links(name, child)?;
+        let parent = name.parent()?;
+        if let Some(earlier) = earlier.map(ParentName::parent).transpose()?.flatten()
+            && Some(&earlier) != parent.as_ref()
+        {
+            writes.push(Write::Delete { key: self.down(&earlier, child)? });
+            if parent.is_none() {
+                writes.push(Write::Delete { key: self.up(child)? });
+            }
+        }
+        Ok(writes)
     }
 
     /// Writes that remove the links of a record: the one from it, and the one to it.
@@ -216,36 +188,80 @@ impl Belongings {
         Ok([self.up(child)?, self.down(parent, child)?].map(|key| Write::Delete { key }))
     }
 
-    /// Names of a record that is linked to `parent`; none if it is not there, or names another.
+    /// Removes the links of a record that was removed. One that stays behind leads to nothing.
+    pub(crate) async fn unlink(&self, name: &ParentName, child: &Key, now: Now) -> Result<()> {
+        if let Some(parent) = name.parent()? {
+            let mut writes = Vec::from(self.unlinks(&parent, child)?);
+            // Unless another writer has linked it anew.
+            writes.push(Write::Absent { key: child.clone() });
+            let _ = self.stores.backend().commit(Batch::new(writes)?, now).await?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the parent of a record that was written, and takes the record back if it is gone.
+    pub(crate) async fn keep_or_take_back(
+        &self,
+        name: &ParentName,
+        keys: &[Key],
+        version: Version,
+    ) -> Result<()> {
+        let now = self.stores.now()?;
+        let (Some(parent), Some((child, mirrors))) = (name.parent()?, keys.split_first()) else {
+            return Ok(());
+        };
+        if !self.has_ended(name, now).await? {
+            return Ok(());
+        }
+        let mut writes = vec![Write::Remove { key: child.clone(), expected: version }];
+        writes.extend(mirrors.iter().map(|key| Write::Delete { key: key.clone() }));
+        writes.extend(self.unlinks(&parent, child)?);
+        // If another writer has replaced it, it is theirs.
+        let _ = self.stores.backend().commit(Batch::new(writes)?, now).await?;
+        Err(Error::invalid("what the record belongs to was deleted meanwhile").about("belongs_to"))
+    }
+
+    /// Key of the link from a record.
+    pub(crate) fn up(&self, child: &Key) -> Result<Key> {
+        Key::new(Kind::System, &self.scope, &[UP.into()], &[digest_of(child).part()])
+    }
+
+    /// Parent that a link names.
+    pub(crate) fn name_in(link: &Record) -> Result<ParentName> {
+        Ok(codec::decode::<Link>(&link.value)?.name())
+    }
+
+    /// Parent that the link from a record names, if there is one.
+    async fn linked(&self, child: &Key, now: Now) -> Result<Option<ParentName>> {
+        let up = self.stores.backend().get(&self.up(child)?, now).await?;
+        up.as_ref().map(Self::name_in).transpose()
+    }
+
+    /// Record that a link of `parent` leads to.
+    async fn child(&self, parent: &Parent, child: &Key, now: Now) -> Result<Child> {
+        let Some(record) = self.stores.backend().get(child, now).await? else { return Ok(Child::Absent) };
+        let named = match child.kind() {
+            Kind::Attribute => attributes::parent_of(&record)?,
+            Kind::Relationship => relationships::standing_of(&record)?.1,
+            _ => None,
+        };
+        let name = match named {
+            Some(name) => Some(name),
+            None => self.linked(child, now).await?,
+        };
+        Ok(match name {
+            Some(name) if name.parent()?.as_ref() == Some(parent) => Child::Of(record, name),
+            _ => Child::Other(record),
+        })
+    }
+
+    /// Names of a record that belongs to `parent`; none if it is not there, or belongs to another.
     async fn names_of(&self, parent: &Parent, child: &Key) -> Result<Option<Vec<String>>> {
         if child.kind() == Kind::Record {
             return self.stores.records(&self.scope).names_if_of(child, parent).await;
         }
-        Ok(self.stores.backend().get(child, self.stores.now()?).await?.map(|_| names(child)))
-    }
-
-    /// Returns whether the link of a record that was written is still there: otherwise its parent was deleted
-    /// meanwhile.
-    async fn is_linked(&self, parent: &Parent, child: &Key) -> Result<bool> {
-        Ok(self.stores.backend().get(&self.down(parent, child)?, self.stores.now()?).await?.is_some())
-    }
-
-    /// Takes a record that was written back if its link is gone.
-    pub(crate) async fn keep_or_take_back(&self, parent: &Parent, keys: &[Key]) -> Result<()> {
-        let Some(child) = keys.first() else { return Ok(()) };
-        if self.is_linked(parent, child).await? {
-            return Ok(());
-        }
-        let deletes = keys.iter().map(|key| Write::Delete { key: key.clone() }).collect();
-        // A delete has no condition that could be refused.
-        let _ = self.stores.backend().commit(Batch::new(deletes)?, self.stores.now()?).await?;
-        Err(Error::invalid("what the record belongs to was deleted meanwhile"))
-    }
-
-    /// Record that another one belongs to, if it does.
-    async fn parent(&self, child: &Key) -> Result<Option<Parent>> {
-        let up = self.stores.backend().get(&self.up(child)?, self.stores.now()?).await?;
-        up.map(|up| Parent::read(&codec::decode::<Link>(&up.value)?.parent)).transpose()
+        let found = self.child(parent, child, self.stores.now()?).await?;
+        Ok(matches!(found, Child::Of(..)).then(|| names(child)))
     }
 
     /// Lists every record that would be removed with `parent`: those that it has, those that belong to it, and those
@@ -280,34 +296,55 @@ impl Belongings {
         let mut parents = vec![parent.clone()];
         while let Some(parent) = parents.pop() {
             for child in self.children(&parent).await? {
-                if child.kind() == Kind::Record {
-                    let gone = self.stores.records(&self.scope).remove_if_of(&child, &parent).await?;
-                    removed.add(Kind::Record, u64::from(gone));
-                    continue;
-                }
-                let mut writes = Vec::from(self.unlinks(&parent, &child)?);
-                let is_there = self.stores.backend().get(&child, self.stores.now()?).await?.is_some();
-                removed.add(child.kind(), u64::from(is_there));
-                let mut note = None;
-                if let Some(edge) = edge_of(&child)? {
-                    writes.extend(keys_of(&self.scope, &edge)?.map(|key| Write::Delete { key }));
-                    let revoked = Note::automatic(Action::Revoke, "what it belonged to was removed")?;
-                    note = is_there.then(|| revoked.about(Kind::Relationship, target_of(&edge)));
-                    parents.push(Parent::Relationship(edge));
-                } else {
-                    writes.push(Write::Delete { key: child.clone() });
-                }
-                let delete = self.stores.retry(|_| {
-                    let step = Step::write(writes.clone(), ());
-                    ready(Ok(match &note {
-                        Some(note) => step.audited(&self.scope, note.clone()),
-                        None => step,
-                    }))
-                });
-                delete.await?;
+                parents.extend(self.remove_child(&parent, &child, removed).await?);
             }
         }
         Ok(())
+    }
+
+    /// Removes a record that belongs to `parent`, and its links; only the links, if it does not. Returns it as a parent
+    /// if others may belong to it.
+    async fn remove_child(
+        &self,
+        parent: &Parent,
+        child: &Key,
+        removed: &mut Removed,
+    ) -> Result<Option<Parent>> {
+        if child.kind() == Kind::Record {
+            let gone = self.stores.records(&self.scope).remove_if_of(child, parent).await?;
+            removed.add(Kind::Record, u64::from(gone));
+            return Ok(None);
+        }
+        let edge = &edge_of(child)?;
+        let is_removed = self.stores.retry(|now| async move {
+            let [up, down] = self.unlinks(parent, child)?;
+            let key = child.clone();
+            Ok(match self.child(parent, child, now).await? {
+                Child::Of(record, _) => {
+                    let mut writes = vec![up, down, Write::Remove { key, expected: record.version }];
+                    let Some(edge) = edge else { return Ok(Step::write(writes, true)) };
+                    let [_, reverse] = keys_of(&self.scope, edge)?;
+                    writes.push(Write::Delete { key: reverse });
+                    let revoked = Note::automatic(Action::Revoke, "what it belonged to was removed")?;
+                    let note = revoked.about(Kind::Relationship, target_of(edge));
+                    Step::write(writes, true).audited(&self.scope, note)
+                }
+                // The links go only if the record is still the one that was read. The link from a record that belongs to
+                // another is that one's.
+                Child::Other(record) => {
+                    let name = self.linked(child, now).await?;
+                    let is_own =
+                        name.map(|name| name.parent()).transpose()?.flatten().as_ref() == Some(parent);
+                    let mut writes = if is_own { vec![up, down] } else { vec![down] };
+                    writes.push(Write::Check { key, expected: record.version });
+                    Step::write(writes, false)
+                }
+                Child::Absent => Step::write(vec![up, down, Write::Absent { key }], false),
+            })
+        });
+        removed.add(child.kind(), u64::from(is_removed.await?));
+        // Also if it was absent: an earlier removal may have been interrupted.
+        Ok(edge.clone().map(Parent::Relationship))
     }
 
     /// Removes links whose record is gone, records whose client, grant or relationship is gone, and index records whose
@@ -319,59 +356,51 @@ impl Belongings {
         Ok(done)
     }
 
-    /// Looks after one link.
-    async fn check(&self, link: &Link, done: &mut Reconciled) -> Result<()> {
-        let (child, parent, now) = (link.child()?, Parent::read(&link.parent)?, self.stores.now()?);
-        if child.kind() == Kind::Record && self.names_of(&parent, &child).await?.is_none() {
-            let _ = self.stores.records(&self.scope).remove_if_of(&child, &parent).await?;
-            done.links += 1;
-        } else if self.stores.backend().get(&child, now).await?.is_none() {
-            let deletes = self.unlinks(&parent, &child)?;
-            let _ = self.stores.backend().commit(Batch::new(deletes.into())?, now).await?;
-            done.links += 1;
-        } else if self.is_gone(&parent).await? {
-            let mut removed = Removed::default();
-            self.remove(&parent, &mut removed).await?;
-            done.records += removed.total();
+    /// Looks after one link from a record.
+    async fn check(&self, link: Link, done: &mut Reconciled) -> Result<()> {
+        let (child, now) = (link.child()?, self.stores.now()?);
+        let Some(parent) = link.name().parent()? else { return Ok(()) };
+        let name = if child.kind() == Kind::Record {
+            self.stores.records(&self.scope).name_if_of(&child, &parent).await?
+        } else {
+            match self.child(&parent, &child, now).await? {
+                Child::Of(_, name) => Some(name),
+                Child::Other(_) | Child::Absent => None,
+            }
+        };
+        let mut removed = Removed::default();
+        match name {
+            None => {
+                let _ = self.remove_child(&parent, &child, &mut removed).await?;
+                done.links += 1;
+            }
+            Some(name) if self.has_ended(&name, now).await? => {
+                if let Some(gone) = self.remove_child(&parent, &child, &mut removed).await? {
+                    self.remove(&gone, &mut removed).await?;
+                }
+            }
+            Some(_) => {}
         }
+        done.records += removed.total();
         Ok(())
     }
 
-    /// Returns whether a client, a grant or a relationship is absent. Of an owner that cannot be told: it may have no
-    /// record.
-    async fn is_gone(&self, parent: &Parent) -> Result<bool> {
-        match parent {
-            Parent::Owner(_) => Ok(false),
-            Parent::Client(client) => Ok(self.stores.clients(&self.scope).find(client).await?.is_none()),
-            Parent::Grant(id) => {
-                let grants = self.stores.grants(&self.scope);
-                Ok(grants.active(id.parse()?, self.stores.now()?).await?.is_none())
-            }
-            Parent::Relationship(edge) => {
-                let [forward, _] = keys_of(&self.scope, edge)?;
-                Ok(self.stores.backend().get(&forward, self.stores.now()?).await?.is_none())
-            }
-        }
+    /// Writes that move the link of a record to another scope.
+    pub(crate) async fn moved(&self, child: &Key, to: &Key) -> Result<Vec<Write>> {
+        let Some(name) = self.linked(child, self.stores.now()?).await? else { return Ok(Vec::new()) };
+        let Some(parent) = name.parent()? else { return Ok(Vec::new()) };
+        let mut writes = Vec::from(self.unlinks(&parent, child)?);
+        writes.extend(self.stores.belongings(&to.scope()).links(&name, to)?);
+        Ok(writes)
     }
 
-    /// Records that are linked to `parent`, and name it as theirs. They may not be written yet.
+    /// Records that are linked to `parent`. They may be absent, or name another parent.
     async fn children(&self, parent: &Parent) -> Result<Vec<Key>> {
         let digest = parent.digest();
         let partition = ["belongings".into(), digest.part()];
         let prefix = Prefix::partition(Kind::System, &self.scope, &partition, &[])?;
-        let now = self.stores.now()?;
-        let mut children = Vec::new();
-        for (_, record) in self.stores.backend().scan_all(&prefix, now).await? {
-            let child = codec::decode::<Link>(&record.value)?.child()?;
-            if self.parent(&child).await?.as_ref() == Some(parent) {
-                children.push(child);
-            }
-        }
-        Ok(children)
-    }
-
-    fn up(&self, child: &Key) -> Result<Key> {
-        Key::new(Kind::System, &self.scope, &[UP.into()], &[digest_of(child).part()])
+        let found = self.stores.backend().scan_all(&prefix, self.stores.now()?).await?;
+        found.iter().map(|(_, record)| codec::decode::<Link>(&record.value)?.child()).collect()
     }
 
     fn down(&self, parent: &Parent, child: &Key) -> Result<Key> {
@@ -386,7 +415,7 @@ fn digest_of(child: &Key) -> Digest {
 }
 
 fn edge_of(child: &Key) -> Result<Option<Edge>> {
-    (child.kind() == Kind::Relationship).then(|| crate::stores::relationships::edge_of(child)).transpose()
+    (child.kind() == Kind::Relationship).then(|| relationships::edge_of(child)).transpose()
 }
 
 pub(super) fn names(child: &Key) -> Vec<String> {
@@ -395,54 +424,4 @@ pub(super) fn names(child: &Key) -> Vec<String> {
         _ => None,
     };
     child.partition().iter().chain(&child.sort()).filter_map(text).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::Memory;
-    use crate::model::time::ManualClock;
-
-    /// The removal comes between the link of a record and the record.
-    #[test]
-    fn a_record_that_is_written_after_the_removal_of_its_parent_is_taken_back() {
-        pollster::block_on(async {
-            let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000).unwrap());
-            let stores = Stores::builder(Arc::new(Memory::default())).clock(clock).build();
-            let scope = Scope::tenant("acme").unwrap();
-            let belongings = stores.belongings(&scope);
-            for parent in [Parent::Owner("bob".to_owned()), Parent::Client("app".to_owned())] {
-                let key =
-                    Key::new(Kind::Attribute, &scope, &["alice".into()], &["b".into(), "n".into()]).unwrap();
-                belongings.link(&parent, &key).await.unwrap();
-                belongings.remove(&parent, &mut Removed::default()).await.unwrap();
-                let record = stores.record(Vec::new(), Timestamp::NEVER);
-                let now = stores.now().unwrap();
-                let _ = stores.backend().put(key.clone(), record, now).await.unwrap();
-                let kept = belongings.keep_or_take_back(&parent, std::slice::from_ref(&key)).await;
-                assert!(kept.is_err(), "{parent:?}");
-                assert_eq!(stores.backend().get(&key, now).await.unwrap(), None);
-            }
-        });
-    }
-
-    #[test]
-    fn a_record_that_is_linked_anew_leaves_no_link_behind() {
-        pollster::block_on(async {
-            let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000).unwrap());
-            let stores = Stores::builder(Arc::new(Memory::default())).clock(clock).build();
-            let scope = Scope::Global;
-            let belongings = stores.belongings(&scope);
-            let key =
-                Key::new(Kind::Attribute, &scope, &["alice".into()], &["b".into(), "n".into()]).unwrap();
-            for owner in ["bob", "carol"] {
-                belongings.link(&Parent::Owner(owner.to_owned()), &key).await.unwrap();
-            }
-            let prefix = Prefix::reach(Kind::System, &Reach::Exact(scope)).unwrap();
-            let links = stores.backend().scan_all(&prefix, stores.now().unwrap()).await.unwrap();
-            assert_eq!(links.len(), 2, "one up, one down");
-        });
-    }
 }

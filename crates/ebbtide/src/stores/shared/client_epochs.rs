@@ -15,7 +15,7 @@ use std::time::Duration;
 use minicbor::{Decode, Encode};
 use tokio::sync::Mutex;
 
-use super::epochs::Epoch;
+use super::epochs::{Epoch, PresentEpoch};
 use super::paging::Pages;
 use super::tombstones::Principal;
 use crate::model::codec;
@@ -40,7 +40,7 @@ const DRIFT: Duration = Duration::from_millis(10);
 
 /// Entry of the set.
 #[derive(Encode, Decode)]
-struct Entry {
+struct EpochEntry {
     /// Key of the client's epoch.
     #[cbor(n(0), with = "minicbor::bytes")]
     client: Vec<u8>,
@@ -68,6 +68,13 @@ pub(crate) enum ClientEpochSource {
     Lease,
     /// A read with each call: for processes that can be frozen between two lines.
     Read,
+}
+
+/// Epoch of a client, as it was read together with a record; none where it is not read but held or a condition.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ClientRead<'a> {
+    pub(super) client_id: &'a str,
+    pub(super) epoch: Option<PresentEpoch>,
 }
 
 /// Epochs of clients, as far as this process has read them.
@@ -121,6 +128,25 @@ impl Stores {
             ClientEpochSource::Lease if !now.is_confirmed() => ClientEpochSource::Read,
             source => source,
         }
+    }
+
+    /// Reads a record that a client presents something of, in one round trip with the epoch of the client where that is
+    /// read with each call.
+    pub(crate) async fn get_with_client<'a>(
+        &self,
+        key: &Key,
+        (scope, client_id): (&Scope, &'a str),
+        now: Now,
+    ) -> Result<(Option<Record>, ClientRead<'a>)> {
+        if self.client_epochs_from(now) != ClientEpochSource::Read {
+            let record = self.backend().get(key, now).await?;
+            return Ok((record, ClientRead { client_id, epoch: None }));
+        }
+        let keys = [key.clone(), Principal::Client(client_id).tombstone(scope)?];
+        let mut found = self.backend().get_many(&keys, now).await?.into_iter();
+        let record = found.next().flatten();
+        let epoch = found.next().flatten().as_ref().map(Epoch::read).transpose()?;
+        Ok((record, ClientRead { client_id, epoch: Some(PresentEpoch(epoch)) }))
     }
 
     /// Present epoch of the client with that key, where it is no condition of a commit. Call it after the record was
@@ -223,7 +249,7 @@ impl Stores {
     }
 
     fn learn(&self, record: &Record) -> Result<()> {
-        let Entry { client, epoch, deleting } = codec::decode(&record.value)?;
+        let EpochEntry { client, epoch, deleting } = codec::decode(&record.value)?;
         self.client_epochs().learn(client, Epoch { value: epoch, deleting });
         Ok(())
     }
@@ -255,7 +281,7 @@ impl Stores {
             let entries = head.as_ref().map(|head| codec::decode::<Head>(&head.value)).transpose()?;
             let number = entries.map_or(0, |head| head.entries) + 1;
             let entry =
-                Entry { client: key.as_bytes().to_vec(), epoch: epoch.value, deleting: epoch.deleting };
+                EpochEntry { client: key.as_bytes().to_vec(), epoch: epoch.value, deleting: epoch.deleting };
             let kept = Epoch { deleting: false, ..epoch }.record(self, now)?.expires_at;
             let entry = self.record(codec::encode(&entry), kept);
             writes.push(Write::Insert { key: entry_key(number)?, record: entry });

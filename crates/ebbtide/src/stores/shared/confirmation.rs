@@ -41,10 +41,10 @@ impl Confirmation {
         if let Some(dpop_jkt) = dpop_jkt
             && joined.jkt.get_or_insert_with(|| dpop_jkt.clone()) != dpop_jkt
         {
-            return Err(Error::invalid("dpop_jkt and cnf.jkt name different keys"));
+            return Err(Error::invalid("dpop_jkt and cnf.jkt name different keys").about("cnf"));
         }
-        check_optional("key thumbprint", joined.jkt.as_deref(), MAX_THUMBPRINT_BYTES)?;
-        check_optional("certificate thumbprint", joined.x5t_s256.as_deref(), MAX_THUMBPRINT_BYTES)?;
+        check_optional("jkt", joined.jkt.as_deref(), MAX_THUMBPRINT_BYTES)?;
+        check_optional("x5t#S256", joined.x5t_s256.as_deref(), MAX_THUMBPRINT_BYTES)?;
         Ok(joined)
     }
 
@@ -108,7 +108,7 @@ impl Resources {
     pub fn new<T: Into<String>>(resources: impl IntoIterator<Item = T>) -> Result<Self> {
         let resources: Vec<String> = resources.into_iter().map(Into::into).collect();
         if resources.is_empty() || resources.len() > Self::MAX {
-            return Err(Error::invalid(format!("resource names 1 to {} URIs", Self::MAX)));
+            return Err(Error::invalid(format!("resource names 1 to {} URIs", Self::MAX)).about("resource"));
         }
         for uri in &resources {
             let scheme = uri.split_once(':').map_or("", |(scheme, _)| scheme);

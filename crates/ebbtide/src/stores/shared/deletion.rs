@@ -100,7 +100,7 @@ impl Owned<'_> {
 }
 
 /// Records that are deleted together.
-pub trait Target: Debug + Send {
+pub trait DeletionTarget: Debug + Send {
     /// Number of stages. The last one ends the deletion: it writes the audit entry, and gives the tombstone an end.
     fn stages(&self) -> usize;
 
@@ -117,7 +117,7 @@ pub struct Deletion<T> {
     stage: usize,
 }
 
-impl<T: Target> Deletion<T> {
+impl<T: DeletionTarget> Deletion<T> {
     pub(crate) fn new(target: T) -> Self {
         Self { target, progress: Progress::default(), stage: 0 }
     }

@@ -15,7 +15,8 @@ use std::time::Duration;
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 
-use super::client_epochs::ClientEpochSource;
+use super::client_epochs::{ClientEpochSource, ClientRead};
+use super::refusal::RefusalCause;
 use super::tombstones::{Principal, owner_is_deleted};
 use crate::model::codec;
 use crate::model::error::{Error, Result};
@@ -34,13 +35,14 @@ const DAY: u64 = 24 * 3600;
 /// Longest lifetime of anything that carries an epoch: ten years. It may only ever be raised.
 pub(crate) const LONGEST: Ttl = Ttl::secs(3_653 * DAY);
 
-/// Time for which an epoch is kept after it was raised.
-const KEPT: Duration = Duration::from_secs(3_654 * DAY);
+/// Time for which an epoch is kept after it was raised, and a group after it was revoked: a day longer than anything that
+/// carries one, for writes that were in flight.
+pub(crate) const KEPT: Duration = Duration::from_secs(3_654 * DAY);
 
 /// Refuses a lifetime that is longer than epochs are kept.
 pub(crate) fn check_longest(what: &str, ttl: Ttl) -> Result<()> {
     if ttl > LONGEST {
-        return Err(Error::invalid(format!("{what} lives at most {LONGEST}; {ttl} was asked for")));
+        return Err(Error::invalid(format!("{what} lives at most {LONGEST}")).about("ttl_seconds"));
     }
     Ok(())
 }
@@ -68,6 +70,31 @@ impl Stamp {
         self.client
     }
 
+    pub(super) fn take(&mut self, role: Role, value: u64, version: Option<ByteArray<16>>) {
+        match role {
+            Role::Subject => (self.subject, self.subject_version) = (value, version),
+            Role::Client => (self.client, self.client_version) = (value, version),
+            Role::Session => {}
+        }
+    }
+
+    /// The same, with the epoch of a principal and the record that it is from.
+    pub(crate) fn with(
+        mut self,
+        principal: Principal<'_>,
+        epoch: Option<Epoch>,
+        record: Option<&Record>,
+    ) -> Self {
+        let value = epoch.map_or(0, |epoch| epoch.value);
+        let version = record.map(|record| (*record.version.as_bytes()).into());
+        match principal {
+            Principal::Owner(_) => (self.subject, self.subject_version) = (value, version),
+            Principal::Client(_) => (self.client, self.client_version) = (value, version),
+            Principal::Session(_) => {}
+        }
+        self
+    }
+
     /// The same, with the subject's epoch of another: a device code has that of its approval.
     pub(crate) fn with_subject_of(mut self, other: Self) -> Self {
         (self.subject, self.subject_version) = (other.subject, other.subject_version);
@@ -82,6 +109,10 @@ pub(crate) struct Epoch {
     /// True while the principal is being deleted: nothing new is accepted.
     pub(crate) deleting: bool,
 }
+
+/// Present epoch of a principal that was read; none where nothing was raised.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PresentEpoch(pub(crate) Option<Epoch>);
 
 #[derive(Encode, Decode)]
 struct StoredEpoch {
@@ -128,27 +159,42 @@ pub(crate) struct Death {
     pub(crate) deleting: bool,
 }
 
+impl Death {
+    /// Notes it as the cause of a refusal.
+    pub(crate) fn note(&self) {
+        let cause = match self.why {
+            _ if self.deleting => RefusalCause::Deleted,
+            Why::ClientRevoked => RefusalCause::ClientRevoked,
+            Why::SessionEnded => RefusalCause::SessionEnded,
+            _ => RefusalCause::SignedOut,
+        };
+        cause.note();
+    }
+}
+
 /// Subject that something speaks for, the client that holds it, and the session that it came from.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parties<'a> {
     subject: Option<&'a str>,
     client: Option<&'a str>,
     session: Option<&'a str>,
+    /// Epoch of the client, where it was read together with the record.
+    read: Option<PresentEpoch>,
 }
 
 impl<'a> Parties<'a> {
     /// Parties of a subject and a client. Where they are one, as with client credentials, the client alone counts: all
     /// calls of the client would contend for the subject.
     pub(crate) fn new(subject: &'a str, client: &'a str) -> Self {
-        Self { subject: Some(subject).filter(|_| subject != client), client: Some(client), session: None }
+        Self { subject: Some(subject).filter(|_| subject != client), ..Self::client(client) }
     }
 
     pub(crate) fn subject(subject: Option<&'a str>) -> Self {
-        Self { subject, client: None, session: None }
+        Self { subject, client: None, session: None, read: None }
     }
 
     pub(crate) fn client(client: &'a str) -> Self {
-        Self { subject: None, client: Some(client), session: None }
+        Self { client: Some(client), ..Self::subject(None) }
     }
 
     pub(crate) fn session(mut self, sid: Option<&'a str>) -> Self {
@@ -156,29 +202,36 @@ impl<'a> Parties<'a> {
         self
     }
 
+    /// The same with the epoch of the client that was read with the record, if it is of this client.
+    pub(crate) fn with_read(mut self, read: ClientRead<'_>) -> Self {
+        self.read = read.epoch.filter(|_| self.client == Some(read.client_id));
+        self
+    }
+
     /// Keys of the epochs, with what `stamp` says of them.
-    fn conditions(&self, scope: &Scope, stamp: Stamp) -> Result<Vec<Carried>> {
+    pub(super) fn conditions(&self, scope: &Scope, stamp: Stamp) -> Result<Vec<Carried>> {
         let mut carried = Vec::with_capacity(3);
         if let Some(subject) = self.subject {
             let key = Principal::Owner(subject).tombstone(scope)?;
             let version = stamp.subject_version.map(|version| Version::from_bytes(*version));
-            carried.push(Carried { key, epoch: stamp.subject, version, role: Role::Subject });
+            carried.push(Carried { key, epoch: stamp.subject, version, role: Role::Subject, read: None });
         }
         if let Some(client) = self.client {
             let key = Principal::Client(client).tombstone(scope)?;
             let version = stamp.client_version.map(|version| Version::from_bytes(*version));
-            carried.push(Carried { key, epoch: stamp.client, version, role: Role::Client });
+            let read = self.read;
+            carried.push(Carried { key, epoch: stamp.client, version, role: Role::Client, read });
         }
         if let Some(sid) = self.session {
             let key = Principal::Session(sid).tombstone(scope)?;
-            carried.push(Carried { key, epoch: 0, version: None, role: Role::Session });
+            carried.push(Carried { key, epoch: 0, version: None, role: Role::Session, read: None });
         }
         Ok(carried)
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
+pub(super) enum Role {
     Subject,
     Client,
     Session,
@@ -187,10 +240,12 @@ enum Role {
 /// Epoch that a record carries, of one principal.
 #[derive(Debug, Clone)]
 pub(crate) struct Carried {
-    key: Key,
+    pub(super) key: Key,
     epoch: u64,
     version: Option<Version>,
-    role: Role,
+    pub(super) role: Role,
+    /// Present epoch, where it was read together with the record.
+    read: Option<PresentEpoch>,
 }
 
 impl Carried {
@@ -235,15 +290,16 @@ impl Stores {
     /// Issues something new. `build` makes its writes with the epochs that it must carry. `None` if a condition of its
     /// own did not hold; `Invalid` if a principal is being deleted.
     ///
-    /// It is one round trip while the subject's epoch is zero: that is assumed, and checked by the commit.
+    /// It is one round trip: the subject's epoch is assumed to be zero, or as it was seen last, and checked by the commit.
     pub(crate) async fn issue<T>(
         &self,
         scope: &Scope,
         parties: Parties<'_>,
         mut build: impl FnMut(Stamp, Now) -> Result<(T, Vec<Write>)>,
     ) -> Result<Option<T>> {
-        let mut stamp = Stamp::default();
+        let mut stamp = self.seen_epochs().stamp(scope, parties)?;
         for _ in 0..ATTEMPTS {
+            self.after_sign_out(&stamp).await?;
             let now = self.now()?;
             let mut carried = parties.conditions(scope, stamp)?;
             if let Some(place) = carried.iter().position(|one| one.role == Role::Client)
@@ -272,15 +328,12 @@ impl Stores {
                 if epoch.is_some_and(|epoch| epoch.deleting) {
                     return Err(owner_is_deleted());
                 }
-                let value = epoch.map_or(0, |epoch| epoch.value);
-                match one.role {
-                    Role::Subject => (stamp.subject, stamp.subject_version) = (value, version),
-                    Role::Client => (stamp.client, stamp.client_version) = (value, version),
-                    Role::Session if epoch.is_some() => {
-                        return Err(Error::invalid("the session of sid has ended"));
-                    }
-                    Role::Session => {}
+                if one.role == Role::Session && epoch.is_some() {
+                    return Err(Error::invalid("the session of sid has ended").about("sid"));
                 }
+                stamp.take(one.role, epoch.map_or(0, |epoch| epoch.value), version);
+                let seen = epoch.zip(record).map(|(epoch, record)| (epoch.value, record.version));
+                self.seen_epochs().note(&one.key, seen);
             }
         }
         Err(Error::unavailable("the epochs were raised at every attempt; try again"))
@@ -296,8 +349,12 @@ impl Stores {
         let mut checked = Vec::with_capacity(carried.len());
         for one in carried {
             if one.role == Role::Client && !self.clients_are_conditions() {
-                // After the record was read: the lease covers the time since.
-                if let Some(death) = one.judge(self.client_epoch(&one.key, now).await?) {
+                let epoch = match one.read {
+                    Some(PresentEpoch(epoch)) => epoch,
+                    // After the record was read: the lease covers the time since.
+                    None => self.client_epoch(&one.key, now).await?,
+                };
+                if let Some(death) = one.judge(epoch) {
                     return Ok(LiveCommit::Dead(death));
                 }
             } else {
@@ -372,7 +429,7 @@ impl Stores {
         Ok((record, death))
     }
 
-    /// Returns why what carries `stamp` is dead, if it is.
+    /// Returns why what carries `stamp` is dead, if it is, and notes it as the cause of a refusal.
     pub(crate) async fn death(
         &self,
         scope: &Scope,
@@ -380,7 +437,7 @@ impl Stores {
         stamp: Stamp,
         now: Now,
     ) -> Result<Option<Death>> {
-        Ok(self.read_live(None, scope, parties, stamp, now).await?.1)
+        Ok(self.read_live(None, scope, parties, stamp, now).await?.1.inspect(Death::note))
     }
 
     /// Number of the parties whose other side, the one that was not raised, is still of the epoch that is carried.

@@ -1,6 +1,7 @@
 //! Findings of a store about one of its records, for `explain`.
 
-use super::lifetime::RecordHandle;
+use super::epochs::Death;
+use super::lifetime::{Present, RecordHandle};
 use crate::model::error::Result;
 use crate::model::time::Timestamp;
 use crate::stores::grants::GrantId;
@@ -63,6 +64,14 @@ impl Finding {
         Self::new(RecordState::Unknown, why)
     }
 
+    /// Finding about what a sign-out, a revocation by client or the end of a session has ended.
+    pub(crate) fn dead(death: Death) -> Self {
+        if death.deleting {
+            return Self::unknown("its subject or its client is being deleted");
+        }
+        Self::new(RecordState::Revoked, death.why.words())
+    }
+
     pub(crate) fn until(mut self, expires_at: Timestamp) -> Self {
         self.expires_at = Some(expires_at);
         self
@@ -81,9 +90,16 @@ impl Finding {
     /// Finding about a record with a lifetime, without renewing it.
     pub(crate) async fn of(handle: &RecordHandle<'_>) -> Result<Self> {
         let now = handle.stores.now()?;
-        let record = handle.stores.backend().get(&handle.keys[0], now).await?;
-        let mut finding = match record {
-            Some(record) => {
+        let mut finding = match handle.present(now).await? {
+            Some(Present::Ended(record)) => {
+                let lifetime = (handle.lifetime)(&record)?;
+                let mut ended = Self::new(RecordState::Expired, ORPHANED)
+                    .since(lifetime.began_at()?)
+                    .until(record.expires_at);
+                ended.cap_at = lifetime.cap_at()?;
+                ended
+            }
+            Some(Present::Live(record)) => {
                 let lifetime = (handle.lifetime)(&record)?;
                 let why = if lifetime.slides() { "it is live, and use renews it" } else { "it is live" };
                 let mut finding =
@@ -97,5 +113,7 @@ impl Finding {
         Ok(finding)
     }
 }
+
+const ORPHANED: &str = "what it belongs to has ended or was removed, and it ended with that";
 
 const ABSENT: &str = "there is no record: it was never written, was deleted, or has expired";

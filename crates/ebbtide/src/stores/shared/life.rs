@@ -9,7 +9,7 @@ use crate::model::ttl::Ttl;
 /// Lifetime that a caller asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub enum Life {
+pub enum RecordTtl {
     /// The one that the policy gives; without a policy, no end.
     #[default]
     Default,
@@ -23,7 +23,7 @@ pub enum Life {
     Never,
 }
 
-impl Life {
+impl RecordTtl {
     /// Reads the members of a request, of which one may be given.
     pub fn from_members(
         ttl_ms: Option<i64>,
@@ -41,12 +41,13 @@ impl Life {
             (None, None, None, true) => Ok(Self::Keep),
             _ => Err(Error::invalid(
                 "`ttl_ms`, `ttl_seconds`, `expires_at` and `keep_ttl` exclude each other; give one of them",
-            )),
+            )
+            .about("ttl_seconds")),
         }
     }
 }
 
-impl From<Ttl> for Life {
+impl From<Ttl> for RecordTtl {
     fn from(ttl: Ttl) -> Self {
         Self::For(ttl)
     }
@@ -78,8 +79,8 @@ macro_rules! with_life {
 
         impl $name {
             /// Lifetime that is asked for.
-            pub fn life(&self) -> $crate::Result<$crate::stores::shared::life::Life> {
-                $crate::stores::shared::life::Life::from_members(
+            pub fn life(&self) -> $crate::Result<$crate::stores::shared::life::RecordTtl> {
+                $crate::stores::shared::life::RecordTtl::from_members(
                     self.ttl_ms,
                     self.ttl_seconds,
                     self.expires_at,
@@ -97,18 +98,18 @@ mod tests {
 
     #[test]
     fn one_member_at_the_most_is_given() {
-        let read = Life::from_members;
-        assert_eq!(read(None, None, None, false).unwrap(), Life::Default);
+        let read = RecordTtl::from_members;
+        assert_eq!(read(None, None, None, false).unwrap(), RecordTtl::Default);
         assert_eq!(
             read(Some(1_500), None, None, false).unwrap(),
-            Life::For(Ttl::new(Duration::from_millis(1_500)).unwrap())
+            RecordTtl::For(Ttl::new(Duration::from_millis(1_500)).unwrap())
         );
-        assert_eq!(read(None, Some(2), None, false).unwrap(), Life::For(Ttl::from_secs(2).unwrap()));
+        assert_eq!(read(None, Some(2), None, false).unwrap(), RecordTtl::For(Ttl::from_secs(2).unwrap()));
         assert_eq!(
             read(None, None, Some(5), false).unwrap(),
-            Life::Until(Timestamp::from_millis(5).unwrap())
+            RecordTtl::Until(Timestamp::from_millis(5).unwrap())
         );
-        assert_eq!(read(None, None, None, true).unwrap(), Life::Keep);
+        assert_eq!(read(None, None, None, true).unwrap(), RecordTtl::Keep);
         for (millis, seconds, until, keep) in [
             (Some(1), Some(1), None, false),
             (Some(1), None, Some(1), false),

@@ -6,6 +6,7 @@ use futures_util::future::try_join;
 use minicbor::{Decode, Encode};
 
 use super::extension::{ExtendOutcome, Extension, ExtensionVerdict};
+use super::parents::ParentName;
 use super::tombstones::Principal;
 use super::update::Step;
 use crate::model::error::{Error, Result};
@@ -81,12 +82,15 @@ impl LifetimeRequest {
         now: Now,
     ) -> Result<(Lifetime, Timestamp)> {
         if self.slides && (self.ttl.is_none() || self.cap.is_none()) {
-            return Err(Error::invalid("a life that use renews needs a TTL and a longest TTL"));
+            return Err(
+                Error::invalid("a life that use renews needs a TTL and a longest TTL").about("sliding")
+            );
         }
         if let (Some(ttl), Some(cap)) = (self.ttl, self.cap)
             && ttl > cap
         {
-            return Err(Error::invalid(format!("a TTL of {ttl} is longer than its cap of {cap}")));
+            return Err(Error::invalid(format!("a TTL of {ttl} is longer than its cap of {cap}"))
+                .about("ttl_seconds"));
         }
         let cap_at = self.cap.map(|cap| now.end(cap)).transpose()?;
         let expires_at = stores.expiry(kind, scope, self.ttl.or(default), now)?;
@@ -136,7 +140,7 @@ impl Lifetime {
     }
 
     /// Latest end that use alone can give a record that expires at `expires_at`.
-    fn reach(&self, expires_at: Timestamp) -> Result<Timestamp> {
+    pub(crate) fn reach(&self, expires_at: Timestamp) -> Result<Timestamp> {
         if self.slides() {
             Ok(self.cap_at()?.unwrap_or(Timestamp::NEVER).max(expires_at))
         } else {
@@ -163,14 +167,37 @@ pub(crate) enum Restored {
     Different,
 }
 
-/// Writes an imported record under all its keys if there is none; in a dry run, returns the result without a write.
-/// `same` compares the existing record with the new one.
+/// Import that a record is written by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Import<'a> {
+    /// Writes nothing, and answers as if it had.
+    pub(crate) dry_run: bool,
+    pub(crate) context: Option<&'a AuditContext>,
+}
+
+impl Import<'_> {
+    /// Entry of the audit log about the import itself.
+    pub(crate) fn begin_or_end(&self) -> Result<Note> {
+        match self.context {
+            Some(context) => Note::of(Action::Import, context),
+            None => Note::automatic(Action::Import, "records were imported"),
+        }
+    }
+
+    /// Entry of the audit log about an imported record, for the commit that writes it.
+    pub(crate) fn note(&self, kind: Kind, target: Vec<String>, expires_at: Timestamp) -> Result<Note> {
+        Ok(self.begin_or_end()?.about(kind, target).with_new_expiry(expires_at))
+    }
+}
+
+/// Writes an imported record under all its keys if there is none, and the entry of the audit log where it has one; in a
+/// dry run, returns the result without a write. `same` compares the existing record with the new one.
 pub(crate) async fn restore(
     stores: &Stores,
     keys: Vec<Key>,
     whose: &[Principal<'_>],
     record: Record,
-    dry_run: bool,
+    (dry_run, note): (bool, Option<&Note>),
     same: impl Fn(&Record) -> Result<bool>,
 ) -> Result<Restored> {
     let now = stores.now()?;
@@ -182,7 +209,11 @@ pub(crate) async fn restore(
         let mut writes = vec![Write::Insert { key: keys[0].clone(), record: record.clone() }];
         writes.extend(mirrored(&keys, &record));
         let scope = keys[0].scope();
-        if stores.commit_for(&scope, whose, writes, now).await?.unless_deleted()?.is_applied() {
+        let outcome = match note {
+            Some(note) => stores.commit_audited(&scope, whose, writes, note, now).await?,
+            None => stores.commit_for(&scope, whose, writes, now).await?,
+        };
+        if outcome.unless_deleted()?.is_applied() {
             return Ok(Restored::Written);
         }
         present = stores.backend().get(&keys[0], now).await?;
@@ -197,7 +228,7 @@ fn mirrored(keys: &[Key], record: &Record) -> impl Iterator<Item = Write> {
 }
 
 /// Terms of a grant.
-pub(crate) struct GrantTerms<'a> {
+pub(crate) struct GrantRights<'a> {
     /// Claimed grantor.
     pub(crate) granted_by: &'a str,
     /// False if the grant must not lengthen the life of what is there: the caller may not extend.
@@ -215,9 +246,48 @@ pub(crate) struct RecordHandle<'a> {
     /// Owners of the record. While one of them is being deleted, it is absent.
     pub(crate) whose: Vec<Principal<'a>>,
     pub(crate) lifetime: fn(&Record) -> Result<Lifetime>,
+    /// Record that it belongs to, as the value names it. Without that one, it is absent.
+    pub(crate) parent: fn(&Record) -> Result<Option<ParentName>>,
+}
+
+/// Record that the engine has.
+#[derive(Debug)]
+pub(crate) enum Present {
+    /// It is live.
+    Live(Record),
+    /// It has ended with what it belongs to.
+    Ended(Record),
+}
+
+impl Present {
+    /// Record, if it is live.
+    pub(crate) fn live(self) -> Option<Record> {
+        match self {
+            Self::Live(record) => Some(record),
+            Self::Ended(_) => None,
+        }
+    }
 }
 
 impl RecordHandle<'_> {
+    /// Record that the engine has, whoever owns it.
+    pub(crate) async fn present(&self, now: Now) -> Result<Option<Present>> {
+        let Some(record) = self.stores.backend().get(&self.keys[0], now).await? else { return Ok(None) };
+        Ok(Some(if self.has_ended(&record, now).await? {
+            Present::Ended(record)
+        } else {
+            Present::Live(record)
+        }))
+    }
+
+    /// Returns whether a record has ended with what it belongs to.
+    async fn has_ended(&self, record: &Record, now: Now) -> Result<bool> {
+        match (self.parent)(record)? {
+            Some(parent) => self.stores.belongings(self.scope).has_ended(&parent, now).await,
+            None => Ok(false),
+        }
+    }
+
     fn kind(&self) -> Kind {
         self.keys[0].kind()
     }
@@ -231,6 +301,9 @@ impl RecordHandle<'_> {
         )
         .await?;
         let Some(record) = record.filter(|_| !is_deleted) else { return Ok(None) };
+        if self.has_ended(&record, now).await? {
+            return Ok(None);
+        }
         let lifetime = (self.lifetime)(&record)?;
         let Some(slide) = lifetime.sliding_ttl() else { return Ok(Some(record)) };
         // Renewal by reading is skipped while the clock is in doubt.
@@ -245,8 +318,10 @@ impl RecordHandle<'_> {
     }
 
     pub(crate) async fn extend(&self, extension: &Extension) -> Result<ExtendOutcome> {
-        let update = self.stores.update(&self.keys[0], |present, now| {
-            let Some(present) = present else { return Ok(Step::answer(ExtendOutcome::Unknown)) };
+        let update = self.stores.retry(|now| async move {
+            let Some(present) = self.present(now).await?.and_then(Present::live) else {
+                return Ok(Step::answer(ExtendOutcome::Unknown));
+            };
             let was = present.expires_at;
             let cap_at = self.cap(&(self.lifetime)(&present)?)?;
             let expires_at = match extension.judge(was, cap_at, now)? {
@@ -265,9 +340,9 @@ impl RecordHandle<'_> {
     /// that would lengthen a live record's life and the caller may not extend one.
     pub(crate) fn grant<T>(
         &self,
-        present: Option<Record>,
+        present: Option<Present>,
         new: (Lifetime, &Record),
-        terms: &GrantTerms<'_>,
+        terms: &GrantRights<'_>,
         granted: T,
         longer: impl FnOnce(Timestamp) -> T,
     ) -> Result<Step<T>> {
@@ -283,7 +358,10 @@ impl RecordHandle<'_> {
                 writes.extend(mirrored(&self.keys, record));
                 (writes, note("granted")?.with_new_expiry(record.expires_at))
             }
-            Some(present) => {
+            Some(Present::Ended(present)) => {
+                (self.replace(&present, record), note("granted")?.with_new_expiry(record.expires_at))
+            }
+            Some(Present::Live(present)) => {
                 let was = (self.lifetime)(&present)?;
                 let longest = was.reach(present.expires_at)?;
                 if !terms.may_lengthen && lifetime.reach(record.expires_at)? > longest {
@@ -298,9 +376,11 @@ impl RecordHandle<'_> {
 
     /// Removes the record, and appends to the audit log. True only for the caller that removed it.
     pub(crate) async fn revoke(&self, context: &AuditContext) -> Result<bool> {
-        let note = Note::revoked(context)?.about(self.kind(), self.target.clone());
-        let update = self.stores.update(&self.keys[0], |present, _| {
-            let Some(present) = present else { return Ok(Step::answer(false)) };
+        let note = &Note::revoked(context)?.about(self.kind(), self.target.clone());
+        let update = self.stores.retry(|now| async move {
+            let Some(present) = self.present(now).await?.and_then(Present::live) else {
+                return Ok(Step::answer(false));
+            };
             let (key, mirrors) = (self.keys[0].clone(), &self.keys[1..]);
             let mut writes = vec![Write::Remove { key, expected: present.version }];
             writes.extend(mirrors.iter().map(|key| Write::Delete { key: key.clone() }));

@@ -29,18 +29,25 @@ pub const MAX_LIMIT: usize = 1_000;
 /// Refuses a limit of zero, and one above [`MAX_LIMIT`].
 pub(crate) fn check_limit(limit: usize) -> Result<()> {
     if limit == 0 || limit > MAX_LIMIT {
-        return Err(Error::invalid(format!("a page has 1 to {MAX_LIMIT} items; {limit} were asked for")));
+        return Err(Error::invalid(format!("a page has 1 to {MAX_LIMIT} items")).about("limit"));
     }
     Ok(())
 }
 
 /// Bytes of values after which a page ends, for kinds whose records may be large.
-const MAX_PAGE_BYTES: usize = 2 << 20;
+pub(crate) const MAX_PAGE_BYTES: usize = 2 << 20;
 
 /// Records that are read before their size is known.
-const FIRST_RECORDS: usize = 16;
+pub(crate) const FIRST_RECORDS: usize = 16;
 
-/// Reads a page of records that may be large: of at most `limit` records, and of about [`MAX_PAGE_BYTES`].
+/// Records of the first of several pages, before their size is known.
+const FIRST_PAGE: usize = 100;
+
+/// Records that are read at a time at the most: they may be larger than those before.
+const MOST_RECORDS: usize = 128;
+
+/// Reads a page of records that may be large: of at most `limit` records, and of about [`MAX_PAGE_BYTES`]. It ends where
+/// the engine answers with fewer than it was asked for, which may have read a large part of a table for them.
 pub(crate) async fn bounded(
     stores: &Stores,
     prefix: &Prefix,
@@ -48,20 +55,28 @@ pub(crate) async fn bounded(
     limit: usize,
     now: Now,
 ) -> Result<Page> {
-    let mut page = stores.backend().scan(prefix, after, limit.min(FIRST_RECORDS), now).await?;
-    let bytes = |items: &[(Key, Record)]| items.iter().map(|(_, record)| record.value.len()).sum::<usize>();
+    let mut asked = limit.min(FIRST_RECORDS);
+    let mut page = stores.backend().scan(prefix, after, asked, now).await?;
+    let mut got = page.items.len();
     loop {
-        let (count, used) = (page.items.len(), bytes(&page.items));
-        let Some(next) = page.next.clone().filter(|_| count < limit && used < MAX_PAGE_BYTES) else {
+        let (count, used) = (page.items.len(), size(&page.items));
+        let Some(next) = page.next.clone().filter(|_| got == asked && count < limit && used < MAX_PAGE_BYTES)
+        else {
             return Ok(page);
         };
         // As many as fit, if they are as large as those before.
         let each = (used / count.max(1)).max(1);
-        let fit = ((MAX_PAGE_BYTES - used) / each).clamp(1, limit - count);
-        let more = stores.backend().scan(prefix, Some(&next), fit, now).await?;
+        asked = ((MAX_PAGE_BYTES - used) / each).clamp(1, MOST_RECORDS.min(limit - count));
+        let more = stores.backend().scan(prefix, Some(&next), asked, now).await?;
+        got = more.items.len();
         page.items.extend(more.items);
         page.next = more.next;
     }
+}
+
+/// Bytes of the values of records.
+pub(crate) fn size(items: &[(Key, Record)]) -> usize {
+    items.iter().map(|(_, record)| record.value.len()).sum()
 }
 
 /// All pages of the live records under a prefix, as of one time.
@@ -69,16 +84,29 @@ pub(crate) struct Pages<'a> {
     stores: &'a Stores,
     prefix: &'a Prefix,
     limit: usize,
+    /// Most records of the next page, by the size of those before.
+    fit: usize,
     /// Taken for the first page, unless it is given.
     now: Option<Now>,
     after: Option<Cursor>,
+    /// Records after which no more pages are read.
+    left: usize,
     ended: bool,
 }
 
 impl<'a> Pages<'a> {
-    /// Pages of `limit` records at most.
+    /// Pages of `limit` records at most, and of about [`MAX_PAGE_BYTES`].
     pub(crate) fn new(stores: &'a Stores, prefix: &'a Prefix, limit: usize) -> Self {
-        Self { stores, prefix, limit, now: None, after: None, ended: false }
+        Self {
+            stores,
+            prefix,
+            limit,
+            fit: FIRST_PAGE,
+            now: None,
+            after: None,
+            left: usize::MAX,
+            ended: false,
+        }
     }
 
     /// Reads the records that are live at `now`.
@@ -87,15 +115,32 @@ impl<'a> Pages<'a> {
         self
     }
 
+    /// Ends with the page that reaches so many records.
+    pub(crate) fn up_to(mut self, most: usize) -> Self {
+        self.left = most;
+        self
+    }
+
+    /// Returns true if it has ended with the number of records of [`up_to`](Self::up_to): there may be more.
+    pub(crate) fn has_reached_most(&self) -> bool {
+        self.left == 0
+    }
+
     /// Returns the next page, which may be empty; none after the last.
     pub(crate) async fn next(&mut self) -> Result<Option<Vec<(Key, Record)>>> {
-        if self.ended {
+        if self.ended || self.left == 0 {
             return Ok(None);
         }
         let now = self.now.map_or_else(|| self.stores.now(), Ok)?;
         self.now = Some(now);
-        let page = self.stores.backend().scan(self.prefix, self.after.as_ref(), self.limit, now).await?;
+        let limit = self.limit.min(self.fit);
+        let page = self.stores.backend().scan(self.prefix, self.after.as_ref(), limit, now).await?;
+        if !page.items.is_empty() {
+            let each = (size(&page.items) / page.items.len()).max(1);
+            self.fit = (MAX_PAGE_BYTES / each).max(1);
+        }
         (self.ended, self.after) = (page.next.is_none(), page.next);
+        self.left = self.left.saturating_sub(page.items.len());
         Ok(Some(page.items))
     }
 }

@@ -74,14 +74,15 @@ impl Stores {
     /// Seals a payload for the record at `key`.
     pub(crate) fn seal(&self, key: &Key, context: &[u8], payload: &Payload) -> Result<Vec<u8>> {
         let text = serde_json::to_vec(&payload.0)
-            .map_err(|error| Error::invalid("a payload is not JSON").caused_by(error))?;
+            .map_err(|error| Error::invalid("a payload is not JSON").about("data").caused_by(error))?;
         let text = Zeroizing::new(text);
         if text.len() > Payload::MAX_BYTES {
             return Err(Error::invalid(format!(
                 "a payload has at most {} bytes as JSON; this one has {}",
                 Payload::MAX_BYTES,
                 text.len()
-            )));
+            ))
+            .about("data"));
         }
         Ok(self.keyring().seal(key, context, &text, self.rng()))
     }

@@ -31,6 +31,12 @@ pub enum RefusalCause {
     Fence,
     /// Its grant was revoked: [`Grants::revocation`](crate::stores::grants::Grants::revocation) tells by whom.
     Revoked(GrantId),
+    /// Its subject was signed out.
+    SignedOut,
+    /// Everything of its client was revoked.
+    ClientRevoked,
+    /// Its session was ended.
+    SessionEnded,
 }
 
 impl RefusalCause {
@@ -43,8 +49,9 @@ impl RefusalCause {
         CAUSE.scope(Cell::new(None), noted).await
     }
 
-    /// Notes the cause of the refusal that the current task is about to answer with.
-    pub(crate) fn note(self) {
+    /// Notes the cause of the refusal that the current task is about to answer with. Whoever [watches](Self::watch) a part
+    /// of a task notes its cause for the whole.
+    pub fn note(self) {
         // Nobody asks in a task that is not watched.
         let _ = CAUSE.try_with(|cause| cause.set(Some(self)));
     }

@@ -11,8 +11,9 @@ use crate::stores::Stores;
 use crate::stores::audit::Note;
 use crate::timekeeping::Now;
 
-/// Attempts of a change. Each loss is another writer's gain, so more than a few in a row point to another fault.
-const ATTEMPTS: usize = 32;
+/// Attempts of a change. Each loss is another writer's gain. Writers that queue for one record lose to each other in turn,
+/// so that the bound is well above the number of callers that change one record together.
+const ATTEMPTS: usize = 128;
 
 /// Verdict of one attempt: an answer, and the writes that must be committed before it is given.
 #[must_use = "a step does nothing until it is returned to the retry loop"]
@@ -83,6 +84,14 @@ impl<T> Step<T> {
     /// Appends `note` to the audit log of `scope` in the same commit.
     pub(crate) fn audited(mut self, scope: &Scope, note: Note) -> Self {
         self.note = Some((scope.clone(), note));
+        self
+    }
+
+    /// Commits more writes, if it commits any.
+    pub(crate) fn and(mut self, more: Vec<Write>) -> Self {
+        if !self.writes.is_empty() {
+            self.writes.extend(more);
+        }
         self
     }
 
@@ -180,7 +189,10 @@ impl Attempts<'_> {
                 }
                 return Ok(match commit {
                     LiveCommit::Applied => Some(answer),
-                    LiveCommit::Dead(death) => Some(dead(death)),
+                    LiveCommit::Dead(death) => {
+                        death.note();
+                        Some(dead(death))
+                    }
                     LiveCommit::Refused { .. } => None,
                 });
             }

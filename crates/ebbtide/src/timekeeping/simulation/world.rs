@@ -11,10 +11,10 @@ pub(super) const HOUR: Micros = 60 * MINUTE;
 
 /// The world. Clones are the same one.
 #[derive(Debug, Clone)]
-pub(super) struct World(Arc<Mutex<State>>);
+pub(super) struct World(Arc<Mutex<WorldState>>);
 
 #[derive(Debug)]
-struct State {
+struct WorldState {
     truth: Micros,
     boot: Micros,
     boots: u8,
@@ -31,7 +31,7 @@ struct State {
 
 impl World {
     pub(super) fn new() -> Self {
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(WorldState {
             truth: 1_800_000_000 * SECOND,
             boot: 100 * SECOND,
             boots: 1,
@@ -43,7 +43,7 @@ impl World {
         })))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WorldState> {
         self.0.lock().unwrap()
     }
 

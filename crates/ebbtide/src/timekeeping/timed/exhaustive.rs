@@ -40,7 +40,7 @@ fn key(n: usize) -> Key {
 }
 
 /// Version and end of the record at each key.
-type Standing = [Option<(u8, u64)>; 2];
+type StoreState = [Option<(u8, u64)>; 2];
 
 /// A change by another writer, before the handle's call with that number.
 #[derive(Debug, Clone, Copy)]
@@ -54,11 +54,11 @@ struct Interference {
 struct Interfered {
     inner: Memory,
     interference: Option<Interference>,
-    seen: Mutex<Vec<Standing>>,
+    seen: Mutex<Vec<StoreState>>,
 }
 
 impl Interfered {
-    async fn standing(&self) -> Standing {
+    async fn standing(&self) -> StoreState {
         let of = async |n| self.inner.get(&key(n), Timestamp::ZERO).await.unwrap().as_ref().map(seen_as);
         [of(0).await, of(1).await]
     }
@@ -124,14 +124,14 @@ impl Admin for Interfered {
 
 /// One call of the handle.
 #[derive(Debug, Clone)]
-enum Call {
+enum TimedCall {
     Get,
     Take,
     Commit(Vec<Write>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum TimedAnswer {
     Found(Option<(u8, u64)>),
     Commit(TimedCommit),
     Unavailable,
@@ -147,30 +147,30 @@ enum Handle {
 }
 
 /// The answer that is right in `standing` if the true time is `t`.
-fn ideal(call: &Call, standing: &Standing, t: u64) -> Answer {
+fn ideal(call: &TimedCall, standing: &StoreState, t: u64) -> TimedAnswer {
     let live = |n: usize| standing[n].filter(|&(_, end)| t < end);
     match call {
-        Call::Get | Call::Take => Answer::Found(live(0)),
-        Call::Commit(writes) => {
+        TimedCall::Get | TimedCall::Take => TimedAnswer::Found(live(0)),
+        TimedCall::Commit(writes) => {
             let expired = writes.iter().position(|write| match write.effect() {
                 Effect::Store(record) => record.expires_at <= at(t),
                 _ => false,
             });
             if let Some(index) = expired {
-                return Answer::Commit(TimedCommit::Expired { index });
+                return TimedAnswer::Commit(TimedCommit::Expired { index });
             }
             let refused = writes.iter().position(|write| {
                 let n = usize::from(*write.key() == key(1));
                 !write.condition().holds(standing[n].map(|(v, end)| (version(v), at(end))), at(t))
             });
-            Answer::Commit(refused.map_or(TimedCommit::Applied, |index| TimedCommit::Refused { index }))
+            TimedAnswer::Commit(refused.map_or(TimedCommit::Applied, |index| TimedCommit::Refused { index }))
         }
     }
 }
 
 /// A new end, or a renewed one: not to be had while the time is not confirmed.
-fn makes_an_end(call: &Call, standing: &Standing) -> bool {
-    let Call::Commit(writes) = call else { return false };
+fn makes_an_end(call: &TimedCall, standing: &StoreState) -> bool {
+    let TimedCall::Commit(writes) = call else { return false };
     writes.iter().any(|write| match (write.effect(), write) {
         (Effect::Store(record), _) if record.expires_at.is_never() => false,
         (Effect::Store(record), Write::Replace { expected, key: at_key, .. }) => {
@@ -185,8 +185,8 @@ fn makes_an_end(call: &Call, standing: &Standing) -> bool {
 struct Case<'a> {
     handle: Handle,
     now: Now,
-    start: Standing,
-    call: &'a Call,
+    start: StoreState,
+    call: &'a TimedCall,
     interference: Option<Interference>,
 }
 
@@ -209,18 +209,19 @@ fn check(case: &Case<'_>) -> std::result::Result<(), &'static str> {
             Handle::AtEarliest => Now::exact(at(EARLIEST)),
             Handle::AtLatest => Now::exact(at(LATEST)),
         };
-        let found =
-            |found: Result<Option<Record>>| found.map(|found| Answer::Found(found.as_ref().map(seen_as)));
+        let found = |found: Result<Option<Record>>| {
+            found.map(|found| TimedAnswer::Found(found.as_ref().map(seen_as)))
+        };
         let answer = match case.call {
-            Call::Get => found(timed.get(&key(0), now).await),
-            Call::Take => found(timed.take(&key(0), now).await),
-            Call::Commit(writes) => {
-                timed.commit_judged(Batch::new(writes.clone()).unwrap(), now).await.map(Answer::Commit)
+            TimedCall::Get => found(timed.get(&key(0), now).await),
+            TimedCall::Take => found(timed.take(&key(0), now).await),
+            TimedCall::Commit(writes) => {
+                timed.commit_judged(Batch::new(writes.clone()).unwrap(), now).await.map(TimedAnswer::Commit)
             }
         };
         let answer = answer.unwrap_or_else(|error| {
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-            Answer::Unavailable
+            TimedAnswer::Unavailable
         });
         let after = engine.standing().await;
         let seen = engine.seen.lock().unwrap().clone();
@@ -232,9 +233,9 @@ fn check(case: &Case<'_>) -> std::result::Result<(), &'static str> {
 /// the commit met, every other answer in one of the states.
 fn judge(
     case: &Case<'_>,
-    answer: Answer,
-    seen: &[Standing],
-    after: Standing,
+    answer: TimedAnswer,
+    seen: &[StoreState],
+    after: StoreState,
 ) -> std::result::Result<(), &'static str> {
     let &Case { now, call, .. } = case;
     let (earliest, latest) = (now.earliest().as_millis(), now.latest().as_millis());
@@ -243,14 +244,14 @@ fn judge(
     // Presence is judged at every time, and in a hold at the latest.
     let times = if now.is_confirmed() { latest..=latest } else { earliest..=latest };
     let expected = match (call, answer) {
-        (Call::Commit(writes), Answer::Commit(TimedCommit::Applied)) => {
+        (TimedCall::Commit(writes), TimedAnswer::Commit(TimedCommit::Applied)) => {
             applied_rightly(writes, &last, now)?;
             if !now.is_confirmed() && makes_an_end(call, &last) {
                 return Err("a new end in doubt");
             }
             effect(writes, last)
         }
-        (_, Answer::Unavailable) => {
+        (_, TimedAnswer::Unavailable) => {
             let unanimous = (earliest..=latest).all(|t| ideal(call, &last, t) == ideal(call, &last, latest));
             let issues = !now.is_confirmed() && makes_an_end(call, &last);
             let alone = case.interference.is_none_or(|other| other.before >= seen.len());
@@ -260,20 +261,24 @@ fn judge(
             last
         }
         _ => {
-            let right = |standing: &Standing| times.clone().all(|t| ideal(call, standing, t) == answer);
+            let right = |standing: &StoreState| times.clone().all(|t| ideal(call, standing, t) == answer);
             if !states.iter().any(right) && !refused_in_parts(case, answer, &states, times) {
                 return Err("an answer that is right at no moment");
             }
-            let took = matches!((call, answer), (Call::Take, Answer::Found(Some(_))));
+            let took = matches!((call, answer), (TimedCall::Take, TimedAnswer::Found(Some(_))));
             [if took { None } else { last[0] }, last[1]]
         }
     };
     // The engine's own take may remove what has expired.
-    let swept = now.is_exact() && matches!(call, Call::Take);
+    let swept = now.is_exact() && matches!(call, TimedCall::Take);
     if after == expected || swept { Ok(()) } else { Err("the store is not as the answer says") }
 }
 
-fn applied_rightly(writes: &[Write], standing: &Standing, now: Now) -> std::result::Result<(), &'static str> {
+fn applied_rightly(
+    writes: &[Write],
+    standing: &StoreState,
+    now: Now,
+) -> std::result::Result<(), &'static str> {
     let (earliest, latest) = (now.earliest().as_millis(), now.latest().as_millis());
     for write in writes {
         if let Effect::Store(record) = write.effect()
@@ -292,7 +297,7 @@ fn applied_rightly(writes: &[Write], standing: &Standing, now: Now) -> std::resu
     Ok(())
 }
 
-fn effect(writes: &[Write], mut standing: Standing) -> Standing {
+fn effect(writes: &[Write], mut standing: StoreState) -> StoreState {
     for write in writes {
         let place = &mut standing[usize::from(*write.key() == key(1))];
         match write.effect() {
@@ -307,19 +312,21 @@ fn effect(writes: &[Write], mut standing: Standing) -> Standing {
 /// A refusal of a batch may rest on a version that was read before the other conditions were asked.
 fn refused_in_parts(
     case: &Case<'_>,
-    answer: Answer,
-    states: &[Standing],
+    answer: TimedAnswer,
+    states: &[StoreState],
     times: std::ops::RangeInclusive<u64>,
 ) -> bool {
-    let (Call::Commit(writes), Answer::Commit(TimedCommit::Refused { index })) = (case.call, answer) else {
+    let (TimedCall::Commit(writes), TimedAnswer::Commit(TimedCommit::Refused { index })) =
+        (case.call, answer)
+    else {
         return false;
     };
-    let alone = Call::Commit(vec![writes[index].clone()]);
-    let refused = Answer::Commit(TimedCommit::Refused { index: 0 });
-    let fails = |standing: &Standing| times.clone().all(|t| ideal(&alone, standing, t) == refused);
-    let before = Call::Commit(writes[..index].to_vec());
-    let applied = Answer::Commit(TimedCommit::Applied);
-    let hold = |standing: &Standing| times.clone().all(|t| ideal(&before, standing, t) == applied);
+    let alone = TimedCall::Commit(vec![writes[index].clone()]);
+    let refused = TimedAnswer::Commit(TimedCommit::Refused { index: 0 });
+    let fails = |standing: &StoreState| times.clone().all(|t| ideal(&alone, standing, t) == refused);
+    let before = TimedCall::Commit(writes[..index].to_vec());
+    let applied = TimedAnswer::Commit(TimedCommit::Applied);
+    let hold = |standing: &StoreState| times.clone().all(|t| ideal(&before, standing, t) == applied);
     states.iter().any(fails) && (index == 0 || states.iter().any(hold))
 }
 
@@ -331,8 +338,8 @@ fn modes() -> [Now; 3] {
 /// Runs every case and gives, for each call, how often the contract was broken; the first of them too.
 fn violations(
     handle: Handle,
-    calls: &[Call],
-    starts: &[Standing],
+    calls: &[TimedCall],
+    starts: &[StoreState],
     others: &[(usize, Option<(u8, u64)>)],
 ) -> Vec<String> {
     let mut broken = Vec::new();
@@ -359,7 +366,7 @@ fn violations(
 }
 
 /// A version names one writing of a record, so that it has one end.
-fn pins_expiry(other: Option<&Interference>, start: &Standing) -> bool {
+fn pins_expiry(other: Option<&Interference>, start: &StoreState) -> bool {
     match other.map(|other| (other.becomes, start[other.key])) {
         Some((Some((new, end)), Some((old, was)))) => new != old || end == was,
         _ => true,
@@ -381,11 +388,11 @@ fn write(n: usize, end: Option<u64>, kind: usize) -> Write {
     }
 }
 
-fn single_calls() -> Vec<Call> {
+fn single_calls() -> Vec<TimedCall> {
     let stores = (0..3).flat_map(|kind| ENDS.map(|end| write(0, Some(end), kind)));
     let others = (3..7).map(|kind| write(0, None, kind));
-    let commits = stores.chain(others).map(|write| Call::Commit(vec![write]));
-    [Call::Get, Call::Take].into_iter().chain(commits).collect()
+    let commits = stores.chain(others).map(|write| TimedCall::Commit(vec![write]));
+    [TimedCall::Get, TimedCall::Take].into_iter().chain(commits).collect()
 }
 
 fn single_states() -> Vec<Option<(u8, u64)>> {
@@ -395,7 +402,7 @@ fn single_states() -> Vec<Option<(u8, u64)>> {
 
 #[test]
 fn no_answer_of_a_single_call_permits_wrongly() {
-    let starts: Vec<Standing> = single_states().into_iter().map(|state| [state, None]).collect();
+    let starts: Vec<StoreState> = single_states().into_iter().map(|state| [state, None]).collect();
     let others: Vec<_> = single_states().into_iter().map(|state| (0, state)).collect();
     let broken = violations(Handle::Timed, &single_calls(), &starts, &others);
     assert!(broken.is_empty(), "{} cases, such as {}", broken.len(), broken[0]);
@@ -409,10 +416,10 @@ fn no_answer_of_a_batch_of_two_permits_wrongly() {
         stores.chain((3..7).map(move |kind| write(n, None, kind)))
     };
     let calls: Vec<_> = writes(0)
-        .flat_map(|first| writes(1).map(move |second| Call::Commit(vec![first.clone(), second])))
+        .flat_map(|first| writes(1).map(move |second| TimedCall::Commit(vec![first.clone(), second])))
         .collect();
     let states = [None, Some((1, 10)), Some((1, 15)), Some((1, 25)), Some((2, 15))];
-    let starts: Vec<Standing> = states.iter().flat_map(|&a| states.map(|b| [a, b])).collect();
+    let starts: Vec<StoreState> = states.iter().flat_map(|&a| states.map(|b| [a, b])).collect();
     let others: Vec<_> = [0, 1]
         .into_iter()
         .flat_map(|n| [None, Some((1, 15)), Some((1, 25)), Some((3, 15))].map(|b| (n, b)))
@@ -423,7 +430,7 @@ fn no_answer_of_a_batch_of_two_permits_wrongly() {
 
 #[test]
 fn a_handle_without_the_rules_is_caught_at_every_call_that_they_are_for() {
-    let starts: Vec<Standing> = single_states().into_iter().map(|state| [state, None]).collect();
+    let starts: Vec<StoreState> = single_states().into_iter().map(|state| [state, None]).collect();
     for handle in [Handle::AtEarliest, Handle::AtLatest] {
         let broken = violations(handle, &single_calls(), &starts, &[]);
         let caught: Vec<_> = ["Get", "Take", "Insert", "Replace", "Remove", "Check", "Absent"]

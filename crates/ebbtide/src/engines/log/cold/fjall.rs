@@ -3,6 +3,10 @@
 //! One keyspace has the records, the other the expiry list of the window: the expiry and the key of each record, so that
 //! a sweep finds what has expired without reading the rest. An entry of the list whose record has moved or gone is
 //! harmless, and is removed when its time has come.
+//!
+//! One more keyspace guards the ids that fjall gives to keyspaces. Opening goes on behind the highest id that it finds, so
+//! that the id of a dropped keyspace could be given again; the tombstones of the first would hide the second, and the
+//! opening after that would remove it with its records. The guard has a higher id than every window that is dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -13,7 +17,7 @@ use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use fjall::{Database, Guard, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode};
 
 use super::stored::{GENERATION, behind_generation, decode, encode, end_key, generation};
-use super::{Bound, ColdPage, ColdStore, OldStore, Row, Visit, Window};
+use super::{Bound, ColdPage, ColdRow, ColdStore, OldStore, Visit, Window};
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
@@ -28,6 +32,9 @@ const SMALL_CACHE: u64 = 16 << 20;
 /// Ending of the names of expiry lists.
 const ENDS: &str = "-ends";
 
+/// Beginning of the names of guards.
+const GUARD: &str = "guard-";
+
 /// Keyspaces of one window.
 #[derive(Clone)]
 struct Space {
@@ -37,11 +44,21 @@ struct Space {
 
 type Spaces = BTreeMap<(Kind, Window), Space>;
 
+/// Keyspace whose id is higher than those of the windows that are dropped.
+#[derive(Default)]
+struct Keeper {
+    /// Number in its name, and the keyspace.
+    guard: Option<(u64, Keyspace)>,
+    /// True if no keyspace was made since.
+    is_newest: bool,
+}
+
 /// A fjall database behind the log.
 pub struct FjallCold {
     root: PathBuf,
     database: Database,
     spaces: RwLock<Spaces>,
+    keeper: Mutex<Keeper>,
     /// Folders whose entries changed since the last sync: fjall does not sync the folder of its keyspaces.
     changed: Mutex<BTreeSet<PathBuf>>,
     /// Ends up to which the list of a window was emptied, so that a sweep does not pass over its tombstones again.
@@ -64,9 +81,12 @@ impl FjallCold {
         if let Some(space) = self.spaces().get(&(kind, window)) {
             return Ok(space.clone());
         }
+        let mut keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
+        keeper.is_newest = false;
         // The list first: records without one would stay until their window is dropped.
         let ends = self.keyspace(&format!("{}{ENDS}", name(kind, window)))?;
         let rows = self.keyspace(&name(kind, window))?;
+        drop(keeper);
         let mut spaces = self.spaces.write().unwrap_or_else(PoisonError::into_inner);
         Ok(spaces.entry((kind, window)).or_insert(Space { rows, ends }).clone())
     }
@@ -80,6 +100,33 @@ impl FjallCold {
         Ok(space)
     }
 
+    /// Makes sure that the guard is newer than every window, and durable.
+    fn guard(&self) -> Result<()> {
+        let mut keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
+        if keeper.is_newest {
+            return Ok(());
+        }
+        let number = keeper.guard.as_ref().map_or(1, |(number, _)| number + 1);
+        let guard = self.keyspace(&format!("{GUARD}{number}"))?;
+        self.sync_folders()?;
+        let old = keeper.guard.replace((number, guard));
+        keeper.is_newest = true;
+        old.map_or(Ok(()), |(_, old)| self.database.delete_keyspace(old).map_err(failed))
+    }
+
+    fn sync_folders(&self) -> Result<()> {
+        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        for folder in &*changed {
+            match File::open(folder).and_then(|folder| folder.sync_all()) {
+                // A window that was dropped meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && *folder != self.root => {}
+                synced => synced.map_err(not_synced)?,
+            }
+        }
+        changed.clear();
+        Ok(())
+    }
+
     /// Lets the next sweep of a window begin at `end`, if it would begin later.
     fn sweep_from(&self, kind: Kind, window: Window, end: &[u8]) {
         let mut swept_to = self.swept_to.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,6 +135,22 @@ impl FjallCold {
         {
             end.clone_into(to);
         }
+    }
+}
+
+#[cfg(test)]
+impl FjallCold {
+    /// Removes a record from the expiry list of its window, and leaves it where it is.
+    pub(crate) fn unlist(&self, kind: Kind, window: Window, key: &[u8]) {
+        let space = self.spaces()[&(kind, window)].clone();
+        let record = decode(&space.rows.get(key).unwrap().unwrap()).unwrap();
+        bulk(&space.ends, std::iter::once((end_key(record.expires_at, key), None))).unwrap();
+    }
+
+    /// Leaves what a crash leaves which comes between the two keyspaces of a new window.
+    pub(crate) fn begin_window(&self, kind: Kind, window: Window) {
+        self.keyspace(&format!("{}{ENDS}", name(kind, window))).unwrap();
+        self.sync().unwrap();
     }
 }
 
@@ -152,9 +215,13 @@ impl ColdStore for FjallCold {
     fn open(path: &Path, cache_bytes: u64) -> Result<Self> {
         let builder = Database::builder(path).cache_size(cache_bytes).worker_threads(WORKERS);
         let database = builder.manual_journal_persist(true).open().map_err(failed)?;
-        let (mut rows, mut ends) = (BTreeMap::new(), BTreeMap::new());
+        let (mut rows, mut ends, mut guards) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for name in database.list_keyspace_names() {
             let space = database.keyspace(&name, KeyspaceCreateOptions::default).map_err(failed)?;
+            if let Some(number) = name.strip_prefix(GUARD).and_then(|number| number.parse::<u64>().ok()) {
+                guards.insert(number, space);
+                continue;
+            }
             let (of, all) = name.strip_suffix(ENDS).map_or((&*name, &mut rows), |window| (window, &mut ends));
             let at = parse(of).ok_or_else(|| {
                 Error::corrupt(format!("the cold store has an unknown keyspace {}", &*name))
@@ -168,13 +235,26 @@ impl ColdStore for FjallCold {
             })?;
             spaces.insert(at, Space { rows, ends });
         }
-        // A crash may have come between the two keyspaces of a new window, or of one that was dropped.
-        for space in ends.into_values() {
-            database.delete_keyspace(space).map_err(failed)?;
+        let keeper = Keeper { guard: guards.pop_last(), is_newest: false };
+        let cold = Self {
+            root: path.to_owned(),
+            database,
+            spaces: RwLock::new(spaces),
+            keeper: Mutex::new(keeper),
+            changed: Mutex::default(),
+            swept_to: Mutex::default(),
+        };
+        // A crash may have come between the two keyspaces of a new window, or of one that was dropped; or between two
+        // guards.
+        for space in ends.into_values().chain(guards.into_values()) {
+            cold.guard()?;
+            cold.database.delete_keyspace(space).map_err(failed)?;
         }
-        let root = path.to_owned();
-        let (changed, swept_to) = (Mutex::default(), Mutex::default());
-        Ok(Self { root, database, spaces: RwLock::new(spaces), changed, swept_to })
+        Ok(cold)
+    }
+
+    fn is_table(path: &Path) -> bool {
+        path.parent().is_some_and(|folder| folder.ends_with("tables"))
     }
 
     fn open_old(path: &Path) -> Result<OldFjall> {
@@ -215,7 +295,7 @@ impl ColdStore for FjallCold {
         Ok(ColdPage { rows: all.into_iter().take(limit).collect(), more })
     }
 
-    fn ingest(&self, kind: Kind, window: Window, rows: Vec<Row>) -> Result<()> {
+    fn ingest(&self, kind: Kind, window: Window, rows: Vec<ColdRow>) -> Result<()> {
         let space = self.space_or_new(kind, window)?;
         let ends = rows.iter().filter_map(|row| Some((row.record.as_ref()?.expires_at, &row.key)));
         let ends = ends.filter(|(expires_at, _)| !expires_at.is_never());
@@ -264,10 +344,16 @@ impl ColdStore for FjallCold {
         Ok(keys.into_iter().collect())
     }
 
+    fn is_listed(&self, kind: Kind, window: Window, key: &[u8], expires_at: Timestamp) -> Result<bool> {
+        let Some(space) = self.spaces().get(&(kind, window)).cloned() else { return Ok(false) };
+        space.ends.contains_key(end_key(expires_at, key)).map_err(failed)
+    }
+
     fn drop_window(&self, kind: Kind, window: Window) -> Result<()> {
         self.swept_to.lock().unwrap_or_else(PoisonError::into_inner).remove(&(kind, window));
         let dropped = self.spaces.write().unwrap_or_else(PoisonError::into_inner).remove(&(kind, window));
         let Some(space) = dropped else { return Ok(()) };
+        self.guard()?;
         // The records first: opening removes a list without records, and refuses records without a list.
         self.database.delete_keyspace(space.rows).map_err(failed)?;
         self.database.delete_keyspace(space.ends).map_err(failed)
@@ -275,16 +361,7 @@ impl ColdStore for FjallCold {
 
     fn sync(&self) -> Result<()> {
         self.database.persist(PersistMode::SyncAll).map_err(failed)?;
-        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        for folder in &*changed {
-            match File::open(folder).and_then(|folder| folder.sync_all()) {
-                // A window that was dropped meanwhile.
-                Err(error) if error.kind() == io::ErrorKind::NotFound && *folder != self.root => {}
-                synced => synced.map_err(not_synced)?,
-            }
-        }
-        changed.clear();
-        Ok(())
+        self.sync_folders()
     }
 
     fn each(&self, kind: Kind, window: Window, visit: Visit<'_>) -> Result<()> {
@@ -357,5 +434,51 @@ impl OldStore for OldFjall {
             visit(&key, record)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::rng::SeededRng;
+
+    fn rows(count: u8) -> Vec<ColdRow> {
+        let rng = SeededRng::new(1);
+        let row = |number| ColdRow {
+            key: Box::from([1, number].as_slice()),
+            record: Some(Record::new(vec![number], Timestamp::NEVER, &rng)),
+        };
+        (0..count).map(row).collect()
+    }
+
+    fn count(cold: &FjallCold, kind: Kind) -> usize {
+        cold.scan(kind, Bound::Unbounded, &[], 100).unwrap().rows.len()
+    }
+
+    #[test]
+    fn windows_that_are_made_after_others_were_dropped_are_there_at_the_next_opening() {
+        for dropped in 1..=6 {
+            let dir = tempfile::tempdir().unwrap();
+            let open = || FjallCold::open(dir.path(), 1 << 20).unwrap();
+            let cold = open();
+            cold.ingest(Kind::Code, Window(1), rows(3)).unwrap();
+            for window in 1..=dropped {
+                cold.ingest(Kind::Nonce, Window(window), rows(5)).unwrap();
+            }
+            for window in 1..=dropped {
+                cold.drop_window(Kind::Nonce, Window(window)).unwrap();
+            }
+            drop(cold);
+            for round in 0..3 {
+                let cold = open();
+                cold.ingest(Kind::Session, Window(1), rows(5)).unwrap();
+                cold.sync().unwrap();
+                drop(cold);
+                let cold = open();
+                let counts = [Kind::Code, Kind::Nonce, Kind::Session].map(|kind| count(&cold, kind));
+                assert_eq!(counts, [3, 0, 5], "{dropped} windows dropped, round {round}");
+                cold.drop_window(Kind::Session, Window(1)).unwrap();
+            }
+        }
     }
 }

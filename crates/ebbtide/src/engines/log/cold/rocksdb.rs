@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::compaction_filter::{CompactionFilter, Decision};
@@ -20,7 +20,7 @@ use rocksdb::{
 };
 
 use super::stored::{GENERATION, behind_generation, decode, encode, end_key, generation, millis};
-use super::{Bound, ColdPage, ColdStore, OldStore, Row, Tuning, Visit, Window};
+use super::{Bound, ColdPage, ColdRow, ColdStore, OldStore, Tuning, Visit, Window};
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
@@ -46,6 +46,8 @@ pub struct RocksCold {
     column_options: DbOptions,
     /// Records that expired before this may be dropped by compactions.
     cutoff: Arc<AtomicU64>,
+    /// Ends up to which the list of a window was emptied, so that a sweep does not pass over its tombstones again.
+    swept_to: Mutex<BTreeMap<(Kind, Window), Vec<u8>>>,
 }
 
 impl RocksCold {
@@ -104,6 +106,16 @@ impl RocksCold {
             }
         }
         items
+    }
+
+    /// Lets the next sweep of a window begin at `end`, if it would begin later.
+    fn sweep_from(&self, kind: Kind, window: Window, end: &[u8]) {
+        let mut swept_to = self.swept_to.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(to) = swept_to.get_mut(&(kind, window))
+            && to.as_slice() > end
+        {
+            end.clone_into(to);
+        }
     }
 
     fn names(&self, kind: Kind) -> Vec<String> {
@@ -169,7 +181,11 @@ impl ColdStore for RocksCold {
         }
         let columns = names.into_iter().filter(|name| name != "default" && db.cf_handle(name).is_some());
         let columns = RwLock::new(columns.collect());
-        Ok(Self { db, columns, column_options, cutoff })
+        Ok(Self { db, columns, column_options, cutoff, swept_to: Mutex::default() })
+    }
+
+    fn is_table(path: &Path) -> bool {
+        path.extension().is_some_and(|ending| ending == "sst")
     }
 
     fn open_old(path: &Path) -> Result<OldRocksDb> {
@@ -221,12 +237,16 @@ impl ColdStore for RocksCold {
         Ok(ColdPage { rows: all.into_iter().take(limit).collect(), more })
     }
 
-    fn ingest(&self, kind: Kind, window: Window, rows: Vec<Row>) -> Result<()> {
+    fn ingest(&self, kind: Kind, window: Window, rows: Vec<ColdRow>) -> Result<()> {
         let name = name(kind, window);
         let ends = self.column_or_new(&format!("{name}{ENDS}"))?;
         let ending = rows.iter().filter_map(|row| Some((row.record.as_ref()?.expires_at, &row.key)));
         let ending = ending.filter(|(expires_at, _)| !expires_at.is_never());
-        self.write(&ends, ending.map(|(expires_at, key)| (end_key(expires_at, key), Some(Vec::new()))))?;
+        let ending: Vec<_> = ending.map(|(expires_at, key)| end_key(expires_at, key)).collect();
+        if let Some(first) = ending.iter().min() {
+            self.sweep_from(kind, window, first);
+        }
+        self.write(&ends, ending.into_iter().map(|end| (end, Some(Vec::new()))))?;
         let column = self.column_or_new(&name)?;
         let next = self.generation(kind, window)?.unwrap_or(0) + 1;
         let rows = rows.iter().map(|row| (row.key.to_vec(), row.record.as_ref().map(encode)));
@@ -240,7 +260,10 @@ impl ColdStore for RocksCold {
             return Ok(Vec::new());
         };
         let (mut keys, mut past) = (BTreeSet::new(), Vec::new());
-        let mut items = self.items_from(&ends, Bound::Unbounded);
+        let from = self.swept_to.lock().unwrap_or_else(PoisonError::into_inner).get(&(kind, window)).cloned();
+        let from = from.unwrap_or_default();
+        let mut first = None;
+        let mut items = self.items_from(&ends, Bound::Included(&from));
         while let Some(end) = items.key() {
             let Some((expiry, key)) = end.split_first_chunk::<8>() else {
                 return Err(Error::corrupt("an entry of an expiry list is malformed"));
@@ -253,6 +276,7 @@ impl ColdStore for RocksCold {
             let record = record.map(|value| decode(&value)).transpose()?;
             if record.is_some_and(|record| record.is_swept(until)) {
                 keys.insert(Box::from(key));
+                first.get_or_insert_with(|| end.to_vec());
             } else {
                 past.push((end.to_vec(), None));
             }
@@ -261,6 +285,11 @@ impl ColdStore for RocksCold {
         items.status().map_err(failed)?;
         drop(items);
         self.write(&ends, past.into_iter())?;
+        // The entries of what is removed now go with the next call.
+        let until_end = || until.as_millis().to_be_bytes().to_vec().max(from);
+        let mut swept_to = self.swept_to.lock().unwrap_or_else(PoisonError::into_inner);
+        swept_to.insert((kind, window), first.unwrap_or_else(until_end));
+        drop(swept_to);
         if keys.is_empty() {
             // All of it has been counted.
             self.cutoff.fetch_max(until.as_millis(), Ordering::AcqRel);
@@ -268,7 +297,13 @@ impl ColdStore for RocksCold {
         Ok(keys.into_iter().collect())
     }
 
+    fn is_listed(&self, kind: Kind, window: Window, key: &[u8], expires_at: Timestamp) -> Result<bool> {
+        let Some(ends) = self.column(&format!("{}{ENDS}", name(kind, window))) else { return Ok(false) };
+        Ok(self.db.get_pinned_cf(&ends, end_key(expires_at, key)).map_err(failed)?.is_some())
+    }
+
     fn drop_window(&self, kind: Kind, window: Window) -> Result<()> {
+        self.swept_to.lock().unwrap_or_else(PoisonError::into_inner).remove(&(kind, window));
         let name = name(kind, window);
         // The records first: opening removes a list without records, and refuses records without a list.
         for name in [name.clone(), format!("{name}{ENDS}")] {

@@ -32,7 +32,7 @@ struct Bulk {
 }
 
 #[derive(Default)]
-struct State {
+struct ColdState {
     tables: BTreeMap<(Kind, Window), Table>,
     files: BTreeMap<(Kind, Window), Vec<String>>,
     next: u64,
@@ -41,7 +41,7 @@ struct State {
 
 pub(crate) struct TestStore {
     disk: Arc<dyn Disk>,
-    state: Mutex<State>,
+    state: Mutex<ColdState>,
 }
 
 fn failed(error: std::io::Error) -> Error {
@@ -51,7 +51,7 @@ fn failed(error: std::io::Error) -> Error {
 impl TestStore {
     /// Reads the bulks that are whole, in the order in which they were written.
     pub(crate) fn open(disk: Arc<dyn Disk>) -> Result<Self> {
-        let mut state = State::default();
+        let mut state = ColdState::default();
         for name in disk.list().map_err(failed)? {
             let Some(number) = name.strip_prefix(BEGINNING) else { continue };
             state.next = number.parse::<u64>().unwrap() + 1;
@@ -63,7 +63,7 @@ impl TestStore {
             }
             let bulk: Bulk = minicbor::decode(content).unwrap();
             let at = (Kind::from_code(bulk.kind).unwrap(), Window(bulk.window));
-            let rows = bulk.rows.into_iter().map(|(key, record)| Row {
+            let rows = bulk.rows.into_iter().map(|(key, record)| ColdRow {
                 key: key.into(),
                 record: record.map(|(value, version, expires_at)| Record {
                     value: Bytes::from(value),
@@ -77,7 +77,7 @@ impl TestStore {
         Ok(Self { disk, state: Mutex::new(state) })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ColdState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -92,7 +92,7 @@ impl TestStore {
     }
 }
 
-fn apply(table: &mut Table, rows: Vec<Row>) {
+fn apply(table: &mut Table, rows: Vec<ColdRow>) {
     for row in rows {
         match row.record {
             Some(record) => table.insert(row.key, record),
@@ -121,6 +121,10 @@ impl ColdStore for TestStore {
 
     fn open(_: &Path, _: u64) -> Result<Self> {
         Err(Error::invalid("the test store is opened on a disk"))
+    }
+
+    fn is_table(_: &Path) -> bool {
+        false
     }
 
     fn open_old(_: &Path) -> Result<NoOld> {
@@ -167,7 +171,7 @@ impl ColdStore for TestStore {
         Ok(ColdPage { more: all.len() > rows.len(), rows })
     }
 
-    fn ingest(&self, kind: Kind, window: Window, rows: Vec<Row>) -> Result<()> {
+    fn ingest(&self, kind: Kind, window: Window, rows: Vec<ColdRow>) -> Result<()> {
         assert!(rows.is_sorted_by(|left, right| left.key < right.key), "a bulk is sorted");
         let mut state = self.state();
         let name = format!("{BEGINNING}{:08}", state.next);
@@ -197,6 +201,10 @@ impl ColdStore for TestStore {
         let Some(table) = state.tables.get(&(kind, window)) else { return Ok(Vec::new()) };
         let rows = table.iter().filter(|(_, record)| record.is_swept(until)).take(limit);
         Ok(rows.map(|(key, _)| key.clone()).collect())
+    }
+
+    fn is_listed(&self, kind: Kind, window: Window, key: &[u8], _: Timestamp) -> Result<bool> {
+        Ok(self.state().tables.get(&(kind, window)).is_some_and(|table| table.contains_key(key)))
     }
 
     fn drop_window(&self, kind: Kind, window: Window) -> Result<()> {

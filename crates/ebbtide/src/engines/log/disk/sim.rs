@@ -19,7 +19,7 @@ use inode::Inode;
 
 /// Kind of call, for faults that are planned by call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Call {
+pub(crate) enum DiskCall {
     Create,
     Open,
     Rename,
@@ -35,7 +35,7 @@ pub(crate) enum Call {
 
 /// Fault that a call meets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Fault {
+pub(crate) enum DiskFault {
     /// No space left on the device; a write may have been done in part.
     NoSpace,
     /// Input/output error; a failed sync leaves pages that no later sync writes.
@@ -94,7 +94,7 @@ impl Dice {
 }
 
 #[derive(Clone)]
-struct State {
+struct DiskState {
     dice: Dice,
     inodes: BTreeMap<u64, Inode>,
     next_inode: u64,
@@ -105,7 +105,7 @@ struct State {
     generation: u64,
     calls: u64,
     /// Call number from which on all calls but reads fail, or that alone fails.
-    planned: Option<(u64, Fault, bool)>,
+    planned: Option<(u64, DiskFault, bool)>,
     /// Call number at which the machine stops: that call and all later ones fail, and have no effect.
     stops_at: Option<u64>,
     odds: Odds,
@@ -116,11 +116,11 @@ struct State {
 
 /// A simulated disk. Clones are the same disk.
 #[derive(Clone)]
-pub(crate) struct SimDisk(Arc<Mutex<State>>);
+pub(crate) struct SimDisk(Arc<Mutex<DiskState>>);
 
 impl SimDisk {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(DiskState {
             dice: Dice::new(seed),
             inodes: BTreeMap::new(),
             next_inode: 1,
@@ -160,7 +160,7 @@ impl SimDisk {
     }
 
     /// Fails the call with number `call`; with `sticky` all later ones that write as well.
-    pub(crate) fn plan(&self, call: u64, fault: Fault, sticky: bool) {
+    pub(crate) fn plan(&self, call: u64, fault: DiskFault, sticky: bool) {
         self.state().planned = Some((call, fault, sticky));
     }
 
@@ -180,15 +180,15 @@ impl SimDisk {
         (state.planned, state.stops_at, state.odds) = (None, None, Odds::default());
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DiskState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn call(
         &self,
-        call: Call,
+        call: DiskCall,
         generation: Option<u64>,
-    ) -> io::Result<(MutexGuard<'_, State>, Option<Fault>)> {
+    ) -> io::Result<(MutexGuard<'_, DiskState>, Option<DiskFault>)> {
         let mut state = self.state();
         if generation.is_some_and(|generation| generation != state.generation) {
             return Err(io::Error::other("this handle is from before the crash"));
@@ -198,36 +198,36 @@ impl SimDisk {
     }
 }
 
-impl State {
+impl DiskState {
     /// Decides the fate of a call. Only a write goes on with a fault in hand, to be done in part, and a sync.
-    fn meet(&mut self, call: Call) -> io::Result<Option<Fault>> {
+    fn meet(&mut self, call: DiskCall) -> io::Result<Option<DiskFault>> {
         let number = self.calls;
         self.calls += 1;
         if self.stops_at.is_some_and(|stop| number >= stop) {
             return Err(io::Error::other("the machine has stopped"));
         }
-        let is_read = matches!(call, Call::Open | Call::List | Call::Read | Call::Len);
-        let is_sync = matches!(call, Call::SyncData | Call::SyncDir);
+        let is_read = matches!(call, DiskCall::Open | DiskCall::List | DiskCall::Read | DiskCall::Len);
+        let is_sync = matches!(call, DiskCall::SyncData | DiskCall::SyncDir);
         let planned = self.planned.filter(|(at, fault, sticky)| {
             (number == *at || (*sticky && number > *at && !is_read))
-                && (*fault != Fault::DroppedSync || is_sync)
+                && (*fault != DiskFault::DroppedSync || is_sync)
         });
         let odds = self.odds;
         let fault = match planned {
             Some((_, fault, _)) => Some(fault),
-            None if is_sync && self.dice.hit(odds.dropped_sync) => Some(Fault::DroppedSync),
-            None if self.dice.hit(odds.io) => Some(Fault::Io),
-            None if !is_read && self.dice.hit(odds.no_space) => Some(Fault::NoSpace),
+            None if is_sync && self.dice.hit(odds.dropped_sync) => Some(DiskFault::DroppedSync),
+            None if self.dice.hit(odds.io) => Some(DiskFault::Io),
+            None if !is_read && self.dice.hit(odds.no_space) => Some(DiskFault::NoSpace),
             None => None,
         };
         match fault {
-            Some(Fault::NoSpace) => self.fired.no_space += 1,
-            Some(Fault::Io) => self.fired.io += 1,
-            Some(Fault::DroppedSync) => self.fired.dropped_syncs += 1,
+            Some(DiskFault::NoSpace) => self.fired.no_space += 1,
+            Some(DiskFault::Io) => self.fired.io += 1,
+            Some(DiskFault::DroppedSync) => self.fired.dropped_syncs += 1,
             None => {}
         }
         match fault {
-            Some(fault) if !is_sync && call != Call::Write => Err(fault.error()),
+            Some(fault) if !is_sync && call != DiskCall::Write => Err(fault.error()),
             fault => Ok(fault),
         }
     }
@@ -242,7 +242,7 @@ impl State {
     }
 }
 
-impl Fault {
+impl DiskFault {
     fn error(self) -> io::Error {
         match self {
             Self::NoSpace => io::Error::from(io::ErrorKind::StorageFull),
@@ -253,7 +253,7 @@ impl Fault {
 
 impl Disk for SimDisk {
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let (mut state, _) = self.call(Call::Create, None)?;
+        let (mut state, _) = self.call(DiskCall::Create, None)?;
         let inode = state.next_inode;
         state.next_inode += 1;
         state.inodes.insert(inode, Inode::default());
@@ -262,13 +262,13 @@ impl Disk for SimDisk {
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let (state, _) = self.call(Call::Open, None)?;
+        let (state, _) = self.call(DiskCall::Open, None)?;
         let inode = state.names.get(name).copied().ok_or(io::ErrorKind::NotFound)?;
         Ok(Arc::new(SimFile { disk: self.clone(), inode, generation: state.generation }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let (mut state, _) = self.call(Call::Rename, None)?;
+        let (mut state, _) = self.call(DiskCall::Rename, None)?;
         let inode = state.names.get(from).copied().ok_or(io::ErrorKind::NotFound)?;
         state.rename_to(to, Some(inode));
         state.rename_to(from, None);
@@ -276,7 +276,7 @@ impl Disk for SimDisk {
     }
 
     fn unlink(&self, name: &str) -> io::Result<()> {
-        let (mut state, _) = self.call(Call::Unlink, None)?;
+        let (mut state, _) = self.call(DiskCall::Unlink, None)?;
         if !state.names.contains_key(name) {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -285,13 +285,13 @@ impl Disk for SimDisk {
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
-        Ok(self.call(Call::List, None)?.0.names.keys().cloned().collect())
+        Ok(self.call(DiskCall::List, None)?.0.names.keys().cloned().collect())
     }
 
     fn sync_dir(&self) -> io::Result<()> {
-        let (mut state, fault) = self.call(Call::SyncDir, None)?;
+        let (mut state, fault) = self.call(DiskCall::SyncDir, None)?;
         match fault {
-            Some(Fault::DroppedSync) => Ok(()),
+            Some(DiskFault::DroppedSync) => Ok(()),
             Some(fault) => Err(fault.error()),
             None => {
                 state.unsynced.clear();
@@ -318,8 +318,8 @@ struct SimFile {
 impl SimFile {
     fn with<T>(
         &self,
-        call: Call,
-        work: impl FnOnce(&mut Inode, &mut Dice, Option<Fault>) -> io::Result<T>,
+        call: DiskCall,
+        work: impl FnOnce(&mut Inode, &mut Dice, Option<DiskFault>) -> io::Result<T>,
     ) -> io::Result<T> {
         let (mut guard, fault) = self.disk.call(call, Some(self.generation))?;
         let state = &mut *guard;
@@ -331,7 +331,7 @@ impl SimFile {
 impl File for SimFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let offset = usize::try_from(offset).map_err(io::Error::other)?;
-        self.with(Call::Write, |inode, dice, fault| {
+        self.with(DiskCall::Write, |inode, dice, fault| {
             let Some(fault) = fault else {
                 inode.write(bytes, offset);
                 return Ok(());
@@ -344,15 +344,15 @@ impl File for SimFile {
 
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         let offset = usize::try_from(offset).map_err(io::Error::other)?;
-        self.with(Call::Read, |inode, _, fault| match fault {
+        self.with(DiskCall::Read, |inode, _, fault| match fault {
             Some(fault) => Err(fault.error()),
             None => inode.read(bytes, offset).ok_or_else(|| io::ErrorKind::UnexpectedEof.into()),
         })
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.with(Call::SyncData, |inode, _, fault| match fault {
-            Some(Fault::DroppedSync) => Ok(()),
+        self.with(DiskCall::SyncData, |inode, _, fault| match fault {
+            Some(DiskFault::DroppedSync) => Ok(()),
             Some(fault) => {
                 inode.fail_sync();
                 Err(fault.error())
@@ -365,12 +365,12 @@ impl File for SimFile {
     }
 
     fn len(&self) -> io::Result<u64> {
-        self.with(Call::Len, |inode, _, _| Ok(inode.len() as u64))
+        self.with(DiskCall::Len, |inode, _, _| Ok(inode.len() as u64))
     }
 
     fn resize(&self, len: u64) -> io::Result<()> {
         let len = usize::try_from(len).map_err(io::Error::other)?;
-        self.with(Call::Resize, |inode, dice, _| {
+        self.with(DiskCall::Resize, |inode, dice, _| {
             inode.shorten(len, dice.below(2) == 0);
             Ok(())
         })

@@ -54,6 +54,11 @@ impl<C: ColdStore> Backend for Embedded<C> {
         Ok(self.find(key).await?.filter(|record| record.is_live(now)))
     }
 
+    async fn get_many(&self, keys: &[Key], now: Timestamp) -> Result<Vec<Option<Record>>> {
+        let live = |record: Option<Record>| record.filter(|record| record.is_live(now));
+        Ok(self.find_many(keys).await?.into_iter().map(live).collect())
+    }
+
     async fn take(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
         self.take_record(key, now).await
     }
@@ -64,6 +69,10 @@ impl<C: ColdStore> Backend for Embedded<C> {
 
     async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
         self.commit_batch(&batch, now).await
+    }
+
+    async fn commit_each(&self, batches: Vec<Batch>, now: Timestamp) -> Result<Vec<Commit>> {
+        self.commit_batches(&batches, now).await
     }
 
     async fn scan(
@@ -88,8 +97,6 @@ impl<C: ColdStore> Backend for Embedded<C> {
         let (core, budget) = (Arc::clone(&self.core), budget.clone());
         self.chores.run(move || core.sweep(until, &budget)).await?
     }
-
-    provide!(get_many commit_each);
 
     fn info(&self) -> Info {
         Info { has_failed: self.core.log.is_poisoned(), ..Info::new(C::NAME) }

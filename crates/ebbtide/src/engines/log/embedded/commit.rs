@@ -1,14 +1,17 @@
 //! Commits and takes: judged by the caller, appended under the locks of the shards.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::lookup::{Known, Need, Standing};
+use futures_util::future::join_all;
+
+use super::lookup::{Known, Need, RecordLocation};
 use super::{Core, Embedded, Mark};
 use crate::engines::log::cold::ColdStore;
-use crate::engines::log::faults::Fault;
+use crate::engines::log::faults::PlantedFault;
 use crate::engines::log::frame;
-use crate::engines::log::index::{Entry, Locked, Presence};
+use crate::engines::log::index::{IndexEntry, Locked, Presence};
 use crate::engines::log::position::Position;
 use crate::engines::log::writer::{NotAppended, poisoned};
 use crate::model::alteration::{Alteration, Altered, Outcome};
@@ -33,8 +36,38 @@ struct Change<'a> {
     key: &'a Key,
     hash: u64,
     record: Option<&'a Record>,
-    old: Option<Entry>,
+    old: Option<IndexEntry>,
     may_be_cold: bool,
+}
+
+/// Changes of one batch. Most have one, which needs no list.
+#[derive(Default)]
+struct Changes<'a> {
+    one: Option<Change<'a>>,
+    many: Vec<Change<'a>>,
+}
+
+impl<'a> Changes<'a> {
+    fn push(&mut self, change: Change<'a>) {
+        if self.one.is_none() && self.many.is_empty() {
+            self.one = Some(change);
+        } else {
+            self.many.extend(self.one.take());
+            self.many.push(change);
+        }
+    }
+
+    fn as_slice(&self) -> &[Change<'a>] {
+        if self.many.is_empty() { self.one.as_slice() } else { &self.many }
+    }
+}
+
+/// Length from which the buffer of a thread is not kept.
+const KEPT_BUFFER: usize = 64 << 10;
+
+thread_local! {
+    /// Frames of a batch, until they are appended.
+    static FRAMES: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 impl<C: ColdStore> Core<C> {
@@ -48,7 +81,7 @@ impl<C: ColdStore> Core<C> {
         let is_short = self.is_short.load(Ordering::Relaxed);
         let mut locked = self.index.lock(hashes);
         let (mut needs, mut rests_on) = (Vec::new(), None);
-        let mut changes = Vec::with_capacity(hashes.len());
+        let mut changes = Changes::default();
         let mut adds = false;
         for (slot, (write, &hash)) in batch.writes().iter().zip(hashes).enumerate() {
             let key = write.key();
@@ -64,7 +97,7 @@ impl<C: ColdStore> Core<C> {
                 };
             rests_on = rests_on.max(standing.position());
             if needs.is_empty() && !write.condition().holds(standing.head()?, now) {
-                if self.faults().has(Fault::RefusalDoesNotWait) {
+                if self.faults().has(PlantedFault::RefusalDoesNotWait) {
                     rests_on = None;
                 }
                 return Ok(Attempt::Done(Commit::Refused { index: slot }, rests_on));
@@ -84,7 +117,17 @@ impl<C: ColdStore> Core<C> {
         if adds {
             return Err(almost_full());
         }
-        self.append(&mut locked, &changes, Commit::Applied, rests_on, now)
+        self.append(&mut locked, changes.as_slice(), Commit::Applied, rests_on, now)
+    }
+
+    /// Tries a batch without anything read from the disk.
+    fn attempt_unread(&self, batch: &Batch, now: Timestamp) -> Result<Attempt<Commit>> {
+        if let [write] = batch.writes() {
+            return self.attempt_commit(batch, &[self.hash(write.key())], &[Known::default()], now);
+        }
+        let hashes: Vec<u64> = batch.writes().iter().map(|write| self.hash(write.key())).collect();
+        let known: Vec<Known> = hashes.iter().map(|_| Known::default()).collect();
+        self.attempt_commit(batch, &hashes, &known, now)
     }
 
     fn attempt_take(
@@ -148,23 +191,19 @@ impl<C: ColdStore> Core<C> {
         if changes.is_empty() {
             return Ok(Attempt::Done(answer, rests_on));
         }
-        let mut frames = Vec::new();
-        let mut offsets = Vec::with_capacity(changes.len());
+        let mut frames = FRAMES.take();
+        frames.clear();
         for change in changes {
-            offsets.push(u32::try_from(frames.len()).expect("the bound of a batch is below 4 GiB"));
             match change.record {
                 Some(record) => frame::store(&mut frames, change.key, record, change.may_be_cold),
                 None => frame::delete(&mut frames, change.key, change.may_be_cold),
             }
         }
-        let is_probe = changes.iter().all(|change| change.key.kind().is_probe());
-        // Held until the frame is appended, so that marks stand in the log in the order of their times.
-        let mut mark = (!is_probe).then(|| self.mark());
-        let next = mark.as_ref().and_then(|mark| next_mark(mark.time, now, self.options.clock_leap));
-        if let Some(next) = next {
-            frame::mark(&mut frames, next);
+        let appended = self.append_frames(&mut frames, changes, now);
+        if frames.capacity() <= KEPT_BUFFER {
+            FRAMES.set(frames);
         }
-        let at = match self.log.append(&frames) {
+        let at = match appended {
             Ok(at) => at,
             Err(NotAppended::NoRoom) => return Ok(Attempt::NoRoom),
             Err(NotAppended::TooLarge) => {
@@ -172,20 +211,47 @@ impl<C: ColdStore> Core<C> {
             }
             Err(NotAppended::Poisoned) => return Err(poisoned()),
         };
-        if let (Some(mark), Some(next)) = (&mut mark, next) {
-            **mark = Mark { time: Some(next), at: Some(at) };
-        }
-        drop(mark);
         let mut maps = self.ordered.lock(changes.iter().map(|change| change.key.kind()));
-        for (change, offset) in changes.iter().zip(offsets) {
+        let mut offset = at.offset();
+        for change in changes {
             let presence =
                 change.record.map_or(Presence::Deleted, |record| Presence::Stored(record.expires_at));
-            let place = Position::new(at.segment(), at.offset() + offset);
-            let entry = Entry::new(change.hash, change.key.kind(), place, presence, change.may_be_cold);
+            let (kind, place) = (change.key.kind(), Position::new(at.segment(), offset));
+            let entry = IndexEntry::new(change.hash, kind, place, presence, change.may_be_cold);
             locked.shard(change.hash).set(change.old, entry);
-            maps.set(change.key.kind(), change.key.as_bytes(), entry);
+            maps.set(kind, change.key.as_bytes(), entry, change.old.is_some());
+            offset += frame::length(change.key, change.record);
         }
         Ok(Attempt::Done(answer, Some(at)))
+    }
+
+    /// Appends frames, and behind them a clock mark if the time has moved on.
+    fn append_frames(
+        &self,
+        frames: &mut Vec<u8>,
+        changes: &[Change<'_>],
+        now: Timestamp,
+    ) -> Result<Position, NotAppended> {
+        // The mark that stands there is of a frame that was appended before.
+        let is_marked = self.marked.load(Ordering::Acquire) >= now.as_millis();
+        if is_marked || changes.iter().all(|change| change.key.kind().is_probe()) {
+            return self.log.append(frames);
+        }
+        // Held until the frame is appended, so that marks stand in the log in the order of their times.
+        let mut mark = self.mark();
+        let Some(next) = next_mark(mark.time, now, self.options.clock_leap) else {
+            return self.log.append(frames);
+        };
+        frame::mark(frames, next);
+        let at = self.log.append(frames)?;
+        self.set_mark(&mut mark, next, at);
+        Ok(at)
+    }
+
+    /// Notes the clock mark whose frame is at `at`.
+    fn set_mark(&self, mark: &mut Mark, to: Timestamp, at: Position) {
+        *mark = Mark { time: Some(to), at: Some(at) };
+        self.marked.store(to.as_millis(), Ordering::Release);
     }
 
     /// Moves the clock mark by any amount.
@@ -195,7 +261,7 @@ impl<C: ColdStore> Core<C> {
         frame::mark(&mut frames, to);
         match self.log.append(&frames) {
             Ok(at) => {
-                *mark = Mark { time: Some(to), at: Some(at) };
+                self.set_mark(&mut mark, to, at);
                 Ok(Attempt::Done((), Some(at)))
             }
             Err(NotAppended::NoRoom | NotAppended::TooLarge) => Ok(Attempt::NoRoom),
@@ -209,11 +275,11 @@ fn almost_full() -> Error {
 }
 
 /// Returns true if there is or may be something to delete, live or not.
-fn is_present(standing: &Standing) -> bool {
+fn is_present(standing: &RecordLocation) -> bool {
     match standing {
-        Standing::Log { entry, .. } => !entry.is_deleted(),
-        Standing::Cold(_) | Standing::Unread => true,
-        Standing::Absent { .. } => false,
+        RecordLocation::Log { entry, .. } => !entry.is_deleted(),
+        RecordLocation::Cold(_) | RecordLocation::Unread => true,
+        RecordLocation::Absent { .. } => false,
     }
 }
 
@@ -228,15 +294,55 @@ fn next_mark(mark: Option<Timestamp>, now: Timestamp, leap: Duration) -> Option<
 impl<C: ColdStore> Embedded<C> {
     pub(super) async fn commit_batch(&self, batch: &Batch, now: Timestamp) -> Result<Commit> {
         self.core.saw(now);
+        if let [write] = batch.writes() {
+            let hash = self.core.hash(write.key());
+            return self.commit_hashed(batch, &[hash], &mut [Known::default()], now).await;
+        }
         let hashes: Vec<u64> = batch.writes().iter().map(|write| self.core.hash(write.key())).collect();
         let mut known: Vec<Known> = hashes.iter().map(|_| Known::default()).collect();
+        self.commit_hashed(batch, &hashes, &mut known, now).await
+    }
+
+    /// Commits each of the batches by itself. Those that need no read are appended in turn, and wait once for all of them.
+    pub(super) async fn commit_batches(&self, batches: &[Batch], now: Timestamp) -> Result<Vec<Commit>> {
+        self.core.saw(now);
+        self.core.log.check()?;
+        let mut commits = Vec::with_capacity(batches.len());
+        let mut rests_on = None;
+        for batch in batches {
+            commits.push(match self.core.attempt_unread(batch, now)? {
+                Attempt::Done(commit, at) => {
+                    rests_on = rests_on.max(at);
+                    Some(commit)
+                }
+                Attempt::Needs(_) | Attempt::NoRoom => None,
+            });
+        }
+        let left = batches.iter().zip(&commits).filter(|(_, commit)| commit.is_none());
+        let mut read = join_all(left.map(|(batch, _)| self.commit_batch(batch, now))).await.into_iter();
+        let missing = || Err(Error::unavailable("a batch has no answer"));
+        let commits = commits.into_iter().map(|commit| match commit {
+            Some(commit) => Ok(commit),
+            None => read.next().unwrap_or_else(missing),
+        });
+        let commits = commits.collect::<Result<_>>()?;
+        self.settled(commits, rests_on).await
+    }
+
+    async fn commit_hashed(
+        &self,
+        batch: &Batch,
+        hashes: &[u64],
+        known: &mut [Known],
+        now: Timestamp,
+    ) -> Result<Commit> {
         loop {
             self.core.log.check()?;
-            match self.core.attempt_commit(batch, &hashes, &known, now)? {
+            match self.core.attempt_commit(batch, hashes, known, now)? {
                 Attempt::Done(commit, rests_on) => return self.settled(commit, rests_on).await,
                 Attempt::Needs(needs) => {
                     let keys = needs.iter().map(|need| batch.writes()[need.slot].key().clone()).collect();
-                    self.fetch(needs, keys, &mut known).await?;
+                    self.fetch(needs, keys, known).await?;
                 }
                 Attempt::NoRoom => self.core.log.room().await?,
             }

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use super::{Core, Embedded};
 use crate::engines::log::cold::ColdStore;
-use crate::engines::log::faults::Fault;
+use crate::engines::log::faults::PlantedFault;
 use crate::engines::log::frame::Frame;
-use crate::engines::log::index::{Entry, Shard};
+use crate::engines::log::index::{IndexEntry, Shard};
 use crate::engines::log::position::Position;
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
@@ -33,9 +33,9 @@ pub(super) struct Need {
 }
 
 /// State of a key.
-pub(super) enum Standing {
-    /// The newest frame is in the log: a record, live or not, or a delete.
-    Log { entry: Entry, frame: Vec<u8> },
+pub(super) enum RecordLocation {
+    /// The newest frame is in the log: a record, live or not, or a delete. Its checksum was compared.
+    Log { entry: IndexEntry, frame: Vec<u8> },
     /// The cold store has a record, live or not.
     Cold(Record),
     /// The log has nothing, and the cold store was not asked.
@@ -44,20 +44,20 @@ pub(super) enum Standing {
     Absent { may_be_cold: bool },
 }
 
-impl Standing {
+impl RecordLocation {
     /// Frame that an answer rests on.
     pub(super) fn position(&self) -> Option<Position> {
         if let Self::Log { entry, .. } = self { Some(entry.position()) } else { None }
     }
 
-    pub(super) fn entry(&self) -> Option<Entry> {
+    pub(super) fn entry(&self) -> Option<IndexEntry> {
         if let Self::Log { entry, .. } = self { Some(*entry) } else { None }
     }
 
     /// The record, expired or not.
     pub(super) fn record(&self) -> Result<Option<Record>> {
         match self {
-            Self::Log { entry, frame } if !entry.is_deleted() => match Frame::read(frame)?.0 {
+            Self::Log { entry, frame } if !entry.is_deleted() => match Frame::read_again(frame)? {
                 Frame::Store(stored) => Ok(Some(stored.record())),
                 _ => Ok(None),
             },
@@ -74,7 +74,7 @@ impl Standing {
     /// Version and expiry of the record, expired or not.
     pub(super) fn head(&self) -> Result<Option<(Version, Timestamp)>> {
         match self {
-            Self::Log { entry, frame } if !entry.is_deleted() => match Frame::read(frame)?.0 {
+            Self::Log { entry, frame } if !entry.is_deleted() => match Frame::read_again(frame)? {
                 Frame::Store(stored) => Ok(Some((stored.version, stored.expires_at))),
                 _ => Ok(None),
             },
@@ -95,7 +95,7 @@ impl<C: ColdStore> Core<C> {
         known: &Known,
         slot: usize,
         needs_record: bool,
-    ) -> Result<Result<Standing, Need>> {
+    ) -> Result<Result<RecordLocation, Need>> {
         let mut need = Need { slot, frames: Vec::new(), cold: None };
         for entry in shard.with_hash(hash) {
             let at = entry.position();
@@ -103,7 +103,7 @@ impl<C: ColdStore> Core<C> {
                 known.frames.iter().find(|(position, _)| *position == at).map(|(_, frame)| frame.clone());
             match read.or_else(|| self.log.in_memory(at)) {
                 Some(frame) if Frame::read(&frame)?.0.key() == Some((key.kind(), key.as_bytes())) => {
-                    return Ok(Ok(Standing::Log { entry, frame }));
+                    return Ok(Ok(RecordLocation::Log { entry, frame }));
                 }
                 Some(_) => {}
                 None => need.frames.push(at),
@@ -113,19 +113,20 @@ impl<C: ColdStore> Core<C> {
             return Ok(Err(need));
         }
         if !self.has_cold(key.kind()) {
-            return Ok(Ok(Standing::Absent { may_be_cold: false }));
+            return Ok(Ok(RecordLocation::Absent { may_be_cold: false }));
         }
         if !needs_record {
-            return Ok(Ok(Standing::Unread));
+            return Ok(Ok(RecordLocation::Unread));
         }
-        let is_current = |epoch: u64| epoch == shard.epoch || self.faults().has(Fault::EpochNotCompared);
+        let is_current =
+            |epoch: u64| epoch == shard.epoch || self.faults().has(PlantedFault::EpochNotCompared);
         match &known.cold {
             Some((epoch, found)) if is_current(*epoch) => Ok(Ok(match found {
                 Some(record) if self.is_swept(key.kind(), record.expires_at) => {
-                    Standing::Absent { may_be_cold: true }
+                    RecordLocation::Absent { may_be_cold: true }
                 }
-                Some(record) => Standing::Cold(record.clone()),
-                None => Standing::Absent { may_be_cold: false },
+                Some(record) => RecordLocation::Cold(record.clone()),
+                None => RecordLocation::Absent { may_be_cold: false },
             })),
             _ => {
                 need.cold = Some(shard.epoch);
@@ -136,13 +137,13 @@ impl<C: ColdStore> Core<C> {
 
     /// Returns true if a key in this state may have a copy in the cold store, which the next frame must then mask. Read it under
     /// the lock of the shard.
-    pub(super) fn may_be_cold(&self, standing: &Standing) -> bool {
+    pub(super) fn may_be_cold(&self, standing: &RecordLocation) -> bool {
         match standing {
-            Standing::Log { entry, .. } => {
+            RecordLocation::Log { entry, .. } => {
                 entry.may_be_cold() || entry.position().segment() <= self.retiring.load(Ordering::SeqCst)
             }
-            Standing::Cold(_) | Standing::Unread => true,
-            Standing::Absent { may_be_cold } => *may_be_cold,
+            RecordLocation::Cold(_) | RecordLocation::Unread => true,
+            RecordLocation::Absent { may_be_cold } => *may_be_cold,
         }
     }
 
@@ -160,8 +161,14 @@ impl<C: ColdStore> Core<C> {
         Ok(())
     }
 
-    pub(super) fn look(&self, hash: u64, key: &Key, known: &Known) -> Result<Result<Standing, Need>> {
-        self.examine(&self.index.shard_of(hash), hash, key, known, 0, true)
+    pub(super) fn look(
+        &self,
+        hash: u64,
+        key: &Key,
+        known: &Known,
+        slot: usize,
+    ) -> Result<Result<RecordLocation, Need>> {
+        self.examine(&self.index.shard_of(hash), hash, key, known, slot, true)
     }
 
     pub(super) fn hash(&self, key: &Key) -> u64 {
@@ -193,7 +200,7 @@ impl<C: ColdStore> Embedded<C> {
         let mut known = [Known::default()];
         let standing = loop {
             self.core.log.check()?;
-            match self.core.look(hash, key, &known[0])? {
+            match self.core.look(hash, key, &known[0], 0)? {
                 Ok(standing) => break standing,
                 Err(need) => self.fetch(vec![need], vec![key.clone()], &mut known).await?,
             }
@@ -202,5 +209,35 @@ impl<C: ColdStore> Embedded<C> {
             self.core.log.durable(at).await?;
         }
         standing.record()
+    }
+
+    /// The records at several keys, each as [`find`](Self::find) gives it. They share a read and a wait.
+    pub(super) async fn find_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
+        let mut found: Vec<Option<RecordLocation>> = keys.iter().map(|_| None).collect();
+        let mut known: Vec<Known> = keys.iter().map(|_| Known::default()).collect();
+        loop {
+            self.core.log.check()?;
+            let (mut needs, mut unread) = (Vec::new(), Vec::new());
+            for (slot, (key, found)) in keys.iter().zip(&mut found).enumerate() {
+                if found.is_some() {
+                    continue;
+                }
+                match self.core.look(self.core.hash(key), key, &known[slot], slot)? {
+                    Ok(standing) => *found = Some(standing),
+                    Err(need) => {
+                        needs.push(need);
+                        unread.push(key.clone());
+                    }
+                }
+            }
+            if needs.is_empty() {
+                break;
+            }
+            self.fetch(needs, unread, &mut known).await?;
+        }
+        if let Some(at) = found.iter().flatten().filter_map(RecordLocation::position).max() {
+            self.core.log.durable(at).await?;
+        }
+        found.iter().map(|standing| standing.as_ref().map_or(Ok(None), RecordLocation::record)).collect()
     }
 }

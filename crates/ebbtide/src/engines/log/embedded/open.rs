@@ -11,7 +11,7 @@ use crate::engines::log::cold::{ColdStore, Window};
 use crate::engines::log::disk::Disk;
 use crate::engines::log::frame::Frame;
 use crate::engines::log::hint::{self, Hint};
-use crate::engines::log::index::{Entry, Index, Presence};
+use crate::engines::log::index::{Index, IndexEntry, Presence};
 use crate::engines::log::manifest::Manifest;
 use crate::engines::log::ordered::Ordered;
 use crate::engines::log::pool::Pool;
@@ -53,7 +53,7 @@ impl Replay {
         let mut hints = hint::find(disk, &manifest.segments, options.is_listed, manifest.first_sequence);
         let is_loaded = hint::load(&replay.index, &hints, &mut |entry, key| {
             if let Some(kind) = Kind::from_code(entry.kind_code()) {
-                replay.ordered.lock(std::iter::once(kind)).set(kind, key, entry);
+                replay.ordered.lock(std::iter::once(kind)).set(kind, key, entry, false);
             }
         });
         if !is_loaded {
@@ -94,9 +94,9 @@ impl Replay {
                 }
             }
         }
-        let entry = Entry::new(hash, kind, at, presence, may_be_cold);
+        let entry = IndexEntry::new(hash, kind, at, presence, may_be_cold);
         shard.set(old, entry);
-        self.ordered.lock(std::iter::once(kind)).set(kind, key, entry);
+        self.ordered.lock(std::iter::once(kind)).set(kind, key, entry, old.is_some());
         Ok(())
     }
 }
@@ -174,8 +174,9 @@ impl<C: ColdStore> Embedded<C> {
             removals: AtomicU64::new(0),
             passes: Mutex::default(),
             mark: Mutex::new(Mark { time: mark, at: None }),
+            marked: AtomicU64::new(mark.map_or(0, Timestamp::as_millis)),
             latest: AtomicU64::new(0),
-            births: Mutex::default(),
+            ages: Mutex::default(),
             hints: Mutex::new(hinted(&manifest, &hints)),
             is_short: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
@@ -200,6 +201,7 @@ impl<C: ColdStore> Embedded<C> {
     }
 
     /// Runs one waiting job of the pools, for stores without threads.
+    #[cfg(test)]
     pub(crate) fn step_pools(&self) -> bool {
         self.reads.step() || self.walks.step() || self.passes.step() || self.chores.step()
     }

@@ -10,13 +10,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use super::Core;
-use super::lookup::{Known, Standing};
+use super::lookup::{Known, RecordLocation};
 use super::scan::Range;
 use crate::backend::{Cursor, Page};
 use crate::engines::log::cold::{ColdPage, ColdStore};
 use crate::engines::log::frame::Frame;
 use crate::engines::log::group::Header;
-use crate::engines::log::index::{Entry, SHARDS};
+use crate::engines::log::index::{IndexEntry, SHARDS};
 use crate::engines::log::position::Position;
 use crate::engines::log::segment::Segment;
 use crate::model::error::{Error, Result};
@@ -124,11 +124,11 @@ impl<C: ColdStore> Core<C> {
     }
 
     /// State of a key. Reads from the disk.
-    fn resolve(&self, key: &Key) -> Result<Standing> {
+    fn resolve(&self, key: &Key) -> Result<RecordLocation> {
         let hash = self.hash(key);
         let mut known = Known::default();
         loop {
-            match self.look(hash, key, &known)? {
+            match self.look(hash, key, &known, 0)? {
                 Ok(standing) => return Ok(standing),
                 Err(need) => self.fetch(&need, key, &mut known)?,
             }
@@ -190,7 +190,7 @@ impl<C: ColdStore> Core<C> {
     }
 
     /// Entries of a kind; none if there are many.
-    fn few(&self, kind: Kind) -> Option<Vec<Entry>> {
+    fn few(&self, kind: Kind) -> Option<Vec<IndexEntry>> {
         let mut entries = Vec::new();
         for number in 0..SHARDS {
             let shard = self.index.shard(number);
@@ -199,7 +199,7 @@ impl<C: ColdStore> Core<C> {
                 return None;
             }
         }
-        entries.sort_unstable_by_key(Entry::position);
+        entries.sort_unstable_by_key(IndexEntry::position);
         Some(entries)
     }
 

@@ -9,48 +9,62 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use super::Core;
-use crate::engines::log::cold::{ColdStore, Row, Window, window_for};
-use crate::engines::log::faults::Fault;
+use crate::engines::log::cold::{ColdRow, ColdStore, Window, window_for};
+use crate::engines::log::faults::PlantedFault;
 use crate::engines::log::frame::Frame;
 use crate::engines::log::group::{HEADER, Header};
-use crate::engines::log::index::Entry;
+use crate::engines::log::index::IndexEntry;
 use crate::engines::log::position::Position;
 use crate::engines::log::segment::Segment;
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
-use crate::model::time::Timestamp;
+use crate::model::time::{Stopwatch, Timestamp};
 
 /// Changes of the cold store by kind and window. The index points to one frame of each key, so that no key is there twice.
-type Bulks = BTreeMap<(Kind, Window), Vec<Row>>;
+type Bulks = BTreeMap<(Kind, Window), Vec<ColdRow>>;
 
 /// Entries that leave the index, with the keys of kinds that are listed.
-type Leaving = Vec<(Kind, Option<Box<[u8]>>, Entry)>;
+type Leaving = Vec<(Kind, Option<Box<[u8]>>, IndexEntry)>;
 
 impl<C: ColdStore> Core<C> {
     /// Retires segments that are older than the horizon, or that are too many.
     pub(super) async fn maintain(&self) -> Result<()> {
         self.measure_space();
         self.write_hints();
-        let latest = Timestamp::from_stored(self.latest.load(Ordering::Relaxed))?;
-        if latest == Timestamp::ZERO {
-            // Nobody has handed in the time since the opening: no age and no life can be told.
-            return Ok(());
-        }
-        // A leap of the clock moves no mark: what it would make expire is not dropped.
-        let now = self.mark().time.map_or(latest, |mark| mark.min(latest));
-        loop {
-            let is_due = {
-                let mut births = self.births.lock().unwrap_or_else(PoisonError::into_inner);
-                let is_over = self.log.bytes() > self.options.cap_bytes;
-                self.log.oldest().is_some_and(|(segment, _)| {
-                    let born = births.entry(segment.id).or_insert(now);
-                    is_over || now.since(*born) >= self.options.horizon
-                })
-            };
-            if !is_due || !self.retire_oldest(now).await? {
+        let Some(now) = self.last_known_time()? else { return Ok(()) };
+        while let Some((id, is_old)) = self.due() {
+            if !self.retire_oldest(now).await? {
+                if is_old {
+                    // It is still written to, or nothing is behind it. The next look retires it.
+                    self.log.leave(id);
+                }
                 return Ok(());
             }
         }
+        Ok(())
+    }
+
+    /// A time that has been reached: what had expired by then is not moved. None if nobody has ever handed in the time.
+    fn last_known_time(&self) -> Result<Option<Timestamp>> {
+        let latest = Some(self.latest.load(Ordering::Relaxed)).filter(|latest| *latest > 0);
+        let latest = latest.map(Timestamp::from_stored).transpose()?;
+        // A leap of the clock moves no mark: what it would make expire is not dropped.
+        Ok(match (self.mark().time, latest) {
+            (Some(mark), Some(latest)) => Some(mark.min(latest)),
+            (mark, latest) => mark.or(latest),
+        })
+    }
+
+    /// The oldest segment with frames, if it is to retire, and true if that is for its age.
+    fn due(&self) -> Option<(u32, bool)> {
+        let mut ages = self.ages.lock().unwrap_or_else(PoisonError::into_inner);
+        let used = self.log.used();
+        for id in &used {
+            ages.entry(*id).or_insert_with(Stopwatch::start);
+        }
+        let oldest = *used.first()?;
+        let is_old = ages.get(&oldest)?.elapsed() >= self.options.horizon;
+        (is_old || self.log.bytes() > self.options.cap_bytes).then_some((oldest, is_old))
     }
 
     /// Compares the free space of the disk with the reserve.
@@ -90,12 +104,12 @@ impl<C: ColdStore> Core<C> {
         self.sync_cold()?;
         let mark = self.mark().time;
         if let Some(before) = open.offset().checked_sub(1)
-            && !self.faults().has(Fault::CheckpointDoesNotWait)
+            && !self.faults().has(PlantedFault::CheckpointDoesNotWait)
         {
             // A newer version in one of these groups is why an older one was left behind.
             self.log.durable(Position::new(open.segment(), before)).await?;
         }
-        if self.faults().has(Fault::UnlinkBeforeCheckpoint) {
+        if self.faults().has(PlantedFault::UnlinkBeforeCheckpoint) {
             let _ = self.disk.unlink(&Segment::name(segment.id));
         }
         let windows = named_windows(&self.cold)?;
@@ -108,7 +122,7 @@ impl<C: ColdStore> Core<C> {
         })?;
         self.remove(leaving);
         self.log.forget(segment.id);
-        self.births.lock().unwrap_or_else(PoisonError::into_inner).remove(&segment.id);
+        self.ages.lock().unwrap_or_else(PoisonError::into_inner).remove(&segment.id);
         self.forget_hint(&segment);
         if let Err(error) = self.disk.unlink(&Segment::name(segment.id)) {
             // Opening removes it: the manifest does not name it.
@@ -152,13 +166,14 @@ impl<C: ColdStore> Core<C> {
                     && entry.is_live(now)
                 {
                     let window = window_for(stored.expires_at, now, windows);
-                    let row = Row { key: key.into(), record: Some(stored.record()) };
+                    let row = ColdRow { key: key.into(), record: Some(stored.record()) };
                     bulks.entry((kind, window)).or_default().push(row);
                     home = Some(window);
                 }
-                if (entry.may_be_cold() || is_repeated) && !self.faults().has(Fault::TombstoneDropped) {
+                if (entry.may_be_cold() || is_repeated) && !self.faults().has(PlantedFault::TombstoneDropped)
+                {
                     for window in windows.iter().filter(|window| Some(**window) != home) {
-                        let tombstone = Row { key: key.into(), record: None };
+                        let tombstone = ColdRow { key: key.into(), record: None };
                         bulks.entry((kind, *window)).or_default().push(tombstone);
                     }
                 }
@@ -173,7 +188,7 @@ impl<C: ColdStore> Core<C> {
     }
 
     /// The entry of a key, if it points to this frame.
-    fn entry_at(&self, kind: Kind, key: &[u8], at: Position) -> Option<Entry> {
+    fn entry_at(&self, kind: Kind, key: &[u8], at: Position) -> Option<IndexEntry> {
         let hash = self.index.hash(kind, key);
         self.index.shard_of(hash).with_hash(hash).find(|entry| entry.position() == at)
     }

@@ -8,7 +8,7 @@ use super::Core;
 use crate::backend::{Cursor, Page};
 use crate::engines::log::cold::{ColdPage, ColdStore};
 use crate::engines::log::frame::Frame;
-use crate::engines::log::index::Entry;
+use crate::engines::log::index::IndexEntry;
 use crate::engines::log::position::Position;
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Prefix};
@@ -31,7 +31,7 @@ pub(super) struct Range<'a> {
 
 /// Keys of the log in a range, in order, and whether there are more.
 struct Keys {
-    entries: BTreeMap<Box<[u8]>, Entry>,
+    entries: BTreeMap<Box<[u8]>, IndexEntry>,
     more: bool,
 }
 
@@ -76,16 +76,16 @@ impl<C: ColdStore> Core<C> {
         let cold_end = cold.rows.last().filter(|_| cold.more).map(|(key, _)| key.clone());
         let log_end = keys.entries.keys().next_back().filter(|_| keys.more).cloned();
         let end = [cold_end, log_end].into_iter().flatten().min();
-        let rests_on = keys.entries.values().map(Entry::position).max();
-        let mut rows: BTreeMap<Box<[u8]>, Row> = BTreeMap::new();
+        let rests_on = keys.entries.values().map(IndexEntry::position).max();
+        let mut rows: BTreeMap<Box<[u8]>, ScanRow> = BTreeMap::new();
         for (key, record) in cold.rows {
             if !self.is_swept(range.kind, record.expires_at) && record.is_live(now) {
-                rows.insert(key, Row::Cold(record));
+                rows.insert(key, ScanRow::Cold(record));
             }
         }
         for (key, entry) in keys.entries {
             if entry.is_live(now) {
-                rows.insert(key, Row::Log(entry));
+                rows.insert(key, ScanRow::Log(entry));
             } else {
                 rows.remove(&key);
             }
@@ -98,8 +98,8 @@ impl<C: ColdStore> Core<C> {
         let is_cut = rows.len() > range.limit;
         for (key, row) in rows.into_iter().take(range.limit) {
             let record = match row {
-                Row::Cold(record) => record,
-                Row::Log(entry) => match self.stored(entry)? {
+                ScanRow::Cold(record) => record,
+                ScanRow::Log(entry) => match self.stored(entry)? {
                     Some(record) => record,
                     None => return Ok(None),
                 },
@@ -119,7 +119,7 @@ impl<C: ColdStore> Core<C> {
         if self.moves.load(Ordering::SeqCst) != moves {
             return None;
         }
-        let mut entries: BTreeMap<Box<[u8]>, Entry> = map
+        let mut entries: BTreeMap<Box<[u8]>, IndexEntry> = map
             .range::<[u8], _>((range.start, Bound::Unbounded))
             .take_while(|(key, _)| key.starts_with(range.prefix))
             .take(range.most + 1)
@@ -140,7 +140,7 @@ impl<C: ColdStore> Core<C> {
         }
     }
 
-    fn stored(&self, entry: Entry) -> Result<Option<Record>> {
+    fn stored(&self, entry: IndexEntry) -> Result<Option<Record>> {
         let Some(frame) = self.frame(entry.position())? else { return Ok(None) };
         match Frame::read(&frame)?.0 {
             Frame::Store(stored) => Ok(Some(stored.record())),
@@ -150,7 +150,7 @@ impl<C: ColdStore> Core<C> {
 }
 
 /// A row of a page, from where it is newest.
-enum Row {
-    Log(Entry),
+enum ScanRow {
+    Log(IndexEntry),
     Cold(Record),
 }

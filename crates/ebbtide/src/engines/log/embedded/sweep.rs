@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::Core;
 use crate::admin::{KindStats, Stats};
 use crate::backend::{Budget, Swept};
-use crate::engines::log::cold::{ColdStore, Row, Window};
+use crate::engines::log::cold::{ColdRow, ColdStore, Window};
 use crate::engines::log::frame::Frame;
-use crate::engines::log::index::{Entry, SHARDS, Shard};
+use crate::engines::log::index::{IndexEntry, SHARDS, Shard};
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 use crate::model::time::{Stopwatch, Timestamp};
@@ -28,6 +28,19 @@ const SHORTEST_REST: Duration = Duration::from_millis(4);
 
 /// Time between two looks, while resting, at whether the store is being closed.
 const LONGEST_NAP: Duration = Duration::from_millis(50);
+
+/// Entries that are removed under one lock.
+const AT_ONCE: usize = 256;
+
+/// Outcome for an expired entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Gone {
+    /// A commit has replaced it, or a sweep has removed it.
+    Before,
+    /// This entry masks a copy in the cold store now.
+    Masked(IndexEntry),
+    Removed,
+}
 
 /// Work and rest of one sweep.
 struct Pace<'a> {
@@ -76,8 +89,8 @@ impl<C: ColdStore> Core<C> {
         Ok(swept)
     }
 
-    /// Removes expired entries from the index. It passes over the entries of the log, 24 bytes each, and reads the keys
-    /// of those that have expired.
+    /// Removes expired entries from the index. It passes over the entries of shards in which a record has ended, 24 bytes
+    /// each, and reads the keys of those that have expired.
     fn sweep_log(&self, until: Timestamp, pace: &Pace<'_>, swept: &mut Swept) -> Result<()> {
         let mut is_swept = [false; 256];
         for kind in &pace.budget.kinds {
@@ -88,58 +101,94 @@ impl<C: ColdStore> Core<C> {
                 swept.more = true;
                 return Ok(());
             }
-            let is_expired =
-                |entry: &Entry| is_swept[usize::from(entry.kind_code())] && entry.is_swept(until);
-            let mut expired: Vec<Entry> = self.index.shard(number).iter().filter(is_expired).collect();
-            expired.sort_unstable_by_key(Entry::position);
-            for entry in expired {
-                let Some(kind) = Kind::from_code(entry.kind_code()) else { continue };
-                if pace.left(swept) == 0 {
-                    swept.more = true;
-                    return Ok(());
-                }
-                if self.remove_expired(kind, entry)? {
-                    swept.add(kind, 1);
-                }
+            let due = self.index.shard(number).take_due(until, &is_swept);
+            let Some(first) = due.iter().map(IndexEntry::expiry).min() else { continue };
+            let is_done = self.sweep_shard(number, due, pace, swept);
+            if !matches!(is_done, Ok(true)) {
+                self.index.shard(number).expect_end(first);
+                swept.more = true;
+                return is_done.map(drop);
             }
             pace.rest(swept);
         }
         Ok(())
     }
 
-    /// Removes an entry, if it is still there: a commit may have extended the record since.
-    fn remove_expired(&self, kind: Kind, entry: Entry) -> Result<bool> {
-        let key = if self.ordered.read(kind).is_some() {
-            // Retirement waits, so that the segment is there.
-            let Some(frame) = self.frame(entry.position())? else { return Ok(false) };
-            Frame::read(&frame)?.0.key().map(|(_, key)| Box::<[u8]>::from(key))
-        } else {
-            None
-        };
-        let mut shard = self.index.shard_of(entry.hash());
-        let map = self.ordered.write(kind);
-        if !shard.contains(entry) {
-            return Ok(false);
+    /// Removes expired entries of a shard, and answers whether the budget allowed all.
+    fn sweep_shard(
+        &self,
+        number: usize,
+        due: Vec<IndexEntry>,
+        pace: &Pace<'_>,
+        swept: &mut Swept,
+    ) -> Result<bool> {
+        let is_listed =
+            |entry: &IndexEntry| Kind::from_code(entry.kind_code()).is_some_and(self.options.is_listed);
+        let (mut listed, others): (Vec<_>, Vec<_>) = due.into_iter().partition(is_listed);
+        for entries in others.chunks(AT_ONCE) {
+            let most = pace.left(swept);
+            self.remove_unlisted(number, &entries[..entries.len().min(most)], swept);
+            if entries.len() > most {
+                return Ok(false);
+            }
         }
-        let mask = self.sweep_entry(&mut shard, entry);
-        if let (Some(mut map), Some(key)) = (map, key) {
-            match mask {
-                Some(mask) => drop(map.insert(key, mask)),
-                None => drop(map.remove(&key)),
+        listed.sort_unstable_by_key(IndexEntry::position);
+        for entry in listed {
+            let Some(kind) = Kind::from_code(entry.kind_code()) else { continue };
+            if pace.left(swept) == 0 {
+                return Ok(false);
+            }
+            if self.remove_expired(kind, entry)? {
+                swept.add(kind, 1);
             }
         }
         Ok(true)
     }
 
-    /// Removes an entry, or leaves a mask where the cold store may have a copy, and returns that.
-    fn sweep_entry(&self, shard: &mut Shard, entry: Entry) -> Option<Entry> {
+    /// Removes entries of kinds without a map, those that are still there, under one lock of their shard.
+    fn remove_unlisted(&self, number: usize, entries: &[IndexEntry], swept: &mut Swept) {
+        let mut shard = self.index.shard(number);
+        let mut removed = [0_u64; 256];
+        for entry in entries {
+            if self.sweep_entry(&mut shard, *entry) != Gone::Before {
+                removed[usize::from(entry.kind_code())] += 1;
+            }
+        }
+        drop(shard);
+        for &kind in Kind::ALL {
+            swept.add(kind, removed[usize::from(kind.code())]);
+        }
+    }
+
+    /// Removes an entry of a kind with a map, if it is still there: a commit may have extended the record since.
+    fn remove_expired(&self, kind: Kind, entry: IndexEntry) -> Result<bool> {
+        // Retirement waits, so that the segment is there.
+        let Some(frame) = self.frame(entry.position())? else { return Ok(false) };
+        let Some((_, key)) = Frame::read(&frame)?.0.key() else { return Ok(false) };
+        let mut shard = self.index.shard_of(entry.hash());
+        let map = self.ordered.write(kind);
+        let gone = self.sweep_entry(&mut shard, entry);
+        if let Some(mut map) = map {
+            match gone {
+                Gone::Before => return Ok(false),
+                Gone::Masked(mask) => drop(map.insert(key.into(), mask)),
+                Gone::Removed => drop(map.remove(key)),
+            }
+        }
+        Ok(gone != Gone::Before)
+    }
+
+    /// Removes an entry, or leaves a mask where the cold store may have a copy.
+    fn sweep_entry(&self, shard: &mut Shard, entry: IndexEntry) -> Gone {
         if entry.may_be_cold() || entry.position().segment() <= self.retiring.load(Ordering::SeqCst) {
+            if !shard.contains(entry) {
+                return Gone::Before;
+            }
             let mask = entry.masked();
             shard.set(Some(entry), mask);
-            return Some(mask);
+            return Gone::Masked(mask);
         }
-        shard.remove(entry);
-        None
+        if shard.remove(entry) { Gone::Removed } else { Gone::Before }
     }
 
     fn sweep_cold(&self, kind: Kind, until: Timestamp, pace: &Pace<'_>, swept: &mut Swept) -> Result<()> {
@@ -222,7 +271,7 @@ impl<C: ColdStore> Core<C> {
                 return Ok(false);
             }
             swept.add(kind, keys.iter().map(|key| self.unmasked(kind, key)).sum());
-            let rows = keys.into_iter().map(|key| Row { key, record: None });
+            let rows = keys.into_iter().map(|key| ColdRow { key, record: None });
             self.cold.ingest(kind, window, rows.collect())?;
             pace.rest(swept);
         }

@@ -15,7 +15,7 @@ use crate::admin::Admin;
 use crate::backend::{Backend, BackendExt};
 use crate::engines::log::cold::test_store::TestStore;
 use crate::engines::log::disk::sim::SimDisk;
-use crate::engines::log::faults::Fault;
+use crate::engines::log::faults::PlantedFault;
 use crate::model::key::{Key, Prefix};
 use crate::model::record::Record;
 use crate::model::rng::{Rng, SeededRng};
@@ -26,7 +26,7 @@ const SEGMENT: u32 = 16 << 10;
 const SECOND: u64 = 1_000;
 const DAY: u64 = 24 * 3_600 * SECOND;
 
-fn options(seed: u64, fault: Option<Fault>) -> Options {
+fn options(seed: u64, fault: Option<PlantedFault>) -> Options {
     let settings = Settings {
         segment_len: SEGMENT,
         first_len: SEGMENT,
@@ -43,7 +43,7 @@ fn options(seed: u64, fault: Option<Fault>) -> Options {
 /// A store on a simulated disk, and a clock.
 struct Rig {
     disk: SimDisk,
-    fault: Option<Fault>,
+    fault: Option<PlantedFault>,
     seed: u64,
     /// Bits of the hash of a key that count.
     mask: u64,
@@ -68,7 +68,7 @@ fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
 }
 
 impl Rig {
-    fn new(seed: u64, fault: Option<Fault>) -> Self {
+    fn new(seed: u64, fault: Option<PlantedFault>) -> Self {
         let disk = SimDisk::new(seed);
         let store = open(&disk, &options(seed, fault)).unwrap();
         Self { disk, fault, seed, mask: u64::MAX, store }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::scan::{Scan, Torn};
 use super::{Recovered, Settings, Visit};
 use crate::engines::log::disk::Disk;
-use crate::engines::log::faults::Fault;
+use crate::engines::log::faults::PlantedFault;
 use crate::engines::log::frame::Frame;
 use crate::engines::log::group::{Builder, HEADER, Header};
 use crate::engines::log::hint;
@@ -22,7 +22,7 @@ pub(super) fn mend(
     scan: Scan,
     visit: Visit<'_>,
 ) -> Result<Recovered> {
-    if settings.faults.has(Fault::ContinueInCutSegment)
+    if settings.faults.has(PlantedFault::ContinueInCutSegment)
         && let Some(recovered) = continue_in_place(disk, settings, &scan)
     {
         return Ok(recovered);
@@ -104,7 +104,7 @@ fn rewrite(
         let old = segment.read(group.place.offset(), (group.end - group.place.offset()) as usize)?;
         let body = Header::read(&old, &segment.epoch).and_then(|header| Some(header.body(&old)?.to_vec()));
         let body = body.ok_or_else(|| Error::unavailable("a group of the log changed while it was read"))?;
-        let mut builder = Builder::default();
+        let mut builder = Builder::new(Vec::new());
         builder.append(&body);
         bodies.push((bytes.len() + HEADER, body));
         bytes.extend(builder.finish(&epoch, group.sequence, scan.floor));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Visit, has_files};
 use crate::engines::log::disk::{Disk, PAGE};
-use crate::engines::log::faults::{Fault, Faults};
+use crate::engines::log::faults::{Faults, PlantedFault};
 use crate::engines::log::frame::Frame;
 use crate::engines::log::group::{HEADER, Header};
 use crate::engines::log::hint::Hint;
@@ -67,7 +67,7 @@ pub(crate) fn scan(
             Ok(None)
         };
     };
-    let mut walk = Walk {
+    let mut walk = RecoveryWalk {
         next: manifest.first_sequence,
         floor: manifest.durable_to,
         stop: None,
@@ -77,6 +77,8 @@ pub(crate) fn scan(
         faults,
     };
     let mut segments = Vec::with_capacity(manifest.segments.len());
+    // One buffer for all: new memory costs as much as reading into it.
+    let mut bytes = Vec::new();
     for (number, entry) in manifest.segments.iter().enumerate() {
         let segment = Arc::new(Segment::open(disk, entry)?);
         if let Some(hint) = hints.get(number) {
@@ -85,7 +87,7 @@ pub(crate) fn scan(
             continue;
         }
         let end = entry.closed.map_or(segment.len, |closed| closed.end);
-        let bytes = segment.read(0, end as usize)?;
+        segment.read_into(&mut bytes, 0, end as usize)?;
         walk.segment(&segment, &bytes, visit)?;
         if let Some(closed) = entry.closed
             && walk.stop.is_none_or(|stop| stop.segment() == segment.id)
@@ -122,7 +124,7 @@ fn damaged(segment: u32, sequence: u64, durable: u64) -> Error {
     ))
 }
 
-struct Walk {
+struct RecoveryWalk {
     /// Sequence that the next group must have.
     next: u64,
     floor: u64,
@@ -136,7 +138,7 @@ struct Walk {
     faults: Faults,
 }
 
-impl Walk {
+impl RecoveryWalk {
     /// Passes over a segment with a hint: that was written when all its groups were durable.
     fn hinted(&mut self, segment: &Segment, hint: &Hint) {
         note_end(&mut self.ends, GroupAt { place: place(segment, 0), sequence: hint.last, end: hint.end });
@@ -215,7 +217,7 @@ impl Walk {
     fn headers_behind(&mut self, segment: &Segment, bytes: &[u8]) {
         for at in (0..bytes.len()).step_by(PAGE) {
             let Some(header) = Header::read(&bytes[at..], &segment.epoch) else { continue };
-            if self.faults.has(Fault::FloorFromWholeGroups) && header.body(&bytes[at..]).is_none() {
+            if self.faults.has(PlantedFault::FloorFromWholeGroups) && header.body(&bytes[at..]).is_none() {
                 continue;
             }
             self.floor = self.floor.max(header.durable_to);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::engines::log::disk::sim::SimDisk;
-use crate::engines::log::faults::Fault;
+use crate::engines::log::faults::PlantedFault;
 use crate::engines::log::frame;
 use crate::engines::log::group::Builder;
 use crate::model::key::Key;
@@ -30,7 +30,7 @@ struct Plain {
 
 const SEGMENT: u32 = 16 << 10;
 
-fn settings(seed: u64, fault: Option<Fault>) -> Settings {
+fn settings(seed: u64, fault: Option<PlantedFault>) -> Settings {
     Settings {
         segment_len: SEGMENT,
         first_len: SEGMENT,
@@ -71,7 +71,7 @@ impl Plain {
 
     /// Writes a group, in a new segment if it does not fit, and syncs it unless told not to.
     fn write(&mut self, frames: &[u8], sync: bool) -> Result<u64> {
-        let mut builder = Builder::default();
+        let mut builder = Builder::new(Vec::new());
         builder.append(frames);
         let sequence = self.recovered.last_sequence + 1;
         let size = crate::engines::log::group::pages(builder.len());

@@ -50,11 +50,11 @@ impl Log {
         let settings = &self.settings;
         let epoch = settings.rng.bytes();
         let disk = self.disk.as_ref();
-        // Segments grow with their use, so that none is waited for long.
+        // Segments grow with their use, so that none is waited for long: at half of one, the next has four times its length.
         // On a small disk they stay small, so that what is left is not lost to one that does not fit.
         let share = u32::try_from(disk.size().unwrap_or(u64::MAX) / 64).unwrap_or(u32::MAX);
         let share = share - share % u32::try_from(PAGE).expect("a page is small");
-        let wanted = self.queue().segment_len().saturating_mul(4).min(share);
+        let wanted = self.queue().end().offset().saturating_mul(8).min(share);
         let len = wanted.max(LEAST).min(settings.segment_len);
         let created = Segment::create(disk, id, epoch, len, settings.faults)
             .map_err(|error| failed("cannot prepare a segment of the log", error));

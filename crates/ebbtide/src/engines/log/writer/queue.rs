@@ -15,6 +15,12 @@ use crate::engines::log::segment::Segment;
 /// Length at which a group takes no more frames, unless it is empty.
 const GROUP: usize = 4 << 20;
 
+/// Buffers that are kept for the next groups.
+const SPARE: usize = 4;
+
+/// Length up to which a buffer is used for a group of any length.
+const SMALL: usize = 16 << 10;
+
 /// A group that is or was written.
 pub(super) struct Body {
     pub(super) start: Position,
@@ -30,7 +36,7 @@ impl Body {
 }
 
 /// A group that was not taken yet. Only the last of them takes frames.
-struct Open {
+struct OpenGroup {
     segment: Arc<Segment>,
     start: u32,
     builder: Builder,
@@ -41,17 +47,25 @@ struct Open {
 
 #[expect(clippy::struct_excessive_bools, reason = "each is a state of its own")]
 pub(super) struct Queue {
-    open: VecDeque<Open>,
+    open: VecDeque<OpenGroup>,
     writing: Option<(Arc<Body>, Waiters)>,
     /// Callers of the last durable group, until those that were woken have woken the others.
     woken: Waiters,
     /// Groups that were written lately, the oldest first.
     recent: VecDeque<Arc<Body>>,
     recent_bytes: usize,
+    /// Buffers of groups that are no longer recent: new memory would cost as much as what is written to it.
+    spare: Vec<Vec<u8>>,
+    /// Length of the last group that was taken.
+    last_len: usize,
+    /// The same without padding.
+    last_frames: usize,
     keep_bytes: usize,
     /// Segment and offset of the group that is opened next.
     segment: Arc<Segment>,
     tail: u32,
+    /// True if that segment holds frames, and not only seals.
+    has_frames: bool,
     /// Segments that were prepared ahead.
     pub(super) ready: VecDeque<Arc<Segment>>,
     /// Callers that wait for a segment.
@@ -61,7 +75,7 @@ pub(super) struct Queue {
     /// Reason why no segment could be prepared.
     pub(super) no_segment: Option<String>,
     pub(super) next_sequence: u64,
-    /// True if the last group is a seal, or there is none.
+    /// True if the last group is a seal, or none is needed.
     pub(super) sealed: bool,
     pub(super) stopping: bool,
     /// True if the thread that writes must be woken.
@@ -76,9 +90,13 @@ impl Queue {
             woken: Waiters::default(),
             recent: VecDeque::new(),
             recent_bytes: 0,
+            spare: Vec::new(),
+            last_len: 0,
+            last_frames: 0,
             keep_bytes,
             segment,
             tail,
+            has_frames: tail > 0,
             ready: VecDeque::new(),
             room: Vec::new(),
             is_wanted: false,
@@ -95,6 +113,7 @@ impl Queue {
         if !fits {
             self.open_group(frames.len())?;
         }
+        self.has_frames = true;
         let open = self.open.back_mut().expect("a group was opened");
         let at = open.start + offset(open.builder.append(frames));
         Ok(Position::new(open.segment.id, at))
@@ -111,12 +130,17 @@ impl Queue {
             }
             self.segment = self.ready.pop_front().ok_or(NotAppended::NoRoom)?;
             self.is_wanted = false;
+            self.has_frames = false;
             start = 0;
         }
         let limit = ((self.segment.len - start) as usize).min(GROUP.max(HEADER + len));
         let segment = Arc::clone(&self.segment);
         let waiters = Waiters::default();
-        self.open.push_back(Open { segment, start, builder: Builder::default(), limit, waiters });
+        // A large one would hold its memory for as long as the small group stays recent.
+        let most = self.last_len.max(SMALL) * 4;
+        let spare = self.spare.pop().filter(|buffer| buffer.capacity() <= most);
+        let buffer = spare.unwrap_or_else(|| Vec::with_capacity(self.last_len));
+        self.open.push_back(OpenGroup { segment, start, builder: Builder::new(buffer), limit, waiters });
         Ok(())
     }
 
@@ -133,8 +157,19 @@ impl Queue {
         }
         let left = std::mem::replace(&mut self.segment, self.ready.pop_front()?);
         self.is_wanted = false;
+        self.has_frames = false;
         self.tail = 0;
         Some((left.id, self.next_sequence - 1))
+    }
+
+    /// Number of the segment that is written to, if it holds frames.
+    pub(super) fn used_segment(&self) -> Option<u32> {
+        self.has_frames.then_some(self.segment.id)
+    }
+
+    /// Has a seal written into a segment without groups, behind the groups of the segments before it.
+    pub(super) fn want_seal(&mut self) {
+        self.sealed &= self.tail > 0;
     }
 
     /// End of all groups.
@@ -149,9 +184,12 @@ impl Queue {
         self.ready.is_empty() && (self.is_wanted || self.end().offset() >= self.segment.len / 2)
     }
 
-    /// Length of the segment that is written to.
-    pub(super) fn segment_len(&self) -> u32 {
-        self.segment.len
+    /// Returns true if the only group that waits has less than half of the bytes of the last one.
+    pub(super) fn is_small(&self) -> bool {
+        match (self.open.front(), self.open.len()) {
+            (Some(open), 1) => open.builder.len() * 2 < self.last_frames,
+            _ => false,
+        }
     }
 
     pub(super) fn has_work(&self) -> bool {
@@ -160,15 +198,17 @@ impl Queue {
 
     /// Takes the oldest group, to be written.
     pub(super) fn take(&mut self) -> Option<(Arc<Segment>, Arc<Body>)> {
-        let Open { segment, start, builder, waiters, .. } = self.open.pop_front()?;
+        let OpenGroup { segment, start, builder, waiters, .. } = self.open.pop_front()?;
         let sequence = self.next_sequence;
         self.next_sequence += 1;
         self.sealed = builder.len() == HEADER;
+        self.last_frames = builder.len();
         // One group is written at a time, so the one before is durable.
         let bytes = builder.finish(&segment.epoch, sequence, sequence - 1);
         if self.open.is_empty() {
             self.tail = start + offset(bytes.len());
         }
+        self.last_len = bytes.len();
         let body = Arc::new(Body { start: Position::new(segment.id, start), bytes });
         self.writing = Some((Arc::clone(&body), waiters));
         Some((segment, body))
@@ -178,12 +218,17 @@ impl Queue {
     /// are kept with [`woken`](Self::woken).
     pub(super) fn written(&mut self) -> Waiters {
         let Some((body, waiters)) = self.writing.take() else { return Waiters::default() };
-        self.recent_bytes += body.bytes.len();
+        self.recent_bytes += body.bytes.capacity();
         self.recent.push_back(body);
         while self.recent_bytes > self.keep_bytes
             && let Some(oldest) = self.recent.pop_front()
         {
-            self.recent_bytes -= oldest.bytes.len();
+            self.recent_bytes -= oldest.bytes.capacity();
+            if let Some(body) = Arc::into_inner(oldest)
+                && self.spare.len() < SPARE
+            {
+                self.spare.push(body.bytes);
+            }
         }
         waiters
     }

@@ -1,11 +1,13 @@
 //! Group commit, poisoning, and segments prepared ahead.
 
+mod reports;
+
 use std::pin::Pin;
 use std::task::Wake;
 
 use super::*;
 use crate::engines::log::disk::real::RealDisk;
-use crate::engines::log::disk::sim::{Fault as DiskFault, SimDisk};
+use crate::engines::log::disk::sim::{DiskFault, SimDisk};
 use crate::engines::log::faults::Faults;
 use crate::engines::log::frame;
 use crate::engines::log::recovery;
@@ -16,7 +18,7 @@ use crate::model::scope::Scope;
 
 const SEGMENT: u32 = 16 << 10;
 
-fn settings(fault: Option<Fault>) -> Settings {
+fn settings(fault: Option<PlantedFault>) -> Settings {
     Settings {
         segment_len: SEGMENT,
         first_len: SEGMENT,

@@ -26,6 +26,7 @@ fn family() -> Family {
         access: None,
         salt: *b"a salt of exactly thirty-two byt",
         stamp: Stamp::default(),
+        profile: None,
         sid: None,
     };
     Family::begin(beginning, now(0), at(1_000_000)).unwrap()

@@ -58,7 +58,7 @@ fn a_failed_sync_leaves_pages_that_are_read_and_never_written() {
         let disk = SimDisk::new(seed);
         let file = written(&disk, "a", 1);
         file.write_at(&[2; PAGE], 0).unwrap();
-        disk.plan(disk.calls(), Fault::Io, false);
+        disk.plan(disk.calls(), DiskFault::Io, false);
         file.sync_data().unwrap_err();
         file.sync_data().unwrap();
         assert_eq!(file.read_all().unwrap(), [2; PAGE]);
@@ -81,7 +81,7 @@ fn a_killed_process_leaves_the_page_cache() {
 fn faults_meet_the_call_they_are_planned_for() {
     let disk = SimDisk::new(1);
     let file = written(&disk, "a", 1);
-    disk.plan(disk.calls() + 1, Fault::NoSpace, true);
+    disk.plan(disk.calls() + 1, DiskFault::NoSpace, true);
     file.write_at(&[2], 0).unwrap();
     assert_eq!(file.write_at(&[2], 0).unwrap_err().kind(), io::ErrorKind::StorageFull);
     assert!(disk.create("b").is_err());

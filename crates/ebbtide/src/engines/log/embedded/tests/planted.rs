@@ -4,7 +4,7 @@ use super::retirement::newer_version_fails;
 use super::simulated::run;
 use super::*;
 
-fn is_caught(fault: Fault) -> bool {
+fn is_caught(fault: PlantedFault) -> bool {
     (0..400).any(|seed| {
         let outcome = std::panic::catch_unwind(|| run(seed, Some(fault)));
         !matches!(outcome, Ok(Ok(_)))
@@ -14,12 +14,12 @@ fn is_caught(fault: Fault) -> bool {
 #[test]
 fn faults_of_syncs_recovery_and_retirement_are_caught_by_seeded_runs() {
     for fault in [
-        Fault::SyncSkipped,
-        Fault::AcknowledgedBeforeSync,
-        Fault::DirectoryNotSynced,
-        Fault::ContinueInCutSegment,
-        Fault::TombstoneDropped,
-        Fault::UnlinkBeforeCheckpoint,
+        PlantedFault::SyncSkipped,
+        PlantedFault::AcknowledgedBeforeSync,
+        PlantedFault::DirectoryNotSynced,
+        PlantedFault::ContinueInCutSegment,
+        PlantedFault::TombstoneDropped,
+        PlantedFault::UnlinkBeforeCheckpoint,
     ] {
         assert!(is_caught(fault), "{fault:?} was not caught");
     }
@@ -27,11 +27,11 @@ fn faults_of_syncs_recovery_and_retirement_are_caught_by_seeded_runs() {
 
 #[test]
 fn a_checkpoint_that_does_not_wait_for_open_groups_loses_the_older_version() {
-    assert_eq!(newer_version_fails(Some(Fault::CheckpointDoesNotWait)), None);
+    assert_eq!(newer_version_fails(Some(PlantedFault::CheckpointDoesNotWait)), None);
 }
 
 /// Inserts a key, and asks again before its group is durable. Answers whether somebody was told of what a crash took back.
-fn refused_for_what_is_lost(fault: Option<Fault>) -> bool {
+fn refused_for_what_is_lost(fault: Option<PlantedFault>) -> bool {
     (0..40).any(|seed| {
         let mut rig = Rig::new(seed, fault);
         let insert = |value: &str| Write::Insert { key: key(1), record: rig.record(value, DAY) };
@@ -53,12 +53,12 @@ fn refused_for_what_is_lost(fault: Option<Fault>) -> bool {
 #[test]
 fn a_refusal_waits_for_what_it_rests_on() {
     assert!(!refused_for_what_is_lost(None));
-    assert!(refused_for_what_is_lost(Some(Fault::RefusalDoesNotWait)), "the fault is caught");
+    assert!(refused_for_what_is_lost(Some(PlantedFault::RefusalDoesNotWait)), "the fault is caught");
 }
 
 /// A record moves from the log to the cold store between a read of the cold store and the look at the index. Answers how
 /// many of two inserts won.
-fn inserts_that_win(fault: Option<Fault>) -> usize {
+fn inserts_that_win(fault: Option<PlantedFault>) -> usize {
     let rig = Rig::new(1, fault);
     // The kind has cold records, so that an insert reads the cold store.
     rig.put(9, "beside", DAY, 0);
@@ -77,5 +77,5 @@ fn inserts_that_win(fault: Option<Fault>) -> usize {
 #[test]
 fn a_cold_read_counts_only_if_no_record_has_moved_since() {
     assert_eq!(inserts_that_win(None), 1);
-    assert_eq!(inserts_that_win(Some(Fault::EpochNotCompared)), 2, "the fault is caught");
+    assert_eq!(inserts_that_win(Some(PlantedFault::EpochNotCompared)), 2, "the fault is caught");
 }

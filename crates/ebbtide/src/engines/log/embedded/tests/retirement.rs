@@ -18,7 +18,7 @@ const ALL: [Newer; 6] =
     [Newer::Short, Newer::ShortThenLonger, Newer::Deleted, Newer::Taken, Newer::Replaced, Newer::Swept];
 
 /// Writes a long-lived record, retires it, and makes it newer. Windows of other widths hold other records.
-fn prepared(newer: Newer, fault: Option<Fault>) -> (Rig, Option<String>) {
+fn prepared(newer: Newer, fault: Option<PlantedFault>) -> (Rig, Option<String>) {
     let rig = Rig::new(7, fault);
     rig.put(1, "old", 30 * DAY, 0);
     rig.put(2, "beside", DAY / 2, 0);
@@ -118,7 +118,7 @@ fn check_late(rig: &Rig, expected: Option<&String>, when: &str) {
 
 #[test]
 fn a_failing_call_of_a_retirement_changes_no_answer() {
-    use crate::engines::log::disk::sim::Fault as DiskFault;
+    use crate::engines::log::disk::sim::DiskFault;
     for newer in ALL {
         for call in 0..30 {
             for fault in [DiskFault::Io, DiskFault::NoSpace] {
@@ -159,7 +159,7 @@ fn a_crashed_retirement_leaves_copies_that_a_later_delete_masks() {
 }
 
 /// A newer version in a group that is still open when the older one retires, and whose sync then fails.
-pub(super) fn newer_version_fails(fault: Option<Fault>) -> Option<String> {
+pub(super) fn newer_version_fails(fault: Option<PlantedFault>) -> Option<String> {
     let mut rig = Rig::new(5, fault);
     rig.put(1, "old", 30 * DAY, 0);
     let log = Arc::clone(&rig.store.core.log);
@@ -174,8 +174,8 @@ pub(super) fn newer_version_fails(fault: Option<Fault>) -> Option<String> {
     // Retirement runs as far as it can before the group is written.
     let mut retiring = Box::pin(rig.store.retire_oldest(at(3)));
     let retired = poll(&mut retiring);
-    assert_eq!(retired.is_ready(), fault == Some(Fault::CheckpointDoesNotWait));
-    rig.disk.plan(rig.disk.calls() + 1, crate::engines::log::disk::sim::Fault::Io, false);
+    assert_eq!(retired.is_ready(), fault == Some(PlantedFault::CheckpointDoesNotWait));
+    rig.disk.plan(rig.disk.calls() + 1, crate::engines::log::disk::sim::DiskFault::Io, false);
     assert!(log.write_next().is_err());
     assert!(matches!(poll(&mut newer), Poll::Ready(Err(_))), "nobody was told that it is there");
     if retired.is_pending() {
@@ -227,4 +227,57 @@ fn windows_that_have_passed_are_dropped_and_a_sweep_counts_what_it_removes() {
     assert_eq!(sweep(40 * DAY, &Budget::everything(&[Kind::Probe])).total(), 13);
     assert!(rig.store.core.cold.windows(Kind::Probe).is_empty());
     assert!(rig.list(0).is_empty());
+}
+
+/// Looks after the store a few times, and does the work of its threads: a segment is prepared, and a seal written.
+fn maintain(rig: &Rig) {
+    for _ in 0..4 {
+        rig.drive(rig.store.core.maintain()).unwrap();
+        rig.step();
+        rig.store.core.log.seal().unwrap();
+    }
+}
+
+/// Every segment is old enough from here on.
+fn grow_old(rig: &mut Rig) {
+    Arc::get_mut(&mut rig.store.core).expect("nobody else has it").options.horizon = Duration::ZERO;
+}
+
+#[test]
+fn a_store_that_nobody_writes_to_retires_by_the_horizon_and_then_rests() {
+    let mut rig = Rig::new(2, None);
+    rig.put(1, "one", 30 * DAY, 0);
+    maintain(&rig);
+    assert_eq!(rig.store.core.cold.len(), 0, "it is not old enough");
+    grow_old(&mut rig);
+    maintain(&rig);
+    assert_eq!((rig.store.core.cold.len(), rig.get(1, 1).as_deref()), (1, Some("one")));
+    let state = |rig: &Rig| {
+        let segments = rig.store.core.log.segments_up_to(u32::MAX);
+        (segments.iter().map(|segment| segment.id).collect::<Vec<_>>(), rig.store.core.log.acknowledged())
+    };
+    let rests = state(&rig);
+    maintain(&rig);
+    assert_eq!(state(&rig), rests, "a segment without frames stays");
+    // A restart closes the segment that was written to. Nobody hands in the time, and nobody writes.
+    rig.put(2, "two", 30 * DAY, 2);
+    rig.drive(rig.store.set_clock_mark(at(3))).unwrap();
+    rig.crash().unwrap();
+    maintain(&rig);
+    assert_eq!(rig.store.core.cold.len(), 1, "its time begins anew");
+    grow_old(&mut rig);
+    maintain(&rig);
+    assert_eq!((rig.store.core.cold.len(), rig.get(2, 4).as_deref()), (2, Some("two")));
+}
+
+#[test]
+fn segments_that_are_filled_together_retire_together() {
+    let mut rig = Rig::new(2, None);
+    for number in 0..20 {
+        rig.put(number, &"x".repeat(6_000), 30 * DAY, 0);
+    }
+    grow_old(&mut rig);
+    rig.drive(rig.store.core.maintain()).unwrap();
+    let left = rig.store.core.log.segments_up_to(u32::MAX).len();
+    assert!(left <= 2, "{left} segments are left: the one that is written to, and the one that is ready");
 }

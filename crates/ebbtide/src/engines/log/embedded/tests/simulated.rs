@@ -1,79 +1,25 @@
 //! Seeded runs against a model, with crashes, kills and failing calls.
 
-use std::collections::BTreeMap;
+mod calls;
+
+use calls::{Changes, Model, Plan, SimulatedCall, apply, live, number_of};
 
 use super::*;
 use crate::ErrorKind;
 use crate::backend::Budget;
 use crate::engines::log::disk::sim::{Dice, Fired, Odds};
-
-type Running<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
-type Model = BTreeMap<u64, Record>;
-
-/// A call that has not been answered.
-enum Call<'a> {
-    Commit {
-        running: Running<'a, Result<Commit>>,
-        writes: Vec<Write>,
-        now: u64,
-    },
-    Take {
-        running: Running<'a, Result<Option<Record>>>,
-        number: u64,
-        now: u64,
-    },
-    Get {
-        running: Running<'a, Result<Option<Record>>>,
-        number: u64,
-        now: u64,
-    },
-    /// An error says that it may have happened.
-    Failed(Unanswered),
-}
-
-/// Changes of a call that was never answered: all of them are there after a crash, or none.
-type Unanswered = Vec<(u64, Option<Record>)>;
-
-fn number_of(key: &Key) -> u64 {
-    let crate::model::key::Part::Int(number) = key.sort()[0] else { panic!("the tests use numbers") };
-    number
-}
-
-fn live(model: &Model, number: u64, now: u64) -> Option<&Record> {
-    model.get(&number).filter(|record| record.is_live(at(now)))
-}
-
-fn effects(writes: &[Write]) -> Unanswered {
-    let effect = |write: &Write| match write.effect() {
-        crate::model::write::Effect::Store(record) => Some((number_of(write.key()), Some(record.clone()))),
-        crate::model::write::Effect::Erase => Some((number_of(write.key()), None)),
-        crate::model::write::Effect::Nothing => None,
-    };
-    writes.iter().filter_map(effect).collect()
-}
-
-fn apply(model: &mut Model, changes: Unanswered) {
-    for (number, record) in changes {
-        match record {
-            Some(record) => model.insert(number, record),
-            None => model.remove(&number),
-        };
-    }
-}
-
-fn expected(model: &Model, writes: &[Write], now: u64) -> Commit {
-    let refused = writes.iter().position(|write| {
-        let standing = model.get(&number_of(write.key())).map(|record| (record.version, record.expires_at));
-        !write.condition().holds(standing, at(now))
-    });
-    refused.map_or(Commit::Applied, |index| Commit::Refused { index })
-}
+use crate::engines::log::hint;
+use crate::engines::log::segment::Segment;
+use crate::model::alteration::{Add, Alteration};
+use crate::model::record::Version;
 
 struct Run {
     rig: Rig,
     dice: Dice,
     model: Model,
     now: u64,
+    /// Bytes that were flipped in copies of the disk, and found.
+    damages: u64,
 }
 
 impl Run {
@@ -92,60 +38,72 @@ impl Run {
     fn write(&mut self, number: u64) -> Write {
         let (key, record) = (key(number), self.record());
         let known = self.model.get(&number).map(|record| record.version);
-        match (self.dice.below(7), known) {
+        match (self.dice.below(9), known) {
             (0, _) => Write::Delete { key },
             (1, Some(expected)) => Write::Remove { key, expected },
             (2 | 3, Some(expected)) => Write::Replace { key, expected, record },
             (4, _) => Write::Insert { key, record },
+            (5, Some(expected)) => Write::Check { key, expected },
+            (6, _) => Write::Absent { key },
             _ => Write::Put { key, record },
         }
     }
 
+    fn alteration(&mut self, number: u64) -> Alteration {
+        let record = self.record();
+        let (version, expires_at) =
+            (Version::mint(self.rig.store.core.options.settings.rng.as_ref()), record.expires_at);
+        let standing = live(&self.model, number, self.now);
+        let first = standing.and_then(|record| record.value.first().copied()).unwrap_or(b'1');
+        let is_counter = standing.is_none_or(|record| record.value.len() == size_of::<i64>());
+        match self.dice.below(4) {
+            0 if is_counter => Alteration::Add(Add { by: 3, limit: 7, expires_if_new: expires_at, version }),
+            1 => Alteration::Touch { first, expires_at, version },
+            2 => Alteration::Take { first },
+            _ => Alteration::Swap { record },
+        }
+    }
+
+    /// A call on keys that no other call uses meanwhile.
+    fn plan(&mut self, busy: &mut Vec<u64>) -> Option<Plan> {
+        let number = self.number(busy)?;
+        busy.push(number);
+        let mut writes = vec![self.write(number)];
+        if self.dice.below(4) == 0
+            && let Some(other) = self.number(busy)
+        {
+            busy.push(other);
+            writes.push(self.write(other));
+        }
+        Some(match self.dice.below(12) {
+            0 => Plan::Take(number),
+            1 => Plan::Get(number),
+            2 => Plan::GetMany(writes.iter().map(|write| number_of(write.key())).collect()),
+            3 | 4 => Plan::Alter(number, self.alteration(number)),
+            5 => Plan::CommitEach(writes),
+            _ => Plan::Commit(writes),
+        })
+    }
+
     /// Runs a few calls on distinct keys at once, with retirement beside them, and answers what was left unanswered.
-    fn round(&mut self, is_last: bool) -> std::result::Result<Vec<Unanswered>, String> {
+    fn round(&mut self, is_last: bool) -> std::result::Result<Vec<Changes>, String> {
         self.now += [0, 1, 5, 40, 20 * SECOND][usize::try_from(self.dice.below(5)).unwrap()];
         let now = self.now;
-        let mut plans = Vec::new();
         let mut busy = Vec::new();
-        for _ in 0..=self.dice.below(4) {
-            let Some(number) = self.number(&busy) else { continue };
-            busy.push(number);
-            let mut writes = vec![self.write(number)];
-            if self.dice.below(4) == 0
-                && let Some(other) = self.number(&busy)
-            {
-                busy.push(other);
-                writes.push(self.write(other));
-            }
-            plans.push((self.dice.below(8), number, writes));
-        }
+        let plans: Vec<_> = (0..=self.dice.below(4)).filter_map(|_| self.plan(&mut busy)).collect();
         let retires = self.dice.below(3) == 0;
         if retires && self.dice.below(2) == 0 {
             let _ = self.rig.store.core.log.prepare_next();
             self.rig.store.core.log.roll();
         }
         let store = &self.rig.store;
-        let mut calls: Vec<Option<Call<'_>>> = Vec::new();
-        for (choice, number, writes) in plans {
-            calls.push(Some(match choice {
-                0 => {
-                    let running = Box::pin(async move { store.take(&key(number), at(now)).await });
-                    Call::Take { running, number, now }
-                }
-                1 | 2 => {
-                    let running = Box::pin(async move { store.get(&key(number), at(now)).await });
-                    Call::Get { running, number, now }
-                }
-                _ => {
-                    let batch = Batch::new(writes.clone()).unwrap();
-                    Call::Commit { running: Box::pin(store.commit(batch, at(now))), writes, now }
-                }
-            }));
-        }
+        let mut calls: Vec<_> =
+            plans.into_iter().map(|plan| Some(SimulatedCall::begin(plan, store, now))).collect();
         let mut retiring = retires.then(|| Box::pin(store.retire_oldest(at(now))));
         let gives_up = if is_last || self.dice.below(6) == 0 { self.dice.below(40) } else { u64::MAX };
         let mut steps = 0;
-        let is_running = |call: &Option<Call<'_>>| !matches!(call, None | Some(Call::Failed(_)));
+        let is_running =
+            |call: &Option<SimulatedCall<'_>>| call.as_ref().is_some_and(SimulatedCall::is_running);
         while calls.iter().any(is_running) && steps < gives_up.min(2_000) {
             steps += 1;
             match self.dice.below(8) {
@@ -167,14 +125,14 @@ impl Run {
                 _ => {
                     let at = usize::try_from(self.dice.below(calls.len() as u64)).unwrap();
                     let Some(call) = calls[at].take() else { continue };
-                    calls[at] = advance(call, &mut self.model)?;
+                    calls[at] = call.advance(&mut self.model)?;
                 }
             }
         }
         if gives_up == u64::MAX && calls.iter().any(is_running) && !store.core.log.is_poisoned() {
             return Err("a call is never answered".to_owned());
         }
-        Ok(calls.into_iter().flatten().map(|call| changes(&call, &self.model)).collect())
+        Ok(calls.iter().flatten().flat_map(|call| call.changes(&self.model)).collect())
     }
 
     /// Compares a listing with the model; a disk that fails is no difference.
@@ -188,7 +146,7 @@ impl Run {
     }
 
     /// Opens the store, with up to two crashes on the way, and compares it with the model.
-    fn reopen(&mut self, unanswered: Vec<Unanswered>) -> std::result::Result<(), String> {
+    fn reopen(&mut self, unanswered: Vec<Changes>) -> std::result::Result<(), String> {
         self.rig.disk.behave();
         for again in (0..=self.dice.below(3)).rev() {
             if self.dice.below(3) == 0 {
@@ -238,74 +196,47 @@ impl Run {
             .into_iter()
             .map(|(key, record)| (number_of(&key), record))
             .collect();
-        if listed == found { Ok(()) } else { Err("a listing differs from single reads".to_owned()) }
+        if listed != found {
+            return Err("a listing differs from single reads".to_owned());
+        }
+        if self.dice.below(2) == 0 { self.damage() } else { Ok(()) }
+    }
+
+    /// Flips a bit of a durable group in a copy of the disk: that is always found.
+    fn damage(&mut self) -> std::result::Result<(), String> {
+        let manifest = self.rig.store.core.log.manifest();
+        let closed = manifest.segments.iter().filter_map(|entry| Some((entry.id, entry.closed?.end)));
+        let closed: Vec<_> = closed.filter(|(_, end)| *end > 0).collect();
+        if closed.is_empty() {
+            return Ok(());
+        }
+        let (id, end) = closed[usize::try_from(self.dice.below(closed.len() as u64)).unwrap()];
+        let (byte, bit) = (usize::try_from(self.dice.below(end.into())).unwrap(), self.dice.below(8));
+        let disk = self.rig.disk.fork();
+        // Segments with a hint are read after the opening.
+        for name in disk.names().iter().filter(|name| hint::number(name).is_some()) {
+            disk.remove(name);
+        }
+        disk.damage(&Segment::name(id), |bytes| bytes[byte] ^= 1 << bit);
+        self.damages += 1;
+        let options = Options { hash_mask: self.rig.mask, ..options(self.rig.seed, self.rig.fault) };
+        match open(&disk, &options) {
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(()),
+            Err(error) => Err(format!("damage of byte {byte} of segment {id} gave: {error}")),
+            Ok(_) => Err(format!("damage of byte {byte} of segment {id} was not found")),
+        }
     }
 }
 
-/// Polls a call, and compares its answer with the model.
-fn advance<'a>(call: Call<'a>, model: &mut Model) -> std::result::Result<Option<Call<'a>>, String> {
-    match call {
-        Call::Commit { mut running, writes, now } => match poll(&mut running) {
-            Poll::Ready(Ok(commit)) => {
-                let wanted = expected(model, &writes, now);
-                if commit != wanted {
-                    return Err(format!("{commit:?} instead of {wanted:?} for {writes:?}"));
-                }
-                if commit.is_applied() {
-                    apply(model, effects(&writes));
-                }
-                Ok(None)
-            }
-            Poll::Ready(Err(error)) => failed(&error, changes(&Call::Commit { running, writes, now }, model)),
-            Poll::Pending => Ok(Some(Call::Commit { running, writes, now })),
-        },
-        Call::Take { mut running, number, now } => match poll(&mut running) {
-            Poll::Ready(Ok(record)) => {
-                if record.as_ref() != live(model, number, now) {
-                    return Err(format!("took {record:?} instead of {:?}", model.get(&number)));
-                }
-                if record.is_some() {
-                    model.remove(&number);
-                }
-                Ok(None)
-            }
-            Poll::Ready(Err(error)) => failed(&error, changes(&Call::Take { running, number, now }, model)),
-            Poll::Pending => Ok(Some(Call::Take { running, number, now })),
-        },
-        Call::Get { mut running, number, now } => match poll(&mut running) {
-            Poll::Ready(Ok(record)) if record.as_ref() != live(model, number, now) => {
-                Err(format!("got {record:?} instead of {:?}", model.get(&number)))
-            }
-            Poll::Ready(Ok(_)) => Ok(None),
-            Poll::Ready(Err(error)) => failed(&error, Vec::new()),
-            Poll::Pending => Ok(Some(Call::Get { running, number, now })),
-        },
-        Call::Failed(_) => Ok(Some(call)),
-    }
-}
+/// Faults that fired in a run, and damages that were found.
+type Counts = (Fired, u64);
 
-fn failed<'a>(error: &crate::Error, changes: Unanswered) -> std::result::Result<Option<Call<'a>>, String> {
-    match error.kind() {
-        ErrorKind::Unavailable => Ok(Some(Call::Failed(changes))),
-        _ => Err(error.to_string()),
-    }
-}
-
-fn changes(call: &Call<'_>, model: &Model) -> Unanswered {
-    match call {
-        Call::Commit { writes, now, .. } if expected(model, writes, *now).is_applied() => effects(writes),
-        Call::Take { number, now, .. } if live(model, *number, *now).is_some() => vec![(*number, None)],
-        Call::Failed(changes) => changes.clone(),
-        _ => Vec::new(),
-    }
-}
-
-pub(super) fn run(seed: u64, fault: Option<Fault>) -> std::result::Result<Fired, String> {
+pub(super) fn run(seed: u64, fault: Option<PlantedFault>) -> std::result::Result<Counts, String> {
     run_with(Rig::new(seed, fault), seed)
 }
 
-fn run_with(rig: Rig, seed: u64) -> std::result::Result<Fired, String> {
-    let mut run = Run { rig, dice: Dice::new(seed ^ 0x00C0_FFEE), model: Model::new(), now: 0 };
+fn run_with(rig: Rig, seed: u64) -> std::result::Result<Counts, String> {
+    let mut run = Run { rig, dice: Dice::new(seed ^ 0x00C0_FFEE), model: Model::new(), now: 0, damages: 0 };
     for _ in 0..8 {
         match run.dice.below(4) {
             0 => run.rig.disk.set_odds(Odds { io: 400, no_space: 800, dropped_sync: 0 }),
@@ -331,7 +262,7 @@ fn run_with(rig: Rig, seed: u64) -> std::result::Result<Fired, String> {
         }
         run.reopen(unanswered)?;
     }
-    Ok(run.rig.disk.fired())
+    Ok((run.rig.disk.fired(), run.damages))
 }
 
 #[test]
@@ -342,9 +273,12 @@ fn answers_agree_with_the_model_and_crashes_lose_nothing() {
     for seed in first..first + seeds {
         fired.push(run(seed, None).unwrap_or_else(|error| panic!("seed {seed}: {error}")));
     }
-    let share =
-        |count: fn(&Fired) -> u64| fired.iter().filter(|fired| count(fired) > 0).count() * 100 / fired.len();
+    let share = |count: fn(&Fired) -> u64| {
+        fired.iter().filter(|(fired, _)| count(fired) > 0).count() * 100 / fired.len()
+    };
+    let damaged = fired.iter().filter(|(_, damages)| *damages > 0).count() * 100 / fired.len();
     for (name, share) in [
+        ("damage at or below the floor", damaged),
         ("kept pages", share(|fired| fired.kept_pages)),
         ("dropped pages", share(|fired| fired.dropped_pages)),
         ("torn pages", share(|fired| fired.torn_pages)),

@@ -5,7 +5,7 @@ use crate::ErrorKind;
 use crate::engines::log::disk::sim::{Dice, Fired, Odds};
 
 /// Writes for a while and crashes, several times over. Fails with the first answer that is wrong.
-fn run(seed: u64, fault: Option<Fault>, fired: &mut Vec<Fired>) -> std::result::Result<(), String> {
+fn run(seed: u64, fault: Option<PlantedFault>, fired: &mut Vec<Fired>) -> std::result::Result<(), String> {
     let mut dice = Dice::new(seed ^ 0x5EED);
     let disk = SimDisk::new(seed);
     let settings = settings(seed, fault);
@@ -32,9 +32,9 @@ fn run(seed: u64, fault: Option<Fault>, fired: &mut Vec<Fired>) -> std::result::
             }
             let value = next_value;
             next_value += 1;
-            let sync = dice.below(5) > 0 && fault != Some(Fault::SyncSkipped);
+            let sync = dice.below(5) > 0 && fault != Some(PlantedFault::SyncSkipped);
             let written = log.write(&frames(number, value, padding), sync);
-            if written.is_ok() && (sync || fault == Some(Fault::SyncSkipped)) {
+            if written.is_ok() && (sync || fault == Some(PlantedFault::SyncSkipped)) {
                 acknowledged.insert(number, value);
             } else {
                 pending = Some((number, value));
@@ -111,7 +111,9 @@ fn crashes_lose_nothing_acknowledged_and_are_never_corrupt() {
 
 #[test]
 fn planted_faults_of_syncs_and_recovery_are_caught() {
-    for fault in [Fault::SyncSkipped, Fault::DirectoryNotSynced, Fault::ContinueInCutSegment] {
+    for fault in
+        [PlantedFault::SyncSkipped, PlantedFault::DirectoryNotSynced, PlantedFault::ContinueInCutSegment]
+    {
         let caught = (0..500).find(|seed| run(*seed, Some(fault), &mut Vec::new()).is_err());
         assert!(caught.is_some(), "{fault:?} was not caught");
     }
@@ -177,7 +179,9 @@ fn recovery_can_crash_at_any_of_its_calls_twice() {
 #[test]
 fn failing_calls_during_recovery_are_unavailable_and_the_next_one_opens() {
     let (disk, model) = torn(1);
-    for fault in [crate::engines::log::disk::sim::Fault::Io, crate::engines::log::disk::sim::Fault::NoSpace] {
+    for fault in
+        [crate::engines::log::disk::sim::DiskFault::Io, crate::engines::log::disk::sim::DiskFault::NoSpace]
+    {
         for call in 0..60 {
             for sticky in [false, true] {
                 let disk = disk.fork();
@@ -191,6 +195,82 @@ fn failing_calls_during_recovery_are_unavailable_and_the_next_one_opens() {
             }
         }
     }
+}
+
+/// Outcome of a run on a disk that answers syncs and does nothing.
+#[derive(Default)]
+struct Lied {
+    dropped_syncs: u64,
+    /// Openings that refused the log.
+    refused: u64,
+    /// Openings at which groups were missing that had been acknowledged.
+    exposed: u64,
+}
+
+/// Writes for a while on a disk that drops syncs, and crashes, several times over. The log is refused, or it is what it
+/// was behind its last group, and the sequence of that shows what is missing. Fails if it is anything else.
+fn run_lying(seed: u64) -> std::result::Result<Lied, String> {
+    let mut dice = Dice::new(seed ^ 0x11E5);
+    let (disk, settings) = (SimDisk::new(seed), settings(seed, None));
+    let mut lied = Lied::default();
+    // Records behind each group.
+    let mut states = BTreeMap::from([(0, Model::new())]);
+    let mut acknowledged = 0;
+    for _ in 0..4 {
+        let mut log = match Plain::open(&disk, &settings) {
+            Ok(log) => log,
+            Err(error) if error.kind() == ErrorKind::Corrupt && lied.dropped_syncs > 0 => {
+                lied.refused += 1;
+                break;
+            }
+            Err(error) => return Err(format!("does not open: {error}")),
+        };
+        let last = log.recovered.last_sequence;
+        if states.get(&last) != Some(&log.found) {
+            return Err(format!(
+                "found {:?} behind group {last}, written {:?}",
+                log.found,
+                states.get(&last)
+            ));
+        }
+        lied.exposed += u64::from(last < acknowledged);
+        if last < acknowledged && lied.dropped_syncs == 0 {
+            return Err(format!("group {acknowledged} was acknowledged, and the last one is {last}"));
+        }
+        states.split_off(&(last + 1));
+        disk.set_odds(Odds { dropped_sync: 3_000, ..Odds::default() });
+        let mut model = log.found.clone();
+        for _ in 0..dice.below(8) {
+            let (number, padding) = (dice.below(6), usize::try_from(dice.below(9_000)).unwrap());
+            let sequence = log.recovered.last_sequence + 1;
+            let written = log.write(&frames(number, sequence, padding), true);
+            acknowledged = written.map_err(|error| error.to_string())?;
+            model.insert(number, sequence);
+            states.insert(sequence, model.clone());
+        }
+        lied.dropped_syncs = disk.fired().dropped_syncs;
+        disk.behave();
+        if dice.below(3) == 0 {
+            disk.kill();
+        } else {
+            disk.crash();
+        }
+    }
+    Ok(lied)
+}
+
+#[test]
+fn a_disk_that_drops_syncs_is_refused_or_exposed_by_the_last_sequence() {
+    let seeds = 4 * crate::engines::log::seeds();
+    let runs: Vec<_> = (0..seeds)
+        .map(|seed| run_lying(seed).unwrap_or_else(|error| panic!("seed {seed}: {error}")))
+        .collect();
+    let share =
+        |count: fn(&Lied) -> u64| runs.iter().filter(|lied| count(lied) > 0).count() * 100 / runs.len();
+    let dropped = share(|lied| lied.dropped_syncs);
+    assert!(dropped >= 30, "dropped syncs in {dropped} % of the seeds");
+    let (refused, exposed) = (share(|lied| lied.refused), share(|lied| lied.exposed));
+    assert!(refused > 0 && exposed > 0, "refused in {refused} %, exposed in {exposed} % of the seeds");
 }
 
 #[test]

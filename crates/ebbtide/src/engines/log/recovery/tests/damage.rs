@@ -117,6 +117,6 @@ fn the_floor_comes_from_headers_with_a_torn_body_too() {
     let disk = damaged_below_a_torn_body();
     let error = Plain::open(&disk, &settings(1, None)).err().expect("group 2 was acknowledged");
     assert!(error.message().contains("00000001.log") && error.message().contains("group 2"), "{error}");
-    let planted = settings(1, Some(Fault::FloorFromWholeGroups));
+    let planted = settings(1, Some(PlantedFault::FloorFromWholeGroups));
     assert!(Plain::open(&disk, &planted).is_ok(), "the planted fault loses group 2");
 }

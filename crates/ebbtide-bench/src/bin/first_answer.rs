@@ -1,6 +1,5 @@
-//! Opens a store on DynamoDB, asks it one thing, and says how long that took: what a cold start costs.
-//!
-//! `dynamodb_first_answer URL`
+//! `ebbtide-bench-first-answer URL`: opens the engine of a store on DynamoDB, asks it one thing, and prints how long that
+//! took: the cost of a cold start.
 
 use std::process::ExitCode;
 
@@ -9,7 +8,7 @@ use ebbtide::{Clock, Key, Kind, Scope, Stopwatch, SystemClock, open_engine as op
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let Some(url) = std::env::args().nth(1) else {
-        eprintln!("usage: dynamodb_first_answer URL");
+        eprintln!("usage: ebbtide-bench-first-answer URL");
         return ExitCode::from(2);
     };
     let stopwatch = Stopwatch::start();
