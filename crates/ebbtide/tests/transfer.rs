@@ -270,6 +270,86 @@ async fn lines_of_other_systems_are_read() {
 }
 
 #[tokio::test]
+async fn records_are_imported_with_what_they_belong_to_and_not_without() {
+    let (from, to, acme) = (memory(), memory(), scope("tenant:acme"));
+    let source = stores(&from);
+    let trust = |peer: &str| Edge::new("alice", "peer", peer, RelationType::Trust);
+    let relationships = source.relationships(&acme);
+    relationships.add(&Relationship::new(trust("bob"), "admin")).await.unwrap();
+    relationships.add(&Relationship::new(trust("eve"), "admin").ttl(secs(60))).await.unwrap();
+    let client = ClientRequest::public().client_id("app");
+    assert!(matches!(source.clients(&acme).register(client).await.unwrap(), RegisterOutcome::Registered(_)));
+    let role = Edge::new("app", "reads", "files", RelationType::Custom("of an app".to_owned()));
+    let of_client = Relationship::new(role.clone(), "admin").belongs_to(Parent::Client("app".to_owned()));
+    relationships.add(&of_client).await.unwrap();
+    let carol = Parent::Owner("carol".to_owned());
+    let bucket = source.attributes(&acme).bucket("alice", "permissions").unwrap();
+    for (name, parent) in [
+        ("bob", Parent::Relationship(trust("bob"))),
+        ("eve", Parent::Relationship(trust("eve"))),
+        ("app", Parent::Relationship(role.clone())),
+        ("carol", carol.clone()),
+    ] {
+        bucket.set(name, Draft::new(json!("rw")).belongs_to(parent)).await.unwrap();
+    }
+    let put = PutRecord::new("c", "r", json!(1)).belongs_to(carol);
+    assert!(matches!(source.records(&acme).put(&put).await.unwrap(), PutOutcome::Stored { .. }));
+
+    let clock = ManualClock::at(now().checked_add(Duration::from_secs(60)).unwrap());
+    let later = |backend: &Arc<dyn Admin>| {
+        Stores::builder_for_tests(Arc::clone(backend)).clock(clock.clone()).keyring(keyring()).build()
+    };
+    let lines = {
+        let (mut exporter, mut lines) = (Exporter::new(later(&from), &acme).unwrap(), Vec::new());
+        while let Some(page) = exporter.page().await.unwrap() {
+            lines.extend(page);
+        }
+        lines
+    };
+    assert_eq!(lines.len(), 7, "{lines:#?}");
+    assert!(
+        !lines.iter().any(|line| line.contains("eve")),
+        "what has ended with its trust stays: {lines:#?}"
+    );
+    let target = later(&to);
+    for dry_run in [true, false] {
+        let importer = Importer::new(target.clone(), acme.clone(), dry_run);
+        for line in &lines {
+            let answer = importer.line(line).await.unwrap();
+            assert!(matches!(answer, ImportOutcome::Written(_)), "{line}: {answer:?}");
+        }
+    }
+    let importer = Importer::new(target.clone(), acme.clone(), false);
+    for (parent, why) in [
+        (
+            json!({"relationship": {"subject": "x", "relation": "y", "object": "z", "relation_type": "trust"}}),
+            "does not exist",
+        ),
+        (json!({"friend": "x"}), "belongs_to is not one of"),
+    ] {
+        let line = json!({"owner": "alice", "bucket": "b", "name": "n", "data": 1, "belongs_to": parent});
+        let ImportOutcome::Skipped(told) = importer.item(&line).await.unwrap() else { panic!("{line}") };
+        assert!(told.contains(why), "{told}");
+    }
+    let there = target.attributes(&acme).bucket("alice", "permissions").unwrap();
+    let names = async || {
+        let listed = there.list(None, 10).await.unwrap().items;
+        listed.into_iter().map(|attribute| attribute.name).collect::<Vec<_>>()
+    };
+    assert_eq!(names().await, ["app", "bob", "carol"]);
+    let context = AuditContext::because("a test").unwrap();
+    assert!(target.relationships(&acme).remove(&trust("bob"), &context).await.unwrap());
+    assert_eq!(names().await, ["app", "carol"]);
+    target.clients(&acme).delete("app", &context).await.unwrap().unwrap().finish().await.unwrap();
+    assert!(!target.relationships(&acme).check(&role).await.unwrap());
+    assert_eq!(names().await, ["carol"]);
+    target.owners(&acme).delete("carol", &context).await.unwrap().finish().await.unwrap();
+    assert_eq!(names().await, [""; 0]);
+    let found = target.records(&acme).get(&RecordAddress::id("c", "r")).await.unwrap();
+    assert!(!matches!(found, GetOutcome::Found(_)), "it went with its owner: {found:?}");
+}
+
+#[tokio::test]
 async fn every_exported_kind_moves_to_another_scope() {
     let (from, to) = (memory(), memory());
     let (acme, beta) = (scope("tenant:acme"), scope("tenant:beta"));
@@ -336,9 +416,9 @@ async fn every_exported_kind_moves_to_another_scope() {
     let log: Vec<_> = log.iter().map(|entry| (entry.action, entry.kind.unwrap(), &*entry.target)).collect();
     let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
     let imported = [
+        (Action::Import, Kind::Client, &*names(&["app"])),
         (Action::Import, Kind::Approval, &*names(&["alice", "doc", "GET"])),
         (Action::Import, Kind::Relationship, &*names(&["a", "trust", "t", "b"])),
-        (Action::Import, Kind::Client, &*names(&["app"])),
     ];
     assert_eq!(log, imported, "authority has an entry in its commit, and data has none");
     let there = target.attributes(&beta).bucket("alice", "profile").unwrap();

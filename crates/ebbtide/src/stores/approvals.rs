@@ -86,7 +86,9 @@ use super::registry::{Store, question};
 use super::shared::deletion::{Owned, Progress};
 use super::shared::extension::{ExtendOutcome, Extension};
 use super::shared::finding::Finding;
-use super::shared::lifetime::{GrantRights, Import, Lifetime, Present, RecordHandle, Restored, restore};
+use super::shared::lifetime::{
+    GrantRights, Import, Lifetime, Present, RecordHandle, RestoreTerms, Restored, restore,
+};
 use super::shared::paging::{Listing, bounded, check_limit};
 use super::shared::parents::ParentName;
 use super::shared::tombstones::Principal;
@@ -99,7 +101,7 @@ use crate::model::kind::Kind;
 use crate::model::record::{Record, Version};
 use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
-use crate::stores::audit::{AuditContext, Note, check_text};
+use crate::stores::audit::{AuditContext, check_text};
 
 /// Setters of a request that has the members `scope` and `metadata`.
 macro_rules! record_setters {
@@ -232,10 +234,10 @@ impl StoredGrant {
         whose: &[Principal<'_>],
         record: Record,
         dated: bool,
-        (dry_run, note): (bool, &Note),
+        terms: RestoreTerms<'_>,
     ) -> Result<Restored> {
         let (ours, new): (Self, _) = (codec::decode(&record.value)?, record.clone());
-        restore(stores, keys, whose, record, (dry_run, Some(note)), |there| {
+        restore(stores, keys, whose, record, terms, |there| {
             let stored: Self = codec::decode(&there.value)?;
             let alike = stored.by == ours.by && stored.metadata == ours.metadata;
             let same = (stored.lifetime, there.expires_at) == (ours.lifetime, new.expires_at);
@@ -344,7 +346,8 @@ impl Approvals {
         let (key, record) = self.prepare(approval, lifetime, expires_at)?;
         let Approval { identity, resource, action, .. } = approval;
         let target = [identity, resource, action].map(Clone::clone).into();
-        let terms = (import.dry_run, &import.note(Kind::Approval, target, expires_at)?);
+        let note = Some(&import.note(Kind::Approval, target, expires_at)?);
+        let terms = RestoreTerms { dry_run: import.dry_run, note, links: Vec::new() };
         let identity = [Principal::Owner(identity)];
         StoredGrant::restore(&self.stores, vec![key], &identity, record, dated, terms).await
     }

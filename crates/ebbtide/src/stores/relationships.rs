@@ -40,7 +40,7 @@ use super::shared::belongings::Parent;
 use super::shared::deletion::{Owned, Progress, Removed};
 use super::shared::extension::{ExtendOutcome, Extension};
 use super::shared::finding::Finding;
-use super::shared::lifetime::{GrantRights, Import, Lifetime, Present, RecordHandle, Restored};
+use super::shared::lifetime::{GrantRights, Import, Lifetime, Present, RecordHandle, RestoreTerms, Restored};
 use super::shared::paging::{Listing, bounded, check_limit};
 use super::shared::parents::{MetParents, ParentName};
 use super::shared::tombstones::Principal;
@@ -157,7 +157,7 @@ impl Relationships {
         u64::from_be_bytes(self.stores.rng().bytes())
     }
 
-    /// Writes an imported relationship with its lifetime, if none exists.
+    /// Writes an imported relationship with its lifetime and its link, if none exists.
     pub(crate) async fn restore(
         &self,
         relationship: &Relationship,
@@ -166,11 +166,21 @@ impl Relationships {
         dated: bool,
         import: Import<'_>,
     ) -> Result<Restored> {
-        let origin = Origin { parent: ParentName::default(), born: Some(self.birth()) };
+        let (belongings, dry_run) = (self.stores.belongings(&self.scope), import.dry_run);
+        let parent = belongings.name_of_imported(relationship.belongs_to.as_ref(), dry_run).await?;
+        let origin = Origin { parent: parent.clone(), born: Some(self.birth()) };
         let (keys, record) = self.prepare(relationship, lifetime, expires_at, origin)?;
-        let edge = relationship.edge();
-        let terms = (import.dry_run, &import.note(Kind::Relationship, target_of(&edge), expires_at)?);
-        StoredGrant::restore(&self.stores, keys.into(), &principals(&edge), record, dated, terms).await
+        let (edge, version) = (relationship.edge(), record.version);
+        let note = Some(&import.note(Kind::Relationship, target_of(&edge), expires_at)?);
+        let terms = RestoreTerms { dry_run, note, links: belongings.links(&parent, &keys[0])? };
+        let mut whose = principals(&edge).to_vec();
+        whose.extend(relationship.belongs_to.as_ref().and_then(Parent::owner));
+        let all = keys.to_vec();
+        let restored = StoredGrant::restore(&self.stores, all, &whose, record, dated, terms).await?;
+        if restored == Restored::Written && !dry_run {
+            belongings.keep_or_take_back(&parent, &keys, version).await?;
+        }
+        Ok(restored)
     }
 
     fn prepare(

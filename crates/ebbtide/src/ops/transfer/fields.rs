@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use crate::model::error::{Error, Result};
 use crate::model::time::Timestamp;
 use crate::stores::relationships::RelationType;
+use crate::stores::shared::belongings::Parent;
 
 /// Smaller numbers are seconds: as milliseconds they would be before March 1973, and as seconds this is the year
 /// 5138.
@@ -41,6 +43,14 @@ pub(super) fn metadata(fields: &Map<String, Value>) -> Result<BTreeMap<String, S
             .collect(),
         Some(_) => Err(wrong()),
     }
+}
+
+/// Record that the line's belongs to.
+pub(super) fn parent(fields: &Map<String, Value>) -> Result<Option<Parent>> {
+    let member = fields.get("belongs_to").filter(|member| !member.is_null());
+    let wrong =
+        |_| Error::invalid("belongs_to is not one of owner, client, grant and relationship, with its name");
+    member.map(|member| Parent::deserialize(member).map_err(wrong)).transpose()
 }
 
 /// Parses lower case as Ebbtide writes it, or upper case as others do.

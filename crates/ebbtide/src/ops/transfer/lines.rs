@@ -6,14 +6,15 @@
 //! `timestamp`. A [record](super::plain) has `collection`, `id` and `value`. Times are milliseconds since 1970; a number that would be before March 1973 is taken as seconds. Other kinds
 //! are [sealed lines](super::sealed). A line may name its `kind`, and its `scope`: that of the import, or one that the
 //! import maps. Any other member is refused, and so is a cap that is past and a sliding life without a cap. A life that is
-//! longer than its cap, or than an enforced policy allows, is shortened to it; a beginning in the future is now.
+//! longer than its cap, or than an enforced policy allows, is shortened to it; a beginning in the future is now. A relationship
+//! and an attribute may have `belongs_to`: what it names must be there, and one that has ended with it is not exported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::fields::{metadata, number, relation_type, text, time};
+use super::fields::{metadata, number, parent, relation_type, text, time};
 use super::{plain, sealed};
 use crate::backend::Cursor;
 use crate::model::error::{Error, ErrorKind, Result};
@@ -24,11 +25,13 @@ use crate::model::scope::{Reach, Scope};
 use crate::model::time::Timestamp;
 use crate::stores::Stores;
 use crate::stores::approvals::{self, Approval, Approvals, Granted};
-use crate::stores::attributes::{Draft, StoredAttribute};
+use crate::stores::attributes::{Draft, StoredAttribute, parent_of};
 use crate::stores::audit::AuditContext;
-use crate::stores::relationships::{Edge, Related, RelationType, Relationship, Relationships};
+use crate::stores::relationships::{Edge, Related, RelationType, Relationship, Relationships, standing_of};
+use crate::stores::shared::belongings::Parent;
 use crate::stores::shared::lifetime::{Import, Lifetime, Restored};
 use crate::stores::shared::paging::bounded;
+use crate::stores::shared::parents::{MetParents, ParentName};
 use crate::timekeeping::Now;
 
 /// Outcome of importing a line.
@@ -60,9 +63,9 @@ pub struct Importer {
 
 const MEMBERS: [&str; 6] = ["kind", "scope", "expires_at", "ttl_seconds", "cap_at", "sliding_ttl_ms"];
 const OF_APPROVALS: [&str; 6] = ["identity", "resource", "action", "granted_by", "granted_at", "metadata"];
-const OF_RELATIONSHIPS: [&str; 7] =
-    ["subject", "relation", "object", "relation_type", "created_by", "created_at", "metadata"];
-const OF_ATTRIBUTES: [&str; 6] = ["owner", "bucket", "name", "data", "timestamp", "created_at"];
+const OF_RELATIONSHIPS: [&str; 8] =
+    ["subject", "relation", "object", "relation_type", "created_by", "created_at", "metadata", "belongs_to"];
+const OF_ATTRIBUTES: [&str; 7] = ["owner", "bucket", "name", "data", "timestamp", "created_at", "belongs_to"];
 
 impl Importer {
     /// Creates an importer into `scope`; a dry run writes nothing and answers as if it had.
@@ -253,6 +256,7 @@ impl Importer {
                 let edge = Edge::new(subject, text(fields, "relation")?, object, relation_type(fields)?);
                 let mut relationship = Relationship::new(edge, text(fields, "created_by")?);
                 relationship.metadata = metadata(fields)?;
+                relationship.belongs_to = parent(fields)?;
                 let store: Relationships = self.stores.relationships(scope);
                 store.restore(&relationship, lifetime, expires_at, dated, self.run()).await?
             }
@@ -260,6 +264,7 @@ impl Importer {
                 let data = fields.get("data").ok_or_else(|| Error::invalid("missing field data"))?;
                 let mut draft = Draft::new(data.clone());
                 draft.timestamp = time(fields, "timestamp")?;
+                draft.belongs_to = parent(fields)?;
                 let bucket = text(fields, "bucket")?;
                 let bucket = self.stores.attributes(scope).bucket(text(fields, "owner")?, bucket)?;
                 bucket.restore(&text(fields, "name")?, &draft, lifetime, expires_at, dry_run).await?
@@ -299,11 +304,12 @@ impl Exporter {
     /// Kinds that are exported. What was issued under the epochs of subjects and clients (codes, grants, tokens,
     /// sessions) means nothing without them: a [`Copier`](super::Copier) moves it.
     pub const KINDS: [Kind; 16] = [
+        // Before the records that may belong to them.
+        Kind::Client,
+        Kind::ClientIndex,
         Kind::Approval,
         Kind::Relationship,
         Kind::Attribute,
-        Kind::Client,
-        Kind::ClientIndex,
         Kind::ApiKey,
         Kind::Policy,
         Kind::Record,
@@ -365,7 +371,17 @@ impl Exporter {
     pub async fn items(&mut self, limit: usize) -> Result<Option<Vec<Value>>> {
         let Some(prefix) = self.left.last() else { return Ok(None) };
         let page = bounded(&self.stores, prefix, self.after.as_ref(), limit, self.now).await?;
-        let items = page.items.iter().map(|(key, record)| self.item(key, record)).collect::<Result<_>>()?;
+        let (mut items, mut parents) = (Vec::new(), MetParents::new(&self.stores, self.now));
+        for (key, record) in &page.items {
+            let parent = match key.kind() {
+                Kind::Relationship => standing_of(record)?.1,
+                Kind::Attribute => parent_of(record)?,
+                _ => None,
+            };
+            if !parents.ended(&key.scope(), parent.as_ref()).await? {
+                items.push(self.item(key, record, parent)?);
+            }
+        }
         self.after = page.next;
         if self.after.is_none() {
             self.left.pop();
@@ -373,13 +389,16 @@ impl Exporter {
         Ok(Some(items))
     }
 
-    fn item(&self, key: &Key, record: &Record) -> Result<Value> {
+    fn item(&self, key: &Key, record: &Record, parent: Option<ParentName>) -> Result<Value> {
         let mut value = match key.kind() {
             Kind::Approval => approval_json(&approvals::read(key, record)?),
             Kind::Relationship => relationship_json(&Related::read(key, record)?),
             Kind::Attribute => attribute_json(key, record)?,
             _ => sealed::line(&self.stores, key, record)?,
         };
+        if let Some(parent) = parent.map(|name| name.parent()).transpose()?.flatten() {
+            value["belongs_to"] = parent_json(&parent);
+        }
         if self.names_scope {
             value["scope"] = json!(key.scope().to_string());
         }
@@ -409,6 +428,25 @@ fn attribute_json(key: &Key, record: &Record) -> Result<Value> {
     Ok(value)
 }
 
+fn parent_json(parent: &Parent) -> Value {
+    match parent {
+        Parent::Owner(owner) => json!({"owner": owner}),
+        Parent::Client(client) => json!({"client": client}),
+        Parent::Grant(id) => json!({"grant": id}),
+        Parent::Relationship(Edge { subject, relation, object, relation_type }) => {
+            json!({"relationship": {"subject": subject, "relation": relation, "object": object,
+                "relation_type": type_json(relation_type)}})
+        }
+    }
+}
+
+fn type_json(relation_type: &RelationType) -> Value {
+    match relation_type {
+        RelationType::Custom(name) => json!({"custom": name}),
+        named => json!(named.to_string()),
+    }
+}
+
 fn approval_json(granted: &Granted) -> Value {
     let mut value = json!({
         "identity": granted.identity,
@@ -422,15 +460,11 @@ fn approval_json(granted: &Granted) -> Value {
 }
 
 fn relationship_json(related: &Related) -> Value {
-    let relation_type = match &related.edge.relation_type {
-        RelationType::Custom(name) => json!({"custom": name}),
-        named => json!(named.to_string()),
-    };
     let mut value = json!({
         "subject": related.edge.subject,
         "relation": related.edge.relation,
         "object": related.edge.object,
-        "relation_type": relation_type,
+        "relation_type": type_json(&related.edge.relation_type),
         "created_by": related.created_by,
         "created_at": related.created_at.as_millis(),
     });

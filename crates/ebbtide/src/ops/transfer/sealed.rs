@@ -18,6 +18,7 @@ use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 use crate::model::write::Write;
 use crate::stores::Stores;
+use crate::stores::shared::belongings::Parent;
 use crate::stores::shared::lifetime::Import;
 use crate::stores::shared::payload::Resealing;
 use crate::stores::{api_keys, clients, registry};
@@ -117,12 +118,28 @@ async fn insert(stores: &Stores, key: &Key, record: Record, import: Import<'_>, 
         Kind::Client => vec![clients::id_of(&record.value)?],
         Kind::ApiKey => vec![api_keys::id_of(key)?.to_string()],
         Kind::Policy => vec![key.scope().to_string()],
+        Kind::Record => return insert_linked(stores, key, record, now).await,
         _ => return Ok(stores.backend().insert(key.clone(), record, now).await?.is_applied()),
     };
     let note = import.note(key.kind(), target, record.expires_at)?;
     let writes = vec![Write::Insert { key: key.clone(), record }];
     let outcome = stores.commit_audited(&key.scope(), &[], writes, &note, now).await?;
     Ok(outcome.unless_deleted()?.is_applied())
+}
+
+/// Inserts a record with its links to what it belongs to, which must be there.
+async fn insert_linked(stores: &Stores, key: &Key, record: Record, now: Now) -> Result<bool> {
+    let scope = key.scope();
+    let (links, name) = stores.records(&scope).links_of_imported(key, &record)?;
+    if let Some(name) = &name
+        && stores.belongings(&scope).has_ended(name, now).await?
+    {
+        return Err(Error::invalid("what the record belongs to does not exist"));
+    }
+    let parent = name.map(|name| name.parent()).transpose()?.flatten();
+    let owners: Vec<_> = parent.iter().filter_map(Parent::owner).collect();
+    let writes = [Write::Insert { key: key.clone(), record }].into_iter().chain(links).collect();
+    Ok(stores.commit_for(&scope, &owners, writes, now).await?.unless_deleted()?.is_applied())
 }
 
 fn read(stores: &Stores, kind: Kind, fields: &Map<String, Value>) -> Result<(Key, Record)> {

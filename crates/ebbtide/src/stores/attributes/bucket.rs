@@ -16,9 +16,9 @@ use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
 use crate::model::write::{Batch, Commit, Write};
-use crate::stores::shared::lifetime::{Lifetime, Restored, restore};
+use crate::stores::shared::lifetime::{Lifetime, RestoreTerms, Restored, restore};
 use crate::stores::shared::paging::{Listing, bounded, check_limit};
-use crate::stores::shared::parents::{MetParents, ParentName};
+use crate::stores::shared::parents::{MetParents, Parent, ParentName};
 use crate::stores::shared::tombstones::Principal;
 use crate::stores::shared::update::Step;
 use crate::stores::{Stores, name_member};
@@ -295,7 +295,7 @@ impl Bucket {
         Prefix::partition(Kind::Attribute, self.scope(), &[self.owner.as_str().into()], &bucket)
     }
 
-    /// Writes an imported attribute if there is none. In a dry run, returns the result without a write.
+    /// Writes an imported attribute with its link, if there is none. In a dry run, returns the result without a write.
     pub(crate) async fn restore(
         &self,
         name: &str,
@@ -305,13 +305,22 @@ impl Bucket {
         dry_run: bool,
     ) -> Result<Restored> {
         let key = self.key(name)?;
-        let stored = StoredAttribute::new(draft, lifetime, ParentName::default())?;
+        let belongings = self.stores().belongings(self.scope());
+        let parent = belongings.name_of_imported(draft.belongs_to.as_ref(), dry_run).await?;
+        let stored = StoredAttribute::new(draft, lifetime, parent.clone())?;
         let record = self.stores().record(stored.encode(), expires_at);
-        let owner = [Principal::Owner(&self.owner)];
-        restore(self.stores(), vec![key], &owner, record, (dry_run, None), |there| {
+        let (keys, version) = (vec![key], record.version);
+        let mut owners = vec![Principal::Owner(&self.owner)];
+        owners.extend(draft.belongs_to.as_ref().and_then(Parent::owner));
+        let terms = RestoreTerms { dry_run, note: None, links: belongings.links(&parent, &keys[0])? };
+        let same = |there: &Record| {
             Ok(StoredAttribute::decode(there)?.attribute(name.to_owned(), there)?.data == draft.data)
-        })
-        .await
+        };
+        let restored = restore(self.stores(), keys.clone(), &owners, record, terms, same).await?;
+        if restored == Restored::Written && !dry_run {
+            belongings.keep_or_take_back(&parent, &keys, version).await?;
+        }
+        Ok(restored)
     }
 
     /// Record of a draft whose lifetime begins now.

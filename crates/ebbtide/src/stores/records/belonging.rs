@@ -9,6 +9,7 @@ use super::state::OpenedRecord;
 use super::{ATTEMPTS, Records, contended};
 use crate::model::error::{Error, Result};
 use crate::model::key::{Key, Part};
+use crate::model::record::Record;
 use crate::model::write::{Batch, Write};
 use crate::stores::shared::belongings::Parent;
 use crate::stores::shared::parents::ParentName;
@@ -90,6 +91,16 @@ impl Records {
     ) -> Result<Vec<Write>> {
         let none = ParentName::default();
         self.stores.belongings(&self.scope).relinks(before, after.unwrap_or(&none), key)
+    }
+
+    /// Writes that link an imported record to what it belongs to, and the name of that.
+    pub(crate) fn links_of_imported(
+        &self,
+        key: &Key,
+        record: &Record,
+    ) -> Result<(Vec<Write>, Option<ParentName>)> {
+        let name = self.stores.open_record(key, record.clone())?.state.parent_name();
+        Ok((self.links(key, None, name.as_ref())?, name))
     }
 
     fn unlinks(&self, parent: &Parent, key: &Key) -> Result<[Write; 2]> {

@@ -190,14 +190,24 @@ impl Import<'_> {
     }
 }
 
-/// Writes an imported record under all its keys if there is none, and the entry of the audit log where it has one; in a
-/// dry run, returns the result without a write. `same` compares the existing record with the new one.
+/// Terms of the write of an imported record.
+pub(crate) struct RestoreTerms<'a> {
+    /// Writes nothing, and answers as if it had.
+    pub(crate) dry_run: bool,
+    /// Entry of the audit log, where the record has one.
+    pub(crate) note: Option<&'a Note>,
+    /// Links to what the record belongs to.
+    pub(crate) links: Vec<Write>,
+}
+
+/// Writes an imported record under all its keys if there is none, with its links and the entry of the audit log where it
+/// has one; in a dry run, returns the result without a write. `same` compares the existing record with the new one.
 pub(crate) async fn restore(
     stores: &Stores,
     keys: Vec<Key>,
     whose: &[Principal<'_>],
     record: Record,
-    (dry_run, note): (bool, Option<&Note>),
+    RestoreTerms { dry_run, note, links }: RestoreTerms<'_>,
     same: impl Fn(&Record) -> Result<bool>,
 ) -> Result<Restored> {
     let now = stores.now()?;
@@ -208,6 +218,7 @@ pub(crate) async fn restore(
         }
         let mut writes = vec![Write::Insert { key: keys[0].clone(), record: record.clone() }];
         writes.extend(mirrored(&keys, &record));
+        writes.extend(links);
         let scope = keys[0].scope();
         let outcome = match note {
             Some(note) => stores.commit_audited(&scope, whose, writes, note, now).await?,

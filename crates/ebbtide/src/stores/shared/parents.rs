@@ -1,6 +1,8 @@
 //! Records that others belong to. A record that has a parent names it in its value, so that it ends with the parent at
 //! every read, also if the parent expires and nothing was removed yet.
 
+use std::collections::HashMap;
+
 use minicbor::{Decode, Encode};
 use serde::Deserialize;
 
@@ -83,7 +85,7 @@ impl Parent {
 }
 
 /// Parent of a record, as the record's value names it.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Encode, Decode)]
 pub(crate) struct ParentName {
     /// Parts of the parent; none if the record belongs to nothing.
     #[n(0)]
@@ -140,6 +142,19 @@ impl Belongings {
         if self.has_ended(&name, now).await? { Err(absent()) } else { Ok(name) }
     }
 
+    /// Name of what an imported record belongs to. In a dry run it need not be there: an earlier line may bring it.
+    pub(crate) async fn name_of_imported(
+        &self,
+        parent: Option<&Parent>,
+        dry_run: bool,
+    ) -> Result<ParentName> {
+        match parent {
+            None => Ok(ParentName::default()),
+            Some(parent) if dry_run => parent.check().map(|()| ParentName::new(parent, None)),
+            Some(parent) => self.name_of(parent, self.stores.now()?).await,
+        }
+    }
+
     /// Returns whether what a record belongs to is gone: then the record is gone too.
     pub(crate) async fn has_ended(&self, name: &ParentName, now: Now) -> Result<bool> {
         let (mut name, mut seen) = (name.clone(), Vec::new());
@@ -168,6 +183,10 @@ impl Belongings {
         };
         if let Some(found) = self.look(parent, now).await?.filter(same) {
             return Ok(Some(found));
+        }
+        // An owner does not move: one that is being deleted here may be there in the other scope.
+        if matches!(parent, Parent::Owner(_)) {
+            return Ok(None);
         }
         for scope in self.stores.moving_with(&self.scope).await? {
             let there = self.stores.belongings(&scope);
@@ -211,23 +230,23 @@ impl Belongings {
 pub(crate) struct MetParents<'a> {
     stores: &'a Stores,
     now: Now,
-    met: Vec<(Scope, ParentName, bool)>,
+    met: HashMap<(Scope, ParentName), bool>,
 }
 
 impl<'a> MetParents<'a> {
     pub(crate) fn new(stores: &'a Stores, now: Now) -> Self {
-        Self { stores, now, met: Vec::new() }
+        Self { stores, now, met: HashMap::new() }
     }
 
     /// Returns whether a record of `scope` with this parent is gone.
     pub(crate) async fn ended(&mut self, scope: &Scope, name: Option<&ParentName>) -> Result<bool> {
         let Some(name) = name.filter(|name| !name.is_none()) else { return Ok(false) };
-        let known = self.met.iter().find(|(at, met, _)| at == scope && met == name);
-        if let Some((.., ended)) = known {
+        let asked = (scope.clone(), name.clone());
+        if let Some(ended) = self.met.get(&asked) {
             return Ok(*ended);
         }
         let ended = self.stores.belongings(scope).has_ended(name, self.now).await?;
-        self.met.push((scope.clone(), name.clone(), ended));
+        self.met.insert(asked, ended);
         Ok(ended)
     }
 }
