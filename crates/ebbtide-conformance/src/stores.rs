@@ -317,6 +317,8 @@ cases! {
         an_owner_of_nothing_is_deleted_too
         owners_of_another_scope_are_left_alone;
     belongings:
+        what_belongs_to_an_owner_is_absent_as_soon_as_its_deletion_begins
+        one_that_has_ended_with_its_trust_hides_none_of_another_type
         what_belongs_to_a_trust_ends_with_it_at_the_instant
         no_condition_holds_for_what_has_ended_with_its_trust
         what_belongs_to_a_grant_ends_with_a_sign_out

@@ -7,9 +7,9 @@ use super::owned_records::context;
 use super::rig::{StoreRig, secs};
 use ebbtide::backend::BackendExt as _;
 use ebbtide::model::kind::Kind;
-use ebbtide::model::scope::Reach;
+use ebbtide::model::scope::{Reach, Scope};
 use ebbtide::model::time::{Clock as _, Timestamp};
-use ebbtide::model::write::{Batch, Write};
+use ebbtide::model::write::{Batch, Commit, Write};
 use ebbtide::stores::attributes::{Bucket, ChangeOutcome, Draft, SwapOutcome};
 use ebbtide::stores::grants::{GrantId, GrantTtls, Holder};
 use ebbtide::stores::provider_tokens::Tie;
@@ -133,7 +133,24 @@ pub(super) async fn no_condition_holds_for_what_has_ended_with_its_trust(rig: St
     give(&rig, &of_trust(), grant).await;
     let bucket = bucket(&rig);
     let version = bucket.get("bob").await.expect("get").expect("it was set").version;
+    bucket.set("eve", Draft::new(json!("rw")).belongs_to(of_trust())).await.expect("set");
+    let changes = || rig.stores.attributes(&rig.scope).changes();
+    let live = changes().check(&bucket, "bob", version).set(&bucket, "zoe", json!(1)).commit();
+    assert_eq!(live.await.expect("commit"), Commit::Applied);
     rig.pass(100);
+    for refused in [
+        changes().set(&bucket, "zoe", json!(2)).check(&bucket, "bob", version),
+        changes().set(&bucket, "zoe", json!(2)).replace(&bucket, "bob", version, json!(0)),
+        changes().set(&bucket, "zoe", json!(2)).remove_if(&bucket, "bob", version),
+    ] {
+        assert_eq!(refused.commit().await.expect("commit"), Commit::Refused { index: 1 });
+    }
+    assert_eq!(bucket.get("zoe").await.expect("get").expect("it was set").data, json!(1));
+    let inserted = changes().insert(&bucket, "eve", json!(3)).insert(&bucket, "zoe", json!(3)).commit();
+    assert_eq!(inserted.await.expect("commit"), Commit::Refused { index: 1 });
+    let inserted = changes().insert(&bucket, "eve", json!(3)).commit();
+    assert_eq!(inserted.await.expect("commit"), Commit::Applied, "there is none");
+    assert_eq!(bucket.get("eve").await.expect("get").expect("inserted").data, json!(3));
     let (records, relationships) = (rig.stores.records(&rig.scope), rig.stores.relationships(&rig.scope));
     let replaced = bucket.replace("bob", version, json!(0)).await.expect("replace");
     assert_eq!(replaced, ChangeOutcome::Refused);
@@ -169,6 +186,41 @@ pub(super) async fn what_belongs_to_a_grant_ends_with_a_sign_out(rig: StoreRig) 
     let grants = rig.stores.grants(&rig.scope);
     grants.revoke(Holder::Client("app"), Some(&context())).await.expect("revoke");
     assert_eq!(bucket(&rig).get("x").await.expect("get"), None);
+}
+
+/// An owner of another scope is another, also while records move between the two.
+pub(super) async fn what_belongs_to_an_owner_is_absent_as_soon_as_its_deletion_begins(rig: StoreRig) {
+    let carol = Parent::Owner("carol".to_owned());
+    let grant = issue(&rig, GrantTtls::default()).await.grant_id;
+    give(&rig, &carol, grant).await;
+    let (scopes, there) = (rig.stores.scopes(&Scope::Global), rig.elsewhere().scope);
+    let mut place = None;
+    loop {
+        let moved = scopes.migrate(&there, &rig.scope, place, false, &context()).await.expect("migrate");
+        place = moved.next;
+        if place.is_none() {
+            break;
+        }
+    }
+    assert_eq!(found(&rig, grant).await.len(), ALL);
+    let deletion = rig.stores.owners(&rig.scope).delete("carol", &context()).await.expect("delete");
+    assert_eq!(found(&rig, grant).await, [""; 0], "before the first step");
+    deletion.finish().await.expect("finish");
+    assert_eq!(found(&rig, grant).await, [""; 0]);
+}
+
+pub(super) async fn one_that_has_ended_with_its_trust_hides_none_of_another_type(rig: StoreRig) {
+    let ends_at = add(&rig, &trust().ttl(secs(100))).await;
+    let taste = |name: &str| {
+        let kind: RelationType = format!("custom:{name}").parse().expect("a good name");
+        Relationship::new(Edge::new("bob", "likes", "tea", kind), "admin")
+    };
+    add(&rig, &taste("a").belongs_to(of_trust())).await;
+    add(&rig, &taste("b")).await;
+    rig.go_to(ends_at, 0);
+    let relationships = rig.stores.relationships(&rig.scope);
+    let found = relationships.get_of_any_type("bob", "likes", "tea").await.expect("get").expect("the other");
+    assert_eq!(found.edge.relation_type.to_string(), "custom:b");
 }
 
 pub(super) async fn what_was_written_anew_without_a_parent_stays(rig: StoreRig) {

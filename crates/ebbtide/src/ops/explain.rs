@@ -115,7 +115,9 @@ impl Explanation {
                 self.expires_at = Some(after);
             }
             (Action::Grant | Action::Extend, _) => {
-                self.why = format!("there is no record, though {told}: its owner or its scope was deleted");
+                self.why = format!(
+                    "there is no record, though {told}: its owner or its scope was deleted, or it was moved to another scope"
+                );
             }
             _ => {}
         }

@@ -2,16 +2,24 @@
 
 use std::collections::BTreeSet;
 
-use super::Attributes;
 use super::bucket::Bucket;
 use super::draft::{Draft, Stamp};
+use super::{Attributes, parent_of};
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::record::{Record, Version};
+use crate::model::scope::Scope;
 use crate::model::write::{Commit, Write};
-use crate::stores::shared::parents::ParentName;
+use crate::stores::Stores;
+use crate::stores::shared::parents::{MetParents, ParentName};
 use crate::stores::shared::tombstones::Principal;
 use crate::timekeeping::Now;
+
+/// Attempts to insert over attributes that have ended and that others change meanwhile.
+const ATTEMPTS: usize = 8;
+
+/// Version that no record has: versions are minted at random.
+const NO_VERSION: Version = Version::from_bytes([0; 16]);
 
 /// Changes to attributes of one scope that are committed together: at least one, to distinct attributes, and with one
 /// more for each owner no more than [`Batch::MAX_WRITES`](crate::Batch::MAX_WRITES).
@@ -84,7 +92,15 @@ impl Changes {
         let owners: Vec<_> = self.owners.iter().map(|owner| Principal::Owner(owner)).collect();
         let writes = self.writes?;
         let now = self.now.map_or_else(|| stores.now(), Ok)?;
-        stores.commit_for(scope, &owners, writes, now).await?.unless_deleted()
+        for _ in 0..ATTEMPTS {
+            let (judged, replaced) = judged(stores, scope, &writes).await?;
+            match stores.commit_for(scope, &owners, judged, now).await?.unless_deleted()? {
+                // Another writer has changed one that is absent to callers.
+                Commit::Refused { index } if replaced.contains(&index) => {}
+                commit => return Ok(commit),
+            }
+        }
+        Err(Error::unavailable("the attributes were changed by others at every attempt; try again"))
     }
 
     fn store(
@@ -132,4 +148,38 @@ impl Changes {
         }
         self
     }
+}
+
+/// Writes of a commit, in which no condition holds for an attribute that has ended with what it belongs to, and the
+/// places of the insertions that replace such a one. One trip more, if there are conditions.
+async fn judged(stores: &Stores, scope: &Scope, writes: &[Write]) -> Result<(Vec<Write>, Vec<usize>)> {
+    let (mut judged, mut unlinks, mut replaced) = (writes.to_vec(), Vec::new(), Vec::new());
+    let depends = |write: &Write| !matches!(write, Write::Put { .. } | Write::Delete { .. });
+    let places: Vec<usize> = (0..writes.len()).filter(|place| depends(&writes[*place])).collect();
+    if places.is_empty() {
+        return Ok((judged, replaced));
+    }
+    let keys: Vec<Key> = places.iter().map(|place| writes[*place].key().clone()).collect();
+    let now = stores.now()?;
+    let found = stores.backend().get_many(&keys, now).await?;
+    let mut parents = MetParents::new(stores, now);
+    for ((place, key), record) in places.into_iter().zip(keys).zip(found) {
+        let Some(there) = record else { continue };
+        let parent = parent_of(&there)?;
+        if !parents.ended(scope, parent.as_ref()).await? {
+            continue;
+        }
+        judged[place] = match writes[place].clone() {
+            Write::Insert { record, .. } => {
+                let unlinked =
+                    stores.belongings(scope).relinks(parent.as_ref(), &ParentName::default(), &key)?;
+                unlinks.extend(unlinked);
+                replaced.push(place);
+                Write::Replace { key, expected: there.version, record }
+            }
+            _ => Write::Check { key, expected: NO_VERSION },
+        };
+    }
+    judged.extend(unlinks);
+    Ok((judged, replaced))
 }

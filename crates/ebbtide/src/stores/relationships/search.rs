@@ -149,8 +149,12 @@ impl Relationships {
         while let Some(items) = pages.next().await? {
             for (key, record) in &items {
                 let Related { edge, .. } = Related::read(key, record)?;
-                if edge.relation == relation && edge.object == object {
-                    return self.get(&edge).await;
+                // One that has ended with what it belongs to hides none of another type.
+                if edge.relation == relation
+                    && edge.object == object
+                    && let Some(found) = self.get(&edge).await?
+                {
+                    return Ok(Some(found));
                 }
             }
         }

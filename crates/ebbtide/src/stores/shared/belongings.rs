@@ -6,6 +6,8 @@
 //!
 //! Provider tokens are sealed, and records of earlier versions name no parent: theirs is in the link alone.
 
+use std::collections::HashSet;
+
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 
@@ -65,7 +67,7 @@ pub struct Belongings {
 }
 
 /// Record that belongs to another.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Belonging {
     /// Kind of the record.
@@ -267,13 +269,14 @@ impl Belongings {
     /// Lists every record that would be removed with `parent`: those that it has, those that belong to it, and those
     /// that belong to these.
     pub async fn list(&self, parent: &Parent) -> Result<Vec<Belonging>> {
-        let (mut found, mut parents, mut seen) = (Vec::new(), vec![parent.clone()], Vec::new());
+        let (mut found, mut parents) = (Vec::new(), vec![parent.clone()]);
+        let (mut known, mut seen) = (HashSet::new(), HashSet::new());
         while let Some(parent) = parents.pop() {
-            if seen.contains(&parent) {
+            if !seen.insert(parent.parts()) {
                 continue;
             }
             let (owned, more) = self.owned(&parent).await?;
-            found.extend(owned);
+            found.extend(owned.into_iter().filter(|belonging| known.insert(belonging.clone())));
             parents.extend(more);
             for child in self.children(&parent).await? {
                 let Some(names) = self.names_of(&parent, &child).await? else { continue };
@@ -281,11 +284,10 @@ impl Belongings {
                     parents.push(Parent::Relationship(edge));
                 }
                 let belonging = Belonging { kind: child.kind(), names };
-                if !found.contains(&belonging) {
+                if known.insert(belonging.clone()) {
                     found.push(belonging);
                 }
             }
-            seen.push(parent);
         }
         Ok(found)
     }

@@ -11,7 +11,8 @@ use crate::stores::grants::{Holder, PAGE};
 const MOST_TOKENS: usize = 1_000;
 
 impl Belongings {
-    /// Records that `parent` has by itself, and the relationships and clients among them, which others may belong to.
+    /// Records that `parent` has by itself, some of them twice, and the relationships and clients among them, which
+    /// others may belong to.
     pub(super) async fn owned(&self, parent: &Parent) -> Result<(Vec<Belonging>, Vec<Parent>)> {
         let (mut found, mut parents) = (Vec::new(), Vec::new());
         let holder = match parent {
@@ -86,10 +87,7 @@ impl Belongings {
             parents.push(Parent::Relationship(edge));
         }
         let kind = if kind == Kind::RelationshipReverse { Kind::Relationship } else { kind };
-        let belonging = Belonging { kind, names: own };
-        if !found.contains(&belonging) {
-            found.push(belonging);
-        }
+        found.push(Belonging { kind, names: own });
         Ok(())
     }
 }
