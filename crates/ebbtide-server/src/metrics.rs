@@ -222,18 +222,41 @@ async fn show_store(app: &App, shown: &mut BTreeSet<Kind>) -> ebbtide::Result<()
 #[derive(Debug, Default)]
 pub(crate) struct ShownBuckets(std::sync::Mutex<BTreeSet<(Scope, String, String)>>);
 
+/// Most buckets of one scope that are shown: names are a caller's choice, and each one takes memory for good.
+const MOST_SHOWN_OF_SCOPE: usize = 100;
+
+/// Most buckets of all scopes that are shown.
+const MOST_SHOWN: usize = 5_000;
+
 impl ShownBuckets {
-    fn show(&self, at: (Scope, String, String), count: u64) {
+    /// Notes that a bucket is shown, if there is room for it.
+    fn admit(&self, at: &(Scope, String, String)) -> bool {
+        let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if shown.contains(at) {
+            return true;
+        }
+        let of_scope = shown.iter().filter(|(scope, ..)| *scope == at.0).count();
+        let has_room = shown.len() < MOST_SHOWN && of_scope < MOST_SHOWN_OF_SCOPE;
+        if has_room {
+            shown.insert(at.clone());
+        }
+        has_room
+    }
+
+    fn show(&self, at: &(Scope, String, String), count: u64) {
+        if !self.admit(at) {
+            tracing::debug!(scope = %at.0, "too many buckets of system owners; one is not in the metrics");
+            return;
+        }
         let labels = [("scope", at.0.to_string()), ("owner", at.1.clone()), ("bucket", at.2.clone())];
         #[expect(clippy::cast_precision_loss, reason = "a gauge is a double")]
         gauge!("ebbtide_bucket_records", &labels).set(count as f64);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(at);
     }
 
     /// Zeroes the shown buckets that `is_gone` names.
     fn zero(&self, is_gone: impl Fn(&(Scope, String, String)) -> bool) {
         let shown = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        shown.into_iter().filter(is_gone).for_each(|at| self.show(at, 0));
+        shown.iter().filter(|at| is_gone(at)).for_each(|at| self.show(at, 0));
     }
 }
 
@@ -243,7 +266,7 @@ pub(crate) fn tell_usage(shown: &ShownBuckets, scope: &Scope, owner: &str, usage
         return;
     }
     for (bucket, of) in usage {
-        shown.show((scope.clone(), owner.to_owned(), bucket.clone()), of.count);
+        shown.show(&(scope.clone(), owner.to_owned(), bucket.clone()), of.count);
     }
     shown.zero(|(at, of, bucket)| at == scope && of == owner && !usage.contains_key(bucket));
 }
@@ -252,7 +275,7 @@ pub(crate) fn tell_usage(shown: &ShownBuckets, scope: &Scope, owner: &str, usage
 pub(crate) async fn tell_system_usage(app: &App) -> ebbtide::Result<()> {
     let usage = app.stores.usage_of_system_owners().await?;
     for (at, of) in &usage {
-        app.buckets.show(at.clone(), of.count);
+        app.buckets.show(at, of.count);
     }
     app.buckets.zero(|at| !usage.contains_key(at));
     Ok(())

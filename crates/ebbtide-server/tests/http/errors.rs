@@ -211,6 +211,9 @@ async fn a_bound_that_is_broken_names_its_member() {
             "value_base64",
         ),
         ("/v1/records/batch", json!({"writes": []}), "writes"),
+        ("/v1/attributes/set", json!({"owner": "", "bucket": "b", "name": "n", "data": 1}), "owner"),
+        ("/v1/attributes/set", json!({"owner": "a", "bucket": "", "name": "n", "data": 1}), "bucket"),
+        ("/v1/attributes/set", json!({"owner": "a", "bucket": "b", "name": "", "data": 1}), "name"),
     ] {
         let problem = server.post(path, body).await.refused(400, "invalid");
         assert_eq!(problem["member"], member, "{problem}");

@@ -74,6 +74,28 @@ async fn the_buckets_of_system_owners_are_in_the_metrics() {
     assert_eq!(counted(), [format!("{labels} 0")], "an empty bucket is shown as zero");
 }
 
+/// Names are a caller's choice: a tenant that makes many takes neither memory nor the places of others.
+#[tokio::test]
+async fn a_tenant_fills_no_metrics_with_its_names() {
+    let server = Server::start().await;
+    for number in 0..130 {
+        let path = format!("/v1/attributes/_crowd{number}/index/x");
+        server.call("PUT", &path, ACME, json!({"data": 1})).await.ok(200);
+    }
+    server.call("PUT", "/v1/attributes/_crowd/index/x", DEV, json!({"data": 1})).await.ok(200);
+    let mut upkeep = server.upkeep();
+    for _ in 0..21 {
+        upkeep.round().await;
+    }
+    server.call("GET", "/v1/attributes/_crowd129?usage=true", ACME, Value::Null).await.ok(200);
+    let text = ebbtide_server::metrics::recorder().render();
+    let shown = |scope: &str| {
+        let of = format!("ebbtide_bucket_records{{scope=\"{scope}\",owner=\"_crowd");
+        text.lines().filter(|line| line.starts_with(&of)).count()
+    };
+    assert_eq!((shown("tenant:acme"), shown("tenant:acme/env:dev")), (100, 1));
+}
+
 #[tokio::test]
 async fn a_writer_lengthens_no_life_in_a_bucket_where_that_is_a_privilege() {
     let mut lives = BucketTtls::default();
