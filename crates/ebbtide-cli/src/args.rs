@@ -1,18 +1,19 @@
 //! Arguments that several commands share.
 
-use std::io::{BufRead, IsTerminal as _, Write, stderr, stdin};
+use std::io::{BufRead, IsTerminal as _, Read as _, Write, stderr, stdin};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use ebbtide::stores::relationships::RelationType;
-use ebbtide::{Reach, Scope};
+use ebbtide::{Reach, Scope, Secret};
 use serde_json::{Value, json};
 
 use crate::client::{Client, encoded};
 use crate::config::duration;
 use crate::operator::{LocalOperator, Operator};
+use crate::output::errln;
 use crate::store::Access;
 
 /// A store of this machine.
@@ -245,6 +246,28 @@ fn ask(change: &str, input: &mut impl BufRead, output: &mut impl Write) -> Resul
         "y" | "Y" | "yes" => Ok(()),
         _ => bail!("not confirmed; nothing was changed"),
     }
+}
+
+/// Reads standard input to its end. On a terminal it says how to end it.
+pub(crate) fn input(what: &str) -> Result<String> {
+    if stdin().is_terminal() {
+        errln!("enter {what}, and Ctrl-D on a line of its own:");
+    }
+    let mut text = String::new();
+    stdin().lock().read_to_string(&mut text).context("cannot read standard input")?;
+    Ok(text)
+}
+
+/// Reads a secret from standard input. On a terminal it is asked for, and not shown.
+pub(crate) fn secret(what: &str) -> Result<Secret> {
+    let terminal = console::Term::stderr();
+    let text = if stdin().is_terminal() && terminal.is_term() {
+        terminal.write_str(&format!("{what} (not shown): "))?;
+        Secret::new(terminal.read_secure_line().context("cannot read the terminal")?)
+    } else {
+        Secret::new(input(what)?)
+    };
+    Ok(Secret::new(text.expose().trim()))
 }
 
 impl AuditArgs {

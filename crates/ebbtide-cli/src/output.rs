@@ -99,6 +99,17 @@ fn when_at(millis: u64, now: u64, zone: &TimeZone) -> String {
     }
 }
 
+/// State of a record, in colour on a terminal.
+pub(crate) fn state(name: &str) -> console::StyledObject<&str> {
+    let style = console::Style::new();
+    match name {
+        "live" => style.green(),
+        "expired" | "unknown" => style.yellow(),
+        _ => style.red(),
+    }
+    .apply_to(name)
+}
+
 /// Writes a table with columns as wide as their cells.
 pub(crate) fn table<const N: usize>(
     head: [&str; N],

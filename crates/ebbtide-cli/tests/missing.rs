@@ -13,7 +13,7 @@ use server::{ebbtide, said};
 use tempfile::TempDir;
 
 /// Commands that read or change an existing store, and create none.
-const ON_EXISTING: [&str; 66] = [
+const ON_EXISTING: [&str; 67] = [
     "stats",
     "stats --json",
     "verify --filter expiry::",
@@ -27,6 +27,7 @@ const ON_EXISTING: [&str; 66] = [
     "scope migrate --from global --to tenant:acme --yes",
     "scope migrate --from global --to tenant:acme --dry-run",
     "explain --scope global client app",
+    "client register --scope global --name app",
     "clock show",
     "clock accept",
     "key list --scope global",

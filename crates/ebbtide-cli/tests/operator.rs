@@ -5,11 +5,13 @@
 #[path = "support/server.rs"]
 mod server;
 
+use std::io::Write as _;
 use std::path::Path;
+use std::process::Stdio;
 
 use server::{Server, ebbtide};
 
-/// Commands in their order, each as text and as JSON where it changes nothing.
+/// Commands in their order, each as text and as JSON where it changes nothing. Behind a `<` stands the input.
 const COMMANDS: &[&str] = &[
     "import --scope tenant:moved --dry-run lines.jsonl",
     "import --scope tenant:moved lines.jsonl",
@@ -39,6 +41,7 @@ const COMMANDS: &[&str] = &[
     "approval extend --scope tenant:acme nobody doc GET --ttl 1h --actor bob --reason none",
     "approval revoke --scope tenant:acme alice doc GET --actor bob --reason over",
     "approval revoke --scope tenant:acme alice doc GET --actor bob --reason over --json",
+    "approval revoke --scope tenant:acme --all --below --actor bob --reason over",
     "approval revoke --scope tenant:acme --all --below --yes --actor bob --reason over",
     "relationship add --scope tenant:acme alice member team --type membership --ttl 1h --created-by bob",
     "relationship add --scope tenant:acme team member company --type membership --created-by bob --json",
@@ -68,7 +71,7 @@ const COMMANDS: &[&str] = &[
     "policy simulate --scope tenant:acme --kind approvals --preset temporary",
     "policy simulate --scope tenant:acme --kind approvals --preset temporary --json",
     "policy remove --scope tenant:acme --kind approvals --actor bob --reason over",
-    "policy remove --scope tenant:acme --kind approvals --actor bob --reason over",
+    "policy remove --scope tenant:acme --kind approvals --actor bob --reason over --json",
     "policy set --scope tenant:acme --kind records --collection redis --default 1h --max 30d --actor b --reason r",
     "policy set --scope tenant:acme --kind records --preset long_lived --actor b --reason r --json",
     "policy set --scope tenant:acme --kind approvals --collection redis --actor b --reason r",
@@ -82,6 +85,11 @@ const COMMANDS: &[&str] = &[
     "policy remove --scope tenant:acme --kind records --collection redis --actor b --reason r",
     "attribute set --scope tenant:acme alice settings theme \"dark\" --ttl 1h --max-ttl 2h --sliding",
     "attribute set --scope tenant:acme alice settings theme 1 --if-absent",
+    "attribute set --scope tenant:acme alice settings theme \"light\" --if-value \"dark\"",
+    "attribute set --scope tenant:acme alice settings theme 1 --if-value \"dark\"",
+    "attribute set --scope tenant:acme alice settings theme \"dark\" --if-value \"light\" --json",
+    "attribute set --scope tenant:acme alice settings stamped -1 --timestamp 1700000000000",
+    "attribute get --scope tenant:acme alice settings stamped --json",
     "attribute set --scope tenant:acme alice settings other {} --json",
     "attribute set --scope tenant:acme alice settings other nonsense",
     "attribute get --scope tenant:acme alice settings theme",
@@ -99,6 +107,7 @@ const COMMANDS: &[&str] = &[
     "usage --scope tenant:acme",
     "usage --scope global --below --json",
     "usage --scope tenant:acme --owner alice --by bucket",
+    "usage --by bucket",
     "approval grant --scope global dave doc GET --ttl 1h --granted-by bob",
     "attribute delete --scope tenant:acme alice settings theme",
     "attribute delete --scope tenant:acme alice settings theme --json",
@@ -120,6 +129,11 @@ const COMMANDS: &[&str] = &[
     "owner delete --scope tenant:acme alice --dry-run",
     "owner delete --scope tenant:acme alice",
     "owner delete --scope tenant:acme alice --yes --actor bob --reason over",
+    "client register --scope tenant:acme --id web --owner yan --name site --redirect-uri https://a/ --require-pkce",
+    "client register --scope tenant:acme --id web",
+    "client register --scope tenant:acme --id page --owner yan --public --ttl 90d --unused-ttl 1d --json",
+    "client register --scope tenant:acme --id page --public --unused-ttl 1s",
+    "client list --scope tenant:acme yan",
     "client list --scope tenant:acme alice",
     "client show --scope tenant:acme nobody",
     "client delete --scope tenant:acme nobody --yes --actor bob --reason over",
@@ -138,6 +152,12 @@ const COMMANDS: &[&str] = &[
     "token grants --scope tenant:acme --client kiosk",
     "token revoke --scope tenant:acme AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA --actor bob --reason over",
     "token revoke-grant --scope tenant:acme 00000000000000000000000000000000 --actor bob --reason over --json",
+    "record put --scope tenant:acme sessions one --ttl 10m --max-ttl 1h --sliding < {\"user\":\"alice\"}",
+    "record put --scope tenant:acme sessions one --if-absent < 1",
+    "record put --scope tenant:acme sessions two --belongs-to client:nobody < 1",
+    "record put --scope tenant:acme sessions two < nonsense",
+    "record get --scope tenant:acme sessions one",
+    "record get --scope tenant:acme sessions one --json",
     "record list --scope tenant:acme sessions",
     "record get --scope tenant:acme sessions none",
     "record delete --scope tenant:acme sessions none --json",
@@ -190,6 +210,13 @@ const SAID: &[(&str, &str)] = &[
     ("client revoke --scope tenant:acme kiosk --actor bob --reason leaked --json", r#"{"revoked":0}"#),
     ("token grants --scope tenant:acme --client kiosk", "revoked"),
     ("relationship remove --scope tenant:acme alice peer bob --type trust --dry-run", "1 records"),
+    ("attribute get --scope tenant:acme alice settings theme", r#""dark""#),
+    ("client list --scope tenant:acme yan", "public"),
+    ("record get --scope tenant:acme sessions one --json", r#""user":"alice""#),
+    (
+        "policy remove --scope tenant:acme --kind approvals --actor bob --reason over --json",
+        r#"{"removed":false}"#,
+    ),
     ("scope migrate --from global --to tenant:acme --yes --actor bob --reason move", "1 approvals"),
     ("sweep --kind approvals,replays", "0 removed in"),
     ("sweep --kind replays,nonces --json", r#"{"nonces":0,"replays":0}"#),
@@ -286,10 +313,15 @@ nonsense
 "#;
 
 fn run(command: &str, variables: &[(&str, &str)], folder: &Path) -> Run {
+    let (command, input) = command.split_once(" < ").unwrap_or((command, ""));
     let words: Vec<&str> = command.split(' ').collect();
     let mut command = ebbtide(&words);
     command.envs(variables.iter().copied()).env("TZ", "UTC").current_dir(folder);
-    let output = command.output().unwrap();
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // One that reads no input may have ended.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
     let is_clock = words.first() == Some(&"clock");
     let text = |bytes: Vec<u8>| {
         let text = neutral(&String::from_utf8(bytes).unwrap());
@@ -325,6 +357,46 @@ fn fill(server: &Server) {
     ] {
         client.call("POST", path, &[("ebbtide-scope", "tenant:acme")], body).ok(201);
     }
+}
+
+/// Commands for a store and for a server that are not compared, with the reason.
+const NOT_COMPARED: &[(&str, &str)] = &[("why", "only a server keeps its refusals")];
+
+/// Names of the commands within a command, from its help.
+fn within(help: &str) -> Vec<String> {
+    let section = help.split("\nCommands:\n").nth(1).unwrap_or_default();
+    let lines = section.lines().take_while(|line| !line.is_empty());
+    let names = lines.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let names = names.filter_map(|line| line.split_whitespace().next());
+    names.filter(|name| *name != "help").map(str::to_owned).collect()
+}
+
+#[test]
+fn every_command_that_takes_a_store_or_a_server_is_compared() {
+    let compared = |words: &str| {
+        let mut all = COMMANDS.iter().chain(READS);
+        all.any(|command| *command == words || command.starts_with(&format!("{words} ")))
+    };
+    let (mut left, mut found, mut missing) = (vec![Vec::<String>::new()], 0, Vec::new());
+    while let Some(words) = left.pop() {
+        let mut line: Vec<&str> = words.iter().map(String::as_str).collect();
+        line.push("--help");
+        let help = String::from_utf8(ebbtide(&line).output().unwrap().stdout).unwrap();
+        let inner = within(&help);
+        let name = words.join(" ");
+        // The kinds of `explain` are its arguments.
+        if inner.is_empty() || name == "explain" {
+            let both = help.contains("--store <URL>") && help.contains("--server <URL>");
+            found += usize::from(both);
+            if both && !compared(&name) && !NOT_COMPARED.iter().any(|(other, _)| *other == name) {
+                missing.push(name);
+            }
+        } else {
+            left.extend(inner.into_iter().map(|one| words.iter().cloned().chain([one]).collect()));
+        }
+    }
+    assert!(found > 40, "{found} commands");
+    assert_eq!(missing, [""; 0]);
 }
 
 #[test]

@@ -146,7 +146,7 @@ struct RevokeArgs {
     names: Vec<String>,
 
     /// Delete every approval of the scope
-    #[arg(long, conflicts_with = "names", requires = "yes")]
+    #[arg(long, conflicts_with = "names")]
     all: bool,
 
     #[command(flatten)]

@@ -1,6 +1,5 @@
 //! `ebbtide attribute`
 
-use std::io::Read as _;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
@@ -9,7 +8,7 @@ use ebbtide_api::attributes::AttributeAnswer;
 use serde_json::{Value, json};
 
 use super::named::ExtensionArgs;
-use crate::args::{BelongsArgs, ScopeTarget, TtlArgs, confirmed};
+use crate::args::{BelongsArgs, ScopeTarget, TtlArgs, confirmed, input};
 use crate::client::encoded;
 use crate::output::{errln, outln, print_items, when};
 use crate::store::Access;
@@ -106,6 +105,19 @@ struct SetArgs {
     /// Write only over this version, from an earlier answer
     #[arg(long, value_name = "VERSION", conflicts_with = "if_absent")]
     if_version: Option<String>,
+
+    /// Write only over this value, as JSON; the lifetime stays as it is, unless --ttl is given
+    #[arg(
+        long,
+        value_name = "JSON",
+        allow_hyphen_values = true,
+        conflicts_with_all = ["if_absent", "if_version", "max_ttl", "sliding", "belongs_to", "timestamp"]
+    )]
+    if_value: Option<String>,
+
+    /// Time of the caller, in milliseconds since 1970: it is stored and answered, and has no effect
+    #[arg(long, value_name = "MILLISECONDS")]
+    timestamp: Option<u64>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -177,13 +189,19 @@ async fn get(args: &NameArgs, json: bool) -> Result<ExitCode> {
 async fn set(args: &SetArgs, json: bool) -> Result<ExitCode> {
     let mut text = args.value.clone();
     if text == "-" {
-        text.clear();
-        std::io::stdin().read_to_string(&mut text).context("cannot read the value from standard input")?;
+        text = input("the value as JSON")?;
     }
     let mut body = args.name.body();
-    body["data"] =
-        serde_json::from_str(&text).context("the value is not JSON; text is written as '\"text\"'")?;
+    let value = parsed(&text)?;
     args.life.add_to(&mut body);
+    if let Some(old) = &args.if_value {
+        (body["old"], body["new"]) = (parsed(old)?, value);
+        return swap(args, body, json).await;
+    }
+    body["data"] = value;
+    if let Some(timestamp) = args.timestamp {
+        body["timestamp"] = timestamp.into();
+    }
     args.belongs.add_to(&mut body);
     if args.if_absent {
         body["if"] = "absent".into();
@@ -196,12 +214,33 @@ async fn set(args: &SetArgs, json: bool) -> Result<ExitCode> {
         errln!("the attribute exists, or has another version");
         return Ok(ExitCode::from(1));
     }
-    let stored = answer.success()?;
+    stored(&answer.success()?, json)
+}
+
+/// Stores the value of `body` if the present one is the old one in it.
+async fn swap(args: &SetArgs, body: Value, json: bool) -> Result<ExitCode> {
+    let operator = args.place.target.operator(Access::Write).await?;
+    let path = "/v1/attributes/compare-and-swap";
+    match operator.call("POST", path, Some(args.place.scope()), Some(body)).await?.or_conflict()? {
+        Ok(answer) => stored(&answer, json),
+        Err(conflict) => {
+            errln!("{conflict}");
+            Ok(ExitCode::from(1))
+        }
+    }
+}
+
+fn parsed(text: &str) -> Result<Value> {
+    serde_json::from_str(text).context("the value is not JSON; text is written as '\"text\"'")
+}
+
+/// Reports a value that was stored.
+fn stored(answer: &Value, json: bool) -> Result<ExitCode> {
     if json {
-        outln!("{stored}")?;
+        outln!("{answer}")?;
     } else {
-        let version = stored["version"].as_str().unwrap_or_default();
-        outln!("stored version {version}, ends {}", when(stored["expires_at"].as_u64()))?;
+        let version = answer["version"].as_str().unwrap_or_default();
+        outln!("stored version {version}, ends {}", when(answer["expires_at"].as_u64()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,7 @@
 //! `ebbtide client`
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -9,14 +10,16 @@ use serde_json::json;
 
 use super::belongings;
 use super::scope::print_counts;
-use crate::args::{AuditArgs, Confirmation, ScopeTarget};
+use crate::args::{AuditArgs, Confirmation, ScopeTarget, millis};
 use crate::client::encoded;
+use crate::config::duration;
 use crate::output::{errln, outln, print_items, when};
 use crate::store::Access;
 
-/// List and delete registered clients, and revoke what was issued to a client
+/// Register, list and delete clients, and revoke what was issued to a client
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
+    ebbtide client register --store fjall:data --scope tenant:acme --owner alice --name app --redirect-uri https://app.example/cb\n  \
     ebbtide client list --store fjall:data --scope tenant:acme alice\n  \
     ebbtide client revoke --store fjall:data --scope tenant:acme ID --reason 'its secret leaked'\n  \
     ebbtide client delete --server http://127.0.0.1:7878 --scope tenant:acme ID --yes")]
@@ -27,6 +30,11 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
+    /// Register a client and print its id and its secret, which cannot be shown again
+    #[command(
+        after_help = "Example:\n  ebbtide client register --store fjall:data --scope tenant:acme --owner alice --name app --redirect-uri https://app.example/cb"
+    )]
+    Register(RegisterArgs),
     /// List the clients of an owner
     #[command(after_help = "Example:\n  ebbtide client list --store fjall:data --scope tenant:acme alice")]
     List(ListArgs),
@@ -47,6 +55,44 @@ enum Action {
         after_help = "Example:\n  ebbtide client delete --store fjall:data --scope tenant:acme ID --yes"
     )]
     Delete(DeleteArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct RegisterArgs {
+    #[command(flatten)]
+    place: ScopeTarget,
+
+    /// Id of the client [default: a new one]
+    #[arg(long, value_name = "ID", allow_hyphen_values = true)]
+    id: Option<String>,
+
+    /// Owner, with whom it is deleted
+    #[arg(long)]
+    owner: Option<String>,
+
+    /// Name for people
+    #[arg(long)]
+    name: Option<String>,
+
+    /// Redirect URI that is allowed, several times for several
+    #[arg(long, value_name = "URI")]
+    redirect_uri: Vec<String>,
+
+    /// Register a client that keeps no secret, such as a page in a browser
+    #[arg(long)]
+    public: bool,
+
+    /// Issue no code to it without a PKCE challenge
+    #[arg(long)]
+    require_pkce: bool,
+
+    /// Lifetime, such as 90d [default: that of the policy, or no end]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    ttl: Option<Duration>,
+
+    /// Lifetime until the first use, such as 1d
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    unused_ttl: Option<Duration>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -103,11 +149,48 @@ struct DeleteArgs {
 
 pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
     match args.action {
+        Action::Register(args) => register(&args, json).await,
         Action::List(args) => list(&args, json).await,
         Action::Show(args) => show(&args).await,
         Action::Revoke(args) => revoke(&args, json).await,
         Action::Delete(args) => delete(args, json).await,
     }
+}
+
+async fn register(args: &RegisterArgs, json: bool) -> Result<ExitCode> {
+    let operator = args.place.target.operator(Access::Write).await?;
+    let mut body = json!({"redirect_uris": args.redirect_uri, "confidential": !args.public});
+    for (member, value) in [("client_id", &args.id), ("owner", &args.owner), ("name", &args.name)] {
+        if let Some(value) = value {
+            body[member] = value.as_str().into();
+        }
+    }
+    if args.require_pkce {
+        body["require_pkce"] = true.into();
+    }
+    for (member, time) in [("ttl_ms", args.ttl), ("unused_ttl_ms", args.unused_ttl)] {
+        if let Some(time) = time {
+            body[member] = millis(time).into();
+        }
+    }
+    let answer = operator.call("POST", "/v1/clients", Some(args.place.scope()), Some(body)).await?;
+    let registered = match answer.or_conflict()? {
+        Ok(registered) => registered,
+        Err(conflict) => {
+            errln!("{conflict}");
+            return Ok(ExitCode::from(1));
+        }
+    };
+    if json {
+        outln!("{registered}")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    outln!("{}", registered["client_id"].as_str().unwrap_or_default())?;
+    if let Some(secret) = registered["client_secret"].as_str() {
+        outln!("{secret}")?;
+        errln!("registered the client; the second line is its secret, which cannot be shown again");
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn list(args: &ListArgs, json: bool) -> Result<ExitCode> {

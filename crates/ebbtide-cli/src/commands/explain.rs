@@ -1,19 +1,17 @@
 //! `ebbtide explain`
 
-use std::io::Read as _;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Subcommand;
-use ebbtide::Secret;
 use ebbtide::ops::explain::RecordState;
 use ebbtide::stores::api_keys::KeyId;
 use ebbtide::stores::grants::GrantId;
 use ebbtide::stores::relationships::RelationType;
 use serde_json::{Value, json};
 
-use crate::args::ScopeTarget;
-use crate::output::{local_time, outln, when};
+use crate::args::{ScopeTarget, secret};
+use crate::output::{local_time, outln, state, when};
 use crate::store::Access;
 
 /// Explain the state of a record: live, expired, used or revoked, and its history
@@ -185,14 +183,16 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
 
 /// Question as JSON, which a server takes as its request.
 fn request(record: Record) -> Result<Value> {
-    let secret = || secret().map(|secret| secret.expose().to_owned());
+    let secret = |what| secret(what).map(|secret| secret.expose().to_owned());
     Ok(match record {
         Record::Replay { namespace, jti, jkt } => {
             json!({"kind": "replays", "namespace": namespace, "jti": jti, "jkt": jkt})
         }
-        Record::Nonce { audience } => json!({"kind": "nonces", "audience": audience, "nonce": secret()?}),
-        Record::Code => json!({"kind": "codes", "code": secret()?}),
-        Record::AccessToken => json!({"kind": "access_tokens", "access_token": secret()?}),
+        Record::Nonce { audience } => {
+            json!({"kind": "nonces", "audience": audience, "nonce": secret("nonce")?})
+        }
+        Record::Code => json!({"kind": "codes", "code": secret("code")?}),
+        Record::AccessToken => json!({"kind": "access_tokens", "access_token": secret("access token")?}),
         Record::Grant { id } => json!({"kind": "grants", "grant_id": id.to_string()}),
         Record::Attribute { owner, bucket, name } => {
             json!({"kind": "attributes", "owner": owner, "bucket": bucket, "name": name})
@@ -205,27 +205,20 @@ fn request(record: Record) -> Result<Value> {
                 "relation_type": relation_type})
         }
         Record::Record { collection } => {
-            json!({"kind": "records", "collection": collection, "id": secret()?})
+            json!({"kind": "records", "collection": collection, "id": secret("id of the record")?})
         }
-        Record::Session => json!({"kind": "sessions", "session_id": secret()?}),
-        Record::PushedRequest => json!({"kind": "pushed_requests", "request_uri": secret()?}),
-        Record::DeviceCode => json!({"kind": "device_codes", "device_code": secret()?}),
+        Record::Session => json!({"kind": "sessions", "session_id": secret("id of the session")?}),
+        Record::PushedRequest => json!({"kind": "pushed_requests", "request_uri": secret("request URI")?}),
+        Record::DeviceCode => json!({"kind": "device_codes", "device_code": secret("device code")?}),
         Record::Challenge { id } => json!({"kind": "challenges", "id": id}),
         Record::Client { id } => json!({"kind": "clients", "client_id": id}),
         Record::Key { id } => json!({"kind": "api_keys", "id": id.to_string()}),
     })
 }
 
-fn secret() -> Result<Secret> {
-    let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).context("cannot read the secret from standard input")?;
-    let text = Secret::new(text);
-    Ok(Secret::new(text.expose().trim()))
-}
-
 fn print(explanation: &Value) -> Result<()> {
     let text = |name: &str| explanation[name].as_str().unwrap_or_default();
-    outln!("{} in {}: {}\n  {}", text("kind"), text("scope"), text("state"), text("why"))?;
+    outln!("{} in {}: {}\n  {}", text("kind"), text("scope"), state(text("state")), text("why"))?;
     for (label, name) in [("created", "created_at"), ("ends", "expires_at"), ("never later than", "cap_at")] {
         if let Some(time) = explanation[name].as_u64() {
             outln!("  {label} {}", when(Some(time)))?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, stdin};
+use std::io::{BufRead, BufReader, IsTerminal as _, stdin};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -155,7 +155,12 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
             Box::new(BufReader::new(file))
         }
-        None => Box::new(stdin().lock()),
+        None => {
+            if stdin().is_terminal() {
+                errln!("enter the lines, and Ctrl-D on a line of its own:");
+            }
+            Box::new(stdin().lock())
+        }
     };
     let operator =
         if args.dry_run { args.target.reader().await? } else { args.target.operator(Access::Create).await? };

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::args::{AuditArgs, Confirmation, ScopeTarget, StoreTarget};
 use crate::client::encoded;
 use crate::config::duration;
-use crate::output::{errln, local_time, outln};
+use crate::output::{errln, outln, print_items, when};
 use crate::store::Access;
 
 /// Create, list and revoke API keys
@@ -142,31 +142,19 @@ async fn create(args: CreateArgs, json: bool) -> Result<ExitCode> {
 
 async fn list(args: ListArgs, json: bool) -> Result<ExitCode> {
     let operator = args.place.target.reader().await?;
-    if !json {
-        print_row(["ROLE", "SCOPE", "EXPIRES AT", "NAME", "ID"])?;
-    }
-    let print = |key: &Value| -> Result<()> {
-        if json {
-            return outln!("{key}");
-        }
-        let text = |name: &str| key[name].as_str().unwrap_or("-");
-        let expires = key["expires_at"].as_u64().map_or("never".to_owned(), local_time);
-        print_row([text("role"), text("scope"), &expires, text("name"), text("id")])
-    };
     let scope = &args.place.scope.name;
     // The keys below the scope of the request are listed, unless the query names one.
     let exact = if args.below { String::new() } else { in_scope(scope) };
-    operator.each("/v1/keys", &exact, Some(scope), print).await?;
-    Ok(ExitCode::SUCCESS)
+    let found = operator.all("/v1/keys", &exact, scope).await?;
+    print_items(found, json, ["ROLE", "SCOPE", "ENDS", "NAME", "ID"], |key: Value| {
+        let text = |name: &str| key[name].as_str().unwrap_or("-").to_owned();
+        [text("role"), text("scope"), when(key["expires_at"].as_u64()), text("name"), text("id")]
+    })
 }
 
 /// Query for the keys of exactly this scope.
 fn in_scope(scope: &Scope) -> String {
     format!("&scope={}", encoded(&scope.to_string()))
-}
-
-fn print_row([role, scope, expires, name, id]: [&str; 5]) -> Result<()> {
-    outln!("{role:<6}  {scope:<24}  {expires:<29}  {name:<16}  {id}")
 }
 
 async fn revoke(args: RevokeArgs) -> Result<ExitCode> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::args::{AuditArgs, ScopeTarget, millis};
+use crate::args::{AuditArgs, ScopeTarget, confirmed, millis};
 use crate::client::encoded;
 use crate::config::duration;
 use crate::operator::Operator;
@@ -97,7 +97,7 @@ pub(super) struct RemovalArgs {
     #[arg(long, requires = "all")]
     below: bool,
 
-    /// Carry out --all
+    /// Carry out --all without asking; without this flag and without a terminal the command only reports it
     #[arg(long)]
     yes: bool,
 
@@ -109,6 +109,14 @@ impl RemovalArgs {
     /// Deletes every record of the scope.
     pub(super) async fn delete_all(&self, place: &ScopeTarget, what: &str, json: bool) -> Result<ExitCode> {
         let operator = place.target.operator(Access::Write).await?;
+        if !self.yes {
+            let query = if self.below { "&below=true" } else { "" };
+            let path = format!("/v1/{what}s?count=true{query}");
+            let counted = operator.call("GET", &path, Some(place.scope()), None).await?.success()?;
+            let extent = if self.below { " and all below it" } else { "" };
+            let change = format!("delete {} {what}s of {}{extent}", counted["count"], place.scope());
+            confirmed(self.yes, &change)?;
+        }
         let AuditArgs { actor, reason } = &self.audit;
         let body = json!({"below": self.below, "on_behalf_of": actor, "reason": reason});
         let path = format!("/v1/{what}s/delete-all");

@@ -193,7 +193,7 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
         Action::List(args) => list(&args, json).await,
         Action::Show(args) => show(&args, json).await,
         Action::Simulate(args) => simulate(args, json).await,
-        Action::Remove(args) => remove(args).await,
+        Action::Remove(args) => remove(&args, json).await,
     }
 }
 
@@ -272,16 +272,19 @@ async fn simulate(args: SimulateArgs, json: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn remove(args: RemoveArgs) -> Result<ExitCode> {
+async fn remove(args: &RemoveArgs, json: bool) -> Result<ExitCode> {
     let operator = args.place.target.operator(Access::Write).await?;
     let scope = args.place.scope.name.to_string();
     let path = format!("/v1/policies?{}&scope={}&{}", args.of.query(), encoded(&scope), args.audit.query());
-    if operator.call("DELETE", &path, None, None).await?.found()?.is_some() {
+    let removed = operator.call("DELETE", &path, None, None).await?.found()?.is_some();
+    if json {
+        outln!("{}", json!({"removed": removed}))?;
+    } else if removed {
         outln!("removed the policy of {} in {scope}", args.of.named())?;
-        return Ok(ExitCode::SUCCESS);
+    } else {
+        crate::output::errln!("there is no stored policy of {} in exactly {scope}", args.of.named());
     }
-    crate::output::errln!("there is no stored policy of {} in exactly {scope}", args.of.named());
-    Ok(ExitCode::from(1))
+    Ok(if removed { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 fn print(policy: &PolicyAnswer, json: bool) -> Result<()> {

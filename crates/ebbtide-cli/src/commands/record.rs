@@ -1,15 +1,14 @@
 //! `ebbtide record`
 
-use std::io::Read as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use clap::Subcommand;
 use ebbtide_api::records::{RecordDeleted, RecordListed, RecordStored};
 use serde_json::{Value, json};
 
-use crate::args::{BelongsArgs, ScopeTarget};
+use crate::args::{BelongsArgs, ScopeTarget, input};
 use crate::config::duration;
 use crate::output::{errln, outln, table, when};
 use crate::store::Access;
@@ -125,7 +124,7 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
 
 impl NameArgs {
     fn body(&self) -> Result<Value> {
-        let id = if self.id == "-" { input()?.trim().to_owned() } else { self.id.clone() };
+        let id = if self.id == "-" { input("the id")?.trim().to_owned() } else { self.id.clone() };
         let member = match (self.by_key, self.base64) {
             (true, _) => "key",
             (false, true) => "id_base64",
@@ -133,12 +132,6 @@ impl NameArgs {
         };
         Ok(json!({"collection": self.collection, member: id}))
     }
-}
-
-fn input() -> Result<String> {
-    let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
-    Ok(text)
 }
 
 async fn get(args: &NameArgs) -> Result<ExitCode> {
@@ -160,7 +153,7 @@ async fn get(args: &NameArgs) -> Result<ExitCode> {
 
 async fn put(args: &PutArgs, json: bool) -> Result<ExitCode> {
     let operator = args.place.target.operator(Access::Write).await?;
-    let Ok(value) = serde_json::from_str::<Value>(&input()?) else {
+    let Ok(value) = serde_json::from_str::<Value>(&input("the value as JSON")?) else {
         bail!("the value on standard input is not JSON");
     };
     let mut body = json!({"collection": args.collection, "id": args.id, "value": value});

@@ -226,7 +226,7 @@ struct RemoveArgs {
     relation_type: Option<RelationType>,
 
     /// Delete every relationship of the scope
-    #[arg(long, conflicts_with = "names", requires = "yes")]
+    #[arg(long, conflicts_with = "names")]
     all: bool,
 
     /// List what belongs to it and would be removed too, and change nothing

@@ -43,7 +43,8 @@ fn print(stats: &Value) -> Result<()> {
         outln!("{kind:<21}  {:>12}  {:>12}  {overdue:>14}", count("live"), count("expired"))?;
     }
     for warning in stats["warnings"].as_array().into_iter().flatten() {
-        outln!("warning: {}", warning.as_str().unwrap_or_default())?;
+        let word = console::Style::new().yellow().apply_to("warning");
+        outln!("{word}: {}", warning.as_str().unwrap_or_default())?;
     }
     Ok(())
 }
