@@ -1,11 +1,15 @@
-//! The page on the requirements of the source documents names tests and calls that exist.
+//! The page on the requirements of the source documents names calls, commands and tests that exist.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::collections::BTreeSet;
+#[path = "support/server.rs"]
+mod server;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::Value;
+use server::ebbtide;
 
 /// Tests of a folder: functions with the attribute of a test, and names in the tables of cases that a runner has.
 fn tests(folder: &Path, found: &mut BTreeSet<String>) {
@@ -73,6 +77,43 @@ fn is_described(api: &Value, call: &str) -> bool {
     })
 }
 
+/// Help texts of commands, by their words.
+#[derive(Default)]
+struct Helps(BTreeMap<String, Option<String>>);
+
+impl Helps {
+    /// Help of a command; none if there is no such command.
+    fn of(&mut self, command: &str) -> Option<&str> {
+        let help = || {
+            let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+            let output = ebbtide(&words).output().unwrap();
+            output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+        };
+        self.0.entry(command.to_owned()).or_insert_with(help).as_deref()
+    }
+
+    /// Checks a command such as `audit list/verify` or `sweep --kind replays`, or flags alone, which a command that was
+    /// checked before has.
+    fn have(&mut self, command: &str) -> bool {
+        let flags: Vec<&str> = command.split(' ').filter(|word| word.starts_with("--")).collect();
+        let has = |help: &str, flag: &str| {
+            let ends = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '-');
+            help.match_indices(flag).any(|(at, _)| ends(&help[at + flag.len()..]))
+        };
+        let is_word = |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || "-/".contains(c));
+        let words: Vec<&str> =
+            command.split(' ').take_while(|word| is_word(word) && !word.starts_with('-')).collect();
+        let Some((last, before)) = words.split_last() else {
+            return flags.iter().all(|flag| self.0.values().flatten().any(|help| has(help, flag)));
+        };
+        // A word may be an argument, such as the kind of `explain code`: its command has a help of its own then.
+        last.split('/').all(|last| {
+            let whole = before.iter().copied().chain([last]).collect::<Vec<_>>().join(" ");
+            self.of(&whole).is_some_and(|help| flags.iter().all(|flag| has(help, flag)))
+        })
+    }
+}
+
 #[test]
 fn every_requirement_names_tests_and_calls_that_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -81,7 +122,7 @@ fn every_requirement_names_tests_and_calls_that_exist() {
     tests(&root.join("crates"), &mut known);
     let api = std::fs::read_to_string(root.join("api/openapi.json")).unwrap();
     let api: Value = serde_json::from_str(&api).unwrap();
-    let (mut rows, mut missing) = (0, Vec::new());
+    let (mut rows, mut missing, mut helps, mut alone) = (0, Vec::new(), Helps::default(), Vec::new());
     for line in page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| requirement")) {
         let line = line.replace("\\|", "/");
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
@@ -92,7 +133,17 @@ fn every_requirement_names_tests_and_calls_that_exist() {
         for call in cells[1].split('`').skip(1).step_by(2).filter(|call| call.contains("/v1/")) {
             assert!(is_described(&api, call), "no such call: {call}");
         }
+        for command in cells[2].split('`').skip(1).step_by(2) {
+            if command.starts_with("--") {
+                alone.push(command.to_owned());
+            } else if !["[[", "make ", "ebbtide-lambda"].iter().any(|other| command.starts_with(other)) {
+                assert!(helps.have(command), "no such command or flag: {command}");
+            }
+        }
         rows += 1;
+    }
+    for flags in alone {
+        assert!(helps.have(&flags), "no such flag: {flags}");
     }
     assert!(rows > 70, "{rows} rows");
     assert!(missing.is_empty(), "the page names tests that do not exist: {missing:#?}");
