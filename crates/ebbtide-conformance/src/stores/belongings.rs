@@ -309,7 +309,7 @@ pub(super) async fn reconciling_removes_index_records_that_lead_to_nothing(rig: 
     let entries = count(Kind::GrantIndex) as u64;
     let done = rig.stores.reconcile_all(&Reach::Exact(rig.scope.clone())).await.expect("reconcile");
     assert_eq!(done.links * 2, entries, "{done:?}");
-    let done = rig.stores.reconcile_all(&Reach::Below(ebbtide::Scope::Global)).await.expect("reconcile");
+    let done = rig.stores.reconcile_all(&Reach::Below(Scope::Global)).await.expect("reconcile");
     assert_eq!(done.links * 2, entries, "{done:?}");
     let index = ebbtide::model::key::Prefix::kind_wide(Kind::GrantIndex);
     assert!(rig.backend.scan_all(&index, rig.clock.now()).await.expect("scan").is_empty());
