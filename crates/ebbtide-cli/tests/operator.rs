@@ -152,7 +152,7 @@ const COMMANDS: &[&str] = &[
     "token grants --scope tenant:acme --client kiosk",
     "token revoke --scope tenant:acme AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA --actor bob --reason over",
     "token revoke-grant --scope tenant:acme 00000000000000000000000000000000 --actor bob --reason over --json",
-    "record put --scope tenant:acme sessions one --ttl 10m --max-ttl 1h --sliding < {\"user\":\"alice\"}",
+    "record put --scope tenant:acme sessions one --ttl 2d --max-ttl 3d --sliding < {\"user\":\"alice\"}",
     "record put --scope tenant:acme sessions one --if-absent < 1",
     "record put --scope tenant:acme sessions two --belongs-to client:nobody < 1",
     "record put --scope tenant:acme sessions two < nonsense",

@@ -138,6 +138,14 @@ impl Import {
     }
 }
 
+/// Lines of standard input. On a terminal it says how to end them.
+fn typed_lines() -> Box<dyn BufRead> {
+    if stdin().is_terminal() {
+        errln!("enter the lines, and Ctrl-D on a line of its own:");
+    }
+    Box::new(stdin().lock())
+}
+
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     if let Some(from) = &args.from {
         let scope = args.scope.context("name the scope of the keys with --scope")?;
@@ -155,12 +163,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
             Box::new(BufReader::new(file))
         }
-        None => {
-            if stdin().is_terminal() {
-                errln!("enter the lines, and Ctrl-D on a line of its own:");
-            }
-            Box::new(stdin().lock())
-        }
+        None => typed_lines(),
     };
     let operator =
         if args.dry_run { args.target.reader().await? } else { args.target.operator(Access::Create).await? };
