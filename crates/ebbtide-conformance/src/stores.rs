@@ -117,6 +117,7 @@ cases! {
         a_key_that_comes_with_the_code_binds_the_grant
         redeeming_gives_the_grant_that_was_asked_for
         a_second_redemption_revokes_what_the_first_gave
+        a_second_redemption_revokes_a_token_without_a_grant
         one_of_many_redemptions_wins_and_the_others_revoke
         one_of_many_without_a_grant_wins
         codes_of_another_scope_are_unknown;
@@ -131,7 +132,8 @@ cases! {
         an_epoch_that_expired_and_was_raised_again_revives_nothing
         an_epoch_of_a_client_that_expired_revives_nothing
         an_overview_has_everything_of_a_subject
-        a_session_can_take_its_grants_with_it;
+        a_session_can_take_its_grants_with_it
+        a_session_that_is_over_takes_its_grants_with_it;
     grants:
         a_refresh_token_is_rotated
         a_retry_gets_the_same_successor_until_the_grace_ends
@@ -142,6 +144,7 @@ cases! {
         twelve_tabs_revoke_nobody_and_a_thief_is_caught
         a_family_is_not_rotated_faster_than_its_windows_end
         a_rotation_issues_an_access_token_in_its_commit
+        the_access_token_of_a_rotation_is_bound_to_the_key_that_came_with_it
         an_older_generation_revokes_the_family
         a_mismatch_burns_nothing
         idle_time_slides_and_ends_at_the_instant
@@ -260,6 +263,7 @@ cases! {
         another_clients_code_is_a_mismatch
         redeeming_before_the_verdict_counts_as_a_poll
         a_second_redemption_revokes_what_the_first_gave
+        a_second_redemption_revokes_a_token_without_a_grant
         guesses_of_a_source_are_limited
         bounds_are_named
         codes_of_another_scope_are_unknown;

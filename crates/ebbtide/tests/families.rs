@@ -402,3 +402,25 @@ async fn revoking_a_client_costs_the_same_however_many_grants_it_has() {
     }
     assert_eq!(costs[0], costs[1], "reads and writes");
 }
+
+#[tokio::test]
+async fn a_page_of_grants_ends_before_it_is_too_large() {
+    let stores = stores(Arc::new(Memory::default()), &begin());
+    let grants = stores.grants(&Scope::Global);
+    let large = serde_json::json!("x".repeat(60_000));
+    for _ in 0..60 {
+        let _ = grants.issue(GrantRequest::new("ada", "app").data(large.clone())).await.unwrap();
+    }
+    let (mut pages, mut listed, mut after) = (0, 0, None);
+    loop {
+        let page = grants.list(Holder::Subject("ada"), after.as_ref(), 1_000).await.unwrap();
+        assert!(page.items.len() <= 48, "{} grants of 60 kB each", page.items.len());
+        (pages, listed) = (pages + 1, listed + page.items.len());
+        let Some(next) = page.next else { break };
+        after = Some(next);
+    }
+    assert_eq!((pages, listed), (2, 60));
+    for limit in [0, 1_001] {
+        assert!(grants.list(Holder::Client("app"), None, limit).await.is_err(), "{limit}");
+    }
+}

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use ebbtide::layers::authenticated::Untagged;
 use ebbtide::ops::reseal::{Resealer, uses};
 use ebbtide::stores::grants::{GrantRequest, Rotate, RotateOutcome};
+use ebbtide::stores::nonces::{NonceCheck, NonceOutcome, NonceRequest};
 use ebbtide::{
     Admin, BackendExt as _, Clock as _, Ebbtide, ErrorKind, Keyring, Kind, ManualClock, Memory, Prefix,
     Scope, SeededRng, Stores, SystemClock, SystemRng, Timestamp,
@@ -213,6 +214,8 @@ async fn a_token_of_a_key_that_only_other_nodes_have_is_unavailable_and_an_inven
     let open = async |name: &str| Ebbtide::builder(&url).keyring_file(file(name)).open().await.unwrap();
     let db = open("two").await;
     let grant = db.scope("global").unwrap().grants().issue(GrantRequest::new("alice", "app")).await.unwrap();
+    let stateless = || NonceRequest::new("rs").stateless();
+    let nonce = db.scope("global").unwrap().nonces().issue(stateless()).await.unwrap().nonce;
     db.close().await;
     // The copy of this node is signed for by the old key: the note was signed with the new one.
     std::fs::copy(file("two"), file("three")).unwrap();
@@ -226,7 +229,14 @@ async fn a_token_of_a_key_that_only_other_nodes_have_is_unavailable_and_an_inven
     let grants = db.scope("global").unwrap().grants();
     let refused = grants.rotate(Rotate::new(grant.refresh_token, "app")).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    let nonces = db.scope("global").unwrap().nonces();
+    let check = NonceCheck::new("rs", nonce);
+    for refused in [nonces.check(&check).await, nonces.accept(&check).await] {
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
     let stranger = Ebbtide::in_memory();
+    let other = stranger.scope("global").unwrap().nonces().issue(stateless()).await.unwrap().nonce;
+    assert_eq!(nonces.check(&NonceCheck::new("rs", other)).await.unwrap(), NonceOutcome::Unknown);
     let other =
         stranger.scope("global").unwrap().grants().issue(GrantRequest::new("alice", "app")).await.unwrap();
     let unknown = grants.rotate(Rotate::new(other.refresh_token, "app")).await.unwrap();

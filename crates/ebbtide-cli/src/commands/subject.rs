@@ -24,11 +24,10 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List the grants, access tokens without a grant, sessions and clients of a subject
+    /// List the grants, access tokens, sessions and clients of a subject
     #[command(
-        long_about = "List the grants, access tokens without a grant, sessions and clients of a subject, up to a \
-            thousand of each.\n\n\
-            Access tokens under a grant are not listed: no index has them, and they end with their grant.",
+        long_about = "List the grants, access tokens, sessions and clients of a subject, up to a thousand of each.\n\n\
+            An access token under a grant has the state of the grant. Codes and device codes are in no list.",
         after_help = "Example:\n  ebbtide subject overview --store fjall:data --scope tenant:acme alice"
     )]
     Overview(OverviewArgs),

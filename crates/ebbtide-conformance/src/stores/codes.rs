@@ -2,12 +2,15 @@
 
 use serde_json::json;
 
+use super::grants::is_active;
 use super::rig::{StoreRig, secs};
+use ebbtide::model::kind::Kind;
 use ebbtide::model::scope::Scope;
 use ebbtide::model::secret::Secret;
 use ebbtide::model::time::Clock as _;
 use ebbtide::stores::Field;
 use ebbtide::stores::access_tokens::{AccessDraft, IntrospectOutcome};
+use ebbtide::stores::audit::Action;
 use ebbtide::stores::clients::ClientRequest;
 use ebbtide::stores::codes::{CodeRequest, IssuedCode, Redeem, RedeemOutcome, Redeemed};
 use ebbtide::stores::grants::{GrantState, GrantTtls, Rotate, RotateOutcome, Why};
@@ -180,6 +183,27 @@ pub(super) async fn a_second_redemption_revokes_what_the_first_gave(rig: StoreRi
         let rotation = grants.rotate(Rotate::new(&issued.refresh_token, "app")).await.expect("rotate");
         assert!(matches!(rotation, RotateOutcome::Revoked { .. }), "{rotation:?}");
     }
+}
+
+pub(super) async fn a_second_redemption_revokes_a_token_without_a_grant(rig: StoreRig) {
+    for later in [0, 3_600, 2 * 24 * 3600] {
+        let code = issue(&rig, bound()).await;
+        let three_days = AccessDraft::default().ttl(secs(3 * 24 * 3600));
+        let presented = present_bound(&code).access_token(three_days);
+        let token = redeemed(&rig, &presented).await.access_token.expect("one was asked for").access_token;
+        rig.pass(later);
+        rig.sweep().await;
+        for (_, misfit) in misfits(&code) {
+            assert_eq!(redeem(&rig, &misfit).await, SPENT);
+        }
+        assert!(is_active(&rig, &token).await, "who has only the code revokes nothing");
+        assert_eq!(redeem(&rig, &present_bound(&code)).await, SPENT);
+        assert!(!is_active(&rig, &token).await, "after {later} s: two parties have the code");
+    }
+    let log = rig.stores.audit(&rig.scope).list(None, 100).await.expect("list").items;
+    let thefts =
+        log.iter().filter(|entry| entry.action == Action::Theft && entry.kind == Some(Kind::AccessToken));
+    assert_eq!(thefts.count(), 3, "each is in the audit log");
 }
 
 pub(super) async fn who_has_only_the_code_revokes_nothing(rig: StoreRig) {

@@ -2,11 +2,12 @@
 
 use serde_json::json;
 
-use super::grants::is_revoked;
+use super::grants::{is_active, is_revoked};
 use super::rig::{StoreRig, secs};
 use ebbtide::model::secret::Secret;
 use ebbtide::model::time::Clock as _;
 use ebbtide::stores::Field;
+use ebbtide::stores::access_tokens::AccessDraft;
 use ebbtide::stores::codes::Redeemed;
 use ebbtide::stores::device_codes::{
     Approve, DecideOutcome, Decision, Deny, DeviceRedeem, DeviceRedeemOutcome, DeviceRequest, PollOutcome,
@@ -196,6 +197,22 @@ pub(super) async fn a_second_redemption_revokes_what_the_first_gave(rig: StoreRi
     let id = redeemed(&rig, &device).await.grant.expect("asked for").grant_id;
     assert_eq!(redeem(&rig, &device).await, DeviceRedeemOutcome::Reused { grant_id: Some(id) });
     assert_eq!(is_revoked(&rig, id).await, Some(Why::CodeReused));
+}
+
+pub(super) async fn a_second_redemption_revokes_a_token_without_a_grant(rig: StoreRig) {
+    let device = start(&rig).await;
+    assert_eq!(decide(&rig, Approve::new(&device.user_code, "ada")).await, decided());
+    let codes = rig.stores.device_codes(&rig.scope);
+    let redeem_as = async |client_id: &str| {
+        let redeem = DeviceRedeem::new(&device.device_code, client_id).access_token(AccessDraft::default());
+        codes.redeem(redeem).await.expect("redeem")
+    };
+    let DeviceRedeemOutcome::Redeemed(redeemed) = redeem_as("tv").await else { panic!("it is approved") };
+    let token = redeemed.access_token.expect("one was asked for").access_token;
+    assert_eq!(redeem_as("evil").await, DeviceRedeemOutcome::Reused { grant_id: None });
+    assert!(is_active(&rig, &token).await, "who has only the code revokes nothing");
+    assert_eq!(redeem_as("tv").await, DeviceRedeemOutcome::Reused { grant_id: None });
+    assert!(!is_active(&rig, &token).await, "two parties have the code");
 }
 
 pub(super) async fn guesses_of_a_source_are_limited(rig: StoreRig) {

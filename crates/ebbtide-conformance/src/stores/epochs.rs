@@ -365,6 +365,17 @@ pub(super) async fn a_session_can_take_its_grants_with_it(rig: StoreRig) {
     else {
         panic!("the session is live")
     };
+    let code = CodeRequest::new("app", "ada", URI).sid(session.sid.clone());
+    let code = rig.stores.codes(&rig.scope).issue(code).await.expect("issue");
+    let redeem = Redeem::new(code, "app").redirect_uri(URI).access_token(AccessDraft::default());
+    let RedeemOutcome::Redeemed(alone) = rig.stores.codes(&rig.scope).redeem(redeem).await.expect("redeem")
+    else {
+        panic!("the session is live")
+    };
+    let alone = alone.access_token.expect("a token").access_token;
+    let answer = rig.stores.access_tokens(&rig.scope).introspect(&alone).await.expect("introspect");
+    let IntrospectOutcome::Active(active) = answer else { panic!("the session is live") };
+    assert_eq!(active.sid.as_ref(), Some(&session.sid), "without a grant too");
     let other = grants.issue(GrantRequest::new("ada", "app").sid("another")).await.expect("issue");
     let outstanding = CodeRequest::new("app", "ada", URI).sid(session.sid.clone());
     let outstanding = rig.stores.codes(&rig.scope).issue(outstanding).await.expect("issue");
@@ -372,9 +383,11 @@ pub(super) async fn a_session_can_take_its_grants_with_it(rig: StoreRig) {
     let grant = redeemed.grant.expect("a grant");
     let answer = grants.rotate(Rotate::new(&grant.refresh_token, "app")).await.expect("rotate");
     assert!(matches!(answer, RotateOutcome::Revoked { why: Why::SessionEnded, .. }), "{answer:?}");
-    let token = redeemed.access_token.expect("a token").access_token;
-    let answer = rig.stores.access_tokens(&rig.scope).introspect(&token).await.expect("introspect");
-    assert_eq!(answer, IntrospectOutcome::Inactive);
+    let under = redeemed.access_token.expect("a token").access_token;
+    for token in [&under, &alone] {
+        let answer = rig.stores.access_tokens(&rig.scope).introspect(token).await.expect("introspect");
+        assert_eq!(answer, IntrospectOutcome::Inactive);
+    }
     let redeem = Redeem::new(outstanding, "app").redirect_uri(URI).with_grant();
     let answer = rig.stores.codes(&rig.scope).redeem(redeem).await.expect("redeem");
     assert_eq!(answer, RedeemOutcome::Unknown);
@@ -383,4 +396,24 @@ pub(super) async fn a_session_can_take_its_grants_with_it(rig: StoreRig) {
     assert!(late.message().contains("sid"), "{late}");
     let answer = grants.rotate(Rotate::new(&other.refresh_token, "app")).await.expect("rotate");
     assert!(matches!(answer, RotateOutcome::Rotated(_)), "{answer:?}");
+}
+
+/// A grant lives for longer than the session that it came from.
+pub(super) async fn a_session_that_is_over_takes_its_grants_with_it(rig: StoreRig) {
+    let (sessions, grants) = (rig.stores.sessions(&rig.scope), rig.stores.grants(&rig.scope));
+    for is_claimed in [true, false] {
+        let session = sessions.create(SessionRequest::new().subject("ada")).await.expect("create");
+        let grant = grants.issue(GrantRequest::new("ada", "app").sid(session.sid)).await.expect("issue");
+        if is_claimed {
+            let _ = sessions.claim(&session.session_id).await.expect("claim");
+        } else {
+            rig.pass(600);
+        }
+        let delete =
+            async || sessions.delete_with_grants(&session.session_id, &context()).await.expect("delete");
+        assert!(delete().await, "it is there, and ends its grant");
+        let answer = grants.rotate(Rotate::new(&grant.refresh_token, "app")).await.expect("rotate");
+        assert!(matches!(answer, RotateOutcome::Revoked { why: Why::SessionEnded, .. }), "{answer:?}");
+        assert!(!delete().await, "it is gone");
+    }
 }

@@ -241,6 +241,31 @@ pub(super) async fn a_rotation_issues_an_access_token_in_its_commit(rig: StoreRi
     assert!(!is_active(&rig, &first).await && !is_active(&rig, &second).await);
 }
 
+/// The refresh tokens of a client that authenticates itself are not bound; each access token is to the key that came with
+/// the request (RFC 9449 §5).
+pub(super) async fn the_access_token_of_a_rotation_is_bound_to_the_key_that_came_with_it(rig: StoreRig) {
+    let grants = rig.stores.grants(&rig.scope);
+    let issued = issue(&rig, GrantTtls::default()).await;
+    let mut token = issued.refresh_token;
+    for key in ["key-1", "key-2"] {
+        let rotate = Rotate::new(&token, "app").dpop_jkt(key).access_token(AccessDraft::default());
+        let answers = [rotate.clone(), rotate].map(|rotate| grants.rotate(rotate));
+        for answer in futures_util::future::join_all(answers).await {
+            let (RotateOutcome::Rotated(next) | RotateOutcome::Retried(next)) = answer.expect("rotate")
+            else {
+                panic!("it is the present one, or a retry")
+            };
+            let access = next.access_token.expect("one was asked for").access_token;
+            let answer = rig.stores.access_tokens(&rig.scope).introspect(&access).await.expect("introspect");
+            let IntrospectOutcome::Active(active) = answer else { panic!("it is active") };
+            assert_eq!(active.dpop_jkt.as_deref(), Some(key));
+            token = next.refresh_token;
+        }
+        let found = grants.get(issued.grant_id).await.expect("get").expect("a grant");
+        assert_eq!(found.dpop_jkt, None, "the family is not bound");
+    }
+}
+
 pub(super) async fn an_older_generation_revokes_the_family(rig: StoreRig) {
     let issued = issue(&rig, GrantTtls::default()).await;
     let mut tokens = vec![issued.refresh_token.clone()];

@@ -36,8 +36,8 @@ async fn issue(
 
 /// Redeems a code once
 ///
-/// A second redemption is answered 409. It revokes the grant of the first if everything that is presented fits the code.
-/// A mismatch invalidates the code.
+/// A second redemption is answered 409. It revokes the grant of the first, or its access token without one, if everything
+/// that is presented fits the code. A mismatch invalidates the code.
 #[utoipa::path(post, path = "/codes/redeem", operation_id = "redeem_code", tag = "codes",
     request_body = Redeem,
     responses(

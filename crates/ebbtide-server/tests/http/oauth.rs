@@ -269,3 +269,26 @@ async fn an_operator_learns_that_a_code_was_ended_by_a_sign_out() {
     let explained = server.post("/v1/explain", json!({"kind": "codes", "code": code})).await.ok(200);
     assert_eq!(explained["state"], "revoked", "{explained}");
 }
+
+#[tokio::test]
+async fn a_token_without_a_grant_ends_with_its_session_and_with_a_second_use_of_its_code() {
+    let server = Server::start().await;
+    for is_session in [true, false] {
+        let session = server.post("/v1/sessions", json!({"subject": "alice"})).await.ok(201);
+        let code =
+            json!({"client_id": "app", "subject": "alice", "redirect_uri": URI, "sid": session["sid"]});
+        let code = server.post("/v1/codes", code).await.ok(201)["code"].clone();
+        let redeem = json!({"code": code, "client_id": "app", "redirect_uri": URI, "access_token": true});
+        let token = server.post("/v1/codes/redeem", redeem.clone()).await.ok(200)["access_token"].clone();
+        let active = introspect(&server, &token).await;
+        assert_eq!((&active["active"], &active["sid"]), (&json!(true), &session["sid"]));
+        if is_session {
+            let delete = json!({"handle": session["handle"], "revoke_grants": true});
+            server.post("/v1/sessions/delete", delete).await.ok(200);
+        } else {
+            let refused = server.post("/v1/codes/redeem", redeem).await.refused(409, "reused");
+            assert!(refused["grant_id"].is_null(), "there is none: {refused}");
+        }
+        assert_eq!(introspect(&server, &token).await, json!({"active": false}));
+    }
+}

@@ -176,6 +176,18 @@ async fn guesses_at_user_codes_are_limited() {
     let log = get(&server, "/v1/audit?action=lockout").await.ok(200);
     let [lockout] = log["items"].as_array().unwrap().as_slice() else { panic!("one lockout: {log}") };
     assert_eq!(lockout["target"], json!(["203.0.113.1"]));
+    // The id of a session is a secret; the log has the handle.
+    let session = server.post("/v1/sessions", json!({})).await.ok(201);
+    for source in [text(&session["session_id"]), "cookie=s3cret"] {
+        for _ in 0..10 {
+            guess(source).await.refused(404, "unknown");
+        }
+        guess(source).await.refused(429, "too_many_guesses");
+    }
+    let log = get(&server, "/v1/audit?action=lockout").await.ok(200);
+    let [_, lockout, other] = log["items"].as_array().unwrap().as_slice() else { panic!("three: {log}") };
+    assert_eq!(lockout["target"], json!([session["handle"]]));
+    assert_eq!(text(&other["target"][0]).len(), 43, "a digest: {other}");
 }
 
 #[tokio::test]

@@ -203,7 +203,7 @@ pub struct Active {
     pub data: Option<Payload>,
     /// The grant that it is under.
     pub grant_id: Option<GrantId>,
-    /// Session that its grant came from.
+    /// Session that its grant or its code came from.
     pub sid: Option<String>,
     /// Time of issue.
     pub issued_at: Timestamp,
@@ -246,7 +246,7 @@ struct StoredToken {
     /// Epochs of its subject and its client.
     #[n(9)]
     stamp: Option<Stamp>,
-    /// Session that its grant came from.
+    /// Session that its grant or its code came from.
     #[n(10)]
     sid: Option<String>,
     #[n(11)]
@@ -259,6 +259,13 @@ pub(super) struct Above<'a> {
     under: Under,
     ends_at: Timestamp,
     family: &'a Family,
+}
+
+/// Origin of a token.
+enum TokenSource<'a> {
+    Grant(Above<'a>),
+    /// Session that the code came from, if it came from one. There is no grant.
+    Session(Option<String>),
 }
 
 #[derive(Debug, Clone, Copy, Encode, Decode)]
@@ -360,7 +367,7 @@ impl AccessTokens {
             let under = Under::of(grant_id, &grant.family);
             let above = Above { under, ends_at: grant.ends_at, family: &grant.family };
             let stamp = grant.family.stamp();
-            let (issued, mut writes) = self.prepare(request, Some(above), stamp, now)?;
+            let (issued, mut writes) = self.prepare(request, TokenSource::Grant(above), stamp, now)?;
             writes.push(Write::Check { key: grant.key.clone(), expected: grant.version });
             let step = Step::write(writes, IssueOutcome::Issued(issued));
             step.while_live(&self.scope, grant.family.parties(), stamp, move |death| match death {
@@ -378,10 +385,14 @@ impl AccessTokens {
     fn prepare(
         &self,
         request: AccessRequest,
-        grant: Option<Above<'_>>,
+        from: TokenSource<'_>,
         stamp: Stamp,
         now: Now,
     ) -> Result<(IssuedAccessToken, Vec<Write>)> {
+        let (grant, sid) = match from {
+            TokenSource::Grant(above) => (Some(above), above.family.sid.clone()),
+            TokenSource::Session(sid) => (None, sid),
+        };
         let cnf = request.key()?;
         let (subject, client_id) =
             (request.subject.unwrap_or_default(), request.client_id.unwrap_or_default());
@@ -404,7 +415,7 @@ impl AccessTokens {
             issued_at: now.latest().as_millis(),
             grant: grant.map(|grant| grant.under),
             stamp: Some(stamp),
-            sid: grant.and_then(|grant| grant.family.sid.clone()),
+            sid,
             x5t_s256: cnf.x5t_s256,
             resource: request.resource,
             profile: request.profile.or_else(|| grant.and_then(|grant| grant.family.profile.clone())),

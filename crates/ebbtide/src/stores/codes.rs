@@ -40,7 +40,7 @@ use crate::timekeeping::Now;
 
 /// Authorization codes of one scope.
 ///
-/// The state of a code is kept for a day after its end, or until the cap of its grant, whichever is later: a late or
+/// The state of a code is kept for a day after its end, or until the end of what it gave, whichever is later: a late or
 /// second redemption is told from an unknown code, before and after a sweep.
 ///
 /// ```
@@ -127,7 +127,9 @@ impl Redeemed {
         let (grant, family, mut writes) = grants.prepare(request, stamp, now)?;
         if let Some(draft) = draft {
             let under = (grant.grant_id, &family, grant.ends_at);
-            match grants.access_tokens().prepare_under(draft, under, now)? {
+            // The grant is bound to the key, and its token with it.
+            let bound = (draft, &family.cnf());
+            match grants.access_tokens().prepare_under(bound, under, now)? {
                 Ok((issued, inserts)) => {
                     self.access_token = Some(issued);
                     writes.extend(inserts);
@@ -137,6 +139,19 @@ impl Redeemed {
         }
         self.grant = Some(grant);
         Ok(Ok(writes))
+    }
+
+    /// Ids of what a second redemption revokes: the grant, or the access token without one.
+    pub(super) fn given(&self) -> (Option<StoredGrantId>, Option<StoredDigest>) {
+        let grant = self.grant.as_ref().map(|grant| (*grant.grant_id.as_bytes()).into());
+        let token = self.access_token.as_ref().filter(|_| grant.is_none());
+        (grant, token.map(|token| (*token.jti.digest().as_bytes()).into()))
+    }
+
+    /// End of what was given.
+    pub(super) fn given_until(&self) -> Option<Timestamp> {
+        let grant = self.grant.as_ref().map(|grant| grant.ends_at);
+        grant.or(self.access_token.as_ref().map(|token| token.expires_at))
     }
 
     fn give_token_alone(
@@ -151,7 +166,7 @@ impl Redeemed {
             Ok(request) => request,
             Err(field) => return Ok(Err(field)),
         };
-        let (issued, writes) = grants.access_tokens().prepare_alone(request, stamp, now)?;
+        let (issued, writes) = grants.access_tokens().prepare_alone(request, self.sid.clone(), stamp, now)?;
         self.access_token = Some(issued);
         Ok(Ok(writes))
     }
@@ -164,7 +179,8 @@ impl Redeemed {
 pub enum RedeemOutcome {
     /// The code was valid, and is now redeemed.
     Redeemed(Box<Redeemed>),
-    /// The code was presented before. Its grant is revoked if everything that was presented fits the code.
+    /// The code was presented before. Its grant, or its access token without one, is revoked if everything that was
+    /// presented fits the code.
     Reused {
         /// Grant that is revoked, if any.
         grant_id: Option<GrantId>,
@@ -176,6 +192,12 @@ pub enum RedeemOutcome {
     /// Not a code of this scope, or forgotten, or its subject or client was deleted. Nothing is changed.
     Unknown,
 }
+
+/// Id of a grant, as a code keeps it.
+pub(super) type StoredGrantId = ByteArray<{ GrantId::BYTES }>;
+
+/// Digest of an access token, as a code keeps it.
+pub(super) type StoredDigest = ByteArray<{ Digest::BYTES }>;
 
 #[derive(Debug, Encode, Decode)]
 struct Code {
@@ -193,13 +215,16 @@ struct Code {
 enum CodeState {
     #[n(0)]
     Open(#[n(0)] Binding),
-    /// Redeemed, with the grant that was issued for it, if any.
+    /// Redeemed, with the grant that was issued for it, or the access token without one, if any.
     #[n(1)]
-    Redeemed(#[n(0)] Option<ByteArray<{ GrantId::BYTES }>>, #[n(1)] Option<Marker>),
+    Redeemed(#[n(0)] Option<StoredGrantId>, #[n(1)] Option<Marker>, #[n(2)] Option<StoredDigest>),
     /// Presented with a field that did not match.
     #[n(2)]
     Burned,
 }
+
+/// Answer to a presented code, and the access token without a grant that it revokes.
+type Judged = (RedeemOutcome, Option<Digest>);
 
 /// Answer to a valid code, the record that replaces it, and the writes that issue its grant.
 type Honoured = (RedeemOutcome, Record, Vec<Write>);
@@ -249,7 +274,7 @@ impl Store for Codes {
                     .map_or_else(|| Finding::new(RecordState::Live, "it was not redeemed yet"), Finding::dead)
             }
             CodeState::Open(_) => Finding::new(RecordState::Expired, "it was not redeemed in its time"),
-            CodeState::Redeemed(id, _) => Finding::new(RecordState::Used, "it was redeemed")
+            CodeState::Redeemed(id, ..) => Finding::new(RecordState::Used, "it was redeemed")
                 .of_grant(id.map(|id| GrantId::from_bytes(*id))),
             CodeState::Burned => {
                 Finding::new(RecordState::Used, "it was presented with something that did not fit")
@@ -308,8 +333,8 @@ impl Codes {
     }
 
     /// Redeems a code. Of any number of redemptions of one code at most one is answered `Redeemed`; every later one
-    /// revokes the grant if everything that is presented fits the code, since two parties have it then. Who has only the
-    /// code revokes nothing.
+    /// revokes the grant, or the access token without one, if everything that is presented fits the code, since two
+    /// parties have it then. Who has only the code revokes nothing.
     ///
     /// After an error the code may have been redeemed, and its grant is then unknown to the caller. A retry is
     /// answered `Reused`: the grant is revoked, and the user signs in again.
@@ -322,56 +347,60 @@ impl Codes {
         }
         let cnf = &Confirmation::of(presented.dpop_jkt.as_ref(), presented.cnf.as_ref())?;
         let key = self.key(&digest)?;
-        let judge =
-            |standing: Option<Record>, read: ClientRead<'_>, now: Now| -> Result<Step<RedeemOutcome>> {
-                let Some(standing) = standing else { return Ok(Step::answer(RedeemOutcome::Unknown)) };
-                let code: Code = codec::decode(&standing.value)?;
-                let valid_until = Timestamp::from_stored(code.valid_until)?;
-                let binding = match code.state {
-                    CodeState::Redeemed(id, marker) => {
-                        // A marker of an earlier version does not tell: it revokes.
-                        let fits = marker.is_none_or(|marker| marker.fits(&presented, cnf));
-                        let grant_id = id.filter(|_| fits).map(|id| GrantId::from_bytes(*id));
-                        return Ok(Step::answer(RedeemOutcome::Reused { grant_id }));
-                    }
-                    CodeState::Burned => {
-                        self.stores.note_fence(valid_until, self.stores.profile().code);
-                        return Ok(Step::answer(RedeemOutcome::Reused { grant_id: None }));
-                    }
-                    CodeState::Open(_) if !now.before(valid_until)? => {
-                        return Ok(Step::answer(RedeemOutcome::Expired));
-                    }
-                    CodeState::Open(binding) => binding,
-                };
-                let (subject, client_id, sid) =
-                    (binding.subject.clone(), binding.client_id.clone(), binding.sid.clone());
-                let (stamp, profile) = (binding.stamp(), binding.profile.clone());
-                let (answer, record, mut writes) = match binding.check(&presented, cnf) {
-                    Err(field) if presented.keep_on_mismatch => {
-                        return Ok(Step::answer(RedeemOutcome::Mismatch(field)));
-                    }
-                    Err(field) => {
-                        let burned = self.remember(valid_until, (CodeState::Burned, profile), valid_until)?;
-                        (RedeemOutcome::Mismatch(field), burned, Vec::new())
-                    }
-                    Ok(()) => match self.honour(&key, binding, (&presented, cnf), valid_until, now)? {
-                        Ok(honoured) => honoured,
-                        Err(field) => return Ok(Step::answer(RedeemOutcome::Mismatch(field))),
-                    },
-                };
-                writes.insert(0, Write::Replace { key: key.clone(), expected: standing.version, record });
-                let parties = Parties::new(&subject, &client_id).session(sid.as_deref()).with_read(read);
-                Step::write(writes, answer)
-                    .while_live(&self.scope, parties, stamp, |_| RedeemOutcome::Unknown)
+        let judge = |standing: Option<Record>, read: ClientRead<'_>, now: Now| -> Result<Step<Judged>> {
+            let answered = |answer| Ok(Step::answer((answer, None)));
+            let Some(standing) = standing else { return answered(RedeemOutcome::Unknown) };
+            let code: Code = codec::decode(&standing.value)?;
+            let valid_until = Timestamp::from_stored(code.valid_until)?;
+            let binding = match code.state {
+                CodeState::Redeemed(id, marker, token) => {
+                    // A marker of an earlier version does not tell: it revokes.
+                    let fits = marker.is_none_or(|marker| marker.fits(&presented, cnf));
+                    let grant_id = id.filter(|_| fits).map(|id| GrantId::from_bytes(*id));
+                    let token = token.filter(|_| fits).map(|token| Digest::from_bytes(*token));
+                    return Ok(Step::answer((RedeemOutcome::Reused { grant_id }, token)));
+                }
+                CodeState::Burned => {
+                    self.stores.note_fence(valid_until, self.stores.profile().code);
+                    return answered(RedeemOutcome::Reused { grant_id: None });
+                }
+                CodeState::Open(_) if !now.before(valid_until)? => {
+                    return answered(RedeemOutcome::Expired);
+                }
+                CodeState::Open(binding) => binding,
             };
+            let (subject, client_id, sid) =
+                (binding.subject.clone(), binding.client_id.clone(), binding.sid.clone());
+            let (stamp, profile) = (binding.stamp(), binding.profile.clone());
+            let (answer, record, mut writes) = match binding.check(&presented, cnf) {
+                Err(field) if presented.keep_on_mismatch => {
+                    return answered(RedeemOutcome::Mismatch(field));
+                }
+                Err(field) => {
+                    let burned = self.remember(valid_until, (CodeState::Burned, profile), valid_until)?;
+                    (RedeemOutcome::Mismatch(field), burned, Vec::new())
+                }
+                Ok(()) => match self.honour(&key, binding, (&presented, cnf), valid_until, now)? {
+                    Ok(honoured) => honoured,
+                    Err(field) => return answered(RedeemOutcome::Mismatch(field)),
+                },
+            };
+            writes.insert(0, Write::Replace { key: key.clone(), expected: standing.version, record });
+            let parties = Parties::new(&subject, &client_id).session(sid.as_deref()).with_read(read);
+            Step::write(writes, (answer, None))
+                .while_live(&self.scope, parties, stamp, |_| (RedeemOutcome::Unknown, None))
+        };
         let (judge, key, by) = (&judge, &key, (&self.scope, presented.client_id.as_str()));
         let update = self.stores.retry(|now| async move {
             let (standing, read) = self.stores.get_with_client(key, by, now).await?;
             judge(standing, read, now)
         });
-        let answer = update.await?;
+        let (answer, token) = update.await?;
         if let RedeemOutcome::Reused { grant_id: Some(id) } = answer {
             self.stores.grants(&self.scope).revoke_reused(id, "authorization code").await?;
+        }
+        if let Some(token) = token {
+            self.stores.access_tokens(&self.scope).revoke_reused(&token, "authorization code").await?;
         }
         Ok(answer)
     }
@@ -410,9 +439,9 @@ impl Codes {
             Ok(writes) => writes,
             Err(field) => return Ok(Err(field)),
         };
-        let keep_until = redeemed.grant.as_ref().map_or(valid_until, |grant| grant.ends_at.max(valid_until));
-        let id = redeemed.grant.as_ref().map(|grant| (*grant.grant_id.as_bytes()).into());
-        let state = CodeState::Redeemed(id, Some(marker));
+        let keep_until = redeemed.given_until().map_or(valid_until, |until| until.max(valid_until));
+        let (grant, token) = redeemed.given();
+        let state = CodeState::Redeemed(grant, Some(marker), token);
         let record = self.remember(valid_until, (state, named), keep_until)?;
         Ok(Ok((RedeemOutcome::Redeemed(Box::new(redeemed)), record, writes)))
     }

@@ -10,6 +10,7 @@ mod user_code;
 use std::time::Duration;
 
 use device::{Device, DeviceState, Pace};
+use moving::device_of;
 pub use types::{
     Approve, DecideOutcome, Decision, Deny, DeviceRedeem, DeviceRedeemOutcome, DeviceRequest, Inspect,
     InspectOutcome, PollOutcome, StartedDevice,
@@ -30,7 +31,7 @@ use crate::backend::IndexTarget;
 use crate::model::codec;
 use crate::model::digest::Digest;
 use crate::model::error::{Error, Result};
-use crate::model::key::{Key, Part};
+use crate::model::key::Key;
 use crate::model::kind::Kind;
 use crate::model::record::{Record, Version};
 use crate::model::scope::Scope;
@@ -42,7 +43,7 @@ use crate::timekeeping::Now;
 
 /// Device codes of one scope.
 ///
-/// The state of a code is kept for a day after its end, or until the cap of its grant, whichever is later.
+/// The state of a code is kept for a day after its end, or until the end of what it gave, whichever is later.
 ///
 /// ```
 /// use ebbtide::Ebbtide;
@@ -101,9 +102,10 @@ impl Store for DeviceCodes {
 
     fn spent(value: &[u8]) -> Result<Option<Vec<u8>>> {
         let device: Device = codec::decode(value)?;
-        let spent = || codec::encode(&Device { state: DeviceState::Redeemed(None), data: None, ..device });
+        let spent =
+            || codec::encode(&Device { state: DeviceState::Redeemed(None, None), data: None, ..device });
         Ok(match device.state {
-            DeviceState::Denied | DeviceState::Redeemed(None) => None,
+            DeviceState::Denied | DeviceState::Redeemed(None, None) => None,
             _ => Some(spent()),
         })
     }
@@ -119,7 +121,7 @@ impl Store for DeviceCodes {
         };
         let valid_until = device.valid_until()?;
         let finding = match &device.state {
-            DeviceState::Redeemed(id) => {
+            DeviceState::Redeemed(id, _) => {
                 let id = id.as_ref().map(|id| GrantId::from_bytes(**id));
                 Finding::new(RecordState::Used, "it was redeemed").of_grant(id)
             }
@@ -210,8 +212,8 @@ impl DeviceCodes {
     /// Reads what a user code asks for, for the page on which the user decides. A wrong code counts as a guess of
     /// `source`, such as an address or a session.
     pub async fn inspect(&self, inspect: &Inspect) -> Result<InspectOutcome> {
-        let source = Some(inspect.source.expose());
-        if let Err(retry_at) = self.count_guess(source).await? {
+        let source = inspect.source.expose();
+        if let Err(retry_at) = self.count_guess(source, &guesses::shown(&inspect.source)).await? {
             return Ok(InspectOutcome::TooManyGuesses { retry_at });
         }
         let answer = self.look(&inspect.user_code).await?;
@@ -259,12 +261,12 @@ impl DeviceCodes {
         if let Decision::Approve(approve) = &decision {
             check_length("subject", &approve.subject, MAX_NAME_BYTES)?;
         }
-        if let Err(retry_at) = self.count_guess(Some(decision.source())).await? {
+        if let Err(retry_at) = self.count_guess(decision.source(), &decision.shown_source()).await? {
             return Ok(DecideOutcome::TooManyGuesses { retry_at });
         }
         let answer = self.look_and_decide(&decision).await?;
         if answer != DecideOutcome::Unknown {
-            self.uncount_guess(Some(decision.source())).await?;
+            self.uncount_guess(decision.source()).await?;
         }
         Ok(answer)
     }
@@ -353,7 +355,7 @@ impl DeviceCodes {
             return Ok(Step::answer(PollOutcome::Mismatch(Field::ClientId)));
         }
         let answer = match &device.state {
-            DeviceState::Redeemed(_) => {
+            DeviceState::Redeemed(..) => {
                 self.stores.note_fence(device.valid_until()?, Ttl::secs(Self::DEFAULT_TTL_SECONDS));
                 PollOutcome::Used
             }
@@ -379,7 +381,7 @@ impl DeviceCodes {
     }
 
     /// Redeems an approved code. Of any number of redemptions of one code at most one is answered `Redeemed`; every
-    /// later one of its client revokes its grant, since two parties have the code. A redemption before the approval counts as a poll.
+    /// later one of its client revokes what it gave, since two parties have the code. One before the approval is a poll.
     ///
     /// After an error the code may have been redeemed, as with [codes](super::codes::Codes::redeem).
     pub async fn redeem(&self, presented: DeviceRedeem) -> Result<DeviceRedeemOutcome> {
@@ -398,10 +400,15 @@ impl DeviceCodes {
             };
             let device = &mut standing.device;
             let subject = match &device.state {
-                DeviceState::Redeemed(id) => {
+                DeviceState::Redeemed(id, token) => {
                     // A caller that has only the code revokes nothing, as with authorization codes.
                     let fits = device.client_id == presented.client_id;
                     let grant_id = id.as_ref().filter(|_| fits).map(|id| GrantId::from_bytes(**id));
+                    if let Some(token) = token.as_ref().filter(|_| fits) {
+                        let (tokens, token) =
+                            (self.stores.access_tokens(&self.scope), Digest::from_bytes(**token));
+                        tokens.revoke_reused(&token, "device code").await?;
+                    }
                     return Ok(Step::answer(DeviceRedeemOutcome::Reused { grant_id }));
                 }
                 DeviceState::Approved(subject)
@@ -434,10 +441,9 @@ impl DeviceCodes {
                     return Ok(Step::answer(DeviceRedeemOutcome::Refused(PollOutcome::Mismatch(field))));
                 }
             };
-            let id = redeemed.grant.as_ref().map(|grant| (*grant.grant_id.as_bytes()).into());
             let carried = Stores::carried(&self.scope, device.parties(), stamp)?;
-            device.state = DeviceState::Redeemed(id);
-            let keep_until = redeemed.grant.as_ref().map(|grant| grant.ends_at);
+            let ((grant, token), keep_until) = (redeemed.given(), redeemed.given_until());
+            device.state = DeviceState::Redeemed(grant, token);
             let answers = (DeviceRedeemOutcome::Redeemed(Box::new(redeemed)), unknown());
             self.replace_until(standing, carried, writes, keep_until, answers)
         });
@@ -488,12 +494,4 @@ impl DeviceCodes {
     fn user_key(&self, user_code: &UserCode) -> Result<Key> {
         Key::new(Kind::UserCode, &self.scope, &[USER_CODES.into(), user_code.digest().part()], &[])
     }
-}
-
-/// Device code that a user code points to. Counts of wrong guesses are kept beside the user codes, and point to nothing.
-fn device_of(index: &Key, record: &Record) -> Option<Key> {
-    let is_code = index.partition().first() == Some(&Part::from(USER_CODES));
-    let digest = Digest::from_bytes(record.value.as_ref().try_into().ok()?);
-    let key = Key::new(Kind::DeviceCode, &index.scope(), &[digest.part()], &[]);
-    key.ok().filter(|_| is_code)
 }

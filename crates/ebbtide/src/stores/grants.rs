@@ -250,7 +250,7 @@ impl Grants {
                 FamilyVerdict::Advance => {
                     let data = self.advance(&mut standing, now)?;
                     let mut writes = vec![self.replacement(&standing)];
-                    let access = match self.access(access_token.as_ref(), id, &standing, now)? {
+                    let access = match self.access((access_token.as_ref(), cnf), id, &standing, now)? {
                         Ok(access) => access,
                         Err(field) => return Ok(Step::answer(RotateOutcome::Mismatch(field))),
                     };
@@ -266,7 +266,7 @@ impl Grants {
                         return Ok(Step::answer(RotateOutcome::Unknown));
                     };
                     let data = self.stores.open_some(&standing.key, standing.family.data.as_deref())?;
-                    let access = match self.access(access_token.as_ref(), id, &standing, now)? {
+                    let access = match self.access((access_token.as_ref(), cnf), id, &standing, now)? {
                         Ok(access) => access,
                         Err(field) => return Ok(Step::answer(RotateOutcome::Mismatch(field))),
                     };
@@ -312,14 +312,14 @@ impl Grants {
     /// the grant.
     fn access(
         &self,
-        draft: Option<&AccessDraft>,
+        (draft, cnf): (Option<&AccessDraft>, &Confirmation),
         id: GrantId,
         standing: &FamilyRecord,
         now: Now,
     ) -> Result<Result<Option<TokenWrites>, Field>> {
         let Some(draft) = draft else { return Ok(Ok(None)) };
         let under = (id, &standing.family, standing.ends_at);
-        Ok(self.stores.access_tokens(&self.scope).prepare_under(draft, under, now)?.map(Some))
+        Ok(self.stores.access_tokens(&self.scope).prepare_under((draft, cnf), under, now)?.map(Some))
     }
 
     /// Advances the family, and reseals its data under the active key: an old key can be retired once its families
@@ -456,14 +456,8 @@ impl Grants {
 
     /// Reads the grant, unless its subject or its client is being deleted. One that carries an older epoch is revoked.
     pub(super) async fn standing(&self, id: GrantId, now: Now) -> Result<Option<FamilyRecord>> {
-        let Some(mut standing) = self.read(id, now).await? else { return Ok(None) };
-        let (parties, stamp) = (standing.family.parties(), standing.family.stamp());
-        match self.stores.death(&self.scope, parties, stamp, now).await? {
-            Some(Death { deleting: true, .. }) => return Ok(None),
-            Some(Death { at, why, .. }) => standing.family.end(why, at),
-            None => {}
-        }
-        Ok(Some(standing))
+        let Some(standing) = self.read(id, now).await? else { return Ok(None) };
+        self.judged(standing, now).await
     }
 
     /// Reads the grant, even while its subject or client is being deleted.

@@ -177,7 +177,7 @@ impl Store for Nonces {
     }
 
     async fn explain(&self, question: &NonceCheck) -> Result<Finding> {
-        if let Some(nonce) = self.stateless(question) {
+        if let Some(nonce) = self.stateless(question)? {
             let finding = match self.check(question).await? {
                 NonceOutcome::Used => Finding::new(RecordState::Used, "it was accepted"),
                 NonceOutcome::Expired => Finding::new(RecordState::Expired, "it was not used in its time"),
@@ -233,7 +233,7 @@ impl Nonces {
 
     /// Checks a nonce without consuming it.
     pub async fn check(&self, check: &NonceCheck) -> Result<NonceOutcome> {
-        if let Some(nonce) = self.stateless(check) {
+        if let Some(nonce) = self.stateless(check)? {
             let now = self.stores.now()?;
             let used = self.stores.backend().get(&self.stateless_key(&nonce)?, now).await?;
             return judge_stateless(&nonce, used.as_ref(), now);
@@ -246,7 +246,7 @@ impl Nonces {
 
     /// Accepts a nonce once. Of any number of callers with one nonce, exactly one is answered `Accepted`.
     pub async fn accept(&self, check: &NonceCheck) -> Result<NonceOutcome> {
-        if let Some(nonce) = self.stateless(check) {
+        if let Some(nonce) = self.stateless(check)? {
             return self.accept_stateless(&nonce).await;
         }
         let Some(key) = self.find(&check.audience, &check.nonce)? else { return Ok(NonceOutcome::Unknown) };
@@ -261,8 +261,12 @@ impl Nonces {
         update.await
     }
 
-    fn stateless(&self, check: &NonceCheck) -> Option<Stateless> {
-        Stateless::read(&self.source(&self.stores.keyring(), &check.audience), &check.nonce)
+    /// Reads a stateless nonce of the scope and audience. `Unavailable` if it was derived with a key that only other nodes
+    /// have.
+    fn stateless(&self, check: &NonceCheck) -> Result<Option<Stateless>> {
+        let Some(key) = Stateless::key_of(&check.nonce) else { return Ok(None) };
+        let keyring = self.stores.shared_keyring().for_token(key)?;
+        Ok(Stateless::read(&self.source(&keyring, &check.audience), &check.nonce))
     }
 
     fn source<'a>(&'a self, keyring: &'a Keyring, audience: &'a str) -> NonceSource<'a> {

@@ -414,7 +414,7 @@ impl Sessions {
     }
 
     /// Deletes a session and ends every grant and token that came from it, in one commit, and returns whether it was
-    /// live. The audit log has an entry.
+    /// there: it may have been claimed or have expired before. The audit log has an entry.
     pub async fn delete_with_grants<'a>(
         &self,
         name: impl Into<SessionName<'a>>,

@@ -15,7 +15,7 @@ impl AccessTokens {
         let parties = Parties::new(&subject, &client_id);
         let issue = self
             .stores
-            .issue(&self.scope, parties, |stamp, now| self.prepare_alone(request.clone(), stamp, now));
+            .issue(&self.scope, parties, |stamp, now| self.prepare_alone(request.clone(), None, stamp, now));
         // The key is the digest of 32 random bytes: a collision means that the random numbers are broken.
         let issued = issue.await?.ok_or_else(|| Error::unavailable("a new access token is taken"))?;
         self.stores.clients(&self.scope).note_use(&client_id);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::Error as _;
 
-use super::{Above, AccessRequest, AccessTokens, IssuedAccessToken, Under};
+use super::{Above, AccessRequest, AccessTokens, IssuedAccessToken, TokenSource, Under};
 use crate::model::error::Result;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
@@ -147,32 +147,33 @@ impl AccessRequest {
 }
 
 impl AccessTokens {
-    /// Access token under a family, and the writes that issue it; the error is the field that contradicts the grant.
-    /// The caller's commit must hold the family to the state that it was judged in.
+    /// Access token under a family, bound to the key that was presented, and the writes that issue it; the error is the
+    /// field that contradicts the grant. The caller's commit must hold the family to the state that it was judged in.
     pub(in crate::stores) fn prepare_under(
         &self,
-        draft: &AccessDraft,
+        (draft, cnf): (&AccessDraft, &Confirmation),
         (id, family, ends_at): (GrantId, &Family, Timestamp),
         now: Now,
     ) -> Result<Result<TokenWrites, Field>> {
-        let mut request = draft.request();
+        let mut request = draft.request().cnf(cnf.clone());
         request.check_lengths()?;
         if let Err(field) = request.inherit(family) {
             return Ok(Err(field));
         }
         let above = Above { under: Under::of(id, family), ends_at, family };
-        Ok(Ok(self.prepare(request, Some(above), family.stamp(), now)?))
+        Ok(Ok(self.prepare(request, TokenSource::Grant(above), family.stamp(), now)?))
     }
 
-    /// Access token without a grant, and the writes that issue it.
+    /// Access token without a grant, from the session `sid` if there was one, and the writes that issue it.
     pub(in crate::stores) fn prepare_alone(
         &self,
         mut request: AccessRequest,
+        sid: Option<String>,
         stamp: Stamp,
         now: Now,
     ) -> Result<(IssuedAccessToken, Vec<Write>)> {
         request.check()?;
-        self.prepare(request, None, stamp, now)
+        self.prepare(request, TokenSource::Session(sid), stamp, now)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::model::key::Key;
 use crate::model::kind::Kind;
 use crate::model::secret::Secret;
 use crate::model::write::Write;
-use crate::stores::audit::{AuditContext, Note};
+use crate::stores::audit::{Action, AuditContext, Note};
 use crate::stores::clients::RevokeReach;
 use crate::stores::grants::{GrantId, Holder, Listed, PAGE, listed_id};
 use crate::stores::shared::token;
@@ -27,6 +27,10 @@ pub struct TokenId(Digest);
 impl TokenId {
     pub(super) const fn of(digest: Digest) -> Self {
         Self(digest)
+    }
+
+    pub(in crate::stores) const fn digest(&self) -> &Digest {
+        &self.0
     }
 }
 
@@ -58,7 +62,16 @@ impl AccessTokens {
     /// Revokes the token with an id, and leaves its grant as it is. Appends to the audit log. Returns false if there is
     /// none.
     pub async fn revoke_by_id(&self, id: TokenId, context: &AuditContext) -> Result<bool> {
-        self.revoke_if(&id.0, Some(context), |_| true).await
+        self.revoke_if(&id.0, Some(&Note::revoked(context)?), |_| true).await
+    }
+
+    /// Revokes the token without a grant that came from a code which was redeemed twice.
+    pub(in crate::stores) async fn revoke_reused(&self, digest: &Digest, code: &str) -> Result<()> {
+        let note = Note::automatic(Action::Theft, "a code was redeemed again; its access token is revoked")?;
+        if self.revoke_if(digest, Some(&note), |_| true).await? {
+            tracing::warn!("{code} was redeemed twice; its access token is revoked");
+        }
+        Ok(())
     }
 
     /// Revokes one token, if it is held by `client_id`, and leaves its grant as it is. With a context, the audit log
@@ -71,7 +84,8 @@ impl AccessTokens {
     ) -> Result<bool> {
         let Some(digest) = token::read(token::ACCESS, &[], token) else { return Ok(false) };
         let is_theirs = |stored: &StoredToken| client_id.is_none_or(|id| stored.client_id == id);
-        self.revoke_if(&digest, context, is_theirs).await
+        let note = context.map(Note::revoked).transpose()?;
+        self.revoke_if(&digest, note.as_ref(), is_theirs).await
     }
 
     /// Grant that the revocation of a token reaches; none if it reaches the token alone. Every token of a revoked grant
@@ -101,7 +115,7 @@ impl AccessTokens {
     async fn revoke_if(
         &self,
         digest: &Digest,
-        context: Option<&AuditContext>,
+        note: Option<&Note>,
         condition: impl Fn(&StoredToken) -> bool,
     ) -> Result<bool> {
         let key = self.key(digest)?;
@@ -116,9 +130,8 @@ impl AccessTokens {
             let under = stored.grant.map(|under| GrantId::from_bytes(*under.id));
             let detail = under.map(|id| format!("under the grant {id}"));
             let step = Step::write(writes, true);
-            let Some(context) = context else { return Ok(step) };
-            let note = Note::revoked(context)?;
-            let note = note.about(Kind::AccessToken, vec![stored.subject, stored.client_id]);
+            let Some(note) = note else { return Ok(step) };
+            let note = note.clone().about(Kind::AccessToken, vec![stored.subject, stored.client_id]);
             let note = if let Some(detail) = detail { note.with_detail(detail) } else { note };
             Ok(step.audited(&self.scope, note))
         });

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 
 use crate::model::error::Result;
 use crate::model::time::Timestamp;
-use crate::stores::grants::GrantId;
+use crate::stores::codes::{StoredDigest, StoredGrantId};
 use crate::stores::shared::confirmation::Resources;
 use crate::stores::shared::epochs::{Parties, Stamp};
 use crate::timekeeping::Now;
@@ -50,9 +49,9 @@ pub(super) enum DeviceState {
     Approved(#[n(0)] String),
     #[n(2)]
     Denied,
-    /// Redeemed, with the grant that was issued for it, if any.
+    /// Redeemed, with the grant that was issued for it, or the access token without one, if any.
     #[n(3)]
-    Redeemed(#[n(0)] Option<ByteArray<{ GrantId::BYTES }>>),
+    Redeemed(#[n(0)] Option<StoredGrantId>, #[n(1)] Option<StoredDigest>),
 }
 
 /// Pace that a device is told.

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::guesses::shown;
 use crate::model::secret::Secret;
 use crate::model::time::Timestamp;
 use crate::model::ttl::Ttl;
@@ -209,6 +210,16 @@ impl Decision {
         match self {
             Self::Approve(Approve { source, subject, .. }) => source.as_ref().map_or(subject, Secret::expose),
             Self::Deny(Deny { source, .. }) => source.expose(),
+        }
+    }
+
+    /// Origin as the audit log shows it.
+    pub(super) fn shown_source(&self) -> String {
+        match self {
+            Self::Approve(Approve { source: None, subject, .. }) => subject.clone(),
+            Self::Approve(Approve { source: Some(source), .. }) | Self::Deny(Deny { source, .. }) => {
+                shown(source)
+            }
         }
     }
 }

@@ -15,8 +15,8 @@ use crate::stores::registry::listed;
 use crate::stores::shared::belongings::Parent;
 use crate::stores::shared::client_epochs::ClientRead;
 use crate::stores::shared::deletion::Removed;
-use crate::stores::shared::epochs::Stamp;
-use crate::stores::shared::paging::Pages;
+use crate::stores::shared::epochs::{Death, Stamp};
+use crate::stores::shared::paging::{FIRST_RECORDS, MAX_PAGE_BYTES, Pages, check_limit};
 use crate::stores::shared::tombstones::Principal;
 use crate::stores::shared::update::Step;
 use crate::timekeeping::Now;
@@ -126,17 +126,40 @@ impl Grants {
     /// Lists up to `limit` grants of a subject or a client, after `after`. A page may hold fewer and still have a next.
     /// Payloads stay sealed; [`get`](Self::get) opens them.
     pub async fn list(&self, holder: Holder<'_>, after: Option<&Cursor>, limit: usize) -> Result<GrantPage> {
-        let (ids, next) = self.ids(holder, after, limit).await?;
-        let mut items = Vec::with_capacity(ids.len());
-        for id in ids {
+        check_limit(limit)?;
+        let (mut items, mut read, mut bytes, mut next) = (Vec::new(), 0, 0, after.cloned());
+        loop {
+            let (ids, rest) = self.ids(holder, next.as_ref(), FIRST_RECORDS.min(limit - read)).await?;
+            (next, read) = (rest, read + ids.len());
             let now = self.stores.now()?;
-            let standing = self.standing(id, now).await?;
-            // The key has a digest of the holder's name; the record has the name.
-            let theirs =
-                standing.filter(|FamilyRecord { family, .. }| holder.has(&family.subject, &family.client_id));
-            items.extend(theirs.map(|standing| describe(id, standing, None, now)).transpose()?);
+            let keys: Vec<Key> = ids.iter().map(|id| self.key(*id)).collect::<Result<_>>()?;
+            let records =
+                if keys.is_empty() { Vec::new() } else { self.stores.backend().get_many(&keys, now).await? };
+            for ((id, key), record) in ids.into_iter().zip(&keys).zip(records) {
+                bytes += record.as_ref().map_or(0, |record| record.value.len());
+                let Some(standing) = read_standing(key, record)? else { continue };
+                // The key of the index has a digest of the holder's name; the record has the name.
+                if !holder.has(&standing.family.subject, &standing.family.client_id) {
+                    continue;
+                }
+                let standing = self.judged(standing, now).await?;
+                items.extend(standing.map(|standing| describe(id, standing, None, now)).transpose()?);
+            }
+            if next.is_none() || read >= limit || bytes >= MAX_PAGE_BYTES {
+                return Ok(GrantPage { items, next });
+            }
         }
-        Ok(GrantPage { items, next })
+    }
+
+    /// The grant, unless its subject or its client is being deleted. One that carries an older epoch is revoked.
+    pub(super) async fn judged(&self, mut standing: FamilyRecord, now: Now) -> Result<Option<FamilyRecord>> {
+        let (parties, stamp) = (standing.family.parties(), standing.family.stamp());
+        match self.stores.death(&self.scope, parties, stamp, now).await? {
+            Some(Death { deleting: true, .. }) => return Ok(None),
+            Some(Death { at, why, .. }) => standing.family.end(why, at),
+            None => {}
+        }
+        Ok(Some(standing))
     }
 
     /// Reads the grant for a client that presents a token of it, with the epoch of the client where that is read.

@@ -242,9 +242,9 @@ pub struct Rotate {
     /// Authenticated client that presents it.
     #[cfg_attr(feature = "schema", schema(example = "app"))]
     pub client_id: String,
-    /// Thumbprint of the key whose proof came with it.
+    /// Thumbprint of the key whose proof came with it; an access token that is asked for is bound to it.
     pub dpop_jkt: Option<String>,
-    /// Key that came with it, by `jkt` or `x5t#S256`.
+    /// Key that came with it, by `jkt` or `x5t#S256`; an access token that is asked for is bound to it.
     pub cnf: Option<Confirmation>,
     /// Asks for an access token, issued in the commit of the rotation: `true`, or what differs from the grant.
     #[serde(default, deserialize_with = "asked")]

@@ -62,6 +62,12 @@ impl Stateless {
         token::write(token::NONCE, &self.bytes)
     }
 
+    /// Key that a nonce says it was derived with; none if it is not stateless.
+    pub(super) fn key_of(nonce: &Secret) -> Option<KeyId> {
+        let bytes = token::decode::<WHOLE>(token::NONCE, nonce)?;
+        Some(KeyId::from_bytes(*bytes.first_chunk()?))
+    }
+
     /// Reads a nonce; none unless it was derived for this scope and audience with a key of the ring.
     pub(super) fn read(source: &NonceSource<'_>, nonce: &Secret) -> Option<Self> {
         let bytes = token::decode::<WHOLE>(token::NONCE, nonce)?;

@@ -155,7 +155,7 @@ impl Sessions {
         Ok(was_live)
     }
 
-    /// Removes a session with its index, and returns whether it was live. With a note, its grants end too.
+    /// Removes a session with its index, and returns whether it was live; together with its grants, whether it was there.
     pub(super) async fn remove(
         &self,
         digest: &Digest,
@@ -183,10 +183,11 @@ impl Sessions {
                     record: ended,
                 });
             }
-            let step = Step::write(writes, lives);
+            let has_ended_something = lives || with_grants;
+            let step = Step::write(writes, has_ended_something);
             // A session that is over already loses nothing by its removal.
             Ok(match &note {
-                Some(note) if lives || with_grants => {
+                Some(note) if has_ended_something => {
                     let subject = stored.subject.clone().into_iter();
                     step.audited(&self.scope, subject.fold(note.clone(), Note::of_subject))
                 }
