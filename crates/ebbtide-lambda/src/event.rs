@@ -90,11 +90,14 @@ pub(crate) fn request_of(event: Value, payload: Payload) -> Result<Request<Body>
     Ok(request)
 }
 
-/// Path below the stage of an API, which is a part of it at the API's own address.
+/// Path below the stage of an API, which is a part of it at the own address of an HTTP API, and of no other. A stage may have
+/// the name with which our paths begin.
 fn within_stage<'a>(path: &'a str, stage: Option<&str>) -> &'a str {
+    const OURS: &str = "/v1/";
     let Some(stage) = stage.filter(|stage| *stage != "$default") else { return path };
     let rest = path.strip_prefix('/').and_then(|path| path.strip_prefix(stage));
-    rest.filter(|rest| rest.is_empty() || rest.starts_with('/')).unwrap_or(path)
+    let rest = rest.filter(|rest| rest.is_empty() || rest.starts_with('/'));
+    rest.filter(|rest| rest.starts_with(OURS) || !path.starts_with(OURS)).unwrap_or(path)
 }
 
 /// Query of the first version, which has its parameters decoded.
@@ -226,6 +229,9 @@ mod tests {
             ("/prod/v1/codes", "prod", "/v1/codes?limit=2&after=a%2Fb"),
             ("/prod", "prod", "/?limit=2&after=a%2Fb"),
             ("/production/v1", "prod", "/production/v1?limit=2&after=a%2Fb"),
+            ("/v1/codes", "v1", "/v1/codes?limit=2&after=a%2Fb"),
+            ("/v1/v1/codes", "v1", "/v1/codes?limit=2&after=a%2Fb"),
+            ("/v1/healthz", "prod", "/v1/healthz?limit=2&after=a%2Fb"),
             ("/v1/a b?c", "$default", "/v1/a%20b%3Fc?limit=2&after=a%2Fb"),
         ] {
             let request = request_of(second(path, stage), Payload::V2).unwrap();

@@ -105,12 +105,13 @@ impl Postgres {
     async fn single(&self, write: Write, now: Timestamp) -> Result<bool> {
         let sql = self.sql.of(write.key().kind());
         let at = millis(now);
-        let run = async |text: &str, params: Params<'_>| self.link.run(Repeat::Write, text, params).await;
         // Inserts are gathered, and have turns of their own; conditions alone wait for no lock.
-        let _turn = match &write {
+        let turns = match &write {
             Write::Insert { .. } | Write::Check { .. } | Write::Absent { .. } => None,
             write => Some(self.turns.of(write.key()).await?),
         };
+        let run =
+            async |text: &str, params: Params<'_>| self.link.run_in_turn(turns.as_ref(), text, params).await;
         match write {
             Write::Insert { key, record } => self.gatherers[&key.kind()].insert(key, record, now).await,
             Write::Put { key, record } => {
@@ -153,23 +154,22 @@ impl Backend for Postgres {
     }
 
     async fn take(&self, key: &Key, now: Timestamp) -> Result<Option<Record>> {
-        let _turn = self.turns.of(key).await?;
+        let turns = self.turns.of(key).await?;
         let sql = &self.sql.of(key.kind()).take;
         let params: Params<'_> = &[&Bytea(key.as_bytes()), &millis(now)];
-        let answer = self.link.run(Repeat::Write, sql, params).await?;
+        let answer = self.link.run_in_turn(Some(&turns), sql, params).await?;
         answer.rows.first().map(|row| record(row, 0)).transpose()
     }
 
     async fn alter(&self, key: &Key, alteration: &Alteration, now: Timestamp) -> Result<Altered> {
         alteration.check()?;
-        let _turn = self.turns.of(key).await?;
         self.alter_one(key, alteration, now).await
     }
 
     async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit> {
         if batch.writes().len() > 1 {
-            let _turns = self.turns.of_all(batch.writes().iter().map(Write::key)).await?;
-            return batch::commit(&self.link, &self.sql, &batch, now).await;
+            let turns = self.turns.of_all(batch.writes().iter().map(Write::key)).await?;
+            return batch::commit(&self.link, &self.sql, &turns, &batch, now).await;
         }
         let write = batch.into_writes().pop().expect("a batch has at least one write");
         Ok(if self.single(write, now).await? { Commit::Applied } else { Commit::Refused { index: 0 } })

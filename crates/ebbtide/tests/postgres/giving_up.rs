@@ -14,6 +14,7 @@ use crate::service::{
 
 cases! {
     callers_that_give_up_on_a_locked_row_leave_no_statement_behind
+    callers_that_give_up_where_nothing_is_cancelled_leave_connections_for_others
     checks_of_a_locked_row_hold_up_no_other_check
     callers_that_give_up_on_a_quiet_server_hold_up_no_check
     writes_that_wait_for_a_row_leave_connections_for_single_rows
@@ -123,6 +124,42 @@ async fn callers_that_give_up_on_a_locked_row_leave_no_statement_behind() {
     println!("an unrelated replace after {CALLERS} callers gave up: {:?}", began.elapsed());
     within(5, locked.until_waiting(|count| count == 0)).await;
     locked.release().await;
+}
+
+/// As behind a transaction pooler, or where commits wait for a standby: the statements go on, and others must not join them.
+async fn callers_that_give_up_where_nothing_is_cancelled_leave_connections_for_others() {
+    let options = "&pooler=transaction&lock_timeout_ms=60000&statement_timeout_ms=60000";
+    let locked = Locked::new(options).await;
+    let store = Arc::clone(&locked.store);
+    let version = store.get(&key("locked"), at(0)).await.unwrap().unwrap().version;
+    for round in 0..6 {
+        let write = || {
+            let store = Arc::clone(&store);
+            async move {
+                match round % 3 {
+                    0 => drop(store.replace(key("locked"), version, record("w", 1_000), at(0)).await),
+                    1 => drop(store.take(&key("locked"), at(0)).await),
+                    _ => {
+                        let put = |name: &str| Write::Put { key: key(name), record: record("w", 1_000) };
+                        let batch = Batch::new(vec![put("locked"), put("another")]).unwrap();
+                        drop(store.commit(batch, at(0)).await);
+                    }
+                }
+            }
+        };
+        giving_up(write, Duration::from_millis(200)).join_all().await;
+    }
+    // A quarter of the twelve connections for such work.
+    locked.until_waiting(|count| count > 0).await;
+    let waiting = locked.waiting().await;
+    assert!(waiting <= 3, "{waiting} statements wait for the row");
+    let version = store.get(&key("free"), at(0)).await.unwrap().unwrap().version;
+    let replaced = store.replace(key("free"), version, record("w", 1_000), at(0));
+    assert!(within(5, replaced).await.unwrap().is_applied());
+    locked.release().await;
+    // Their turns end with them.
+    let put = within(20, store.put(key("locked"), record("x", 1_000), at(0)));
+    assert!(put.await.unwrap().is_applied());
 }
 
 async fn checks_of_a_locked_row_hold_up_no_other_check() {

@@ -117,23 +117,32 @@ async fn rows_of_the_version_before_are_swept_at_their_time() {
     };
     sql(&server(), &insert("a,b", 10)).await;
     sql(&server(), &insert("c", 1_000)).await;
-    // A large table, and what a migration that was interrupted has left: a column, an index that was not finished.
+    // A large table and a small one, and what a migration that was interrupted has left of each: a column, an index that
+    // was not finished.
     let left = format!(
         "INSERT INTO {schema}.grants (key, value, version, expires_at, written_at) \
-         SELECT decode(md5(n::text), 'hex'), decode(repeat('00', 100), 'hex'), '', 9000, 0 FROM generate_series(1, 10000) AS n; \
-         ALTER TABLE {schema}.grants ADD COLUMN due_at bigint NOT NULL DEFAULT 0; \
-         CREATE INDEX grants_due ON {schema}.grants (due_at); \
-         UPDATE pg_index SET indisvalid = false WHERE indexrelid = '{schema}.grants_due'::regclass"
+         SELECT decode(md5(n::text), 'hex'), decode(repeat('00', 100), 'hex'), '', 9000, 0 FROM generate_series(1, 10000) AS n"
     );
     sql(&server(), &left).await;
+    for table in ["grants", "codes"] {
+        let left = format!(
+            "ALTER TABLE {schema}.{table} ADD COLUMN due_at bigint NOT NULL DEFAULT 0; \
+             CREATE INDEX {table}_due ON {schema}.{table} (due_at); \
+             UPDATE pg_index SET indisvalid = false WHERE indexrelid = '{schema}.{table}_due'::regclass"
+        );
+        sql(&server(), &left).await;
+    }
     let migrated = migrate(&url).await.unwrap();
     assert_eq!((migrated.from, migrated.to), (2, 3));
-    let indexes = format!(
-        "SELECT string_agg(c.relname::text, ',' ORDER BY c.relname), bool_and(i.indisvalid) FROM pg_index AS i \
-         JOIN pg_class AS c ON c.oid = i.indexrelid WHERE i.indrelid = '{schema}.grants'::regclass"
-    );
-    let row = connect(&server()).await.query_one(&indexes, &[]).await.unwrap();
-    assert_eq!((row.get::<_, String>(0), row.get::<_, bool>(1)), ("grants_due,grants_pkey".to_owned(), true));
+    for table in ["grants", "codes"] {
+        let indexes = format!(
+            "SELECT string_agg(c.relname::text, ',' ORDER BY c.relname), bool_and(i.indisvalid) FROM pg_index AS i \
+             JOIN pg_class AS c ON c.oid = i.indexrelid WHERE i.indrelid = '{schema}.{table}'::regclass"
+        );
+        let row = connect(&server()).await.query_one(&indexes, &[]).await.unwrap();
+        let there = format!("{table}_due,{table}_pkey");
+        assert_eq!((row.get::<_, String>(0), row.get::<_, bool>(1)), (there, true));
+    }
     let store = open_at(&url).await;
     sql(&server(), &insert("d", 10)).await;
     sql(&server(), &insert("e", 1_000)).await;

@@ -1,9 +1,9 @@
 //! Changes that answer with the record: one statement each.
 
 use super::Postgres;
-use super::link::Repeat;
 use super::params::{Bytea, Params, column, millis, record};
 use super::sql::{COLUMNS, due};
+use super::turns::HeldTurns;
 use crate::model::alteration::{Add, Alteration, Altered};
 use crate::model::error::{Error, Result};
 use crate::model::key::Key;
@@ -92,6 +92,7 @@ impl Postgres {
         alteration: &Alteration,
         now: Timestamp,
     ) -> Result<Altered> {
+        let turns = &self.turns.of(key).await?;
         let sql = &self.sql.of(key.kind()).alter;
         let (bytes, at) = (Bytea(key.as_bytes()), millis(now));
         match alteration {
@@ -100,35 +101,44 @@ impl Postgres {
                 let (least, most) = add.bounds();
                 let (version, end) = (Bytea(version.as_bytes()), millis(*expires_if_new));
                 if add.fits(0) {
-                    self.answer(&sql.add, &[&bytes, by, &version, &end, &at, &least, &most]).await
+                    self.answer(turns, &sql.add, &[&bytes, by, &version, &end, &at, &least, &most]).await
                 } else {
-                    self.answer(&sql.add_to_live, &[&bytes, by, &version, &at, &least, &most]).await
+                    self.answer(turns, &sql.add_to_live, &[&bytes, by, &version, &at, &least, &most]).await
                 }
             }
-            Alteration::Swap { record } => self.swap(&sql.swap, &bytes, record, at).await,
+            Alteration::Swap { record } => self.swap(turns, &sql.swap, &bytes, record, at).await,
             Alteration::Touch { first, expires_at, version } => {
                 let (end, version) = (millis(*expires_at), Bytea(version.as_bytes()));
-                self.answer(&sql.touch, &[&bytes, &end, &version, &at, &Bytea(&[*first])]).await
+                self.answer(turns, &sql.touch, &[&bytes, &end, &version, &at, &Bytea(&[*first])]).await
             }
-            Alteration::Take { first } => self.answer(&sql.take, &[&bytes, &at, &Bytea(&[*first])]).await,
+            Alteration::Take { first } => {
+                self.answer(turns, &sql.take, &[&bytes, &at, &Bytea(&[*first])]).await
+            }
         }
     }
 
     /// Runs a statement that is never repeated once it was sent.
-    async fn answer(&self, sql: &str, params: Params<'_>) -> Result<Altered> {
-        let answer = self.link.run(Repeat::Write, sql, params).await?;
+    async fn answer(&self, turns: &HeldTurns, sql: &str, params: Params<'_>) -> Result<Altered> {
+        let answer = self.link.run_in_turn(Some(turns), sql, params).await?;
         match answer.rows.first() {
             Some(row) => Ok(Altered { applied: column(row, 0)?, record: Some(record(row, 1)?) }),
             None => Ok(Altered::refused(None)),
         }
     }
 
-    async fn swap(&self, sql: &str, key: &Bytea<'_>, new: &Record, at: i64) -> Result<Altered> {
+    async fn swap(
+        &self,
+        turns: &HeldTurns,
+        sql: &str,
+        key: &Bytea<'_>,
+        new: &Record,
+        at: i64,
+    ) -> Result<Altered> {
         let (value, version) = (Bytea(&new.value), Bytea(new.version.as_bytes()));
         let expires_at = millis(new.expires_at);
         for _ in 0..SWAPS {
             let params: Params<'_> = &[key, &value, &version, &expires_at, &at];
-            let answer = self.link.run(Repeat::Write, sql, params).await?;
+            let answer = self.link.run_in_turn(Some(turns), sql, params).await?;
             let Some(row) = answer.rows.first() else { continue };
             let live: Option<bool> = column(row, 0)?;
             let before = if live == Some(true) { Some(record(row, 1)?) } else { None };

@@ -16,6 +16,7 @@
 use super::link::Link;
 use super::params::{Bytea, Param, Params, column, malformed, millis, only};
 use super::sql::{ABSENT, ALWAYS, ERASE, NOTHING, PLACEHOLDER, STORE, Sql, VERSION};
+use super::turns::HeldTurns;
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 use crate::model::time::Timestamp;
@@ -64,7 +65,13 @@ impl<'a> Rows<'a> {
     }
 }
 
-pub(super) async fn commit(link: &Link, sql: &Sql, batch: &Batch, now: Timestamp) -> Result<Commit> {
+pub(super) async fn commit(
+    link: &Link,
+    sql: &Sql,
+    turns: &HeldTurns,
+    batch: &Batch,
+    now: Timestamp,
+) -> Result<Commit> {
     let columns = Columns::new(batch.writes());
     let now = millis(now);
     let count = i64::try_from(batch.writes().len()).expect("a batch has at most 100 writes");
@@ -113,7 +120,7 @@ pub(super) async fn commit(link: &Link, sql: &Sql, batch: &Batch, now: Timestamp
     let last: Params<'_> = &[&columns.kinds, &columns.keys];
     steps.extend([(carry_out.as_str(), judged), (clear_out.as_str(), last)]);
     for _ in 0..ATTEMPTS {
-        let answer = link.transact(&steps).await?;
+        let answer = link.transact(turns, &steps).await?;
         let row = only(&answer.rows)?;
         let (met, refused): (i64, Option<i64>) = (column(row, 0)?, column(row, 1)?);
         // A missing row is not locked either, and proves nothing: it was swept or deleted after it was found and

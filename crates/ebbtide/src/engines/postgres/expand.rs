@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
 
 use super::link::{Link, explain};
 use super::names::Names;
@@ -53,7 +54,15 @@ pub(super) async fn tables(link: &Link, names: &Names, tables: Vec<Vec<Change>>)
 
 /// Makes the changes of a table in one transaction.
 async fn at_once(client: &Client, names: &Names, changes: &[Change]) -> Result<()> {
-    let statements: Vec<_> = changes.iter().map(|change| change.statement(names)).collect();
+    let mut statements = Vec::new();
+    for change in changes {
+        if let Change::Index { name, .. } = change
+            && is_unfinished(client, names, name).await?
+        {
+            statements.push(Change::Drop { name: name.clone() }.statement(names));
+        }
+        statements.push(change.statement(names));
+    }
     briefly(client, &statements.join("; ")).await
 }
 
@@ -62,7 +71,10 @@ async fn beside_writers(client: &Client, names: &Names, changes: &[Change]) -> R
         match change {
             Change::Brief(text) => briefly(client, text).await?,
             Change::Index { name, .. } => {
-                drop_unfinished(client, names, name).await?;
+                if is_unfinished(client, names, name).await? {
+                    let unfinished = Change::Drop { name: name.clone() };
+                    run(client, &unfinished.text(names, "CONCURRENTLY ")).await?;
+                }
                 run(client, &change.text(names, "CONCURRENTLY ")).await?;
             }
             Change::Drop { .. } => run(client, &change.text(names, "CONCURRENTLY ")).await?,
@@ -107,20 +119,18 @@ async fn briefly(client: &Client, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Drops an index whose building was interrupted: it is there, and no query uses it.
-async fn drop_unfinished(client: &Client, names: &Names, index: &str) -> Result<()> {
+/// Returns true if building the index was interrupted: it is there, and no query uses it.
+async fn is_unfinished(client: &Client, names: &Names, index: &str) -> Result<bool> {
     let (schema, name) = (names.schema(), index.trim_matches('"'));
+    // Unnamed, since it may be sent through a transaction pooler.
     let found = client
-        .query(
+        .query_typed(
             "SELECT 1 FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid \
              JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
              WHERE n.nspname::text = $1 AND c.relname::text = $2 AND NOT i.indisvalid",
-            &[&schema, &name],
+            &[(&schema, Type::TEXT), (&name, Type::TEXT)],
         )
         .await
         .map_err(|error| explain(&error))?;
-    if found.is_empty() {
-        return Ok(());
-    }
-    run(client, &format!("DROP INDEX CONCURRENTLY IF EXISTS {}.{index}", names.quoted_schema())).await
+    Ok(!found.is_empty())
 }

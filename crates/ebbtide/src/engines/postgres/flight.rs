@@ -6,6 +6,8 @@ use deadpool_postgres::{Object, Pool};
 use tokio::time::timeout;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::turns::HeldTurns;
+
 /// Interval between two requests to cancel.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -14,6 +16,8 @@ const AGAIN: Duration = Duration::from_millis(100);
 pub(super) struct Flight {
     client: Option<Object>,
     ways: Ways,
+    /// Turns of the statement, which last as long as it does.
+    turns: Option<HeldTurns>,
 }
 
 /// Means to end a statement that nobody waits for.
@@ -30,8 +34,8 @@ pub(super) struct Ways {
 }
 
 impl Flight {
-    pub(super) fn new(client: Object, ways: Ways) -> Self {
-        Self { client: Some(client), ways }
+    pub(super) fn new(client: Object, ways: Ways, turns: Option<HeldTurns>) -> Self {
+        Self { client: Some(client), ways, turns }
     }
 
     pub(super) fn client(&self) -> &Object {
@@ -58,12 +62,13 @@ impl Drop for Flight {
             drop(Object::take(client));
             return;
         };
-        let ways = self.ways.clone();
+        let (ways, turns) = (self.ways.clone(), self.turns.take());
         runtime.spawn(async move {
             if !timeout(ways.patience, until_idle(&client, &ways)).await.unwrap_or(false) {
                 drop(Object::take(client));
                 purge(&ways.pool);
             }
+            drop(turns);
         });
     }
 }

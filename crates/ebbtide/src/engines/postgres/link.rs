@@ -14,7 +14,7 @@ use super::params::Params;
 use super::settings::{Pooler, Settings};
 use super::sql::WAITS_FOR_STANDBY;
 use super::tls;
-use super::turns::Turns;
+use super::turns::{HeldTurns, Turns};
 use super::wire::{Failure, Job};
 pub(super) use super::wire::{Repeat, StatementResult, explain};
 use crate::model::error::{Error, Result};
@@ -118,9 +118,19 @@ impl Link {
 
     /// Runs one statement, which is a transaction by itself.
     pub(super) async fn run(&self, repeat: Repeat, sql: &str, params: Params<'_>) -> Result<StatementResult> {
-        self.repeatedly(Lane::General, repeat, Job::Statement(sql, params))
-            .await
-            .map_err(Failure::into_error)?
+        let job = Job::Statement(sql, params);
+        self.repeatedly(Lane::General, repeat, job, None).await.map_err(Failure::into_error)?
+    }
+
+    /// Runs one statement that writes, in the turns of its writer.
+    pub(super) async fn run_in_turn(
+        &self,
+        turns: Option<&HeldTurns>,
+        sql: &str,
+        params: Params<'_>,
+    ) -> Result<StatementResult> {
+        let job = Job::Statement(sql, params);
+        self.repeatedly(Lane::General, Repeat::Write, job, turns).await.map_err(Failure::into_error)?
     }
 
     /// Runs a statement that reads, and returns its rows.
@@ -130,18 +140,22 @@ impl Link {
 
     /// Runs a statement for gathered callers, on a connection that is kept for them.
     pub(super) async fn run_quick(&self, repeat: Repeat, sql: &str, params: Params<'_>) -> Result<Patient> {
-        match self.repeatedly(Lane::Quick, repeat, Job::Statement(sql, params)).await {
+        match self.repeatedly(Lane::Quick, repeat, Job::Statement(sql, params), None).await {
             Ok(answer) => answer.map(Patient::Answered),
             Err(failure) if failure.was_locked_out() => Ok(Patient::LockedOut),
             Err(failure) => Err(failure.into_error()),
         }
     }
 
-    /// Runs a transaction, sent at once with its `COMMIT`: the steps contain their own conditions. Returns the result
-    /// of the last step.
-    pub(super) async fn transact(&self, steps: &[(&str, Params<'_>)]) -> Result<StatementResult> {
+    /// Runs a transaction in the turns of its writer, sent at once with its `COMMIT`: the steps contain their own
+    /// conditions. Returns the result of the last step.
+    pub(super) async fn transact(
+        &self,
+        turns: &HeldTurns,
+        steps: &[(&str, Params<'_>)],
+    ) -> Result<StatementResult> {
         let job = Job::Transaction(steps);
-        self.repeatedly(Lane::General, Repeat::Write, job).await.map_err(Failure::into_error)?
+        self.repeatedly(Lane::General, Repeat::Write, job, Some(turns)).await.map_err(Failure::into_error)?
     }
 
     /// Leases a connection for work of another shape.
@@ -197,6 +211,7 @@ impl Link {
         lane: Lane,
         repeat: Repeat,
         job: Job<'_>,
+        turns: Option<&HeldTurns>,
     ) -> Result<Result<StatementResult>, Failure> {
         let lines = match (lane, &self.quick) {
             (Lane::Quick, Some(quick)) => quick,
@@ -210,8 +225,8 @@ impl Link {
                 Ok(client) => client,
                 Err(error) => return Ok(Err(error)),
             };
-            let flight =
-                Flight::new(client, Ways { cancels: self.server.may_cancel(), ..lines.ways.clone() });
+            let ways = Ways { cancels: self.server.may_cancel(), ..lines.ways.clone() };
+            let flight = Flight::new(client, ways, turns.cloned());
             let running = async {
                 if pooled {
                     job.run_pooled(flight.client(), &lines.local).await

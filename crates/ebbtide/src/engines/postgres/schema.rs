@@ -21,7 +21,7 @@ use crate::model::kind::Kind;
 /// A version of the schema.
 struct SchemaStep {
     /// Codes of the kinds whose tables it adds or changes.
-    kinds: RangeInclusive<u8>,
+    kinds: &'static [RangeInclusive<u8>],
     /// Changes of the table of a kind. Each can be made again: a migration that was interrupted starts over.
     changes: fn(&Names, Kind) -> Vec<Change>,
     /// Oldest build, by its own version, that can use a store of this one. An *expand* step, such as a table or a
@@ -42,9 +42,9 @@ pub(super) enum Change {
 
 /// Versions of the schema, from 1. A new kind is a new line.
 const STEPS: &[SchemaStep] = &[
-    SchemaStep { kinds: 1..=25, changes: create, min_compatible: 1 },
-    SchemaStep { kinds: 26..=63, changes: create, min_compatible: 1 },
-    SchemaStep { kinds: 1..=63, changes: add_due, min_compatible: 1 },
+    SchemaStep { kinds: &[1..=25], changes: create, min_compatible: 1 },
+    SchemaStep { kinds: &[26..=30, 40..=41], changes: create, min_compatible: 1 },
+    SchemaStep { kinds: &[1..=30, 40..=41], changes: add_due, min_compatible: 1 },
 ];
 
 /// Schema version of this build.
@@ -70,7 +70,7 @@ pub struct Migrated {
 /// Changes of every step, in order, by table.
 pub(super) fn steps(names: &Names) -> Vec<Vec<Vec<Change>>> {
     let of = |step: &SchemaStep| {
-        let kinds = step.kinds.clone().filter_map(Kind::from_code);
+        let kinds = step.kinds.iter().cloned().flatten().filter_map(Kind::from_code);
         kinds.map(|kind| (step.changes)(names, kind)).collect()
     };
     STEPS.iter().map(of).collect()

@@ -21,64 +21,79 @@ const LEAST: usize = 2;
 
 /// Turns of the writers of each record.
 pub(super) struct Turns {
-    queues: Mutex<HashMap<Key, Arc<Semaphore>>>,
+    queues: Arc<Queues>,
     at_once: usize,
     patience: Duration,
 }
 
-/// Turn of a writer. It ends when this is dropped.
-pub(super) struct Turn<'a> {
-    turns: &'a Turns,
+/// Queue of each record that has writers.
+#[derive(Default)]
+struct Queues(Mutex<HashMap<Key, Arc<Semaphore>>>);
+
+/// Turn of a writer at one record. It ends when this is dropped.
+pub(super) struct Turn {
+    queues: Arc<Queues>,
     key: Key,
     queue: Option<Arc<Semaphore>>,
     permit: Option<OwnedSemaphorePermit>,
 }
 
+/// Turns of a writer at all its records. Its statement holds them too: if the writer goes away, they last until the
+/// connection is idle.
+pub(super) type HeldTurns = Arc<Vec<Turn>>;
+
 impl Turns {
     /// A writer waits for its turn no longer than it would for a connection and the lock.
     pub(super) fn new(connections: usize, patience: Duration) -> Self {
-        Self { queues: Mutex::default(), at_once: (connections / SHARE).max(LEAST), patience }
+        Self { queues: Arc::default(), at_once: (connections / SHARE).max(LEAST), patience }
     }
 
     /// Waits for the turn at a record.
-    pub(super) async fn of(&self, key: &Key) -> Result<Turn<'_>> {
-        Ok(self.of_all([key]).await?.pop().expect("a turn for each key"))
+    pub(super) async fn of(&self, key: &Key) -> Result<HeldTurns> {
+        self.of_all([key]).await
     }
 
     /// Waits for the turns at several records. Every caller takes them in the order of their kinds and keys, so that no two
     /// wait for each other.
-    pub(super) async fn of_all(&self, keys: impl IntoIterator<Item = &Key>) -> Result<Vec<Turn<'_>>> {
+    pub(super) async fn of_all(&self, keys: impl IntoIterator<Item = &Key>) -> Result<HeldTurns> {
         let mut keys: Vec<_> = keys.into_iter().collect();
         keys.sort_unstable_by_key(|key| (key.kind(), key.as_bytes()));
         let all = async {
             let mut turns = Vec::with_capacity(keys.len());
             for key in keys {
                 let queue = Arc::clone(
-                    self.queues()
+                    self.queues
+                        .lock()
                         .entry(key.clone())
                         .or_insert_with(|| Arc::new(Semaphore::new(self.at_once))),
                 );
                 // It is dropped, and its queue with it, if the caller goes away while it waits.
-                let mut turn =
-                    Turn { turns: self, key: key.clone(), queue: Some(Arc::clone(&queue)), permit: None };
+                let mut turn = Turn {
+                    queues: Arc::clone(&self.queues),
+                    key: key.clone(),
+                    queue: Some(Arc::clone(&queue)),
+                    permit: None,
+                };
                 turn.permit = queue.acquire_owned().await.ok();
                 turns.push(turn);
             }
-            turns
+            Arc::new(turns)
         };
         timeout(self.patience, all)
             .await
             .map_err(|_| Error::unavailable("other writers wait for a lock on the record; retry"))
     }
+}
 
-    fn queues(&self) -> MutexGuard<'_, HashMap<Key, Arc<Semaphore>>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+impl Queues {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Semaphore>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Turn {
     fn drop(&mut self) {
-        let mut queues = self.turns.queues();
+        let mut queues = self.queues.lock();
         self.permit = None;
         self.queue = None;
         // Others take a queue out of the map only while it is locked.
@@ -107,7 +122,7 @@ mod tests {
         assert!(turns.of(&key("b")).await.is_ok(), "those of another are free");
         drop(held);
         assert!(turns.of(&key("a")).await.is_ok());
-        assert!(turns.queues().is_empty());
+        assert!(turns.queues.lock().is_empty());
     }
 
     #[tokio::test]
@@ -126,6 +141,6 @@ mod tests {
             }
         };
         futures_util::future::join_all((0..8).map(|caller| crossing(caller % 2 == 0))).await;
-        assert!(turns.queues().is_empty());
+        assert!(turns.queues.lock().is_empty());
     }
 }
