@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebbtide::engines::dynamodb::DynamoDb;
+use ebbtide::stores::audit::AuditOutcome;
 use ebbtide::stores::grants::GrantRequest;
 use ebbtide::{
-    Admin, BackendExt as _, Batch, Clock as _, Key, Kind, Record, Scope, Stores, SystemClock, SystemRng,
-    Version, Write,
+    Admin, BackendExt as _, Batch, Clock as _, Ebbtide, Key, Keyring, Kind, Prefix, Record, Scope, Stores,
+    SystemClock, SystemRng, Version, Write,
 };
 use libtest_mimic::{Arguments, Trial};
 use serde_json::{Value, json};
@@ -25,7 +26,7 @@ type Case = fn(&str, &str);
 fn main() -> ExitCode {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let needed = (variable("EBBTIDE_TEST_LAMBDA"), variable("EBBTIDE_TEST_DYNAMODB"));
-    let cases: [(&str, Case); 10] = [
+    let cases: [(&str, Case); 11] = [
         ("a_schedule_event_is_answered_with_counts", a_schedule_event_is_answered_with_counts),
         ("a_bad_event_is_refused_and_sweeps_nothing", a_bad_event_is_refused_and_sweeps_nothing),
         ("a_time_out_that_is_near_stops_in_time", a_time_out_that_is_near_stops_in_time),
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
             a_function_that_was_frozen_knows_of_a_revocation_at_once,
         ),
         ("a_function_without_a_keyring_refuses_to_serve", a_function_without_a_keyring_refuses_to_serve),
+        ("a_log_that_is_cut_after_an_answer_is_found", a_log_that_is_cut_after_an_answer_is_found),
         ("a_cold_start_answers", a_cold_start_answers),
     ];
     let trials = cases.into_iter().map(|(name, case)| match needed.clone() {
@@ -284,7 +286,7 @@ const ROOT_KEY: &str = "a root key of the tests of the function";
 fn keyring() -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keyring.json");
-    ebbtide::Keyring::generate(&SystemRng, SystemClock.now()).create(&path, &SystemRng).unwrap();
+    Keyring::generate(&SystemRng, SystemClock.now()).create(&path, &SystemRng).unwrap();
     std::fs::read_to_string(path).unwrap()
 }
 
@@ -388,6 +390,43 @@ fn a_function_without_a_keyring_refuses_to_serve(emulator: &str, endpoint: &str)
     }));
     let message = answer["errorMessage"].as_str().unwrap_or_else(|| panic!("it serves: {answer}"));
     assert!(message.contains("keyring"), "{message}");
+}
+
+/// The function may not run again after an answer: what it has not checkpointed by then, nothing remembers.
+fn a_log_that_is_cut_after_an_answer_is_found(emulator: &str, endpoint: &str) {
+    let ((_, url), keyring) = (on_a_runtime(table(endpoint)), keyring());
+    let function = Function::serving_with(emulator, &url, &keyring);
+    let register = |client: &str| {
+        let (status, body) = function.call("/v1/clients", &json!({"client_id": client}));
+        assert_eq!(status, 201, "{body}");
+    };
+    let log = async |store: &dyn Admin| {
+        store.scan_all(&Prefix::kind_wide(Kind::Audit), SystemClock.now()).await.unwrap()
+    };
+    register("a");
+    register("b");
+    let before = on_a_runtime(async { log(&DynamoDb::open(&url, SystemRng).await.unwrap()).await });
+    register("c");
+    drop(function);
+    on_a_runtime(async {
+        let store: Arc<dyn Admin> = Arc::new(DynamoDb::open(&url, SystemRng).await.unwrap());
+        let ring = Keyring::from_text(&keyring).unwrap();
+        let db = Ebbtide::over(Arc::clone(&store)).keyring(ring).open().await.unwrap();
+        let audit = db.scope("global").unwrap().audit();
+        let whole = audit.verify(None).await.unwrap();
+        assert!(matches!(whole, AuditOutcome::Intact { entries: 3, .. }), "{whole:?}");
+        // The log as it was before the last call, its head included.
+        for (key, _) in log(store.as_ref()).await {
+            let now = SystemClock.now();
+            let undone = match before.iter().find(|(there, _)| *there == key) {
+                Some((_, record)) => store.put(key, record.clone(), now).await,
+                None => store.delete(key, now).await,
+            };
+            assert!(undone.unwrap().is_applied());
+        }
+        let cut = audit.verify(None).await.unwrap();
+        assert!(matches!(cut, AuditOutcome::Broken { sequence: 3, .. }), "{cut:?}");
+    });
 }
 
 /// Time from the first event to its answer, with the start of the function, its keyring, the first connection to the table

@@ -1,10 +1,11 @@
 //! Move of device codes to another scope: a user code takes its device code along.
 
 use super::device::{Device, DeviceState};
-use super::{DeviceCodes, device_of};
+use super::{DeviceCodes, USER_CODES};
 use crate::model::codec;
+use crate::model::digest::Digest;
 use crate::model::error::Result;
-use crate::model::key::Key;
+use crate::model::key::{Key, Part};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::scope::Scope;
@@ -36,4 +37,12 @@ impl Moves for DeviceCodes {
             _ => Companions::default(),
         })
     }
+}
+
+/// Device code that a user code points to. Counts of wrong guesses are kept beside the user codes, and point to nothing.
+pub(super) fn device_of(index: &Key, record: &Record) -> Option<Key> {
+    let is_code = index.partition().first() == Some(&Part::from(USER_CODES));
+    let digest = Digest::from_bytes(record.value.as_ref().try_into().ok()?);
+    let key = Key::new(Kind::DeviceCode, &index.scope(), &[digest.part()], &[]);
+    key.ok().filter(|_| is_code)
 }
