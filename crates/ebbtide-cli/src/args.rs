@@ -89,6 +89,14 @@ impl StoreTarget {
         Ok(Box::new(LocalOperator::open_tool(self.store()?, access).await?))
     }
 
+    /// The server, if one is named; otherwise the store of this machine with its keyring, without its stored policies.
+    pub(crate) async fn signer(&self, access: Access) -> Result<Box<dyn Operator>> {
+        if let Some(server) = self.server()? {
+            return Ok(Box::new(server));
+        }
+        Ok(Box::new(LocalOperator::open_signing(self.store()?, access).await?))
+    }
+
     /// URL of the store.
     pub(crate) fn store(&self) -> Result<&str> {
         match &self.store {

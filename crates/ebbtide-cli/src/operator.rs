@@ -131,6 +131,12 @@ impl LocalOperator {
         Ok(Self(Local::new(&store::open(url, access).await?)))
     }
 
+    /// Opens the store at `url` with its keyring, without its stored policies: for entries of the audit log about the whole
+    /// store.
+    pub(crate) async fn open_signing(url: &str, access: Access) -> Result<Self> {
+        Ok(Self(Local::new(&store::open_signing(url, access).await?)))
+    }
+
     /// Opens the store at `url` to read it, with its keyring where one is known, otherwise without.
     pub(crate) async fn open_to_read(url: &str, config: Option<&Path>) -> Result<Self> {
         if store::has_keyring(url) {

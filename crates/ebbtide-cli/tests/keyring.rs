@@ -85,6 +85,14 @@ fn an_embedded_store_is_asked_with_its_own_keyring() {
     let (code, text) = run(&["keyring", "show", "--store", &store]);
     assert!(code == 0 && text.contains(&id), "{text}");
     assert!(!folder.path().join("keyring.json").exists(), "no other file is made");
+
+    // A retirement that was interrupted has changed the file alone: the store learns of it in the next run.
+    let (data, other) = (folder.path().join("data/keyring.json"), folder.path().join("other.json"));
+    std::fs::copy(&data, &other).unwrap();
+    assert_eq!(keyring(&other, &["retire", &id]).0, 0);
+    std::fs::copy(&other, &data).unwrap();
+    assert_eq!(run(&["keyring", "retire", &id, "--store", &store]).0, 0);
+    assert_eq!(run(&["keyring", "retire", &id, "--store", &store]).0, 2, "there is no such key any more");
 }
 
 #[test]

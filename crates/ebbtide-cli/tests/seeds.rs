@@ -1,4 +1,4 @@
-//! The page on the requirements of the source documents names calls, commands and tests that exist.
+//! The pages on the requirements of the source documents and on security name calls, commands and tests that exist.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -146,5 +146,34 @@ fn every_requirement_names_tests_and_calls_that_exist() {
         assert!(helps.have(&flags), "no such flag: {flags}");
     }
     assert!(rows > 70, "{rows} rows");
+    assert!(missing.is_empty(), "the page names tests that do not exist: {missing:#?}");
+}
+
+/// A test is named by its function, behind the file or the modules that it is in; a folder of tests by its path.
+#[test]
+fn every_protection_on_the_page_about_security_names_a_test_that_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(root.join("docs/security.md")).unwrap();
+    let mut known = BTreeSet::new();
+    tests(&root.join("crates"), &mut known);
+    let (mut rows, mut missing) = (0, Vec::new());
+    for line in page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| kept from")) {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        assert_eq!(cells.len(), 3, "{line}");
+        let named: Vec<&str> = cells[2].split('`').skip(1).step_by(2).collect();
+        assert!(!named.is_empty(), "without a test: {line}");
+        missing.extend(
+            named
+                .into_iter()
+                .filter(|test| {
+                    let function = test.rsplit([':', ' ']).next().unwrap();
+                    let is_file = test.contains('/') && root.join("crates/ebbtide").join(test).exists();
+                    !known.contains(function) && !is_file
+                })
+                .map(str::to_owned),
+        );
+        rows += 1;
+    }
+    assert!(rows > 15, "{rows} rows");
     assert!(missing.is_empty(), "the page names tests that do not exist: {missing:#?}");
 }

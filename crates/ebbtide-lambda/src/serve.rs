@@ -65,12 +65,15 @@ impl Served {
                         Err(error) => eprintln!("cannot read the stored policies: {error}"),
                     }
                 }
-                if round.last.as_ref().is_none_or(|last| last.elapsed() >= UPKEEP) {
+                let response = if round.last.as_ref().is_none_or(|last| last.elapsed() >= UPKEEP) {
                     round.last = Some(Stopwatch::start());
                     tokio::join!(work, round.upkeep.round()).0
                 } else {
                     work.await
-                }
+                };
+                // It costs a write only after an audited call. The process may not run again after the answer.
+                round.upkeep.checkpoint().await;
+                response
             }
             // One event at a time is the rule; if there are more, one of them looks after this.
             Err(_) => work.await,

@@ -6,20 +6,21 @@
 
 #[path = "../../ebbtide-cli/tests/support/counting.rs"]
 mod counting;
+#[path = "lambda/roles.rs"]
+mod roles;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use counting::Counting;
 use ebbtide::engines::dynamodb::DynamoDb;
+use ebbtide::stores::audit::AuditOutcome;
 use ebbtide::stores::grants::GrantRequest;
 use ebbtide::{
-    Admin, BackendExt as _, Batch, Clock as _, Key, Kind, Record, Scope, Stores, SystemClock, SystemRng,
-    Version, Write,
+    Admin, BackendExt as _, Batch, Clock as _, Ebbtide, Key, Keyring, Kind, Prefix, Record, Scope, Stores,
+    SystemClock, SystemRng, Version, Write,
 };
 use libtest_mimic::{Arguments, Trial};
 use serde_json::{Value, json};
@@ -30,7 +31,7 @@ type Case = fn(&str, &str);
 fn main() -> ExitCode {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let needed = (variable("EBBTIDE_TEST_LAMBDA"), variable("EBBTIDE_TEST_DYNAMODB"));
-    let cases: [(&str, Case); 11] = [
+    let cases: [(&str, Case); 12] = [
         ("a_schedule_event_is_answered_with_counts", a_schedule_event_is_answered_with_counts),
         ("a_bad_event_is_refused_and_sweeps_nothing", a_bad_event_is_refused_and_sweeps_nothing),
         ("a_time_out_that_is_near_stops_in_time", a_time_out_that_is_near_stops_in_time),
@@ -46,7 +47,8 @@ fn main() -> ExitCode {
             a_function_that_was_frozen_knows_of_a_revocation_at_once,
         ),
         ("a_function_without_a_keyring_refuses_to_serve", a_function_without_a_keyring_refuses_to_serve),
-        ("the_roles_of_the_template_suffice", the_roles_of_the_template_suffice),
+        ("the_roles_of_the_template_suffice", roles::the_roles_of_the_template_suffice),
+        ("a_log_that_is_cut_after_an_answer_is_found", a_log_that_is_cut_after_an_answer_is_found),
         ("a_cold_start_answers", a_cold_start_answers),
     ];
     let trials = cases.into_iter().map(|(name, case)| match needed.clone() {
@@ -290,7 +292,7 @@ const ROOT_KEY: &str = "a root key of the tests of the function";
 fn keyring() -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keyring.json");
-    ebbtide::Keyring::generate(&SystemRng, SystemClock.now()).create(&path, &SystemRng).unwrap();
+    Keyring::generate(&SystemRng, SystemClock.now()).create(&path, &SystemRng).unwrap();
     std::fs::read_to_string(path).unwrap()
 }
 
@@ -396,78 +398,41 @@ fn a_function_without_a_keyring_refuses_to_serve(emulator: &str, endpoint: &str)
     assert!(message.contains("keyring"), "{message}");
 }
 
-/// Actions on the table that a role of the template has.
-fn actions(sid: &str) -> BTreeSet<String> {
-    let template = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/sam/template.yaml");
-    let template = std::fs::read_to_string(template).unwrap();
-    let (_, statement) = template.split_once(&format!("Sid: {sid}\n")).expect("the role");
-    let (actions, _) = statement.split_once("Resource:").unwrap();
-    actions.lines().filter_map(|line| line.trim().strip_prefix("- dynamodb:")).map(str::to_owned).collect()
-}
-
-/// Refuses an operation that the role may not do.
-fn suffices(sid: &str, counts: &BTreeMap<String, usize>) {
-    let actions = actions(sid);
-    for operation in counts.keys() {
-        // A transaction takes the actions of what is in it.
-        let action = if operation == "TransactWriteItems" { "ConditionCheckItem" } else { operation };
-        assert!(actions.contains(action), "{sid}: {operation} is not among {actions:?}");
-    }
-}
-
-/// What the functions send, beside what their roles may do: the function that serves never scans.
-fn the_roles_of_the_template_suffice(emulator: &str, endpoint: &str) {
-    let proxy = Counting::start(endpoint);
-    let (_, url) = on_a_runtime(table(&proxy.endpoint));
-    proxy.take();
-    let function = Function::serving(emulator, &url);
-    let call = |path: &str, body: Value| {
-        let (status, body) = function.call(path, &body);
-        assert!((200..300).contains(&status), "{path}: {status} {body}");
-        body
+/// The function may not run again after an answer: what it has not checkpointed by then, nothing remembers.
+fn a_log_that_is_cut_after_an_answer_is_found(emulator: &str, endpoint: &str) {
+    let ((_, url), keyring) = (on_a_runtime(table(endpoint)), keyring());
+    let function = Function::serving_with(emulator, &url, &keyring);
+    let register = |client: &str| {
+        let (status, body) = function.call("/v1/clients", &json!({"client_id": client}));
+        assert_eq!(status, 201, "{body}");
     };
-    let uri = "https://app.example/cb";
-    call("/v1/replays/check", json!({"namespace": "dpop", "jti": "a", "ttl_seconds": 60}));
-    let code = call("/v1/codes", json!({"client_id": "app", "subject": "alice", "redirect_uri": uri}));
-    let redeem = json!({
-        "code": code["code"], "client_id": "app", "redirect_uri": uri, "grant": {}, "access_token": {},
-    });
-    let redeemed = call("/v1/codes/redeem", redeem);
-    call(
-        "/v1/grants/rotate",
-        json!({"refresh_token": redeemed["grant"]["refresh_token"], "client_id": "app"}),
-    );
-    let token = redeemed["access_token"].as_str().unwrap_or_else(|| panic!("{redeemed}"));
-    let mut introspect = request("/v1/introspect", &json!({}));
-    introspect["headers"]["content-type"] = json!("application/x-www-form-urlencoded");
-    introspect["body"] = json!(format!("token={token}"));
-    let (status, active) = answered(&function.invoke(&introspect));
-    assert_eq!((status, &active["active"]), (200, &json!(true)), "{active}");
-    let session = call("/v1/sessions", json!({"subject": "alice", "data": {}}));
-    call("/v1/sessions/touch", json!({"session_id": session["session_id"]}));
-    let record = json!({"collection": "sessions", "id": "a", "value": 1, "ttl_seconds": 60});
-    call("/v1/records/put", record);
-    let ids = ["a", "b"].map(|id| json!({"collection": "sessions", "id": id}));
-    call("/v1/records/get-many", json!({"items": ids}));
-    call("/v1/records/increment", json!({"collection": "logins", "id": "a", "ttl_seconds": 60}));
-    call("/v1/subjects/overview", json!({"subject": "alice"}));
-    call("/v1/subjects/sign-out", json!({"subject": "alice"}));
-    for operation in ["GetItem", "BatchGetItem", "PutItem", "UpdateItem", "Query", "TransactWriteItems"] {
-        assert!(proxy.of(operation) > 0, "no {operation} was sent");
-    }
-    suffices("Serve", &proxy.take());
+    let log = async |store: &dyn Admin| {
+        store.scan_all(&Prefix::kind_wide(Kind::Audit), SystemClock.now()).await.unwrap()
+    };
+    register("a");
+    register("b");
+    let before = on_a_runtime(async { log(&DynamoDb::open(&url, SystemRng).await.unwrap()).await });
+    register("c");
     drop(function);
-
     on_a_runtime(async {
-        let store = DynamoDb::open(&url, SystemRng).await.unwrap();
-        expired(&store, 5, "v").await;
+        let store: Arc<dyn Admin> = Arc::new(DynamoDb::open(&url, SystemRng).await.unwrap());
+        let ring = Keyring::from_text(&keyring).unwrap();
+        let db = Ebbtide::over(Arc::clone(&store)).keyring(ring).open().await.unwrap();
+        let audit = db.scope("global").unwrap().audit();
+        let whole = audit.verify(None).await.unwrap();
+        assert!(matches!(whole, AuditOutcome::Intact { entries: 3, .. }), "{whole:?}");
+        // The log as it was before the last call, its head included.
+        for (key, _) in log(store.as_ref()).await {
+            let now = SystemClock.now();
+            let undone = match before.iter().find(|(there, _)| *there == key) {
+                Some((_, record)) => store.put(key, record.clone(), now).await,
+                None => store.delete(key, now).await,
+            };
+            assert!(undone.unwrap().is_applied());
+        }
+        let cut = audit.verify(None).await.unwrap();
+        assert!(matches!(cut, AuditOutcome::Broken { sequence: 3, .. }), "{cut:?}");
     });
-    proxy.take();
-    let function = Function::start(emulator, &url, 60);
-    let swept = function.invoke(&scheduled());
-    assert!(swept.get("errorMessage").is_none(), "{swept}");
-    assert!(proxy.of("Scan") > 0, "it walks through the table");
-    suffices("Sweep", &proxy.take());
 }
 
 /// Time from the first event to its answer, with the start of the function, its keyring, the first connection to the table

@@ -87,6 +87,11 @@ impl Upkeep {
         }
     }
 
+    /// Checkpoints the audit log now: for a process that may be frozen or ended before the next round.
+    pub async fn checkpoint(&self) {
+        checkpoint(self.app.clone()).await;
+    }
+
     /// Reads again what other nodes may have changed.
     async fn refresh(&mut self) {
         recorder().run_upkeep();

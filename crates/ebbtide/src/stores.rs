@@ -39,7 +39,7 @@ use crate::keyring::shared::SharedKeyring;
 use crate::keyring::{KeyId, Keyring};
 use crate::layers::authenticated::{Authenticated, Untagged};
 use crate::model::error::{Error, ErrorKind, Result};
-use crate::model::key::Part;
+use crate::model::key::{Key, Part};
 use crate::model::record::Record;
 use crate::model::rng::{Rng, SystemRng};
 use crate::model::scope::Scope;
@@ -164,6 +164,17 @@ impl Stores {
             Some(id) => self.0.keyring.with_key(id),
             None => self.keyring(),
         }
+    }
+
+    /// `Invalid` if the store was opened without its keyring: what these stores sign would be a forgery to every other
+    /// process.
+    pub(crate) fn require_keyring(&self) -> Result<()> {
+        self.0.authenticated.require_keyring()
+    }
+
+    /// Value of a record that was read past these stores, by the rules of a read.
+    pub(crate) fn verified(&self, key: &Key, record: &Record) -> Result<bytes::Bytes> {
+        self.0.authenticated.verified(key, record)
     }
 
     /// Refuses records with authority that have no tag, from now on.

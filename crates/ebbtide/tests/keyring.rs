@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use ebbtide::layers::authenticated::Untagged;
 use ebbtide::ops::reseal::{Resealer, uses};
+use ebbtide::stores::approvals::Approval;
+use ebbtide::stores::audit::{AuditContext, AuditOutcome};
 use ebbtide::stores::grants::{GrantRequest, Rotate, RotateOutcome};
 use ebbtide::stores::nonces::{NonceCheck, NonceOutcome, NonceRequest};
 use ebbtide::{
@@ -302,4 +304,32 @@ async fn an_attribute_from_before_is_read_and_sealed_by_a_reseal() {
     while resealer.step(clock.now()).await.unwrap() {}
     assert!(!contains(&raw().await, "a-value-that-nobody-reads"));
     assert_eq!(read().await, json!("a-value-that-nobody-reads"));
+}
+
+#[cfg(feature = "fjall")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handle_without_the_keyring_writes_no_entry_that_breaks_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("fjall:{}", folder.path().join("data").display());
+    let context = AuditContext::because("a test").unwrap();
+    let db = Ebbtide::open(&url).await.unwrap();
+    let approvals = db.scope("global").unwrap().approvals();
+    approvals.grant(&Approval::new("alice", "doc", "GET", "admin")).await.unwrap();
+    drop(approvals);
+    db.close().await;
+    let tool = Ebbtide::builder(&url).must_exist().without_keyring().open().await.unwrap();
+    for back in [false, true] {
+        let refused = tool.accept_clock(&context, back).await.unwrap_err();
+        assert!(refused.kind() == ErrorKind::Invalid && refused.message().contains("keyring"), "{refused}");
+    }
+    let approvals = tool.scope("global").unwrap().approvals();
+    let refused = approvals.revoke("alice", "doc", "GET", &context).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    drop(approvals);
+    tool.close().await;
+    let db = Ebbtide::open(&url).await.unwrap();
+    let global = db.scope("global").unwrap();
+    assert!(global.approvals().check("alice", "doc", "GET").await.unwrap());
+    let verified = global.audit().verify(None).await.unwrap();
+    assert!(matches!(verified, AuditOutcome::Intact { entries: 1, .. }), "{verified:?}");
 }

@@ -160,6 +160,33 @@ async fn a_revocation_from_before_the_backup_is_not_repeated() {
     assert!(!restored.scope(ACME).unwrap().approvals().check("alice", "doc", "GET").await.unwrap());
 }
 
+/// The export has lines of many years, and the store drops its own entries after one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_that_is_older_than_the_log_keeps_entries_deletes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(&dir.path().join("live")).await;
+    let acme = db.scope(ACME).unwrap();
+    let context = AuditContext::new("bob", "a drill").unwrap();
+    acme.approvals().grant(&Approval::new("alice", "doc", "GET", "admin")).await.unwrap();
+    let request = KeyRequest::new(acme.scope().clone(), Role::Admin);
+    let key = acme.api_keys().create(&request, &context).await.unwrap();
+    let line = |days: u64, line: Value| {
+        let mut line = line;
+        let at = SystemClock.now().as_millis() - days * 24 * 3_600 * 1_000;
+        (line["chain"], line["sequence"], line["at"]) = (json!("00000000000000ff-0"), json!(1), json!(at));
+        (acme.scope().clone(), line)
+    };
+    let deleted = json!({"action": "delete_scope", "target": ["exactly", ACME], "detail": "exactly: begins"});
+    let revoked = json!({"action": "revoke", "kind": "api_keys", "target": [key.about.id.to_string()]});
+    let fenced = restore(&db, &[line(366, deleted.clone()), line(366, revoked)]).await.unwrap();
+    assert_eq!((fenced.revoked, fenced.outdated), (1, 1), "an id of a key is never given again");
+    assert!(acme.approvals().check("alice", "doc", "GET").await.unwrap(), "the tenant came back since");
+    assert_eq!(db.stores().find_api_key(&key.key).await.unwrap(), None);
+    let fenced = restore(&db, &[line(364, deleted)]).await.unwrap();
+    assert_eq!((fenced.revoked, fenced.outdated), (1, 0));
+    assert!(!acme.approvals().check("alice", "doc", "GET").await.unwrap());
+}
+
 /// Entries of the audit logs of these scopes, as lines of an export.
 async fn exported(db: &Ebbtide, scopes: &[&str]) -> Vec<(Scope, Value)> {
     let mut lines = Vec::new();

@@ -191,7 +191,12 @@ pub(crate) async fn run(args: &Args, json: bool) -> Result<ExitCode> {
                 errln!("without --store it is not checked that nothing uses the key");
                 None
             };
-            let ring = Keyring::edit(file, |keyring| keyring.retire(id).map(|()| keyring.clone()))?;
+            let ring = Keyring::load(file)?;
+            let ring = if is_left(checked.as_ref(), &ring, id).await? {
+                ring
+            } else {
+                Keyring::edit(file, |keyring| keyring.retire(id).map(|()| keyring.clone()))?
+            };
             if let Some(db) = checked {
                 db.rings().forget(id, &ring).await?;
                 append(&db, "keyring retire", format!("the key {id} is retired")).await?;
@@ -200,6 +205,13 @@ pub(crate) async fn run(args: &Args, json: bool) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns whether the store alone knows the key: a run that was interrupted has removed it from the file.
+async fn is_left(db: Option<&Ebbtide>, ring: &Keyring, id: KeyId) -> Result<bool> {
+    let Some(db) = db else { return Ok(false) };
+    let known = db.rings().known().await?.is_some_and(|known| known.keys.contains(&id));
+    Ok(known && ring.keys().iter().all(|key| key.id != id))
 }
 
 /// Embedded store that has this file as its keyring.

@@ -82,6 +82,9 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         outln!("{count:>12} {kind}")?;
     }
     outln!("{} revocations repeated", fenced.revoked)?;
+    if fenced.outdated > 0 {
+        outln!("{} lines passed over: they are older than the log keeps entries", fenced.outdated)?;
+    }
     for change in &fenced.unrepeated {
         outln!("not repeated, do it by hand: {change}")?;
     }

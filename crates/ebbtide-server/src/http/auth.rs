@@ -21,7 +21,7 @@ use crate::http::route::Route;
 use crate::http::share::Share;
 use crate::http::table::Needs;
 use basic::{Basic, ClientCache, ClientCaller};
-use cache::{Cache, Held, LIFE, Tied};
+use cache::{Cache, Held, Tied};
 
 /// Authorized caller and the scope of the request: the header `Ebbtide-Scope`, else the key's own scope. Only routes
 /// of the [`Table`](crate::http::table::Table) have one.
@@ -311,8 +311,7 @@ impl App {
             let is_live = self.now()?.before(held.key.expires_at)?;
             return if is_live { Ok(Who::Key(held)) } else { Err(Problem::unauthorized()) };
         }
-        // Taken before the read: a cached key is never younger than it seems.
-        let lease = self.time().lease(LIFE);
+        let look = access.cache.look(self.time());
         // Keys that were valid a moment ago do not wait behind invented ones.
         let known = access.cache.knows(&digest);
         let _lookup = match (!known).then(|| self.edge.new_keys.try_acquire()) {
@@ -329,7 +328,7 @@ impl App {
             return Err(Problem::unauthorized());
         };
         let share = self.edge.shares.of(&key, self.edge.limits);
-        Ok(Who::Key(access.cache.hold(&digest, key, Tied { ancestors, share }, lease, self.time())))
+        Ok(Who::Key(access.cache.hold(&digest, key, Tied { ancestors, share }, look, self.time())))
     }
 }
 

@@ -211,9 +211,9 @@ async fn remove(
     Query(why): Query<ClientDelete>,
 ) -> Result<Json<ClientDeleted>, Problem> {
     let context = caller.context(why.actor, why.reason)?;
-    let deletion = app.stores.clients(&caller.scope).delete(&id, &context).await?;
+    let deletion = app.stores.clients(&caller.scope).delete(&id, &context).await;
     app.access.forget_client(&caller.scope, &id);
-    let removed = deletion.ok_or_else(unknown)?.finish().await?;
+    let removed = deletion?.ok_or_else(unknown)?.finish().await?;
     Ok(Json(ClientDeleted::from(&removed)))
 }
 

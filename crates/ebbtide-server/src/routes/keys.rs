@@ -91,7 +91,8 @@ async fn revoke(
     let id: KeyId = id.parse().map_err(|_| unknown())?;
     caller.require(id.scope())?;
     let context = caller.context(change.on_behalf_of, change.reason)?;
-    let revoked = app.stores.api_keys(&caller.scope).revoke(&id, &context).await?;
+    let revoked = app.stores.api_keys(&caller.scope).revoke(&id, &context).await;
+    // Also after an error: the key itself is revoked before those that it has created.
     app.access.forget(&id);
-    revoked.then_some(StatusCode::NO_CONTENT).ok_or_else(unknown)
+    revoked?.then_some(StatusCode::NO_CONTENT).ok_or_else(unknown)
 }

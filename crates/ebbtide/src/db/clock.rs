@@ -47,8 +47,9 @@ impl Ebbtide {
 
     /// Makes the wall clock the store's time, because an operator says that it is right, and writes that to the audit
     /// log. A shared engine's clock must agree. Time goes back only if `back` allows it: records issued since would
-    /// live longer by the difference.
+    /// live longer by the difference. `Invalid` if the store was opened without its keyring.
     pub async fn accept_clock(&self, context: &AuditContext, back: bool) -> Result<Accepted> {
+        self.stores().require_keyring()?;
         self.timed().ask_engine().await?;
         let status = self.time().status();
         if !back && status.difference_ms < -BACK_MS {

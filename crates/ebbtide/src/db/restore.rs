@@ -20,7 +20,7 @@ use crate::admin::{Admin, AdminExt as _};
 use crate::backend::BackendExt as _;
 use crate::layers::authenticated;
 use crate::model::codec;
-use crate::model::error::Result;
+use crate::model::error::{ErrorKind, Result};
 use crate::model::key::{Key, Prefix};
 use crate::model::kind::Kind;
 use crate::model::record::Record;
@@ -56,6 +56,10 @@ pub struct Fenced {
     pub removed: BTreeMap<Kind, u64>,
     /// Revocations and deletions of the audit log that were repeated.
     pub revoked: u64,
+    /// Lines from before the time for which the log of their scope is kept. The store has dropped its own entries of that
+    /// time, so that nothing tells which of them are from before the backup: they are passed over, unless they revoke an
+    /// API key.
+    pub outdated: u64,
     /// Changes of the audit log that this cannot repeat, in words, without duplicates: the log does not have what they
     /// need, such as the new secret of a client.
     pub unrepeated: Vec<String>,
@@ -102,9 +106,12 @@ async fn write_fence(db: &Ebbtide, fence: Fence, complete: bool) -> Result<()> {
 /// Sets the fence of a restored store. Call it before the store is served; after an error, call it again.
 ///
 /// `log` has lines of an exported audit log, each with the scope that it was exported from. Lines that the store's own
-/// log has are from before the backup, and are passed over.
+/// log has are from before the backup, and are passed over; so are those that are older than the log keeps entries, except
+/// for revocations of API keys.
 pub async fn restore(db: &Ebbtide, log: &[(Scope, Value)]) -> Result<Fenced> {
     let mut fenced = set(db).await?;
+    // They have the time for which a log is kept.
+    db.stores().policies(&Scope::Global).reload().await?;
     let mut known = HashMap::new();
     let mut repeat = Repeat::new(db)?;
     for (scope, entry) in log {
@@ -112,9 +119,14 @@ pub async fn restore(db: &Ebbtide, log: &[(Scope, Value)]) -> Result<Fenced> {
             known.insert(scope.clone(), entries(db, scope).await?);
         }
         let place = (entry["chain"].as_str().unwrap_or_default().to_owned(), entry["sequence"].as_u64());
-        if !known[scope].contains(&place) {
-            fenced.revoked += u64::from(repeat.entry(scope, entry).await?);
+        if known[scope].contains(&place) {
+            continue;
         }
+        if is_outdated(db, scope, entry)? {
+            fenced.outdated += 1;
+            continue;
+        }
+        fenced.revoked += u64::from(repeat.entry(scope, entry).await?);
     }
     fenced.unrepeated = repeat.unrepeated();
     let note = Note::of(Action::Restore, &AuditContext::because("a backup was restored")?)?;
@@ -127,7 +139,19 @@ pub async fn restore(db: &Ebbtide, log: &[(Scope, Value)]) -> Result<Fenced> {
     Ok(fenced)
 }
 
-/// Sets the fence at the present time: what was issued before it is over.
+/// Returns whether the log of a scope has dropped the entries of that time, so that the entry may be from before the
+/// backup. The id of an API key is never given again: its revocation is repeated at any age.
+fn is_outdated(db: &Ebbtide, scope: &Scope, entry: &Value) -> Result<bool> {
+    let Some(at) = entry["at"].as_u64().filter(|_| entry["kind"] != Kind::ApiKey.name()) else {
+        return Ok(false);
+    };
+    let kept = db.stores().audit(scope).retention()?;
+    let end = Timestamp::from_millis(at)?.checked_add(kept.duration())?;
+    Ok(!db.time().now()?.before(end)?)
+}
+
+/// Sets the fence at the present time: what was issued before it is over. Without the keyring only its note is written,
+/// and the next process that has the keyring completes it when it opens the store.
 pub(crate) async fn set(db: &Ebbtide) -> Result<Fenced> {
     let present = db.time().now()?;
     let profile = db.stores().profile();
@@ -139,6 +163,7 @@ pub(crate) async fn set(db: &Ebbtide) -> Result<Fenced> {
 
 /// Ends what was issued before the fence. A part that was done before is passed over.
 pub(crate) async fn complete(db: &Ebbtide, fence: Fence) -> Result<Fenced> {
+    db.stores().require_keyring()?;
     let (engine, now) = (db.engine(), db.time().date());
     let mut fenced = Fenced { until: Some(fence.until), ..Fenced::default() };
     for kind in ISSUED {
@@ -163,17 +188,22 @@ pub(crate) async fn complete(db: &Ebbtide, fence: Fence) -> Result<Fenced> {
 
 /// Uses up the records of a kind, and returns their number; none if there was none.
 async fn spend(db: &Ebbtide, kind: Kind, now: Timestamp) -> Result<Option<u64>> {
-    let (engine, keyring) = (db.engine(), db.stores().shared_keyring());
+    let (engine, stores) = (db.engine(), db.stores());
     let (mut after, mut met, mut spent) = (None, false, 0);
     loop {
         let page = engine.list(&[Prefix::kind_wide(kind)], after.as_ref(), PAGE, now).await?;
         let mut batches = Vec::new();
         for (key, record) in page.items {
-            // A record of another hand is refused wherever it is read.
-            let Ok(value) = authenticated::verified(keyring, &key, &record) else { continue };
+            let value = match stores.verified(&key, &record) {
+                Ok(value) => value,
+                // A record of another hand is refused wherever it is read.
+                Err(error) if error.kind() == ErrorKind::Corrupt => continue,
+                // One of a key that this ring lacks is good once the ring has it.
+                Err(error) => return Err(error),
+            };
             let Some(value) = registry::spent(kind, &value)? else { continue };
             let mut new = Record::new(value, record.expires_at, &SystemRng);
-            new.value = authenticated::protected(keyring, &key, &new, &SystemRng);
+            new.value = authenticated::protected(stores.shared_keyring(), &key, &new, &SystemRng);
             batches.push(Batch::new(vec![Write::Replace { key, expected: record.version, record: new }])?);
         }
         if !batches.is_empty() {
@@ -200,5 +230,30 @@ async fn entries(db: &Ebbtide, scope: &Scope) -> Result<HashSet<(String, Option<
         if after.is_none() {
             return Ok(known);
         }
+    }
+}
+
+#[cfg(all(test, feature = "fjall"))]
+mod tests {
+    use super::*;
+    use crate::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_fence_without_the_keyring_is_completed_by_the_next_process_that_has_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = format!("fjall:{}", dir.path().join("data").display());
+        let db = Ebbtide::open(&url).await.unwrap();
+        let codes = db.scope("global").unwrap().codes();
+        let code = codes.issue(CodeRequest::new("app", "alice", "https://a")).await.unwrap().code;
+        drop(codes);
+        db.close().await;
+        let tool = Ebbtide::builder(&url).must_exist().without_keyring().open().await.unwrap();
+        assert_eq!(set(&tool).await.unwrap_err().kind(), ErrorKind::Invalid);
+        tool.close().await;
+        let db = Ebbtide::open(&url).await.unwrap();
+        assert!(read_fence(db.engine().as_ref(), db.time().date()).await.unwrap().unwrap().1, "complete");
+        let redeem = Redeem::new(code, "app").redirect_uri("https://a");
+        let redeemed = db.scope("global").unwrap().codes().redeem(redeem).await.unwrap();
+        assert_eq!(redeemed, RedeemOutcome::Reused { grant_id: None });
     }
 }

@@ -92,6 +92,20 @@ impl Authenticated {
         self.untagged.store(Untagged::Refused as u8, Ordering::Release);
     }
 
+    /// `Invalid` without the keyring of the store: nobody would take what is signed for genuine.
+    pub(crate) fn require_keyring(&self) -> Result<()> {
+        if self.is(Untagged::Unread) {
+            return Err(Error::invalid("this needs the keyring of the store, which was opened without it"));
+        }
+        Ok(())
+    }
+
+    /// Value of a record as the engine has it, by the rules of a read: one without a tag is `Corrupt` in a store whose
+    /// records all have one.
+    pub(crate) fn verified(&self, key: &Key, record: &Record) -> Result<Bytes> {
+        self.check(key, record.clone()).map(|record| record.value)
+    }
+
     fn is(&self, untagged: Untagged) -> bool {
         self.untagged.load(Ordering::Acquire) == untagged as u8
     }

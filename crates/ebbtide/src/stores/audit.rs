@@ -148,11 +148,12 @@ impl Audit {
 
     /// Takes a chain, and returns the writes that append `note` to it: the entry, the head in place of the one before,
     /// and a checkpoint with the first entry of a chain. So a process that never writes another one, such as a command
-    /// or a function that is frozen, leaves no chain that can be deleted unnoticed.
+    /// or a function that is frozen, leaves no chain that can be deleted unnoticed. `Invalid` if the store was opened
+    /// without its keyring: the entry would break the log for every other process.
     pub(crate) fn append_to(&self, note: &Note, now: Now) -> Result<(Pending, Vec<Write>)> {
+        self.stores.require_keyring()?;
         let chain = self.stores.chains().take(&self.scope, self.stores.rng());
-        let default = Ttl::from_secs(Self::DEFAULT_RETENTION_SECONDS)?;
-        let retention = self.stores.ttl(Kind::Audit, &self.scope, None, default)?;
+        let retention = self.retention()?;
         // No entry expires before its predecessor, so the entries that are kept are always the end of the chain.
         let expires_at = now.end(retention)?.max(chain.head.expires_at()?);
         let keyring = self.stores.keyring();
@@ -175,6 +176,12 @@ impl Audit {
             vec![entry, Write::Insert { key, record }, first]
         };
         Ok((Pending { scope: self.scope.clone(), before: chain, after }, writes))
+    }
+
+    /// Time for which a new entry is kept.
+    pub(crate) fn retention(&self) -> Result<Ttl> {
+        let default = Ttl::from_secs(Self::DEFAULT_RETENTION_SECONDS)?;
+        self.stores.ttl(Kind::Audit, &self.scope, None, default)
     }
 
     fn log(&self) -> Result<Prefix> {

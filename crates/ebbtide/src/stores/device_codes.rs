@@ -193,6 +193,7 @@ impl DeviceCodes {
                     started_at: now.latest().as_millis(),
                     resource: request.resource.clone(),
                     stamp: Some(stamp),
+                    user_code: Some((*user_code.digest().as_bytes()).into()),
                 };
                 let record = self.record(&device, expires_at)?;
                 // It is kept as long as the record that it leads to: a late decision is told from a wrong code.
@@ -226,7 +227,7 @@ impl DeviceCodes {
     async fn look(&self, user_code: &Secret) -> Result<InspectOutcome> {
         let Some(user_code) = UserCode::read(user_code.expose()) else { return Ok(InspectOutcome::Unknown) };
         let now = self.stores.now()?;
-        let Some(found) = self.by_user_code(&self.user_key(&user_code)?, now).await? else {
+        let Some(found) = self.by_user_code(&user_code, now).await? else {
             return Ok(InspectOutcome::Unknown);
         };
         let device = found.device;
@@ -246,12 +247,16 @@ impl DeviceCodes {
         })
     }
 
-    /// Reads the device code that a user code leads to.
-    async fn by_user_code(&self, user_key: &Key, now: Now) -> Result<Option<FoundDevice>> {
-        let Some(listed) = self.stores.backend().get(user_key, now).await? else { return Ok(None) };
-        let digest = <[u8; 32]>::try_from(listed.value.as_ref())
-            .map_err(|_| Error::corrupt("a user code leads to what is no device code"))?;
-        self.standing(&Digest::from_bytes(digest), now).await
+    /// Reads the device code that a user code leads to. `Corrupt` if the device code has another user code: somebody else
+    /// has led the user to it.
+    async fn by_user_code(&self, user_code: &UserCode, now: Now) -> Result<Option<FoundDevice>> {
+        let listed = self.stores.backend().get(&self.user_key(user_code)?, now).await?;
+        let Some(listed) = listed else { return Ok(None) };
+        let strange = || Error::corrupt("a user code leads to what is not its device code");
+        let digest = <[u8; 32]>::try_from(listed.value.as_ref()).map_err(|_| strange())?;
+        let found = self.standing(&Digest::from_bytes(digest), now).await?;
+        let own = found.as_ref().and_then(|found| found.device.user_code.as_deref());
+        if own.is_some_and(|own| own != user_code.digest().as_bytes()) { Err(strange()) } else { Ok(found) }
     }
 
     /// Records the decision of the user. The first decision on a code counts, and later ones are answered `Used`. A
@@ -275,9 +280,9 @@ impl DeviceCodes {
         let Some(user_code) = UserCode::read(decision.user_code().expose()) else {
             return Ok(DecideOutcome::Unknown);
         };
-        let user_key = &self.user_key(&user_code)?;
+        let user_code = &user_code;
         let update = self.stores.retry(|now| async move {
-            let Some(found) = self.by_user_code(user_key, now).await? else {
+            let Some(found) = self.by_user_code(user_code, now).await? else {
                 return Ok(Step::answer(DecideOutcome::Unknown));
             };
             let subject = match decision {

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebbtide::stores::approvals::Approval;
 use ebbtide::stores::codes::CodeRequest;
 use ebbtide::stores::grants::GrantRequest;
 use ebbtide::timekeeping::{ManualClocks, Timed};
 use ebbtide::{
     Admin, Backend as _, BackendExt as _, Budget, Clock as _, Ebbtide, ErrorKind, Key, Keyring, Kind,
-    ManualClock, Record, Scope, Stopwatch, Stores, SystemClock, SystemRng, Ttl,
+    ManualClock, Record, Scope, Stopwatch, Stores, SystemClock, SystemRng,
 };
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -215,8 +214,9 @@ async fn rows_of_an_earlier_version_are_accepted_after_an_operator_has_looked(si
         let (proxy, _, _) = site.proxied().await;
         let url = site.url_through(&proxy).await;
         let before = Ebbtide::builder(&url).without_keyring().open().await.unwrap().at(&Scope::Global);
-        let approval = Approval::new("alice", "door", "open", "admin").ttl(Ttl::from_secs(600).unwrap());
-        before.approvals().grant(&approval).await.unwrap();
+        // Without the keyring nothing is authenticated, sealed or audited, as in that version.
+        let bucket = before.attributes().bucket("alice", "door").unwrap();
+        bucket.set("open", serde_json::json!(true)).await.unwrap();
         let keyring = Keyring::generate(&SystemRng, SystemClock.now());
         let node = || Ebbtide::builder(&url).keyring(keyring.clone());
         if looks {
@@ -225,9 +225,10 @@ async fn rows_of_an_earlier_version_are_accepted_after_an_operator_has_looked(si
         }
         let server = node().open().await.unwrap();
         assert!(!proxy.counts().contains_key("Scan"), "a server does not look");
-        let checked = server.at(&Scope::Global).approvals().check("alice", "door", "open").await;
+        let bucket = server.at(&Scope::Global).attributes().bucket("alice", "door").unwrap();
+        let read = bucket.get("open").await;
         assert_eq!(
-            checked.map_err(|error| error.kind()),
+            read.map(|found| found.is_some()).map_err(|error| error.kind()),
             if looks { Ok(true) } else { Err(ErrorKind::Corrupt) }
         );
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ebbtide::ops::reseal::Resealer;
 use ebbtide::stores::access_tokens::{AccessRequest, IntrospectOutcome, IssueOutcome};
 use ebbtide::stores::api_keys::{KeyRequest, Role};
 use ebbtide::stores::approvals::Approval;
@@ -9,17 +10,22 @@ use ebbtide::stores::audit::AuditContext;
 use ebbtide::stores::challenges::{ChallengeRequest, Form, Peek, VerifyOutcome};
 use ebbtide::stores::clients::{ClientRequest, RegisterOutcome};
 use ebbtide::stores::codes::{CodeRequest, Redeem, RedeemOutcome};
+use ebbtide::stores::device_codes::{Approve, DeviceRedeem, DeviceRequest, Inspect, PollOutcome};
 use ebbtide::stores::grants::GrantRequest;
 use ebbtide::stores::pushed_requests::{Push, PushOutcome, Take, TakeOutcome};
 use ebbtide::stores::relationships::{Edge, RelationType, Relationship};
 use ebbtide::stores::sessions::{SessionOutcome, SessionRequest};
-use ebbtide::{Ebbtide, ErrorKind, Keyring, Scope, Scoped, Secret, SystemRng, Timestamp};
+use ebbtide::{
+    Clock as _, Ebbtide, ErrorKind, Keyring, Scope, Scoped, Secret, SystemClock, SystemRng, Timestamp,
+};
 
 use crate::service::{cases, migrated, open_at, schema_of, sql};
 
 cases! {
     someone_with_sql_makes_nothing_that_is_honoured
     every_forged_or_moved_row_is_corrupt
+    a_user_code_leads_to_no_other_device_code
+    a_reseal_gives_no_tag_to_a_forged_row
     a_strangers_keyring_is_refused
 }
 
@@ -80,10 +86,11 @@ struct Credentials {
     key: Secret,
     link: Secret,
     pushed: Secret,
+    device: Secret,
 }
 
-/// Tables of the kinds with authority.
-const TABLES: [&str; 10] = [
+/// Tables of the kinds with authority, and of attributes.
+const TABLES: [&str; 12] = [
     "approvals",
     "relationships",
     "codes",
@@ -94,6 +101,8 @@ const TABLES: [&str; 10] = [
     "api_keys",
     "challenges",
     "pushed_requests",
+    "device_codes",
+    "attributes",
 ];
 
 fn edge(name: &str) -> Edge {
@@ -118,6 +127,8 @@ impl Credentials {
         else {
             panic!()
         };
+        let bucket = acme.attributes().bucket(name, "profile").unwrap();
+        bucket.set("name", serde_json::json!(name)).await.unwrap();
         let keys = db.stores().api_keys(&Scope::Global);
         let key = KeyRequest::new(acme.scope().clone(), Role::Reader);
         Self {
@@ -129,6 +140,7 @@ impl Credentials {
             key: keys.create(&key, &context).await.unwrap().key,
             link: link.secret,
             pushed,
+            device: acme.device_codes().start(DeviceRequest::new("app")).await.unwrap().device_code,
         }
     }
 
@@ -156,6 +168,14 @@ impl Credentials {
             "pushed_requests" => {
                 let take = Take::new(self.pushed.clone(), "app");
                 matches!(acme.pushed_requests().take(take).await?, TakeOutcome::Taken { .. })
+            }
+            "device_codes" => {
+                let polled = acme.device_codes().poll(&DeviceRedeem::new(self.device.clone(), "app")).await?;
+                matches!(polled, PollOutcome::Pending { .. } | PollOutcome::SlowDown { .. })
+            }
+            "attributes" => {
+                let bucket = acme.attributes().bucket(self.name, "profile")?;
+                bucket.get("name").await?.is_some_and(|found| found.data == self.name)
             }
             other => panic!("{other}"),
         })
@@ -210,6 +230,56 @@ async fn every_forged_or_moved_row_is_corrupt() {
             assert!(one.is_honoured(&db, &acme, table).await.unwrap(), "{table}: as it was");
         }
     }
+}
+
+async fn a_user_code_leads_to_no_other_device_code() {
+    let (url, keyring) = (migrated().await, ring());
+    let codes = open(&url, &keyring).await.unwrap().scope("tenant:acme").unwrap().device_codes();
+    let victim = codes.start(DeviceRequest::new("tv")).await.unwrap();
+    let thief = codes.start(DeviceRequest::new("tv")).await.unwrap();
+    let swap = format!(
+        "UPDATE {0}.user_codes a SET value = b.value FROM {0}.user_codes b WHERE a.key <> b.key",
+        schema_of(&url)
+    );
+    sql(&crate::service::server(), &swap).await;
+    let inspected = codes.inspect(&Inspect::new(victim.user_code.clone(), "a")).await;
+    assert_eq!(inspected.unwrap_err().kind(), ErrorKind::Corrupt);
+    let decided = codes.decide(Approve::new(victim.user_code.clone(), "alice")).await;
+    assert_eq!(decided.unwrap_err().kind(), ErrorKind::Corrupt, "the user approves nobody else's device");
+    let polled = codes.poll(&DeviceRedeem::new(thief.device_code, "tv")).await.unwrap();
+    assert!(matches!(polled, PollOutcome::Pending { .. }), "{polled:?}");
+    sql(&crate::service::server(), &swap).await;
+    let decided = codes.decide(Approve::new(victim.user_code, "alice")).await;
+    assert!(decided.is_ok(), "as it was: {decided:?}");
+}
+
+/// A row without a tag is `Corrupt` in a new store. A rotation of the keyring must not make it genuine.
+async fn a_reseal_gives_no_tag_to_a_forged_row() {
+    let (url, mut keyring) = (migrated().await, ring());
+    let db = open(&url, &keyring).await.unwrap();
+    let approvals = db.scope("tenant:acme").unwrap().approvals();
+    approvals.grant(&Approval::new("alice", "doc", "GET", "admin")).await.unwrap();
+    // The value of an approval that the forger saw, without its tag, for somebody else.
+    let forge = "UPDATE {s}.approvals SET value = substring(value from 22), \
+        key = decode(replace(encode(key, 'hex'), encode('alice', 'hex'), encode('mallo', 'hex')), 'hex')";
+    sql(&crate::service::server(), &forge.replace("{s}", &schema_of(&url))).await;
+    let checked = async |db: &Ebbtide| {
+        let approvals = db.scope("tenant:acme").unwrap().approvals();
+        approvals.check("mallo", "doc", "GET").await.map_err(|error| error.kind())
+    };
+    assert_eq!(checked(&db).await, Err(ErrorKind::Corrupt));
+    drop(db);
+    let new = keyring.add(&SystemRng, Timestamp::ZERO).unwrap();
+    keyring.activate(new).unwrap();
+    let db = open(&url, &keyring).await.unwrap();
+    let now = SystemClock.now();
+    let mut resealer = Resealer::start(db.stores(), db.engine(), Arc::new(SystemRng), now).await.unwrap();
+    let stopped = async {
+        while resealer.step(now).await? {}
+        Ok::<_, ebbtide::Error>(())
+    };
+    assert_eq!(stopped.await.unwrap_err().kind(), ErrorKind::Corrupt, "an operator must look at it");
+    assert_eq!(checked(&db).await, Err(ErrorKind::Corrupt));
 }
 
 async fn a_strangers_keyring_is_refused() {

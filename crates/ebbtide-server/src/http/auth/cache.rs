@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
@@ -51,10 +52,20 @@ impl Held {
     }
 }
 
+/// Look at a key in the store, from before the read. The key that it finds is held only if none was forgotten since:
+/// that one may have been revoked after it was read.
+#[derive(Debug)]
+pub(super) struct Look {
+    lease: Lease,
+    forgotten: u64,
+}
+
 /// Cache by digest: the keys themselves are not kept.
 #[derive(Default)]
 pub(super) struct Cache {
     held: RwLock<HashMap<[u8; 32], Arc<Held>>>,
+    /// Number of times that keys were forgotten. It changes under the lock of `held`.
+    forgotten: AtomicU64,
     /// Rate limiters of the keys that are held, and of those above them.
     rates: Mutex<HashMap<KeyId, Weak<Rate>>>,
 }
@@ -77,13 +88,19 @@ impl Cache {
         self.held.read().unwrap_or_else(PoisonError::into_inner).contains_key(digest.as_bytes())
     }
 
-    /// Adds a key that was looked up under `lease`; rate limiters carry over, and are shared with other keys.
+    /// Begins a look at a key, before it is read: a cached key is never younger than it seems.
+    pub(super) fn look(&self, time: &TimeSource) -> Look {
+        let forgotten = self.forgotten.load(Ordering::Acquire);
+        Look { lease: time.lease(LIFE), forgotten }
+    }
+
+    /// Adds a key that was found; rate limiters carry over, and are shared with other keys.
     pub(super) fn hold(
         &self,
         digest: &Digest,
         key: ApiKey,
         Tied { ancestors, share }: Tied,
-        lease: Lease,
+        Look { lease, forgotten }: Look,
         time: &TimeSource,
     ) -> Arc<Held> {
         let mut all = self.held.write().unwrap_or_else(PoisonError::into_inner);
@@ -92,6 +109,9 @@ impl Cache {
         let ancestors = ancestors.into_iter().map(|ancestor| ancestor.id).collect();
         let author = Author::new(&key.id.to_string());
         let held = Arc::new(Held { author, key, ancestors, lease, rates, share });
+        if self.forgotten.load(Ordering::Acquire) != forgotten {
+            return held;
+        }
         if all.len() >= MOST && !all.contains_key(digest.as_bytes()) {
             all.retain(|_, held| time.holds(&held.lease));
             if all.len() >= MOST {
@@ -123,7 +143,7 @@ impl Cache {
 
     pub(super) fn forget(&self, id: &KeyId) {
         let keep = |held: &Held| held.key.id != *id && !held.ancestors.contains(id);
-        self.held.write().unwrap_or_else(PoisonError::into_inner).retain(|_, held| keep(held));
+        self.retain(keep);
     }
 
     /// Forgets the keys of a scope, and those that they have created.
@@ -135,6 +155,47 @@ impl Cache {
         let keep = |held: &Held| {
             !is_of(&held.key.scope) && !held.ancestors.iter().any(|ancestor| is_of(ancestor.scope()))
         };
-        self.held.write().unwrap_or_else(PoisonError::into_inner).retain(|_, held| keep(held));
+        self.retain(keep);
+    }
+
+    fn retain(&self, keep: impl Fn(&Held) -> bool) {
+        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        self.forgotten.fetch_add(1, Ordering::AcqRel);
+        held.retain(|_, held| keep(held));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ebbtide::stores::api_keys::{KeyRequest, Role};
+    use ebbtide::stores::audit::AuditContext;
+    use ebbtide::{Ebbtide, SystemClock};
+
+    use super::*;
+    use crate::http::limits::Limits;
+
+    #[tokio::test]
+    async fn a_key_that_is_revoked_while_it_is_looked_up_is_not_held() {
+        let (time, cache) = (TimeSource::of_clock(SystemClock), Cache::default());
+        let context = AuditContext::because("a test").unwrap();
+        let keys = Ebbtide::in_memory().scope("global").unwrap().api_keys();
+        let key = keys.create(&KeyRequest::new(Scope::Global, Role::Reader), &context).await.unwrap().about;
+        let digest = Digest::of("test", &[]);
+        let hold = |look| {
+            let tied = Tied { ancestors: Vec::new(), share: Share::new(Limits::default()) };
+            cache.hold(&digest, key.clone(), tied, look, &time)
+        };
+        for forget in
+            [&(|| cache.forget(&key.id)) as &dyn Fn(), &|| cache.forget_scope(&Reach::Exact(Scope::Global))]
+        {
+            let look = cache.look(&time);
+            forget();
+            assert_eq!(hold(look).key.id, key.id, "the request that read it is served");
+            assert!(cache.get(&digest, &time).is_none(), "the next one reads again");
+            hold(cache.look(&time));
+            assert!(cache.get(&digest, &time).is_some());
+            forget();
+            assert!(cache.get(&digest, &time).is_none());
+        }
     }
 }

@@ -38,6 +38,9 @@ pub(super) struct Device {
     /// Epochs of its client, and of its subject once it is approved.
     #[n(9)]
     pub(super) stamp: Option<Stamp>,
+    /// Digest of its user code, so that no other one leads to it; none where an earlier version wrote it.
+    #[n(10)]
+    pub(super) user_code: Option<ByteArray<32>>,
 }
 
 #[derive(Encode, Decode)]
@@ -125,6 +128,7 @@ mod tests {
             started_at: 0,
             resource: None,
             stamp: None,
+            user_code: None,
         };
         let mut poll = |millis: u64| {
             let at = Timestamp::from_millis(1_800_000_000_000 + millis).unwrap();
