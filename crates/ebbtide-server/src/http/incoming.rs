@@ -60,11 +60,17 @@ async fn at_hand(body: &mut Body) -> Poll<Part> {
 /// Reads a body of at most `most` bytes. The error has the body, if it is not read to its end.
 pub(crate) async fn read(mut body: Body, most: usize, share: &Arc<Share>) -> Result<Read, (Problem, Body)> {
     let mut read = Read { bytes: Bytes::new(), held: None };
+    if body.is_end_stream() {
+        return Ok(read);
+    }
+    if let Err(problem) = share.check_bodies() {
+        return Err((problem, body));
+    }
     let (mut more, mut unfinished) = (BytesMut::new(), None);
     while !body.is_end_stream() {
         let part = match at_hand(&mut body).await {
             Poll::Ready(part) => part,
-            // Most bodies arrive with the head; one that is waited for is unfinished, and bounded in number.
+            // Most bodies arrive with the head. One that is waited for counts as unfinished.
             Poll::Pending => {
                 if unfinished.is_none() {
                     match share.body() {

@@ -56,6 +56,12 @@ impl Share {
         Taken::take(self, |share| &share.bodies, 1, most).ok_or_else(|| too_much("unfinished bodies"))
     }
 
+    /// Refuses a body while too many have not arrived yet.
+    pub(crate) fn check_bodies(&self) -> Result<(), Problem> {
+        let is_within = self.bodies.load(Ordering::Acquire) < self.limits.key_requests;
+        if is_within { Ok(()) } else { Err(too_much("unfinished bodies")) }
+    }
+
     /// Takes memory for a part of a body.
     pub(crate) fn bytes(self: &Arc<Self>, count: usize) -> Result<Taken, Problem> {
         let most = self.limits.key_bytes;
