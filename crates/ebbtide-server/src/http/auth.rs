@@ -5,13 +5,13 @@ mod cache;
 mod rate;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use ebbtide::stores::api_keys::{ApiKey, KeyId, Role};
 use ebbtide::stores::audit::{AuditContext, Author};
+use ebbtide::timekeeping::TimeSource;
 use ebbtide::{Digest, Reach, Scope, Secret};
 
 use crate::app::App;
@@ -109,9 +109,9 @@ impl Caller {
     }
 
     /// Counts one request against the key's rate limit.
-    pub(crate) fn spend(&self, boot: Duration) -> Result<(), Problem> {
+    pub(crate) fn spend(&self, time: &TimeSource) -> Result<(), Problem> {
         match &self.who {
-            Who::Key(held) => held.spend(boot),
+            Who::Key(held) => held.spend(time),
             Who::Root(_) | Who::Client(_) => Ok(()),
         }
     }
@@ -239,7 +239,7 @@ impl App {
         let call = route.call();
         let who = self.identify(headers, call).await?;
         if let Who::Key(held) = &who {
-            held.spend(self.time().boot())?;
+            held.spend(self.time())?;
         }
         if let Who::Key(held) = &who
             && !held.key.allows(call)
@@ -264,7 +264,7 @@ impl App {
             self.scoping.note(who.id(), route, self.now()?.latest())?;
         }
         if needs.adds {
-            self.quotas.check(&self.stores, &scope, self.time().boot()).await?;
+            self.quotas.check(&self.stores, &scope, self.time()).await?;
         }
         let warned = unscoped && self.scoping.rules.warn;
         Ok(Caller(Arc::new(Admitted { scope, share: who.share(&self.edge), warned, who })))
@@ -297,7 +297,8 @@ impl App {
                 return self.identify_key(basic.key()).await;
             }
             let scope = requested(headers)?.unwrap_or(Scope::Global);
-            return self.identify_client(basic, &scope).await.map(Who::Client);
+            // Rare, and large: apart from the futures of all other calls.
+            return Box::pin(self.identify_client(basic, &scope)).await.map(Who::Client);
         }
         self.identify_key(bearer(headers).ok_or_else(Problem::unauthorized)?).await
     }
@@ -311,9 +312,15 @@ impl App {
             let is_live = self.now()?.before(held.key.expires_at)?;
             return if is_live { Ok(Who::Key(held)) } else { Err(Problem::unauthorized()) };
         }
+        Box::pin(self.look_up_key(key, &digest)).await
+    }
+
+    /// Looks up a key that is not in the cache.
+    async fn look_up_key(&self, key: &str, digest: &Digest) -> Result<Who, Problem> {
+        let access = &self.access;
         let look = access.cache.look(self.time());
         // Keys that were valid a moment ago do not wait behind invented ones.
-        let known = access.cache.knows(&digest);
+        let known = access.cache.knows(digest);
         let _lookup = match (!known).then(|| self.edge.new_keys.try_acquire()) {
             Some(Err(_)) => return Err(Problem::overloaded()),
             permit => permit,
@@ -324,11 +331,11 @@ impl App {
             None => None,
         };
         let (Some(key), Some(ancestors)) = (found, ancestors) else {
-            access.cache.drop(&digest);
+            access.cache.drop(digest);
             return Err(Problem::unauthorized());
         };
         let share = self.edge.shares.of(&key, self.edge.limits);
-        Ok(Who::Key(access.cache.hold(&digest, key, Tied { ancestors, share }, look, self.time())))
+        Ok(Who::Key(access.cache.hold(digest, key, Tied { ancestors, share }, look, self.time())))
     }
 }
 

@@ -39,7 +39,8 @@ catalogue! {
         "A refresh token was presented while another request rotated it. Nothing was revoked."
         "Read the stored token again, and try once more later.";
     "used" "409"
-        "A nonce, session, pushed request or device code that is good for one use was used before."
+        "A nonce, session, pushed request, device code or challenge that is good for one use was used before, or a record \
+         was consumed before."
         "Start the flow again.";
     "expired" "410"
         "The record was there, and its lifetime has ended."
@@ -58,13 +59,14 @@ catalogue! {
     "mismatch" "422"
         "A member differs from the value that the record is bound to; `field` names it."
         "Send the value that was bound when the record was issued. A code that was presented with a wrong value is \
-         consumed.";
+         consumed; of a challenge `attempts_left` tells how many more wrong secrets it allows.";
     "conflict" "409, 412"
-        "A condition does not hold: the record has another version or value, exists already, or does not allow the change."
+        "A condition does not hold: the record has another version or value, exists already, does not allow the change, or \
+         another holds the lease."
         "Read the record again, and repeat the change on what it is now.";
     "exceeded" "429"
-        "A limit of the record is reached, such as the `limit` of a counter. The call was not counted."
-        "Wait until the record expires, or use a higher limit.";
+        "A limit is reached: the `limit` of a counter, or the number of wrong secrets of a challenge. Nothing was counted."
+        "Wait until the counter expires, or use a higher limit; issue a new challenge.";
     "limited" "429"
         "The key has reached its rate limit, or has too much in flight on this node."
         "Wait for the seconds in `Retry-After`. An administrator can create a key with a higher `rate_limit`.";

@@ -27,7 +27,7 @@ use crate::http::auth::Caller;
 use crate::http::body::refuse_dots;
 use crate::http::hot::Admitted;
 use crate::http::incoming::{self, Read};
-use crate::http::limits::Limits;
+use crate::http::limits::{Limits, Places};
 use crate::http::outgoing::{Guard, SMALL};
 use crate::http::problem::Problem;
 use crate::http::quota::Added;
@@ -50,8 +50,8 @@ const NEW_KEYS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Edge {
     pub(crate) limits: Limits,
-    /// One permit for each request in a route that needs a key.
-    pub(crate) places: Semaphore,
+    /// One for each request in a route that needs a key.
+    pub(crate) places: Places,
     /// One permit for each large answer of an open route, until it is sent.
     open: Arc<Semaphore>,
     /// One permit for each lookup of a key that is not in the cache.
@@ -73,7 +73,7 @@ impl Edge {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             limits,
-            places: Semaphore::new(limits.requests.min(Semaphore::MAX_PERMITS)),
+            places: Places::new(limits.requests),
             open: Arc::new(Semaphore::new(OPEN_PLACES)),
             new_keys: Semaphore::new(NEW_KEYS),
             connections: AtomicUsize::new(0),
@@ -98,16 +98,16 @@ impl Edge {
 }
 
 /// Request in flight, for the metric.
-struct InFlight(Arc<Edge>);
+struct InFlight<'a>(&'a Edge);
 
-impl InFlight {
-    fn begin(edge: &Arc<Edge>) -> Self {
+impl<'a> InFlight<'a> {
+    fn begin(edge: &'a Edge) -> Self {
         edge.in_flight.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(edge))
+        Self(edge)
     }
 }
 
-impl Drop for InFlight {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
@@ -163,8 +163,8 @@ where
             let answer = inner.call(admitted.into_request());
             async move { answer.await.unwrap_or_else(|never| match never {}) }
         };
-        let answer = answer(self.app.clone(), route, verb, request, call);
-        Box::pin(async move { Ok(answer.await) })
+        let app = self.app.clone();
+        Box::pin(async move { Ok(answer(&app, &route, verb, request, call).await) })
     }
 }
 
@@ -181,17 +181,18 @@ impl Front {
     /// Answers a request. Frequent calls are found by their path; the others are looked for by the router.
     pub(crate) async fn answer(&self, request: Request) -> Response {
         let Some((route, verb, hot)) = self.routes.hot(&request) else {
-            return self.router.clone().call(request).await.unwrap_or_else(|never| match never {});
+            let answer = Box::pin(self.router.clone().call(request));
+            return answer.await.unwrap_or_else(|never| match never {});
         };
-        let app = self.app.clone();
-        answer(self.app.clone(), route, verb, request, move |admitted| hot.call(admitted, app)).await
+        let call = |admitted| hot.call(admitted, self.app.clone());
+        answer(&self.app, route, verb, request, call).await
     }
 }
 
 /// Answers a request of a route with `call`, within the bounds of its caller.
 async fn answer<F>(
-    app: App,
-    route: Arc<Route>,
+    app: &App,
+    route: &Arc<Route>,
     verb: Verb,
     request: Request,
     call: impl FnOnce(Admitted) -> F + Send,
@@ -216,7 +217,7 @@ where
     if let Some(trace) = &trace {
         trace.adopt(&span);
     }
-    let mut response = match asked.answer(&app, request, call).instrument(span).await {
+    let mut response = match asked.answer(app, request, call).instrument(span).await {
         Ok(response) => response,
         Err((problem, body)) => {
             let mut response = problem.into_response();
@@ -230,7 +231,7 @@ where
     if may_keep_alive && app.edge.draining.load(Ordering::Relaxed) {
         close(&mut response);
     }
-    asked.answered(&app, response, id, trace.as_ref(), stopwatch)
+    asked.answered(app, response, id, trace.as_ref(), stopwatch)
 }
 
 fn close(response: &mut Response) {
@@ -238,8 +239,8 @@ fn close(response: &mut Response) {
 }
 
 /// Loggable parts of a request: never its path, which may name an owner, and never its query.
-struct LoggedRequest {
-    route: Arc<Route>,
+struct LoggedRequest<'a> {
+    route: &'a Arc<Route>,
     verb: Verb,
     /// Set once the caller is admitted.
     caller: Option<Caller>,
@@ -248,7 +249,7 @@ struct LoggedRequest {
 /// Refusal, with the body if it is not read.
 type Refused = (Problem, Body);
 
-impl LoggedRequest {
+impl LoggedRequest<'_> {
     /// Passes the request on to the route, within the bounds of its caller.
     async fn answer<F>(
         &mut self,
@@ -308,8 +309,9 @@ impl LoggedRequest {
         F: Future<Output = Response> + Send + 'static,
     {
         let (parts, body) = request.into_parts();
-        let caller = match app.admit(needs, &self.route, &parts.headers).await {
-            Ok(caller) => self.caller.insert(caller),
+        let caller = match app.admit(needs, self.route, &parts.headers).await {
+            // Owned by this request alone: a clone is cheap, and no other thread sees it.
+            Ok(caller) => self.caller.insert(caller).clone(),
             Err(problem) => return Err((problem, body)),
         };
         let checked =
@@ -317,15 +319,15 @@ impl LoggedRequest {
         if let Err(problem) = checked {
             return Err((problem, body));
         }
-        let share = Arc::clone(&caller.share);
+        let share = &caller.share;
         // The body first: a client that is slow to send it holds no place.
-        let Read { bytes, held: _held } = incoming::read(body, app.edge.limits.body_bytes, &share).await?;
+        let Read { bytes, held: _held } = incoming::read(body, app.edge.limits.body_bytes, share).await?;
         let refused = |problem| (problem, Body::empty());
         // Answers that nobody reads count for the next request too, which may have no body.
-        let _ = share.bytes(0).map_err(refused)?;
+        share.check_bytes().map_err(refused)?;
         let own = share.place().map_err(refused)?;
         let held_back = parts.version == Version::HTTP_2;
-        let _place = app.edge.places.try_acquire().map_err(|_| refused(Problem::overloaded()))?;
+        let _place = app.edge.places.take().ok_or_else(|| refused(Problem::overloaded()))?;
         let admitted = Admitted { parts, bytes, caller: Some(caller.clone()) };
         let answer = caller.author().run(RefusalCause::watch(call(admitted)));
         let (mut response, noted) = match self.route.work(self.verb) {
@@ -410,7 +412,7 @@ impl LoggedRequest {
             request_id: request_id.to_owned(),
             at: app.now().map_or(0, |now| now.latest().as_millis()),
             verb: self.verb,
-            route: Arc::clone(&self.route),
+            route: Arc::clone(self.route),
             status,
             kind: problem.kind(),
             cause: problem.cause(),

@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -25,35 +26,62 @@ const DRAINED_WITHIN: Duration = Duration::from_millis(500);
 pub(crate) struct Read {
     pub(crate) bytes: Bytes,
     /// Memory that it counts for.
-    pub(crate) held: Vec<Taken>,
+    pub(crate) held: Option<Taken>,
 }
 
-async fn next(body: &mut Body) -> Option<Result<Bytes, axum::Error>> {
+/// Part of a body; none at its end.
+type Part = Option<Result<Bytes, axum::Error>>;
+
+fn poll_next(body: &mut Body, context: &mut Context<'_>) -> Poll<Part> {
     loop {
-        match poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await? {
+        match Pin::new(&mut *body).poll_frame(context) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(None) => return Poll::Ready(None),
+            Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
             // Trailers are ignored.
-            Ok(frame) => {
+            Poll::Ready(Some(Ok(frame))) => {
                 if let Ok(data) = frame.into_data() {
-                    return Some(Ok(data));
+                    return Poll::Ready(Some(Ok(data)));
                 }
             }
-            Err(error) => return Some(Err(error)),
         }
     }
 }
 
+async fn next(body: &mut Body) -> Part {
+    poll_fn(|context| poll_next(body, context)).await
+}
+
+/// Next part of a body, if it has arrived.
+async fn at_hand(body: &mut Body) -> Poll<Part> {
+    poll_fn(|context| Poll::Ready(poll_next(body, context))).await
+}
+
 /// Reads a body of at most `most` bytes. The error has the body, if it is not read to its end.
 pub(crate) async fn read(mut body: Body, most: usize, share: &Arc<Share>) -> Result<Read, (Problem, Body)> {
-    let mut read = Read { bytes: Bytes::new(), held: Vec::new() };
+    let mut read = Read { bytes: Bytes::new(), held: None };
     if body.is_end_stream() {
         return Ok(read);
     }
-    let _unfinished = match share.body() {
-        Ok(unfinished) => unfinished,
-        Err(problem) => return Err((problem, body)),
-    };
-    let mut more = BytesMut::new();
-    while let Some(part) = next(&mut body).await {
+    if let Err(problem) = share.check_bodies() {
+        return Err((problem, body));
+    }
+    let (mut more, mut unfinished) = (BytesMut::new(), None);
+    while !body.is_end_stream() {
+        let part = match at_hand(&mut body).await {
+            Poll::Ready(part) => part,
+            // Most bodies arrive with the head. One that is waited for counts as unfinished.
+            Poll::Pending => {
+                if unfinished.is_none() {
+                    match share.body() {
+                        Ok(taken) => unfinished = Some(taken),
+                        Err(problem) => return Err((problem, body)),
+                    }
+                }
+                next(&mut body).await
+            }
+        };
+        let Some(part) = part else { break };
         let part = match part {
             Ok(part) => part,
             Err(error) if TooSlow::caused(&error) => {
@@ -66,9 +94,8 @@ pub(crate) async fn read(mut body: Body, most: usize, share: &Arc<Share>) -> Res
         if length > most {
             return Err((Problem::too_large(), body));
         }
-        match share.bytes(part.len()) {
-            Ok(held) => read.held.push(held),
-            Err(problem) => return Err((problem, body)),
+        if let Err(problem) = share.more_bytes(&mut read.held, part.len()) {
+            return Err((problem, body));
         }
         // Most bodies have one part, which is taken as it is.
         if read.bytes.is_empty() && more.is_empty() {

@@ -1,5 +1,6 @@
 //! Limits of a server.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Limits that keep a server up, whatever its clients do.
@@ -45,5 +46,52 @@ impl Default for Limits {
             drain_delay: Duration::from_secs(2),
             shutdown_timeout: Duration::from_secs(30),
         }
+    }
+}
+
+/// Places of a server, one for each request in flight.
+#[derive(Debug)]
+pub(crate) struct Places {
+    taken: AtomicUsize,
+    most: usize,
+}
+
+/// Place that is given back when it is dropped.
+pub(crate) struct Place<'a>(&'a Places);
+
+impl Places {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { taken: AtomicUsize::new(0), most }
+    }
+
+    /// Takes a place; none if all are taken.
+    pub(crate) fn take(&self) -> Option<Place<'_>> {
+        let next = |taken: usize| (taken < self.most).then_some(taken + 1);
+        let taken = self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+        // Not made without a place: it would be given back.
+        taken.ok().map(|_| Place(self))
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.taken.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_given_back_when_it_is_dropped() {
+        let places = Places::new(2);
+        let (one, two) = (places.take(), places.take());
+        assert!(one.is_some() && two.is_some() && places.take().is_none());
+        drop(one);
+        assert!(places.take().is_some());
+        assert!(places.take().is_some());
+        drop(two);
+        assert_eq!(places.taken.load(Ordering::Relaxed), 0);
     }
 }

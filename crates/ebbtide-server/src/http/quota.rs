@@ -10,6 +10,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ebbtide::timekeeping::TimeSource;
 use ebbtide::{Error, Reach, Result, Scope, Stopwatch, Stores};
 
 use crate::http::problem::Problem;
@@ -73,9 +74,15 @@ impl Quotas {
     }
 
     /// Refuses a record that would exceed a quota.
-    pub(crate) async fn check(&self, stores: &Stores, scope: &Scope, now: Duration) -> Result<(), Problem> {
+    pub(crate) async fn check(
+        &self,
+        stores: &Stores,
+        scope: &Scope,
+        time: &TimeSource,
+    ) -> Result<(), Problem> {
         for quota in self.over(scope) {
-            quota.check(stores, now).await?;
+            // Apart from the futures of calls in scopes without a quota.
+            Box::pin(quota.check(stores, time.boot())).await?;
         }
         Ok(())
     }

@@ -192,10 +192,9 @@ impl Routes {
     }
 
     /// Route and handler of a frequent call.
-    pub(crate) fn hot<B>(&self, request: &axum::http::Request<B>) -> Option<(Arc<Route>, Verb, Hot)> {
+    pub(crate) fn hot<B>(&self, request: &axum::http::Request<B>) -> Option<(&Arc<Route>, Verb, &Hot)> {
         let (route, verb) = (self.known.get(request.uri().path())?, Verb::of(request.method()));
-        let hot = route.hot[verb as usize].clone()?;
-        Some((Arc::clone(route), verb, hot))
+        Some((route, verb, route.hot[verb as usize].as_ref()?))
     }
 
     /// Route and method of a request.

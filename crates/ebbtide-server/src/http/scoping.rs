@@ -60,7 +60,10 @@ struct UnscopedUse {
 impl UnscopedUse {
     fn note(&self, now: Timestamp) {
         self.count.fetch_add(1, Ordering::Relaxed);
-        self.last_at.fetch_max(now.as_millis(), Ordering::Relaxed);
+        // Most requests come within the millisecond of another.
+        if self.last_at.load(Ordering::Relaxed) < now.as_millis() {
+            self.last_at.fetch_max(now.as_millis(), Ordering::Relaxed);
+        }
     }
 }
 

@@ -130,11 +130,8 @@ async fn accept(listener: &TcpListener, server: &Server) {
 
 fn builder(edge: &Edge) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(edge.limits.header_timeout)
-        .max_buf_size(MOST_HEAD_BYTES);
+    // A connection whose head does not arrive is looked at as an idle one: no timer for each request.
+    builder.http1().header_read_timeout(None).max_buf_size(MOST_HEAD_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())

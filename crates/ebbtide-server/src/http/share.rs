@@ -56,17 +56,43 @@ impl Share {
         Taken::take(self, |share| &share.bodies, 1, most).ok_or_else(|| too_much("unfinished bodies"))
     }
 
+    /// Refuses a body while too many have not arrived yet.
+    pub(crate) fn check_bodies(&self) -> Result<(), Problem> {
+        let is_within = self.bodies.load(Ordering::Acquire) < self.limits.key_requests;
+        if is_within { Ok(()) } else { Err(too_much("unfinished bodies")) }
+    }
+
     /// Takes memory for a part of a body.
     pub(crate) fn bytes(self: &Arc<Self>, count: usize) -> Result<Taken, Problem> {
         let most = self.limits.key_bytes;
-        Taken::take(self, |share| &share.bytes, count, most).ok_or_else(|| too_much("bytes in memory"))
+        Taken::take(self, |share| &share.bytes, count, most).ok_or_else(too_many_bytes)
+    }
+
+    /// Takes memory for one more part of a body.
+    pub(crate) fn more_bytes(
+        self: &Arc<Self>,
+        held: &mut Option<Taken>,
+        count: usize,
+    ) -> Result<(), Problem> {
+        if let Some(held) = held {
+            let is_taken = held.add(count, self.limits.key_bytes);
+            return if is_taken { Ok(()) } else { Err(too_many_bytes()) };
+        }
+        *held = Some(self.bytes(count)?);
+        Ok(())
+    }
+
+    /// Refuses a request while too much memory is taken, also by answers that nobody reads.
+    pub(crate) fn check_bytes(&self) -> Result<(), Problem> {
+        let is_within = self.bytes.load(Ordering::Acquire) <= self.limits.key_bytes;
+        if is_within { Ok(()) } else { Err(too_many_bytes()) }
     }
 
     /// Counts the memory of an answer. One that may not be refused is given, and the next request is refused. An answer is
     /// never too large by itself.
     pub(crate) fn answer(self: &Arc<Self>, count: usize, may_refuse: bool) -> Result<Taken, Problem> {
         let most = if may_refuse { self.limits.key_bytes.max(count) } else { usize::MAX };
-        Taken::take(self, |share| &share.bytes, count, most).ok_or_else(|| too_much("bytes in memory"))
+        Taken::take(self, |share| &share.bytes, count, most).ok_or_else(too_many_bytes)
     }
 
     /// Waits for the turn of a heavy call.
@@ -85,6 +111,10 @@ fn too_much(what: &str) -> Problem {
     )
 }
 
+fn too_many_bytes() -> Problem {
+    too_much("bytes in memory")
+}
+
 /// Part of a share, given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Taken {
@@ -95,9 +125,19 @@ pub(crate) struct Taken {
 
 impl Taken {
     fn take(share: &Arc<Share>, of: fn(&Share) -> &AtomicUsize, count: usize, most: usize) -> Option<Self> {
+        Self::raise(of(share), count, most).then(|| Self { share: Arc::clone(share), of, count })
+    }
+
+    /// Takes more of the same, up to `most` of all that is taken. Returns false if that is too much.
+    fn add(&mut self, count: usize, most: usize) -> bool {
+        let is_taken = Self::raise((self.of)(&self.share), count, most);
+        self.count += if is_taken { count } else { 0 };
+        is_taken
+    }
+
+    fn raise(used: &AtomicUsize, count: usize, most: usize) -> bool {
         let more = |used: usize| used.checked_add(count).filter(|sum| *sum <= most);
-        of(share).fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
-        Some(Self { share: Arc::clone(share), of, count })
+        used.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 }
 
@@ -166,8 +206,17 @@ mod tests {
         assert!(share.bytes(41).is_err());
         assert!(share.answer(41, true).is_err());
         let answer = share.answer(1_000, false).unwrap();
-        assert!(share.bytes(0).is_err(), "an answer in memory counts, also for a request without a body");
+        assert!(
+            share.check_bytes().is_err(),
+            "an answer in memory counts, also for a request without a body"
+        );
         drop((held, answer));
+        assert!(share.check_bytes().is_ok());
+        let mut parts = None;
+        assert!(share.more_bytes(&mut parts, 60).is_ok() && share.more_bytes(&mut parts, 40).is_ok());
+        assert!(share.more_bytes(&mut parts, 1).is_err() && share.bytes(1).is_err());
+        drop(parts);
+        assert_eq!(share.bytes.load(Ordering::Relaxed), 0, "all parts are given back, and no more");
         assert!(share.answer(1_000, true).is_ok(), "it is never too large by itself");
         assert!(share.bytes(100).is_ok());
     }

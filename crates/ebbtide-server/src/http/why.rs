@@ -136,6 +136,8 @@ impl Refusals {
     pub(crate) fn keep(&self, mut refusal: Refusal) {
         /// Members beyond this are left out: some list an outcome for each item of a batch.
         const MOST_MEMBERS_BYTES: usize = 1_024;
+        // The value of a record that is retained after its end must not outlive the retention here.
+        refusal.more.retain(|name, _| !matches!(name.as_str(), "value" | "value_base64"));
         if refusal.more.len() > 8
             || Value::Object(refusal.more.clone()).to_string().len() > MOST_MEMBERS_BYTES
         {

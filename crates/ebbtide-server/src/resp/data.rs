@@ -145,22 +145,25 @@ impl Data {
         one.into_iter().chain(many).chain(pairs.iter().map(|(key, _)| key))
     }
 
-    /// Returns false if the reply to a command that writes tells that it has not written.
-    pub(super) fn has_written(&self, reply: &Reply) -> bool {
-        match (self, reply) {
+    /// Number of keys that a command which writes may have added, as far as its reply tells.
+    pub(super) fn added(&self, reply: &Reply) -> u64 {
+        let is_new = match (self, reply) {
             (_, Reply::Error(_)) => false,
             (Self::MSet { only_new: true, .. }, Reply::Integer(written)) => *written == 1,
+            (Self::Set(set), _) if set.when == When::Present => false,
             (Self::Set(set), reply) => match set.answer {
                 SetAnswer::Ok => *reply == Reply::OK,
                 SetAnswer::Number => *reply == Reply::boolean(true),
-                SetAnswer::Previous => match set.when {
-                    When::Always => true,
-                    When::Absent => *reply == Reply::Nil,
-                    When::Present => *reply != Reply::Nil,
-                },
+                SetAnswer::Previous => *reply == Reply::Nil,
             },
+            // An absent key is zero, or empty.
+            (Self::IncrBy { by, .. }, Reply::Integer(sum)) => sum == by,
+            (Self::Append { value, .. }, Reply::Integer(length)) => {
+                usize::try_from(*length) == Ok(value.len())
+            }
             _ => true,
-        }
+        };
+        if is_new { self.keys().count() as u64 } else { 0 }
     }
 
     /// Returns true if the command has so many keys that it is run by itself: they share their steps already, to compare

@@ -42,12 +42,35 @@ impl Meters {
         seconds.record_many(elapsed.as_secs_f64(), commands);
     }
 
+    /// Counts commands that ran together. Those of one name in a row, as most are, are counted at once.
+    pub(super) fn count_all<'a>(&self, answered: impl Iterator<Item = (&'a Spec, &'a Reply)>) {
+        let mut row: Option<(&Spec, u64)> = None;
+        for (spec, reply) in answered {
+            if matches!(reply, Reply::Error(_)) {
+                self.count(spec, reply);
+                continue;
+            }
+            match &mut row {
+                Some((same, count)) if same.place == spec.place => *count += 1,
+                _ => {
+                    if let Some((other, count)) = row.replace((spec, 1)) {
+                        self.count_good(other, count);
+                    }
+                }
+            }
+        }
+        if let Some((spec, count)) = row {
+            self.count_good(spec, count);
+        }
+    }
+
+    fn count_good(&self, spec: &Spec, count: u64) {
+        self.good[spec.place].get_or_init(|| counter(spec, "ok")).increment(count);
+    }
+
     /// Counts a command by its name and outcome.
     pub(super) fn count(&self, spec: &Spec, reply: &Reply) {
-        let counter = |outcome: &'static str| counter!("ebbtide_resp_commands_total", "command" => spec.name, "outcome" => outcome);
-        let Reply::Error(message) = reply else {
-            return self.good[spec.place].get_or_init(|| counter("ok")).increment(1);
-        };
+        let Reply::Error(message) = reply else { return self.count_good(spec, 1) };
         let outcome = match message.split(' ').next() {
             Some("UNAVAILABLE") => "unavailable",
             Some("NOAUTH" | "WRONGPASS") => "unauthorized",
@@ -55,6 +78,10 @@ impl Meters {
             Some("OOM") => "quota",
             _ => "error",
         };
-        counter(outcome).increment(1);
+        counter(spec, outcome).increment(1);
     }
+}
+
+fn counter(spec: &Spec, outcome: &'static str) -> Counter {
+    counter!("ebbtide_resp_commands_total", "command" => spec.name, "outcome" => outcome)
 }

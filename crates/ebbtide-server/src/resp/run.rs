@@ -148,14 +148,15 @@ fn settled(set: &Set, outcome: &PutOutcome) -> Option<Reply> {
     })
 }
 
-/// Runs commands that touch different keys, and answers in their order. The writes of several `SET` go to the engine
-/// together.
+/// Runs commands that touch different keys, and answers in their order, with the number of plain `SET`s that replaced a
+/// key. The writes of several `SET` go to the engine together.
 pub(super) async fn run_each<'a>(
     records: &Records,
     commands: impl ExactSizeIterator<Item = &'a Data>,
     time: &TimeSource,
-) -> Vec<Reply> {
+) -> (Vec<Reply>, u64) {
     let mut replies = vec![Reply::Nil; commands.len()];
+    let mut replaced = 0;
     let (mut sets, mut puts, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for (place, data) in commands.enumerate() {
         match data {
@@ -175,6 +176,11 @@ pub(super) async fn run_each<'a>(
     let (outcomes, answers) = join(records.put_each(&puts), join_all(others)).await;
     let mut further = Vec::new();
     for ((place, set), outcome) in sets.into_iter().zip(outcomes) {
+        // The reply to the others tells it.
+        let is_plain = set.when == When::Always && set.answer == SetAnswer::Ok;
+        if is_plain && matches!(outcome, Ok(PutOutcome::Stored { created: false, .. })) {
+            replaced += 1;
+        }
         match outcome.map(|outcome| (settled(set, &outcome), outcome)) {
             Ok((Some(reply), _)) => replies[place] = reply,
             Ok((None, outcome)) => further.push((place, set, outcome)),
@@ -187,7 +193,7 @@ pub(super) async fn run_each<'a>(
     for (place, answer) in join_all(further).await.into_iter().chain(answers) {
         replies[place] = answer.unwrap_or_else(Reply::from);
     }
-    replies
+    (replies, replaced)
 }
 
 async fn get_ex(records: &Records, key: &Bytes, end: Option<End>) -> ReplyResult {

@@ -7,7 +7,6 @@ use bytes::{Bytes, BytesMut};
 use ebbtide::stores::api_keys::Role;
 use ebbtide::stores::records::Records;
 use ebbtide::{Scope, Secret, Stopwatch};
-use tokio::sync::SemaphorePermit;
 
 use super::codec::Bounds;
 use super::data::Data;
@@ -20,6 +19,7 @@ use super::specs::{Need, Spec, find};
 use super::transaction::{Watched, execute, watch};
 use crate::app::App;
 use crate::http::auth::Caller;
+use crate::http::limits::Place;
 use crate::http::share::{Share, Taken};
 
 /// Bytes of replies beyond which no further command is begun before they are sent.
@@ -63,8 +63,8 @@ impl Login {
 
 /// Places that are held while commands run.
 pub(super) struct Turn<'a> {
-    _own: [Taken; 2],
-    _place: SemaphorePermit<'a>,
+    _own: Taken,
+    _place: Place<'a>,
 }
 
 /// Commands behind `MULTI`.
@@ -182,29 +182,24 @@ impl Session {
             Err(refused) => return vec![refused; runs.len()],
         };
         let watch = Stopwatch::start();
-        let replies = run_each(&login.records, runs.iter().map(|(_, data)| data), self.app.time()).await;
+        let commands = runs.iter().map(|(_, data)| data);
+        let (replies, replaced) = run_each(&login.records, commands, self.app.time()).await;
         self.meters.took(watch.elapsed(), runs.len());
-        for ((spec, data), reply) in runs.iter().zip(&replies) {
-            self.note(login, spec, data, reply);
-        }
+        self.meters.count_all(runs.iter().zip(&replies).map(|((spec, _), reply)| (*spec, reply)));
+        let added: u64 =
+            runs.iter().zip(&replies).map(|((spec, data), reply)| added(spec, data, reply)).sum();
+        self.app.quotas.added(&login.caller.scope, added.saturating_sub(replaced));
         replies
-    }
-
-    /// Counts a command, and the records that it may have made.
-    fn note(&self, login: &Login, spec: &Spec, data: &Data, reply: &Reply) {
-        self.meters.count(spec, reply);
-        if spec.need == Need::Create && data.has_written(reply) {
-            self.app.quotas.added(&login.caller.scope, data.keys().count() as u64);
-        }
     }
 
     /// Takes a place of the server, and one of the caller's own.
     pub(super) fn turn(&self, login: &Login) -> Result<Turn<'_>, Reply> {
         let share = &login.caller.share;
-        let own = [share.place()?, share.bytes(0)?];
-        let place = self.app.edge.places.try_acquire();
+        let own = share.place()?;
+        share.check_bytes()?;
+        let place = self.app.edge.places.take();
         let busy = || Reply::error("UNAVAILABLE too many requests in flight; this one was not started");
-        Ok(Turn { _own: own, _place: place.map_err(|_| busy())? })
+        Ok(Turn { _own: own, _place: place.ok_or_else(busy)? })
     }
 
     /// Share of the caller in the memory of the node; none before a key was presented.
@@ -277,7 +272,7 @@ impl Session {
             return Ok(());
         }
         let login = self.check_login()?;
-        login.caller.spend(self.app.time().boot())?;
+        login.caller.spend(self.app.time())?;
         let needs = match spec.need {
             Need::Nothing | Need::Key | Need::Read => Role::Reader,
             Need::Write | Need::Create => Role::Writer,
@@ -290,7 +285,7 @@ impl Session {
         }
         if spec.need == Need::Create {
             let quotas = &self.app.quotas;
-            quotas.check(&self.app.stores, &login.caller.scope, self.app.time().boot()).await?;
+            quotas.check(&self.app.stores, &login.caller.scope, self.app.time()).await?;
         }
         Ok(())
     }
@@ -404,17 +399,25 @@ impl Session {
             .collect();
         let executed = execute(&login.records, &commands, &watched, self.app.time()).await?;
         let Some(replies) = executed else { return Ok(Reply::NilArray) };
-        let mut replies = replies.into_iter();
+        let (mut replies, mut new) = (replies.into_iter(), 0);
         let in_order = queue.commands.into_iter().map(|queued| match queued {
             Queued::Data(spec, data) => {
                 let reply = replies.next().unwrap_or(Reply::Nil);
-                self.note(login, spec, &data, &reply);
+                self.meters.count(spec, &reply);
+                new += added(spec, &data, &reply);
                 reply
             }
             Queued::Reply(reply) => reply,
         });
-        Ok(Reply::Array(in_order.collect()))
+        let replies = in_order.collect();
+        self.app.quotas.added(&login.caller.scope, new);
+        Ok(Reply::Array(replies))
     }
+}
+
+/// Records that a command may have added.
+fn added(spec: &Spec, data: &Data, reply: &Reply) -> u64 {
+    if spec.need == Need::Create { data.added(reply) } else { 0 }
 }
 
 fn no_auth() -> Reply {

@@ -64,10 +64,12 @@ async fn put(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<PutBody>,
-) -> Result<Json<RecordStored>, Problem> {
+) -> Result<(Extension<Added>, Json<RecordStored>), Problem> {
     match records(&app, &caller).put(&PutRecord::try_from(body)?).await? {
         PutOutcome::Stored { version, expires_at, created, .. } => {
-            Ok(Json(RecordStored { version: version.to_string(), expires_at: millis(expires_at), created }))
+            let stored =
+                RecordStored { version: version.to_string(), expires_at: millis(expires_at), created };
+            Ok((Extension(Added(created.into())), Json(stored)))
         }
         PutOutcome::Revoked => Err(revoked()),
         PutOutcome::Expired => Err(past()),
@@ -219,10 +221,13 @@ async fn increment(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<IncrementBody>,
-) -> Result<Json<RecordCounted>, Problem> {
+) -> Result<(Extension<Added>, Json<RecordCounted>), Problem> {
+    let by = body.by.unwrap_or(1);
     match records(&app, &caller).increment(&Increment::try_from(body)?).await? {
         IncrementOutcome::Counted { count, expires_at } => {
-            Ok(Json(RecordCounted { count, expires_at: millis(expires_at) }))
+            // A counter begins with its first addition.
+            let added = Added((count == by).into());
+            Ok((Extension(added), Json(RecordCounted { count, expires_at: millis(expires_at) })))
         }
         IncrementOutcome::Exceeded { count, expires_at } => {
             let detail = "the sum is beyond the limit; nothing was added";
@@ -291,8 +296,8 @@ async fn batch(
     let writes = body.writes.into_iter().map(RecordWrite::try_from).collect::<ebbtide::Result<Vec<_>>>()?;
     match records(&app, &caller).batch(&writes).await? {
         BatchOutcome::Applied(answers) => {
-            let is_stored = |answer: &&WriteAnswer| matches!(answer, WriteAnswer::Stored { .. });
-            let added = Added(answers.iter().filter(is_stored).count() as u64);
+            let is_new = |answer: &&WriteAnswer| matches!(answer, WriteAnswer::Stored { created: true, .. });
+            let added = Added(answers.iter().filter(is_new).count() as u64);
             let items = answers.into_iter().map(Into::into).collect();
             Ok((Extension(added), Json(RecordsWritten { items })))
         }

@@ -144,7 +144,7 @@ async fn import_item(
 ) -> Result<(Option<Scope>, ImportedItem), Problem> {
     let target: Option<Scope> = item.as_object().and_then(|fields| importer.target(fields).ok());
     if let Some(target) = &target {
-        match app.quotas.check(&app.stores, target, app.time().boot()).await {
+        match app.quotas.check(&app.stores, target, app.time()).await {
             Err(full) if full.kind() == "quota" => {
                 return Ok((None, ImportedItem::Skipped(full.detail().to_owned())));
             }

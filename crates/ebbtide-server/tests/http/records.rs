@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::server::{Answer, Server};
+use crate::server::{Answer, KEY, Server};
 
 async fn records(server: &Server, call: &str, body: Value) -> Answer {
     server.call("POST", &format!("/v1/records/{call}"), &[], body).await
@@ -121,7 +121,12 @@ async fn a_retained_record_is_read_and_absent_to_every_other_call() {
     }
     records(&server, "touch", sid(&json!({"ttl_seconds": 5}))).await.refused(404, "unknown");
     assert_eq!(records(&server, "delete", sid(&json!({}))).await.ok(200)["deleted"], false);
-    records(&server, "get", sid(&json!({}))).await.refused(410, "expired");
+    let named = [("x-request-id", "retained")];
+    let again = server.call_as(KEY, "POST", "/v1/records/get", &named, sid(&json!({}))).await;
+    assert_eq!(again.refused(410, "expired")["value"], "v");
+    let why = server.call_as(KEY, "GET", "/v1/why/retained", &[], Value::Null).await.ok(200);
+    assert_eq!(why["cause"], "cap");
+    assert!(!why.to_string().contains("\"v\""), "the value is not kept for operators: {why}");
     let many = json!({"items": [sid(&json!({}))]});
     assert_eq!(records(&server, "get-many", many).await.ok(200)["items"], json!([null]));
     passes(&server, 10_000);

@@ -114,6 +114,13 @@ async fn a_quota_is_kept_by_every_command_that_writes() {
         assert_eq!(client.line("SET lock 2 NX").await, "$-1\r\n", "what is refused is not counted");
     }
     assert_eq!(client.line("MSETNX lock 1 other 2").await, ":0\r\n");
+    for _ in 0..200 {
+        // Sessions and counters are written again and again.
+        for (line, reply) in [("SET lock 3", "+OK"), ("SET lock 3 XX", "+OK"), ("GETSET lock 3", "$1")] {
+            assert!(client.line(line).await.starts_with(reply), "{line}: what is replaced is not counted");
+        }
+        assert!(client.line("INCR lock").await.starts_with(':'), "nor is what is counted up");
+    }
     // Its keys count, and not the command.
     let pairs: Vec<String> = (0..99).flat_map(|number| [format!("k{number}"), "v".to_owned()]).collect();
     let mset: Vec<&str> = ["MSET"].into_iter().chain(pairs.iter().map(String::as_str)).collect();
@@ -142,6 +149,34 @@ async fn a_batch_over_http_counts_its_records() {
     let (status, body) = server.http("POST", "/v1/records/batch", &first).await;
     assert_eq!(status, 429, "{body}");
     assert_eq!(acme(&server).await.line("SET k v").await, "-OOM the scope has reached its record quota\r\n");
+}
+
+#[tokio::test]
+async fn a_commit_of_attributes_counts_each_of_them() {
+    let server = Server::of(|app| app.with_quotas(Quotas::new(["tenant:acme=50".parse().unwrap()]))).await;
+    let set = |name| serde_json::json!({"set": {"owner": "o", "bucket": "b", "name": format!("n{name}"), "data": 1}});
+    for (names, expected) in [(0..30, 200), (30..60, 200), (60..61, 429)] {
+        let body = serde_json::json!({"writes": names.map(set).collect::<Vec<_>>()}).to_string();
+        let (status, answer) = server.http("POST", "/v1/attributes/commit", &body).await;
+        assert_eq!(status, expected, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_record_that_is_written_again_over_http_is_not_counted() {
+    let server = Server::of(|app| app.with_quotas(Quotas::new(["tenant:acme=10".parse().unwrap()]))).await;
+    let put = r#"{"collection":"c","id":"i","value":1}"#;
+    let batch = format!(r#"{{"writes":[{{"put":{put}}}]}}"#);
+    for (path, body) in [
+        ("/v1/records/put", put),
+        ("/v1/records/batch", batch.as_str()),
+        ("/v1/records/increment", r#"{"collection":"c","id":"i"}"#),
+    ] {
+        for _ in 0..20 {
+            let (status, answer) = server.http("POST", path, body).await;
+            assert_eq!(status, 200, "{path}: {answer}");
+        }
+    }
 }
 
 #[tokio::test]

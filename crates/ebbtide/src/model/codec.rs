@@ -8,8 +8,12 @@ use crate::model::error::{Error, Result};
 /// Format that this build writes. Any other format is corrupt.
 const FORMAT: u8 = 1;
 
+/// Room for most values, so that their buffers do not grow while they are encoded.
+const USUAL_BYTES: usize = 128;
+
 pub(crate) fn encode<T: Encode<()>>(value: &T) -> Vec<u8> {
-    let mut bytes = vec![FORMAT];
+    let mut bytes = Vec::with_capacity(USUAL_BYTES);
+    bytes.push(FORMAT);
     minicbor::encode(value, &mut bytes).expect("a vector takes all that is written to it");
     bytes
 }

@@ -10,7 +10,6 @@ mod user_code;
 use std::time::Duration;
 
 use device::{Device, DeviceState, Pace};
-use moving::device_of;
 pub use types::{
     Approve, DecideOutcome, Decision, Deny, DeviceRedeem, DeviceRedeemOutcome, DeviceRequest, Inspect,
     InspectOutcome, PollOutcome, StartedDevice,
@@ -91,7 +90,7 @@ question! {
 
 impl Store for DeviceCodes {
     const KINDS: &'static [Kind] = &[Kind::DeviceCode, Kind::UserCode];
-    const INDEXES: &'static [(Kind, IndexTarget)] = &[(Kind::UserCode, device_of)];
+    const INDEXES: &'static [(Kind, IndexTarget)] = &[(Kind::UserCode, moving::device_of)];
     type Question = DeviceCodeQuestion;
 
     fn reseal(stores: &Stores, at: Resealing<'_>, value: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -227,10 +226,8 @@ impl DeviceCodes {
     async fn look(&self, user_code: &Secret) -> Result<InspectOutcome> {
         let Some(user_code) = UserCode::read(user_code.expose()) else { return Ok(InspectOutcome::Unknown) };
         let now = self.stores.now()?;
-        let Some(found) = self.by_user_code(&user_code, now).await? else {
-            return Ok(InspectOutcome::Unknown);
-        };
-        let device = found.device;
+        let found = self.by_user_code(&user_code, now).await?;
+        let Some(FoundDevice { device, .. }) = found else { return Ok(InspectOutcome::Unknown) };
         if self.stores.death(&self.scope, device.parties(), device.stamp(), now).await?.is_some() {
             return Ok(InspectOutcome::Unknown);
         }

@@ -46,7 +46,11 @@ pub(super) struct Held {
 
 impl Held {
     /// Counts one request against the key's rate limit.
-    pub(super) fn spend(&self, boot: Duration) -> Result<(), Problem> {
+    pub(super) fn spend(&self, time: &TimeSource) -> Result<(), Problem> {
+        if self.rates.is_empty() {
+            return Ok(());
+        }
+        let boot = time.boot();
         let limited = |wait| Problem::too_many("limited", "the key has reached its rate limit", wait);
         self.rates.iter().try_for_each(|rate| rate.spend(boot).map_err(limited))
     }

@@ -21,6 +21,7 @@ use crate::app::App;
 use crate::http::auth::Caller;
 use crate::http::body::{Json, listed, page};
 use crate::http::problem::Problem;
+use crate::http::quota::Added;
 use crate::http::table::Table;
 
 /// Tables of one call each.
@@ -213,7 +214,7 @@ async fn commit(
     State(app): State<App>,
     caller: Caller,
     Json(body): Json<AttributeWrites>,
-) -> Result<Json<AttributesWritten>, Problem> {
+) -> Result<(axum::Extension<Added>, Json<AttributesWritten>), Problem> {
     if body.writes.len() > MOST_WRITES {
         return Err(Problem::invalid(format!("writes: at most {MOST_WRITES} are made together"))
             .with("member", "writes"));
@@ -224,9 +225,11 @@ async fn commit(
     }
     let stamps = changes.stamps();
     match changes.commit().await? {
-        Commit::Applied => Ok(Json(AttributesWritten {
-            items: stamps.into_iter().map(|stamp| stamp.map(Into::into)).collect(),
-        })),
+        Commit::Applied => {
+            let added = Added(stamps.iter().flatten().count() as u64);
+            let items = stamps.into_iter().map(|stamp| stamp.map(Into::into)).collect();
+            Ok((axum::Extension(added), Json(AttributesWritten { items })))
+        }
         Commit::Refused { index } => {
             let problem =
                 Problem::conflict("conflict", "the condition of a change did not hold; none was made");

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 
 use crate::model::error::Result;

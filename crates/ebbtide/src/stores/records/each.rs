@@ -10,6 +10,7 @@ use super::request::PutRecord;
 use super::state::RecordContent;
 use super::text::again;
 use super::types::PutOutcome;
+use crate::keyring::Keyring;
 use crate::model::error::Result;
 use crate::model::time::Timestamp;
 use crate::model::write::{Batch, Write};
@@ -56,7 +57,8 @@ impl Records {
         };
         let (mut answers, mut sent) = (Vec::with_capacity(puts.len()), Vec::with_capacity(puts.len()));
         let mut batches = Vec::with_capacity(puts.len());
-        puts.retain(|&(place, put)| match self.insertion(&naming, put, now) {
+        let keyring = self.stores.keyring();
+        puts.retain(|&(place, put)| match self.insertion(&naming, &keyring, put, now) {
             Ok(Some((_, _, end))) if end.since(now.latest()) < SHORT => true,
             Ok(Some((batch, stored, _))) => {
                 batches.push(batch);
@@ -105,13 +107,15 @@ impl Records {
     fn insertion(
         &self,
         naming: &Naming<'_>,
+        keyring: &Keyring,
         put: &PutRecord,
         now: Now,
     ) -> Result<Option<(Batch, PutOutcome, Timestamp)>> {
         put.check()?;
         let key = naming.record(&put.collection, put.id.as_bytes())?;
         let Some(expires_at) = self.end_of(&put.collection, put.life, None, now)? else { return Ok(None) };
-        let record = self.stores.seal_record(&key, RecordContent::new(&put.id, &put.value), expires_at)?;
+        let content = RecordContent::new(&put.id, &put.value);
+        let record = self.stores.seal_record_with(keyring, &key, content, expires_at)?;
         let stored =
             PutOutcome::Stored { version: record.version, expires_at, created: true, previous: None };
         Ok(Some((Batch::try_from(Write::Insert { key, record })?, stored, expires_at)))

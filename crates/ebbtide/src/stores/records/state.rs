@@ -201,8 +201,14 @@ impl Stores {
     }
 
     /// Seals a state for the record at `key`, with its end, and with the time of its retention behind it.
-    pub(super) fn seal_record(
+    pub(super) fn seal_record(&self, key: &Key, state: RecordContent, ends_at: Timestamp) -> Result<Record> {
+        self.seal_record_with(&self.keyring(), key, state, ends_at)
+    }
+
+    /// The same with a keyring that is at hand, for several records.
+    pub(super) fn seal_record_with(
         &self,
+        keyring: &Keyring,
         key: &Key,
         mut state: RecordContent,
         ends_at: Timestamp,
@@ -217,7 +223,7 @@ impl Stores {
         let plain = zeroize::Zeroizing::new(codec::encode(&state));
         let mut value = Vec::with_capacity(1 + Keyring::SEALED_BYTES + plain.len());
         value.push(shape);
-        self.keyring().seal_into(&mut value, key, &[shape], &plain, self.rng());
+        keyring.seal_into(&mut value, key, &[shape], &plain, self.rng());
         Ok(Record { value: value.into(), version: mint(self.rng(), linked), expires_at })
     }
 
