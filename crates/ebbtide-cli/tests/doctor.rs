@@ -161,6 +161,42 @@ fn what_is_readable_of_a_damaged_store_is_salvaged_and_its_evidence_counts_as_us
     assert_eq!(name["data"], "Alice", "{name}");
 }
 
+/// A backup is often looked at where nobody can write to it.
+#[test]
+fn a_store_on_a_read_only_file_system_is_examined_and_salvaged() {
+    let isolated = |script: &str| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c", script]);
+        command
+    };
+    if !isolated("true").status().is_ok_and(|status| status.success()) {
+        assert!(std::env::var_os("CI").is_none(), "a mount namespace is needed");
+        eprintln!("skipped: a mount namespace is needed");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    used(folder.path());
+    let (data, mounted) = (folder.path().join("data"), folder.path().join("mounted"));
+    std::fs::create_dir(&mounted).unwrap();
+    // A backup has no lock.
+    std::fs::remove_file(data.join("LOCK")).unwrap();
+    let target = folder.path().join("salvaged");
+    let script = "mount -t tmpfs tmpfs \"$0\" && cp -a \"$1/.\" \"$0\" && mount -o remount,ro \"$0\" && shift && exec \"$@\"";
+    let store = format!("fjall:{}", mounted.display());
+    for arguments in [vec![], vec!["--salvage", target.to_str().unwrap()]] {
+        let output = isolated(script)
+            .args([&mounted, &data])
+            .args([env!("CARGO_BIN_EXE_ebbtide"), "doctor", "--store", &store])
+            .args(arguments)
+            .env_remove("EBBTIDE_KEYRING")
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        assert!(said(&output).contains("nothing is damaged"), "{}", said(&output));
+    }
+    assert!(target.join("FORMAT").is_file());
+}
+
 /// The manifest can no longer be replaced, so that it is not known which one a crash would leave.
 #[test]
 fn a_store_that_has_failed_ends_the_server_with_a_status_and_a_last_line() {

@@ -85,6 +85,8 @@ fn a_backup_is_made_while_the_server_runs() {
     server.wait().unwrap();
     assert!(backup.status.success(), "{}", said(&backup));
     assert!(said(&again).contains("must be empty"), "{}", said(&again));
+    let whole = ebbtide(&["doctor", "--store", &url(&copy)]);
+    assert!(whole.status.success() && said(&whole).contains("nothing is damaged"), "{}", said(&whole));
     let verified = ebbtide(&["verify", "--store", &url(&copy), "--filter", "conditions::"]);
     assert!(verified.status.success(), "{}", said(&verified));
 }

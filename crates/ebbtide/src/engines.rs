@@ -28,8 +28,8 @@ use url::StoreUrl;
 /// `indexes` names the kinds of index record, each with a function to its target: an engine whose own TTL may delete
 /// the two at different times reconciles them.
 #[cfg_attr(
-    not(any(feature = "postgres", feature = "dynamodb")),
-    expect(clippy::unused_async, reason = "the engines behind a network await")
+    not(any(feature = "fjall", feature = "rocksdb", feature = "postgres", feature = "dynamodb")),
+    expect(clippy::unused_async, reason = "every engine but memory awaits")
 )]
 pub async fn open(url: &StoreUrl, indexes: &[(Kind, IndexTarget)]) -> Result<Arc<dyn Admin>> {
     #[cfg(not(feature = "dynamodb"))]
@@ -37,9 +37,9 @@ pub async fn open(url: &StoreUrl, indexes: &[(Kind, IndexTarget)]) -> Result<Arc
     match url {
         StoreUrl::Memory => Ok(Arc::new(memory::Memory::default())),
         #[cfg(feature = "fjall")]
-        StoreUrl::Fjall(url) => Ok(Arc::new(embedded::open_fjall(url.as_str())?)),
+        StoreUrl::Fjall(url) => Ok(Arc::new(embedded::open_fjall(url.as_str()).await?)),
         #[cfg(feature = "rocksdb")]
-        StoreUrl::RocksDb(url) => Ok(Arc::new(embedded::open_rocksdb(url.as_str())?)),
+        StoreUrl::RocksDb(url) => Ok(Arc::new(embedded::open_rocksdb(url.as_str()).await?)),
         #[cfg(feature = "dynamodb")]
         StoreUrl::DynamoDb(url) => {
             let store = dynamodb::DynamoDb::open(url, crate::model::rng::SystemRng).await?;

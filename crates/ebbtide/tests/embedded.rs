@@ -63,6 +63,43 @@ async fn what_was_written_is_there_after_reopening() {
     }
 }
 
+/// The file `FORMAT` is a pipe, from which the opening reads until somebody writes to it. Here that is a task of the same thread.
+#[tokio::test]
+async fn an_opening_does_not_block_the_runtime() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    for engine in ENGINES {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("FORMAT");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let write = |pipe: &Path| std::fs::write(pipe, "ebbtide another 2\n").unwrap();
+        let (is_over, has_blocked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (ended, blocked, path) = (Arc::clone(&is_over), Arc::clone(&has_blocked), pipe.clone());
+        let watchdog = std::thread::spawn(move || {
+            let waiting = ebbtide::Stopwatch::start();
+            while waiting.elapsed() < Duration::from_secs(30) {
+                if ended.load(Ordering::SeqCst) {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            // Ends an opening that blocks this test, so that it fails instead of hanging.
+            blocked.store(true, Ordering::SeqCst);
+            write(&path);
+        });
+        let writing = async {
+            if !has_blocked.load(Ordering::SeqCst) {
+                write(&pipe);
+            }
+            is_over.store(true, Ordering::SeqCst);
+        };
+        let (opened, ()) = tokio::join!(try_store(engine, dir.path()), writing);
+        watchdog.join().unwrap();
+        assert!(!has_blocked.load(Ordering::SeqCst), "{engine}: the opening has blocked the runtime");
+        assert_eq!(opened.err().unwrap().kind(), ErrorKind::Corrupt, "{engine}: the format is malformed");
+    }
+}
+
 #[tokio::test]
 async fn a_second_opening_is_refused_and_says_why() {
     for engine in ENGINES {

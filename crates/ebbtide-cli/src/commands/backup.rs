@@ -19,7 +19,7 @@ use crate::store::{self, Access};
         server. Back up PostgreSQL and DynamoDB with the tools of those engines.",
     after_help = "Examples:\n  \
         ebbtide backup --store fjall:/var/lib/ebbtide /backup/ebbtide-1\n  \
-        ebbtide verify --store fjall:/backup/ebbtide-1"
+        ebbtide doctor --store fjall:/backup/ebbtide-1"
 )]
 pub(crate) struct Args {
     #[command(flatten)]

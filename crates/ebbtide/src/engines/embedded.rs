@@ -24,6 +24,7 @@ pub(crate) use control::Control;
 pub(crate) use folder::Folder;
 use folder::FolderState;
 pub(super) use folder::{engine_of, is_store};
+use tokio::sync::oneshot;
 
 use super::log::cold::{ColdStore, Tuning};
 use super::log::disk::Disk;
@@ -135,14 +136,31 @@ impl Options {
 
 /// Opens the store behind `fjall:`.
 #[cfg(feature = "fjall")]
-pub(super) fn open_fjall(rest: &str) -> Result<Embedded<super::log::cold::fjall::FjallCold>> {
-    open(rest)
+pub(super) async fn open_fjall(rest: &str) -> Result<Embedded<super::log::cold::fjall::FjallCold>> {
+    open_aside(rest).await
 }
 
 /// Opens the store behind `rocksdb:`.
 #[cfg(feature = "rocksdb")]
-pub(super) fn open_rocksdb(rest: &str) -> Result<Embedded<super::log::cold::rocksdb::RocksCold>> {
-    open(rest)
+pub(super) async fn open_rocksdb(rest: &str) -> Result<Embedded<super::log::cold::rocksdb::RocksCold>> {
+    open_aside(rest).await
+}
+
+/// Opens a store on a thread of its own, so that no thread of the runtime waits for its files: a large log is read, and a store
+/// of the old format moved over.
+async fn open_aside<C: ColdStore>(rest: &str) -> Result<Embedded<C>> {
+    let (answer, answered) = oneshot::channel();
+    let rest = rest.to_owned();
+    // Its lines in the log go where those of the caller go.
+    let dispatch = tracing::dispatcher::get_default(Clone::clone);
+    let work = move || {
+        let opened = tracing::dispatcher::with_default(&dispatch, || open::<C>(&rest));
+        // If the caller has gone away, the store is closed.
+        drop(answer.send(opened));
+    };
+    let thread = std::thread::Builder::new().name("ebbtide-open".to_owned()).spawn(work);
+    thread.map_err(|error| folder::unusable("cannot start a thread", error))?;
+    answered.await.map_err(|_| Error::unavailable("the opening of the store was broken off"))?
 }
 
 fn open<C: ColdStore>(rest: &str) -> Result<Embedded<C>> {

@@ -126,7 +126,7 @@ fn examine_in<C: ColdStore>(rest: &str, expect: Option<u64>) -> Result<Report> {
 }
 
 fn examine_log(folder: &Folder, report: &mut Report) -> Result<Option<Manifest>> {
-    let disk = RealDisk::open(&folder.log())
+    let disk = RealDisk::open_to_read(&folder.log())
         .map_err(|error| folder::unusable("cannot open the directory of the log", error))?;
     let manifest = match Manifest::read(&disk) {
         Ok(Some(manifest)) => manifest,

@@ -193,14 +193,12 @@ fn write_progress(path: &Path, done: &[String]) -> Result<()> {
     write().map_err(|error| folder::unusable("cannot write the progress of the move", error))
 }
 
-#[cfg(feature = "fjall")]
+#[cfg(any(feature = "fjall", feature = "rocksdb"))]
 #[cfg(test)]
 mod tests {
-    use fjall::{Database, KeyspaceCreateOptions, PersistMode};
-
     use super::*;
-    use crate::Admin as _;
-    use crate::backend::{Backend as _, BackendExt as _};
+    use crate::admin::Admin;
+    use crate::backend::BackendExt as _;
     use crate::engines::log::cold::stored::encode;
     use crate::model::key::{Key, Prefix};
     use crate::model::rng::SeededRng;
@@ -224,30 +222,52 @@ mod tests {
         Record::new(value, ends[usize::try_from(number % 5).unwrap()], &SeededRng::new(number))
     }
 
-    /// Writes a store as the version before wrote it: records of every kind, in the journal and in tables.
-    fn old_store(path: &Path, kinds: &[Kind]) {
-        folder::create_dir(path).unwrap();
-        fs::write(path.join("FORMAT"), "ebbtide fjall 1\n").unwrap();
-        fs::write(path.join("keyring.json"), "{}").unwrap();
-        let database = Database::builder(path.join("data")).open().unwrap();
-        for &kind in kinds {
-            let space = database.keyspace(kind.name(), KeyspaceCreateOptions::default).unwrap();
-            for number in 0..20 {
-                space.insert(key(kind, number).as_bytes(), encode(&record(kind, number))).unwrap();
-                if number == 9 {
-                    space.rotate_memtable_and_wait().unwrap();
-                }
+    /// Rows of a kind, as the version before wrote them. Half of them are flushed into a table by `rotate`.
+    fn rows(kind: Kind, mut put: impl FnMut(&[u8], Vec<u8>), mut rotate: impl FnMut()) {
+        for number in 0..20 {
+            put(key(kind, number).as_bytes(), encode(&record(kind, number)));
+            if number == 9 {
+                rotate();
             }
+        }
+    }
+
+    /// Writes a store as the version before wrote it: records of every kind, in the journal and in tables.
+    #[cfg(feature = "fjall")]
+    fn old_fjall(path: &Path) {
+        use fjall::{Database, KeyspaceCreateOptions, PersistMode};
+
+        let database = Database::builder(path).open().unwrap();
+        for &kind in Kind::ALL {
+            let space = database.keyspace(kind.name(), KeyspaceCreateOptions::default).unwrap();
+            let rotate = || space.rotate_memtable_and_wait().unwrap();
+            rows(kind, |key, row| space.insert(key, row).unwrap(), rotate);
         }
         let meta = database.keyspace("meta", KeyspaceCreateOptions::default).unwrap();
         meta.insert("mark", MARK.to_be_bytes()).unwrap();
         database.persist(PersistMode::SyncAll).unwrap();
     }
 
-    fn check(path: &Path, kinds: &[Kind]) {
-        let store = crate::engines::embedded::open_fjall(path.to_str().unwrap()).unwrap();
+    /// The same of RocksDB: a column family for each kind.
+    #[cfg(feature = "rocksdb")]
+    fn old_rocksdb(path: &Path) {
+        let mut options = rocksdb::Options::default();
+        options.create_if_missing(true);
+        options.create_missing_column_families(true);
+        let names = Kind::ALL.iter().map(|kind| kind.name()).chain(["meta"]);
+        let database = rocksdb::DB::open_cf(&options, path, names).unwrap();
+        for &kind in Kind::ALL {
+            let column = database.cf_handle(kind.name()).unwrap();
+            let rotate = || database.flush_cf(&column).unwrap();
+            rows(kind, |key, row| database.put_cf(&column, key, row).unwrap(), rotate);
+        }
+        let meta = database.cf_handle("meta").unwrap();
+        database.put_cf(&meta, "mark", MARK.to_be_bytes()).unwrap();
+    }
+
+    fn check(path: &Path, store: &dyn Admin) {
         pollster::block_on(async {
-            for &kind in kinds {
+            for &kind in Kind::ALL {
                 let found = store.scan_all(&Prefix::kind_wide(kind), at(0)).await.unwrap();
                 let expected: Vec<_> =
                     (0..20).map(|number| (key(kind, number), record(kind, number))).collect();
@@ -262,16 +282,31 @@ mod tests {
         assert!(!path.join("data").exists() && path.join("keyring.json").is_file());
     }
 
-    #[test]
-    fn a_store_of_the_old_format_is_moved_over_and_its_files_are_kept() {
+    fn is_moved_over<C: ColdStore>(write_old: fn(&Path)) {
         let dir = tempfile::tempdir().unwrap();
-        old_store(dir.path(), Kind::ALL);
-        check(dir.path(), Kind::ALL);
-        check(dir.path(), Kind::ALL);
-        let url = format!("fjall:{}", dir.path().display()).parse().unwrap();
+        let path = dir.path();
+        write_old(&path.join("data"));
+        fs::write(path.join("FORMAT"), format!("ebbtide {} 1\n", C::NAME)).unwrap();
+        fs::write(path.join("keyring.json"), "{}").unwrap();
+        for _ in 0..2 {
+            check(path, &crate::engines::embedded::open::<C>(path.to_str().unwrap()).unwrap());
+        }
+        let url = format!("{}:{}", C::NAME, path.display()).parse().unwrap();
         assert!(crate::engines::embedded::doctor::forget_old(&url).unwrap());
-        assert!(!dir.path().join("old").exists());
+        assert!(!path.join("old").exists());
         let report = crate::engines::embedded::doctor::examine(&url, None).unwrap();
         assert_eq!((report.damage.len(), report.cold_records), (0, 20 * Kind::ALL.len() as u64));
+    }
+
+    #[cfg(feature = "fjall")]
+    #[test]
+    fn a_fjall_store_of_the_old_format_is_moved_over_and_its_files_are_kept() {
+        is_moved_over::<crate::engines::log::cold::fjall::FjallCold>(old_fjall);
+    }
+
+    #[cfg(feature = "rocksdb")]
+    #[test]
+    fn a_rocksdb_store_of_the_old_format_is_moved_over_and_its_files_are_kept() {
+        is_moved_over::<crate::engines::log::cold::rocksdb::RocksCold>(old_rocksdb);
     }
 }

@@ -110,7 +110,7 @@ impl<C: ColdStore> SalvageSource<C> {
         };
         let log = options.path.join(folder::LOG);
         if log.is_dir() {
-            let disk = RealDisk::open(&log)
+            let disk = RealDisk::open_to_read(&log)
                 .map_err(|error| folder::unusable("cannot open the directory of the log", error))?;
             source.read_log(&disk)?;
         } else {

@@ -174,8 +174,10 @@ pub struct Embedded<C: ColdStore> {
     walks: Pool,
     /// Listings of kinds without a map, on one thread.
     passes: Pool,
-    /// Sweeps, counts and backups: they rest and wait for each other, and nobody's listing waits for them.
+    /// Sweeps and backups: they rest and wait for each other, and nobody else waits for them.
     chores: Pool,
+    /// Counts, one at a time.
+    counts: Pool,
     #[expect(dead_code, reason = "held until the store is dropped")]
     threads: Option<Threads>,
     pub(crate) core: Arc<Core<C>>,

@@ -1,6 +1,7 @@
 //! A bounded pool of threads for reads from the disk, which never happen on a thread of the runtime.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -33,7 +34,8 @@ impl Shared {
         loop {
             if let Some(job) = jobs.waiting.pop_front() {
                 drop(jobs);
-                job();
+                // A job that panics drops its answer, and its caller gets an error: the thread must stay for the others.
+                let _ = catch_unwind(AssertUnwindSafe(job));
                 jobs = self.jobs();
             } else if jobs.stopping {
                 return;
@@ -91,5 +93,21 @@ impl Drop for Pool {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+
+    #[test]
+    fn a_job_that_panics_is_an_error_and_leaves_its_thread_to_the_others() {
+        let pool = Pool::new("ebbtide-test", 1).unwrap();
+        for _ in 0..3 {
+            let broken = pollster::block_on(pool.run(|| -> u32 { panic!("a job of a test panics") }));
+            assert_eq!(broken.unwrap_err().kind(), ErrorKind::Unavailable);
+        }
+        assert_eq!(pollster::block_on(pool.run(|| 7)).unwrap(), 7);
     }
 }

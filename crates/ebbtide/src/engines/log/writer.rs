@@ -17,7 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::task::{Context, Poll, Waker};
 
 use queue::Queue;
-pub(crate) use threads::Threads;
+pub(crate) use threads::{ClosesOnPanic, Threads};
 use waiters::{Crowd, Waiters};
 
 use super::disk::Disk;

@@ -16,6 +16,8 @@ pub struct RealDisk {
     path: PathBuf,
     /// Kept open, so that [`Disk::sync_dir`] costs one call.
     directory: StdFile,
+    /// False if files are opened for reading alone.
+    is_writable: bool,
 }
 
 impl RealDisk {
@@ -27,7 +29,12 @@ impl RealDisk {
                 StdFile::open(parent)?.sync_all()?;
             }
         }
-        Ok(Self { path: path.to_owned(), directory: StdFile::open(path)? })
+        Ok(Self { path: path.to_owned(), directory: StdFile::open(path)?, is_writable: true })
+    }
+
+    /// Opens a directory whose files are only read: it may be on a file system that nobody can write to.
+    pub fn open_to_read(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), directory: StdFile::open(path)?, is_writable: false })
     }
 }
 
@@ -39,7 +46,7 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(OpenOptions::new().read(true).write(true).open(self.path.join(name))?))
+        Ok(Arc::new(OpenOptions::new().read(true).write(self.is_writable).open(self.path.join(name))?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -168,6 +175,12 @@ mod tests {
         file.read_at(&mut all, 0).unwrap();
         assert_eq!(all.iter().filter(|byte| **byte != 0).count(), 3);
         assert_eq!(file.read_at(&mut bytes, 9_999).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        let reader = RealDisk::open_to_read(&folder.path().join("new")).unwrap();
+        let read = reader.open("b").unwrap();
+        read.read_at(&mut bytes, 4_999).unwrap();
+        assert!(&bytes == b"\0xyz\0" && read.write_at(b"x", 0).is_err());
+        assert!(RealDisk::open_to_read(&folder.path().join("missing")).is_err());
+        assert!(!folder.path().join("missing").exists());
         disk.unlink("b").unwrap();
         assert!(disk.open("b").is_err());
     }

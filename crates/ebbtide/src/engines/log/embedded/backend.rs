@@ -129,7 +129,7 @@ impl<C: ColdStore> Admin for Embedded<C> {
 
     async fn stats(&self, now: Timestamp) -> Result<Stats> {
         let core = Arc::clone(&self.core);
-        self.chores.run(move || core.count_stats(now)).await?
+        self.counts.run(move || core.count_stats(now)).await?
     }
 
     async fn stats_at_hand(&self, now: Timestamp) -> Result<Option<Stats>> {

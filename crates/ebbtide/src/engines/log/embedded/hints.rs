@@ -65,7 +65,7 @@ impl<C: ColdStore> Core<C> {
         }
     }
 
-    fn found_damage(&self, segment: &Segment, error: &Error) {
+    pub(super) fn found_damage(&self, segment: &Segment, error: &Error) {
         // Without its hint the segment is read by the next opening, which refuses it.
         let _ = self.disk.unlink(&hint::name(segment.id));
         self.log.poison(error.message());

@@ -18,7 +18,7 @@ use crate::engines::log::pool::Pool;
 use crate::engines::log::position::Position;
 use crate::engines::log::recovery;
 use crate::engines::log::segment::{Segment, failed};
-use crate::engines::log::writer::{Log, Threads, read_frame};
+use crate::engines::log::writer::{ClosesOnPanic, Log, Threads, read_frame};
 use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 use crate::model::time::Timestamp;
@@ -195,6 +195,7 @@ impl<C: ColdStore> Embedded<C> {
             walks: Pool::new("ebbtide-walks", options.walk_threads)?,
             passes: Pool::new("ebbtide-passes", options.walk_threads.min(1))?,
             chores: Pool::new("ebbtide-chores", options.walk_threads)?,
+            counts: Pool::new("ebbtide-counts", options.walk_threads.min(1))?,
             threads: has_threads.then(|| Threads::start(&log)).transpose()?,
             core,
         })
@@ -203,7 +204,8 @@ impl<C: ColdStore> Embedded<C> {
     /// Runs one waiting job of the pools, for stores without threads.
     #[cfg(test)]
     pub(crate) fn step_pools(&self) -> bool {
-        self.reads.step() || self.walks.step() || self.passes.step() || self.chores.step()
+        let pools = [&self.reads, &self.walks, &self.passes, &self.chores, &self.counts];
+        pools.into_iter().any(Pool::step)
     }
 }
 
@@ -212,18 +214,24 @@ impl Maintainer {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let (hinted, core, stopped) = (Arc::clone(core), Arc::clone(core), Arc::clone(&stop));
         let work = move || {
+            let _guard = ClosesOnPanic(&core.log);
             let mut is_stopped = stopped.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut rounds = 0;
+            let (mut rounds, mut told) = (0, None);
             while !*is_stopped && !core.log.is_poisoned() {
                 drop(is_stopped);
                 rounds += 1;
                 if rounds == SPARE_AFTER {
                     core.log.want_segment();
                 }
-                if let Err(error) = pollster::block_on(core.maintain()) {
+                // A disk that stays full fails each time: it is said once.
+                let failed = pollster::block_on(core.maintain()).err().map(|error| {
                     let cause = std::error::Error::source(&error).map(ToString::to_string);
-                    tracing::error!(%error, cause, "a segment of the log could not be retired");
+                    (error.to_string(), cause)
+                });
+                if let Some((error, cause)) = failed.as_ref().filter(|_| failed != told) {
+                    tracing::error!(%error, cause, "a segment of the log could not be retired; trying again each second");
                 }
+                told = failed;
                 is_stopped = stopped.0.lock().unwrap_or_else(PoisonError::into_inner);
                 if !*is_stopped {
                     let waited = stopped.1.wait_timeout(is_stopped, MAINTAIN_EVERY);
@@ -237,7 +245,11 @@ impl Maintainer {
         };
         let mut threads = vec![start("ebbtide-retire", Box::new(work))?];
         if !hinted.hints().unread.is_empty() {
-            threads.push(start("ebbtide-verify", Box::new(move || hinted.read_hinted()))?);
+            let verify = move || {
+                let _guard = ClosesOnPanic(&hinted.log);
+                hinted.read_hinted();
+            };
+            threads.push(start("ebbtide-verify", Box::new(verify))?);
         }
         Ok(Self { stop, threads })
     }

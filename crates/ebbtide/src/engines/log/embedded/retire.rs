@@ -16,7 +16,7 @@ use crate::engines::log::group::{HEADER, Header};
 use crate::engines::log::index::IndexEntry;
 use crate::engines::log::position::Position;
 use crate::engines::log::segment::Segment;
-use crate::model::error::{Error, Result};
+use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::kind::Kind;
 use crate::model::time::{Stopwatch, Timestamp};
 
@@ -33,6 +33,10 @@ impl<C: ColdStore> Core<C> {
         self.write_hints();
         let Some(now) = self.last_known_time()? else { return Ok(()) };
         while let Some((id, is_old)) = self.due() {
+            // Whoever closes the store waits for this thread.
+            if self.is_closing.load(Ordering::Relaxed) {
+                return Ok(());
+            }
             if !self.retire_oldest(now).await? {
                 if is_old {
                     // It is still written to, or nothing is behind it. The next look retires it.
@@ -92,7 +96,13 @@ impl<C: ColdStore> Core<C> {
         let Some((segment, last)) = self.log.oldest() else { return Ok(false) };
         // An attempt before, of this process or of one that crashed, may have left copies in the cold store.
         let is_repeated = self.retiring.fetch_max(segment.id, Ordering::SeqCst) >= segment.id;
-        let (bulks, leaving) = self.collect(&segment, last, is_repeated, now)?;
+        let collected = self.collect(&segment, last, is_repeated, now);
+        if let Err(error) = &collected
+            && error.kind() == ErrorKind::Corrupt
+        {
+            self.found_damage(&segment, error);
+        }
+        let (bulks, leaving) = collected?;
         let open = self.log.appended_end();
         for (kind, _) in bulks.keys() {
             self.has_cold[usize::from(kind.code())].store(true, Ordering::SeqCst);

@@ -84,6 +84,10 @@ impl<C: ColdStore> Core<C> {
         let mut swept = Swept::default();
         self.sweep_log(until, &pace, &mut swept)?;
         for &kind in &budget.kinds {
+            if pace.is_closing() {
+                swept.more = true;
+                break;
+            }
             self.sweep_cold(kind, until, &pace, &mut swept)?;
         }
         Ok(swept)
@@ -237,7 +241,8 @@ impl<C: ColdStore> Core<C> {
                 let mut removed = 0;
                 self.cold.each(kind, window, &mut |key, _| {
                     removed += self.unmasked(kind, key);
-                    Ok(())
+                    // The window stays, and the next sweep counts and drops it.
+                    if pace.is_closing() { Err(closing()) } else { Ok(()) }
                 })?;
                 swept.add(kind, removed);
                 self.cold.drop_window(kind, window)?;
@@ -327,7 +332,7 @@ impl<C: ColdStore> Core<C> {
             loop {
                 let start = after.as_deref().map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
                 if self.is_closing.load(Ordering::Relaxed) {
-                    return Err(Error::unavailable("the store is being closed"));
+                    return Err(closing());
                 }
                 let page = self.cold.scan(kind, start, &[], BULK)?;
                 for (key, record) in &page.rows {
@@ -344,6 +349,10 @@ impl<C: ColdStore> Core<C> {
         }
         Ok(stats)
     }
+}
+
+fn closing() -> Error {
+    Error::unavailable("the store is being closed")
 }
 
 fn note(stats: &mut KindStats, expiry: u64, now: Timestamp) {

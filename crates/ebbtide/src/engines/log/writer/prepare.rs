@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Log;
 use crate::engines::log::disk::PAGE;
 use crate::engines::log::segment::{Segment, failed};
-use crate::model::error::{Error, Result};
+use crate::model::error::Result;
 
 /// Segments that are kept ready.
 const AHEAD: usize = 1;
@@ -82,6 +82,7 @@ impl Log {
     }
 
     pub(super) fn prepare_until_stopped(&self) {
+        let mut told = None;
         loop {
             let queue = self.queue();
             if queue.stopping {
@@ -92,20 +93,24 @@ impl Log {
                 continue;
             }
             drop(queue);
-            let Err(error) = self.prepare_next() else { continue };
+            let Err(error) = self.prepare_next() else {
+                told = None;
+                continue;
+            };
             if self.is_poisoned() {
                 return;
             }
-            report(&error);
+            // A disk that stays full fails each time: it is said once.
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            let failed = Some((error.to_string(), cause));
+            if let Some((error, cause)) = failed.as_ref().filter(|_| failed != told) {
+                tracing::error!(%error, cause, "the log cannot prepare its next segment; trying again each second");
+            }
+            told = failed;
             let queue = self.queue();
             if !queue.stopping {
                 drop(self.prepare.wait_timeout(queue, RETRY));
             }
         }
     }
-}
-
-fn report(error: &Error) {
-    let cause = std::error::Error::source(error).map(ToString::to_string);
-    tracing::error!(%error, cause, "the log cannot prepare its next segment");
 }

@@ -107,6 +107,22 @@ fn is_woken(count: &Arc<Count>) -> bool {
 }
 
 #[test]
+fn a_thread_that_panics_closes_the_log_and_leaves_no_caller_waiting() {
+    let log = sim(&SimDisk::new(1));
+    let mut callers = crowd(&log, 2);
+    let shared = Arc::clone(&log);
+    let ended = std::thread::spawn(move || {
+        let _guard = ClosesOnPanic(&shared);
+        panic!("a thread of a test panics");
+    });
+    assert!(ended.join().is_err() && log.is_poisoned());
+    for (future, count) in &mut callers {
+        assert!(is_woken(count));
+        assert!(matches!(poll(future, count), Poll::Ready(Err(_))));
+    }
+}
+
+#[test]
 fn a_caller_that_goes_away_before_or_after_it_is_woken_strands_nobody() {
     for before in [true, false] {
         for gone in 0..3 {

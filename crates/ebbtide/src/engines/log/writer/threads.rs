@@ -22,6 +22,17 @@ const GATHER_YIELDS: u32 = 16;
 /// Work of one thread.
 type Role = fn(&Log);
 
+/// Closes the log if the thread that holds it panics: nobody else does its work, and callers would wait for ever.
+pub(crate) struct ClosesOnPanic<'a>(pub(crate) &'a Log);
+
+impl Drop for ClosesOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.poison("a thread of the engine has panicked");
+        }
+    }
+}
+
 /// Reports of the acknowledged sequence, which `ebbtide doctor --expect` compares with the log.
 struct Reports {
     every: Duration,
@@ -134,7 +145,10 @@ impl Threads {
             [("ebbtide-log", Log::write_until_stopped), ("ebbtide-segments", Log::prepare_until_stopped)];
         for (name, role) in roles {
             let log = Arc::clone(log);
-            let handle = thread::Builder::new().name(name.to_owned()).spawn(move || role(&log));
+            let handle = thread::Builder::new().name(name.to_owned()).spawn(move || {
+                let _guard = ClosesOnPanic(&log);
+                role(&log);
+            });
             let start = |error: io::Error| failed("cannot start a thread of the log", error);
             threads.handles.push(handle.map_err(start)?);
         }

@@ -229,6 +229,47 @@ fn windows_that_have_passed_are_dropped_and_a_sweep_counts_what_it_removes() {
     assert!(rig.list(0).is_empty());
 }
 
+#[test]
+fn damage_that_a_retirement_meets_closes_the_store_and_is_named_by_the_next_opening() {
+    use crate::engines::log::{frame, group, segment::Segment};
+
+    let rig = Rig::new(1, None);
+    rig.put(1, "one", DAY, 0);
+    rig.leave_segment(1).unwrap();
+    // A byte of the key in the first frame of the first group.
+    rig.disk.damage(&Segment::name(1), |bytes| bytes[group::HEADER + frame::HEAD + 4] ^= 1);
+    let error = rig.drive(rig.store.retire_oldest(at(2))).unwrap_err();
+    assert_eq!(error.kind(), crate::ErrorKind::Corrupt);
+    assert!(rig.store.info().has_failed);
+    let again = open(&rig.disk.fork(), &options(1, None)).err().expect("the store is damaged");
+    assert!(again.message().contains(&Segment::name(1)), "{again}");
+}
+
+#[test]
+fn a_store_that_is_being_closed_breaks_off_sweeps_and_retirements() {
+    let mut rig = Rig::new(1, None);
+    for number in 0..20 {
+        rig.put(number, "v", 10 * SECOND, 0);
+    }
+    rig.retire(1);
+    rig.put(30, "late", 300 * DAY, 2);
+    rig.leave_segment(2).unwrap();
+    grow_old(&mut rig);
+    let is_closing = |rig: &Rig, value| {
+        rig.store.core.is_closing.store(value, Ordering::Relaxed);
+    };
+    let sweep = |rig: &Rig| rig.store.core.sweep(at(DAY), &Budget::everything(&[Kind::Probe])).unwrap();
+    is_closing(&rig, true);
+    let swept = sweep(&rig);
+    assert_eq!((swept.total(), swept.more), (0, true));
+    rig.drive(rig.store.core.maintain()).unwrap();
+    assert_eq!(rig.store.core.cold.len(), 20, "nothing was dropped, and nothing retired");
+    is_closing(&rig, false);
+    assert_eq!(sweep(&rig).total(), 20);
+    rig.drive(rig.store.core.maintain()).unwrap();
+    assert_eq!(rig.store.core.cold.len(), 1);
+}
+
 /// Looks after the store a few times, and does the work of its threads: a segment is prepared, and a seal written.
 fn maintain(rig: &Rig) {
     for _ in 0..4 {

@@ -92,20 +92,25 @@ fn a_removal_passes_over_any_number_of_expired_records() {
 }
 
 #[test]
-fn a_listing_waits_for_no_sweep_and_no_backup() {
+fn a_listing_and_a_count_wait_for_no_sweep_and_no_backup() {
     let rig = Rig::new(0, None);
     rig.put(1, "one", DAY, 0);
-    // A sweep that waits for its turn stands in another queue than listings do.
-    let mut sweeping = Box::pin(rig.store.stats(at(1)));
+    // Sweeps that wait for their turn stand in another queue than listings and counts do.
+    let budget = crate::backend::Budget::everything(&[Kind::Probe]);
+    let mut sweeping = Box::pin(rig.store.sweep(at(1), &budget));
     assert!(poll(&mut sweeping).is_pending());
+    let mut counting = Box::pin(rig.store.stats(at(1)));
+    assert!(poll(&mut counting).is_pending());
     let all = all();
     let mut listing = Box::pin(rig.store.scan(&all, None, 10, at(1)));
     assert!(poll(&mut listing).is_pending());
     assert!(rig.store.walks.step());
     assert!(poll(&mut listing).is_ready());
-    assert!(poll(&mut sweeping).is_pending());
     let alone = pollster::block_on(rig.store.core.maintenance.lock());
-    assert!(rig.store.chores.step());
-    assert!(poll(&mut sweeping).is_ready(), "a count waits for no sweep");
+    assert!(rig.store.counts.step());
+    assert!(poll(&mut counting).is_ready(), "a count waits for no sweep");
     drop(alone);
+    assert!(poll(&mut sweeping).is_pending());
+    assert!(rig.store.chores.step());
+    assert!(poll(&mut sweeping).is_ready());
 }
