@@ -83,14 +83,15 @@ async fn a_standby_promoted_under_load_loses_no_answer_and_has_no_double_winner(
 /// As after a partition between the two: the old primary answers, and can commit nothing any more.
 async fn a_primary_that_lost_its_standby_is_left_for_the_promoted_one() {
     let pair = Pair::start();
-    let url = pair.store("&statement_timeout_ms=300&lock_timeout_ms=300&connect_timeout=1").await;
+    let url = pair.store("&statement_timeout_ms=1000&lock_timeout_ms=1000&connect_timeout=5").await;
     let store = open_at(&url).await;
     put(&store, key("before"), record("v", 1_000)).await;
     tokio::task::block_in_place(|| pair.standby.promote());
     // It is not acknowledged: the standby that it waits for is gone.
-    let error = within(30, store.insert(key("between"), record("v", 1_000), at(0))).await.unwrap_err();
+    let error = within(120, store.insert(key("between"), record("v", 1_000), at(0))).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    within(30, async { while store.insert(key("after"), record("v", 1_000), at(0)).await.is_err() {} }).await;
+    within(120, async { while store.insert(key("after"), record("v", 1_000), at(0)).await.is_err() {} })
+        .await;
     let table = url.split_once("schema=").unwrap().1.split('&').next().unwrap().to_owned();
     let there = async |name: &str| {
         let promoted = connect(&pair.standby.url).await;
