@@ -4,7 +4,7 @@
 //! or the audit log keeps what happened to it.
 //!
 //! ```
-//! use ebbtide::ops::explain::{Question, RecordState};
+//! use ebbtide::ops::explain::{ExplainQuestion, RecordState};
 //! use ebbtide::stores::approvals::{Approval, ApprovalQuestion};
 //! use ebbtide::Ebbtide;
 //!
@@ -13,7 +13,7 @@
 //! let acme = Ebbtide::in_memory().scope("tenant:acme")?;
 //! acme.approvals().grant(&Approval::new("alice", "doc", "GET", "admin")).await?;
 //!
-//! let question = Question::Approvals(ApprovalQuestion::new("alice", "doc", "GET"));
+//! let question = ExplainQuestion::Approvals(ApprovalQuestion::new("alice", "doc", "GET"));
 //! let explanation = acme.explain().explain(&question).await?;
 //! assert_eq!(explanation.state, RecordState::Live);
 //! # Ok(())
