@@ -196,7 +196,11 @@ async fn delete(args: &NameArgs, json: bool) -> Result<ExitCode> {
     } else if deleted.deleted {
         outln!("deleted")?;
     }
-    Ok(if deleted.deleted || json { ExitCode::SUCCESS } else { missing() })
+    Ok(match (deleted.deleted, json) {
+        (true, _) => ExitCode::SUCCESS,
+        (false, true) => ExitCode::from(1),
+        (false, false) => missing(),
+    })
 }
 
 async fn list(args: &ListArgs, json: bool) -> Result<ExitCode> {

@@ -160,7 +160,8 @@ async fn an_answer_costs_the_round_trips_of_the_law() {
 
 async fn records_attributes_and_approvals_cost_the_round_trips_of_the_law() {
     let proxy = Proxy::start(&migrated().await).await;
-    let stores = &stores(open_at(&proxy.url).await);
+    // The default number of connections: a put reads three kinds at once, each on one that is kept for gets.
+    let stores = &stores(open_at(&proxy.url.replace("&pool=8", "")).await);
     let scope = &Scope::Global;
     let (records, approvals) = (&stores.records(scope), &stores.approvals(scope));
     let bucket = &stores.attributes(scope).bucket("alice", "b").unwrap();
@@ -201,8 +202,7 @@ async fn records_attributes_and_approvals_cost_the_round_trips_of_the_law() {
     costs!(dear, 1, "a take of a record", async {
         assert!(records.take(&by_id(&format!("taken {}", next()))).await.unwrap().is_some());
     });
-    // One more than the law allows, so far.
-    costs!(dear, 3, "a put of a record with a key and a group", async {
+    costs!(dear, 2, "a put of a record with a key and a group", async {
         let stored = records.put(&tied(&format!("tied {}", next()))).await.unwrap();
         assert!(matches!(stored, PutOutcome::Stored { created: true, .. }));
     });
