@@ -35,19 +35,22 @@ async fn a_session_time_zone_changes_nothing() {
     assert!(ours.abs_diff(theirs) < 60_000, "the engine's clock is in UTC whatever the session's zone");
 }
 
-/// Clocks that show the time of this machine, moved by so many seconds.
+/// Clocks that show the time of this machine, moved by so many seconds, and stand still.
 fn clocks(moved: i64) -> ManualClocks {
     let now = i64::try_from(SystemClocks::new().wall().as_millis()).unwrap();
     ManualClocks::at(at(u64::try_from(now + moved * 1_000).unwrap()))
 }
 
-async fn timed(clocks: &ManualClocks) -> Timed {
-    Timed::open(open().await, Arc::new(clocks.clone())).await.unwrap()
+/// A store with such clocks. They are read when the store has been made, which takes time on a loaded machine.
+async fn timed(moved: i64) -> (Timed, ManualClocks) {
+    let store = open().await;
+    let clocks = clocks(moved);
+    (Timed::open(store, Arc::new(clocks.clone())).await.unwrap(), clocks)
 }
 
 async fn a_clock_five_seconds_off_is_not_ready() {
     for (moved, word) in [(5, "ahead"), (-5, "behind")] {
-        let timed = timed(&clocks(moved)).await;
+        let (timed, _) = timed(moved).await;
         let error = timed.now().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.message().contains(word), "{error}");
@@ -57,14 +60,13 @@ async fn a_clock_five_seconds_off_is_not_ready() {
 }
 
 async fn a_clock_that_is_right_serves() {
-    let timed = timed(&clocks(0)).await;
+    let (timed, _) = timed(0).await;
     assert!(timed.now().unwrap().is_exact());
     assert_eq!(timed.time().status().state, ClockState::Normal);
 }
 
 async fn a_leap_of_a_running_node_issues_and_sweeps_nothing() {
-    let clocks = clocks(0);
-    let timed = timed(&clocks).await;
+    let (timed, clocks) = timed(0).await;
     assert!(timed.now().unwrap().is_exact());
     for leap in [Duration::from_secs(60), Duration::from_secs(23 * 3_600)] {
         clocks.step_wall(leap);
@@ -97,9 +99,10 @@ async fn the_servers_clock_decides_nothing() {
 
 async fn the_mark_is_never_beyond_the_clock_of_the_engine() {
     let url = migrated().await;
+    let opened = open_at(&url).await;
     // Within the two seconds that are no doubt, the node is ahead of the engine.
     let ahead = clocks(1);
-    let timed = Timed::open(open_at(&url).await, Arc::new(ahead.clone())).await.unwrap();
+    let timed = Timed::open(opened, Arc::new(ahead.clone())).await.unwrap();
     timed.ask_engine().await.unwrap();
     assert!(timed.write_mark().await.unwrap());
     let store = open_at(&url).await;

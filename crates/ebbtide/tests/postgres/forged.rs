@@ -237,8 +237,10 @@ async fn a_user_code_leads_to_no_other_device_code() {
     let codes = open(&url, &keyring).await.unwrap().scope("tenant:acme").unwrap().device_codes();
     let victim = codes.start(DeviceRequest::new("tv")).await.unwrap();
     let thief = codes.start(DeviceRequest::new("tv")).await.unwrap();
+    // The digests of the two device codes; counts of guesses are in the same table.
     let swap = format!(
-        "UPDATE {0}.user_codes a SET value = b.value FROM {0}.user_codes b WHERE a.key <> b.key",
+        "UPDATE {0}.user_codes a SET value = b.value FROM {0}.user_codes b
+        WHERE a.key <> b.key AND length(a.value) = 32 AND length(b.value) = 32",
         schema_of(&url)
     );
     sql(&crate::service::server(), &swap).await;
