@@ -1,6 +1,8 @@
 //! `ebbtide-bench-instructions ROW COUNT`: runs a number of operations in sequence, for a tool that counts processor
 //! instructions. Time and random numbers are the same in every run. `scripts/instructions` runs it.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, bail, ensure};
 use ebbtide::stores::grants::{GrantRequest, Rotate, RotateOutcome};
 use ebbtide::stores::replays::{Proof, ReplayOutcome};
@@ -51,7 +53,9 @@ async fn replays(stores: &Stores, scope: &Scope, count: u32) -> anyhow::Result<(
 
 async fn rotations(stores: &Stores, scope: &Scope, count: u32) -> anyhow::Result<()> {
     let grants = stores.grants(scope);
-    let request = GrantRequest::new("alice", "app").scope("openid profile").dpop_jkt(KEY);
+    // Without a retry window: sixteen that are open refuse the next rotation, and the clock stands still.
+    let request =
+        GrantRequest::new("alice", "app").scope("openid profile").dpop_jkt(KEY).grace(Duration::ZERO);
     let mut token = grants.issue(request.data(json!({"email": "alice@example.org"}))).await?.refresh_token;
     for _ in 0..count {
         token = match grants.rotate(Rotate::new(&token, "app").dpop_jkt(KEY)).await? {

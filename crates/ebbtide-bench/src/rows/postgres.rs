@@ -34,7 +34,8 @@ async fn introspect(context: &Context, measured: &mut Measured) -> Result<()> {
     let (grants, access) = (stores.grants(&Scope::Global), stores.access_tokens(&Scope::Global));
     let mut tokens = Vec::new();
     for number in 0..TOKENS {
-        let grant = grants.issue(GrantRequest::new(format!("user {number}"), "app")).await?;
+        let grant =
+            grants.issue(GrantRequest::new(format!("user {number}"), "app").scope("photos.read")).await?;
         match access.issue(AccessRequest::under(grant.grant_id).scope("photos.read")).await? {
             IssueOutcome::Issued(issued) => tokens.push(issued.access_token),
             other => bail!("a new grant gives no token: {other:?}"),

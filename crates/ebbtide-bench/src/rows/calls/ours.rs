@@ -1,6 +1,7 @@
 //! Calls of the library.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use ebbtide::stores::access_tokens::{AccessRequest, AccessTokens, IntrospectOutcome, IssueOutcome};
@@ -81,8 +82,10 @@ pub(super) fn redeeming(stores: &Stores, stock: &Stock) -> Vec<impl Caller + use
     callers(&redeem, CALLERS)
 }
 
+/// A family without a retry window: sixteen windows that are open refuse the next rotation.
 async fn grant(grants: &Grants) -> Result<IssuedGrant> {
-    Ok(grants.issue(GrantRequest::new("ada", CLIENT).scope("photos.read").data(data())).await?)
+    let request = GrantRequest::new("ada", CLIENT).scope("photos.read").data(data());
+    Ok(grants.issue(request.grace(Duration::ZERO)).await?)
 }
 
 /// Each caller has a family of its own.
