@@ -28,7 +28,7 @@ fn suffices(sid: &str, counts: &BTreeMap<String, usize>) {
     }
 }
 
-/// What the functions send, beside what their roles may do: the function that serves never scans.
+/// Operations that the functions send, beside those of their roles: the function that serves never scans.
 pub(crate) fn the_roles_of_the_template_suffice(emulator: &str, endpoint: &str) {
     let proxy = Counting::start(endpoint);
     let (_, url) = on_a_runtime(table(&proxy.endpoint));

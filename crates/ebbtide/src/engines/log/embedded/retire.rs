@@ -33,7 +33,7 @@ impl<C: ColdStore> Core<C> {
         self.write_hints();
         let Some(now) = self.last_known_time()? else { return Ok(()) };
         while let Some((id, is_old)) = self.due() {
-            // Whoever closes the store waits for this thread.
+            // A caller that closes the store waits for this thread.
             if self.is_closing.load(Ordering::Relaxed) {
                 return Ok(());
             }
