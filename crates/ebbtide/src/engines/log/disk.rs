@@ -52,6 +52,12 @@ pub trait File: Send + Sync + 'static {
     /// Fills `bytes` from `offset`; a shorter file is an error of kind `UnexpectedEof`.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
 
+    /// Fills `bytes` from `offset` as far as the memory of the operating system has them, and returns how far that is:
+    /// never waits for the disk.
+    fn read_cached(&self, _bytes: &mut [u8], _offset: u64) -> usize {
+        0
+    }
+
     /// Makes the bytes and the length durable.
     fn sync_data(&self) -> io::Result<()>;
 

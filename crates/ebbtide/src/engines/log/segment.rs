@@ -86,6 +86,16 @@ impl Segment {
         Ok(bytes)
     }
 
+    /// Reads `len` bytes at `offset` without a wait for the disk: fewer at the end of the file, and where the rest is not
+    /// in memory.
+    pub(crate) fn read_cached(&self, offset: u32, len: usize) -> Vec<u8> {
+        let left = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let mut bytes = vec![0; len.min(left)];
+        let found = self.file.read_cached(&mut bytes, offset.into());
+        bytes.truncate(found);
+        bytes
+    }
+
     /// Reads into a buffer, which then has `len` bytes, fewer at the end of the file.
     pub(crate) fn read_into(&self, bytes: &mut Vec<u8>, offset: u32, len: usize) -> Result<()> {
         let left = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX);

@@ -32,6 +32,9 @@ use crate::model::error::{Error, Result};
 /// Bytes that one read of a frame fetches; most frames are smaller.
 const READ: usize = 512;
 
+/// Length of the largest frame that a thread of the runtime copies.
+const CACHED: usize = 64 << 10;
+
 /// Reason why nothing was appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotAppended {
@@ -188,6 +191,18 @@ impl Log {
     pub(crate) fn read(&self, at: Position) -> Result<Option<Vec<u8>>> {
         let Some(segment) = self.segment(at.segment()) else { return Ok(None) };
         read_frame(&segment, at.offset()).map(Some)
+    }
+
+    /// A frame that the operating system has in memory. Unlike a [`read`](Self::read) it never waits for the disk.
+    pub(crate) fn read_cached(&self, at: Position) -> Option<Vec<u8>> {
+        let segment = self.segment(at.segment())?;
+        let mut bytes = segment.read_cached(at.offset(), READ);
+        let len = Frame::length(bytes.first_chunk::<HEAD>()?);
+        if bytes.len() < len && len <= CACHED {
+            bytes = segment.read_cached(at.offset(), len);
+        }
+        bytes.truncate(len);
+        (bytes.len() == len).then_some(bytes)
     }
 
     /// The open segment with this number.

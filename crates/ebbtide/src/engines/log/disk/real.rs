@@ -95,6 +95,14 @@ impl File for StdFile {
         self.read_exact_at(bytes, offset)
     }
 
+    #[cfg(target_os = "linux")]
+    fn read_cached(&self, bytes: &mut [u8], offset: u64) -> usize {
+        use rustix::io::{ReadWriteFlags, preadv2};
+
+        // A file system that cannot do so answers with an error, as for bytes that are not in memory.
+        preadv2(self, &mut [io::IoSliceMut::new(bytes)], offset, ReadWriteFlags::NOWAIT).unwrap_or(0)
+    }
+
     fn sync_data(&self) -> io::Result<()> {
         StdFile::sync_data(self)
     }
@@ -175,6 +183,10 @@ mod tests {
         file.read_at(&mut all, 0).unwrap();
         assert_eq!(all.iter().filter(|byte| **byte != 0).count(), 3);
         assert_eq!(file.read_at(&mut bytes, 9_999).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        let mut cached = [1; 5];
+        let found = file.read_cached(&mut cached, 4_999);
+        assert_eq!(cached[..found], b"\0xyz\0"[..found], "as much as is in memory");
+        assert!(file.read_cached(&mut cached, 9_999) <= 1 && file.read_cached(&mut cached, 10_000) == 0);
         let reader = RealDisk::open_to_read(&folder.path().join("new")).unwrap();
         let read = reader.open("b").unwrap();
         read.read_at(&mut bytes, 4_999).unwrap();

@@ -161,6 +161,16 @@ impl<C: ColdStore> Core<C> {
         Ok(())
     }
 
+    /// Reads the frames that are needed for one key if the operating system has all of them in memory, and answers whether
+    /// it had.
+    fn fetch_cached(&self, need: &Need, known: &mut Known) -> bool {
+        let found: Option<Vec<_>> =
+            need.frames.iter().map(|at| self.log.read_cached(*at).map(|frame| (*at, frame))).collect();
+        let Some(found) = found.filter(|_| need.cold.is_none()) else { return false };
+        known.frames.extend(found);
+        true
+    }
+
     pub(super) fn look(
         &self,
         hash: u64,
@@ -177,13 +187,19 @@ impl<C: ColdStore> Core<C> {
 }
 
 impl<C: ColdStore> Embedded<C> {
-    /// Reads from the disk what is needed, on the pool.
+    /// Reads what is needed: at once what the operating system has in memory, since a read that waits for nothing costs
+    /// less than a change of threads, and the rest from the disk, on the pool.
     pub(super) async fn fetch(&self, needs: Vec<Need>, keys: Vec<Key>, known: &mut [Known]) -> Result<()> {
+        let mut needs: Vec<(Need, Key)> = needs.into_iter().zip(keys).collect();
+        needs.retain(|(need, _)| !self.core.fetch_cached(need, &mut known[need.slot]));
+        if needs.is_empty() {
+            return Ok(());
+        }
         let core = Arc::clone(&self.core);
-        let mut own: Vec<Known> = needs.iter().map(|need| std::mem::take(&mut known[need.slot])).collect();
-        let slots: Vec<usize> = needs.iter().map(|need| need.slot).collect();
+        let slots: Vec<usize> = needs.iter().map(|(need, _)| need.slot).collect();
+        let mut own: Vec<Known> = slots.iter().map(|slot| std::mem::take(&mut known[*slot])).collect();
         let fetched = self.reads.run(move || {
-            for ((need, key), known) in needs.iter().zip(&keys).zip(&mut own) {
+            for ((need, key), known) in needs.iter().zip(&mut own) {
                 core.fetch(need, key, known)?;
             }
             Ok::<_, Error>(own)
