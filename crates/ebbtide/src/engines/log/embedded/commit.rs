@@ -219,7 +219,7 @@ impl<C: ColdStore> Core<C> {
             let (kind, place) = (change.key.kind(), Position::new(at.segment(), offset));
             let entry = IndexEntry::new(change.hash, kind, place, presence, change.may_be_cold);
             locked.shard(change.hash).set(change.old, entry);
-            maps.set(kind, change.key.as_bytes(), entry, change.old.is_some());
+            maps.set(kind, change.key.as_bytes(), entry);
             offset += frame::length(change.key, change.record);
         }
         Ok(Attempt::Done(answer, Some(at)))

@@ -53,7 +53,7 @@ impl Replay {
         let mut hints = hint::find(disk, &manifest.segments, options.is_listed, manifest.first_sequence);
         let is_loaded = hint::load(&replay.index, &hints, &mut |entry, key| {
             if let Some(kind) = Kind::from_code(entry.kind_code()) {
-                replay.ordered.lock(std::iter::once(kind)).set(kind, key, entry, false);
+                replay.ordered.lock(std::iter::once(kind)).set(kind, key, entry);
             }
         });
         if !is_loaded {
@@ -96,7 +96,7 @@ impl Replay {
         }
         let entry = IndexEntry::new(hash, kind, at, presence, may_be_cold);
         shard.set(old, entry);
-        self.ordered.lock(std::iter::once(kind)).set(kind, key, entry, old.is_some());
+        self.ordered.lock(std::iter::once(kind)).set(kind, key, entry);
         Ok(())
     }
 }

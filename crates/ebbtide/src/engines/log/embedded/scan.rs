@@ -120,10 +120,9 @@ impl<C: ColdStore> Core<C> {
             return None;
         }
         let mut entries: BTreeMap<Box<[u8]>, IndexEntry> = map
-            .range::<[u8], _>((range.start, Bound::Unbounded))
+            .from(range.start)
             .take_while(|(key, _)| key.starts_with(range.prefix))
             .take(range.most + 1)
-            .map(|(key, entry)| (key.clone(), *entry))
             .collect();
         let more = entries.len() > range.most;
         if more {

@@ -175,8 +175,8 @@ impl<C: ColdStore> Core<C> {
         if let Some(mut map) = map {
             match gone {
                 Gone::Before => return Ok(false),
-                Gone::Masked(mask) => drop(map.insert(key.into(), mask)),
-                Gone::Removed => drop(map.remove(key)),
+                Gone::Masked(mask) => map.insert(key, mask),
+                Gone::Removed => map.remove(key),
             }
         }
         Ok(gone != Gone::Before)
