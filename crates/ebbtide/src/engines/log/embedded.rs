@@ -47,7 +47,7 @@ pub struct Options {
     pub cap_bytes: u64,
     /// Time after which a segment retires.
     pub horizon: Duration,
-    /// Length from which segments get a hint.
+    /// Length of a segment from which it and those before it get hints.
     pub hint_from: u32,
     /// Free bytes of the disk below which nothing is added.
     pub reserve_bytes: u64,

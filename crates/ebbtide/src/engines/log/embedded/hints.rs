@@ -25,13 +25,19 @@ impl<C: ColdStore> Core<C> {
     }
 
     /// Writes the hints of segments that have been filled since. Reads each of them, so that damage shows early.
+    ///
+    /// None is written while all segments are small. Behind a large one those before it get theirs too: opening uses
+    /// hints only up to the first segment without one.
     pub(super) fn write_hints(&self) {
-        for (segment, last) in self.log.full() {
+        let full = self.log.full();
+        let largest = full.iter().rposition(|(segment, _)| segment.len >= self.options.hint_from);
+        let upto = largest.map_or(0, |largest| largest + 1);
+        for (segment, last) in full.into_iter().take(upto) {
             let is_short = self.is_short.load(Ordering::Relaxed);
             if is_short || self.is_closing.load(Ordering::Relaxed) || self.log.is_poisoned() {
                 return;
             }
-            if segment.len < self.options.hint_from || !self.hints().tried.insert(segment.id) {
+            if !self.hints().tried.insert(segment.id) {
                 continue;
             }
             let written =

@@ -65,6 +65,31 @@ fn a_store_that_is_opened_by_hints_answers_as_by_its_log() {
 }
 
 #[test]
+fn a_short_segment_has_a_hint_once_a_long_one_is_behind_it() {
+    let disk = SimDisk::new(2);
+    let mut short = Options { hint_from: SEGMENT, ..options(2, None) };
+    short.settings.first_len = SEGMENT / 2;
+    let mut rig = Rig { store: open(&disk, &short).unwrap(), disk, fault: None, seed: 2, mask: u64::MAX };
+    rig.put(0, "first", DAY, 0);
+    rig.leave_segment(1).unwrap();
+    rig.store.core.write_hints();
+    assert!(hints(&rig).is_empty(), "a short store needs none");
+    for number in 1..KEYS {
+        for round in 0..3 {
+            rig.put(number, &format!("{number}-{round}"), DAY, 2);
+        }
+    }
+    rig.leave_segment(10).unwrap();
+    rig.store.core.write_hints();
+    let written = hints(&rig);
+    assert_eq!(hint::number(&written[0]), Some(1), "{written:?}");
+    rig.disk.kill();
+    rig.store = rig.open().unwrap();
+    assert_eq!(rig.store.core.hints().unread.len(), written.len(), "all of them were used");
+    assert_eq!((rig.get(0, 20).as_deref(), rig.get(7, 20).as_deref()), (Some("first"), Some("7-2")));
+}
+
+#[test]
 fn a_damaged_or_lost_hint_changes_no_answer() {
     for seed in [2, 3] {
         let mut rig = filled(seed);
