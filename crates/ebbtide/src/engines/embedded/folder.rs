@@ -192,21 +192,21 @@ impl Folder {
         Ok(true)
     }
 
-    /// Lays out `target` as a folder of the same format, with the files beside the data, and returns the folders of log and
-    /// cold store. The format is written by [`finish_copy`](Self::finish_copy), so that an unfinished copy is no store.
-    pub(crate) fn begin_copy(&self, target: &Path) -> Result<(PathBuf, PathBuf)> {
+    /// Lays out `target` as a folder of the same format, and returns the folders of log and cold store. The format is written by [`finish_copy`](Self::finish_copy), so that an unfinished copy is no store.
+    pub(crate) fn begin_copy(target: &Path) -> Result<(PathBuf, PathBuf)> {
         let unwritable = |error| unusable("cannot write the backup", error);
         create_dir(target).map_err(unwritable)?;
         if fs::read_dir(target).map_err(unwritable)?.next().is_some() {
             return Err(Error::invalid("the directory of a backup must be empty"));
         }
         sync_name(target).map_err(unwritable)?;
-        copy_beside(&self.path, target)?;
         Ok((target.join(LOG), target.join(COLD)))
     }
 
-    /// Makes the copy a store.
+    /// Makes the copy a store. The keyring comes last: what was copied may be under a key that was added meanwhile, and
+    /// more keys than it needs do no harm.
     pub(crate) fn finish_copy(&self, target: &Path) -> Result<()> {
+        copy_beside(&self.path, target)?;
         write_format(target, self.engine)
     }
 }
@@ -385,11 +385,15 @@ mod tests {
         let (folder, state) = Folder::take(&store, "fjall").unwrap();
         assert!(state == FolderState::New && synced().contains(&two));
         let copy = dir.path().join("copies/first");
-        folder.begin_copy(&copy).unwrap();
+        Folder::begin_copy(&copy).unwrap();
+        // A key that is added while the data are copied is one that they may be under.
+        fs::write(store.join("keyring.json"), "added meanwhile").unwrap();
+        folder.finish_copy(&copy).unwrap();
+        assert_eq!(fs::read_to_string(copy.join("keyring.json")).unwrap(), "added meanwhile");
         let copied = synced();
         assert!(copied.contains(&dir.path().to_owned()) && copied.contains(&dir.path().join("copies")));
         fs::create_dir(dir.path().join("empty")).unwrap();
-        folder.begin_copy(&dir.path().join("empty")).unwrap();
+        Folder::begin_copy(&dir.path().join("empty")).unwrap();
         assert!(synced().contains(&dir.path().to_owned()), "the folder was there, and its name may be new");
     }
 

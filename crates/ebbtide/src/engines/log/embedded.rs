@@ -120,8 +120,6 @@ pub(crate) struct Core<C> {
     /// Time since maintenance first saw frames in a segment; a restart begins anew.
     ages: Mutex<BTreeMap<u32, Stopwatch>>,
     hints: Mutex<hints::Hints>,
-    /// True while the disk has less free than the reserve: what is left is for writes that end authority.
-    is_short: AtomicBool,
     /// True once the store is being closed: sweeps and counts end early, and rest no more.
     is_closing: AtomicBool,
     /// Last counts, the time since they were made, and the time that they took.

@@ -6,6 +6,7 @@
 
 mod prepare;
 mod queue;
+mod space;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -60,6 +61,10 @@ pub(crate) struct Log {
     /// Sequence of the last durable group.
     acknowledged: AtomicU64,
     poisoned: AtomicBool,
+    /// Bytes of the disk that are kept for writes that end authority.
+    reserve_bytes: AtomicU64,
+    /// True while the disk has less free than that.
+    is_short: AtomicBool,
     segments: RwLock<BTreeMap<u32, Arc<Segment>>>,
     /// Last sequence of each segment that is no longer written to.
     lasts: Mutex<BTreeMap<u32, u64>>,
@@ -89,6 +94,8 @@ impl Log {
             durable: AtomicU64::new(end.bits()),
             acknowledged: AtomicU64::new(last_sequence),
             poisoned: AtomicBool::new(false),
+            reserve_bytes: AtomicU64::new(0),
+            is_short: AtomicBool::new(false),
             segments: RwLock::new(segments),
             lasts: Mutex::new(lasts),
             manifest: Mutex::new(manifest),

@@ -138,7 +138,7 @@ impl<C: ColdStore> Admin for Embedded<C> {
     }
 
     async fn warnings(&self) -> Result<Vec<String>> {
-        let is_short = self.core.is_short.load(std::sync::atomic::Ordering::Relaxed);
+        let is_short = self.core.log.is_short();
         Ok(is_short.then(|| Error::ALMOST_FULL.to_owned()).into_iter().collect())
     }
 

@@ -33,7 +33,7 @@ impl<C: ColdStore> Core<C> {
     pub(super) fn copy_into(&self, folder: &Folder, target: &Path) -> Result<()> {
         let _alone = self.maintenance.blocking_lock();
         self.log.check()?;
-        let (log, cold) = folder.begin_copy(target)?;
+        let (log, cold) = Folder::begin_copy(target)?;
         self.cold.copy(&cold)?;
         self.copy_log(&log)?;
         folder.finish_copy(target)

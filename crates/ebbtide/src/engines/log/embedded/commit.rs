@@ -78,7 +78,7 @@ impl<C: ColdStore> Core<C> {
         known: &[Known],
         now: Timestamp,
     ) -> Result<Attempt<Commit>> {
-        let is_short = self.is_short.load(Ordering::Relaxed);
+        let is_short = self.log.is_short();
         let mut locked = self.index.lock(hashes);
         let (mut needs, mut rests_on) = (Vec::new(), None);
         let mut changes = Changes::default();
@@ -171,7 +171,7 @@ impl<C: ColdStore> Core<C> {
             Outcome::Store(record) => Some(record),
         };
         let adds = record.is_some() && !key.kind().ends_authority() && !standing.is_live(now)?;
-        if adds && self.is_short.load(Ordering::Relaxed) {
+        if adds && self.log.is_short() {
             return Err(almost_full());
         }
         let may_be_cold = self.may_be_cold(&standing);

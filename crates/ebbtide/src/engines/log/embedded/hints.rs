@@ -33,8 +33,7 @@ impl<C: ColdStore> Core<C> {
         let largest = full.iter().rposition(|(segment, _)| segment.len >= self.options.hint_from);
         let upto = largest.map_or(0, |largest| largest + 1);
         for (segment, last) in full.into_iter().take(upto) {
-            let is_short = self.is_short.load(Ordering::Relaxed);
-            if is_short || self.is_closing.load(Ordering::Relaxed) || self.log.is_poisoned() {
+            if self.log.is_short() || self.is_closing.load(Ordering::Relaxed) || self.log.is_poisoned() {
                 return;
             }
             if !self.hints().tried.insert(segment.id) {

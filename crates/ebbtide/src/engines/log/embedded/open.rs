@@ -178,13 +178,13 @@ impl<C: ColdStore> Embedded<C> {
             latest: AtomicU64::new(0),
             ages: Mutex::default(),
             hints: Mutex::new(hinted(&manifest, &hints)),
-            is_short: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
             counted: Mutex::default(),
             maintenance: tokio::sync::Mutex::new(()),
             disk,
             options: options.clone(),
         });
+        core.log.keep_reserve(options.reserve_bytes);
         core.measure_space();
         let has_threads = options.read_threads > 0;
         Ok(Self {

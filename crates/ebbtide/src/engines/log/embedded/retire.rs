@@ -26,6 +26,9 @@ type Bulks = BTreeMap<(Kind, Window), Vec<ColdRow>>;
 /// Entries that leave the index, with the keys of kinds that are listed.
 type Leaving = Vec<(Kind, Option<Box<[u8]>>, IndexEntry)>;
 
+/// Bytes of a row in a table beside its key and its value, at most.
+const ROW_BYTES: usize = 64;
+
 impl<C: ColdStore> Core<C> {
     /// Retires segments that are older than the horizon, or that are too many.
     pub(super) async fn maintain(&self) -> Result<()> {
@@ -44,6 +47,7 @@ impl<C: ColdStore> Core<C> {
                 }
                 return Ok(());
             }
+            self.measure_space();
         }
         Ok(())
     }
@@ -73,21 +77,21 @@ impl<C: ColdStore> Core<C> {
 
     /// Compares the free space of the disk with the reserve.
     pub(super) fn measure_space(&self) {
-        let Ok(free) = self.disk.free() else { return };
-        #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
-        metrics::gauge!("ebbtide_disk_free_bytes").set(free as f64);
-        // Of a small disk the reserve is a quarter: a store on it must be able to begin.
-        let most = self.disk.size().unwrap_or(u64::MAX) / 4;
-        let is_short = free < self.options.reserve_bytes.min(most);
-        if self.is_short.swap(is_short, Ordering::Relaxed) != is_short {
-            if is_short {
-                // Taken now, while there is space: others may fill the disk to its end.
-                self.log.want_segment();
-                tracing::error!(free, "the disk is almost full; the store accepts no new records");
-            } else {
-                tracing::info!(free, "the disk has space again; the store accepts new records");
-            }
+        self.log.measure_space(0);
+    }
+
+    /// Fails while the disk is short and the rows do not fit beside half of the reserve. At the end of the disk a cold store
+    /// leaves what it has written of a table: that would take what revocations need.
+    fn check_fits(&self, bulks: &Bulks) -> Result<()> {
+        let size = |row: &ColdRow| {
+            (ROW_BYTES + row.key.len() + row.record.as_ref().map_or(0, |record| record.value.len())) as u64
+        };
+        let bytes: u64 = bulks.values().flatten().map(size).sum();
+        let fits = |free: u64| free >= bytes + bytes / 4 + self.log.reserve() / 2;
+        if bytes == 0 || !self.log.is_short() || self.disk.free().is_ok_and(fits) {
+            return Ok(());
         }
+        Err(Error::unavailable("the disk is almost full; the oldest segment stays in the log"))
     }
 
     /// Retires the oldest segment, if a later one is in use, and answers whether it did.
@@ -103,6 +107,7 @@ impl<C: ColdStore> Core<C> {
             self.found_damage(&segment, error);
         }
         let (bulks, leaving) = collected?;
+        self.check_fits(&bulks)?;
         let open = self.log.appended_end();
         for (kind, _) in bulks.keys() {
             self.has_cold[usize::from(kind.code())].store(true, Ordering::SeqCst);

@@ -56,6 +56,8 @@ impl Log {
         let share = share - share % u32::try_from(PAGE).expect("a page is small");
         let wanted = self.queue().end().offset().saturating_mul(8).min(share);
         let len = wanted.max(LEAST).min(settings.segment_len);
+        // Before the segment is there to be filled: a fast writer would pass the reserve between two looks.
+        self.measure_space(len.into());
         let created = Segment::create(disk, id, epoch, len, settings.faults)
             .map_err(|error| failed("cannot prepare a segment of the log", error));
         let named = created.and_then(|segment| {

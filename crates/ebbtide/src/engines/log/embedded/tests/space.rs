@@ -49,3 +49,31 @@ fn a_disk_that_is_almost_full_refuses_new_records_and_lets_others_end() {
     assert!(try_write(&rig, insert(9)).unwrap().is_applied());
     assert!(rig.drive(rig.store.warnings()).unwrap().is_empty());
 }
+
+#[test]
+fn adds_are_refused_before_a_segment_that_reaches_into_the_reserve_is_used() {
+    let rig = Rig::new(1, None);
+    rig.put(1, "old", DAY, 0);
+    while rig.store.core.log.prepare_next().unwrap() {}
+    assert!(rig.store.core.log.roll(), "the segment that was ready is used");
+    rig.disk.set_free(rig.store.core.options.reserve_bytes + u64::from(SEGMENT) - 1);
+    rig.store.core.measure_space();
+    assert!(rig.drive(rig.store.warnings()).unwrap().is_empty());
+    // No maintenance looks at the disk meanwhile.
+    assert!(rig.store.core.log.prepare_next().unwrap());
+    assert_eq!(rig.drive(rig.store.warnings()).unwrap().len(), 1);
+}
+
+#[test]
+fn a_retirement_leaves_the_reserve_alone() {
+    let rig = Rig::new(1, None);
+    rig.put(1, "old", DAY, 0);
+    rig.disk.set_free(1 << 20);
+    rig.store.core.measure_space();
+    assert_eq!(rig.try_retire(1).unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(rig.get(1, 1).as_deref(), Some("old"));
+    assert!(rig.commit(Write::Delete { key: key(1) }, 1), "the reserve is for this");
+    rig.disk.set_free(1 << 40);
+    rig.store.core.measure_space();
+    assert!(rig.try_retire(1).unwrap());
+}
