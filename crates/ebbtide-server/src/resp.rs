@@ -17,6 +17,7 @@ mod inline;
 mod listener;
 mod meters;
 mod parse;
+mod refusals;
 mod reply;
 mod run;
 mod session;

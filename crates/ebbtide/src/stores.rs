@@ -40,6 +40,7 @@ use crate::keyring::{KeyId, Keyring};
 use crate::layers::authenticated::{Authenticated, Untagged};
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::key::{Key, Part};
+use crate::model::kind::Kind;
 use crate::model::record::Record;
 use crate::model::rng::{Rng, SystemRng};
 use crate::model::scope::Scope;
@@ -225,6 +226,20 @@ impl Stores {
             Some(policy) => Ok(policy.apply(asked.or(policy.default).or(Some(default)))?.unwrap_or(default)),
             None => Ok(asked.unwrap_or(default)),
         }
+    }
+
+    /// The same for a call that may have named a profile: its lifetime, within the bounds of the policy, comes before the
+    /// policy's default.
+    pub(crate) fn ttl_of_profile(
+        &self,
+        kind: Kind,
+        scope: &Scope,
+        (asked, is_named): (Option<Ttl>, bool),
+        profile: Ttl,
+    ) -> Result<Ttl> {
+        let bounded =
+            || self.policy(kind, scope).map_or(profile, |policy| profile.max(policy.min).min(policy.max));
+        self.ttl(kind, scope, asked.or_else(|| is_named.then(bounded)), profile)
     }
 
     /// When a record that may live for ever ends: by what was asked for, else what the policy says, else never.

@@ -74,6 +74,15 @@ impl Who {
         }
     }
 
+    /// Returns true for the same key, as it was read at the same time.
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Root(one), Self::Root(other)) => one == other,
+            (Self::Key(one), Self::Key(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
     /// Id of the key, for reports.
     fn id(&self) -> &str {
         match self {
@@ -178,6 +187,19 @@ impl FromRequestParts<App> for Caller {
     }
 }
 
+/// Key that was presented on a connection, and the scope that was asked for with it. Its digest is computed once.
+pub(crate) struct Presented {
+    key: Secret,
+    digest: Digest,
+    scope: Option<Scope>,
+}
+
+impl Presented {
+    pub(crate) fn new(key: &str, scope: Option<Scope>) -> Self {
+        Self { key: Secret::new(key), digest: digest(key), scope }
+    }
+}
+
 /// Call that a command of the Redis protocol counts as in a key's list of allowed calls: one on records.
 const REDIS_CALL: &str = "records/redis";
 
@@ -211,6 +233,12 @@ impl Access {
     /// Drops the keys of a deleted scope from this node's cache at once.
     pub(crate) fn forget_scope(&self, reach: &Reach) {
         self.cache.forget_scope(reach);
+        self.clients.forget_scope(reach);
+    }
+
+    /// Drops the clients of a scope from this node's cache at once: an owner was deleted, and its clients with it.
+    pub(crate) fn forget_clients(&self, scope: &Scope) {
+        self.clients.forget_scope(&Reach::Exact(scope.clone()));
     }
 
     /// Drops a client whose secret or registration has ended from this node's cache at once.
@@ -270,11 +298,24 @@ impl App {
         Ok(Caller(Arc::new(Admitted { scope, share: who.share(&self.edge), warned, who })))
     }
 
-    /// Authenticates the holder of `key`, for a protocol without headers. The scope is the key's own, unless another one
+    /// Authenticates the holder of a key, for a protocol without headers. The scope is the key's own, unless another one
     /// that it covers is asked for.
-    pub(crate) async fn caller(&self, key: &Secret, scope: Option<&Scope>) -> Result<Caller, Problem> {
-        let who = self.identify_key(key.expose()).await?;
-        let scope = scope.unwrap_or_else(|| who.scope()).clone();
+    pub(crate) async fn caller(&self, presented: &Presented) -> Result<Caller, Problem> {
+        self.judge(self.identify_digest(presented.key.expose(), &presented.digest).await?, presented)
+    }
+
+    /// The same for a caller who was authenticated before: what was judged of the same key still holds.
+    pub(crate) async fn caller_again(
+        &self,
+        presented: &Presented,
+        before: &Caller,
+    ) -> Result<Option<Caller>, Problem> {
+        let who = self.identify_digest(presented.key.expose(), &presented.digest).await?;
+        if who.is_same(&before.who) { Ok(None) } else { self.judge(who, presented).map(Some) }
+    }
+
+    fn judge(&self, who: Who, presented: &Presented) -> Result<Caller, Problem> {
+        let scope = presented.scope.as_ref().unwrap_or_else(|| who.scope()).clone();
         if !who.scope().covers(&scope) {
             return Err(not_covered());
         }
@@ -304,15 +345,19 @@ impl App {
     }
 
     async fn identify_key(&self, key: &str) -> Result<Who, Problem> {
-        let (access, digest) = (&self.access, digest(key));
-        if access.is_root(&digest) {
+        self.identify_digest(key, &digest(key)).await
+    }
+
+    async fn identify_digest(&self, key: &str, digest: &Digest) -> Result<Who, Problem> {
+        let access = &self.access;
+        if access.is_root(digest) {
             return Ok(Who::Root(access.root_id));
         }
-        if let Some(held) = access.cache.get(&digest, self.time()) {
+        if let Some(held) = access.cache.get(digest, self.time()) {
             let is_live = self.now()?.before(held.key.expires_at)?;
             return if is_live { Ok(Who::Key(held)) } else { Err(Problem::unauthorized()) };
         }
-        Box::pin(self.look_up_key(key, &digest)).await
+        Box::pin(self.look_up_key(key, digest)).await
     }
 
     /// Looks up a key that is not in the cache.

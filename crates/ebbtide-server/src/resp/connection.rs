@@ -144,16 +144,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             return true;
         }
         let patience = self.session.app.edge.limits.body_timeout;
-        let _counted = self
-            .session
-            .share()
-            .filter(|_| output.len() > READ_BYTES)
-            .and_then(|share| share.answer(output.len(), false).ok());
         let sent = timeout(patience, async {
             self.stream.write_all(output).await?;
             self.stream.flush().await
         });
         let sent = matches!(sent.await, Ok(Ok(())));
+        self.session.unsent.clear();
         if output.capacity() > KEPT_CAPACITY {
             *output = BytesMut::new();
         } else {

@@ -23,6 +23,9 @@ impl Group {
     /// Most commands of a pipeline that run together.
     pub(super) const MAX_TOGETHER: usize = 64;
 
+    /// Most reads among them: the values that they find are counted as memory of the key behind them.
+    const MAX_READS: usize = 16;
+
     /// Adds a command that does not have to [`wait`](Self::must_wait).
     pub(super) fn add(&mut self, spec: &'static Spec, data: Data) {
         let run = self.same_overwrite(&data);
@@ -39,7 +42,11 @@ impl Group {
         if self.runs.is_empty() || self.same_overwrite(data).is_some() {
             return false;
         }
-        self.runs.len() >= Self::MAX_TOGETHER || self.conflicts(data)
+        let is_read = |data: &Data| data.effect() == Effect::Read;
+        let reads = || self.runs.iter().filter(|(_, other)| is_read(other)).count();
+        self.runs.len() >= Self::MAX_TOGETHER
+            || is_read(data) && reads() >= Self::MAX_READS
+            || self.conflicts(data)
     }
 
     /// Run that `data` may be written in place of: an overwrite of the same key, on which nothing else depends.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use ebbtide::stores::records::{
-    BatchOutcome, DeleteOutcome, IncrementTextOutcome, Modification, PutOutcome, PutRecord, RecordCondition,
-    RecordWrite, Records, TouchCondition, TouchOutcome, TouchRecord, WriteAnswer,
+    BatchOutcome, DeleteOutcome, FoundRecord, IncrementTextOutcome, Modification, PutOutcome, PutRecord,
+    RecordCondition, RecordWrite, Records, TouchCondition, TouchOutcome, TouchRecord, WriteAnswer,
 };
 use ebbtide::stores::shared::life::RecordTtl;
 use ebbtide::timekeeping::TimeSource;
@@ -46,15 +46,15 @@ pub(super) async fn run(records: &Records, data: &Data, time: &TimeSource) -> Re
             Ok(Reply::boolean(matches!(touched, TouchOutcome::Touched(_))))
         }
         Data::Ttl { key, form } => {
-            let found = records.get(&address(key)).await?.found();
+            let found = look(records, key).await?;
             Ok(form.reply(found.map(|found| found.expires_at), time.now()?.latest()))
         }
         Data::Strlen { key } => {
-            let length = value(records, key).await?.map_or(0, |value| value.len());
+            let length = look(records, key).await?.map_or(0, |found| found.value.as_bytes().len());
             Ok(Reply::Integer(i64::try_from(length).unwrap_or(i64::MAX)))
         }
         Data::Type { key } => {
-            let there = value(records, key).await?.is_some();
+            let there = look(records, key).await?.is_some();
             Ok(Reply::Simple(if there { "string" } else { "none" }))
         }
         Data::IncrBy { key, by } => {
@@ -86,6 +86,11 @@ async fn alone(records: &Records, data: &Data, time: &TimeSource) -> ReplyResult
 async fn value(records: &Records, key: &Bytes) -> ebbtide::Result<Option<Bytes>> {
     let found = records.get(&address(key)).await?.found();
     Ok(found.map(|found| found.value.as_bytes().clone()))
+}
+
+/// Looks at a record without renewing it.
+async fn look(records: &Records, key: &Bytes) -> ebbtide::Result<Option<FoundRecord>> {
+    Ok(records.get_many(&[address(key)]).await?.pop().flatten())
 }
 
 async fn run_set(records: &Records, set: &Set, time: &TimeSource) -> ReplyResult {
@@ -148,6 +153,39 @@ fn settled(set: &Set, outcome: &PutOutcome) -> Option<Reply> {
     })
 }
 
+/// Returns true if a plain `SET` has replaced a key, which its reply does not tell.
+fn replaces(set: &Set, outcome: &PutOutcome) -> bool {
+    let is_plain = set.when == When::Always && set.answer == SetAnswer::Ok;
+    is_plain && matches!(outcome, PutOutcome::Stored { created: false, .. })
+}
+
+/// Runs one command by itself, and answers with the number of plain `SET`s that replaced a key, as [`run_each`] does.
+pub(super) async fn run_alone(records: &Records, data: &Data, time: &TimeSource) -> (Reply, u64) {
+    let put = match data {
+        Data::Set(set) => put_of(set).map(|put| put.map(|put| (set, put))),
+        _ => Ok(None),
+    };
+    let stored = match put {
+        Ok(Some((set, put))) => records.put(&put).await.map(|outcome| Some((set, outcome))),
+        Ok(None) => Ok(None),
+        Err(error) => Err(error),
+    };
+    let (replaced, settled) = match &stored {
+        Ok(Some((set, outcome))) => (u64::from(replaces(set, outcome)), settled(set, outcome)),
+        _ => (0, None),
+    };
+    if let Some(reply) = settled {
+        return (reply, replaced);
+    }
+    // Rarer, and larger: apart from the future of a connection.
+    let reply = match stored {
+        Ok(Some((set, outcome))) => Box::pin(set_reply(records, set, outcome, time)).await,
+        Ok(None) => Box::pin(run(records, data, time)).await,
+        Err(error) => Err(error),
+    };
+    (reply.unwrap_or_else(Reply::from), replaced)
+}
+
 /// Runs commands that touch different keys, and answers in their order, with the number of plain `SET`s that replaced a
 /// key. The writes of several `SET` go to the engine together.
 pub(super) async fn run_each<'a>(
@@ -176,11 +214,7 @@ pub(super) async fn run_each<'a>(
     let (outcomes, answers) = join(records.put_each(&puts), join_all(others)).await;
     let mut further = Vec::new();
     for ((place, set), outcome) in sets.into_iter().zip(outcomes) {
-        // The reply to the others tells it.
-        let is_plain = set.when == When::Always && set.answer == SetAnswer::Ok;
-        if is_plain && matches!(outcome, Ok(PutOutcome::Stored { created: false, .. })) {
-            replaced += 1;
-        }
+        replaced += u64::from(outcome.as_ref().is_ok_and(|outcome| replaces(set, outcome)));
         match outcome.map(|outcome| (settled(set, &outcome), outcome)) {
             Ok((Some(reply), _)) => replies[place] = reply,
             Ok((None, outcome)) => further.push((place, set, outcome)),

@@ -6,24 +6,28 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use ebbtide::stores::api_keys::Role;
 use ebbtide::stores::records::Records;
-use ebbtide::{Scope, Secret, Stopwatch};
+use ebbtide::{Scope, Stopwatch};
 
 use super::codec::Bounds;
-use super::data::Data;
+use super::data::{Data, Effect};
 use super::group::{Group, Slot};
 use super::meters::Meters;
 use super::parse::{data, wrong_arity};
+use super::refusals::{no_auth, unknown};
 use super::reply::{Protocol, Reply};
-use super::run::run_each;
+use super::run::{run_alone, run_each};
 use super::specs::{Need, Spec, find};
 use super::transaction::{Watched, execute, watch};
 use crate::app::App;
-use crate::http::auth::Caller;
+use crate::http::auth::{Caller, Presented};
 use crate::http::limits::Place;
 use crate::http::share::{Share, Taken};
 
 /// Bytes of replies beyond which no further command is begun before they are sent.
 const MAX_REPLIES_BYTES: usize = 256 * 1_024;
+
+/// Bytes of replies that are not counted as memory of the key.
+const UNCOUNTED_BYTES: usize = 16 * 1_024;
 
 /// Most commands of a transaction.
 const MAX_QUEUED: usize = 1_000;
@@ -41,14 +45,15 @@ pub(super) struct Session {
     fault: Option<Reply>,
     queue: Option<Queue>,
     watched: Vec<Watched>,
+    /// Memory of replies that are not sent yet.
+    pub(super) unsent: Vec<Taken>,
     /// True once the connection is to be closed.
     pub(super) closing: bool,
 }
 
 /// Key that was presented, and its scope.
 pub(super) struct Login {
-    secret: Secret,
-    scope: Option<Scope>,
+    presented: Presented,
     pub(super) user: String,
     caller: Caller,
     pub(super) records: Records,
@@ -93,6 +98,7 @@ impl Session {
             fault: None,
             queue: None,
             watched: Vec::new(),
+            unsent: Vec::new(),
             closing: false,
         }
     }
@@ -110,6 +116,7 @@ impl Session {
     /// are to be sent first, so that a client that reads slowly costs little memory.
     pub(super) async fn process(&mut self, requests: &mut VecDeque<Vec<Bytes>>, out: &mut BytesMut) {
         self.look_at_key().await;
+        let is_single = requests.len() == 1;
         let mut group = Group::default();
         while !self.closing && out.len() < MAX_REPLIES_BYTES {
             let Some(args) = requests.pop_front() else { break };
@@ -118,15 +125,28 @@ impl Session {
                     self.spoil();
                     refused
                 }
-                Ok((spec, Some(data))) if self.queue.is_none() => {
+                // As in Redis, an argument that is wrong is told when the transaction runs, and spoils nothing else.
+                Ok((spec, Err(refused))) if self.queue.is_some() => {
+                    let size = refused.size();
+                    self.push(spec, Queued::Reply(refused), size)
+                }
+                Ok((_, Err(refused))) => refused,
+                // Most clients send one command and wait: it needs no group.
+                Ok((spec, Ok(Some(data)))) if self.queue.is_none() && is_single => {
+                    let mut replies = [self.run_single(spec, &data).await];
+                    self.hold_replies(&[(spec, data)], &mut replies);
+                    let [reply] = replies;
+                    reply
+                }
+                Ok((spec, Ok(Some(data)))) if self.queue.is_none() => {
                     if group.must_wait(&data) {
                         self.flush(&mut group, out).await;
                     }
                     group.add(spec, data);
                     continue;
                 }
-                Ok((spec, Some(data))) => self.enqueue(spec, data, &args),
-                Ok((spec, None)) => {
+                Ok((spec, Ok(Some(data)))) => self.enqueue(spec, data, &args),
+                Ok((spec, Ok(None))) => {
                     // Everything before takes effect first.
                     self.flush(&mut group, out).await;
                     let reply = self.control_or_queue(spec, &args).await;
@@ -134,31 +154,36 @@ impl Session {
                     reply
                 }
             };
+            if is_single {
+                return reply.encode(self.protocol, out);
+            }
             group.slots.push(Slot::Ready(reply));
         }
         self.flush(&mut group, out).await;
     }
 
-    /// Command, and its data where it is one on keys; the error is the reply.
-    async fn parse(&mut self, args: &[Bytes]) -> Result<(&'static Spec, Option<Data>), Reply> {
+    /// Command that the caller may run, and its data where it is one on keys; each error is the reply.
+    async fn parse(&mut self, args: &[Bytes]) -> Result<(&'static Spec, Result<Option<Data>, Reply>), Reply> {
         let Some(spec) = find(&args[0]) else {
             // A stranger does not learn what there is.
             self.check_login()?;
             return Err(unknown(&args[0]));
         };
-        let parsed = match self.admit(spec).await {
-            Ok(()) if spec.fits(args.len()) => data(spec, args),
+        let counted = |refused: &Reply| self.meters.count(spec, refused);
+        let admitted = match self.admit(spec).await {
+            Ok(()) if spec.fits(args.len()) => Ok(()),
             Ok(()) => Err(wrong_arity(spec.name)),
             Err(refused) => Err(refused),
         };
-        let data = parsed.inspect_err(|refused| self.meters.count(spec, refused))?;
-        Ok((spec, data))
+        admitted.inspect_err(counted)?;
+        Ok((spec, data(spec, args).inspect_err(counted)))
     }
 
     /// Runs the commands of the group together, and appends the replies in order.
     async fn flush(&mut self, group: &mut Group, out: &mut BytesMut) {
         let Group { slots, runs } = std::mem::take(group);
-        let replies = self.run_together(&runs).await;
+        let mut replies = self.run_together(&runs).await;
+        self.hold_replies(&runs, &mut replies);
         if runs.len() >= Group::MAX_TOGETHER {
             // Long pipelines let the other connections of the thread go on, also where nothing has to wait.
             tokio::task::yield_now().await;
@@ -169,6 +194,20 @@ impl Session {
                 Slot::Run(run) => replies[run].encode(self.protocol, out),
             }
         }
+    }
+
+    async fn run_single(&self, spec: &'static Spec, data: &Data) -> Reply {
+        let Some(login) = &self.login else { return no_auth() };
+        let _turn = match self.turn(login) {
+            Ok(turn) => turn,
+            Err(refused) => return refused,
+        };
+        let watch = Stopwatch::start();
+        let (reply, replaced) = run_alone(&login.records, data, self.app.time()).await;
+        self.meters.took(watch.elapsed(), 1);
+        self.meters.count(spec, &reply);
+        self.app.quotas.added(&login.caller.scope, added(spec, data, &reply).saturating_sub(replaced));
+        reply
     }
 
     async fn run_together(&self, runs: &[(&'static Spec, Data)]) -> Vec<Reply> {
@@ -192,6 +231,27 @@ impl Session {
         replies
     }
 
+    /// Counts the memory of replies until they are sent. Those that do not fit are refused where nothing was written for
+    /// them.
+    fn hold_replies(&mut self, runs: &[(&'static Spec, Data)], replies: &mut [Reply]) {
+        let Some(login) = &self.login else { return };
+        let size = |replies: &[Reply]| -> usize { replies.iter().map(Reply::size).sum() };
+        let bytes = size(replies);
+        if bytes <= UNCOUNTED_BYTES {
+            return;
+        }
+        let held = login.share().answer(bytes, true).or_else(|refused| {
+            let refused = Reply::from(refused);
+            for ((_, data), reply) in runs.iter().zip(&mut *replies) {
+                if data.effect() == Effect::Read {
+                    *reply = refused.clone();
+                }
+            }
+            login.share().answer(size(replies), false)
+        });
+        self.unsent.extend(held.ok());
+    }
+
     /// Takes a place of the server, and one of the caller's own.
     pub(super) fn turn(&self, login: &Login) -> Result<Turn<'_>, Reply> {
         let share = &login.caller.share;
@@ -210,9 +270,11 @@ impl Session {
     /// Looks at the key again: it may have been revoked since.
     async fn look_at_key(&mut self) {
         let Some(login) = &mut self.login else { return };
-        match self.app.caller(&login.secret, login.scope.as_ref()).await {
+        match self.app.caller_again(&login.presented, &login.caller).await {
             Ok(caller) => {
-                login.caller = caller;
+                if let Some(caller) = caller {
+                    login.caller = caller;
+                }
                 self.fault = None;
             }
             Err(problem) if problem.kind() == "unavailable" => self.fault = Some(problem.into()),
@@ -233,14 +295,15 @@ impl Session {
             "default" => None,
             scope => Some(scope.parse::<Scope>().map_err(|_| wrong())?),
         };
-        let secret = Secret::new(key);
-        match self.app.caller(&secret, scope.as_ref()).await {
+        let is_scoped = scope.is_some();
+        let presented = Presented::new(key, scope);
+        match self.app.caller(&presented).await {
             Ok(caller) => {
-                if scope.is_none() && caller.scope == Scope::Global {
+                if !is_scoped && caller.scope == Scope::Global {
                     self.note_unscoped(&caller)?;
                 }
                 let records = self.app.stores.records(&caller.scope);
-                self.login = Some(Login { secret, scope, user: user.to_owned(), caller, records });
+                self.login = Some(Login { presented, user: user.to_owned(), caller, records });
                 self.fault = None;
                 Ok(())
             }
@@ -388,7 +451,7 @@ impl Session {
             return Err(Reply::error("EXECABORT Transaction discarded because of previous errors."));
         }
         let login = self.check_login()?;
-        let _turn = self.turn(login)?;
+        let turn = self.turn(login)?;
         let commands: Vec<&Data> = queue
             .commands
             .iter()
@@ -409,38 +472,16 @@ impl Session {
             }
             Queued::Reply(reply) => reply,
         });
-        let replies = in_order.collect();
+        let replies = Reply::Array(in_order.collect());
         self.app.quotas.added(&login.caller.scope, new);
-        Ok(Reply::Array(replies))
+        let held = (replies.size() > UNCOUNTED_BYTES).then(|| login.share().answer(replies.size(), false));
+        drop(turn);
+        self.unsent.extend(held.and_then(Result::ok));
+        Ok(replies)
     }
 }
 
 /// Records that a command may have added.
 fn added(spec: &Spec, data: &Data, reply: &Reply) -> u64 {
     if spec.need == Need::Create { data.added(reply) } else { 0 }
-}
-
-fn no_auth() -> Reply {
-    Reply::error("NOAUTH Authentication required.")
-}
-
-/// Reply to a command that is not there. It does not repeat the arguments: a slip may have put a secret among them.
-fn unknown(name: &[u8]) -> Reply {
-    let shown: String = String::from_utf8_lossy(name)
-        .chars()
-        .take(32)
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect();
-    let lower = shown.to_ascii_lowercase();
-    let why = match lower.as_str() {
-        "eval" | "evalsha" | "eval_ro" | "evalsha_ro" | "script" | "function" | "fcall" | "fcall_ro" => {
-            "scripts do not run here; SET with NX, GETDEL, DELEX with IFEQ, and MULTI with WATCH are atomic"
-        }
-        "publish" | "subscribe" | "psubscribe" | "ssubscribe" | "spublish" | "unsubscribe"
-        | "punsubscribe" | "pubsub" | "monitor" => "there are no channels",
-        "keys" | "dbsize" | "randomkey" => "walk through the keys with SCAN",
-        "flushdb" | "flushall" => "delete the scope over HTTP, or with `ebbtide scope delete`",
-        _ => "Ebbtide keeps strings and counters; the guide to the Redis protocol lists the commands",
-    };
-    Reply::error(format!("ERR unknown command '{shown}': {why}"))
 }

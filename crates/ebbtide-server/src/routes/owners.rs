@@ -41,6 +41,9 @@ async fn remove(
     Query(why): Query<OwnerDelete>,
 ) -> Result<Json<BTreeMap<String, u64>>, Problem> {
     let context = caller.context(why.actor, why.reason)?;
-    let removed = app.stores.owners(&caller.scope).delete(&owner, &context).await?.finish().await?;
-    Ok(Json(by_name(&removed.records)))
+    let deletion = app.stores.owners(&caller.scope).delete(&owner, &context).await?;
+    let removed = deletion.finish().await;
+    // Also after an error: some of its clients may be gone.
+    app.access.forget_clients(&caller.scope);
+    Ok(Json(by_name(&removed?.records)))
 }

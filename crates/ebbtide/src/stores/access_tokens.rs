@@ -400,8 +400,9 @@ impl AccessTokens {
             (None, Some(default)) => Ttl::new(default)?,
             (profile, _) => self.stores.profile_or_default(profile.as_deref())?.access,
         };
-        let ttl = self.stores.ttl(Kind::AccessToken, &self.scope, request.ttl, default)?;
-        check_longest("an access token", ttl)?;
+        let asked = (request.ttl, request.profile.is_some());
+        let ttl = self.stores.ttl_of_profile(Kind::AccessToken, &self.scope, asked, default)?;
+        check_longest("an access token", ttl, "ttl_seconds")?;
         let ends_at = grant.map_or(Timestamp::NEVER, |grant| grant.ends_at);
         let expires_at = now.end(ttl)?.min(ends_at);
         let (access_token, digest) = token::mint(token::ACCESS, &[], self.stores.rng());

@@ -141,6 +141,9 @@ impl Clients {
         let new_id = || Base64UrlUnpadded::encode_string(&self.stores.rng().bytes::<16>());
         let client_id = request.client_id.unwrap_or_else(new_id);
         check_length("client_id", &client_id, MAX_NAME_BYTES)?;
+        if matches!(client_id.as_str(), "." | "..") {
+            return Err(Error::invalid("`.` and `..` are not allowed as a client_id").about("client_id"));
+        }
         check_optional("owner", request.owner.as_deref(), MAX_NAME_BYTES)?;
         let (client_secret, secrets) = match (&request.client_secret_hash, request.confidential) {
             (Some(_), Some(false)) => {
@@ -221,10 +224,12 @@ impl Clients {
             return Ok(VerifyOutcome::Unknown);
         };
         let good = good_secrets(&stored, now)?;
+        let ends = good.iter().filter_map(|kept| kept.valid_until).min();
         if !self.stores.hashers().fits((&self.scope, client_id), secret, good).await? {
             return Ok(VerifyOutcome::Mismatch);
         }
         let mut client = self.open(&key, &stored, &record)?;
+        client.secrets_until = ends.map_or(Ok(Timestamp::NEVER), Timestamp::from_stored)?;
         if stored.used_until.is_some() {
             match self.mark_used(client_id).await? {
                 Some(expires_at) => (client.expires_at, client.used) = (expires_at, true),
@@ -323,6 +328,7 @@ impl Clients {
             used: stored.used_until.is_none(),
             created_at: Timestamp::from_stored(stored.created_at)?,
             expires_at: record.expires_at,
+            secrets_until: Timestamp::NEVER,
         })
     }
 

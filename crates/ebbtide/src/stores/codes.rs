@@ -306,7 +306,8 @@ impl Codes {
             return Err(challenge_missing());
         }
         let profile = self.stores.profile_or_default(request.profile.as_deref())?;
-        let ttl = self.stores.ttl(Kind::Code, &self.scope, request.ttl, profile.code)?;
+        let asked = (request.ttl, request.profile.is_some());
+        let ttl = self.stores.ttl_of_profile(Kind::Code, &self.scope, asked, profile.code)?;
         if ttl.duration() > Duration::from_secs(Self::MAX_TTL_SECONDS) {
             return Err(Error::invalid(format!("a code lives at most {} s", Self::MAX_TTL_SECONDS))
                 .about("ttl_seconds"));

@@ -286,7 +286,7 @@ impl DeviceCodes {
                 Decision::Approve(approve) => {
                     match self.stores.subject_stamp(&self.scope, &approve.subject, now).await? {
                         Some(stamp) => {
-                            self.stores.after_sign_out(&stamp).await?;
+                            self.stores.after_raise(&stamp).await?;
                             stamp
                         }
                         None => return Ok(Step::answer(DecideOutcome::Unknown)),
@@ -315,6 +315,7 @@ impl DeviceCodes {
         }
         match decision {
             Decision::Approve(Approve { subject, data, .. }) => {
+                device.check_user(subject)?;
                 device.state = DeviceState::Approved(subject.clone());
                 device.stamp = Some(device.stamp().with_subject_of(subject_stamp));
                 if let Some(data) = data {

@@ -405,7 +405,7 @@ impl Grants {
             standing.family.revoke(why, now);
             let step = Step::write(vec![self.replacement(&standing)], true);
             Ok(match &note {
-                Some(note) => step.audited(&self.scope, note.clone()),
+                Some(note) => step.audited(&self.scope, note.clone().of_subject(&standing.family.subject)),
                 None => step,
             })
         });

@@ -213,8 +213,9 @@ impl Nonces {
         let NonceRequest { audience, ttl, mode, profile } = request;
         check_length("audience", &audience, Self::MAX_AUDIENCE_BYTES)?;
         let now = self.stores.now()?;
+        let asked = (ttl, profile.is_some());
         let profile = self.stores.profile_or_default(profile.as_deref())?;
-        let ttl = self.stores.ttl(Kind::Nonce, &self.scope, ttl, profile.nonce)?;
+        let ttl = self.stores.ttl_of_profile(Kind::Nonce, &self.scope, asked, profile.nonce)?;
         if mode == NonceMode::Stateless {
             let expires_at = now.end(ttl)?;
             let keyring = self.stores.keyring();

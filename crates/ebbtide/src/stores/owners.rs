@@ -39,6 +39,7 @@ use crate::model::scope::Scope;
 use crate::stores::audit::{Action, AuditContext, Note};
 
 pub use super::shared::deletion::Removed;
+pub(in crate::stores) use sign_out::LAST_RAISES;
 pub use sign_out::{Overview, SignedOut};
 
 /// Owners of one scope.

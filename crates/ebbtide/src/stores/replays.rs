@@ -265,7 +265,8 @@ impl Replays {
             (_, None, None, None) => None,
             (None, Some(expires_at), None, None) => Some(Timestamp::from_millis(expires_at)?),
             (None, None, Some(iat), window) => {
-                let iat = Timestamp::from_millis(iat.saturating_mul(1_000))?;
+                let iat =
+                    Timestamp::from_millis(iat.saturating_mul(1_000)).map_err(|error| error.about("iat"))?;
                 Some(iat.checked_add(retention(window)?.duration())?)
             }
             _ => {

@@ -20,20 +20,21 @@
 mod listing;
 mod moving;
 mod request;
+mod stored;
 
 use std::time::Duration;
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
-use minicbor::{Decode, Encode};
 
 pub use listing::SessionInfo;
 pub(crate) use moving::profile_of;
 pub use request::{SessionFields, SessionRequest};
+use stored::StoredSession;
 
 use super::audit::{AuditContext, Note};
 use super::registry::{Store, listed, question};
 use super::shared::deletion::{Owned, Progress};
-use super::shared::epochs::{Carried, Death, Parties, Stamp, check_longest};
+use super::shared::epochs::{Carried, Death, Parties, check_longest};
 use super::shared::finding::{Finding, RecordState};
 use super::shared::payload::Resealing;
 use super::shared::refusal::RefusalCause;
@@ -170,31 +171,6 @@ pub enum TouchOutcome {
     Unknown,
 }
 
-#[derive(Encode, Decode)]
-struct StoredSession {
-    #[n(0)]
-    subject: Option<String>,
-    /// Contents, sealed for this record; `None` once they are claimed.
-    #[cbor(n(1), with = "minicbor::bytes")]
-    fields: Option<Vec<u8>>,
-    #[n(2)]
-    valid_until: u64,
-    #[n(3)]
-    ttl_millis: u64,
-    #[n(4)]
-    created_at: u64,
-    #[n(5)]
-    ends_at: u64,
-    /// Epoch of its subject.
-    #[n(6)]
-    stamp: Option<Stamp>,
-    /// Name that grants refer to the session by, where it is not the handle.
-    #[n(7)]
-    sid: Option<String>,
-    #[n(8)]
-    profile: Option<String>,
-}
-
 /// Live session that was read, with the key and the version for a conditional write.
 struct FoundSession {
     key: Key,
@@ -292,18 +268,21 @@ impl Sessions {
         check_optional("subject", request.subject.as_deref(), MAX_NAME_BYTES)?;
         check_optional("sid", request.sid.as_deref(), MAX_NAME_BYTES)?;
         let profile = self.stores.profile_or_default(request.profile.as_deref())?;
-        let ttl = self.stores.ttl(Kind::Session, &self.scope, request.ttl, profile.session)?;
+        let asked = (request.ttl, request.profile.is_some());
+        let ttl = self.stores.ttl_of_profile(Kind::Session, &self.scope, asked, profile.session)?;
         let max = request.max_ttl.unwrap_or(ttl.max(Ttl::secs(Self::DEFAULT_MAX_SECONDS)));
         if ttl > max {
             return Err(Error::invalid(format!("a TTL of {ttl} is longer than its cap of {max}"))
                 .about("ttl_seconds"));
         }
-        check_longest("a session", max)?;
+        let member = if request.max_ttl.is_some() { "max_ttl_seconds" } else { "ttl_seconds" };
+        check_longest("a session", max, member)?;
         let (session_id, digest) = token::mint(token::SESSION, &[], self.stores.rng());
         let key = &self.key(&digest)?;
         let fields = self.stores.seal(key, &[], &request.payload())?;
         let subject = request.subject.as_deref();
-        let issue = self.stores.issue(&self.scope, Parties::subject(subject), |stamp, now| {
+        let parties = Parties::subject(subject).session(request.sid.as_deref());
+        let issue = self.stores.issue(&self.scope, parties, |stamp, now| {
             let ends_at = self.stores.cap(Kind::Session, &self.scope, now.latest(), Some(now.end(max)?))?;
             let expires_at = now.end(ttl)?.min(ends_at);
             let stored = StoredSession {
@@ -316,6 +295,7 @@ impl Sessions {
                 stamp: Some(stamp),
                 sid: request.sid.clone(),
                 profile: request.profile.clone(),
+                sliding: request.sliding,
             };
             let mut writes = vec![Write::Insert { key: key.clone(), record: self.record(&stored)? }];
             if let Some(subject) = subject {
@@ -333,14 +313,22 @@ impl Sessions {
         Ok(CreatedSession { session_id, handle, sid, expires_at, ends_at })
     }
 
-    /// Reads a session, without renewing it.
+    /// Reads a session. A sliding one is renewed, unless less than a tenth of its TTL has passed since the last time.
     pub async fn get<'a>(&self, name: impl Into<SessionName<'a>>) -> Result<SessionOutcome> {
-        let now = self.stores.now()?;
-        Ok(match self.find(name.into(), now).await? {
-            Ok(found) if self.death(&found.stored, now).await?.is_some() => SessionOutcome::Unknown,
-            Ok(found) => SessionOutcome::Live(Box::new(self.open(&found)?)),
-            Err(gone) => gone.into(),
-        })
+        let (name, now) = (name.into(), self.stores.now()?);
+        let mut found = match self.find(name, now).await? {
+            Ok(found) => found,
+            Err(gone) => return Ok(gone.into()),
+        };
+        if self.death(&found.stored, now).await?.is_some() {
+            return Ok(SessionOutcome::Unknown);
+        }
+        if found.stored.is_due(now)?
+            && let TouchOutcome::Touched { expires_at } = self.touch(name, None).await?
+        {
+            found.stored.valid_until = expires_at.as_millis();
+        }
+        Ok(SessionOutcome::Live(Box::new(self.open(&found)?)))
     }
 
     /// Renews a session for `ttl` from now, or for the TTL that it was created with. The session never ends after
@@ -399,7 +387,7 @@ impl Sessions {
     /// Deletes a session, and returns whether it was live.
     pub async fn delete<'a>(&self, name: impl Into<SessionName<'a>>) -> Result<bool> {
         let Some(digest) = name.into().digest() else { return Ok(false) };
-        self.remove(&digest, None, false, |_| true).await
+        self.remove(&digest, None, false, |_, lives| lives).await
     }
 
     /// Deletes a session as [`delete`](Self::delete) does, and writes to the audit log in the same commit.
@@ -410,7 +398,7 @@ impl Sessions {
     ) -> Result<bool> {
         let Some(digest) = name.into().digest() else { return Ok(false) };
         let note = Note::revoked(context)?.about(Kind::Session, vec![handle(&digest)]);
-        self.remove(&digest, Some(note), false, |_| true).await
+        self.remove(&digest, Some(note), false, |_, lives| lives).await
     }
 
     /// Deletes a session and ends every grant and token that came from it, in one commit, and returns whether it was
@@ -422,7 +410,7 @@ impl Sessions {
     ) -> Result<bool> {
         let Some(digest) = name.into().digest() else { return Ok(false) };
         let note = Note::revoked(context)?.about(Kind::Session, vec![handle(&digest)]);
-        self.remove(&digest, Some(note.with_detail("with its grants")), true, |_| true).await
+        self.remove(&digest, Some(note.with_detail("with its grants")), true, |_, _| true).await
     }
 
     /// Returns why a session is dead, if it is.
@@ -484,17 +472,5 @@ impl Sessions {
 
     fn key(&self, digest: &Digest) -> Result<Key> {
         Key::new(Kind::Session, &self.scope, &[digest.part()], &[])
-    }
-}
-
-impl StoredSession {
-    /// Name that codes and grants refer to the session by.
-    fn sid(&self, digest: &Digest) -> String {
-        self.sid.clone().unwrap_or_else(|| handle(digest))
-    }
-
-    /// Returns whether the session is neither claimed nor expired.
-    fn lives(&self, now: Now) -> Result<bool> {
-        Ok(self.fields.is_some() && now.before(Timestamp::from_stored(self.valid_until)?)?)
     }
 }

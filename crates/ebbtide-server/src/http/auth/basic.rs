@@ -13,7 +13,7 @@ use base64ct::{Base64, Encoding as _};
 use ebbtide::stores::audit::Author;
 use ebbtide::stores::clients::VerifyOutcome;
 use ebbtide::timekeeping::{Lease, TimeSource};
-use ebbtide::{Digest, Scope, Secret};
+use ebbtide::{Digest, Reach, Scope, Secret, Timestamp};
 
 use super::cache::LIFE;
 use crate::app::App;
@@ -80,6 +80,8 @@ pub(super) struct ClientCaller {
     pub(super) scope: Scope,
     pub(super) author: Author,
     pub(super) share: Arc<Share>,
+    /// End of the client, or of the first of its secrets to end.
+    until: Timestamp,
 }
 
 /// Clients that were verified a moment ago, by a digest of their credentials.
@@ -116,6 +118,15 @@ impl ClientCache {
         held.retain(|_, (client, _)| client.scope != *scope || *client.client_id != *client_id);
     }
 
+    /// Drops the clients of deleted scopes, or of a scope of which an owner was deleted.
+    pub(super) fn forget_scope(&self, reach: &Reach) {
+        let is_of = |scope: &Scope| match reach {
+            Reach::Exact(exact) => exact == scope,
+            Reach::Below(above) => above.covers(scope),
+        };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, (client, _)| !is_of(&client.scope));
+    }
+
     fn drop(&self, digest: &[u8; 32]) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(digest);
     }
@@ -135,8 +146,10 @@ impl App {
     async fn identify_form(&self, basic: Basic, scope: &Scope) -> Result<Option<ClientCaller>, Problem> {
         let digest = basic.digest(scope);
         let (held, known) = self.access.clients.get(&digest, self.time());
-        if held.is_some() {
-            return Ok(held);
+        if let Some(held) = held
+            && self.now()?.before(held.until)?
+        {
+            return Ok(Some(held));
         }
         // Taken before the read: a client is never younger in the cache than it seems.
         let lease = self.time().lease(LIFE);
@@ -152,6 +165,7 @@ impl App {
         };
         let client = ClientCaller {
             author: Author::new(&format!("client:{}", client.client_id)),
+            until: client.expires_at.min(client.secrets_until),
             share: self.edge.shares.of_client(scope, &client.client_id, self.edge.limits),
             client_id: client.client_id.into(),
             scope: scope.clone(),

@@ -1,9 +1,10 @@
 //! Access tokens that are issued in the commit of a redemption or a rotation.
 
-use std::time::Duration;
+use std::fmt;
 
-use serde::Deserialize;
-use serde::de::Error as _;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use super::{Above, AccessRequest, AccessTokens, IssuedAccessToken, TokenSource, Under};
 use crate::model::error::Result;
@@ -61,42 +62,36 @@ impl AccessDraft {
 }
 
 /// Deserializes `true`, `false` or a draft.
-pub(crate) fn asked<'de, D: serde::Deserializer<'de>>(member: D) -> Result<Option<AccessDraft>, D::Error> {
-    /// Draft with the milliseconds that the edge reads wherever it knows the members.
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Draft {
-        scope: Option<String>,
-        resource: Option<Resources>,
-        data: Option<Payload>,
-        ttl_seconds: Option<Ttl>,
-        ttl_ms: Option<u64>,
-        profile: Option<String>,
+pub(crate) fn asked<'de, D: Deserializer<'de>>(member: D) -> Result<Option<AccessDraft>, D::Error> {
+    Ok(Option::<AccessMember>::deserialize(member)?.and_then(|AccessMember(draft)| draft))
+}
+
+struct AccessMember(Option<AccessDraft>);
+
+impl<'de> Deserialize<'de> for AccessMember {
+    fn deserialize<D: Deserializer<'de>>(member: D) -> Result<Self, D::Error> {
+        // The names, so that the edge reads milliseconds and names the member of an error.
+        const MEMBERS: &[&str] = &["scope", "resource", "data", "ttl_seconds", "profile"];
+        member.deserialize_struct("AccessDraft", MEMBERS, FlagOrDraft)
     }
-    #[derive(Deserialize)]
-    #[serde(
-        untagged,
-        expecting = "expected true, or an object with scope, resource, data, ttl_seconds, ttl_ms or profile"
-    )]
-    enum AccessMember {
-        Flag(bool),
-        Draft(Draft),
+}
+
+struct FlagOrDraft;
+
+impl<'de> Visitor<'de> for FlagOrDraft {
+    type Value = AccessMember;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("true, or an object")
     }
-    let Draft { scope, resource, data, ttl_seconds, ttl_ms, profile } =
-        match Option::<AccessMember>::deserialize(member)? {
-            Some(AccessMember::Flag(true)) => return Ok(Some(AccessDraft::default())),
-            Some(AccessMember::Draft(draft)) => draft,
-            Some(AccessMember::Flag(false)) | None => return Ok(None),
-        };
-    let ttl = match (ttl_seconds, ttl_ms) {
-        (Some(_), Some(_)) => return Err(D::Error::custom("ttl_seconds and ttl_ms exclude each other")),
-        (ttl, None) => ttl,
-        (None, Some(millis)) => {
-            let ttl = Ttl::new(Duration::from_millis(millis));
-            Some(ttl.map_err(|error| D::Error::custom(error.message()))?)
-        }
-    };
-    Ok(Some(AccessDraft { scope, resource, data, ttl, profile }))
+
+    fn visit_bool<E>(self, asked: bool) -> Result<AccessMember, E> {
+        Ok(AccessMember(asked.then(AccessDraft::default)))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<AccessMember, A::Error> {
+        AccessDraft::deserialize(MapAccessDeserializer::new(members)).map(|draft| AccessMember(Some(draft)))
+    }
 }
 
 impl AccessRequest {

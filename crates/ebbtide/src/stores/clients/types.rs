@@ -181,6 +181,8 @@ pub struct Client {
     pub created_at: Timestamp,
     /// End of the client.
     pub expires_at: Timestamp,
+    /// End of the first of its old secrets to end; never without one. Set by a verification.
+    pub secrets_until: Timestamp,
 }
 
 /// Registered client.

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::{Codes, IssuedCode};
-use crate::model::error::Result;
+use crate::model::error::{Error, Result};
 use crate::model::secret::Secret;
 use crate::model::ttl::Ttl;
 use crate::stores::access_tokens::{AccessDraft, asked};
@@ -96,6 +96,11 @@ impl CodeRequest {
     pub(super) fn check(&self) -> Result<()> {
         check_optional("redirect_uri", self.redirect_uri.as_deref(), Codes::MAX_URI_BYTES)?;
         check_optional("sid", self.sid.as_deref(), MAX_NAME_BYTES)?;
+        // A sign-out ends nothing of a subject that is its own client, and who registers may choose the client_id.
+        if self.subject == self.client_id {
+            return Err(Error::invalid("a code speaks for a user, who has another name than the client")
+                .about("subject"));
+        }
         check_names(Some(&self.subject), Some(&self.client_id), self.scope.as_deref())
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use minicbor::bytes::ByteArray;
 use minicbor::{Decode, Encode};
 
-use crate::model::error::Result;
+use crate::model::error::{Error, Result};
 use crate::model::time::Timestamp;
 use crate::stores::codes::{StoredDigest, StoredGrantId};
 use crate::stores::shared::confirmation::Resources;
@@ -90,6 +90,16 @@ impl Device {
             DeviceState::Approved(subject) => Parties::new(subject, &self.client_id),
             _ => Parties::client(&self.client_id),
         }
+    }
+
+    /// Refuses a user who has the name of the client. A sign-out ends nothing of a subject that is its own client, and
+    /// who registers may choose the `client_id`.
+    pub(super) fn check_user(&self, subject: &str) -> Result<()> {
+        if subject == self.client_id {
+            let message = "a user approves, who has another name than the client";
+            return Err(Error::invalid(message).about("subject"));
+        }
+        Ok(())
     }
 
     /// Records a poll while nothing is decided. A poll before the interval is over makes the interval longer,

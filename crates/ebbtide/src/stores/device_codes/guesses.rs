@@ -9,7 +9,7 @@ use minicbor::{Decode, Encode};
 use super::DeviceCodes;
 use crate::model::codec;
 use crate::model::digest::Digest;
-use crate::model::error::Result;
+use crate::model::error::{Error, Result};
 use crate::model::key::Key;
 use crate::model::kind::Kind;
 use crate::model::secret::Secret;
@@ -50,6 +50,10 @@ impl DeviceCodes {
     /// Counts a guess of `source`, which the audit log shows as `shown`; the error is the time at which the next one is
     /// allowed.
     pub(super) async fn count_guess(&self, source: &str, shown: &str) -> Result<Result<(), Timestamp>> {
+        if source.is_empty() {
+            // All that send none would be counted, and locked out, together.
+            return Err(Error::invalid("source must not be empty").about("source"));
+        }
         let key = self.guesses_key(source)?;
         let update = self.stores.update(&key, |standing, now| {
             let mut last = false;

@@ -122,7 +122,8 @@ impl Grants {
         // A long idle time without a cap is not cut short by the cap of the profile.
         let max =
             self.stores.ttl(Kind::Grant, &self.scope, request.max_ttl, profile.refresh_max.max(idle))?;
-        check_longest("a grant", max)?;
+        let member = if request.max_ttl.is_some() { "max_ttl_seconds" } else { "idle_ttl_seconds" };
+        check_longest("a grant", max, member)?;
         let grace = request.grace.unwrap_or(profile.grace);
         check_grace(grace)?;
         let access = request.profile.as_ref().map(|_| profile.access.duration());

@@ -1,14 +1,18 @@
 //! Revocation of grants and tokens, by id, by token or by holder.
 
+use futures_util::future::try_join;
+
 use super::family::Family;
 use super::{GrantId, GrantState, Grants, Holder, Why};
-use crate::model::error::Result;
+use crate::model::error::{Error, Result};
 use crate::model::kind::Kind;
 use crate::model::secret::Secret;
 use crate::stores::audit::{Action, AuditContext, AuditEntry, Note};
 use crate::stores::clients::RevokeReach;
+use crate::stores::owners::LAST_RAISES;
 use crate::stores::shared::belongings::Parent;
 use crate::stores::shared::deletion::Removed;
+use crate::stores::shared::epochs::Epoch;
 use crate::stores::shared::token;
 use crate::stores::shared::tombstones::Principal;
 use crate::stores::shared::update::Step;
@@ -141,16 +145,35 @@ impl Grants {
         };
         let note = Note::revoked(context)?.about(Kind::Client, vec![client_id.to_owned()]);
         let note = &note.with_detail("everything of the client");
+        let (was, mut epoch) = self.raise_client(client_id, Some(note)).await?;
+        let count = async {
+            let (grants, _) = self.count_ended(holder, was, MOST_COUNTED).await?;
+            let (tokens, _) = self.access_tokens().count_ended(holder, was, MOST_COUNTED).await?;
+            Ok::<_, Error>(grants + tokens)
+        };
+        let (ended, ()) = try_join(count, self.stores.spread(client_id, &self.scope, epoch)).await?;
+        for _ in 0..LAST_RAISES {
+            if self.stores.holds_issues_after(epoch, self.stores.client_spread())? {
+                return Ok(ended);
+            }
+            // The count or the store took longer than the hold: what was issued meanwhile is ended too.
+            (_, epoch) = self.raise_client(client_id, None).await?;
+            self.stores.spread(client_id, &self.scope, epoch).await?;
+        }
+        Err(Error::unavailable("the store is too slow to end what is issued meanwhile; try again"))
+    }
+
+    /// Raises the epoch of a client, and returns the one before and the new one.
+    async fn raise_client(&self, client_id: &str, note: Option<&Note>) -> Result<(u64, Epoch)> {
         let raise = self.stores.retry(|now| async move {
             let principal = Principal::Client(client_id);
             let (was, epoch, writes) = self.stores.raise(principal, &self.scope, None, now).await?;
-            let was = was.map_or(0, |was| was.value);
-            Ok(Step::write(writes, (was, epoch)).audited(&self.scope, note.clone()))
+            let step = Step::write(writes, (was.map_or(0, |was| was.value), epoch));
+            Ok(match note {
+                Some(note) => step.audited(&self.scope, note.clone()),
+                None => step,
+            })
         });
-        let (was, epoch) = raise.await?;
-        self.stores.spread(client_id, &self.scope, epoch).await?;
-        let (grants, _) = self.count_ended(holder, was, MOST_COUNTED).await?;
-        let (tokens, _) = self.access_tokens().count_ended(holder, was, MOST_COUNTED).await?;
-        Ok(grants + tokens)
+        raise.await
     }
 }

@@ -15,7 +15,7 @@ use crate::stores::shared::tombstones::Principal;
 use crate::stores::shared::update::Step;
 
 /// Attempts to raise the epoch in much less than the time for which nothing is issued afterwards.
-const LAST_RAISES: usize = 16;
+pub(in crate::stores) const LAST_RAISES: usize = 16;
 
 /// Counts of a sign-out. Codes and approved device codes of the subject are ended too; they are in no index, and so in
 /// no count.
@@ -78,7 +78,7 @@ impl Owners {
         let more = more_grants || more_tokens || more_sessions;
         for _ in 0..LAST_RAISES {
             let (_, epoch) = self.raise(subject, None).await?;
-            if stores.holds_issues_after(epoch)? {
+            if stores.holds_issues_after(epoch, 0)? {
                 return Ok(SignedOut { grants, access_tokens, sessions, more });
             }
         }

@@ -147,7 +147,7 @@ impl Sessions {
     }
 
     async fn revoke_one(&self, subject: &str, digest: &Digest) -> Result<bool> {
-        let is_theirs = |stored: &StoredSession| stored.subject.as_deref() == Some(subject);
+        let is_theirs = |stored: &StoredSession, _: bool| stored.subject.as_deref() == Some(subject);
         let was_live = self.remove(digest, None, false, is_theirs).await?;
         // The index may have outlived its session.
         let unlist = Write::Delete { key: self.index_key(subject, digest)? };
@@ -161,20 +161,20 @@ impl Sessions {
         digest: &Digest,
         note: Option<Note>,
         with_grants: bool,
-        condition: impl Fn(&StoredSession) -> bool,
+        condition: impl Fn(&StoredSession, bool) -> bool,
     ) -> Result<bool> {
         let key = self.key(digest)?;
         let remove = self.stores.update(&key, |record, now| {
             let Some(record) = record else { return Ok(Step::answer(false)) };
             let stored: StoredSession = codec::decode(&record.value)?;
-            if !condition(&stored) {
+            let lives = stored.lives(now)?;
+            if !condition(&stored, lives) {
                 return Ok(Step::answer(false));
             }
             let mut writes = vec![Write::Remove { key: key.clone(), expected: record.version }];
             if let Some(subject) = &stored.subject {
                 writes.push(Write::Delete { key: self.index_key(subject, digest)? });
             }
-            let lives = stored.lives(now)?;
             if with_grants {
                 let sid = stored.sid(digest);
                 let ended = Epoch::raised(None, false, now).record(&self.stores, now)?;

@@ -53,6 +53,8 @@ pub struct SessionRequest {
     #[serde(rename = "max_ttl_seconds")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<i64>, minimum = 1))]
     pub max_ttl: Option<Ttl>,
+    /// `true` if each read renews the lifetime, up to the cap.
+    pub sliding: Option<bool>,
     /// Profile whose lifetime is used: `oauth`, `spa`, `mcp`, or a configured one.
     #[cfg_attr(feature = "schema", schema(example = "oauth"))]
     pub profile: Option<String>,
@@ -64,7 +66,7 @@ impl SessionRequest {
         Self::default()
     }
 
-    setters!(subject: String, sid: String, data: Payload, state: Secret, provider: String, code_verifier: Secret, verified_emails: Vec<String>, token_data: Payload, user_info: Payload, ttl: Ttl, max_ttl: Ttl, profile: String);
+    setters!(subject: String, sid: String, data: Payload, state: Secret, provider: String, code_verifier: Secret, verified_emails: Vec<String>, token_data: Payload, user_info: Payload, ttl: Ttl, max_ttl: Ttl, sliding: bool, profile: String);
 
     /// Contents, as they are sealed.
     pub(super) fn payload(&self) -> Payload {

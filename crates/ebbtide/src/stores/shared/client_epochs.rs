@@ -292,6 +292,14 @@ impl Stores {
         Ok((was, epoch, writes))
     }
 
+    /// Milliseconds until the raised epoch of a client is known to every process.
+    pub(crate) fn client_spread(&self) -> u64 {
+        if self.clients_are_conditions() {
+            return 0;
+        }
+        u64::try_from((LEASE + DRIFT).as_millis()).unwrap_or(u64::MAX)
+    }
+
     /// Takes the raised epoch of a client over, once it is committed, and waits until every other process knows of it
     /// or has no lease.
     pub(crate) async fn spread(&self, client_id: &str, scope: &Scope, epoch: Epoch) -> Result<()> {

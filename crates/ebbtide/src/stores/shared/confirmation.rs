@@ -12,7 +12,7 @@ use crate::stores::grants::MAX_THUMBPRINT_BYTES;
 /// certificate (RFC 8705 §3.1).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Encode, Decode)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "Members", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Confirmation {
     /// Thumbprint of a DPoP key.
@@ -22,6 +22,27 @@ pub struct Confirmation {
     #[serde(rename = "x5t#S256")]
     #[n(1)]
     pub x5t_s256: Option<String>,
+}
+
+/// Members of `cnf`. One of them is required: without a key, what is issued would be bound to nothing.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Members {
+    jkt: Option<String>,
+    #[serde(rename = "x5t#S256")]
+    x5t_s256: Option<String>,
+}
+
+impl TryFrom<Members> for Confirmation {
+    type Error = Error;
+
+    fn try_from(Members { jkt, x5t_s256 }: Members) -> Result<Self> {
+        let cnf = Self { jkt, x5t_s256 };
+        if cnf.is_none() {
+            return Err(Error::invalid("cnf names a key, by jkt or x5t#S256").about("cnf"));
+        }
+        Ok(cnf)
+    }
 }
 
 impl Confirmation {

@@ -40,9 +40,9 @@ pub(crate) const LONGEST: Ttl = Ttl::secs(3_653 * DAY);
 pub(crate) const KEPT: Duration = Duration::from_secs(3_654 * DAY);
 
 /// Refuses a lifetime that is longer than epochs are kept.
-pub(crate) fn check_longest(what: &str, ttl: Ttl) -> Result<()> {
+pub(crate) fn check_longest(what: &str, ttl: Ttl, member: &'static str) -> Result<()> {
     if ttl > LONGEST {
-        return Err(Error::invalid(format!("{what} lives at most {LONGEST}")).about("ttl_seconds"));
+        return Err(Error::invalid(format!("{what} lives at most {LONGEST}")).about(member));
     }
     Ok(())
 }
@@ -299,7 +299,7 @@ impl Stores {
     ) -> Result<Option<T>> {
         let mut stamp = self.seen_epochs().stamp(scope, parties)?;
         for _ in 0..ATTEMPTS {
-            self.after_sign_out(&stamp).await?;
+            self.after_raise(&stamp).await?;
             let now = self.now()?;
             let mut carried = parties.conditions(scope, stamp)?;
             if let Some(place) = carried.iter().position(|one| one.role == Role::Client)
@@ -311,6 +311,9 @@ impl Stores {
                     return Err(owner_is_deleted());
                 }
                 (stamp.client, stamp.client_version) = (epoch.map_or(0, |epoch| epoch.value), None);
+                if self.after_raise(&stamp).await? {
+                    continue;
+                }
             }
             let (answer, writes) = build(stamp, now)?;
             let own = writes.len();

@@ -68,26 +68,31 @@ impl Stores {
         self.seen_epochs().hold.store(millis, Ordering::Relaxed);
     }
 
-    /// Waits while the sign-out that gave the subject's epoch of `stamp` may not be answered yet. An epoch is the time of
-    /// its raise.
-    pub(crate) async fn after_sign_out(&self, stamp: &Stamp) -> Result<()> {
+    /// Waits while the sign-out or the revocation by client that gave an epoch of `stamp` may not be answered yet, and
+    /// returns whether it did. An epoch is the time of its raise.
+    pub(crate) async fn after_raise(&self, stamp: &Stamp) -> Result<bool> {
         let hold = self.seen_epochs().hold.load(Ordering::Relaxed);
-        if stamp.subject() == 0 || hold == 0 {
-            return Ok(());
+        if hold == 0 || (stamp.subject() == 0 && stamp.client() == 0) {
+            return Ok(false);
         }
         // The earliest that it may be here, since another node has raised the epoch: not less than this has passed.
-        let age = self.now()?.earliest().as_millis().saturating_sub(stamp.subject());
-        if age < hold {
-            tokio::time::sleep(Duration::from_millis(hold - age)).await;
+        let now = self.now()?.earliest().as_millis();
+        let left = |epoch: u64, hold: u64| {
+            if epoch == 0 { 0 } else { hold.saturating_sub(now.saturating_sub(epoch)) }
+        };
+        let wait = left(stamp.subject(), hold).max(left(stamp.client(), hold + self.client_spread()));
+        if wait > 0 {
+            tokio::time::sleep(Duration::from_millis(wait)).await;
         }
-        Ok(())
+        Ok(wait > 0)
     }
 
-    /// Returns whether most of the hold after a sign-out that raised the epoch to this is still ahead, so that its
-    /// answer arrives before anything is issued. A store under load may take longer for the raise than the hold.
-    pub(crate) fn holds_issues_after(&self, epoch: Epoch) -> Result<bool> {
+    /// Returns whether most of the hold after a raise to this epoch, which took `spread` milliseconds to be known
+    /// everywhere, is still ahead, so that its answer arrives before anything is issued. A store under load may take
+    /// longer for the raise than the hold.
+    pub(crate) fn holds_issues_after(&self, epoch: Epoch, spread: u64) -> Result<bool> {
         let hold = self.seen_epochs().hold.load(Ordering::Relaxed);
         let age = self.now()?.latest().as_millis().saturating_sub(epoch.value);
-        Ok(hold == 0 || age <= hold / 4)
+        Ok(hold == 0 || age <= spread + hold / 4)
     }
 }
