@@ -18,7 +18,9 @@ use lines::Lines;
 pub(crate) fn start_plain() {
     let filter = EnvFilter::from_env("EBBTIDE_LOG");
     // A closed standard error is ignored; reporting it there would panic.
-    fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false).init();
+    let has_colour = std::io::stderr().is_terminal();
+    let lines = fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(has_colour);
+    lines.log_internal_errors(false).init();
 }
 
 /// Guard of the log: writes the last lines when it is dropped.

@@ -110,6 +110,45 @@ fn a_store_with_a_missing_part_does_not_begin_anew() {
     }
 }
 
+#[test]
+fn a_keyring_that_cannot_be_read_is_damage_and_a_missing_one_is_said_to_be_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    used(folder.path());
+    let (keyring, elsewhere) = (folder.path().join("data/keyring.json"), folder.path().join("keys.json"));
+    std::fs::copy(&keyring, &elsewhere).unwrap();
+    let named = |arguments: &[&str], file: &Path| {
+        let mut command = ebbtide(&["doctor", "--store", &url(folder.path())]);
+        command.args(arguments).env("EBBTIDE_KEYRING", file).output().unwrap()
+    };
+    let text = std::fs::read_to_string(&keyring).unwrap();
+    for broken in ["", &text[..text.len() / 2], text.replace("\"secret\"", "\"secrets\"").as_str()] {
+        std::fs::write(&keyring, broken).unwrap();
+        let served = serves(folder.path());
+        assert_eq!(served.status.code(), Some(2), "{}", said(&served));
+        let output = doctor(folder.path(), &[]);
+        assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+        let text = said(&output);
+        assert!(text.contains("damaged: keyring.json: ") && text.contains("at line "), "{text}");
+        assert!(!text.contains("nothing is damaged"), "{text}");
+        let report: Value = serde_json::from_slice(&doctor(folder.path(), &["--json"]).stdout).unwrap();
+        assert_eq!(report["damage"][0]["place"], "keyring.json", "{report}");
+        let output = named(&[], &elsewhere);
+        assert_eq!(output.status.code(), Some(0), "the keyring is elsewhere: {}", said(&output));
+    }
+    std::fs::remove_file(&keyring).unwrap();
+    let output = doctor(folder.path(), &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(said(&output).contains("note: there is no keyring beside the data"), "{}", said(&output));
+    let report: Value = serde_json::from_slice(&doctor(folder.path(), &["--json"]).stdout).unwrap();
+    assert_eq!((&report["damage"], report["notes"].as_array().unwrap().len()), (&Value::Array(vec![]), 1));
+    let output = named(&["--json"], &elsewhere);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["notes"], Value::Array(vec![]), "{report}");
+    let output = named(&[], &folder.path().join("nowhere.json"));
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("there is no keyring at this path"), "{}", said(&output));
+}
+
 /// Damages one group in the middle of the second segment.
 fn damage(folder: &Path) {
     let path = segments(folder)[1].clone();
@@ -137,9 +176,10 @@ fn what_is_readable_of_a_damaged_store_is_salvaged_and_its_evidence_counts_as_us
     let target = folder.path().join("rescued/data");
     std::fs::create_dir(folder.path().join("rescued")).unwrap();
     let salvaged = doctor(folder.path(), &["--salvage", target.to_str().unwrap(), "--json"]);
-    assert_eq!(salvaged.status.code(), Some(0), "{}", said(&salvaged));
+    assert_eq!(salvaged.status.code(), Some(1), "a group is missing from the copy: {}", said(&salvaged));
     let report: Value = serde_json::from_slice(&salvaged.stdout).unwrap();
     assert!(!report["damage"].as_array().unwrap().is_empty(), "{report}");
+    assert!(!report["salvage"]["lost"].as_array().unwrap().is_empty(), "{report}");
     assert!(report["salvage"]["records"]["replays"].as_u64().unwrap() > 70, "{report}");
     let again = doctor(folder.path(), &["--salvage", target.to_str().unwrap()]);
     assert_eq!(again.status.code(), Some(2), "nothing is written over: {}", said(&again));

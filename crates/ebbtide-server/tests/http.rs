@@ -12,6 +12,8 @@ mod belongings;
 mod clients;
 #[path = "http/contract.rs"]
 mod contract;
+#[path = "http/ended.rs"]
+mod ended;
 #[path = "http/errors.rs"]
 mod errors;
 #[path = "http/examples.rs"]

@@ -87,6 +87,8 @@ pub struct Info {
     /// Longest time that an expired record may still be stored while all is well. A record that is overdue by more,
     /// and grows older while sweeps remove nothing, raises an alarm.
     pub reclaims_within: Duration,
+    /// Resolution of the engine's clock: it may be later by this than it shows.
+    pub clock_resolution: Duration,
     /// A write or a sync has failed for good: every call is refused until the process ends and opens the store again.
     pub has_failed: bool,
 }
@@ -101,6 +103,7 @@ impl Info {
             has_order: true,
             reclaims_itself: false,
             reclaims_within: Duration::from_secs(2 * 3_600),
+            clock_resolution: Duration::from_millis(1),
             has_failed: false,
         }
     }
@@ -116,6 +119,13 @@ impl Info {
     #[must_use]
     pub const fn without_order(mut self) -> Self {
         self.has_order = false;
+        self
+    }
+
+    /// The same, with a clock of this resolution.
+    #[must_use]
+    pub const fn with_clock_of(mut self, resolution: Duration) -> Self {
+        self.clock_resolution = resolution;
         self
     }
 

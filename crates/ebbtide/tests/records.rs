@@ -2,10 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "records/contention.rs"]
+mod contention;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ebbtide::model::key::Key;
 use ebbtide::model::kind::Kind;
 use ebbtide::ops::reseal::{Resealer, uses};
 use ebbtide::stores::challenges::{ChallengeRequest, Form, Peek, Verify, VerifyOutcome};
@@ -16,8 +20,8 @@ use ebbtide::stores::records::{
 use ebbtide::stores::shared::life::RecordTtl;
 use ebbtide::stores::shared::payload::Payload;
 use ebbtide::{
-    Admin, Backend, Clock as _, ErrorKind, Keyring, ManualClock, Memory, Result, Scope, Stores, SystemRng,
-    Timestamp, Ttl, async_trait, delegate,
+    Admin, Backend, BackendExt as _, Clock as _, Ebbtide, ErrorKind, Keyring, ManualClock, Memory, Result,
+    Scope, Stores, SystemRng, Timestamp, Ttl, async_trait, delegate,
 };
 use serde_json::{Value, json};
 
@@ -256,4 +260,82 @@ async fn a_ring_of_an_earlier_version_needs_a_naming_key_for_records() {
     assert!(matches!(records().put(&put).await.unwrap(), PutOutcome::Stored { created: true, .. }));
     assert!(records().get(&RecordAddress::id("c", "a")).await.unwrap().found().is_some(), "read anew");
     assert!(Keyring::edit(&path, |keyring| keyring.add_naming_key(&SystemRng, Timestamp::ZERO)).is_err());
+}
+
+/// The ring of a file, and the same with one character of the naming key's secret changed.
+fn ring_and_flipped() -> [Keyring; 2] {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keyring.json");
+    Keyring::generate(&SystemRng, Timestamp::ZERO).create(&path, &SystemRng).unwrap();
+    let ring = Keyring::load(&path).unwrap();
+    let mut file: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let secret = file["naming_key"]["secret"].as_str().unwrap();
+    let first = if secret.starts_with('A') { "B" } else { "A" };
+    file["naming_key"]["secret"] = format!("{first}{}", &secret[1..]).into();
+    [ring, Keyring::from_text(&file.to_string()).unwrap()]
+}
+
+#[tokio::test]
+async fn a_naming_key_with_another_secret_is_refused_before_any_record_seems_unknown() {
+    let [ring, flipped] = ring_and_flipped();
+    assert_eq!(ring.naming_key().unwrap().id(), flipped.naming_key().unwrap().id());
+    let engine: Arc<dyn Admin> = Arc::new(Memory::default());
+    let open = |ring: &Keyring| Ebbtide::over(Arc::clone(&engine)).keyring(ring.clone()).open();
+    let put = PutRecord::new("c", "a", json!(1)).only_if(RecordCondition::Absent);
+    let db = open(&ring).await.unwrap();
+    let stored = db.stores().records(&Scope::Global).put(&put).await.unwrap();
+    assert!(matches!(stored, PutOutcome::Stored { created: true, .. }), "{stored:?}");
+    let error = open(&flipped).await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "the store does not open: {error}");
+    assert!(error.message().contains("the secret of the naming key"), "{error}");
+    // A ring that is changed under an open store.
+    let stores = Stores::builder_for_tests(Arc::clone(&engine)).keyring(flipped).build();
+    let records = stores.records(&Scope::Global);
+    for _ in 0..2 {
+        let errors = [
+            records.get(&RecordAddress::id("c", "a")).await.unwrap_err(),
+            records.put(&put).await.unwrap_err(),
+            records.increment_text("c", &RecordId::from("n"), 1).await.unwrap_err(),
+        ];
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+            assert!(error.message().contains("the secret of the naming key"), "{error}");
+        }
+    }
+    let again = open(&ring).await.unwrap().stores().records(&Scope::Global).put(&put).await.unwrap();
+    assert!(!matches!(again, PutOutcome::Stored { .. }), "{again:?}");
+}
+
+#[tokio::test]
+async fn an_entry_of_the_naming_keys_id_alone_gains_its_proof() {
+    let proof = Key::new(Kind::System, &Scope::Global, &["naming-key".into()], &["proof".into()]).unwrap();
+    let now = Timestamp::ZERO;
+    for opens in [true, false] {
+        let [ring, flipped] = ring_and_flipped();
+        let engine: Arc<dyn Admin> = Arc::new(Memory::default());
+        let records = |ring: &Keyring| {
+            let stores = Stores::builder_for_tests(Arc::clone(&engine)).keyring(ring.clone()).build();
+            stores.records(&Scope::Global)
+        };
+        let put = PutRecord::new("c", "a", json!(1));
+        assert!(matches!(records(&ring).put(&put).await.unwrap(), PutOutcome::Stored { .. }));
+        // An earlier version entered the id alone.
+        assert!(engine.delete(proof.clone(), now).await.unwrap().is_applied());
+        if opens {
+            let db = Ebbtide::over(Arc::clone(&engine)).keyring(ring.clone()).open().await.unwrap();
+            db.close().await;
+        } else {
+            let tasks = (0..16).map(|_| {
+                let records = records(&ring);
+                tokio::spawn(async move { records.get(&RecordAddress::id("c", "a")).await.unwrap() })
+            });
+            for task in tasks.collect::<Vec<_>>() {
+                assert!(task.await.unwrap().found().is_some());
+            }
+        }
+        assert!(engine.get(&proof, now).await.unwrap().is_some());
+        assert!(records(&ring).get(&RecordAddress::id("c", "a")).await.unwrap().found().is_some());
+        let error = records(&flipped).get(&RecordAddress::id("c", "a")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+    }
 }

@@ -13,14 +13,16 @@ use crate::store;
 #[derive(Debug, clap::Args)]
 #[command(
     long_about = "Examine the files of an embedded store, and name what is damaged.\n\n\
-        Reads every group of the log, every table of the cold store and the manifest, and changes nothing. The store must \
-        not be open: stop the server first, or examine a backup. Exits with 0 if nothing is damaged and with 1 if \
-        something is; such a store does not open, since it would answer as if nothing had been lost. Put a backup in its \
-        place, or salvage it.\n\n\
-        With --salvage DIR, everything that can be read is copied into a new store in DIR, also from a damaged store. What was \
-        lost may have been a delete or a revocation, so that the copy is fenced as a restored backup is: what was issued is \
-        ended, and replay checks are refused until every proof from before has ended. Repeat revocations from exported audit \
-        logs with `ebbtide restore DIR --audit`. Exits with 0 if the copy is complete and fenced.\n\n\
+        Reads every group of the log, every table of the cold store, the manifest and the keyring, and changes \
+        nothing. The store must not be open: stop the server first, or examine a backup. Exits with 0 if nothing is \
+        damaged and with 1 if something is; such a store does not open, since it would answer as if nothing had been \
+        lost. Put a backup in its place, or salvage it. The keyring is the file in EBBTIDE_KEYRING, or else \
+        keyring.json beside the data; if there is none, doctor says so, and it is no damage.\n\n\
+        With --salvage DIR, everything that can be read is copied into a new store in DIR, also from a damaged store. \
+        What was lost may have been a delete or a revocation, so that the copy is fenced as a restored backup is: what \
+        was issued is ended, and replay checks are refused until every proof from before has ended. Repeat revocations \
+        from exported audit logs with `ebbtide restore DIR --audit`. Exits with 0 if the copy is complete and fenced, \
+        and with 1 if something was lost: the copy is fenced, but incomplete.\n\n\
         A server logs the highest acknowledged group each minute, and has it as the metric ebbtide_log_acknowledged. \
         With --expect SEQ, a log that ends before that group is damaged: the disk lost what it had promised to keep.",
     after_help = "Examples:\n  \
@@ -60,7 +62,8 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
 
     store::require_engine(&args.store.url)?;
     let url = args.store.url.parse()?;
-    let report = doctor::examine(&url, args.expect).context("cannot examine the store")?;
+    let mut report = doctor::examine(&url, args.expect).context("cannot examine the store")?;
+    examine_keyring(&url, &mut report);
     if let Some(dir) = &args.salvage {
         return salvage(&url, dir, &report, json).await;
     }
@@ -80,6 +83,35 @@ pub(crate) async fn run(args: Args, json: bool) -> Result<ExitCode> {
         );
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Adds the state of the keyring to the report: of the file in `EBBTIDE_KEYRING`, or else of the one beside the data.
+/// A file that cannot be read is damage, since the store does not open with it. One that is missing beside the data may
+/// be kept elsewhere.
+#[cfg(any(feature = "fjall", feature = "rocksdb"))]
+fn examine_keyring(url: &ebbtide::StoreUrl, report: &mut ebbtide::engines::embedded::doctor::Report) {
+    use ebbtide::Keyring;
+    use ebbtide::engines::embedded::doctor::Damage;
+
+    let named = std::env::var_os("EBBTIDE_KEYRING").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let beside = url.folder().map(|folder| folder.join(Keyring::FILE_NAME));
+    let is_named = named.is_some();
+    let Some(path) = named.or(beside) else { return };
+    let problem = match path.try_exists() {
+        Ok(false) if is_named => "there is no keyring at this path, which EBBTIDE_KEYRING names".to_owned(),
+        Ok(false) => {
+            let note =
+                "there is no keyring beside the data: the store opens only with the one it was made with";
+            report.notes.push(note.to_owned());
+            return;
+        }
+        _ => match Keyring::load(&path) {
+            Ok(_) => return,
+            Err(error) => format!("{:#}", anyhow::Error::new(error)),
+        },
+    };
+    let place = if is_named { path.display().to_string() } else { Keyring::FILE_NAME.to_owned() };
+    report.damage.push(Damage { place, problem });
 }
 
 /// Copies what is readable into a directory beside `dir`, fences it, and gives it its name last: what stands in `dir`
@@ -119,13 +151,15 @@ async fn salvage(
     });
     placed.with_context(|| format!("cannot give {} its name", dir.display()))?;
     let until = fenced.until.map(ebbtide::Timestamp::as_millis);
+    // The copy stands either way: the status says whether anything is missing from it.
+    let status = if salvaged.lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) };
     if json {
         let mut value = serde_json::to_value(report)?;
         value["salvage"] = serde_json::json!({
             "dir": dir, "records": salvaged.records, "lost": salvaged.lost, "fence_until": until,
         });
         outln!("{value}")?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(status);
     }
     print(report)?;
     for (kind, count) in &salvaged.records {
@@ -137,8 +171,9 @@ async fn salvage(
     if let Some(until) = until {
         outln!("replay checks are refused until {}", crate::output::local_time(until))?;
     }
-    outln!("salvaged into {}; repeat revocations with `ebbtide restore --audit`", dir.display())?;
-    Ok(ExitCode::SUCCESS)
+    let extent = if salvaged.lost.is_empty() { "" } else { ", incompletely" };
+    outln!("salvaged into {}{extent}; repeat revocations with `ebbtide restore --audit`", dir.display())?;
+    Ok(status)
 }
 
 #[cfg(any(feature = "fjall", feature = "rocksdb"))]
@@ -162,6 +197,9 @@ fn print(report: &ebbtide::engines::embedded::doctor::Report) -> Result<()> {
     }
     if report.salvaged {
         outln!("salvaged: copied from a damaged store; deletes and revocations may be missing")?;
+    }
+    for note in &report.notes {
+        outln!("note: {note}")?;
     }
     for damage in &report.damage {
         outln!("damaged: {}: {}", damage.place, damage.problem)?;

@@ -90,12 +90,12 @@ fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         let any: Result<serde_json::Value, _> = serde_json::from_slice(bytes);
         return Err(match any {
             Ok(_) => Problem::invalid("the body: expected an object").with("expected", "an object"),
-            Err(error) => fault::of_json(&error, &notes.into_place()),
+            Err(error) => fault::of_json(&error, &notes.into_place(), bytes),
         });
     }
     let read = strict::deserialize(&mut deserializer, &notes);
     let read = read.and_then(|body| deserializer.end().map(|()| body));
-    read.map_err(|error| fault::of_json(&error, &notes.into_place()))
+    read.map_err(|error| fault::of_json(&error, &notes.into_place(), bytes))
 }
 
 /// Form-encoded body.

@@ -12,14 +12,16 @@ use crate::http::strict::ErrorLocation;
 const MOST_NAME_BYTES: usize = 32;
 
 /// Problem for a JSON body.
-pub(crate) fn of_json(error: &serde_json::Error, place: &ErrorLocation) -> Problem {
+pub(crate) fn of_json(error: &serde_json::Error, place: &ErrorLocation, bytes: &[u8]) -> Problem {
     use serde_json::error::Category;
     let text = error.to_string();
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
-    let told = match error.classify() {
+    let told = match (error.classify(), place.forms) {
+        // A value of the wrong type is a syntax error to the parser, if an enum is expected.
+        (Category::Syntax, Some(forms)) if is_json(bytes) => of_no_form(forms, place),
         // The parser's own words about the syntax; they quote nothing.
-        Category::Syntax | Category::Eof => Told::new(format!("the body is not JSON: {text}")),
-        Category::Data | Category::Io => tell("member", text, place),
+        (Category::Syntax | Category::Eof, _) => Told::new(format!("the body is not JSON: {text}")),
+        (Category::Data | Category::Io, _) => tell("member", text, place),
     };
     let (line, column) = (error.line(), error.column());
     if line == 0 {
@@ -72,6 +74,21 @@ impl Told {
             None => problem,
         }
     }
+}
+
+fn is_json(bytes: &[u8]) -> bool {
+    serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok()
+}
+
+/// Description of a value that has none of the forms that it may have.
+fn of_no_form(forms: &[&str], place: &ErrorLocation) -> Told {
+    let path = place.path();
+    let (subject, owner) =
+        if path.is_empty() { ("the body".to_owned(), "body") } else { (format!("`{path}`"), "member") };
+    let forms = format!("`{}`", forms.join("`, `"));
+    let detail = format!("{subject}: this is not one of the forms that the {owner} takes: {forms}");
+    let member = (!path.is_empty()).then_some(path);
+    Told { member, expected: Some(format!("one of {forms}")), ..Told::new(detail) }
 }
 
 /// Text between the first two backticks.

@@ -198,11 +198,10 @@ impl From<Error> for Problem {
                     ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
                     _ => StatusCode::INTERNAL_SERVER_ERROR,
                 };
-                let detail = if error.message() == Error::ALMOST_FULL {
-                    Error::ALMOST_FULL
-                } else {
-                    "the store has no answer; a write may have happened"
-                };
+                // These say what the caller can do, and that nothing was written.
+                let told = [Error::ALMOST_FULL, Error::CONTENDED];
+                let detail = told.into_iter().find(|told| *told == error.message());
+                let detail = detail.unwrap_or("the store has no answer; a write may have happened");
                 Self::new(status, "unavailable", detail)
             }
         }
@@ -224,5 +223,23 @@ impl IntoResponse for Problem {
         }
         response.extensions_mut().insert(self);
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_is_told_without_its_details_unless_nothing_was_written() {
+        let unknown = "the store has no answer; a write may have happened";
+        for (message, detail) in [
+            (Error::CONTENDED, Error::CONTENDED),
+            (Error::ALMOST_FULL, Error::ALMOST_FULL),
+            ("no connection to hunter2", unknown),
+        ] {
+            let problem = Problem::from(Error::unavailable(message));
+            assert_eq!((problem.kind(), problem.detail()), ("unavailable", detail));
+        }
     }
 }

@@ -3,6 +3,9 @@
 //! A wrapper around any deserializer. It notes where an error happened, refuses arrays where an object is expected
 //! (serde accepts both for a struct), and reads `ttl_ms` wherever a struct has `ttl_seconds`.
 
+mod millis;
+mod variants;
+
 use std::cell::RefCell;
 use std::fmt;
 
@@ -11,6 +14,9 @@ use serde::de::value::StrDeserializer;
 use serde::de::{
     Deserialize, DeserializeSeed, EnumAccess, Error as _, MapAccess, SeqAccess, Unexpected, Visitor,
 };
+
+use millis::Millis;
+use variants::Variants;
 
 /// Deserializes `T`. If it fails, `notes` has the place.
 pub(crate) fn deserialize<'de, T, D>(inner: D, notes: &Notes) -> Result<T, D::Error>
@@ -33,6 +39,8 @@ pub(crate) struct ErrorLocation {
     pub(crate) members: Option<&'static [&'static str]>,
     /// Name of a member that the struct does not have.
     pub(crate) unknown: Option<String>,
+    /// Forms of the value that the error happened in, if it has several.
+    pub(crate) forms: Option<&'static [&'static str]>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +64,13 @@ impl Notes {
         let mut place = self.0.borrow_mut();
         if place.steps.is_empty() && place.members.is_none() {
             place.members = members;
+        }
+    }
+
+    fn of_forms(&self, forms: &'static [&'static str]) {
+        let mut place = self.0.borrow_mut();
+        if place.steps.is_empty() && place.members.is_none() {
+            place.forms.get_or_insert(forms);
         }
     }
 
@@ -90,7 +105,7 @@ struct Strict<'n, D> {
 macro_rules! forward {
     ($($method:ident($($name:ident: $type:ty),*);)+) => {
         $(fn $method<V: Visitor<'de>>(self, $($name: $type,)* visitor: V) -> Result<V::Value, D::Error> {
-            self.inner.$method($($name,)* Watch { visitor, notes: self.notes, members: None })
+            self.inner.$method($($name,)* Watch::new(visitor, self.notes, None))
         })+
     };
 }
@@ -128,7 +143,17 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<'_, D> {
         deserialize_map();
         deserialize_identifier();
         deserialize_ignored_any();
-        deserialize_enum(name: &'static str, variants: &'static [&'static str]);
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        let notes = self.notes;
+        let watch = Watch { visitor, notes, members: None, variants };
+        self.inner.deserialize_enum(name, variants, watch).inspect_err(|_| notes.of_forms(variants))
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -137,7 +162,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<'_, D> {
         members: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        let watch = Watch { visitor, notes: self.notes, members: Some(members) };
+        let watch = Watch::new(visitor, self.notes, Some(members));
         // A visitor may take `true` for an object without members, which `deserialize_struct` would not show it.
         self.inner.deserialize_any(watch)
     }
@@ -153,6 +178,14 @@ struct Watch<'n, V> {
     notes: &'n Notes,
     /// Members of the struct that is visited.
     members: Option<&'static [&'static str]>,
+    /// Variants of the enum that is visited.
+    variants: &'static [&'static str],
+}
+
+impl<'n, V> Watch<'n, V> {
+    fn new(visitor: V, notes: &'n Notes, members: Option<&'static [&'static str]>) -> Self {
+        Self { visitor, notes, members, variants: &[] }
+    }
 }
 
 macro_rules! visit {
@@ -222,8 +255,8 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Watch<'_, V> {
         self.visitor.visit_map(entries).inspect_err(|_| notes.within(members))
     }
 
-    fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<V::Value, A::Error> {
-        self.visitor.visit_enum(data)
+    fn visit_enum<A: EnumAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
+        self.visitor.visit_enum(Variants { inner, notes: self.notes, names: self.variants })
     }
 }
 
@@ -345,46 +378,4 @@ impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for Name<'_, K> {
 fn in_seconds(name: &str, members: &'static [&'static str]) -> Option<&'static str> {
     let stem = name.strip_suffix("ttl_ms")?;
     members.iter().copied().find(|member| member.strip_suffix("ttl_seconds") == Some(stem))
-}
-
-/// Value in milliseconds. A [`Ttl`](ebbtide::Ttl) takes a newtype for milliseconds.
-struct Millis<D>(D);
-
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Millis<D> {
-    type Error = D::Error;
-
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        visitor.visit_newtype_struct(self.0)
-    }
-
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.0.deserialize_option(OptionalMillis(visitor))
-    }
-
-    serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct
-        newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
-    }
-}
-
-struct OptionalMillis<V>(V);
-
-impl<'de, V: Visitor<'de>> Visitor<'de> for OptionalMillis<V> {
-    type Value = V::Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.expecting(f)
-    }
-
-    fn visit_none<E: serde::de::Error>(self) -> Result<V::Value, E> {
-        self.0.visit_none()
-    }
-
-    fn visit_unit<E: serde::de::Error>(self) -> Result<V::Value, E> {
-        self.0.visit_none()
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
-        self.0.visit_some(Millis(inner))
-    }
 }

@@ -322,6 +322,12 @@ async fn an_id_that_is_not_text_names_a_record_in_every_call() {
         ("acquire", json!({"collection": "c", "id_base64": ""}), "id"),
         ("release", json!({"collection": "c", "lease": "x"}), "id"),
         ("batch", json!({"writes": [{"delete": {"collection": "c"}}]}), "id"),
+        ("batch", json!({"writes": [5]}), "writes[0]"),
+        ("put", json!({"collection": "c", "id": "a", "value": 1, "if": {}}), "if"),
+        ("put", json!({"collection": "c", "id": "a", "value": 1, "ttl_ms": 0}), "ttl_ms"),
+        ("put", json!({"collection": "c", "id": "a", "value": 1, "expires_at": i64::MAX}), "expires_at"),
+        ("put", json!({"collection": "c", "id": "a", "value": 1, "retain_seconds": 0}), "retain_seconds"),
+        ("increment", json!({"collection": "c", "id": "a", "ttl_ms": -1}), "ttl_ms"),
     ] {
         let refused = server.post(&format!("/v1/records/{path}"), body).await.refused(400, "invalid");
         assert_eq!(refused["member"], member, "{path}: {refused}");

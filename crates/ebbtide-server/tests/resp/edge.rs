@@ -174,6 +174,25 @@ async fn an_unfinished_request_counts_against_the_memory_of_its_key() {
 }
 
 #[tokio::test]
+async fn replies_that_nobody_reads_count_against_the_memory_of_their_key() {
+    let server = Server::within(Limits { key_bytes: 1_000_000, ..Limits::default() }).await;
+    let (mut idle, mut other) = (server.client().await, server.client().await);
+    assert_eq!(other.send(&["SET", "k", &"x".repeat(250_000)]).await, "+OK\r\n");
+    assert!(other.line("GET k").await.starts_with("$250000\r\n"));
+    // More than the system keeps for a connection.
+    idle.write(encoded(&["GET", "k"]).repeat(200).as_bytes()).await;
+    let refused = loop {
+        let reply = other.line("GET k").await;
+        if !reply.starts_with('$') {
+            break reply;
+        }
+    };
+    assert!(refused.starts_with("-ERR too many bytes in memory of this key"), "{refused}");
+    drop(idle);
+    while !other.line("GET k").await.starts_with('$') {}
+}
+
+#[tokio::test]
 async fn a_stranger_cannot_make_the_server_wait_for_much() {
     let server = Server::start().await;
     for bytes in ["*17\r\n", "*2\r\n$20000\r\n"] {

@@ -1,5 +1,7 @@
 //! Rules of the server that hold for every protocol: quotas, scopes, bounds, and metrics.
 
+use std::time::Duration;
+
 use ebbtide::stores::api_keys::{KeyRequest, Role};
 use ebbtide::stores::records::{PutRecord, RecordValue, Records};
 use ebbtide_server::http::quota::Quotas;
@@ -176,6 +178,26 @@ async fn a_record_that_is_written_again_over_http_is_not_counted() {
             let (status, answer) = server.http("POST", path, body).await;
             assert_eq!(status, 200, "{path}: {answer}");
         }
+    }
+}
+
+#[tokio::test]
+async fn whoever_asks_for_the_end_of_a_sliding_record_does_not_renew_it() {
+    let server = Server::start().await;
+    let put = r#"{"collection":"redis","id":"k","value":"v","ttl_seconds":100,"max_ttl_seconds":1000,"sliding":true}"#;
+    let (status, answer) = server.http_in("tenant:acme", "POST", "/v1/records/put", put).await;
+    assert_eq!(status, 200, "{answer}");
+    let mut client = acme(&server).await;
+    server.clock.advance(Duration::from_secs(50));
+    for (line, reply) in [
+        ("STRLEN k", ":1\r\n"),
+        ("TYPE k", "+string\r\n"),
+        ("PTTL k", ":50000\r\n"),
+        ("TTL k", ":50\r\n"),
+        ("GET k", "$1\r\nv\r\n"),
+        ("TTL k", ":100\r\n"),
+    ] {
+        assert_eq!(client.line(line).await, reply, "{line}");
     }
 }
 

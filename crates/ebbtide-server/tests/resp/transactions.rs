@@ -37,6 +37,17 @@ async fn a_transaction_is_one_step_and_answers_each_command() {
         ("SET a 4", "+QUEUED\r\n"),
         ("EXEC", "-EXECABORT Transaction discarded because of previous errors.\r\n"),
         ("GET a", "$1\r\n2\r\n"),
+        // An argument that is wrong spoils its own command alone, as in Redis.
+        ("MULTI", "+OK\r\n"),
+        ("INCRBY a abc", "+QUEUED\r\n"),
+        ("SET a 5 EX x", "+QUEUED\r\n"),
+        ("SET b y", "+QUEUED\r\n"),
+        (
+            "EXEC",
+            "*3\r\n-ERR value is not an integer or out of range\r\n-ERR value is not an integer or out of range\r\n\
+             +OK\r\n",
+        ),
+        ("MGET a b", "*2\r\n$1\r\n2\r\n$1\r\ny\r\n"),
         ("MULTI", "+OK\r\n"),
         ("EXEC", "*0\r\n"),
     ] {

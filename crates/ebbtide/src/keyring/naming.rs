@@ -7,8 +7,18 @@ use sha2::Sha256;
 
 use super::{KeyId, RingKey, new_key};
 use crate::model::digest::Digest;
+use crate::model::error::Result;
+use crate::model::key::Key;
+use crate::model::kind::Kind;
 use crate::model::rng::Rng;
+use crate::model::scope::Scope;
 use crate::model::time::Timestamp;
+
+/// Partition of a store's entries of its naming key, and purpose of the proof.
+const ENTRY: &str = "naming-key";
+
+/// Name of the proof beside the id.
+const PROOF: &str = "proof";
 
 /// Key under which the ids, second keys and groups of records are digested. It is made once and never rotated or
 /// retired: nodes with different active keys must find the same record under the same id.
@@ -52,6 +62,53 @@ impl NamingKey {
         }
         Digest::from_bytes(mac.finalize().into_bytes().into())
     }
+
+    /// Place of the id in a store.
+    pub(crate) fn id_place() -> Result<Key> {
+        Key::new(Kind::System, &Scope::Global, &[ENTRY.into()], &[])
+    }
+
+    /// Place of the proof in a store. It is a record of its own: nodes of an earlier version read the id alone.
+    pub(crate) fn proof_place() -> Result<Key> {
+        Key::new(Kind::System, &Scope::Global, &[ENTRY.into()], &[PROOF.into()])
+    }
+
+    /// Proof of the secret: tells the key apart from another with the same id.
+    pub(crate) fn proof(&self) -> Digest {
+        self.digest(ENTRY, &[])
+    }
+
+    /// Returns whether `proof` was made with this secret.
+    pub(crate) fn has_made(&self, proof: &[u8]) -> bool {
+        <[u8; Digest::BYTES]>::try_from(proof).is_ok_and(|proof| self.proof() == Digest::from_bytes(proof))
+    }
+
+    /// Message of the refusal of a key with the id of the store's, and another secret.
+    pub(crate) fn other_secret(&self) -> String {
+        format!(
+            "the secret of the naming key {} is not the one that the store's records are named with; restore the \
+             keyring file",
+            self.id
+        )
+    }
+
+    /// Returns whether both keys have the same id and the same secret.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.id == other.id && self.proof() == other.proof()
+    }
+}
+
+#[cfg(test)]
+impl super::Keyring {
+    /// The same ring with one bit of the naming key's secret flipped.
+    pub(crate) fn with_flipped_naming_key(&self) -> Self {
+        let mut ring = self.clone();
+        let naming = ring.naming.take().unwrap();
+        let mut secret = naming.entry.secret;
+        secret[0] ^= 1;
+        ring.naming = Some(NamingKey::of(naming.id, RingKey::new(secret, naming.entry.created_at)));
+        ring
+    }
 }
 
 impl fmt::Debug for NamingKey {
@@ -88,5 +145,16 @@ mod tests {
         assert_ne!(digest, one.digest("id", &[b"a", b"bc"]));
         assert_ne!(digest, one.digest("key", &[b"ab", b"c"]));
         assert_ne!(digest, other.digest("id", &[b"ab", b"c"]));
+    }
+
+    #[test]
+    fn a_proof_is_of_the_secret_and_not_of_the_id() {
+        let ring = Keyring::generate(&SeededRng::new(1), Timestamp::ZERO);
+        let flipped = ring.with_flipped_naming_key();
+        let (naming, other) = (ring.naming_key().unwrap(), flipped.naming_key().unwrap());
+        assert_eq!(naming.id(), other.id());
+        let proof = *naming.proof().as_bytes();
+        assert!(naming.has_made(&proof) && !naming.has_made(&proof[..31]) && !naming.has_made(&[]));
+        assert!(!other.has_made(&proof) && !naming.is_same(other) && naming.is_same(naming));
     }
 }

@@ -126,7 +126,7 @@ impl SharedKeyring {
 
     /// Reads the file again if it has changed, and returns whether it had since the last call: also if it was read
     /// meanwhile for a key that the ring lacked. A ring that has no key of the present one is a stranger's: it is
-    /// refused, and the present one is kept.
+    /// refused, and the present one is kept. So is a ring with another naming key than the present one, or none.
     pub fn reload(&self) -> Result<bool> {
         let changed = self.read_again()?;
         Ok(self.0.unnoticed.swap(false, Ordering::AcqRel) || changed)
@@ -149,6 +149,17 @@ impl SharedKeyring {
             return Err(Error::invalid(format!(
                 "the keyring at {} has none of the keys in use; keeping those",
                 path.display()
+            )));
+        }
+        // The naming key never changes: under another one no record would be found again.
+        if let Some(naming) = present.naming_key()
+            && !new.naming_key().is_some_and(|new| naming.is_same(new))
+        {
+            return Err(Error::invalid(format!(
+                "the keyring at {} does not have the naming key {} in use, with the same secret; keeping the keys in \
+                 use",
+                path.display(),
+                naming.id()
             )));
         }
         self.replace(new);
@@ -239,6 +250,33 @@ mod tests {
         assert_eq!(shared.get().active(), first.active(), "the present one is kept");
         fs::remove_file(&path).unwrap();
         assert!(shared.reload().is_err(), "a missing file is an error");
+    }
+
+    #[test]
+    fn a_file_with_another_naming_key_is_not_read() {
+        let (dir, rng) = (tempfile::tempdir().unwrap(), SeededRng::new(3));
+        let path = dir.path().join("keyring.json");
+        let first = Keyring::generate(&rng, Timestamp::ZERO);
+        first.create(&path, &rng).unwrap();
+        let shared = SharedKeyring::load(&path).unwrap();
+        let mut without = first.clone();
+        without.naming = None;
+        let replace = |ring: &Keyring| {
+            fs::remove_file(&path).unwrap();
+            ring.create(&path, &rng).unwrap();
+        };
+        for changed in [&without, &first.with_flipped_naming_key()] {
+            replace(changed);
+            let error = shared.reload().unwrap_err();
+            assert!(error.message().contains("naming key"), "{error}");
+            assert!(shared.get().naming_key().unwrap().is_same(first.naming_key().unwrap()), "kept");
+        }
+        // A ring without one gets one once.
+        replace(&without);
+        let shared = SharedKeyring::load(&path).unwrap();
+        let added = Keyring::edit(&path, |ring| ring.add_naming_key(&rng, Timestamp::ZERO)).unwrap();
+        assert!(shared.reload().unwrap());
+        assert_eq!(shared.get().naming_key().unwrap().id(), added);
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum ErrorKind {
     /// Invalid request; fix it before retrying. Nothing was written.
     Invalid,
-    /// No answer; retry. A write may have happened.
+    /// No answer; retry. A write may have happened, unless the message says that nothing was written.
     Unavailable,
     /// Stored data cannot be decoded; an operator must investigate.
     Corrupt,
@@ -47,6 +47,10 @@ impl Error {
     /// Message of an `Unavailable` for whoever would add to an embedded store on a disk that is almost full. Nothing was written.
     pub const ALMOST_FULL: &'static str =
         "the disk is almost full; new records are refused, deletes and revocations are not";
+
+    /// Message of an `Unavailable` for a writer that lost to others at every attempt. Nothing was written.
+    pub const CONTENDED: &'static str =
+        "others changed the record at every attempt; nothing was written, try again";
 
     /// Creates an error. The message is in lower case and has no full stop.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {

@@ -2,7 +2,7 @@
 //! authenticated.
 //!
 //! A store remembers the keys that it was used with. A ring that has none of them, or another secret under the same id,
-//! is a stranger's and is refused at opening.
+//! is a stranger's and is refused at opening. So is one with another secret under the id of the naming key.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use minicbor::{Decode, Encode};
 use crate::admin::Admin;
 use crate::backend::BackendExt as _;
 use crate::keyring::shared::SharedKeyring;
-use crate::keyring::{KeyId, Keyring};
+use crate::keyring::{KeyId, Keyring, NamingKey};
 use crate::layers::authenticated::{is_authenticated, is_genuine, is_sealed};
 use crate::model::codec;
 use crate::model::error::{Error, Result};
@@ -123,6 +123,15 @@ struct StoredNode {
     at: u64,
 }
 
+/// State of a store's entry of its naming key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NamingEntry {
+    /// Nothing is missing: the secret is proven, or no record was named with this key.
+    Settled,
+    /// The id is there, and no proof of the secret.
+    Unproven,
+}
+
 /// Operations on the keyring that a store knows.
 pub struct Rings<'a> {
     engine: &'a dyn Admin,
@@ -165,6 +174,7 @@ impl<'a> Rings<'a> {
             same(&stored, keyring)?;
             stored.check(keyring)?;
         }
+        let _ = self.check_naming(keyring).await?;
         self.known().await
     }
 
@@ -182,6 +192,11 @@ impl<'a> Rings<'a> {
             same(&stored, keyring)?;
             if version.is_some() {
                 stored.check(keyring)?;
+            }
+            if self.check_naming(keyring).await? == NamingEntry::Unproven
+                && !self.prove_naming(keyring).await?
+            {
+                continue;
             }
             let before = stored.clone();
             for key in keyring.keys() {
@@ -319,6 +334,31 @@ impl<'a> Rings<'a> {
         }
     }
 
+    /// Compares the naming key of `keyring` with the entry of the store. `Invalid` if its secret is another one: every
+    /// record would be unknown. A ring with another id, or without a naming key, is refused when records are used.
+    async fn check_naming(&self, keyring: &Keyring) -> Result<NamingEntry> {
+        let Some(naming) = keyring.naming_key() else { return Ok(NamingEntry::Settled) };
+        let there =
+            self.engine.get_many(&[NamingKey::id_place()?, NamingKey::proof_place()?], self.now).await?;
+        match there.as_slice() {
+            [Some(id), proof] if id.value[..] == naming.id().as_bytes()[..] => match proof {
+                None => Ok(NamingEntry::Unproven),
+                Some(proof) if naming.has_made(&proof.value) => Ok(NamingEntry::Settled),
+                Some(_) => Err(Error::invalid(naming.other_secret())),
+            },
+            _ => Ok(NamingEntry::Settled),
+        }
+    }
+
+    /// Adds the proof of the naming key's secret to an entry of an earlier version, which has the id alone. False if
+    /// another node was first.
+    async fn prove_naming(&self, keyring: &Keyring) -> Result<bool> {
+        let Some(naming) = keyring.naming_key() else { return Ok(true) };
+        let record = Record::new(naming.proof().as_bytes().to_vec(), Timestamp::NEVER, self.rng);
+        let write = Write::Insert { key: NamingKey::proof_place()?, record };
+        Ok(self.engine.commit(Batch::new(vec![write])?, self.now).await?.is_applied())
+    }
+
     async fn edit(&self, keyring: &Keyring, change: impl Fn(&mut StoredRing)) -> Result<()> {
         for _ in 0..ATTEMPTS {
             let Some((mut stored, version)) = self.read().await? else { return Ok(()) };
@@ -406,6 +446,32 @@ mod tests {
         }
         assert!(rings.write(&genuine, Some(version)).await.unwrap());
         assert!(rings.adopt(&ring).await.unwrap().authenticated);
+    }
+
+    #[tokio::test]
+    async fn a_naming_key_with_another_secret_is_refused_and_an_entry_of_the_id_alone_gains_its_proof() {
+        let (memory, rng, now) = (Memory::default(), SeededRng::new(3), Timestamp::ZERO);
+        let ring = Keyring::generate(&rng, now);
+        let flipped = ring.with_flipped_naming_key();
+        let rings = Rings::new(&memory, &rng, now);
+        rings.adopt(&ring).await.unwrap();
+        let proof = async || rings.engine.get(&NamingKey::proof_place().unwrap(), now).await.unwrap();
+        assert!(proof().await.is_none(), "no record was named yet");
+        // Entered by an earlier version.
+        let naming = ring.naming_key().unwrap();
+        let record = Record::new(naming.id().as_bytes().to_vec(), Timestamp::NEVER, &rng);
+        assert!(rings.engine.insert(NamingKey::id_place().unwrap(), record, now).await.unwrap().is_applied());
+        rings.check(&ring).await.unwrap();
+        assert!(proof().await.is_none(), "a check writes nothing");
+        for _ in 0..2 {
+            rings.adopt(&ring).await.unwrap();
+            assert!(naming.has_made(&proof().await.unwrap().value));
+            for error in [rings.adopt(&flipped).await.unwrap_err(), rings.check(&flipped).await.unwrap_err()]
+            {
+                assert_eq!(error.kind(), ErrorKind::Invalid);
+                assert!(error.message().contains("the secret of the naming key"), "{error}");
+            }
+        }
     }
 
     #[tokio::test]

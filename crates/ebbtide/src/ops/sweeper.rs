@@ -201,7 +201,8 @@ impl Sweeper {
     {
         let stopwatch = Stopwatch::start();
         let fresh = self.timed.sweep_until().await?;
-        let begun = match self.notes().begin(fresh, self.settings.turn).await? {
+        let resumable = self.is_whole().then_some(RESUMED_WITHIN);
+        let begun = match self.notes().begin(fresh, self.settings.turn, resumable).await? {
             Ok(state) => state.unfinished(fresh, RESUMED_WITHIN).filter(|_| self.is_whole()),
             Err(until) => return Ok(SweepOutcome::Busy { until }),
         };

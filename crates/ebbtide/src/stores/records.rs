@@ -40,6 +40,7 @@ mod reads;
 mod request;
 mod state;
 mod text;
+mod turn;
 mod types;
 
 pub(super) use leases::LEASE_TTL;
@@ -48,6 +49,7 @@ pub use request::{
     TouchRecord,
 };
 pub use text::TextCounters;
+pub use turn::Turn;
 pub use types::{
     AcquireOutcome, BatchOutcome, ConsumeOutcome, DeleteOutcome, FoundRecord, GetOutcome, IncrementOutcome,
     IncrementTextOutcome, ListedRecord, PutOutcome, RecordId, RecordValue, Refusal, ScanPage, TouchOutcome,
@@ -84,8 +86,9 @@ question! {
     }
 }
 
-/// Attempts of a change. Each loss is another writer's gain.
-const ATTEMPTS: usize = 64;
+/// Attempts of a change. Each loss is another writer's gain: a newcomer's, or another process's, because the losers of
+/// one process write in [turn](Turn).
+const ATTEMPTS: usize = 256;
 
 impl Store for Records {
     const KINDS: &'static [Kind] =
@@ -161,10 +164,10 @@ impl Records {
             (RecordTtl::For(ttl), _) => Some(ttl),
             (RecordTtl::Until(end), _) if !now.may_write(end) => return Ok(None),
             (RecordTtl::Until(end), _) => {
-                let ttl = Ttl::new(end.since(now.latest()))?;
+                let left = Ttl::new(end.since(now.latest()));
                 // The policy bounds the time that is left.
-                self.stores.expiry(target, &self.scope, Some(ttl), now)?;
-                return Ok(Some(end));
+                let bounded = left.and_then(|ttl| self.stores.expiry(target, &self.scope, Some(ttl), now));
+                return bounded.map(|_| Some(end)).map_err(|error| error.about("expires_at"));
             }
             (RecordTtl::Never, _) => {
                 return self.stores.cap(target, &self.scope, now.latest(), Some(Timestamp::NEVER)).map(Some);
@@ -175,5 +178,5 @@ impl Records {
 }
 
 fn contended() -> Error {
-    Error::unavailable("the record was changed by others at every attempt; try again")
+    Error::unavailable(Error::CONTENDED)
 }

@@ -3,7 +3,6 @@
 mod alter;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::marks::Marks;
 use super::now::Now;
@@ -271,7 +270,7 @@ impl Timed {
         for _ in 0..ATTEMPTS {
             let question = self.time.ask_engine();
             let Some(engine) = self.backend.engine_clock().await? else { return Ok(false) };
-            if self.time.hear_engine(question, engine, ENGINE_RESOLUTION) {
+            if self.time.hear_engine(question, engine, self.backend.info().clock_resolution) {
                 return Ok(true);
             }
         }
@@ -387,9 +386,6 @@ impl Timed {
         }
     }
 }
-
-/// Engines answer their clock in milliseconds, or in whole seconds.
-const ENGINE_RESOLUTION: Duration = Duration::from_secs(1);
 
 impl std::fmt::Debug for Timed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -1,6 +1,8 @@
 //! Tests of what is said about bodies and queries that cannot be read.
 
 use ebbtide::Ttl;
+use ebbtide::stores::challenges::ChallengeRequest;
+use ebbtide::stores::records::body::{BatchBody, PutBody};
 use ebbtide::stores::replays::Proof;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -71,6 +73,51 @@ fn a_member_of_an_item_is_named_by_its_path() {
     let (text, members) = detail::<Batch>(r#"{"items": [{"namespace": "n", "jti": "a", "x": 1}]}"#);
     assert!(text.starts_with("unknown member `x`; allowed: ") && text.contains("in `items[0]`"), "{text}");
     assert_eq!(members["member"], "items[0].x");
+}
+
+#[test]
+fn a_value_of_no_form_that_its_member_takes_is_json_and_names_the_member() {
+    fn check<T: DeserializeOwned>(body: &str, member: &str, forms: &str) {
+        let (text, members) = detail::<T>(body);
+        let expected =
+            format!("`{member}`: this is not one of the forms that the member takes: {forms} at line 1 ");
+        assert!(text.starts_with(&expected), "{body}: {text}");
+        assert_eq!(members["member"], member, "{body}: {members}");
+        assert_eq!(members["expected"], format!("one of {forms}"), "{body}: {members}");
+        assert!(members["line"] == 1 && members["column"].is_u64(), "{body}: {members}");
+    }
+    let conditions = "`absent`, `present`, `version`";
+    for wrong in ["{}", "5", "[]", "true", r#"{"version": "a", "more": 1}"#] {
+        let put = format!(r#"{{"collection": "c", "id": "a", "value": 1, "if": {wrong}}}"#);
+        check::<PutBody>(&put, "if", conditions);
+        check::<BatchBody>(&format!(r#"{{"writes": [{{"put": {put}}}]}}"#), "writes[0].put.if", conditions);
+    }
+    let writes = "`put`, `delete`, `check`";
+    for wrong in ["5", "{}", "[{}]", "null"] {
+        check::<BatchBody>(&format!(r#"{{"writes": [{wrong}]}}"#), "writes[0]", writes);
+    }
+    let challenge = r#"{"purpose": "login", "subject": "alice", "form": 5}"#;
+    check::<ChallengeRequest>(challenge, "form", "`digits6`, `token`, `bytes32`");
+
+    let text = |body: &str| detail::<PutBody>(body).0;
+    assert_eq!(text(r#"{"if": }"#), "the body is not JSON: expected value at line 1 column 8");
+    let other = text(r#"{"if": "hunter2"}"#);
+    assert!(other.starts_with(&format!("`if`: expected one of {conditions} at line 1")), "{other}");
+}
+
+#[test]
+fn a_member_within_one_of_several_forms_is_named_by_its_path() {
+    let (text, members) = detail::<PutBody>(r#"{"if": {"version": 5}}"#);
+    assert!(text.starts_with("`if.version`: expected a string, found an integer"), "{text}");
+    assert_eq!(members["member"], "if.version");
+    let (text, members) = detail::<BatchBody>(r#"{"writes": [{"put": {"colection": "c"}}]}"#);
+    assert!(text.starts_with("unknown member `colection`; did you mean `collection`?"), "{text}");
+    assert!(text.contains(", in `writes[0].put`"), "{text}");
+    assert_eq!(members["member"], "writes[0].put.colection");
+    let (text, _) = detail::<BatchBody>(r#"{"writes": [{"put": ["c", "a"]}]}"#);
+    assert!(text.starts_with("`writes[0].put`: expected an object, found an array"), "{text}");
+    let (text, _) = detail::<BatchBody>(r#"{"writes": [{"hunter2": {}}]}"#);
+    assert!(text.starts_with("`writes[0]`: expected one of `put`, `delete`, `check`"), "{text}");
 }
 
 #[test]

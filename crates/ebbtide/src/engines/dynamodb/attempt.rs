@@ -158,8 +158,11 @@ fn service_fault(code: &str, status: u16) -> AttemptFault {
             let message = "the table does not exist; create it with `ebbtide table create`";
             AttemptFault::Failed(Error::unavailable(message).caused_by(cause))
         }
-        "AccessDeniedException"
-        | "ExpiredTokenException"
+        "AccessDeniedException" => {
+            let message = "the role lacks a permission on the table; docs/engines/dynamodb.md lists them";
+            AttemptFault::Failed(Error::unavailable(message).caused_by(cause))
+        }
+        "ExpiredTokenException"
         | "IncompleteSignatureException"
         | "InvalidSignatureException"
         | "MissingAuthenticationTokenException"

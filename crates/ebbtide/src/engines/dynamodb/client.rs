@@ -75,12 +75,12 @@ fn regions(location: &Location) -> RegionProviderChain {
 pub(super) struct DateOfAnswer(Arc<Mutex<Option<String>>>);
 
 impl DateOfAnswer {
-    /// Engine's clock at the answer. The header has whole seconds, so the middle of that second.
+    /// Engine's clock at the answer. The header has whole seconds: the beginning of that second.
     pub(super) fn read(&self) -> Option<Timestamp> {
         let date = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let date = DateTime::from_str(&date, DateTimeFormat::HttpDate).ok()?;
         let millis = u64::try_from(date.to_millis().ok()?).ok()?;
-        Timestamp::from_millis(millis + 500).ok()
+        Timestamp::from_millis(millis).ok()
     }
 }
 

@@ -42,6 +42,8 @@ pub struct Report {
     pub cold_records: u64,
     /// Damage, in words. A store without any opens.
     pub damage: Vec<Damage>,
+    /// Remarks of the caller about what is no damage, such as a keyring that is not beside the data.
+    pub notes: Vec<String>,
     /// True if files of the old format are kept in the directory `old`.
     pub has_old: bool,
     /// True if the store was salvaged from a damaged one: deletes and revocations may be missing from it.
@@ -209,18 +211,7 @@ fn examine_cold<C: ColdStore>(
     };
     let cold = &shadow.cold;
     let named = manifest.map_or(&[][..], |manifest| &manifest.windows);
-    for (code, end, generation) in named {
-        let kind = Kind::from_code(*code);
-        let place = format!("cold/{}-{end}", kind.map_or("unknown", Kind::name));
-        match kind.map_or(Ok(None), |kind| cold.generation(kind, Window(*end))) {
-            Ok(Some(found)) if found >= *generation => {}
-            Ok(Some(found)) => {
-                report.found(place, format!("the last bulk is {found} instead of {generation}"));
-            }
-            Ok(None) => report.found(place, "the window is missing"),
-            Err(error) => report.found(place, in_full(&error)),
-        }
-    }
+    report.damage.extend(lost_windows(cold, named));
     for &kind in Kind::ALL {
         for window in cold.windows(kind) {
             let place = || format!("cold/{}-{}", kind.name(), window.0);
@@ -245,6 +236,22 @@ fn examine_cold<C: ColdStore>(
             }
         }
     }
+}
+
+/// Windows that the manifest names, and that are not in the cold store as the last checkpoint left them.
+pub(super) fn lost_windows<C: ColdStore>(cold: &C, named: &[(u8, u64, u64)]) -> Vec<Damage> {
+    let problem = |&(code, end, generation): &(u8, u64, u64)| {
+        let kind = Kind::from_code(code);
+        let place = format!("cold/{}-{end}", kind.map_or("unknown", Kind::name));
+        let problem = match kind.map_or(Ok(None), |kind| cold.generation(kind, Window(end))) {
+            Ok(Some(found)) if found >= generation => return None,
+            Ok(Some(found)) => format!("the last bulk is {found} instead of {generation}"),
+            Ok(None) => "the window is missing".to_owned(),
+            Err(error) => in_full(&error),
+        };
+        Some(Damage { place, problem })
+    };
+    named.iter().filter_map(problem).collect()
 }
 
 /// The message of an error with its causes.

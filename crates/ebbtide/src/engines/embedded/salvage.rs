@@ -4,22 +4,26 @@
 //! revocations that were in a damaged group, so that whoever asks for it must fence it before it is served. The file
 //! `SALVAGED` marks it.
 
+mod partly;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::ops::Bound;
 use std::path::Path;
 
-use super::doctor::{Damage, in_full};
+use self::partly::{OpenPartly, Part};
+use super::doctor::{Damage, in_full, lost_windows};
 use super::folder::{self, Folder, FolderState};
-use super::shadow::Shadow;
 use super::{Options, moving};
-use crate::engines::log::cold::{ColdStore, OldStore, Visit};
+use crate::engines::log::cold::{OldStore, Visit};
 use crate::engines::log::disk::real::RealDisk;
 use crate::engines::log::disk::{Disk, PAGE};
+use crate::engines::log::faults::Faults;
 use crate::engines::log::frame::Frame;
 use crate::engines::log::group::{Epoch, HEADER, Header};
 use crate::engines::log::manifest::{Manifest, SegmentEntry};
+use crate::engines::log::recovery;
 use crate::engines::log::segment::{Segment, failed};
 use crate::engines::log::writer::read_frame;
 use crate::engines::url::StoreUrl;
@@ -37,7 +41,7 @@ const PAGE_ROWS: usize = 10_000;
 pub struct Salvaged {
     /// Records that were copied, by the name of their kind.
     pub records: BTreeMap<String, u64>,
-    /// Places that could not be read.
+    /// Places that could not be read. If there is none, the copy is complete.
     pub lost: Vec<Damage>,
 }
 
@@ -57,7 +61,7 @@ pub fn salvage(url: &StoreUrl, target: &Path) -> Result<Salvaged> {
     }
 }
 
-fn salvage_in<C: ColdStore>(rest: &str, target: &Path) -> Result<Salvaged> {
+fn salvage_in<C: OpenPartly>(rest: &str, target: &Path) -> Result<Salvaged> {
     let options = Options::parse(rest)?;
     if !options.path.is_dir() {
         return Err(Error::invalid(format!("no store at {}", options.path.display())));
@@ -91,21 +95,24 @@ type FrameLocation = Option<(u32, u32)>;
 
 /// Readable part of a store.
 struct SalvageSource<C> {
-    cold: Option<Shadow<C>>,
+    cold: Option<Part<C>>,
     segments: BTreeMap<u32, Segment>,
     /// Place of the newest frame of each key in the log.
     frames: BTreeMap<(Kind, Box<[u8]>), FrameLocation>,
     mark: Option<Timestamp>,
+    /// Windows that the manifest names.
+    windows: Vec<(u8, u64, u64)>,
     lost: RefCell<Vec<Damage>>,
 }
 
-impl<C: ColdStore> SalvageSource<C> {
+impl<C: OpenPartly> SalvageSource<C> {
     fn read(options: &Options) -> Result<Self> {
         let mut source = Self {
             cold: None,
             segments: BTreeMap::new(),
             frames: BTreeMap::new(),
             mark: None,
+            windows: Vec::new(),
             lost: RefCell::default(),
         };
         let log = options.path.join(folder::LOG);
@@ -113,13 +120,22 @@ impl<C: ColdStore> SalvageSource<C> {
             let disk = RealDisk::open_to_read(&log)
                 .map_err(|error| folder::unusable("cannot open the directory of the log", error))?;
             source.read_log(&disk)?;
+            // Opening would cut a torn tail, which was never acknowledged: nothing is lost with it.
+            if matches!(recovery::scan(&disk, Faults::default(), &[], &mut |_, _, _| Ok(())), Ok(Some(_))) {
+                source.lost.get_mut().clear();
+            }
         } else {
             source.lose("log", "the directory is missing");
         }
         let cold = options.path.join(folder::COLD);
         if cold.is_dir() {
-            match Shadow::open(&cold, options.cache_bytes) {
-                Ok(cold) => source.cold = Some(cold),
+            match partly::open::<C>(&cold, options.cache_bytes) {
+                Ok(mut part) => {
+                    let lost = source.lost.get_mut();
+                    lost.append(&mut part.lost);
+                    lost.extend(lost_windows(&part.shadow.cold, &source.windows));
+                    source.cold = Some(part);
+                }
                 Err(error) => source.lose("cold", in_full(&error)),
             }
         } else {
@@ -146,6 +162,7 @@ impl<C: ColdStore> SalvageSource<C> {
         };
         if let Some(manifest) = manifest {
             self.mark = manifest.clock_mark.and_then(|mark| Timestamp::from_stored(mark).ok());
+            self.windows.clone_from(&manifest.windows);
             for entry in &manifest.segments {
                 self.read_segment(disk, entry.id, Some(entry));
             }
@@ -227,7 +244,8 @@ impl<C: ColdStore> SalvageSource<C> {
 
     /// Visits all cold records of a kind that can be read, in the order of their keys.
     fn each_cold(&self, kind: Kind, visit: Visit<'_>) -> Result<()> {
-        let Some(Shadow { cold, .. }) = &self.cold else { return Ok(()) };
+        let Some(Part { shadow, .. }) = &self.cold else { return Ok(()) };
+        let cold = &shadow.cold;
         let mut after: Option<Box<[u8]>> = None;
         loop {
             let start = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
@@ -257,7 +275,7 @@ impl<C: ColdStore> SalvageSource<C> {
     }
 }
 
-impl<C: ColdStore> OldStore for SalvageSource<C> {
+impl<C: OpenPartly> OldStore for SalvageSource<C> {
     fn clock_mark(&self) -> Result<Option<Timestamp>> {
         Ok(self.mark)
     }

@@ -289,10 +289,10 @@ fn fail(inserts: impl Iterator<Item = Insert>, error: &Error) {
     }
 }
 
-/// Copies an error for a further caller.
+/// Copies an error for a caller whose request is not to blame.
 pub(super) fn again(error: &Error) -> Error {
     let kind = match error.kind() {
-        // The statement holds the work of many callers: none of them can fix it.
+        // The database is at fault, and no caller can mend that.
         ErrorKind::Invalid => ErrorKind::Unavailable,
         kind => kind,
     };

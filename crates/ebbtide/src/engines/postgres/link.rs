@@ -10,6 +10,7 @@ use tokio_postgres::{Client, Config, Row, SimpleQueryMessage};
 
 use super::connect::Hosts;
 use super::flight::{Flight, Ways, purge};
+use super::gather::again;
 use super::params::Params;
 use super::settings::{Pooler, Settings};
 use super::sql::WAITS_FOR_STANDBY;
@@ -223,7 +224,7 @@ impl Link {
             let (pooled, host) = (self.server.is_pooled(), self.hosts.first());
             let client = match lines.lease().await {
                 Ok(client) => client,
-                Err(error) => return Ok(Err(error)),
+                Err(error) => return Ok(Err(again(&error))),
             };
             let ways = Ways { cancels: self.server.may_cancel(), ..lines.ways.clone() };
             let flight = Flight::new(client, ways, turns.cloned());

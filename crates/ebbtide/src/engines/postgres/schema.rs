@@ -124,6 +124,11 @@ fn add_due(names: &Names, kind: Kind) -> Vec<Change> {
 /// Migrates the schema to this build's version. If several processes race, one migrates and the others find it done.
 pub(super) async fn migrate(link: &Link, names: &Names) -> Result<Migrated> {
     let mut client = link.lease().await?;
+    // Where there is nothing to do, a user who may create nothing runs it too.
+    if let Some(found) = found(&client, names).await?.filter(|found| found.version >= VERSION) {
+        found.check()?;
+        return Ok(Migrated { from: found.version, to: found.version });
+    }
     loop {
         let transaction = client.transaction().await.map_err(|error| explain(&error))?;
         let outcome = match lock(&transaction, names).await {
@@ -251,18 +256,22 @@ impl Found {
 /// Refuses a schema that is missing, older than this build, or for newer builds alone.
 pub(super) async fn check(link: &Link, names: &Names) -> Result<()> {
     let client = link.lease().await?;
-    let found = match client.query_typed(&select_versions(names), &[]).await {
-        Ok(rows) => Found::read(&rows)?,
-        Err(error) => match error.code() {
-            Some(code) if *code == SqlState::UNDEFINED_TABLE || *code == SqlState::INVALID_SCHEMA_NAME => {
-                None
-            }
-            _ => return Err(explain(&error)),
-        },
-    };
-    match found {
+    match found(&client, names).await? {
         Some(found) => found.check(),
         None => Err(Error::invalid("the store has no schema; run ebbtide migrate-schema --store URL")),
+    }
+}
+
+/// Reads the versions of a store; none if there is no schema.
+async fn found(client: &deadpool_postgres::Object, names: &Names) -> Result<Option<Found>> {
+    match client.query_typed(&select_versions(names), &[]).await {
+        Ok(rows) => Found::read(&rows),
+        Err(error) => match error.code() {
+            Some(code) if *code == SqlState::UNDEFINED_TABLE || *code == SqlState::INVALID_SCHEMA_NAME => {
+                Ok(None)
+            }
+            _ => Err(explain(&error)),
+        },
     }
 }
 

@@ -60,6 +60,32 @@ const DEFAULT_STATEMENT_TIMEOUT_MS: u64 = 10_000;
 const DEFAULT_LOCK_TIMEOUT_MS: u64 = 2_000;
 const MOST_STATEMENT_TIMEOUT_MS: u64 = 600_000;
 
+/// Parameters of libpq that go to the driver.
+const DRIVER: &[&str] = &[
+    "user",
+    "password",
+    "dbname",
+    "options",
+    "application_name",
+    "host",
+    "hostaddr",
+    "port",
+    "connect_timeout",
+    "tcp_user_timeout",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_retries",
+    "sslnegotiation",
+    "channel_binding",
+    "target_session_attrs",
+];
+
+const UNKNOWN: &str = "unknown parameter of a PostgreSQL URL; it has schema, prefix, pool, pooler, statement_timeout_ms, \
+     lock_timeout_ms, sslmode and sslrootcert, and of libpq's parameters user, password, dbname, host, hostaddr, port, \
+     options, application_name, connect_timeout, tcp_user_timeout, keepalives, keepalives_idle, keepalives_interval, \
+     keepalives_retries, sslnegotiation, channel_binding and target_session_attrs";
+
 impl Settings {
     pub(super) fn parse(url: &str) -> Result<Self> {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
@@ -208,7 +234,9 @@ impl Own {
             "target_session_attrs" if value != "read-write" => {
                 return Err(Error::invalid("target_session_attrs must be read-write or omitted"));
             }
-            _ => return Ok(false),
+            _ if DRIVER.contains(&name) => return Ok(false),
+            // The name is not repeated: a slip may have put a part of the password there.
+            _ => return Err(Error::invalid(UNKNOWN)),
         }
         Ok(true)
     }

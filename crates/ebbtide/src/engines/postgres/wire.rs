@@ -9,6 +9,7 @@ use futures_util::TryStreamExt as _;
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
+use super::gather::again;
 use super::params::Params;
 use crate::model::error::{Error, ErrorKind, Result};
 
@@ -196,8 +197,10 @@ impl Failure {
             || (self.lost_the_connection() && (repeat == Repeat::Read || !self.sent))
     }
 
+    /// Error of a call. While the store serves no request is to blame for it; whoever opens a store gets it as
+    /// [`explain`] has it.
     pub(super) fn into_error(self) -> Error {
-        explain(&self.error)
+        again(&explain(&self.error))
     }
 }
 

@@ -155,18 +155,24 @@ impl Notes<'_> {
         read(self.backend).await
     }
 
-    /// Acquires the lease and returns the previous state; if another sweeper holds it, returns the lease's end.
+    /// Acquires the lease, notes a sweep that can be resumed within a time as begun, and returns the previous state; if another sweeper holds it, returns the lease's end.
     pub(super) async fn begin(
         &self,
         now: Timestamp,
         turn: Duration,
+        resumable: Option<Duration>,
     ) -> Result<std::result::Result<SweepState, Timestamp>> {
         for _ in 0..ATTEMPTS {
             let (state, version) = read_with_version(self.backend).await?;
             if let Some(turn) = state.turn.filter(|turn| *turn > now.as_millis()) {
                 return Ok(Err(Timestamp::from_millis(turn)?));
             }
-            if self.write(state.renewed(now, turn), version).await? {
+            // A sweep that is killed notes nothing at its end: the next one goes on with it.
+            let begun = match resumable {
+                Some(within) => state.stopped(state.unfinished(now, within).unwrap_or(now)),
+                None => state,
+            };
+            if self.write(begun.renewed(now, turn), version).await? {
                 return Ok(Ok(state));
             }
         }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::naming::Naming;
 use super::request::{PutRecord, RecordCondition, RecordWrite};
 use super::state::{KeyEntry, OpenedRecord};
+use super::turn::Turn;
 use super::types::{BatchOutcome, PutOutcome, RecordId, Refusal, WriteAnswer};
 use super::{ATTEMPTS, Records, contended};
 use crate::model::error::{Error, Result};
@@ -47,7 +48,12 @@ impl View {
 impl Records {
     /// Commits all of the writes if every condition holds, and none otherwise. Two round trips.
     pub async fn batch(&self, writes: &[RecordWrite]) -> Result<BatchOutcome> {
-        Ok(match self.commit_records(writes).await? {
+        self.batch_in_turn(writes, &mut Turn::default()).await
+    }
+
+    /// The same for a caller that tries again when the batch is refused, and keeps its turn from one try to the next.
+    pub async fn batch_in_turn(&self, writes: &[RecordWrite], turn: &mut Turn) -> Result<BatchOutcome> {
+        Ok(match self.commit_records(writes, turn).await? {
             Ok(written) => BatchOutcome::Applied(written.into_iter().map(|written| written.answer).collect()),
             Err((index, refusal)) => BatchOutcome::Refused { index, refusal },
         })
@@ -57,6 +63,7 @@ impl Records {
     pub(super) async fn commit_records(
         &self,
         writes: &[RecordWrite],
+        turn: &mut Turn,
     ) -> Result<std::result::Result<Vec<Written>, (usize, Refusal)>> {
         if writes.is_empty() || writes.len() > Batch::MAX_WRITES {
             let message = format!("a batch has 1 to {} writes", Batch::MAX_WRITES);
@@ -64,6 +71,7 @@ impl Records {
         }
         writes.iter().try_for_each(check)?;
         let naming = self.naming().await?;
+        let mut has_lost = false;
         for _ in 0..ATTEMPTS {
             let now = self.stores.now()?;
             let view = self.view(&naming, writes, now).await?;
@@ -74,14 +82,31 @@ impl Records {
             if commit.is_empty() {
                 return Ok(Ok(written));
             }
+            // A loser that is refused at its second look needs no turn.
+            if has_lost && self.wait_first(writes, turn).await {
+                continue;
+            }
             let owners: Vec<_> = view.named.iter().filter_map(|(parent, _)| parent.owner()).collect();
             let commit = self.stores.commit_for(&self.scope, &owners, commit, now).await?;
             if commit.unless_deleted()?.is_applied() {
                 self.keep_or_take_back(&naming, writes, &view).await?;
                 return Ok(Ok(written));
             }
+            has_lost = true;
         }
         Err(contended())
+    }
+
+    /// Waits for the turn of the first record in their order, so that batches of the same records have the same turn.
+    async fn wait_first(&self, writes: &[RecordWrite], turn: &mut Turn) -> bool {
+        let names = writes.iter().map(|write| {
+            let (collection, id, _) = parts(write);
+            (collection, id.as_bytes())
+        });
+        match names.min() {
+            Some((collection, id)) => self.wait_turn_of(collection, id, turn).await,
+            None => false,
+        }
     }
 
     /// Looks again at what the records belong to that were put, and removes those whose parent is gone.

@@ -102,7 +102,8 @@ impl TryFrom<PutBody> for PutRecord {
         }
         put.belongs_to = body.belongs_to.map(Box::new);
         if let Some(seconds) = body.retain_seconds {
-            put = put.retain(Ttl::from_secs(seconds)?);
+            let retain = Ttl::from_secs(seconds).map_err(|error| error.about("retain_seconds"))?;
+            put = put.retain(retain);
         }
         (put.cap, put.slides) = (body.max_ttl, body.sliding);
         Ok(put)

@@ -3,6 +3,7 @@
 use super::naming::Naming;
 use super::request::{By, RecordAddress, RecordCondition, TouchCondition, TouchRecord};
 use super::state::{OpenedRecord, PLAIN, RecordContent, is_plain};
+use super::turn::Turn;
 use super::types::{ConsumeOutcome, DeleteOutcome, FoundRecord, TouchOutcome};
 use super::{ATTEMPTS, Records, contended};
 use crate::model::alteration::{Alteration, Altered};
@@ -110,6 +111,15 @@ impl Records {
 
     /// Deletes a record if the condition holds. One round trip, with a group, second keys or a condition two.
     pub async fn delete(&self, address: &RecordAddress, condition: RecordCondition) -> Result<DeleteOutcome> {
+        self.delete_in_turn(address, condition, &mut Turn::default()).await
+    }
+
+    pub(super) async fn delete_in_turn(
+        &self,
+        address: &RecordAddress,
+        condition: RecordCondition,
+        turn: &mut Turn,
+    ) -> Result<DeleteOutcome> {
         address.check()?;
         let mut first = None;
         if let By::Id(id) = &address.by {
@@ -132,7 +142,7 @@ impl Records {
                 RecordCondition::Version(_) | RecordCondition::Absent => {}
             }
         }
-        let deleted = self.change(address, first, |standing, _| {
+        let deleted = self.change_in_turn(address, first, turn, |standing, _| {
             Ok(match condition {
                 RecordCondition::Any | RecordCondition::Present => {
                     ChangeDecision::Remove(DeleteOutcome::Deleted)
@@ -157,11 +167,23 @@ impl Records {
     pub(super) async fn change<T>(
         &self,
         address: &RecordAddress,
+        first: Option<OpenedRecord>,
+        judge: impl FnMut(&OpenedRecord, Now) -> Result<ChangeDecision<T>>,
+    ) -> Result<Option<T>> {
+        self.change_in_turn(address, first, &mut Turn::default(), judge).await
+    }
+
+    /// The same for a caller that may have a turn already.
+    async fn change_in_turn<T>(
+        &self,
+        address: &RecordAddress,
         mut first: Option<OpenedRecord>,
+        turn: &mut Turn,
         mut judge: impl FnMut(&OpenedRecord, Now) -> Result<ChangeDecision<T>>,
     ) -> Result<Option<T>> {
         let naming = self.naming().await?;
         let collection = &address.collection;
+        let mut has_lost = false;
         for _ in 0..ATTEMPTS {
             let now = self.stores.now()?;
             let standing = match first.take() {
@@ -183,6 +205,10 @@ impl Records {
                     (writes, answer(written.found()?))
                 }
             };
+            // A loser that has nothing to write at its second look needs no turn.
+            if has_lost && self.wait_turn_of(collection, &standing.state.id, turn).await {
+                continue;
+            }
             // The commit checks that the group is not revoked.
             if let Some(group) = &standing.state.group {
                 writes.push(Write::Absent { key: naming.group(collection, group)? });
@@ -193,6 +219,7 @@ impl Records {
             if self.is_revoked(&naming, collection, &standing, now).await? {
                 return Ok(None);
             }
+            has_lost = true;
         }
         Err(contended())
     }

@@ -77,7 +77,7 @@ impl Stores {
             )
         })?;
         let id = naming.id();
-        let theirs = *self.naming_checked().get_or_try_init(|| self.enter_naming_key(id)).await?;
+        let theirs = *self.naming_checked().get_or_try_init(|| self.enter_naming_key(&naming)).await?;
         if theirs == id {
             return Ok(naming);
         }
@@ -87,21 +87,34 @@ impl Stores {
         )))
     }
 
-    /// Enters the id of the naming key in the store, and returns the one that is there.
-    async fn enter_naming_key(&self, id: KeyId) -> Result<KeyId> {
-        let key = Key::new(Kind::System, &Scope::Global, &["naming-key".into()], &[])?;
+    /// Enters the naming key in the store, by its id and the proof of its secret, and returns the id that is there.
+    /// `Unavailable` if it is the same id with another secret. A store of an earlier version has the id alone, and gets
+    /// the proof.
+    async fn enter_naming_key(&self, naming: &NamingKey) -> Result<KeyId> {
+        let there = self.find_or_enter(NamingKey::id_place()?, naming.id().as_bytes()).await?;
+        let theirs = read_id(&there)?;
+        if theirs != naming.id() {
+            return Ok(theirs);
+        }
+        let proof = self.find_or_enter(NamingKey::proof_place()?, naming.proof().as_bytes()).await?;
+        if naming.has_made(&proof.value) {
+            return Ok(theirs);
+        }
+        Err(Error::unavailable(naming.other_secret()))
+    }
+
+    /// Record at `key`, which gets this value if there is none. Of several nodes, one enters its value.
+    async fn find_or_enter(&self, key: Key, value: &[u8]) -> Result<Record> {
         let now = self.now()?;
         if let Some(record) = self.backend().get(&key, now).await? {
-            return read_id(&record);
+            return Ok(record);
         }
-        let record = self.record(id.as_bytes().to_vec(), Timestamp::NEVER);
-        if self.backend().insert(key.clone(), record, now).await?.is_applied() {
-            return Ok(id);
+        let record = self.record(value.to_vec(), Timestamp::NEVER);
+        if self.backend().insert(key.clone(), record.clone(), now).await?.is_applied() {
+            return Ok(record);
         }
         let there = self.backend().get(&key, now).await?;
-        read_id(
-            &there.ok_or_else(|| Error::unavailable("the naming key of the store was removed; try again"))?,
-        )
+        there.ok_or_else(|| Error::unavailable("the naming key of the store was removed; try again"))
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::naming::Naming;
 use super::request::{Modification, PutRecord, RecordAddress, RecordCondition, RecordWrite};
 use super::state::{OpenedRecord, RecordContent, has_plain_shape, is_plain};
+use super::turn::Turn;
 use super::types::{DeleteOutcome, FoundRecord, PutOutcome, Refusal};
 use super::{ATTEMPTS, Records, contended};
 use crate::model::alteration::Alteration;
@@ -18,6 +19,11 @@ impl Records {
     /// Writes a record if its condition holds. One round trip; with second keys, a group, a retention or what it belongs
     /// to, and where the present record decides, two.
     pub async fn put(&self, put: &PutRecord) -> Result<PutOutcome> {
+        self.put_in_turn(put, &mut Turn::default()).await
+    }
+
+    /// The same for a caller that may have a turn already.
+    async fn put_in_turn(&self, put: &PutRecord, turn: &mut Turn) -> Result<PutOutcome> {
         put.check()?;
         if put.is_plain() && !put.needs_read() {
             match put.condition {
@@ -33,13 +39,17 @@ impl Records {
                 RecordCondition::Version(_) | RecordCondition::Present | RecordCondition::Any => {}
             }
         }
-        self.put_linked(put).await
+        self.put_linked_in_turn(put, turn).await
     }
 
     /// Writes a record whose condition, or whose links, need a look at what is there.
     pub(super) async fn put_linked(&self, put: &PutRecord) -> Result<PutOutcome> {
+        self.put_linked_in_turn(put, &mut Turn::default()).await
+    }
+
+    async fn put_linked_in_turn(&self, put: &PutRecord, turn: &mut Turn) -> Result<PutOutcome> {
         let writes = [RecordWrite::Put(put.clone())];
-        match self.commit_records(&writes).await? {
+        match self.commit_records(&writes, turn).await? {
             Ok(mut written) => written
                 .pop()
                 .and_then(|written| written.stored)
@@ -59,6 +69,7 @@ impl Records {
         mut change: impl FnMut(Option<&FoundRecord>) -> Result<Modification> + Send,
     ) -> Result<Option<FoundRecord>> {
         let address = RecordAddress::id(collection, id.clone());
+        let mut turn = Turn::default();
         for _ in 0..ATTEMPTS {
             let found = self.get(&address).await?.found();
             let condition = match &found {
@@ -69,7 +80,8 @@ impl Records {
                 Modification::Keep => return Ok(found),
                 Modification::Delete if found.is_none() => return Ok(None),
                 Modification::Delete => {
-                    if self.delete(&address, condition).await? == DeleteOutcome::Deleted {
+                    let deleted = self.delete_in_turn(&address, condition, &mut turn).await?;
+                    if deleted == DeleteOutcome::Deleted {
                         return Ok(found);
                     }
                 }
@@ -85,7 +97,7 @@ impl Records {
                         _ => {}
                     }
                     let inherits = put.inherits;
-                    match self.put(&put).await? {
+                    match self.put_in_turn(&put, &mut turn).await? {
                         PutOutcome::Stored { .. } => return Ok(found),
                         PutOutcome::Expired if inherits => {}
                         PutOutcome::Expired => {
@@ -97,6 +109,7 @@ impl Records {
                     }
                 }
             }
+            self.wait_turn(&address, &mut turn).await;
         }
         Err(contended())
     }

@@ -34,10 +34,14 @@ impl RecordTtl {
         match (ttl_ms, ttl_seconds, expires_at, keep_ttl) {
             (None, None, None, false) => Ok(Self::Default),
             (Some(millis), None, None, false) => {
-                Ttl::new(Duration::from_millis(u64::try_from(millis).unwrap_or(0))).map(Self::For)
+                let ttl = Ttl::new(Duration::from_millis(u64::try_from(millis).unwrap_or(0)));
+                ttl.map(Self::For).map_err(|error| error.about("ttl_ms"))
             }
             (None, Some(seconds), None, false) => Ttl::from_secs(seconds).map(Self::For),
-            (None, None, Some(millis), false) => Timestamp::from_millis(millis).map(Self::Until),
+            (None, None, Some(millis), false) => {
+                let end = Timestamp::from_millis(millis);
+                end.map(Self::Until).map_err(|error| error.about("expires_at"))
+            }
             (None, None, None, true) => Ok(Self::Keep),
             _ => Err(Error::invalid(
                 "`ttl_ms`, `ttl_seconds`, `expires_at` and `keep_ttl` exclude each other; give one of them",
@@ -118,10 +122,19 @@ mod tests {
         ] {
             assert!(read(millis, seconds, until, keep).unwrap_err().message().contains("one of them"));
         }
-        for bad in [0, -1, i64::MIN] {
-            assert!(
-                read(Some(bad), None, None, false).is_err() && read(None, Some(bad), None, false).is_err()
-            );
+    }
+
+    #[test]
+    fn a_member_out_of_bounds_is_named_as_it_was_given() {
+        let member = |millis, seconds, until| {
+            RecordTtl::from_members(millis, seconds, until, false).unwrap_err().member()
+        };
+        for bad in [0, -1, i64::MIN, i64::MAX] {
+            assert_eq!(member(Some(bad), None, None), Some("ttl_ms"), "{bad}");
+            assert_eq!(member(None, Some(bad), None), Some("ttl_seconds"), "{bad}");
+        }
+        for bad in [i64::MAX.unsigned_abs(), u64::MAX] {
+            assert_eq!(member(None, None, Some(bad)), Some("expires_at"), "{bad}");
         }
     }
 }

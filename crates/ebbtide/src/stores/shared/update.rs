@@ -156,7 +156,7 @@ impl Attempts<'_> {
     /// Time of the next attempt; `Unavailable` after too many.
     fn begin(&mut self) -> Result<Now> {
         if self.made == ATTEMPTS {
-            return Err(Error::unavailable("the record was changed by others at every attempt; try again"));
+            return Err(Error::unavailable(Error::CONTENDED));
         }
         self.made += 1;
         self.stores.now()
