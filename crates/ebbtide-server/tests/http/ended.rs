@@ -1,5 +1,5 @@
-//! Whatever has ended is refused at once, whoever asks and by whatever name; and requests that would issue something that
-//! cannot be ended.
+//! Refusals of all that has ended, at once and by whatever name; and of requests that would issue something that cannot be
+//! ended.
 
 use base64ct::{Base64, Encoding as _};
 use serde_json::{Value, json};
@@ -69,7 +69,7 @@ async fn a_refused_delete_of_a_session_changes_nothing() {
     with_grants["revoke_grants"] = true.into();
     server.post("/v1/sessions/delete", with_grants).await.ok(200);
     let rotate = json!({"refresh_token": grant["refresh_token"], "client_id": "app"});
-    server.post("/v1/grants/rotate", rotate).await.refused(410, "expired");
+    server.post("/v1/grants/rotate", rotate).await.refused(410, "revoked");
     // Nothing could be issued from another session of that name.
     server.post("/v1/sessions", json!({"subject": "alice", "sid": "one"})).await.refused(400, "invalid");
 }

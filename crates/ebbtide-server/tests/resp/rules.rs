@@ -184,7 +184,7 @@ async fn a_record_that_is_written_again_over_http_is_not_counted() {
 #[tokio::test]
 async fn whoever_asks_for_the_end_of_a_sliding_record_does_not_renew_it() {
     let server = Server::start().await;
-    let put = r#"{"collection":"redis","id":"k","value":"v","ttl_seconds":100,"max_ttl_seconds":1000,"sliding":true}"#;
+    let put = r#"{"collection":"redis","id":"k","value_base64":"dg==","ttl_seconds":100,"max_ttl_seconds":1000,"sliding":true}"#;
     let (status, answer) = server.http_in("tenant:acme", "POST", "/v1/records/put", put).await;
     assert_eq!(status, 200, "{answer}");
     let mut client = acme(&server).await;

@@ -124,7 +124,7 @@ fn add_due(names: &Names, kind: Kind) -> Vec<Change> {
 /// Migrates the schema to this build's version. If several processes race, one migrates and the others find it done.
 pub(super) async fn migrate(link: &Link, names: &Names) -> Result<Migrated> {
     let mut client = link.lease().await?;
-    // Where there is nothing to do, a user who may create nothing runs it too.
+    // A user who may create nothing runs it too, if there is nothing to do.
     if let Some(found) = found(&client, names).await?.filter(|found| found.version >= VERSION) {
         found.check()?;
         return Ok(Migrated { from: found.version, to: found.version });
