@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub(crate) use scan::{Scan, scan};
 
 use super::disk::Disk;
-use super::faults::Faults;
+use super::faults::{Faults, PlantedFault};
 use super::frame::Frame;
 use super::hint::Hint;
 use super::manifest::{self, Manifest, ManifestFile};
@@ -75,7 +75,10 @@ pub(crate) fn open(
     check_len(settings.segment_len)?;
     check_len(settings.first_len)?;
     let scan = match scan(disk.as_ref(), settings.faults, hints, visit)? {
-        Some(scan) => scan,
+        Some(scan) => {
+            sync_names(disk.as_ref(), settings)?;
+            scan
+        }
         None => create(disk, settings)?,
     };
     check_keyrings(&scan.manifest, settings)?;
@@ -88,6 +91,15 @@ fn create(disk: &Arc<dyn Disk>, settings: &Settings) -> Result<Scan> {
     let mut file = ManifestFile::new(Arc::clone(disk), manifest.clone(), settings.faults);
     file.change(|_| {}).map_err(manifest::Failure::into_error)?;
     Ok(Scan::empty(manifest))
+}
+
+/// Makes the names durable that were read. A process that was killed may have left a manifest whose name is not: if a file
+/// were created or removed before it is, a crash could keep that and not the manifest.
+fn sync_names(disk: &dyn Disk, settings: &Settings) -> Result<()> {
+    if settings.faults.has(PlantedFault::DirectoryNotSynced) {
+        return Ok(());
+    }
+    disk.sync_dir().map_err(|error| failed("cannot sync the folder of the log", error))
 }
 
 fn check_keyrings(manifest: &Manifest, settings: &Settings) -> Result<()> {

@@ -119,6 +119,25 @@ fn planted_faults_of_syncs_and_recovery_are_caught() {
     }
 }
 
+#[test]
+fn a_first_opening_can_be_killed_at_any_call_and_the_next_one_crash_at_any() {
+    for (seed, killed, crashed) in
+        (0..20).flat_map(|seed| (0..144).map(move |calls| (seed, calls / 12, calls % 12)))
+    {
+        let disk = SimDisk::new(seed);
+        disk.stop_at(killed);
+        let _ = Plain::open(&disk, &settings(seed, None));
+        disk.behave();
+        disk.kill();
+        disk.stop_at(disk.calls() + crashed);
+        let _ = Plain::open(&disk, &settings(seed, None));
+        disk.behave();
+        disk.crash();
+        let opened = Plain::open(&disk, &settings(seed, None));
+        assert!(opened.is_ok(), "seed {seed}, killed at {killed}, crashed at {crashed}: {:?}", opened.err());
+    }
+}
+
 /// A log with a torn tail and a valid group above the floor, as a failed sync leaves it.
 fn torn(seed: u64) -> (SimDisk, Model) {
     let disk = SimDisk::new(seed);
